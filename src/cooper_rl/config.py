@@ -1,0 +1,379 @@
+"""Configuration: one frozen model per stage, presets as TOML, overrides as `dotted.key=value`.
+
+Precedence: field defaults < preset < overrides. The same text works in the CLI (`--set`) and in a
+pipeline's `overrides` parameter. Unknown keys are refused; nothing is read from the environment.
+"""
+
+import difflib
+import json
+import tomllib
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal, Self, cast
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from cooper_rl.errors import ConfigError
+
+
+class Section(BaseModel):
+    """Base of every section: frozen, unknown keys refused, a docstring under each field."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class TinyModel(Section):
+    """Size and supervised warm-up of one laptop model (Qwen2 architecture, random start)."""
+
+    hidden_size: int = Field(default=128, ge=16)
+    num_layers: int = Field(default=4, ge=1)
+    num_heads: int = Field(default=4, ge=1)
+    num_updates: int = Field(default=400, ge=1)
+    """Warm-up optimiser updates."""
+    batch_size: int = Field(default=64, ge=1)
+    lr: float = Field(default=3e-3, gt=0)
+
+
+class TinyModels(Section):
+    """The laptop's model hub, trained from scratch in `prepare_models`."""
+
+    policy: TinyModel = TinyModel()
+    samplers: dict[str, TinyModel] = {}
+    """Other models for data collection, by name."""
+    backbone: TinyModel = TinyModel()
+    """Causal LM that VerifyRM is made from; its text teaches when two answers mean the same."""
+
+
+class ModelsConfig(Section):
+    """`prepare_models`: where the run starts from. Either `tiny`, or names of existing checkpoints."""
+
+    tiny: TinyModels | None = None
+    """Train the laptop's models from scratch; exclusive with the three fields below."""
+    policy: str | None = None
+    """Causal LM to be trained: a folder in Hugging Face format or a hub id."""
+    samplers: dict[str, str] = {}
+    """Name -> causal LM whose completions VerifyRM learns from; empty: the policy alone."""
+    backbone: str | None = None
+    """Causal LM that VerifyRM is made from."""
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> Self:
+        named = self.policy is not None or self.backbone is not None or bool(self.samplers)
+        if self.tiny is not None and named:
+            raise ValueError(
+                "models.tiny excludes models.policy, models.samplers and models.backbone: keep one"
+            )
+        if self.tiny is None and (self.policy is None or self.backbone is None):
+            raise ValueError("set models.policy and models.backbone, or models.tiny for the laptop world")
+        return self
+
+
+class ProblemsConfig(Section):
+    """`collect_problems`: which problems, and how many are held out for evaluation."""
+
+    num_tiny: int = Field(default=0, ge=0)
+    """Problems to generate in the laptop world, before the ones that are read."""
+    sources: tuple[str, ...] = ()
+    """Files (.jsonl, .parquet), http(s) URLs of such files, or Hugging Face data set ids
+    (`openai/gsm8k:main:train`)."""
+    held_out_sources: tuple[str, ...] = ()
+    """The same, for evaluation only."""
+    num_held_out: int = Field(default=0, ge=0)
+    """Problems drawn from the collected ones (not from `held_out_sources`) for evaluation."""
+    max_problems: int | None = Field(default=None, ge=1)
+    """Keep at most so many, drawn with the seed."""
+
+    @model_validator(mode="after")
+    def _somewhere(self) -> Self:
+        if self.num_tiny == 0 and not self.sources:
+            raise ValueError("no problems: set problems.sources or problems.num_tiny")
+        if self.num_held_out == 0 and not self.held_out_sources:
+            raise ValueError("nothing to evaluate on: set problems.num_held_out or problems.held_out_sources")
+        return self
+
+
+class GenerationConfig(Section):
+    """How completions are drawn."""
+
+    temperature: float = Field(default=1.0, ge=0)
+    """0 is greedy."""
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    max_new_tokens: int = Field(default=512, ge=1)
+    batch_size: int = Field(default=128, ge=1)
+    """Completions generated at a time by the Hugging Face engine."""
+
+
+class SamplingConfig(Section):
+    """`sample_completions`: the completions that VerifyRM is trained on."""
+
+    generation: GenerationConfig = GenerationConfig()
+    max_problems: int | None = Field(default=None, ge=1)
+    """Problems to sample for; None: all."""
+    completions_per_problem: int = Field(default=1, ge=1)
+    """From each sampler."""
+
+
+class ServerConfig(Section):
+    """An OpenAI-compatible chat server. The key is read from an environment variable, never stored."""
+
+    base_url: str
+    """e.g. `http://judge:8000/v1`."""
+    model: str
+    api_key_env: str | None = None
+    """Name of the environment variable that holds the key."""
+    temperature: float = Field(default=0.0, ge=0)
+    max_tokens: int = Field(default=1024, ge=1)
+    max_concurrency: int = Field(default=32, ge=1)
+    timeout_seconds: float = Field(default=120.0, gt=0)
+    max_attempts: int = Field(default=5, ge=1)
+    """Tries per request on 429, 5xx and connection errors, with exponential backoff."""
+
+
+class JudgeConfig(Section):
+    """Who judges completions beside the rule verifier. Exactly one of the two."""
+
+    server: ServerConfig | None = None
+    tiny_error_rate: float | None = Field(default=None, ge=0, le=1)
+    """Use the laptop's exact evaluator, with this share of its verdicts flipped."""
+
+    @model_validator(mode="after")
+    def _exactly_one(self) -> Self:
+        if (self.server is None) == (self.tiny_error_rate is None):
+            raise ValueError("set exactly one of server and tiny_error_rate")
+        return self
+
+
+class AssistantConfig(Section):
+    """Who rewrites a correct solution into a wrong one. Exactly one of the two."""
+
+    server: ServerConfig | None = None
+    tiny: bool = False
+    """Use the laptop's rewriter, which slips in one step and carries the error through."""
+
+    @model_validator(mode="after")
+    def _exactly_one(self) -> Self:
+        if (self.server is None) == (not self.tiny):
+            raise ValueError("set exactly one of server and tiny")
+        return self
+
+
+class RuleConfig(Section):
+    """The rule verifier."""
+
+    timeout_seconds: float = Field(default=5.0, gt=0)
+    """Hard limit for one item; then its worker is killed and the verdict is `unparsable`."""
+    num_workers: int | None = Field(default=None, ge=1)
+    """Worker processes; None: one per core."""
+
+
+class LabelingConfig(Section):
+    """`label_completions`: rule verdict and judge verdict become one label."""
+
+    rule: RuleConfig = RuleConfig()
+    judge: JudgeConfig | None = None
+    """None: the rule verdict alone decides (unparsable is dropped)."""
+    unparsable_rule: Literal["judge_decides", "drop"] = "judge_decides"
+    """What happens when the rule verifier abstains. `drop` is the paper's agreement filter, which
+    removes every correct answer in a format that the rule cannot read."""
+    validation_fraction: float = Field(default=0.1, gt=0, lt=0.5)
+    """Share of the problems whose examples steer training (early stop, checks between steps)."""
+    test_fraction: float = Field(default=0.1, gt=0, lt=0.5)
+    """Share of the problems whose examples only `evaluate_verify_rm` sees."""
+
+
+class ScratchModel(Section):
+    """A from-scratch VerifyRM for data without a backbone: its own byte-level BPE tokenizer."""
+
+    vocab_size: int = Field(default=2048, ge=300)
+    hidden_size: int = Field(default=128, ge=16)
+    num_layers: int = Field(default=2, ge=1)
+    num_heads: int = Field(default=4, ge=1)
+
+
+class VerifyRMConfig(Section):
+    """`train_verify_rm`: binary cross-entropy on labelled examples."""
+
+    scratch: ScratchModel = ScratchModel()
+    """Used only when the stage is given no backbone."""
+    num_epochs: int = Field(default=3, ge=1)
+    batch_size: int = Field(default=128, ge=1)
+    """Examples per optimiser update."""
+    max_tokens_per_batch: int = Field(default=16384, ge=1)
+    """Token budget of one forward and backward pass; a batch is split to fit, its loss does not change."""
+    lr: float = Field(default=2e-5, gt=0)
+    weight_decay: float = Field(default=0.01, ge=0)
+    warmup_fraction: float = Field(default=0.03, ge=0, lt=1)
+    max_grad_norm: float = Field(default=1.0, gt=0)
+
+
+class CooperConfig(Section):
+    """`train_cooper`: co-training of policy and VerifyRM."""
+
+    reward: Literal["verify_rm", "rule"] = "verify_rm"
+    """What the policy is trained on."""
+    update_verify_rm: bool = True
+    """False with reward `verify_rm` is the paper's frozen arm; ignored for reward `rule`."""
+    steps: int = Field(default=20, ge=1)
+    """Steps of one iteration."""
+    problems_per_step: int = Field(default=16, ge=1)
+    group_size: int = Field(default=8, ge=2)
+    """Rollouts per problem."""
+    generation: GenerationConfig = GenerationConfig()
+    policy_updates_per_step: int = Field(default=1, ge=1)
+    """Optimiser updates on the rollouts of one step, each on a share of the groups."""
+    policy_lr: float = Field(default=1e-6, gt=0)
+    policy_weight_decay: float = Field(default=0.01, ge=0)
+    clip_epsilon: float = Field(default=0.2, gt=0)
+    kl_coefficient: float = Field(default=1e-3, ge=0)
+    advantage_std_floor: float = Field(default=1e-4, ge=0)
+    """A group's standard deviation is never taken as less, so that near-ties stay near zero."""
+    max_grad_norm: float = Field(default=1.0, gt=0)
+    max_tokens_per_batch: int = Field(default=16384, ge=1)
+    """Token budget of one forward and backward pass; the loss does not depend on it."""
+    assistant: AssistantConfig | None = None
+    """Needed when VerifyRM is updated."""
+    max_negative_attempts: int = Field(default=4, ge=1)
+    """Rewrites asked for per positive before its problem gives no pair."""
+    verify_rm_lr: float = Field(default=1e-5, gt=0)
+    verify_rm_weight_decay: float = Field(default=0.01, ge=0)
+    checkpoint_every: int = Field(default=20, ge=1)
+    """Steps between checkpoints; the last step of an iteration always writes one."""
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.reward == "verify_rm" and self.update_verify_rm and self.assistant is None:
+            raise ValueError(
+                "cooper.update_verify_rm needs cooper.assistant (server or tiny) to write negatives"
+            )
+        if self.problems_per_step % self.policy_updates_per_step:
+            raise ValueError(
+                f"cooper.problems_per_step={self.problems_per_step} must be a multiple of "
+                f"cooper.policy_updates_per_step={self.policy_updates_per_step}"
+            )
+        if self.generation.temperature == 0:
+            raise ValueError("cooper.generation.temperature=0 makes all rollouts of a group equal: use 1.0")
+        return self
+
+
+class EvaluationConfig(Section):
+    """`evaluate_policy`."""
+
+    generation: GenerationConfig = GenerationConfig(temperature=0.7, top_p=0.95)
+    samples_per_problem: int = Field(default=8, ge=1)
+    max_problems: int | None = Field(default=None, ge=1)
+    judge: JudgeConfig | None = None
+    """Judges meaning beside the rule verifier; on the laptop an exact evaluator (error rate 0)."""
+
+
+class Config(Section):
+    """The whole run. Every stage takes this and reads its own section."""
+
+    seed: int = 0
+    instruction: str | None = None
+    """Appended to every question before the policy or a sampler sees it."""
+    models: ModelsConfig
+    problems: ProblemsConfig
+    sampling: SamplingConfig = SamplingConfig()
+    labeling: LabelingConfig = LabelingConfig()
+    verify_rm: VerifyRMConfig = VerifyRMConfig()
+    cooper: CooperConfig
+    evaluation: EvaluationConfig = EvaluationConfig()
+
+
+def load(preset: str, overrides: Sequence[str] = ()) -> Config:
+    """Build the configuration from a preset's name (or a .toml path) and `dotted.key=value` overrides.
+
+    A value is TOML (`0.1`, `true`, `["a", "b"]`); text that is no TOML value is taken as a string.
+    `key=null` removes what the preset set.
+
+    Raises:
+        ConfigError: naming the preset, key or value, the place, and what is allowed.
+    """
+    values = _read_preset(preset)
+    for override in overrides:
+        _apply(values, override)
+    try:
+        return Config.model_validate(values)
+    except ValidationError as error:
+        raise ConfigError(_explain(error, preset)) from error
+
+
+def preset_names() -> list[str]:
+    """Names of the presets that ship with the package."""
+    folder = resources.files("cooper_rl") / "presets"
+    return sorted(
+        entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml")
+    )
+
+
+def _read_preset(preset: str) -> dict[str, Any]:
+    if preset.endswith(".toml"):
+        path = Path(preset)
+        if not path.is_file():
+            raise ConfigError(
+                f"preset {preset!r}: no such file; give a path to a .toml file or one of {preset_names()}"
+            )
+        text = path.read_text(encoding="utf-8")
+    elif preset in preset_names():
+        text = (resources.files("cooper_rl") / "presets" / f"{preset}.toml").read_text(encoding="utf-8")
+    else:
+        raise ConfigError(
+            f"unknown preset {preset!r}; use one of {preset_names()} or a path that ends in .toml"
+        )
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"preset {preset!r} is not TOML: {error}") from error
+
+
+def _apply(values: dict[str, Any], override: str) -> None:
+    key, separator, text = override.partition("=")
+    parts = key.strip().split(".")
+    if not separator or not all(parts):
+        raise ConfigError(f"override {override!r} is not dotted.key=value, e.g. cooper.steps=2")
+    section = values
+    for part in parts[:-1]:
+        child: Any = section.setdefault(part, {})
+        if not isinstance(child, dict):
+            raise ConfigError(f"override {override!r}: {part!r} is a value, not a section")
+        section = cast("dict[str, Any]", child)
+    if text.strip() == "null":
+        section.pop(parts[-1], None)
+    else:
+        section[parts[-1]] = _parse_value(text)
+
+
+def _parse_value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _explain(error: ValidationError, preset: str) -> str:
+    lines = [f"preset {preset!r} with its overrides is not a valid configuration:"]
+    for item in error.errors(include_url=False):
+        key = ".".join(str(part) for part in item["loc"]) or "(whole)"
+        if item["type"] == "extra_forbidden":
+            known = _known_keys(item["loc"][:-1])
+            close = difflib.get_close_matches(str(item["loc"][-1]), known, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"known here: {', '.join(known)}"
+            lines.append(f"  {key}: unknown key; {hint}")
+        else:
+            found = json.dumps(item["input"], default=str)
+            lines.append(f"  {key}: {item['msg']}" + (f" (found {found})" if len(found) < 80 else ""))
+    return "\n".join(lines)
+
+
+def _known_keys(location: tuple[int | str, ...]) -> list[str]:
+    section: type[BaseModel] = Config
+    for part in location:
+        field = section.model_fields.get(str(part))
+        if field is None:
+            return []
+        kinds: list[Any] = [field.annotation, *getattr(field.annotation, "__args__", ())]
+        section = next(
+            (kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), section
+        )
+    return sorted(section.model_fields)

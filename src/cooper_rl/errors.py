@@ -1,0 +1,40 @@
+"""Every error that Cooper-RL raises on purpose.
+
+A message names the value, the place (file:row, dotted key, URL) and the remedy.
+
+    CooperError
+    ├── ConfigError      unknown preset or key, wrong type, contradictory values
+    ├── DataError        a file or a row: missing, malformed, empty, duplicated
+    ├── ModelError       a checkpoint: missing, incomplete, another architecture, no tokenizer
+    ├── ServerError      judge or assistant: unreachable, refused, unintelligible
+    └── TrainingError    the numbers: NaN, infinite, single-class data
+    CooperWarning        something that a person should look at; the run goes on
+"""
+
+
+class CooperError(Exception):
+    """Base of every error that a user can mend; the CLI prints its message without a traceback."""
+
+
+class ConfigError(CooperError):
+    """A preset, an override or a combination of values that cannot be run."""
+
+
+class DataError(CooperError):
+    """A file or a row that cannot be used."""
+
+
+class ModelError(CooperError):
+    """A checkpoint that cannot be loaded for the role it was given."""
+
+
+class ServerError(CooperError):
+    """A judge or assistant server that cannot be used."""
+
+
+class TrainingError(CooperError):
+    """Training that cannot go on; what was saved before stays valid."""
+
+
+class CooperWarning(UserWarning):
+    """Something that a person should look at; the run goes on."""

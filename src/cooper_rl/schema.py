@@ -1,0 +1,223 @@
+"""Every record that crosses a file or a process (rows 1-5, 11 and 14 of the walk).
+
+Records are frozen, refuse unknown keys, and round-trip through JSONL and Parquet (`records.py`).
+Memory-only batches live beside their maker as frozen dataclasses, not here.
+"""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Verdict = Literal["correct", "incorrect", "unparsable"]
+"""What a verifier says of a completion. `unparsable` is an abstention, never a "no"."""
+
+FinishReason = Literal["stop", "length"]
+"""`stop`: the policy ended the completion itself; `length`: it was cut at the token limit."""
+
+
+class Record(BaseModel):
+    """Base of all records: frozen, unknown keys refused, field docstrings kept as descriptions."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class Problem(Record):
+    """Row 1: a task with a known final answer."""
+
+    id: str = Field(min_length=1)
+    """Unique within a file."""
+    source: str
+    """Where the problem came from, e.g. `tiny` or `gsm8k_train.jsonl`."""
+    question: str = Field(min_length=1)
+    reference_answer: str = Field(min_length=1)
+    """The final answer only, without its derivation."""
+
+
+class Completion(Record):
+    """Row 2: one generated text. Files keep prompts in outer order and samples in inner order."""
+
+    id: str = Field(min_length=1)
+    problem_id: str
+    model: str
+    """Name of the sampler that wrote it."""
+    text: str
+    finish_reason: FinishReason
+
+
+class Label(Record):
+    """Row 3: the hybrid decision on one completion; an audit row is kept for dropped ones too."""
+
+    completion_id: str
+    rule: Verdict
+    rule_reason: str
+    """Why the rule verifier said so: what it compared, or what it could not parse."""
+    judge: Verdict | None
+    """None when no judge was asked."""
+    judge_model: str | None
+    is_correct: bool | None
+    """None: dropped; `reason` says why."""
+    reason: str
+
+
+class VerifyExample(Record):
+    """Row 4: the four columns of the released VerifyRM data, and where a row came from."""
+
+    question: str
+    reference_answer: str
+    completion: str
+    label: Literal[0, 1]
+    source: str | None = None
+    """Sampler or data set that the completion came from; absent in the released columns."""
+
+
+class PreferencePair(Record):
+    """Row 11: what one reward update learns from. Written to disk for every step."""
+
+    step: int
+    problem_id: str
+    question: str
+    reference_answer: str
+    positive: str
+    """A rollout that the rule verifier calls correct."""
+    negative: str
+    """Parses, and the rule verifier calls it incorrect against the reference answer."""
+    source: str
+    """Who wrote the negative, e.g. `assistant:tiny`."""
+
+
+class RejectedRow(Record):
+    """A row of an input file that was set aside, with the reason."""
+
+    file: str
+    row: int
+    """1-based line of a JSONL file or row of a Parquet file."""
+    reason: str
+    content: str
+    """The row as it was read, cut to 500 characters."""
+
+
+class Interval(Record):
+    """An estimate with its 95 % confidence interval."""
+
+    value: float
+    low: float
+    high: float
+    count: int
+    """Independent units behind the estimate (problems, not samples)."""
+
+
+class Report(Record):
+    """What a stage says of its work; `metrics()` is what the dashboard shows."""
+
+    def metrics(self) -> dict[str, float]:
+        """Every number of the report as `name` or `group/name`; absent values are left out."""
+        return _flatten(self.model_dump(), prefix="")
+
+
+def _flatten(values: dict[str, object], *, prefix: str) -> dict[str, float]:
+    numbers: dict[str, float] = {}
+    for name, value in values.items():
+        if isinstance(value, bool | int | float):
+            numbers[prefix + name] = float(value)
+        elif isinstance(value, dict):
+            numbers |= _flatten(value, prefix=f"{prefix}{name}/")  # pyright: ignore[reportUnknownArgumentType] a dumped model
+    return numbers
+
+
+class ModelSet(Report):
+    """Where the run starts from: paths inside the folder of `models.json`, absolute paths, or hub ids."""
+
+    policy: str
+    samplers: dict[str, str]
+    """Name -> model, for data collection."""
+    backbone: str
+    """Causal LM that VerifyRM is made from."""
+
+
+class CollectReport(Report):
+    num_problems: int
+    num_held_out: int
+    num_rejected: int
+
+
+class SampleReport(Report):
+    num_completions: int
+    num_cut: int
+    """Completions that ended at the token limit."""
+    num_tokens: int
+    seconds: float
+
+
+class LabelReport(Report):
+    num_completions: int
+    num_labelled: int
+    num_correct: int
+    num_dropped: int
+    decisions: dict[str, int]
+    """Reason -> count, over kept and dropped completions."""
+    num_train: int
+    num_validation: int
+    num_test: int
+    judge_model: str | None
+    seconds: float
+
+
+class BinaryScores(Report):
+    """A classifier against 0/1 labels; `reward model says correct` is score > 0.5."""
+
+    num_examples: int
+    accuracy: Interval
+    majority_accuracy: float
+    """Accuracy of always answering with the more frequent label."""
+    precision: float | None
+    recall: float | None
+    auroc: float | None
+    """None when only one class is present."""
+
+
+class TrainVerifyRMReport(Report):
+    num_examples: int
+    num_updates: int
+    final_loss: float
+    validation: BinaryScores
+    seconds: float
+
+
+class EvaluateVerifyRMReport(Report):
+    overall: BinaryScores
+    by_source: dict[str, BinaryScores]
+    confusion: dict[str, int]
+    """`true_positive`, `false_positive`, `true_negative`, `false_negative` at score 0.5."""
+    roc: list[tuple[float, float, float]]
+    """(false positive rate, true positive rate, threshold), thinned to at most 100 points."""
+
+
+class CooperReport(Report):
+    """One iteration of co-training: means over its last tenth of steps (at least one step)."""
+
+    first_step: int
+    last_step: int
+    verify_rm_reward: float
+    rule_accuracy: float
+    num_pairs: int
+    num_skipped_reward_updates: int
+    seconds: float
+
+
+class EvalReport(Report):
+    """Row 14: a policy on held-out problems. Reward and accuracy side by side show reward hacking."""
+
+    step: int
+    num_problems: int
+    samples_per_problem: int
+    rule_accuracy: Interval
+    """Share of completions that the rule verifier calls correct."""
+    judge_accuracy: Interval | None
+    """Share that the evaluation judge calls correct; on the laptop an exact evaluator of meaning."""
+    judge_model: str | None
+    verify_rm_reward: Interval
+    """Mean score of VerifyRM on the same completions."""
+    verify_rm: BinaryScores
+    """VerifyRM on held-out labelled examples."""
+    cut_fraction: float
+    """Share of completions that ended at the token limit."""
