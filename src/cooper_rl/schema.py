@@ -177,6 +177,7 @@ class BinaryScores(Report):
 
 class TrainVerifyRMReport(Report):
     num_examples: int
+    num_rejected: int
     num_updates: int
     final_loss: float
     validation: BinaryScores

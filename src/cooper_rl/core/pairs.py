@@ -6,10 +6,13 @@ Also the assistant's interface, which the chat server and the laptop's rewriter 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+from cooper_rl.schema import Verdict
+
 
 class RewriteItem(NamedTuple):
     """A correct solution that is to become a wrong one of similar length and form."""
 
+    problem_id: str
     question: str
     reference_answer: str
     solution: str
@@ -24,3 +27,12 @@ class Assistant(Protocol):
     def rewrite(self, items: Sequence[RewriteItem], *, seed: int) -> list[str | None]:
         """One rewrite per item, in order; None where none came. Another seed gives other rewrites."""
         ...
+
+
+def is_valid_negative(verdict: Verdict) -> bool:
+    """Whether a rewrite may serve as a negative, by its rule verdict against the reference answer.
+
+    An unparsable rewrite is no negative: it may well be right. The release checks the rewrite against the
+    positive's parse with gold and prediction swapped, and takes an empty parse for a wrong answer.
+    """
+    return verdict == "incorrect"

@@ -1,0 +1,174 @@
+"""The policy as plain Hugging Face folders: load, save, prompt, log-probabilities (rows 6 and 9)."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.checkpoint import checkpoint
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+from cooper_rl.core.batching import PaddedBatch
+from cooper_rl.errors import ModelError
+
+MAX_LOGITS = 2**26
+"""Logits held at a time (256 MiB in fp32); more are computed in chunks and recomputed in the backward."""
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A causal language model with its tokenizer."""
+
+    model: Any
+    """Weights in fp32, also when the forward runs in bf16 under autocast."""
+    tokenizer: Any
+    end_ids: frozenset[int]
+    """Token ids that end a completion."""
+    pad_id: int
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.device
+
+    def encode_prompt(self, question: str, instruction: str | None) -> list[int]:
+        """Token ids of the prompt, through the tokenizer's own chat template."""
+        content = question if instruction is None else f"{question}\n{instruction}"
+        messages = [{"role": "user", "content": content}]
+        encoded = self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True)
+        return list(encoded["input_ids"])
+
+    def decode(self, token_ids: tuple[int, ...]) -> str:
+        """The completion's text, without its end token and other special tokens."""
+        return self.tokenizer.decode(list(token_ids), skip_special_tokens=True)
+
+    def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Names and tensors for `Engine.load_weights`."""
+        return iter(self.model.state_dict().items())
+
+
+def load_policy(path: str | Path, *, device: torch.device, is_trained: bool = True) -> Policy:
+    """Load a causal LM folder (or hub id).
+
+    Raises:
+        ModelError: missing, of another architecture, incomplete, without tokenizer or chat template.
+    """
+    name = check_architecture(path, suffix="ForCausalLM")
+    model = load_model(AutoModelForCausalLM, name, device=device)
+    tokenizer = load_tokenizer(name)
+    if tokenizer.chat_template is None:
+        raise ModelError(f"{name}: the tokenizer has no chat template; use an instruct model or add one")
+    end_ids = _end_ids(model, tokenizer)
+    if not end_ids:
+        raise ModelError(f"{name}: no end token; set eos_token_id in generation_config.json")
+    model.requires_grad_(is_trained)
+    return Policy(model=model, tokenizer=tokenizer, end_ids=end_ids, pad_id=tokenizer.pad_token_id)
+
+
+def save_policy(policy: Policy, path: Path) -> None:
+    """Write a folder that `AutoModelForCausalLM`, `AutoTokenizer` and `vllm serve` load as it is."""
+    policy.model.save_pretrained(path)
+    policy.tokenizer.save_pretrained(path)
+
+
+def completion_logprobs(
+    policy: Policy, batch: PaddedBatch, mask: torch.Tensor, *, temperature: float
+) -> torch.Tensor:
+    """Log-probability of every completion token under the policy at the sampling temperature.
+
+    Args:
+        policy: differentiable where its weights are.
+        batch: prompt + completion, (B, T).
+        mask: (B, T-1) bool; entry t is True when token t + 1 belongs to the completion.
+        temperature: the one that the completions were drawn with.
+
+    Returns:
+        (B, T-1) in fp32, 0 where the mask is False. Logits are computed at masked positions only.
+    """
+    with torch.autocast(policy.device.type, torch.bfloat16, enabled=policy.device.type == "cuda"):
+        hidden = policy.model.get_decoder()(
+            input_ids=batch.input_ids, attention_mask=batch.attention_mask, use_cache=False
+        ).last_hidden_state
+        picked = hidden[:, :-1][mask]
+        targets = batch.input_ids[:, 1:][mask]
+        head = policy.model.get_output_embeddings()
+        flat = _chunked_logprobs(head, picked, targets, temperature)
+    return torch.zeros(mask.shape, device=flat.device).masked_scatter(mask, flat)
+
+
+def _chunked_logprobs(
+    head: torch.nn.Module, hidden: torch.Tensor, targets: torch.Tensor, temperature: float
+) -> torch.Tensor:
+    def logprobs(hidden: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        logits = head(hidden).float() / temperature
+        return logits.gather(1, targets[:, None])[:, 0] - logits.logsumexp(dim=1)
+
+    vocab_size = head.get_parameter("weight").shape[0]
+    size = max(1, MAX_LOGITS // vocab_size)
+    if len(targets) <= size:
+        return logprobs(hidden, targets)
+    chunks = zip(hidden.split(size), targets.split(size), strict=True)
+    return torch.cat([checkpoint(logprobs, *chunk, use_reentrant=False) for chunk in chunks])  # pyright: ignore[reportArgumentType] checkpoint is untyped
+
+
+def check_architecture(path: str | Path, *, suffix: str) -> str:
+    """The model's name, once its config says that it is of the wanted kind.
+
+    Raises:
+        ModelError: missing, or a checkpoint of another architecture.
+    """
+    name = str(path)
+    if (name.startswith(("/", ".")) or isinstance(path, Path)) and not (Path(name) / "config.json").is_file():
+        raise ModelError(f"{name}: no config.json there; give a folder in Hugging Face format or a hub id")
+    try:
+        architectures = AutoConfig.from_pretrained(name, trust_remote_code=False).architectures or []
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{name}: cannot be read as a Hugging Face model: {error}") from error
+    if not any(architecture.endswith(suffix) for architecture in architectures):
+        found = ", ".join(architectures) or "none named"
+        raise ModelError(f"{name}: architecture {found}; a ...{suffix} checkpoint is needed in this place")
+    return name
+
+
+def load_model(kind: Any, name: str, *, device: torch.device, **options: Any) -> Any:
+    """`from_pretrained` in fp32, eval mode, refusing weights that are missing from the checkpoint.
+
+    Raises:
+        ModelError: unreadable, or weights missing that `options` do not allow to be new.
+    """
+    new_weights = options.pop("new_weights", ())
+    try:
+        model, info = kind.from_pretrained(
+            name, dtype=torch.float32, trust_remote_code=False, output_loading_info=True, **options
+        )
+    except (OSError, ValueError, RuntimeError) as error:
+        raise ModelError(f"{name}: cannot be loaded: {error}") from error
+    missing = sorted(set(info["missing_keys"]) - set(new_weights))
+    if missing:
+        raise ModelError(
+            f"{name}: {len(missing)} weights are missing, the first is {missing[0]}; copy the folder again"
+        )
+    return model.to(device).eval()
+
+
+def load_tokenizer(name: str) -> Any:
+    """The tokenizer beside a model, with a padding token that no text can contain.
+
+    Raises:
+        ModelError: there is none, or it has neither padding nor end token.
+    """
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{name}: no tokenizer beside the model: {error}") from error
+    if tokenizer.pad_token_id is None:
+        if tokenizer.eos_token_id is None:
+            raise ModelError(f"{name}: the tokenizer has neither pad_token nor eos_token; set pad_token")
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer
+
+
+def _end_ids(model: Any, tokenizer: Any) -> frozenset[int]:
+    configured = model.generation_config.eos_token_id
+    listed = configured if isinstance(configured, list) else [configured]
+    return frozenset(int(token) for token in [*listed, tokenizer.eos_token_id] if token is not None)

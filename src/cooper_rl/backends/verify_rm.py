@@ -1,0 +1,168 @@
+"""VerifyRM: a causal LM whose head is one logit (row 5). Load, save, make, score.
+
+The folder is a plain `AutoModelForSequenceClassification`. Texts are tokenised here with VerifyRM's own
+tokenizer, so the policy may use another one.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from transformers import AutoModelForSequenceClassification
+
+from cooper_rl.backends.policy import check_architecture, load_model, load_tokenizer
+from cooper_rl.config import ScratchModel
+from cooper_rl.core.batching import pad_right, split_by_tokens
+from cooper_rl.core.prompts import verify_rm_text
+from cooper_rl.errors import ModelError, TrainingError
+from cooper_rl.schema import VerifyExample
+
+
+class VerifyItem(NamedTuple):
+    """What VerifyRM sees of one completion."""
+
+    question: str
+    reference_answer: str
+    completion: str
+
+
+@dataclass(frozen=True)
+class VerifyRM:
+    """The reward model with its tokenizer."""
+
+    model: Any
+    """Weights in fp32, also when the forward runs in bf16 under autocast."""
+    tokenizer: Any
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.device
+
+    def encode(self, items: Sequence[VerifyItem]) -> list[list[int]]:
+        """Token ids of the rendered template, one list per item; nothing is appended."""
+        texts = [verify_rm_text(*item) for item in items]
+        return self.tokenizer(texts, add_special_tokens=False)["input_ids"]
+
+    def logits(self, sequences: Sequence[Sequence[int]]) -> torch.Tensor:
+        """Raw logits (N,) in fp32 for N encoded items in one padded forward pass, differentiable."""
+        batch = pad_right(sequences, pad_id=self.tokenizer.pad_token_id, device=self.device)
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
+            out = self.model(input_ids=batch.input_ids, attention_mask=batch.attention_mask, use_cache=False)
+        return out.logits[:, 0].float()
+
+    @torch.no_grad()
+    def score(self, items: Sequence[VerifyItem], *, max_tokens_per_batch: int = 16384) -> list[float]:
+        """Scores in (0, 1), one per item, in order; sigmoid of the logit.
+
+        Raises:
+            TrainingError: a score is not finite; names the question.
+        """
+        sequences = self.encode(items)
+        scores = [0.0] * len(items)
+        for batch in split_by_tokens([len(ids) for ids in sequences], max_tokens_per_batch):
+            values = torch.sigmoid(self.logits([sequences[index] for index in batch]))
+            for index, value in zip(batch, values.tolist(), strict=True):
+                scores[index] = value
+        for item, score in zip(items, scores, strict=True):
+            if score != score:
+                raise TrainingError(
+                    f"VerifyRM's score is NaN for the question {item.question[:100]!r}; "
+                    "its weights are damaged: go back to an earlier checkpoint and lower its learning rate"
+                )
+        return scores
+
+
+def score_examples(verify_rm: VerifyRM, examples: Sequence[VerifyExample]) -> list[float]:
+    """Scores of labelled examples, in order; see `VerifyRM.score`."""
+    return verify_rm.score([VerifyItem(e.question, e.reference_answer, e.completion) for e in examples])
+
+
+def load_verify_rm(path: str | Path, *, device: torch.device) -> VerifyRM:
+    """Load a VerifyRM folder (or hub id).
+
+    Raises:
+        ModelError: missing, of another architecture, more than one logit, incomplete, without tokenizer.
+    """
+    name = check_architecture(path, suffix="ForSequenceClassification")
+    model = load_model(AutoModelForSequenceClassification, name, device=device)
+    if model.config.num_labels != 1:
+        raise ModelError(f"{name}: has {model.config.num_labels} logits; VerifyRM has one (num_labels=1)")
+    return _with_padding(model, load_tokenizer(name))
+
+
+def make_from_backbone(path: str | Path, *, seed: int, device: torch.device) -> VerifyRM:
+    """Replace a causal LM's head by one logit, drawn with the seed.
+
+    Raises:
+        ModelError: missing, of another architecture, incomplete, without tokenizer.
+    """
+    name = check_architecture(path, suffix="ForCausalLM")
+    tokenizer = load_tokenizer(name)
+    torch.manual_seed(seed)  # transformers draws the head from the global generator
+    model = load_model(
+        AutoModelForSequenceClassification,
+        name,
+        device=device,
+        num_labels=1,
+        pad_token_id=tokenizer.pad_token_id,
+        new_weights={"score.weight"},
+    )
+    return _with_padding(model, tokenizer)
+
+
+def make_from_scratch(
+    texts: Sequence[str], size: ScratchModel, *, seed: int, device: torch.device
+) -> VerifyRM:
+    """A Qwen2-architecture model with random weights and a byte-level BPE tokenizer of these texts."""
+    from transformers import Qwen2Config
+
+    tokenizer = _train_tokenizer(texts, size.vocab_size)
+    torch.manual_seed(seed)
+    config = Qwen2Config(
+        vocab_size=len(tokenizer),
+        hidden_size=size.hidden_size,
+        intermediate_size=4 * size.hidden_size,
+        num_hidden_layers=size.num_layers,
+        num_attention_heads=size.num_heads,
+        num_key_value_heads=size.num_heads,
+        max_position_embeddings=8192,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    config.num_labels = 1
+    model = AutoModelForSequenceClassification.from_config(config).to(device).eval()
+    return _with_padding(model, tokenizer)
+
+
+def save_verify_rm(verify_rm: VerifyRM, path: Path) -> None:
+    """Write a folder that `AutoModelForSequenceClassification` and `AutoTokenizer` load as it is."""
+    verify_rm.model.save_pretrained(path)
+    verify_rm.tokenizer.save_pretrained(path)
+
+
+def _with_padding(model: Any, tokenizer: Any) -> VerifyRM:
+    # Without it, Qwen classifiers refuse batches over 1.
+    model.config.pad_token_id = tokenizer.pad_token_id
+    return VerifyRM(model=model, tokenizer=tokenizer)
+
+
+def _train_tokenizer(texts: Sequence[str], vocab_size: int) -> Any:
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=["<|pad|>", "<|end|>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<|pad|>", eos_token="<|end|>")

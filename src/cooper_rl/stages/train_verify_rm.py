@@ -1,0 +1,80 @@
+"""Stage: make VerifyRM from a backbone and train it on labelled examples (rows 4 and 5)."""
+
+import logging
+import time
+from pathlib import Path
+from typing import Annotated
+
+from cooper_rl.backends.device import pick_device
+from cooper_rl.backends.verify_rm import (
+    make_from_backbone,
+    make_from_scratch,
+    save_verify_rm,
+    score_examples,
+)
+from cooper_rl.config import Config
+from cooper_rl.core.metrics import binary_scores
+from cooper_rl.core.prompts import verify_rm_text
+from cooper_rl.errors import DataError
+from cooper_rl.records import read_good_records, read_records, write_report
+from cooper_rl.schema import TrainVerifyRMReport, VerifyExample
+from cooper_rl.stages._models import read_models
+from cooper_rl.training.fit_verify_rm import fit_verify_rm
+
+logger = logging.getLogger(__name__)
+
+
+def run(
+    config: Config,
+    *,
+    train: Annotated[Path, "Labelled examples to train on (JSONL or Parquet; the released columns)"],
+    validation: Annotated[Path, "Labelled examples of other problems, to validate on"],
+    verify_rm: Annotated[Path, "Folder to write VerifyRM to"],
+    report: Annotated[Path, "Where to write the report (JSON)"],
+    models: Annotated[
+        Path | None, "Folder of prepare_models, whose backbone is used; absent: from scratch"
+    ] = None,
+) -> TrainVerifyRMReport:
+    """Train VerifyRM with binary cross-entropy.
+
+    Raises:
+        DataError: no usable example, or a problem that stands in both files.
+        ModelError: the backbone cannot be used.
+        TrainingError: one class only, or a gradient that is not finite.
+    """
+    started = time.monotonic()
+    examples = read_good_records(train, VerifyExample)
+    for row in examples.rejected:
+        logger.warning("set aside: %s", row.reason)
+    held_out = read_records(validation, VerifyExample)
+    _check_apart(examples.records, held_out, train=train, validation=validation)
+
+    device = pick_device()
+    if models is None:
+        texts = [verify_rm_text(e.question, e.reference_answer, e.completion) for e in examples.records]
+        model = make_from_scratch(texts, config.verify_rm.scratch, seed=config.seed, device=device)
+    else:
+        model = make_from_backbone(read_models(models).backbone, seed=config.seed, device=device)
+    fit = fit_verify_rm(model, examples.records, config=config.verify_rm, seed=config.seed)
+    save_verify_rm(model, verify_rm)
+    result = TrainVerifyRMReport(
+        num_examples=len(examples.records),
+        num_rejected=len(examples.rejected),
+        num_updates=fit.num_updates,
+        final_loss=fit.final_loss,
+        validation=binary_scores([e.label for e in held_out], score_examples(model, held_out)),
+        seconds=time.monotonic() - started,
+    )
+    write_report(report, result)
+    return result
+
+
+def _check_apart(
+    examples: list[VerifyExample], held_out: list[VerifyExample], *, train: Path, validation: Path
+) -> None:
+    shared = {example.question for example in examples} & {example.question for example in held_out}
+    if shared:
+        raise DataError(
+            f"{len(shared)} questions stand both in {train} and in {validation}, e.g. {min(shared)[:80]!r}; "
+            "split by question, or the validation says nothing"
+        )

@@ -1,0 +1,153 @@
+"""Phase 4 of a step: one or more clipped policy-gradient updates (rows 9 and 10)."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+
+from cooper_rl.backends.policy import Policy, completion_logprobs
+from cooper_rl.config import CooperConfig
+from cooper_rl.core.batching import PaddedBatch, pad_right, split_by_tokens
+from cooper_rl.core.losses import grpo_loss
+from cooper_rl.training.optimizer import apply_gradients
+from cooper_rl.training.rollout import RolloutGroup
+
+
+class PolicyUpdate(NamedTuple):
+    """Means over the tokens of the step, over all of its updates."""
+
+    loss: float
+    kl: float
+    """k3 estimate of KL(policy || reference) per token, in nats."""
+    clip_fraction: float
+    grad_norm: float
+    """Before clipping; mean over the updates."""
+
+
+@dataclass(frozen=True)
+class PolicyBatch:
+    """Row 9: completions of one micro-batch; entry t of a per-token field speaks of token t + 1."""
+
+    tokens: PaddedBatch
+    completion_mask: torch.Tensor
+    """(B, T-1) bool, True = a completion token, counts in the loss."""
+    old_logprobs: torch.Tensor | None
+    """(B, T-1); None when the policy has not changed since the rollouts."""
+    ref_logprobs: torch.Tensor | None
+    """(B, T-1); None when there is no KL term."""
+    advantages: torch.Tensor
+    """(B,)."""
+
+
+def update_policy(
+    policy: Policy,
+    reference: Policy,
+    optimizer: torch.optim.Optimizer,
+    groups: Sequence[RolloutGroup],
+    advantages: torch.Tensor,
+    *,
+    config: CooperConfig,
+) -> PolicyUpdate:
+    """Update the policy on the rollouts of one step, `policy_updates_per_step` times on equal shares.
+
+    With one update the sampling policy is the policy itself: its log-probabilities are not computed again.
+
+    Args:
+        policy: trained in place.
+        reference: frozen, for the KL term.
+        optimizer: over the policy's weights.
+        groups: B completions in groups.
+        advantages: (B,) with groups contiguous.
+        config: section `cooper`.
+
+    Raises:
+        TrainingError: the loss is not finite; the weights are left as before this update.
+    """
+    shares = _shares(policy, reference, groups, advantages, config)
+    num_tokens = loss_sum = kl_sum = clipped_sum = grad_norm_sum = 0.0
+    for share in shares:
+        share_tokens = sum(int(batch.completion_mask.sum()) for batch in share)
+        for batch in share:
+            logprobs = _logprobs(policy, batch.tokens, batch.completion_mask, config)
+            part = grpo_loss(
+                logprobs,
+                logprobs.detach() if batch.old_logprobs is None else batch.old_logprobs,
+                batch.ref_logprobs,
+                batch.advantages,
+                batch.completion_mask,
+                clip_epsilon=config.clip_epsilon,
+                kl_coefficient=config.kl_coefficient,
+                num_batch_tokens=share_tokens,
+            )
+            part.loss.backward()
+            loss_sum += part.loss.item() * share_tokens
+            kl_sum += part.kl_sum.item()
+            clipped_sum += part.clipped_sum.item()
+        grad_norm_sum += apply_gradients(policy.model, optimizer, config.max_grad_norm, name="policy")
+        num_tokens += share_tokens
+    return PolicyUpdate(
+        loss=loss_sum / num_tokens,
+        kl=kl_sum / num_tokens,
+        clip_fraction=clipped_sum / num_tokens,
+        grad_norm=grad_norm_sum / len(shares),
+    )
+
+
+def _shares(
+    policy: Policy,
+    reference: Policy,
+    groups: Sequence[RolloutGroup],
+    advantages: torch.Tensor,
+    config: CooperConfig,
+) -> list[list[PolicyBatch]]:
+    """The micro-batches of every update, with everything that must be computed before the first one."""
+    num_updates = config.policy_updates_per_step
+    size = len(groups) // num_updates
+    group_size = len(groups[0].generations)
+    return [
+        list(
+            _micro_batches(
+                policy,
+                reference,
+                groups[start : start + size],
+                advantages[start * group_size : (start + size) * group_size],
+                config,
+            )
+        )
+        for start in range(0, size * num_updates, size)
+    ]
+
+
+def _micro_batches(
+    policy: Policy,
+    reference: Policy,
+    groups: Sequence[RolloutGroup],
+    advantages: torch.Tensor,
+    config: CooperConfig,
+) -> Iterator[PolicyBatch]:
+    rows = [(group.prompt_ids, generation.token_ids) for group in groups for generation in group.generations]
+    lengths = [len(prompt) + len(completion) for prompt, completion in rows]
+    for indices in split_by_tokens(lengths, config.max_tokens_per_batch):
+        tokens = pad_right(
+            [[*rows[index][0], *rows[index][1]] for index in indices],
+            pad_id=policy.pad_id,
+            device=policy.device,
+        )
+        position = torch.arange(1, tokens.input_ids.shape[1])[None, :]
+        starts = torch.tensor([len(rows[index][0]) for index in indices])[:, None]
+        mask = ((position >= starts).to(policy.device)) & tokens.attention_mask[:, 1:]
+        has_kl = config.kl_coefficient > 0
+        is_on_policy = config.policy_updates_per_step == 1
+        with torch.no_grad():
+            yield PolicyBatch(
+                tokens=tokens,
+                completion_mask=mask,
+                old_logprobs=None if is_on_policy else _logprobs(policy, tokens, mask, config),
+                ref_logprobs=_logprobs(reference, tokens, mask, config) if has_kl else None,
+                advantages=advantages[indices].to(policy.device),
+            )
+
+
+def _logprobs(policy: Policy, tokens: PaddedBatch, mask: torch.Tensor, config: CooperConfig) -> torch.Tensor:
+    return completion_logprobs(policy, tokens, mask, temperature=config.generation.temperature)

@@ -1,0 +1,80 @@
+"""Phases 1 and 2 of a step: rollouts from the policy, and their rewards (rows 6 and 7)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cooper_rl.backends.engine import Engine, Generation
+from cooper_rl.backends.policy import Policy
+from cooper_rl.backends.rule_verifier import RuleVerifier
+from cooper_rl.backends.verify_rm import VerifyItem, VerifyRM
+from cooper_rl.config import GenerationConfig
+from cooper_rl.schema import Problem, Verdict
+
+
+@dataclass(frozen=True)
+class RolloutGroup:
+    """Row 6: the rollouts of one problem. Token ids are the engine's own."""
+
+    problem: Problem
+    prompt_ids: tuple[int, ...]
+    generations: tuple[Generation, ...]
+    texts: tuple[str, ...]
+    """Decoded completions, in the order of `generations`."""
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What both verifiers say of all rollouts of a step, (B,) with groups contiguous."""
+
+    verify_rm: list[float]
+    """In (0, 1)."""
+    rule: list[Verdict]
+
+    @property
+    def rule_rewards(self) -> list[float]:
+        """1.0 where the rule verifier says correct; an abstention earns nothing."""
+        return [float(verdict == "correct") for verdict in self.rule]
+
+
+def collect_rollouts(
+    engine: Engine,
+    policy: Policy,
+    problems: Sequence[Problem],
+    generation: GenerationConfig,
+    *,
+    group_size: int,
+    instruction: str | None,
+    seed: int,
+) -> list[RolloutGroup]:
+    """`group_size` rollouts for every problem, groups in the order of the problems."""
+    prompts = [policy.encode_prompt(problem.question, instruction) for problem in problems]
+    drawn = engine.generate(prompts, generation, samples=group_size, seed=seed)
+    return [
+        RolloutGroup(
+            problem=problem,
+            prompt_ids=tuple(prompt),
+            generations=tuple(generations),
+            texts=tuple(policy.decode(generation.token_ids) for generation in generations),
+        )
+        for problem, prompt, generations in zip(problems, prompts, drawn, strict=True)
+    ]
+
+
+def score_rollouts(
+    groups: Sequence[RolloutGroup], verify_rm: VerifyRM, rule: RuleVerifier, *, max_tokens_per_batch: int
+) -> Scores:
+    """Both verifiers on every rollout; the reward is chosen from them by configuration.
+
+    Raises:
+        TrainingError: a VerifyRM score is NaN; names the question.
+    """
+    items = [
+        VerifyItem(group.problem.question, group.problem.reference_answer, text)
+        for group in groups
+        for text in group.texts
+    ]
+    checks = rule.verify([(item.reference_answer, item.completion) for item in items])
+    return Scores(
+        verify_rm=verify_rm.score(items, max_tokens_per_batch=max_tokens_per_batch),
+        rule=[check.verdict for check in checks],
+    )
