@@ -1,0 +1,56 @@
+"""KFP component of `stages/evaluate_verify_rm.py`: VerifyRM on examples that it has not seen."""
+
+from typing import List
+
+from kfp import dsl
+from kfp.dsl import ClassificationMetrics, Dataset, Input, Metrics, Model, Output
+
+from components.images import GPU_IMAGE
+
+
+@dsl.component(base_image=GPU_IMAGE, install_kfp_package=False)
+def evaluate_verify_rm(
+    preset: str,
+    verify_rm: Input[Model],
+    examples: Input[Dataset],
+    report: Output[Metrics],
+    curves: Output[ClassificationMetrics],
+    overrides: List[str] = [],
+) -> float:
+    """Evaluate VerifyRM on held-out labelled examples; returns its accuracy.
+
+    Args:
+        preset: A preset's name or the path of a .toml file.
+        verify_rm: What train_verify_rm wrote.
+        examples: Labelled examples that training has not seen.
+        report: Numbers of this stage, and its report as a file.
+        curves: ROC curve and confusion matrix.
+        overrides: dotted.key=value changes to the preset.
+    """
+    from pathlib import Path
+
+    from cooper_rl.config import load
+    from cooper_rl.stages import evaluate_verify_rm as stage
+
+    result = stage.run(
+        load(preset, overrides),
+        verify_rm=Path(verify_rm.path),
+        examples=Path(examples.path),
+        report=Path(report.path),
+    )
+    report.metadata.update(result.metrics())
+    # KFP refuses an infinite threshold, which is how a ROC curve usually starts.
+    curves.log_roc_curve(
+        [point[0] for point in result.roc],
+        [point[1] for point in result.roc],
+        [min(point[2], 1.0) for point in result.roc],
+    )
+    counts = result.confusion
+    curves.log_confusion_matrix(
+        ["incorrect", "correct"],
+        [
+            [counts["true_negative"], counts["false_positive"]],
+            [counts["false_negative"], counts["true_positive"]],
+        ],
+    )
+    return result.overall.accuracy.value

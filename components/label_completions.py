@@ -1,0 +1,51 @@
+"""KFP component of `stages/label_completions.py`: rule verdict and judge verdict become labels."""
+
+from typing import List
+
+from kfp import dsl
+from kfp.dsl import Dataset, Input, Metrics, Output
+
+from components.images import CPU_IMAGE
+
+
+@dsl.component(base_image=CPU_IMAGE, install_kfp_package=False)
+def label_completions(
+    preset: str,
+    problems: Input[Dataset],
+    completions: Input[Dataset],
+    labels: Output[Dataset],
+    train: Output[Dataset],
+    validation: Output[Dataset],
+    test: Output[Dataset],
+    report: Output[Metrics],
+    overrides: List[str] = [],
+):
+    """Label completions with the rule verifier and the judge, and split them by problem.
+
+    Args:
+        preset: A preset's name or the path of a .toml file.
+        problems: Problems that the completions belong to.
+        completions: What sample_completions wrote.
+        labels: One decision for each completion, the dropped ones included.
+        train: Examples that VerifyRM learns from.
+        validation: Examples that steer its training.
+        test: Examples that only its evaluation sees.
+        report: Numbers of this stage, and its report as a file.
+        overrides: dotted.key=value changes to the preset.
+    """
+    from pathlib import Path
+
+    from cooper_rl.config import load
+    from cooper_rl.stages import label_completions as stage
+
+    result = stage.run(
+        load(preset, overrides),
+        problems=Path(problems.path),
+        completions=Path(completions.path),
+        labels=Path(labels.path),
+        train=Path(train.path),
+        validation=Path(validation.path),
+        test=Path(test.path),
+        report=Path(report.path),
+    )
+    report.metadata.update(result.metrics())

@@ -1,0 +1,54 @@
+"""KFP component of `stages/report.py`: what the run has shown, for people."""
+
+from typing import List
+
+from kfp import dsl
+from kfp.dsl import HTML, Dataset, Input, Markdown, Metrics, Model, Output
+
+from components.images import CPU_IMAGE
+
+
+@dsl.component(base_image=CPU_IMAGE, install_kfp_package=False)
+def report(
+    preset: str,
+    evaluations: Input[Dataset],
+    completions: Input[Dataset],
+    checkpoint: Input[Model],
+    label_report: Input[Metrics],
+    verify_rm_report: Input[Metrics],
+    page: Output[HTML],
+    summary: Output[Markdown],
+    report: Output[Metrics],
+    overrides: List[str] = [],
+):
+    """Write the page and the summary of a run.
+
+    Args:
+        preset: A preset's name or the path of a .toml file.
+        evaluations: The run's evaluations in order, from the starting point on.
+        completions: What the last policy wrote on held-out problems.
+        checkpoint: The last checkpoint, with the metrics and pairs of every step.
+        label_report: The report of label_completions.
+        verify_rm_report: The report of evaluate_verify_rm.
+        page: One self-contained HTML page.
+        summary: The same in short, as Markdown.
+        report: Numbers of the whole run, and the report as a file.
+        overrides: dotted.key=value changes to the preset.
+    """
+    from pathlib import Path
+
+    from cooper_rl.config import load
+    from cooper_rl.stages import report as stage
+
+    result = stage.run(
+        load(preset, overrides),
+        evaluations=Path(evaluations.path),
+        completions=Path(completions.path),
+        checkpoint=Path(checkpoint.path),
+        label_report=Path(label_report.path),
+        verify_rm_report=Path(verify_rm_report.path),
+        page=Path(page.path),
+        summary=Path(summary.path),
+        report=Path(report.path),
+    )
+    report.metadata.update(result.metrics())

@@ -1,0 +1,49 @@
+"""KFP component of `stages/train_cooper.py`: one iteration of co-training."""
+
+from typing import List, Optional
+
+from kfp import dsl
+from kfp.dsl import Dataset, Input, Metrics, Model, Output
+
+from components.images import GPU_IMAGE
+
+
+@dsl.component(base_image=GPU_IMAGE, install_kfp_package=False)
+def train_cooper(
+    preset: str,
+    models: Input[Model],
+    verify_rm: Input[Model],
+    problems: Input[Dataset],
+    checkpoint: Output[Model],
+    report: Output[Metrics],
+    overrides: List[str] = [],
+    start: Optional[Input[Model]] = None,
+) -> float:
+    """Co-train policy and VerifyRM for many steps; returns the rule accuracy of the last rollouts.
+
+    Args:
+        preset: A preset's name or the path of a .toml file.
+        models: What prepare_models wrote: the starting policy, which is the reference policy too.
+        verify_rm: What train_verify_rm wrote.
+        problems: Problems to train on.
+        checkpoint: Both models, their optimisers, and the metrics and pairs of every step so far.
+        report: Numbers of this stage, and its report as a file.
+        overrides: dotted.key=value changes to the preset.
+        start: Checkpoint of the previous iteration; without it training starts at step 1.
+    """
+    from pathlib import Path
+
+    from cooper_rl.config import load
+    from cooper_rl.stages import train_cooper as stage
+
+    result = stage.run(
+        load(preset, overrides),
+        models=Path(models.path),
+        verify_rm=Path(verify_rm.path),
+        problems=Path(problems.path),
+        start=Path(start.path) if start else None,
+        checkpoint=Path(checkpoint.path),
+        report=Path(report.path),
+    )
+    report.metadata.update(result.metrics())
+    return result.rule_accuracy

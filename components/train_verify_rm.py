@@ -1,0 +1,46 @@
+"""KFP component of `stages/train_verify_rm.py`: the reference-based reward model."""
+
+from typing import List, Optional
+
+from kfp import dsl
+from kfp.dsl import Dataset, Input, Metrics, Model, Output
+
+from components.images import GPU_IMAGE
+
+
+@dsl.component(base_image=GPU_IMAGE, install_kfp_package=False)
+def train_verify_rm(
+    preset: str,
+    train: Input[Dataset],
+    validation: Input[Dataset],
+    verify_rm: Output[Model],
+    report: Output[Metrics],
+    overrides: List[str] = [],
+    models: Optional[Input[Model]] = None,
+) -> float:
+    """Train VerifyRM on labelled examples; returns its validation accuracy.
+
+    Args:
+        preset: A preset's name or the path of a .toml file.
+        train: Examples to learn from.
+        validation: Examples that steer the training.
+        verify_rm: Folder of the trained sequence classifier.
+        report: Numbers of this stage, and its report as a file.
+        overrides: dotted.key=value changes to the preset.
+        models: What prepare_models wrote; without it VerifyRM starts from scratch.
+    """
+    from pathlib import Path
+
+    from cooper_rl.config import load
+    from cooper_rl.stages import train_verify_rm as stage
+
+    result = stage.run(
+        load(preset, overrides),
+        train=Path(train.path),
+        validation=Path(validation.path),
+        models=Path(models.path) if models else None,
+        verify_rm=Path(verify_rm.path),
+        report=Path(report.path),
+    )
+    report.metadata.update(result.metrics())
+    return result.validation.accuracy.value

@@ -1,0 +1,165 @@
+"""The whole method as one pipeline, from problems to a co-trained policy and its report.
+
+    prepare_models ─ collect_problems ─ sample_completions ─ label_completions
+      ─ train_verify_rm ─ evaluate_verify_rm ─ evaluate_policy (starting point)
+      ─ (train_cooper ─ evaluate_policy) x iterations ─ report
+
+Iterations are unrolled when the pipeline is compiled: KFP has no recursion, and both models change
+in every step, so one task is one iteration of many steps. Deliberately left out: what a stage does
+(`cooper_rl/stages/`), and its artifacts and types (`components/`).
+"""
+
+from collections.abc import Callable
+from typing import Any, List, NamedTuple, cast
+
+from kfp import dsl
+from kfp.dsl import HTML, Dataset, Markdown, Metrics, Model, PipelineTask
+from kfp.dsl.base_component import BaseComponent
+
+from components.collect_problems import collect_problems
+from components.evaluate_policy import evaluate_policy
+from components.evaluate_verify_rm import evaluate_verify_rm
+from components.label_completions import label_completions
+from components.prepare_models import prepare_models
+from components.report import report
+from components.sample_completions import sample_completions
+from components.train_cooper import train_cooper
+from components.train_verify_rm import train_verify_rm
+from cooper_rl.errors import ConfigError
+
+MAX_ITERATIONS = 5  # 9 + 2 x 5 tasks stay well under the size limit of an Argo workflow
+
+
+class Outputs(NamedTuple):
+    """What a run leaves behind, under names that a caller can rely on."""
+
+    page: HTML
+    summary: Markdown
+    evaluations: Dataset
+    verify_rm_report: Metrics
+    checkpoint: Model
+
+
+def build_end_to_end(iterations: int) -> BaseComponent:
+    """The pipeline with so many co-training iterations.
+
+    Raises:
+        ConfigError: `iterations` is not between 1 and 5.
+    """
+    if not 1 <= iterations <= MAX_ITERATIONS:
+        raise ConfigError(
+            f"iterations={iterations}: choose 1 to {MAX_ITERATIONS}, and set cooper.steps for more "
+            "steps in each iteration"
+        )
+
+    def end_to_end(preset: str = "laptop", overrides: List[str] = []) -> Outputs:
+        """Label completions, train VerifyRM, co-train it with the policy, and report.
+
+        Args:
+            preset: A preset's name, or the path of a .toml file inside the image.
+            overrides: Changes to the preset, each as dotted.key=value, for example
+                ["cooper.steps=40", "seed=1"].
+        """
+        choice = {"preset": preset, "overrides": overrides}
+        models = _task(prepare_models, "Prepare models", **choice)
+        problems = _task(collect_problems, "Collect problems", **choice)
+        completions = _task(
+            sample_completions,
+            "Sample completions",
+            **choice,
+            models=models.outputs["models"],
+            problems=problems.outputs["problems"],
+        )
+        labels = _task(
+            label_completions,
+            "Label completions",
+            **choice,
+            problems=problems.outputs["problems"],
+            completions=completions.outputs["completions"],
+        )
+        verify_rm = _task(
+            train_verify_rm,
+            "Train VerifyRM",
+            **choice,
+            train=labels.outputs["train"],
+            validation=labels.outputs["validation"],
+            models=models.outputs["models"],
+        )
+        verify_rm_evaluation = _task(
+            evaluate_verify_rm,
+            "Evaluate VerifyRM",
+            **choice,
+            verify_rm=verify_rm.outputs["verify_rm"],
+            examples=labels.outputs["test"],
+        )
+        trained = _co_train(
+            iterations, choice, models=models, problems=problems, labels=labels, verify_rm=verify_rm
+        )
+        page = _task(
+            report,
+            "Report",
+            **choice,
+            evaluations=trained.evaluation.outputs["evaluations"],
+            completions=trained.evaluation.outputs["completions"],
+            checkpoint=trained.checkpoint.outputs["checkpoint"],
+            label_report=labels.outputs["report"],
+            verify_rm_report=verify_rm_evaluation.outputs["report"],
+        )
+        return Outputs(
+            page=page.outputs["page"],
+            summary=page.outputs["summary"],
+            evaluations=trained.evaluation.outputs["evaluations"],
+            verify_rm_report=verify_rm_evaluation.outputs["report"],
+            checkpoint=trained.checkpoint.outputs["checkpoint"],
+        )
+
+    return cast(BaseComponent, dsl.pipeline(name="end-to-end")(end_to_end))
+
+
+class _Trained(NamedTuple):
+    checkpoint: PipelineTask
+    evaluation: PipelineTask
+
+
+def _co_train(
+    iterations: int,
+    choice: dict[str, Any],
+    *,
+    models: PipelineTask,
+    problems: PipelineTask,
+    labels: PipelineTask,
+    verify_rm: PipelineTask,
+) -> _Trained:
+    """Evaluate the starting point, then train and evaluate; all evaluations see the same held-out data."""
+    base = {**choice, "models": models.outputs["models"], "verify_rm": verify_rm.outputs["verify_rm"]}
+    held_out = {"problems": problems.outputs["held_out"], "examples": labels.outputs["test"]}
+    evaluation = _task(evaluate_policy, "Evaluate the starting point", **base, **held_out)
+    checkpoint = None
+    for iteration in range(1, iterations + 1):
+        start = {} if checkpoint is None else {"start": checkpoint.outputs["checkpoint"]}
+        checkpoint = _task(
+            train_cooper,
+            f"Train Cooper, iteration {iteration}",
+            is_cached=False,
+            **base,
+            problems=problems.outputs["problems"],
+            **start,
+        )
+        evaluation = _task(
+            evaluate_policy,
+            f"Evaluate iteration {iteration}",
+            **base,
+            **held_out,
+            checkpoint=checkpoint.outputs["checkpoint"],
+            previous=evaluation.outputs["evaluations"],
+        )
+    assert checkpoint is not None
+    return _Trained(checkpoint, evaluation)
+
+
+def _task(component: Callable[..., Any], display_name: str, *, is_cached: bool = True, **inputs: Any) -> Any:
+    """A configured PipelineTask; typed Any because kfp types its outputs unlike what takes them."""
+    task: PipelineTask = component(**inputs)
+    task.set_display_name(display_name)
+    task.set_caching_options(is_cached)
+    return task
