@@ -117,8 +117,10 @@ def build_end_to_end(iterations: int) -> BaseComponent:
 
 
 class _Trained(NamedTuple):
-    checkpoint: PipelineTask
-    evaluation: PipelineTask
+    """The last tasks of each kind."""
+
+    checkpoint: Any
+    evaluation: Any
 
 
 def _co_train(
@@ -131,12 +133,16 @@ def _co_train(
     verify_rm: PipelineTask,
 ) -> _Trained:
     """Evaluate the starting point, then train and evaluate; all evaluations see the same held-out data."""
-    base = {**choice, "models": models.outputs["models"], "verify_rm": verify_rm.outputs["verify_rm"]}
-    held_out = {"problems": problems.outputs["held_out"], "examples": labels.outputs["test"]}
+    base: dict[str, Any] = {
+        **choice,
+        "models": models.outputs["models"],
+        "verify_rm": verify_rm.outputs["verify_rm"],
+    }
+    held_out: dict[str, Any] = {"problems": problems.outputs["held_out"], "examples": labels.outputs["test"]}
     evaluation = _task(evaluate_policy, "Evaluate the starting point", **base, **held_out)
     checkpoint = None
     for iteration in range(1, iterations + 1):
-        start = {} if checkpoint is None else {"start": checkpoint.outputs["checkpoint"]}
+        start: dict[str, Any] = {} if checkpoint is None else {"start": checkpoint.outputs["checkpoint"]}
         checkpoint = _task(
             train_cooper,
             f"Train Cooper, iteration {iteration}",

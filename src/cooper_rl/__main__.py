@@ -1,0 +1,209 @@
+"""The command line: one sub-command per stage, `cooper-rl train-cooper --preset laptop --models ...`.
+
+A sub-command's options are read from the source of the stage's `run` (`Annotated[Path, "help"]`), so
+that `--help` answers at once: no stage, and with it no torch, is imported before one runs. `--help`
+lists the configuration keys that the stage reads too. Deliberately left out: what a stage does.
+"""
+
+import argparse
+import ast
+import importlib
+import logging
+import sys
+import types
+from collections.abc import Iterator, Sequence
+from importlib import metadata, resources
+from pathlib import Path
+from typing import Any, NamedTuple, get_args
+
+from pydantic import BaseModel
+from pydantic_core import PydanticUndefined
+
+from cooper_rl.config import Config, load, preset_names
+from cooper_rl.errors import CooperError
+from cooper_rl.schema import Report
+
+EXIT_USER_ERROR = 2
+EXIT_INTERRUPTED = 130
+
+# Stages in the order of the walk, each with the configuration sections that it reads.
+STAGES: dict[str, tuple[str, ...]] = {
+    "prepare_models": ("models", "problems", "instruction"),
+    "collect_problems": ("problems",),
+    "sample_completions": ("sampling", "instruction"),
+    "label_completions": ("labeling",),
+    "train_verify_rm": ("verify_rm",),
+    "evaluate_verify_rm": ("verify_rm",),
+    "train_cooper": ("cooper", "instruction"),
+    "evaluate_policy": ("evaluation", "instruction"),
+    "report": (),
+}
+
+
+class Parameter(NamedTuple):
+    """One path that a stage reads or writes."""
+
+    name: str
+    text: str
+    """What a person reads in `--help`."""
+    is_required: bool
+
+
+class Signature(NamedTuple):
+    """What the command line needs to know of a stage."""
+
+    summary: str
+    """First line of the docstring of `run`."""
+    parameters: list[Parameter]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one sub-command; returns the exit status: 0, 2 for an error of use or data, 130 for Ctrl-C."""
+    parser = build_parser()
+    options = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
+    logging.captureWarnings(True)
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # one line per request otherwise
+    paths = {
+        parameter.name: getattr(options, parameter.name)
+        for parameter in read_signature(options.stage).parameters
+    }
+    try:
+        config = load(options.preset, options.overrides)
+        report = importlib.import_module(f"cooper_rl.stages.{options.stage}").run(config, **paths)
+    except CooperError as error:
+        sys.stderr.write(f"{parser.prog} {_command(options.stage)}: {error}\n")
+        return EXIT_USER_ERROR
+    except KeyboardInterrupt:
+        sys.stderr.write(
+            f"\n{parser.prog} {_command(options.stage)}: interrupted; files that were complete stay\n"
+        )
+        return EXIT_INTERRUPTED
+    sys.stdout.write(format_report(report, path=paths["report"]))
+    return 0
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of all sub-commands."""
+    parser = argparse.ArgumentParser(
+        prog="cooper-rl",
+        description="Co-train a policy and its reward model, stage by stage. Stages in their order:",
+        epilog="`cooper-rl STAGE --help` lists a stage's files and the configuration keys that it reads.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"cooper-rl {metadata.version('cooper-rl')}")
+    commands = parser.add_subparsers(metavar="STAGE", required=True, title="stages")
+    for stage, sections in STAGES.items():
+        signature = read_signature(stage)
+        command = commands.add_parser(
+            _command(stage),
+            help=signature.summary.replace("%", "%%"),
+            description=signature.summary,
+            epilog=_describe_sections(sections),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        command.set_defaults(stage=stage)
+        _add_options(command, signature)
+    return parser
+
+
+def _add_options(command: argparse.ArgumentParser, signature: Signature) -> None:
+    command.add_argument(
+        "--preset",
+        required=True,
+        help=f"one of {', '.join(preset_names())}, or the path of a .toml file",
+    )
+    command.add_argument(
+        "--set",
+        dest="overrides",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="change the preset, e.g. --set cooper.steps=2; may be given more than once",
+    )
+    for parameter in signature.parameters:
+        command.add_argument(
+            f"--{parameter.name.replace('_', '-')}",
+            type=Path,
+            metavar="PATH",
+            required=parameter.is_required,
+            help=parameter.text.replace("%", "%%"),
+        )
+
+
+def read_signature(stage: str) -> Signature:
+    """Read a stage's summary and the paths of its `run` from its source, without importing it."""
+    source = resources.files("cooper_rl").joinpath("stages", f"{stage}.py").read_text(encoding="utf-8")
+    module = ast.parse(source)
+    run = next(node for node in module.body if isinstance(node, ast.FunctionDef) and node.name == "run")
+    parameters: list[Parameter] = []
+    for argument, default in zip(run.args.kwonlyargs, run.args.kw_defaults, strict=True):
+        assert isinstance(argument.annotation, ast.Subscript), f"{stage}.run: {argument.arg} is not Annotated"
+        text = ast.literal_eval(argument.annotation.slice.elts[1])  # pyright: ignore[reportAttributeAccessIssue] Annotated[Path, "text"]
+        parameters.append(Parameter(argument.arg, text, is_required=default is None))
+    summary = (ast.get_docstring(run) or "").partition("\n")[0]
+    return Signature(summary, parameters)
+
+
+def format_report(report: Report, *, path: Path) -> str:
+    """A report's numbers as an aligned table, and where the whole report is."""
+    numbers = report.metrics()
+    width = max(map(len, numbers), default=0)
+    lines = [f"  {name:<{width}}  {value:.6g}\n" for name, value in numbers.items()]
+    return f"{type(report).__name__}\n{''.join(lines)}report: {path}\n"
+
+
+def _command(stage: str) -> str:
+    return stage.replace("_", "-")
+
+
+def _describe_sections(sections: Sequence[str]) -> str:
+    lines = ["configuration (--set KEY=VALUE; shown with the value that holds where a preset says nothing):"]
+    for name in ("seed", *sections):
+        for key, default, text in _walk(name, Config.model_fields[name]):
+            shown = "" if default is PydanticUndefined else f" = {_show(default)}"
+            lines.append(f"  {key}{shown}")
+            lines += [f"      {line.strip()}" for line in (text or "").splitlines()]
+    return "\n".join(lines)
+
+
+def _walk(key: str, field: Any) -> Iterator[tuple[str, Any, str | None]]:
+    """Every leaf below a field as (dotted key, default, docstring)."""
+    section = _section_of(field.annotation)
+    if section is None:
+        yield key, field.default, field.description
+        return
+    if not isinstance(field.default, BaseModel) and field.default is not PydanticUndefined:
+        yield key, field.default, field.description
+    inner = f"{key}.NAME" if getattr(field.annotation, "__origin__", None) is dict else key
+    for name, child in section.model_fields.items():
+        yield from _walk(f"{inner}.{name}", child)
+
+
+def _section_of(annotation: Any) -> type[BaseModel] | None:
+    kinds = [annotation, *get_args(annotation)]
+    return next(
+        (
+            kind
+            for kind in kinds
+            if isinstance(kind, type)
+            and not isinstance(kind, types.GenericAlias)
+            and issubclass(kind, BaseModel)
+        ),
+        None,
+    )
+
+
+def _show(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return str(list(value))  # pyright: ignore[reportUnknownArgumentType] a default of the configuration
+    return str(value)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
