@@ -1,0 +1,33 @@
+"""The process in which kfp.local runs a compiled pipeline; started by `_local.py`, which reads its output.
+
+A process of its own, because kfp.local keeps its settings in a process-wide singleton, rewires the
+root logger and prints: here it may. Deliberately left out: anything for people.
+"""
+
+import json
+import logging
+import sys
+from pathlib import Path
+from typing import Any, cast
+
+from kfp import components, local
+
+
+def run(request: dict[str, Any]) -> None:
+    """Run `pipeline` with `arguments` under `root` and write its outputs' paths to `result`."""
+    # kfp reports a cache hit through the root logger, everything else through one of its own making.
+    logging.basicConfig(stream=sys.stdout, level=logging.INFO, format="%(message)s")
+    local.init(
+        runner=local.SubprocessRunner(use_venv=False),
+        pipeline_root=request["root"],
+        enable_caching=True,
+        cache_root=request["cache"],
+    )
+    pipeline = components.load_component_from_file(request["pipeline"])
+    task = cast("Any", pipeline(**request["arguments"]))
+    outputs = {name: artifact.path for name, artifact in task.outputs.items()}
+    Path(request["result"]).write_text(json.dumps(outputs, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    run(json.loads(sys.argv[1]))
