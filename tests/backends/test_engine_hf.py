@@ -17,7 +17,8 @@ def model() -> Qwen2ForCausalLM:
     torch.manual_seed(0)
     config = Qwen2Config(
         vocab_size=40, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, max_position_embeddings=128, pad_token_id=PAD, eos_token_id=END, bos_token_id=None,
+        num_key_value_heads=2, max_position_embeddings=128, pad_token_id=PAD, eos_token_id=END,
+        bos_token_id=None,
     )  # fmt: skip
     model = Qwen2ForCausalLM(config).eval()
     with torch.no_grad():  # sharper than the initial near-uniform distribution, so that ends are drawn
@@ -36,8 +37,12 @@ def flat(groups: list[list[Generation]]) -> list[Generation]:
 
 def test_greedy_equals_transformers_generate(model: Qwen2ForCausalLM, engine: HFEngine) -> None:
     greedy = GenerationConfig(temperature=0.0, max_new_tokens=20)
-    for prompt, (generation,) in zip(PROMPTS, engine.generate(PROMPTS, greedy, samples=1, seed=0), strict=True):
-        expected = model.generate(torch.tensor([prompt]), do_sample=False, max_new_tokens=20)[0, len(prompt) :]
+    for prompt, (generation,) in zip(
+        PROMPTS, engine.generate(PROMPTS, greedy, samples=1, seed=0), strict=True
+    ):
+        expected = model.generate(torch.tensor([prompt]), do_sample=False, max_new_tokens=20)[
+            0, len(prompt) :
+        ]
         assert list(generation.token_ids) == expected.tolist()
 
 
@@ -53,14 +58,18 @@ def test_logprobs_are_those_of_a_plain_forward_pass(model: Qwen2ForCausalLM, eng
 
 
 def test_a_draw_does_not_depend_on_what_shares_its_batch(engine: HFEngine) -> None:
-    together = engine.generate(PROMPTS, GenerationConfig(max_new_tokens=24, batch_size=100), samples=4, seed=5)
+    together = engine.generate(
+        PROMPTS, GenerationConfig(max_new_tokens=24, batch_size=100), samples=4, seed=5
+    )
     apart = engine.generate(PROMPTS, GenerationConfig(max_new_tokens=24, batch_size=4), samples=4, seed=5)
     assert [g.token_ids for g in flat(together)] == [g.token_ids for g in flat(apart)]
 
 
 def test_another_seed_gives_other_draws_and_the_same_seed_the_same(engine: HFEngine) -> None:
     sampled = GenerationConfig(max_new_tokens=24)
-    first, again, other = (flat(engine.generate(PROMPTS, sampled, samples=4, seed=seed)) for seed in (7, 7, 8))
+    first, again, other = (
+        flat(engine.generate(PROMPTS, sampled, samples=4, seed=seed)) for seed in (7, 7, 8)
+    )
     assert first == again
     assert first != other
 
@@ -107,4 +116,6 @@ def test_loaded_weights_change_the_output_in_place(model: Qwen2ForCausalLM) -> N
     engine.load_weights(iter(model.state_dict().items()))
     greedy = GenerationConfig(temperature=0.0, max_new_tokens=8)
     source = HFEngine(model, end_ids=frozenset({END}), pad_id=PAD)
-    assert engine.generate(PROMPTS, greedy, samples=1, seed=0) == source.generate(PROMPTS, greedy, samples=1, seed=0)
+    assert engine.generate(PROMPTS, greedy, samples=1, seed=0) == source.generate(
+        PROMPTS, greedy, samples=1, seed=0
+    )

@@ -2,7 +2,7 @@ import random
 from pathlib import Path
 
 import pytest
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, Qwen2Config
 
 from cooper_rl.core.prompts import verify_rm_text
 from cooper_rl.tiny.problems import generate_stories
@@ -37,12 +37,11 @@ def test_no_word_of_the_world_is_spelled_in_characters() -> None:
     tokenizer = build_tokenizer()
     for text in world_texts():
         for token in tokenizer.tokenize(text):
-            assert not (len(token.strip()) == 1 and token.isalpha() and token != "a"), (token, text)
-            assert not token.startswith("<0x")
+            assert len(token) > 1 or not token.isalpha() or token in {"Ġ", "Ċ"}, (token, text)
 
 
 def test_words_carry_their_space_and_numbers_do_not() -> None:
-    assert build_tokenizer().tokenize("Tom has 42 apples.") == ["Tom", " has", " ", "42", " apples", "."]
+    assert build_tokenizer().tokenize("Tom has 42 apples.") == ["Tom", "Ġhas", "Ġ", "42", "Ġapples", "."]
 
 
 def test_the_tags_of_the_template_are_single_tokens() -> None:
@@ -50,25 +49,26 @@ def test_the_tags_of_the_template_are_single_tokens() -> None:
         "<question>",
         "q",
         "</question>",
-        "\n",
+        "Ċ",
         "<reference_answer>",
         "7",
         "</reference_answer>",
-        "\n",
+        "Ċ",
         "<completion>",
         "8",
         "</completion>",
     ]
 
 
-def test_pad_end_and_unknown_are_distinct() -> None:
-    tokenizer = build_tokenizer()
-    assert len({tokenizer.pad_token_id, tokenizer.eos_token_id, tokenizer.unk_token_id}) == 3
+def test_pad_and_end_are_distinct() -> None:
+    assert build_tokenizer().pad_token_id != build_tokenizer().eos_token_id
 
 
-def test_a_saved_tokenizer_loads_with_auto_tokenizer_and_makes_the_same_prompt(tmp_path: Path) -> None:
+def test_beside_a_qwen2_model_it_loads_with_auto_tokenizer_and_makes_the_same_prompt(tmp_path: Path) -> None:
+    """AutoTokenizer overrides the class that a folder names when the model beside it is a Qwen2."""
     built = build_tokenizer()
     built.save_pretrained(tmp_path)
+    Qwen2Config().save_pretrained(tmp_path)
     loaded = AutoTokenizer.from_pretrained(tmp_path)
     messages = [{"role": "user", "content": "How many?"}]
     prompt = loaded.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
@@ -76,4 +76,4 @@ def test_a_saved_tokenizer_loads_with_auto_tokenizer_and_makes_the_same_prompt(t
     assert loaded.chat_template == CHAT_TEMPLATE
     text = verify_rm_text("How many apples?", "10", "7-2=5. \\boxed{ten}")
     assert loaded(text)["input_ids"] == built(text)["input_ids"]
-    assert (loaded.pad_token, loaded.eos_token, loaded.unk_token) == ("<pad>", "<end>", "<unk>")
+    assert (loaded.pad_token, loaded.eos_token) == ("<pad>", "<end>")

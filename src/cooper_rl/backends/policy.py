@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch.utils.checkpoint import checkpoint
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
@@ -141,7 +142,7 @@ def load_model(kind: Any, name: str, *, device: torch.device, **options: Any) ->
         model, info = kind.from_pretrained(
             name, dtype=torch.float32, trust_remote_code=False, output_loading_info=True, **options
         )
-    except (OSError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise ModelError(f"{name}: cannot be loaded: {error}") from error
     missing = sorted(set(info["missing_keys"]) - set(new_weights))
     if missing:
@@ -161,6 +162,8 @@ def load_tokenizer(name: str) -> Any:
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     except (OSError, ValueError) as error:
         raise ModelError(f"{name}: no tokenizer beside the model: {error}") from error
+    if len(tokenizer) <= len(tokenizer.all_special_tokens):
+        raise ModelError(f"{name}: no tokenizer beside the model; copy tokenizer.json there")
     if tokenizer.pad_token_id is None:
         if tokenizer.eos_token_id is None:
             raise ModelError(f"{name}: the tokenizer has neither pad_token nor eos_token; set pad_token")

@@ -30,7 +30,6 @@ from cooper_rl.stages._wiring import open_assistant
 from cooper_rl.training.optimizer import make_adamw, optimizer_tensors, restore_optimizer
 from cooper_rl.training.step import Trainer, run_step, step_problems
 
-
 logger = logging.getLogger(__name__)
 
 

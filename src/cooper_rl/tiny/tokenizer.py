@@ -1,11 +1,13 @@
-"""The laptop world's tokenizer: one token a word or number, lossless on every text.
+"""The laptop world's tokenizer: Qwen2's own kind, with the world's words as its vocabulary.
 
 Words carry their leading space; the numbers 0..99 do not, so that a number is the same token wherever
 it stands. The tags of VerifyRM's template are single tokens. Text from outside this world is spelled in
-characters and bytes. Saved, it loads with `AutoTokenizer` like any other.
+bytes, so every text comes back unchanged. It is a `Qwen2Tokenizer` because `AutoTokenizer` takes that
+class for every Qwen2 model, whatever the folder says.
 """
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from cooper_rl.core.prompts import verify_rm_text
@@ -22,7 +24,7 @@ from cooper_rl.tiny.problems import (
     SHARES,
 )
 
-PAD, END, UNKNOWN = "<pad>", "<end>", "<unk>"
+PAD, END = "<pad>", "<end>"
 MAX_TOKENS = 512
 
 CHAT_TEMPLATE = (
@@ -34,7 +36,6 @@ CHAT_TEMPLATE = (
     "{% if add_generation_prompt %}Answer: {% endif %}"
 )
 
-_PIECE = r"</?[a-z_]+>| ?[A-Za-z]+(?:-[a-z]+)*|[0-9]+|####|[\s\S]"
 _WORDS = (
     "has of then How many does have more fewer as times and a for each dollars off with lamp buys pay pays "
     "do they They sell The answer is yes no"
@@ -42,41 +43,52 @@ _WORDS = (
 
 
 def build_tokenizer() -> Any:
-    """A `PreTrainedTokenizerFast` with chat template and distinct pad, end and unknown tokens."""
-    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
+    """A `Qwen2Tokenizer` with chat template and distinct pad and end tokens."""
+    from tokenizers import AddedToken, pre_tokenizers
+    from transformers import Qwen2Tokenizer
 
-    vocabulary = {piece: index for index, piece in enumerate(_vocabulary())}
-    # With no merges, a piece is either one entry or spelled in its characters (in bytes, if need be).
-    inner = Tokenizer(
-        models.BPE(vocab=vocabulary, merges=[], unk_token=UNKNOWN, byte_fallback=True, ignore_merges=True)
-    )
-    inner.pre_tokenizer = pre_tokenizers.Split(Regex(_PIECE), "isolated")  # pyright: ignore[reportAttributeAccessIssue] the stub has no setter
-    inner.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])  # pyright: ignore[reportAttributeAccessIssue] the stub has no setter
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=inner,
+    words = list(_words())
+    merges = list(dict.fromkeys(merge for word in words for merge in _ladder(word)))
+    pieces = [PAD, END, *sorted(pre_tokenizers.ByteLevel.alphabet()), *(a + b for a, b in merges)]
+    make: Any = Qwen2Tokenizer  # its annotations refuse what it documents
+    tokenizer = make(
+        vocab={piece: index for index, piece in enumerate(dict.fromkeys(pieces))},
+        merges=merges,
         pad_token=PAD,
         eos_token=END,
-        unk_token=UNKNOWN,
+        unk_token=None,
         clean_up_tokenization_spaces=False,
         model_max_length=MAX_TOKENS,
     )
+    # Qwen2's own splitting knows single digits only and takes tags apart.
+    whole = [str(number) for number in range(10, MAX_VALUE + 1)]
+    whole += re.findall(r"</?[a-z_]+>", verify_rm_text("", "", ""))
+    tokenizer.add_tokens([AddedToken(piece, normalized=False) for piece in whole])
     tokenizer.chat_template = CHAT_TEMPLATE
     return tokenizer
 
 
-def _vocabulary() -> list[str]:
-    """Every entry once, in a fixed order."""
-    pieces = [PAD, END, UNKNOWN]
-    pieces += [str(number) for number in range(MAX_VALUE + 1)]
-    pieces += re.findall(r"</?[a-z_]+>|\n", verify_rm_text("", "", ""))
+def _words() -> Iterator[str]:
+    """Every word as Qwen2's splitting sees it: with the one space or sign before it, if there is one."""
     phrases = [_WORDS, *NAMES, *OBJECTS, *CONTAINERS, *GAINS, *LOSSES]
     phrases += [*FACTORS.values(), *SHARES.values(), *COMPARED.values()]
-    words = [word for phrase in phrases for word in phrase.split()]
-    words += [spell(number) for number in range(MAX_VALUE + 1)]
-    pieces += [f" {word}" for word in words]
-    # Without a space: at the start of a text or line, and inside braces.
-    pieces += ["Question", "Answer", "boxed", "They", *NAMES, *(spell(n) for n in range(MAX_VALUE + 1))]
-    pieces += ["####", *(chr(code) for code in range(32, 127))]
-    pieces += [f"<0x{byte:02X}>" for byte in range(256)]
-    return list(dict.fromkeys(pieces))
+    numbers = [spell(number) for number in range(MAX_VALUE + 1)]
+    tens, units = numbers[20::10], numbers[1:10]
+    for word in " ".join(phrases + numbers[:20] + tens).split():
+        yield f" {word}"
+    yield from (f"-{unit}" for unit in units)
+    # At the start of a text or line, and in `\boxed{ten}`.
+    yield from ["Question", "Answer", "They", *NAMES, "####", " \\", *(f"{{{n}" for n in numbers[:20] + tens)]
+    yield "boxed"
+
+
+def _ladder(word: str) -> list[tuple[str, str]]:
+    """Merges that build a word from the left.
+
+    A word begins with a sign or a capital that stands nowhere else in it, so no merge of one word can
+    take another word apart (`boxed` begins with neither and therefore comes last).
+    """
+    spelled = word.replace(" ", "Ġ")  # the byte-level alphabet's sign for a space
+    if word == "####":
+        return [("#", "#"), ("##", "##")]
+    return [(spelled[:end], spelled[end]) for end in range(1, len(spelled))]

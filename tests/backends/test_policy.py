@@ -1,0 +1,119 @@
+"""Log-probabilities, prompts, and what is refused as a policy."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from cooper_rl.backends import policy as policy_module
+from cooper_rl.backends.policy import completion_logprobs, load_policy, save_policy
+from cooper_rl.backends.verify_rm import save_verify_rm
+from cooper_rl.core.batching import pad_right
+from cooper_rl.errors import ModelError
+
+CPU = torch.device("cpu")
+
+
+def test_token_logprobs_of_known_logits_at_two_temperatures() -> None:
+    """Logits (0, ln 3): p = 1/4, 3/4. At temperature 1/2 they are (0, 2 ln 3): p = 1/10, 9/10."""
+    head = torch.nn.Linear(2, 2, bias=False)
+    torch.nn.init.eye_(head.weight)
+    hidden = torch.tensor([[0.0, math.log(3.0)]]).repeat(2, 1)
+    targets = torch.tensor([0, 1])
+    at_one = policy_module._chunked_logprobs(head, hidden, targets, 1.0)
+    at_half = policy_module._chunked_logprobs(head, hidden, targets, 0.5)
+    torch.testing.assert_close(at_one.exp(), torch.tensor([0.25, 0.75]))
+    torch.testing.assert_close(at_half.exp(), torch.tensor([0.1, 0.9]))
+
+
+def test_completion_logprobs_equal_a_plain_forward_pass_and_are_zero_elsewhere(make_policy) -> None:
+    policy = make_policy(0)
+    sequences = [[10, 11, 12, 13, 14], [20, 21, 22]]
+    batch = pad_right(sequences, pad_id=policy.pad_id, device=CPU)
+    mask = torch.tensor([[False, True, True, True], [True, True, False, False]])
+    found = completion_logprobs(policy, batch, mask, temperature=0.7)
+    for row, ids in enumerate(sequences):
+        logprobs = (policy.model(torch.tensor([ids])).logits[0] / 0.7).log_softmax(dim=1)
+        for entry in range(4):
+            expected = logprobs[entry, ids[entry + 1]].item() if mask[row, entry] else 0.0
+            assert found[row, entry].item() == pytest.approx(expected, abs=1e-5)
+
+
+def test_logits_in_chunks_give_the_same_values_and_gradients(make_policy, monkeypatch) -> None:
+    """Seven tokens, three to a chunk."""
+    policy = make_policy(0)
+    batch = pad_right([list(range(10, 18))], pad_id=policy.pad_id, device=CPU)
+    mask = torch.ones(1, 7, dtype=torch.bool)
+
+    def values_and_gradient() -> tuple[torch.Tensor, torch.Tensor]:
+        policy.model.zero_grad()
+        values = completion_logprobs(policy, batch, mask, temperature=1.0)
+        values.sum().backward()
+        return values.detach(), policy.model.lm_head.weight.grad.clone()
+
+    whole = values_and_gradient()
+    monkeypatch.setattr(policy_module, "MAX_LOGITS", 3 * policy.model.config.vocab_size)
+    chunked = values_and_gradient()
+    torch.testing.assert_close(chunked, whole)
+
+
+def test_a_saved_policy_loads_with_the_same_weights_and_tokens(make_policy, tmp_path: Path) -> None:
+    policy = make_policy(0)
+    save_policy(policy, tmp_path / "policy")
+    loaded = load_policy(tmp_path / "policy", device=CPU)
+    question = "Tom has 7 apples. How many apples does Tom have?"
+    assert loaded.encode_prompt(question, None) == policy.encode_prompt(question, None)
+    assert loaded.end_ids == policy.end_ids
+    for name, tensor in policy.weights():
+        assert torch.equal(tensor, dict(loaded.weights())[name])
+
+
+def test_the_prompt_decodes_to_question_and_instruction(make_policy) -> None:
+    policy = make_policy(0)
+    prompt = policy.encode_prompt("Tom has 7 apples.", "Think.")
+    assert policy.tokenizer.decode(prompt) == "Question: Tom has 7 apples.\nThink.\nAnswer: "
+
+
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"nowhere: no config\.json there; give a folder"):
+        load_policy(tmp_path / "nowhere", device=CPU)
+
+
+def test_a_reward_model_in_the_policys_place_is_refused(make_verify_rm, tmp_path: Path) -> None:
+    save_verify_rm(make_verify_rm(0), tmp_path / "rm")
+    with pytest.raises(ModelError, match=r"Qwen2ForSequenceClassification; a \.\.\.ForCausalLM checkpoint"):
+        load_policy(tmp_path / "rm", device=CPU)
+
+
+def test_a_checkpoint_without_some_weights_is_refused(make_policy, tmp_path: Path) -> None:
+    """The config promises three layers, the file holds two."""
+    save_policy(make_policy(0), tmp_path / "policy")
+    config = json.loads((tmp_path / "policy" / "config.json").read_text())
+    config["num_hidden_layers"] = 3
+    config["layer_types"] = ["full_attention"] * 3
+    (tmp_path / "policy" / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ModelError, match=r"12 weights are missing, the first is model\.layers\.2"):
+        load_policy(tmp_path / "policy", device=CPU)
+
+
+def test_a_damaged_weights_file_is_refused(make_policy, tmp_path: Path) -> None:
+    save_policy(make_policy(0), tmp_path / "policy")
+    (tmp_path / "policy" / "model.safetensors").write_bytes(b"not safetensors")
+    with pytest.raises(ModelError, match="cannot be loaded"):
+        load_policy(tmp_path / "policy", device=CPU)
+
+
+def test_a_model_without_a_tokenizer_is_refused(make_policy, tmp_path: Path) -> None:
+    make_policy(0).model.save_pretrained(tmp_path / "policy")
+    with pytest.raises(ModelError, match="no tokenizer beside the model"):
+        load_policy(tmp_path / "policy", device=CPU)
+
+
+def test_a_tokenizer_without_a_chat_template_is_refused(make_policy, tmp_path: Path) -> None:
+    policy = make_policy(0)
+    policy.tokenizer.chat_template = None
+    save_policy(policy, tmp_path / "policy")
+    with pytest.raises(ModelError, match="the tokenizer has no chat template"):
+        load_policy(tmp_path / "policy", device=CPU)

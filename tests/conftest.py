@@ -1,0 +1,46 @@
+"""Models small enough for a test, made by hand: random weights, the laptop world's tokenizer."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2ForSequenceClassification
+
+from cooper_rl.backends.policy import Policy
+from cooper_rl.backends.verify_rm import VerifyRM
+from cooper_rl.tiny.tokenizer import build_tokenizer
+
+CPU = torch.device("cpu")
+
+
+def _config(tokenizer, **options) -> Qwen2Config:
+    return Qwen2Config(
+        vocab_size=len(tokenizer), hidden_size=32, intermediate_size=64, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=4, max_position_embeddings=512, bos_token_id=None,
+        pad_token_id=tokenizer.pad_token_id, eos_token_id=tokenizer.eos_token_id, **options,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def make_policy() -> Callable[[int], Policy]:
+    """A random policy by seed."""
+
+    def make(seed: int) -> Policy:
+        tokenizer = build_tokenizer()
+        torch.manual_seed(seed)
+        model = Qwen2ForCausalLM(_config(tokenizer)).eval()
+        return Policy(model, tokenizer, frozenset({tokenizer.eos_token_id}), tokenizer.pad_token_id)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def make_verify_rm() -> Callable[[int], VerifyRM]:
+    """A random VerifyRM by seed."""
+
+    def make(seed: int) -> VerifyRM:
+        tokenizer = build_tokenizer()
+        torch.manual_seed(seed)
+        return VerifyRM(Qwen2ForSequenceClassification(_config(tokenizer, num_labels=1)).eval(), tokenizer)
+
+    return make
