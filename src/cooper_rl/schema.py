@@ -85,6 +85,21 @@ class PreferencePair(Record):
     """Who wrote the negative, e.g. `assistant:tiny`."""
 
 
+class EvaluatedCompletion(Record):
+    """A completion on a held-out problem, with what every verifier says of it."""
+
+    problem_id: str
+    question: str
+    reference_answer: str
+    completion: str
+    finish_reason: FinishReason
+    rule: Verdict
+    judge: Verdict | None
+    """None when no evaluation judge is configured."""
+    score: float = Field(ge=0, le=1)
+    """VerifyRM's."""
+
+
 class RejectedRow(Record):
     """A row of an input file that was set aside, with the reason."""
 
@@ -190,7 +205,10 @@ class EvaluateVerifyRMReport(Report):
     confusion: dict[str, int]
     """`true_positive`, `false_positive`, `true_negative`, `false_negative` at score 0.5."""
     roc: list[tuple[float, float, float]]
-    """(false positive rate, true positive rate, threshold), thinned to at most 100 points."""
+    """(false positive rate, true positive rate, threshold), thinned to at most 100 points; empty when only
+    one class is present. The origin carries threshold 1."""
+    num_rejected: int = 0
+    """Rows that were set aside because they are no labelled examples."""
 
 
 class CooperReport(Report):
@@ -222,3 +240,20 @@ class EvalReport(Report):
     """VerifyRM on held-out labelled examples."""
     cut_fraction: float
     """Share of completions that ended at the token limit."""
+
+
+class RunReport(Report):
+    """The run in numbers: the starting point against the last evaluation."""
+
+    last_step: int
+    num_iterations: int
+    accuracy_name: Literal["judged accuracy", "rule accuracy"]
+    """Judged where an evaluation judge is configured, else by the rule verifier."""
+    accuracy_before: Interval
+    accuracy_after: Interval
+    accuracy_change: Interval
+    reward_change: Interval
+    """Change of VerifyRM's mean score."""
+    verify_rm_accuracy_change: Interval
+    conclusion: str
+    """What the intervals allow one to say, in sentences made from them."""
