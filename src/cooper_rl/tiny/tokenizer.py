@@ -7,7 +7,6 @@ class for every Qwen2 model, whatever the folder says.
 """
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 from cooper_rl.core.prompts import verify_rm_text
@@ -47,48 +46,31 @@ def build_tokenizer() -> Any:
     from tokenizers import AddedToken, pre_tokenizers
     from transformers import Qwen2Tokenizer
 
-    words = list(_words())
-    merges = list(dict.fromkeys(merge for word in words for merge in _ladder(word)))
-    pieces = [PAD, END, *sorted(pre_tokenizers.ByteLevel.alphabet()), *(a + b for a, b in merges)]
+    alphabet = [PAD, END, *sorted(pre_tokenizers.ByteLevel.alphabet())]
     make: Any = Qwen2Tokenizer  # its annotations refuse what it documents
     tokenizer = make(
-        vocab={piece: index for index, piece in enumerate(dict.fromkeys(pieces))},
-        merges=merges,
+        vocab={piece: index for index, piece in enumerate(alphabet)},
+        merges=[],
         pad_token=PAD,
         eos_token=END,
         unk_token=None,
         clean_up_tokenization_spaces=False,
         model_max_length=MAX_TOKENS,
     )
-    # Qwen2's own splitting knows single digits only and takes tags apart.
-    whole = [str(number) for number in range(10, MAX_VALUE + 1)]
-    whole += re.findall(r"</?[a-z_]+>", verify_rm_text("", "", ""))
-    tokenizer.add_tokens([AddedToken(piece, normalized=False) for piece in whole])
+    # Added tokens are found before Qwen2's own splitting, longest first; the rest is spelled in bytes.
+    tokenizer.add_tokens([AddedToken(piece, normalized=False) for piece in _pieces()])
     tokenizer.chat_template = CHAT_TEMPLATE
     return tokenizer
 
 
-def _words() -> Iterator[str]:
-    """Every word as Qwen2's splitting sees it: with the one space or sign before it, if there is one."""
+def _pieces() -> list[str]:
+    """Every word, number and tag once, in a fixed order."""
+    numbers = [spell(number) for number in range(MAX_VALUE + 1)]
     phrases = [_WORDS, *NAMES, *OBJECTS, *CONTAINERS, *GAINS, *LOSSES]
     phrases += [*FACTORS.values(), *SHARES.values(), *COMPARED.values()]
-    numbers = [spell(number) for number in range(MAX_VALUE + 1)]
-    tens, units = numbers[20::10], numbers[1:10]
-    for word in " ".join(phrases + numbers[:20] + tens).split():
-        yield f" {word}"
-    yield from (f"-{unit}" for unit in units)
-    # At the start of a text or line, and in `\boxed{ten}`.
-    yield from ["Question", "Answer", "They", *NAMES, "####", " \\", *(f"{{{n}" for n in numbers[:20] + tens)]
-    yield "boxed"
-
-
-def _ladder(word: str) -> list[tuple[str, str]]:
-    """Merges that build a word from the left.
-
-    A word begins with a sign or a capital that stands nowhere else in it, so no merge of one word can
-    take another word apart (`boxed` begins with neither and therefore comes last).
-    """
-    spelled = word.replace(" ", "Ġ")  # the byte-level alphabet's sign for a space
-    if word == "####":
-        return [("#", "#"), ("##", "##")]
-    return [(spelled[:end], spelled[end]) for end in range(1, len(spelled))]
+    pieces = re.findall(r"</?[a-z_]+>", verify_rm_text("", "", ""))
+    pieces += [str(number) for number in range(10, MAX_VALUE + 1)]
+    pieces += [f" {word}" for word in (*" ".join(phrases).split(), *numbers)]
+    # Without a space: at the start of a text or line, and inside braces.
+    pieces += ["Question", "Answer", "They", "boxed", "####", *NAMES, *numbers]
+    return list(dict.fromkeys(pieces))
