@@ -4,6 +4,7 @@ Records are frozen, refuse unknown keys, and round-trip through JSONL and Parque
 Memory-only batches live beside their maker as frozen dataclasses, not here.
 """
 
+import math
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -125,14 +126,14 @@ class Report(Record):
     """What a stage says of its work; `metrics()` is what the dashboard shows."""
 
     def metrics(self) -> dict[str, float]:
-        """Every number of the report as `name` or `group/name`; absent values are left out."""
+        """Every number of the report as `name` or `group/name`; absent and non-finite values are left out."""
         return _flatten(self.model_dump(), prefix="")
 
 
 def _flatten(values: dict[str, object], *, prefix: str) -> dict[str, float]:
     numbers: dict[str, float] = {}
     for name, value in values.items():
-        if isinstance(value, bool | int | float):
+        if isinstance(value, bool | int | float) and math.isfinite(value):
             numbers[prefix + name] = float(value)
         elif isinstance(value, dict):
             numbers |= _flatten(value, prefix=f"{prefix}{name}/")  # pyright: ignore[reportUnknownArgumentType] a dumped model
