@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from cooper_rl.config import Config, load, preset_names
@@ -26,7 +27,7 @@ from cooper_rl.schema import Report
 EXIT_USER_ERROR = 2
 EXIT_INTERRUPTED = 130
 
-# Stages in the order of the walk, each with the configuration sections that it reads.
+# Stages in the order of the walk, each with the configuration sections or keys that it reads.
 STAGES: dict[str, tuple[str, ...]] = {
     "prepare_models": ("models", "problems", "instruction"),
     "collect_problems": ("problems",),
@@ -34,8 +35,8 @@ STAGES: dict[str, tuple[str, ...]] = {
     "label_completions": ("labeling",),
     "train_verify_rm": ("verify_rm",),
     "evaluate_verify_rm": ("verify_rm",),
-    "train_cooper": ("cooper", "instruction"),
-    "evaluate_policy": ("evaluation", "instruction"),
+    "train_cooper": ("cooper", "labeling.rule", "instruction"),
+    "evaluate_policy": ("evaluation", "labeling.rule", "cooper.max_tokens_per_batch", "instruction"),
     "report": (),
 }
 
@@ -160,15 +161,23 @@ def _command(stage: str) -> str:
 
 def _describe_sections(sections: Sequence[str]) -> str:
     lines = ["configuration (--set KEY=VALUE; shown with the value that holds where a preset says nothing):"]
-    for name in ("seed", *sections):
-        for key, default, text in _walk(name, Config.model_fields[name]):
+    for section in ("seed", *sections):
+        for key, default, text in _walk(section, _find_field(section)):
             shown = "" if default is PydanticUndefined else f" = {_show(default)}"
             lines.append(f"  {key}{shown}")
             lines += [f"      {line.strip()}" for line in (text or "").splitlines()]
     return "\n".join(lines)
 
 
-def _walk(key: str, field: Any) -> Iterator[tuple[str, Any, str | None]]:
+def _find_field(dotted: str) -> FieldInfo:
+    section: type[BaseModel] = Config
+    *outer, last = dotted.split(".")
+    for part in outer:
+        section = _section_of(section.model_fields[part].annotation) or section
+    return section.model_fields[last]
+
+
+def _walk(key: str, field: FieldInfo) -> Iterator[tuple[str, Any, str | None]]:
     """Every leaf below a field as (dotted key, default, docstring)."""
     section = _section_of(field.annotation)
     if section is None:

@@ -1,0 +1,137 @@
+"""What a person sees of a run, from lines as kfp.local prints them."""
+
+import io
+
+from pipelines._follow import Follower
+
+EXECUTOR = "    [KFP Executor 2026-11-21 03:18:41,637 INFO]: "
+
+
+class Terminal(io.StringIO):
+    """A screen that can move its cursor."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def follow(lines: str, *, num_tasks: int = 12, screen: io.StringIO | None = None) -> Follower:
+    follower = Follower(num_tasks, io.StringIO() if screen is None else screen)
+    for line in lines.splitlines(keepends=True):
+        follower.read(line)
+    return follower
+
+
+def test_a_stage_shows_its_place_its_progress_and_its_time() -> None:
+    screen = io.StringIO()
+    follow(
+        "03:18:41.598 - INFO - Executing task \x1b[96m'train-cooper-2'\x1b[0m\n"
+        "03:18:41.598 - INFO - Streamed logs:\n\n"
+        f"{EXECUTOR}Looking for component `train_cooper` in --component_module_path `/tmp/x.py`\n"
+        f"{EXECUTOR}train_cooper 12/20 reward=0.61 eta 0:18\n"
+        f"{EXECUTOR}score 3/3 eta 0:00\n"
+        f"{EXECUTOR}step=3 phase=policy_update loss=0.412\n"
+        "03:18:42.192 - INFO - Task \x1b[96m'train-cooper-2'\x1b[0m finished "
+        "with status \x1b[92mSUCCESS\x1b[0m\n",
+        screen=screen,
+    )
+    assert screen.getvalue().splitlines() == [
+        "[ 1/12] train-cooper-2  12/20 reward=0.61 eta 0:18",
+        "[ 1/12] train-cooper-2  score 3/3 eta 0:00",
+        "[ 1/12] train-cooper-2  done in 0:00",
+    ]
+
+
+def test_a_terminal_keeps_one_line_of_progress_for_each_stage() -> None:
+    screen = Terminal()
+    follow(
+        "03:18:41.598 - INFO - Executing task 'report'\n"
+        f"{EXECUTOR}report 1/2 eta 0:01\n"
+        "03:18:42.192 - INFO - Task 'report' finished with status SUCCESS\n",
+        num_tasks=1,
+        screen=screen,
+    )
+    assert screen.getvalue() == (
+        "\r\x1b[K[1/1] report  ...\r\x1b[K[1/1] report  1/2 eta 0:01\r\x1b[K[1/1] report  done in 0:00\n"
+    )
+
+
+def test_a_stage_that_kfp_took_from_its_cache_is_counted() -> None:
+    screen = io.StringIO()
+    follower = follow(
+        "Task collect-problems cache hit (key=0011aabbccdd); skipping execution.\n", screen=screen
+    )
+    assert screen.getvalue() == "[ 1/12] collect-problems  kept from an earlier run\n"
+    assert follower.num_cached == 1
+
+
+def test_of_many_warnings_the_first_three_are_shown() -> None:
+    screen = io.StringIO()
+    follow(
+        "03:18:41.598 - INFO - Executing task 'collect-problems'\n"
+        + "".join(
+            f"    [KFP Executor 2026-11-21 03:18:41,637 WARNING]: set aside: row {row}\n" for row in range(9)
+        ),
+        screen=screen,
+    )
+    assert screen.getvalue().splitlines() == [
+        "[ 1/12] collect-problems  warning: set aside: row 0",
+        "[ 1/12] collect-problems  warning: set aside: row 1",
+        "[ 1/12] collect-problems  warning: set aside: row 2",
+        "[ 1/12] collect-problems  more warnings: see the log",
+    ]
+
+
+def test_our_own_warnings_are_shown() -> None:
+    screen = io.StringIO()
+    follow(
+        "03:18:41.598 - INFO - Executing task 'report'\n"
+        "    /src/cooper_rl/stages/report.py:10: CooperWarning: reward rises, accuracy does not\n",
+        screen=screen,
+    )
+    assert screen.getvalue() == "[ 1/12] report  warning: reward rises, accuracy does not\n"
+
+
+def test_a_failure_keeps_our_message_and_nothing_of_the_traceback() -> None:
+    follower = follow(
+        "03:18:41.598 - INFO - Executing task 'label-completions'\n"
+        "    Traceback (most recent call last):\n"
+        '      File "/x.py", line 1, in label_completions\n'
+        "        raise ValueError\n"
+        "    ValueError: inner\n"
+        "    \n"
+        "    The above exception was the direct cause of the following exception:\n"
+        "    \n"
+        "    Traceback (most recent call last):\n"
+        '      File "/y.py", line 2, in run\n'
+        "    cooper_rl.errors.ConfigError: preset 'laptop' is not a valid configuration:\n"
+        "      cooper.stepz: unknown key; did you mean 'steps'?\n"
+        "    \n\n"
+        "03:18:42.192 - ERROR - Task 'label-completions' finished with status FAILURE\n"
+        "Traceback (most recent call last):\n"
+        "RuntimeError: Pipeline 'end-to-end' finished with status FAILURE.\n"
+    )
+    assert follower.failed_task == "label-completions"
+    assert follower.error == (
+        "preset 'laptop' is not a valid configuration:\n  cooper.stepz: unknown key; did you mean 'steps'?"
+    )
+
+
+def test_an_unexpected_error_keeps_the_name_of_its_class() -> None:
+    follower = follow(
+        "03:18:41.598 - INFO - Executing task 'report'\n"
+        "    Traceback (most recent call last):\n"
+        '      File "/x.py", line 1, in report\n'
+        "    KeyError: 'loss'\n"
+        "03:18:42.192 - ERROR - Task 'report' finished with status FAILURE\n"
+    )
+    assert follower.error == "KeyError: 'loss'"
+
+
+def test_an_error_outside_a_stage_is_kept_too() -> None:
+    follower = follow(
+        "Traceback (most recent call last):\n"
+        '  File "/worker.py", line 1, in <module>\n'
+        "FileNotFoundError: no such pipeline\n"
+    )
+    assert follower.failed_task is None
+    assert follower.error == "FileNotFoundError: no such pipeline"
