@@ -1,0 +1,65 @@
+"""A run's files, small: random models on disk, generated problems, labelled examples."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from cooper_rl.backends.policy import save_policy
+from cooper_rl.backends.verify_rm import save_verify_rm
+from cooper_rl.config import Config, load
+from cooper_rl.records import write_records, write_report
+from cooper_rl.schema import ModelSet, VerifyExample
+from cooper_rl.tiny.problems import generate_problems
+
+SMALL = [
+    "cooper.problems_per_step=4",
+    "cooper.group_size=4",
+    "cooper.generation.max_new_tokens=12",
+    "cooper.policy_lr=1e-3",
+    "cooper.steps=2",
+    "labeling.rule.num_workers=1",
+    "evaluation.samples_per_problem=2",
+    "evaluation.generation.max_new_tokens=12",
+]
+
+
+@dataclass(frozen=True)
+class Files:
+    """Where the inputs of the later stages stand."""
+
+    folder: Path
+    models: Path
+    verify_rm: Path
+    problems: Path
+    examples: Path
+
+
+@pytest.fixture(scope="session")
+def files(tmp_path_factory, make_policy, make_verify_rm) -> Files:
+    folder = tmp_path_factory.mktemp("files")
+    save_policy(make_policy(0), folder / "models" / "policy")
+    models = ModelSet(policy="policy", samplers={"policy": "policy"}, backbone="policy")
+    write_report(folder / "models" / "models.json", models)
+    save_verify_rm(make_verify_rm(0), folder / "verify_rm")
+    problems = generate_problems(10, 0)
+    write_records(folder / "problems.jsonl", problems)
+    examples = [
+        VerifyExample(
+            question=problem.question,
+            reference_answer=problem.reference_answer,
+            completion=f"#### {problem.reference_answer if right else 'nothing'}",
+            label=right,
+        )
+        for problem in problems
+        for right in (0, 1)
+    ]
+    write_records(folder / "examples.jsonl", examples)
+    return Files(
+        folder, folder / "models", folder / "verify_rm", folder / "problems.jsonl", folder / "examples.jsonl"
+    )
+
+
+@pytest.fixture(scope="session")
+def small() -> Config:
+    return load("laptop", SMALL)

@@ -1,0 +1,66 @@
+"""The evaluation stage: three views of the same completions, and the history in front."""
+
+from pathlib import Path
+
+import pytest
+
+from cooper_rl.config import load
+from cooper_rl.errors import ModelError
+from cooper_rl.records import read_records
+from cooper_rl.schema import EvalReport, EvaluatedCompletion
+from cooper_rl.stages import evaluate_policy, train_cooper
+from tests.stages.conftest import SMALL, Files
+
+
+def evaluate(files: Files, folder: Path, *overrides: str, **paths: Path) -> EvalReport:
+    inputs = {"models": files.models, "verify_rm": files.verify_rm} | paths
+    return evaluate_policy.run(
+        load("laptop", [*SMALL, *overrides]),
+        **inputs,
+        problems=files.problems,
+        examples=files.examples,
+        evaluations=folder / "evaluations.jsonl",
+        completions=folder / "completions.jsonl",
+        report=folder / "report.json",
+    )
+
+
+def test_every_completion_is_kept_with_every_verdict(files: Files, tmp_path: Path) -> None:
+    result = evaluate(files, tmp_path)
+    rows = read_records(tmp_path / "completions.jsonl", EvaluatedCompletion)
+    assert len(rows) == result.num_problems * result.samples_per_problem == 20
+    assert [row.problem_id for row in rows[:4]] == [rows[0].problem_id] * 2 + [rows[2].problem_id] * 2
+    assert result.verify_rm_reward.value == pytest.approx(sum(row.score for row in rows) / 20)
+    assert result.rule_accuracy.value == sum(row.rule == "correct" for row in rows) / 20
+    assert result.judge_accuracy.value == sum(row.judge == "correct" for row in rows) / 20
+    assert result.rule_accuracy.count == 10
+    assert result.verify_rm.num_examples == 20
+
+
+def test_evaluations_of_earlier_points_stay_in_front(files: Files, tmp_path: Path) -> None:
+    (tmp_path / "start").mkdir()
+    before = evaluate(files, tmp_path / "start")
+    train_cooper.run(
+        load("laptop", SMALL), models=files.models, verify_rm=files.verify_rm, problems=files.problems,
+        checkpoint=tmp_path / "checkpoint", report=tmp_path / "train.json",
+    )  # fmt: skip
+    after = evaluate(
+        files, tmp_path, checkpoint=tmp_path / "checkpoint", previous=tmp_path / "start" / "evaluations.jsonl"
+    )
+    assert (before.step, after.step) == (0, 2)
+    assert read_records(tmp_path / "evaluations.jsonl", EvalReport) == [before, after]
+
+
+def test_the_same_models_evaluate_the_same(files: Files, tmp_path: Path) -> None:
+    assert evaluate(files, tmp_path) == evaluate(files, tmp_path)
+
+
+def test_without_a_judge_the_rule_speaks_alone(files: Files, tmp_path: Path) -> None:
+    result = evaluate(files, tmp_path, "evaluation.judge=null")
+    assert result.judge_accuracy is None
+    assert "judge_accuracy/value" not in result.metrics()
+
+
+def test_a_missing_verify_rm_is_named(files: Files, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"nowhere: no config\.json there"):
+        evaluate(files, tmp_path, verify_rm=tmp_path / "nowhere")

@@ -1,0 +1,115 @@
+"""The co-training stage: it continues exactly where it stopped, and says what is wrong with its input."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from cooper_rl.backends.checkpoint import load_checkpoint, read_metrics, require_checkpoint
+from cooper_rl.backends.verify_rm import load_verify_rm
+from cooper_rl.config import load
+from cooper_rl.errors import DataError, ModelError
+from cooper_rl.schema import CooperReport
+from cooper_rl.stages import train_cooper
+from tests.stages.conftest import SMALL, Files
+
+
+def train(files: Files, checkpoint: Path, *overrides: str, **paths: Path) -> CooperReport:
+    inputs = {"models": files.models, "verify_rm": files.verify_rm, "problems": files.problems} | paths
+    return train_cooper.run(
+        load("laptop", [*SMALL, *overrides]),
+        **inputs,
+        checkpoint=checkpoint,
+        report=checkpoint.with_suffix(".json"),
+    )
+
+
+def numbers(checkpoint: Path) -> list[dict[str, float]]:
+    """The metrics of every step without the timings."""
+    rows = read_metrics(require_checkpoint(checkpoint) / "metrics.jsonl")
+    return [{key: row[key] for key in row if not key.startswith("seconds/")} for row in rows]
+
+
+@pytest.fixture(scope="module")
+def straight(files: Files, tmp_path_factory) -> Path:
+    """Four steps in one go."""
+    checkpoint = tmp_path_factory.mktemp("straight") / "checkpoint"
+    train(files, checkpoint, "cooper.steps=4")
+    return checkpoint
+
+
+def is_same_state(one: Path, other: Path) -> bool:
+    states = [load_checkpoint(require_checkpoint(path), device=torch.device("cpu")) for path in (one, other)]
+    tensors = [
+        [*s.policy.model.parameters(), *s.verify_rm.model.parameters(), *s.policy_optimizer.values()]
+        for s in states
+    ]
+    return all(torch.equal(a, b) for a, b in zip(*tensors, strict=True))
+
+
+def test_two_iterations_equal_one_of_twice_the_length(files: Files, straight: Path, tmp_path: Path) -> None:
+    first = train(files, tmp_path / "one", "cooper.steps=2")
+    second = train(files, tmp_path / "two", "cooper.steps=2", start=tmp_path / "one")
+    assert (first.first_step, first.last_step) == (1, 2)
+    assert (second.first_step, second.last_step) == (3, 4)
+    assert numbers(tmp_path / "two") == numbers(straight)
+    assert is_same_state(tmp_path / "two", straight)
+
+
+def test_a_stopped_run_continues_in_its_own_folder(files: Files, straight: Path, tmp_path: Path) -> None:
+    train(files, tmp_path / "run", "cooper.steps=2")
+    train(files, tmp_path / "run", "cooper.steps=4")
+    assert numbers(tmp_path / "run") == numbers(straight)
+    assert is_same_state(tmp_path / "run", straight)
+
+
+def test_a_finished_run_is_not_trained_again(files: Files, straight: Path) -> None:
+    before = (straight / "LATEST").stat().st_mtime_ns
+    train(files, straight, "cooper.steps=4")
+    assert (straight / "LATEST").stat().st_mtime_ns == before
+
+
+def test_the_reference_stays_the_starting_policy_in_later_iterations(straight: Path) -> None:
+    """KL is zero in the first step, where policy and reference are one, and not after."""
+    rows = numbers(straight)
+    assert rows[0]["policy/kl"] == pytest.approx(0.0, abs=1e-6)
+    assert rows[3]["policy/kl"] > 1e-5
+
+
+def test_another_seed_gives_another_run(files: Files, straight: Path, tmp_path: Path) -> None:
+    train(files, tmp_path / "run", "cooper.steps=1", "seed=1")
+    assert numbers(tmp_path / "run")[0] != numbers(straight)[0]
+
+
+def test_duplicate_problem_ids_are_refused(files: Files, tmp_path: Path) -> None:
+    text = files.problems.read_text().splitlines()
+    (tmp_path / "double.jsonl").write_text("\n".join([*text, text[2]]))
+    with pytest.raises(DataError, match=r"double\.jsonl:11: duplicate id .* first seen in row 3"):
+        train(files, tmp_path / "run", problems=tmp_path / "double.jsonl")
+
+
+def test_a_policy_in_verify_rms_place_is_refused(files: Files, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="ForSequenceClassification checkpoint is needed"):
+        train(files, tmp_path / "run", verify_rm=files.models / "policy")
+
+
+def test_a_start_without_a_checkpoint_is_refused(files: Files, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="holds no checkpoint"):
+        train(files, tmp_path / "run", start=tmp_path / "nowhere")
+
+
+def test_a_folder_without_models_is_refused(files: Files, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"models\.json: no such file"):
+        train(files, tmp_path / "run", models=tmp_path)
+
+
+@pytest.mark.parametrize(
+    "arm", [["cooper.update_verify_rm=false"], ["cooper.reward=rule"]], ids=["frozen", "rule"]
+)
+def test_the_other_two_arms_leave_verify_rm_as_it_was(files: Files, tmp_path: Path, arm: list[str]) -> None:
+    train(files, tmp_path / "run", "cooper.steps=1", *arm)
+    loaded = load_checkpoint(require_checkpoint(tmp_path / "run"), device=torch.device("cpu"))
+    original = load_verify_rm(files.verify_rm, device=torch.device("cpu"))
+    for name, tensor in original.model.state_dict().items():
+        assert torch.equal(tensor, loaded.verify_rm.model.state_dict()[name])
+    assert loaded.pairs == []

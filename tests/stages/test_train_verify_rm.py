@@ -1,0 +1,87 @@
+"""The VerifyRM training stage on released columns, with a backbone and from scratch."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cooper_rl.config import load
+from cooper_rl.errors import DataError, TrainingError
+from cooper_rl.records import read_report
+from cooper_rl.schema import TrainVerifyRMReport
+from cooper_rl.stages import train_verify_rm
+from tests.stages.conftest import Files
+
+
+def write_rows(path: Path, rows: list[object]) -> Path:
+    path.write_text("".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows))
+    return path
+
+
+def released(number: int, label: int) -> dict[str, object]:
+    """A row of the released data: exactly four columns."""
+    return {
+        "question": f"What is {number}+1?",
+        "reference_answer": str(number + 1),
+        "completion": f"It is {number + label}.",
+        "label": label,
+    }
+
+
+def train(tmp_path: Path, train_rows: list[object], validation_rows: list[object], **paths: Path):
+    return train_verify_rm.run(
+        load("laptop", ["verify_rm.num_epochs=1", "verify_rm.scratch.vocab_size=300"]),
+        train=write_rows(tmp_path / "train.jsonl", train_rows),
+        validation=write_rows(tmp_path / "validation.jsonl", validation_rows),
+        verify_rm=tmp_path / "verify_rm",
+        report=tmp_path / "report.json",
+        **paths,
+    )
+
+
+TRAIN = [released(number, label) for number in range(20) for label in (0, 1)]
+VALIDATION = [released(number, label) for number in range(50, 55) for label in (0, 1)]
+
+
+def test_the_released_columns_train_a_model_from_scratch(tmp_path: Path) -> None:
+    result = train(tmp_path, TRAIN, VALIDATION)
+    assert result.num_examples == 40
+    assert result.validation.num_examples == 10
+    assert read_report(tmp_path / "report.json", TrainVerifyRMReport) == result
+    config = json.loads((tmp_path / "verify_rm" / "config.json").read_text())
+    assert config["architectures"] == ["Qwen2ForSequenceClassification"]
+
+
+def test_the_prepared_backbone_is_used(tmp_path: Path, files: Files) -> None:
+    train(tmp_path, TRAIN, VALIDATION, models=files.models)
+    config = json.loads((tmp_path / "verify_rm" / "config.json").read_text())
+    assert config["hidden_size"] == 32
+
+
+def test_bad_rows_are_set_aside_and_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    bad: list[object] = [
+        "{not json",
+        released(1, 1) | {"label": 2},
+        {"question": "q"},
+        released(2, 1) | {"x": 1},
+    ]
+    result = train(tmp_path, [*TRAIN, *bad], VALIDATION)
+    assert (result.num_examples, result.num_rejected) == (40, 4)
+    assert "train.jsonl:42: field 'label': Input should be 0 or 1, found 2" in caplog.text
+
+
+def test_a_file_of_bad_rows_alone_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(
+        DataError, match=r"train\.jsonl: no usable VerifyExample row; the first of 1 bad rows"
+    ):
+        train(tmp_path, [{"question": "q"}], VALIDATION)
+
+
+def test_one_class_alone_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match="all 3 training examples have the label 0"):
+        train(tmp_path, [released(n, 0) for n in range(3)], VALIDATION)
+
+
+def test_a_question_in_both_files_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"1 questions stand both in .*e\.g\. 'What is 3\+1\?'; split by"):
+        train(tmp_path, TRAIN, [*VALIDATION, released(3, 1)])

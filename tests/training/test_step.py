@@ -1,0 +1,194 @@
+"""The whole step, with real models, the laptop's assistant and a scripted engine."""
+
+import pytest
+import torch
+
+from cooper_rl.backends.engine import ScriptedEngine
+from cooper_rl.backends.rule_verifier import RuleVerifier
+from cooper_rl.config import CooperConfig, RuleConfig
+from cooper_rl.core.pairs import RewriteItem
+from cooper_rl.schema import Problem
+from cooper_rl.tiny.assistant import TinyAssistant
+from cooper_rl.training.optimizer import make_adamw
+from cooper_rl.training.pairing import make_pairs
+from cooper_rl.training.step import Trainer, run_step, step_problems
+
+PROBLEMS = [
+    Problem(id=name, source="t", question=f"Tom has 7 apples. {name}?", reference_answer="10")
+    for name in "ba"
+]
+RIGHT, OTHER_RIGHT = "7-2=5;5*2=10. #### 10", "7-2=5;5*2=10. \\boxed{10}"
+WRONG, UNREADABLE = "7-2=5;5*2=12. #### 12", "The answer is ten."
+
+
+@pytest.fixture(scope="module")
+def rule():
+    with RuleVerifier(RuleConfig(num_workers=1)) as verifier:
+        yield verifier
+
+
+class CountingAssistant:
+    """The laptop's assistant, which also remembers what it was asked."""
+
+    name = "tiny"
+
+    def __init__(self) -> None:
+        self.asked: list[RewriteItem] = []
+
+    def rewrite(self, items, *, seed):
+        self.asked.extend(items)
+        return TinyAssistant().rewrite(items, seed=seed)
+
+
+def make_trainer(make_policy, make_verify_rm, rule, texts: list[list[str]], **values) -> Trainer:
+    """A trainer whose engine writes `texts[i]` for problem i."""
+    policy, verify_rm = make_policy(0), make_verify_rm(0)
+    end = policy.tokenizer.eos_token_id
+    script = {
+        tuple(policy.encode_prompt(problem.question, None)): [
+            (*policy.tokenizer(text)["input_ids"], end) for text in lines
+        ]
+        for problem, lines in zip(PROBLEMS, texts, strict=True)
+    }
+    config = CooperConfig.model_validate({"assistant": {"tiny": True}, "group_size": 4} | values)
+    is_updated = config.reward == "verify_rm" and config.update_verify_rm
+    return Trainer(
+        policy=policy, reference=make_policy(0), verify_rm=verify_rm,
+        engine=ScriptedEngine(script, end_ids=policy.end_ids), rule=rule,
+        assistant=CountingAssistant() if is_updated else None,
+        policy_optimizer=make_adamw(policy.model, lr=1e-3, weight_decay=0.0),
+        verify_rm_optimizer=make_adamw(verify_rm.model, lr=1e-3, weight_decay=0.0),
+        config=config, instruction=None, seed=0,
+    )  # fmt: skip
+
+
+def snapshot(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    return {name: tensor.clone() for name, tensor in model.state_dict().items()}
+
+
+def is_unchanged(before: dict[str, torch.Tensor], model: torch.nn.Module) -> bool:
+    return all(torch.equal(tensor, model.state_dict()[name]) for name, tensor in before.items())
+
+
+MIXED = [[RIGHT, WRONG, UNREADABLE, OTHER_RIGHT], [WRONG, WRONG, UNREADABLE, WRONG]]
+
+
+def test_a_step_changes_both_models_and_hands_the_weights_to_the_engine(
+    make_policy, make_verify_rm, rule
+) -> None:
+    """Eight rollouts, two of them rule-correct, two unparsable; one of two problems has a positive."""
+    trainer = make_trainer(make_policy, make_verify_rm, rule, MIXED)
+    policy, verify_rm = snapshot(trainer.policy.model), snapshot(trainer.verify_rm.model)
+    result = run_step(trainer, 1, PROBLEMS)
+    assert not is_unchanged(policy, trainer.policy.model)
+    assert not is_unchanged(verify_rm, trainer.verify_rm.model)
+    assert trainer.engine.num_weight_loads == 1
+    assert result.metrics["rollout/rule_accuracy"] == 0.25
+    assert result.metrics["rollout/rule_unparsable"] == 0.25
+    assert result.metrics["pairs/count"] == 1
+    assert {name.split("/")[1] for name in result.metrics if name.startswith("seconds/")} == {
+        "rollout", "reward", "policy_update", "pairing", "reward_update"
+    }  # fmt: skip
+
+
+def test_a_pair_is_a_rule_correct_rollout_against_a_rewrite_that_parses_and_is_wrong(
+    make_policy, make_verify_rm, rule
+) -> None:
+    trainer = make_trainer(make_policy, make_verify_rm, rule, MIXED)
+    (pair,) = run_step(trainer, 1, PROBLEMS).pairs
+    assert pair.problem_id == "b"
+    assert pair.positive in {RIGHT, OTHER_RIGHT}
+    verdicts = [check.verdict for check in rule.verify([("10", pair.positive), ("10", pair.negative)])]
+    assert verdicts == ["correct", "incorrect"]
+    assert pair.source == "assistant:tiny"
+
+
+def test_both_halves_of_a_pair_end_the_same_way(make_policy, make_verify_rm, rule) -> None:
+    """The release renders negatives through a chat template, with a newline that positives lack."""
+    trainer = make_trainer(make_policy, make_verify_rm, rule, [[RIGHT], [OTHER_RIGHT]])
+    for pair in run_step(trainer, 1, PROBLEMS).pairs:
+        assert pair.negative[-1] == pair.positive[-1] or pair.negative[-1].isdigit()
+        assert pair.negative.strip() == pair.negative
+        assert len(pair.negative) == pytest.approx(len(pair.positive), abs=3)
+
+
+def test_the_assistant_is_asked_only_where_there_is_a_positive(make_policy, make_verify_rm, rule) -> None:
+    trainer = make_trainer(make_policy, make_verify_rm, rule, MIXED)
+    run_step(trainer, 1, PROBLEMS)
+    assert {item.problem_id for item in trainer.assistant.asked} == {"b"}
+
+
+def test_a_step_without_a_correct_rollout_gives_no_pair_and_leaves_verify_rm(
+    make_policy, make_verify_rm, rule
+) -> None:
+    trainer = make_trainer(make_policy, make_verify_rm, rule, [[WRONG], [UNREADABLE]])
+    before = snapshot(trainer.verify_rm.model)
+    result = run_step(trainer, 1, PROBLEMS)
+    assert result.pairs == []
+    assert result.metrics["pairs/count"] == 0
+    assert "verify_rm/loss" not in result.metrics
+    assert is_unchanged(before, trainer.verify_rm.model)
+
+
+def test_the_frozen_arm_trains_the_policy_alone(make_policy, make_verify_rm, rule) -> None:
+    trainer = make_trainer(make_policy, make_verify_rm, rule, MIXED, update_verify_rm=False)
+    policy, verify_rm = snapshot(trainer.policy.model), snapshot(trainer.verify_rm.model)
+    result = run_step(trainer, 1, PROBLEMS)
+    assert not is_unchanged(policy, trainer.policy.model)
+    assert is_unchanged(verify_rm, trainer.verify_rm.model)
+    assert result.pairs == []
+
+
+def test_the_rule_arm_gives_equal_groups_zero_advantage(make_policy, make_verify_rm, rule) -> None:
+    """Group one is 1 1 1 1, group two 0 0 0 0: no advantage anywhere, and VerifyRM's scores do not count."""
+    texts = [[RIGHT, OTHER_RIGHT], [WRONG, UNREADABLE]]
+    trainer = make_trainer(make_policy, make_verify_rm, rule, texts, reward="rule", kl_coefficient=0.0)
+    before = snapshot(trainer.policy.model)
+    result = run_step(trainer, 1, PROBLEMS)
+    assert result.metrics["rollout/abs_advantage"] == 0.0
+    assert is_unchanged(before, trainer.policy.model)
+
+
+class StubbornAssistant:
+    """Returns the solution as it was, text that does not parse, nothing, and only then a wrong solution."""
+
+    name = "stubborn"
+
+    def __init__(self) -> None:
+        self.answers = [RIGHT, UNREADABLE, None, WRONG]
+
+    def rewrite(self, items, *, seed):
+        return [self.answers.pop(0) for _ in items]
+
+
+def test_a_rewrite_is_asked_for_again_until_it_parses_and_is_wrong(make_policy, make_verify_rm, rule) -> None:
+    """The release takes an empty parse for a wrong answer, and a copy of the positive gets through."""
+    from cooper_rl.training.rollout import collect_rollouts
+
+    trainer = make_trainer(make_policy, make_verify_rm, rule, [[RIGHT], [WRONG]])
+    groups = collect_rollouts(
+        trainer.engine, trainer.policy, PROBLEMS[:1], trainer.config.generation,
+        group_size=2, instruction=None, seed=0,
+    )  # fmt: skip
+    verdicts = ["correct", "correct"]
+    few = make_pairs(groups, verdicts, StubbornAssistant(), rule, max_attempts=3, step=1, seed=0)
+    assert few.pairs == []
+    assert few.num_rewrites == 3
+    enough = make_pairs(groups, verdicts, StubbornAssistant(), rule, max_attempts=4, step=1, seed=0)
+    assert [pair.negative for pair in enough.pairs] == [WRONG]
+
+
+def test_pairs_are_in_the_order_of_their_problem_ids(make_policy, make_verify_rm, rule) -> None:
+    """The release's order comes from a set."""
+    trainer = make_trainer(make_policy, make_verify_rm, rule, [[RIGHT], [OTHER_RIGHT]])
+    assert [pair.problem_id for pair in run_step(trainer, 1, PROBLEMS).pairs] == ["a", "b"]
+
+
+def test_every_epoch_meets_every_problem_once_in_another_order() -> None:
+    problems = [Problem(id=str(n), source="t", question="q", reference_answer="1") for n in range(7)]
+    met = [p.id for step in range(1, 8) for p in step_problems(problems, step, count=3, seed=0)]
+    epochs = [met[:7], met[7:14], met[14:21]]
+    assert all(sorted(epoch) == sorted(p.id for p in problems) for epoch in epochs)
+    assert epochs[0] != epochs[1]
+    assert step_problems(problems, 5, count=3, seed=0) == step_problems(problems, 5, count=3, seed=0)
+    assert step_problems(problems, 5, count=3, seed=0) != step_problems(problems, 5, count=3, seed=1)
