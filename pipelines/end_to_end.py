@@ -93,7 +93,13 @@ def build_end_to_end(iterations: int) -> BaseComponent:
             examples=labels.outputs["test"],
         )
         trained = _co_train(
-            iterations, choice, models=models, problems=problems, labels=labels, verify_rm=verify_rm
+            iterations,
+            choice,
+            models=models,
+            problems=problems,
+            labels=labels,
+            verify_rm=verify_rm,
+            verify_rm_evaluation=verify_rm_evaluation,
         )
         page = _task(
             report,
@@ -131,8 +137,12 @@ def _co_train(
     problems: PipelineTask,
     labels: PipelineTask,
     verify_rm: PipelineTask,
+    verify_rm_evaluation: PipelineTask,
 ) -> _Trained:
-    """Evaluate the starting point, then train and evaluate; all evaluations see the same held-out data."""
+    """Evaluate the starting point, then train and evaluate; all evaluations see the same held-out data.
+
+    Nothing here starts before VerifyRM was evaluated: the policy should not be trained on a bad one.
+    """
     base: dict[str, Any] = {
         **choice,
         "models": models.outputs["models"],
@@ -140,6 +150,7 @@ def _co_train(
     }
     held_out: dict[str, Any] = {"problems": problems.outputs["held_out"], "examples": labels.outputs["test"]}
     evaluation = _task(evaluate_policy, "Evaluate the starting point", **base, **held_out)
+    evaluation.after(verify_rm_evaluation)
     checkpoint = None
     for iteration in range(1, iterations + 1):
         start: dict[str, Any] = {} if checkpoint is None else {"start": checkpoint.outputs["checkpoint"]}
@@ -151,6 +162,7 @@ def _co_train(
             problems=problems.outputs["problems"],
             **start,
         )
+        checkpoint.after(verify_rm_evaluation)
         evaluation = _task(
             evaluate_policy,
             f"Evaluate iteration {iteration}",

@@ -1,11 +1,13 @@
 """The compiled pipeline: golden YAML, its order, what flows where."""
 
-from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from google.protobuf import json_format
+from kfp.local.graph_utils import topological_sort_tasks
+from kfp.pipeline_spec.pipeline_spec_pb2 import PipelineSpec
 
 from cooper_rl.errors import ConfigError
 from pipelines import __main__ as command_line
@@ -26,21 +28,31 @@ def test_the_compiled_pipeline_is_the_golden_one(tmp_path: Path) -> None:
     assert path.read_text(encoding="utf-8") == GOLDEN.read_text(encoding="utf-8")
 
 
-def test_the_stages_run_in_the_order_of_the_method(compiled: dict[str, Any]) -> None:
-    tasks = compiled["root"]["dag"]["tasks"]
-    order = TopologicalSorter({name: task.get("dependentTasks", []) for name, task in tasks.items()})
-    names = [tasks[name]["taskInfo"]["name"] for name in order.static_order()]
-    assert (
-        names.index("Train VerifyRM") > names.index("Label completions") > names.index("Sample completions")
-    )
-    assert names[-1] == "Report"
-    start = names.index("Evaluate the starting point")
-    assert [name for name in names[start:] if "iteration" in name] == [
+def test_kfp_local_runs_the_stages_in_the_order_of_the_method(compiled: dict[str, Any]) -> None:
+    spec = json_format.ParseDict(compiled, PipelineSpec())
+    tasks = topological_sort_tasks(spec.root.dag.tasks)
+    assert [spec.root.dag.tasks[name].task_info.name for name in reversed(tasks)] == [
+        "Collect problems",
+        "Prepare models",
+        "Sample completions",
+        "Label completions",
+        "Train VerifyRM",
+        "Evaluate VerifyRM",
+        "Evaluate the starting point",
         "Train Cooper, iteration 1",
         "Evaluate iteration 1",
         "Train Cooper, iteration 2",
         "Evaluate iteration 2",
+        "Report",
     ]
+
+
+def test_nothing_is_trained_or_evaluated_on_a_verify_rm_that_was_not_measured(
+    compiled: dict[str, Any],
+) -> None:
+    tasks = compiled["root"]["dag"]["tasks"]
+    for name in ("evaluate-policy", "train-cooper", "train-cooper-2"):
+        assert "evaluate-verify-rm" in tasks[name]["dependentTasks"]
 
 
 def test_an_iteration_starts_from_the_checkpoint_before_it(compiled: dict[str, Any]) -> None:
