@@ -60,66 +60,70 @@ def build_end_to_end(iterations: int) -> BaseComponent:
             overrides: Changes to the preset, each as dotted.key=value, for example
                 ["cooper.steps=40", "seed=1"].
         """
-        choice = {"preset": preset, "overrides": overrides}
-        models = _task(prepare_models, "Prepare models", **choice)
-        problems = _task(collect_problems, "Collect problems", **choice)
-        completions = _task(
-            sample_completions,
-            "Sample completions",
-            **choice,
-            models=models.outputs["models"],
-            problems=problems.outputs["problems"],
-        )
-        labels = _task(
-            label_completions,
-            "Label completions",
-            **choice,
-            problems=problems.outputs["problems"],
-            completions=completions.outputs["completions"],
-        )
-        verify_rm = _task(
-            train_verify_rm,
-            "Train VerifyRM",
-            **choice,
-            train=labels.outputs["train"],
-            validation=labels.outputs["validation"],
-            models=models.outputs["models"],
-        )
-        verify_rm_evaluation = _task(
-            evaluate_verify_rm,
-            "Evaluate VerifyRM",
-            **choice,
-            verify_rm=verify_rm.outputs["verify_rm"],
-            examples=labels.outputs["test"],
-        )
-        trained = _co_train(
-            iterations,
-            choice,
-            models=models,
-            problems=problems,
-            labels=labels,
-            verify_rm=verify_rm,
-            verify_rm_evaluation=verify_rm_evaluation,
-        )
-        page = _task(
-            report,
-            "Report",
-            **choice,
-            evaluations=trained.evaluation.outputs["evaluations"],
-            completions=trained.evaluation.outputs["completions"],
-            checkpoint=trained.checkpoint.outputs["checkpoint"],
-            label_report=labels.outputs["report"],
-            verify_rm_report=verify_rm_evaluation.outputs["report"],
-        )
-        return Outputs(
-            page=page.outputs["page"],
-            summary=page.outputs["summary"],
-            evaluations=trained.evaluation.outputs["evaluations"],
-            verify_rm_report=verify_rm_evaluation.outputs["report"],
-            checkpoint=trained.checkpoint.outputs["checkpoint"],
-        )
+        return _connect({"preset": preset, "overrides": overrides}, iterations)
 
     return cast(BaseComponent, dsl.pipeline(name="end-to-end")(end_to_end))
+
+
+def _connect(choice: dict[str, Any], iterations: int) -> Outputs:
+    """All tasks, and what flows between them."""
+    models = _task(prepare_models, "Prepare models", **choice)
+    problems = _task(collect_problems, "Collect problems", **choice)
+    completions = _task(
+        sample_completions,
+        "Sample completions",
+        **choice,
+        models=models.outputs["models"],
+        problems=problems.outputs["problems"],
+    )
+    labels = _task(
+        label_completions,
+        "Label completions",
+        **choice,
+        problems=problems.outputs["problems"],
+        completions=completions.outputs["completions"],
+    )
+    verify_rm = _task(
+        train_verify_rm,
+        "Train VerifyRM",
+        **choice,
+        train=labels.outputs["train"],
+        validation=labels.outputs["validation"],
+        models=models.outputs["models"],
+    )
+    verify_rm_evaluation = _task(
+        evaluate_verify_rm,
+        "Evaluate VerifyRM",
+        **choice,
+        verify_rm=verify_rm.outputs["verify_rm"],
+        examples=labels.outputs["test"],
+    )
+    trained = _co_train(
+        iterations,
+        choice,
+        models=models,
+        problems=problems,
+        labels=labels,
+        verify_rm=verify_rm,
+        verify_rm_evaluation=verify_rm_evaluation,
+    )
+    page = _task(
+        report,
+        "Report",
+        **choice,
+        evaluations=trained.evaluation.outputs["evaluations"],
+        completions=trained.evaluation.outputs["completions"],
+        checkpoint=trained.checkpoint.outputs["checkpoint"],
+        label_report=labels.outputs["report"],
+        verify_rm_report=verify_rm_evaluation.outputs["report"],
+    )
+    return Outputs(
+        page=page.outputs["page"],
+        summary=page.outputs["summary"],
+        evaluations=trained.evaluation.outputs["evaluations"],
+        verify_rm_report=verify_rm_evaluation.outputs["report"],
+        checkpoint=trained.checkpoint.outputs["checkpoint"],
+    )
 
 
 class _Trained(NamedTuple):
