@@ -82,7 +82,11 @@ class ProblemsConfig(Section):
     num_held_out: int = Field(default=0, ge=0)
     """Problems drawn from the collected ones (not from `held_out_sources`) for evaluation."""
     max_problems: int | None = Field(default=None, ge=1)
-    """Keep at most so many, drawn with the seed."""
+    """Keep at most so many of the collected ones, drawn with the seed before `num_held_out` is taken."""
+    question_column: str | None = None
+    """Where the question stands, for files whose columns are not recognised; holds for all sources."""
+    answer_column: str | None = None
+    """Where the final answer stands, for files whose columns are not recognised."""
 
     @model_validator(mode="after")
     def _somewhere(self) -> Self:

@@ -1,0 +1,250 @@
+"""Stage: problems to train on and problems to evaluate on (row 1).
+
+Problems are generated in the laptop world, or read from files, URLs and the hub in the layouts of
+`_layouts.py`. A row that cannot be used is set aside with its reason. No question is in both outputs: what
+is held out stays whole, and its double among the training problems is set aside.
+"""
+
+import json
+import logging
+import random
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Any, NamedTuple
+from urllib.parse import urlsplit
+
+from cooper_rl.backends.remote_data import SUFFIXES, download, parse_hub_id, read_hub
+from cooper_rl.config import Config, ProblemsConfig
+from cooper_rl.core.randomness import derive_seed
+from cooper_rl.errors import DataError
+from cooper_rl.progress import track
+from cooper_rl.records import RawRow, read_rows, reject, write_records, write_report
+from cooper_rl.schema import CollectReport, Problem, RejectedRow
+from cooper_rl.stages._layouts import Layout, describe_columns, find_layout, translate
+
+logger = logging.getLogger(__name__)
+
+NUM_LAYOUT_ROWS = 100
+"""Rows from the start of a file that decide its layout."""
+
+
+def run(
+    config: Config,
+    *,
+    problems: Annotated[Path, "Where to write the problems to train on (JSONL or Parquet)"],
+    held_out: Annotated[Path, "Where to write the problems to evaluate on"],
+    rejected: Annotated[Path, "Where to write rows that were set aside, with the reason"],
+    report: Annotated[Path, "Where to write the report (JSON)"],
+) -> CollectReport:
+    """Read or generate problems, hold some out, set aside what cannot be used.
+
+    Raises:
+        DataError: a source is missing, unreachable, empty, of an unknown layout or has no usable row, or
+            too few problems are left.
+    """
+    options = config.problems
+    collection = _Collection()
+    evaluated = _read_sources(options.held_out_sources, options, collection)
+    collected = [
+        *_generate(options.num_tiny, config.seed, collection),
+        *_read_sources(options.sources, options, collection),
+    ]
+    write_records(rejected, collection.rejected)
+    if options.max_problems is not None and len(collected) > options.max_problems:
+        collected, _ = _draw(
+            collected, options.max_problems, seed=derive_seed(config.seed, "collect", "max_problems")
+        )
+    if options.num_held_out >= len(collected):
+        raise DataError(
+            f"problems.num_held_out={options.num_held_out} leaves nothing to train on: {len(collected)} "
+            f"usable problems were collected, {len(collection.rejected)} rows set aside (see {rejected}); "
+            "lower it or add sources"
+        )
+    drawn, training = _draw(
+        collected, options.num_held_out, seed=derive_seed(config.seed, "collect", "held_out")
+    )
+    write_records(problems, training)
+    write_records(held_out, [*evaluated, *drawn])
+    result = CollectReport(
+        num_problems=len(training),
+        num_held_out=len(evaluated) + len(drawn),
+        num_rejected=len(collection.rejected),
+    )
+    write_report(report, result)
+    return result
+
+
+@dataclass
+class _Collection:
+    """What was seen so far, over all sources."""
+
+    ids: dict[str, str] = field(default_factory=dict[str, str])
+    """Id -> place."""
+    questions: dict[str, str] = field(default_factory=dict[str, str])
+    """Question without case and spacing -> place."""
+    stems: list[str] = field(default_factory=list[str])
+    rejected: list[RejectedRow] = field(default_factory=list[RejectedRow])
+
+    def admit(self, problem: Problem, place: str) -> None:
+        """Note a problem.
+
+        Raises:
+            DataError: its id or its question was seen before.
+        """
+        question = " ".join(problem.question.casefold().split())
+        for kind, value, seen in (("id", problem.id, self.ids), ("question", question, self.questions)):
+            if value in seen:
+                raise DataError(f"duplicate {kind} {value[:80]!r}, first seen in {seen[value]}")
+        self.ids[problem.id] = place
+        self.questions[question] = place
+
+    def new_stem(self, name: str) -> str:
+        """A prefix for ids that no earlier source has: `train`, then `train-2` for another train.jsonl."""
+        count = self.stems.count(name) + 1
+        self.stems.append(name)
+        return name if count == 1 else f"{name}-{count}"
+
+
+class _Source(NamedTuple):
+    """A source that was read."""
+
+    name: str
+    """As it stands in the configuration."""
+    label: str
+    """What its problems carry as `source`."""
+    stem: str
+    rows: list[RawRow]
+
+
+def _generate(count: int, seed: int, collection: _Collection) -> list[Problem]:
+    if count == 0:
+        return []
+    from cooper_rl.tiny.problems import generate_problems
+
+    kept: list[Problem] = []
+    for row, problem in enumerate(generate_problems(count, seed), start=1):
+        try:
+            collection.admit(problem, f"tiny:{row}")
+            kept.append(problem)
+        except DataError as error:
+            content = problem.model_dump_json()
+            collection.rejected.append(reject(RawRow("tiny", row, None, content, None), str(error)))
+    return kept
+
+
+def _read_sources(names: Sequence[str], options: ProblemsConfig, collection: _Collection) -> list[Problem]:
+    """The problems of all sources in order; rows that cannot be used go to `collection.rejected`."""
+    return [problem for name in names for problem in _read_source(name, options, collection)]
+
+
+def _read_source(name: str, options: ProblemsConfig, collection: _Collection) -> list[Problem]:
+    source = _open(name, collection)
+    layout = _find_layout(source, options)
+    kept: list[Problem] = []
+    num_readable = 0
+    first_reason = ""
+    for row in track(source.rows, name=f"collect {source.label}", total=len(source.rows), logger=logger):
+        try:
+            problem = _to_problem(row, layout, source)
+            num_readable += 1
+            collection.admit(problem, f"{row.file}:{row.row}")
+            kept.append(problem)
+        except DataError as error:
+            first_reason = first_reason or f"{row.file}:{row.row}: {error}"
+            collection.rejected.append(reject(row, str(error)))
+    num_rejected = len(source.rows) - len(kept)
+    if num_readable == 0:
+        raise DataError(f"{name}: no usable row among {len(source.rows)}; the first: {first_reason}")
+    logger.info(
+        "collect_problems source=%s question=%s answer=%s (%s) problems=%d set_aside=%d",
+        name, "+".join(layout.question_columns), layout.answer_column, layout.form, len(kept), num_rejected,
+    )  # fmt: skip
+    if num_rejected:
+        logger.warning("%s: %d rows set aside; the first: %s", name, num_rejected, first_reason)
+    return kept
+
+
+def _open(name: str, collection: _Collection) -> _Source:
+    """Read all rows of a source, whichever kind it is.
+
+    Raises:
+        DataError: it cannot be read, or has no rows.
+    """
+    if name.startswith(("http://", "https://")):
+        rows = list(_download_rows(name))
+        label = PurePosixPath(urlsplit(name).path).name or name
+    elif Path(name).is_file() or name.endswith(SUFFIXES):
+        label = Path(name).name
+        rows = list(read_rows(Path(name)))
+    elif parse_hub_id(name) is not None and not name.startswith("."):
+        label = name
+        rows = list(read_hub(name))
+    else:
+        raise DataError(
+            f"problems source {name!r}: no such file, and neither a URL (https://...) nor a hub data set id "
+            "(owner/name:config:split); check the path"
+        )
+    if not rows:
+        raise DataError(f"{name}: is empty; give a source with at least one problem")
+    stem = label.replace("/", "_").replace(":", "-")
+    for suffix in SUFFIXES:
+        stem = stem.removesuffix(suffix)
+    return _Source(name, label, collection.new_stem(stem), rows)
+
+
+def _download_rows(url: str) -> Iterator[RawRow]:
+    with tempfile.TemporaryDirectory() as folder:
+        path = download(url, Path(folder))
+        try:
+            for row in read_rows(path):
+                yield row._replace(file=url)
+        except DataError as error:
+            raise DataError(str(error).replace(str(path), url)) from error
+
+
+def _find_layout(source: _Source, options: ProblemsConfig) -> Layout:
+    first = [row.value for row in source.rows if row.problem is None][:NUM_LAYOUT_ROWS]
+    layout = find_layout(first, question_column=options.question_column, answer_column=options.answer_column)
+    if layout is not None:
+        return layout
+    if not first:
+        row = source.rows[0]
+        raise DataError(f"{source.name}: no readable row; the first: {row.file}:{row.row}: {row.problem}")
+    found = sorted(first[0]) if isinstance(first[0], dict) else f"a {type(first[0]).__name__}"
+    raise DataError(
+        f"{source.name}: unknown layout, its first row has {json.dumps(found, default=str)[:300]}; "
+        f"a problem row has {describe_columns()}"
+    )
+
+
+def _to_problem(row: RawRow, layout: Layout, source: _Source) -> Problem:
+    """Raises DataError with the reason, without the place."""
+    if row.problem is not None:
+        raise DataError(row.problem)
+    question, reference_answer = translate(row.value, layout)
+    origin = row.value.get("source") if layout.answer_column == "reference_answer" else None
+    return Problem(
+        id=_identity(row.value.get("id"), stem=source.stem, row=row.row),
+        source=origin if isinstance(origin, str) and origin else source.label,
+        question=question,
+        reference_answer=reference_answer,
+    )
+
+
+def _identity(value: Any, *, stem: str, row: int) -> str:
+    """The row's own id; a bare number is no identity across files and gets the file's name in front."""
+    text = "" if value is None or isinstance(value, bool | float | list | dict) else str(value).strip()
+    if not text:
+        return f"{stem}-{row}"
+    return f"{stem}-{text}" if text.isdecimal() else text
+
+
+def _draw(problems: Sequence[Problem], count: int, *, seed: int) -> tuple[list[Problem], list[Problem]]:
+    """`count` problems drawn with the seed, and the others; both in the order of the input."""
+    chosen = frozenset(random.Random(seed).sample(range(len(problems)), count))
+    return (
+        [problem for place, problem in enumerate(problems) if place in chosen],
+        [problem for place, problem in enumerate(problems) if place not in chosen],
+    )

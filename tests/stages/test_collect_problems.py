@@ -1,0 +1,243 @@
+"""Files in, two disjoint sets of problems out, and every row that was set aside with its reason."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from cooper_rl.config import load
+from cooper_rl.errors import ConfigError, DataError
+from cooper_rl.records import read_records, read_report
+from cooper_rl.schema import CollectReport, Problem, RejectedRow
+from cooper_rl.stages import collect_problems
+
+
+def _write(path: Path, rows: list) -> Path:
+    path.write_text("".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows))
+    return path
+
+
+def _collect(folder: Path, *overrides: str, sources: list = (), held_out_sources: list = ()):
+    """Run the stage; returns its outputs by name."""
+    values = ["problems.num_tiny=0", "problems.num_held_out=0", *overrides]
+    for name, paths in (("sources", sources), ("held_out_sources", held_out_sources)):
+        if paths:
+            values.append(f"problems.{name}={json.dumps([str(path) for path in paths])}")
+    out = {name: folder / "out" / name for name in ("problems", "held_out", "rejected", "report")}
+    report = collect_problems.run(load("laptop", values), **out)
+    assert read_report(out["report"], CollectReport) == report
+    rejected = [RejectedRow.model_validate_json(line) for line in out["rejected"].read_text().splitlines()]
+    return SimpleNamespace(
+        problems=read_records(out["problems"], Problem),
+        held_out=read_records(out["held_out"], Problem),
+        rejected=rejected,
+        report=report,
+    )
+
+
+def _rows(count: int, start: int = 0) -> list[dict]:
+    return [
+        {"question": f"What is {n} + 1?", "answer": f"Add.\n#### {n + 1}"}
+        for n in range(start, start + count)
+    ]
+
+
+def test_problems_get_stable_ids_and_their_source_from_the_file(tmp_path):
+    found = _collect(tmp_path, sources=[_write(tmp_path / "train.jsonl", _rows(3))],
+                     held_out_sources=[_write(tmp_path / "test.jsonl", _rows(2, start=50))])  # fmt: skip
+    assert found.problems[1] == Problem(
+        id="train-2", source="train.jsonl", question="What is 1 + 1?", reference_answer="2"
+    )
+    assert [problem.id for problem in found.held_out] == ["test-1", "test-2"]
+    assert (found.report.num_problems, found.report.num_held_out, found.report.num_rejected) == (3, 2, 0)
+
+
+def test_held_out_problems_are_drawn_with_the_seed_and_none_is_in_both(tmp_path):
+    source = _write(tmp_path / "train.jsonl", _rows(100))
+    first = _collect(tmp_path, "problems.num_held_out=20", sources=[source])
+    again = _collect(tmp_path, "problems.num_held_out=20", sources=[source])
+    other = _collect(tmp_path, "problems.num_held_out=20", "seed=1", sources=[source])
+    assert (len(first.problems), len(first.held_out)) == (80, 20)
+    assert not {p.question for p in first.problems} & {p.question for p in first.held_out}
+    assert again.held_out == first.held_out
+    assert other.held_out != first.held_out
+
+
+def test_max_problems_keeps_a_seeded_choice_in_file_order(tmp_path):
+    source = _write(tmp_path / "train.jsonl", _rows(100))
+    found = _collect(tmp_path, "problems.max_problems=30", "problems.num_held_out=10", sources=[source])
+    rows = [int(problem.id.removeprefix("train-")) for problem in found.problems]
+    assert (len(found.problems), len(found.held_out)) == (20, 10)
+    assert rows == sorted(rows)
+
+
+def test_a_training_question_that_is_held_out_is_set_aside(tmp_path):
+    test = _write(tmp_path / "test.jsonl", _rows(2))
+    train = _write(
+        tmp_path / "train.jsonl", [{"question": " what is  1 + 1? ", "answer": "x #### 2"}, *_rows(3, 5)]
+    )
+    found = _collect(tmp_path, sources=[train], held_out_sources=[test])
+    assert (len(found.problems), len(found.held_out)) == (3, 2)
+    assert found.rejected == [
+        RejectedRow(
+            file=str(train), row=1, reason=f"duplicate question 'what is 1 + 1?', first seen in {test}:2",
+            content='{"question": " what is  1 + 1? ", "answer": "x #### 2"}',
+        )
+    ]  # fmt: skip
+
+
+def test_bad_rows_are_set_aside_with_their_reason_and_the_rest_goes_on(tmp_path):
+    rows = [
+        {"id": "a", "source": "mine", "question": "One?", "reference_answer": "1"},
+        '{"question": "Cut off',
+        [1, 2],
+        {"id": "b", "question": "No answer?"},
+        {"id": "c", "question": "", "reference_answer": "2"},
+        {"id": "d", "question": "Unparsable?", "reference_answer": "?!"},
+        {"id": "a", "question": "Same id?", "reference_answer": "3"},
+        {"id": "e", "question": "one?", "reference_answer": "1"},
+        {"id": "f", "question": "Two?", "reference_answer": 2.0},
+    ]
+    test = _write(tmp_path / "test.jsonl", _rows(1))
+    found = _collect(tmp_path, sources=[_write(tmp_path / "mine.jsonl", rows)], held_out_sources=[test])
+    assert found.problems == [
+        Problem(id="a", source="mine", question="One?", reference_answer="1"),
+        Problem(id="f", source="mine.jsonl", question="Two?", reference_answer="2"),
+    ]
+    assert found.report.num_rejected == 7
+    reasons = {row.row: row.reason for row in found.rejected}
+    assert sorted(reasons) == [2, 3, 4, 5, 6, 7, 8]
+    for row, start in {
+        2: "not JSON", 3: "the row is a list", 4: "field 'reference_answer' is missing",
+        5: "field 'question' is empty", 6: "field 'reference_answer': unparsable reference answer",
+        7: "duplicate id 'a', first seen in", 8: "duplicate question 'one?', first seen in",
+    }.items():  # fmt: skip
+        assert reasons[row].startswith(start)
+
+
+def test_numeric_ids_and_equal_file_names_do_not_collide(tmp_path):
+    for name in ("a", "b", "c"):
+        (tmp_path / name).mkdir()
+    first = _write(tmp_path / "a" / "train.jsonl", [{"id": 0, "question": "A?", "answer": "1"}])
+    second = _write(tmp_path / "b" / "train.jsonl", [{"id": 0, "question": "B?", "answer": "1"}])
+    third = _write(tmp_path / "c" / "train.jsonl", [{"question": "C?", "answer": "1"}])
+    test = _write(tmp_path / "test.jsonl", _rows(1))
+    found = _collect(tmp_path, sources=[first, second, third], held_out_sources=[test])
+    assert [problem.id for problem in found.problems] == ["train-0", "train-2-0", "train-3-1"]
+
+
+def test_parquet_and_explicit_columns_are_read(tmp_path):
+    path = tmp_path / "train.parquet"
+    pq.write_table(pa.table({"Aufgabe": ["Wie viele?", "Wo?"], "Zahl": [145.0, 0.5]}), path)
+    test = tmp_path / "test.parquet"
+    pq.write_table(pa.table({"Aufgabe": ["Wann?"], "Zahl": [1]}), test)
+    columns = ("problems.question_column=Aufgabe", "problems.answer_column=Zahl")
+    found = _collect(tmp_path, *columns, sources=[path], held_out_sources=[test])
+    assert [(p.id, p.reference_answer) for p in found.problems] == [("train-1", "145"), ("train-2", "0.5")]
+
+
+def test_the_laptop_world_is_generated_beside_files(tmp_path):
+    source = _write(tmp_path / "train.jsonl", _rows(2))
+    found = _collect(tmp_path, "problems.num_tiny=20", "problems.num_held_out=4", sources=[source])
+    assert len(found.problems) + len(found.held_out) == 22
+    assert {problem.source for problem in found.problems} <= {"tiny", "train.jsonl"}
+
+
+def test_a_url_is_read_and_named_in_place_of_the_temporary_file(tmp_path):
+    _write(tmp_path / "train.jsonl", [*_rows(2), {"question": "No answer?"}])
+    (tmp_path / "broken.parquet").write_bytes(b"no")
+    test = _write(tmp_path / "test.jsonl", _rows(1, start=9))
+    handler = partial(_QuietHandler, directory=str(tmp_path))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        found = _collect(tmp_path, sources=[f"{url}/train.jsonl"], held_out_sources=[test])
+        with pytest.raises(DataError, match=rf"^{url}/broken.parquet: not a readable Parquet file"):
+            _collect(tmp_path, sources=[f"{url}/broken.parquet"], held_out_sources=[test])
+        server.shutdown()
+    assert [(p.id, p.source) for p in found.problems] == [
+        ("train-1", "train.jsonl"),
+        ("train-2", "train.jsonl"),
+    ]
+    assert [row.file for row in found.rejected] == [f"{url}/train.jsonl"]
+
+
+class _QuietHandler(SimpleHTTPRequestHandler):
+    def log_message(self, format, *args):
+        pass
+
+
+def test_sources_that_cannot_be_used_are_data_errors_with_a_remedy(tmp_path):
+    empty = _write(tmp_path / "empty.jsonl", [])
+    unknown = _write(tmp_path / "unknown.jsonl", [{"text": "x", "score": 1}])
+    lists = _write(tmp_path / "lists.jsonl", [[1], [2]])
+    binary = tmp_path / "binary.jsonl"
+    binary.write_bytes(b"\xff\xfe\n")
+    bad = _write(tmp_path / "bad.jsonl", [{"question": "q", "answer": None}, {"question": "r", "answer": ""}])
+    for source, message in {
+        tmp_path / "absent.jsonl": r"absent.jsonl: no such file; check the path",
+        "data/train/all": r"problems source 'data/train/all': no such file, and neither a URL .* nor a hub",
+        empty: r"empty.jsonl: is empty; give a source with at least one problem",
+        unknown: r'unknown.jsonl: unknown layout, its first row has \["score", "text"\]; a problem row',
+        lists: r"lists.jsonl: unknown layout, its first row has \"a list\"",
+        binary: r"binary.jsonl: no readable row; the first: .*binary.jsonl:1: not UTF-8",
+        bad: r"bad.jsonl: no usable row among 2; the first: .*bad.jsonl:1: field 'answer' is null",
+    }.items():
+        with pytest.raises(DataError, match=message):
+            _collect(tmp_path, "problems.num_held_out=1", sources=[source])
+
+
+def test_too_few_problems_for_the_held_out_ones_is_an_error(tmp_path):
+    source = _write(tmp_path / "train.jsonl", [*_rows(3), *_rows(2)])
+    with pytest.raises(
+        DataError, match=r"num_held_out=3 leaves nothing to train on: 3 usable .* 2 rows set as"
+    ):
+        _collect(tmp_path, "problems.num_held_out=3", sources=[source])
+
+
+def test_no_source_at_all_is_refused_before_anything_runs():
+    with pytest.raises(ConfigError, match=r"no problems: set problems.sources or problems.num_tiny"):
+        load("laptop", ["problems.num_tiny=0"])
+
+
+def test_collecting_imports_neither_torch_nor_a_rule_verifier_library():
+    code = (
+        "import sys; import cooper_rl.stages.collect_problems, cooper_rl.tiny.problems; "
+        "print([name for name in ('torch', 'transformers', 'sympy', 'datasets') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def _real_data() -> Path:
+    beside = Path(__file__).parents[3] / "shared" / "data"
+    return Path(os.environ.get("COOPER_REAL_DATA", beside)) / "problems"
+
+
+@pytest.mark.real_data
+@pytest.mark.skipif(not _real_data().is_dir(), reason="no public data: set COOPER_REAL_DATA to its folder")
+def test_published_problem_sets_are_read_almost_whole(tmp_path):
+    """MATH train has 4 rows without an answer; Big-Math 20 whose answer is a bare sign or nothing, and 19
+    questions that stand in the training files of GSM8K and MATH."""
+    folder = _real_data()
+    found = _collect(
+        tmp_path,
+        sources=[folder / f"{name}.jsonl" for name in ("gsm8k_train", "math_train", "bigmath_rule_fails")],
+        held_out_sources=[
+            folder / f"{name}.jsonl" for name in ("gsm8k_test", "math500", "svamp", "olympiadbench")
+        ],
+    )
+    assert len(found.held_out) == 1319 + 500 + 1000 + 675
+    assert len(found.problems) == 7473 + 7362 + 4915
+    assert sum("math_train" in row.file for row in found.rejected) == 4
+    answers = {problem.id: problem.reference_answer for problem in found.held_out}
+    assert (answers["gsm8k_test-0"], answers["svamp-0"], answers["olympiadbench-0"]) == ("18", "145", "2")
