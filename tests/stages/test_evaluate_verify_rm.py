@@ -1,0 +1,79 @@
+"""A saved VerifyRM folder and a file of examples in, the numbers out."""
+
+import json
+import logging
+import re
+
+import pytest
+
+from cooper_rl.backends.verify_rm import save_verify_rm, score_examples
+from cooper_rl.config import load
+from cooper_rl.core.metrics import auroc
+from cooper_rl.errors import DataError, ModelError
+from cooper_rl.records import read_report, write_records
+from cooper_rl.schema import EvaluateVerifyRMReport, VerifyExample
+from cooper_rl.stages import evaluate_verify_rm
+
+EXAMPLES = [
+    VerifyExample(
+        question=f"Tom has {n} apples. How many?", reference_answer=str(n),
+        completion=f"The answer is {n + k}.", label=1 if k == 0 else 0, source=source,
+    )
+    for n in range(1, 11) for k, source in ((0, "small"), (1, "large"), (0, None))
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def verify_rm(make_verify_rm, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("verify_rm")
+    save_verify_rm(make_verify_rm(0), folder)
+    return folder
+
+
+def test_every_number_is_that_of_the_scores(verify_rm, make_verify_rm, tmp_path):
+    write_records(tmp_path / "test.jsonl", EXAMPLES)
+    result = evaluate_verify_rm.run(
+        load("laptop"), verify_rm=verify_rm, examples=tmp_path / "test.jsonl", report=tmp_path / "report.json"
+    )
+    scores = score_examples(make_verify_rm(0), EXAMPLES)
+    labels = [example.label for example in EXAMPLES]
+    hits = sum((score > 0.5) == (label == 1) for score, label in zip(scores, labels, strict=True))
+    assert result.overall.accuracy.value == pytest.approx(hits / 30)
+    assert result.overall.accuracy.count == 10  # questions, not examples
+    assert result.overall.majority_accuracy == pytest.approx(2 / 3)
+    assert result.overall.auroc == pytest.approx(auroc(labels, scores), abs=1e-6)
+    assert sum(result.confusion.values()) == 30
+    assert result.roc[0][:2] == (0.0, 0.0)
+    assert {source: found.num_examples for source, found in result.by_source.items()} == {
+        "(no source)": 10, "large": 10, "small": 10,
+    }  # fmt: skip
+    assert result.by_source["small"].auroc is None  # all of them are correct
+    assert read_report(tmp_path / "report.json", EvaluateVerifyRMReport) == result
+
+
+def test_released_columns_are_read_and_bad_rows_set_aside(verify_rm, tmp_path, caplog):
+    rows = [example.model_dump(exclude={"source"}) for example in EXAMPLES]
+    bad = [{**rows[0], "label": 2}, {**rows[1], "extra": 1}]
+    path = tmp_path / "released.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in [*bad, *rows]))
+    with caplog.at_level(logging.WARNING):
+        result = evaluate_verify_rm.run(
+            load("laptop"), verify_rm=verify_rm, examples=path, report=tmp_path / "report.json"
+        )
+    assert (result.overall.num_examples, result.num_rejected) == (30, 2)
+    assert "released.jsonl:1: field 'label'" in caplog.text
+
+
+def test_a_missing_file_and_a_missing_model_are_named(verify_rm, tmp_path):
+    with pytest.raises(DataError, match=re.escape("absent.jsonl: no such file; check the path")):
+        evaluate_verify_rm.run(
+            load("laptop"), verify_rm=verify_rm, examples=tmp_path / "absent.jsonl", report=tmp_path / "r"
+        )
+    write_records(tmp_path / "test.jsonl", EXAMPLES)
+    with pytest.raises(ModelError, match="nowhere"):
+        evaluate_verify_rm.run(
+            load("laptop"),
+            verify_rm=tmp_path / "nowhere",
+            examples=tmp_path / "test.jsonl",
+            report=tmp_path / "r",
+        )
