@@ -1,5 +1,10 @@
 """Models small enough for a test, made by hand: random weights, the laptop world's tokenizer."""
 
+import os
+
+# Two workers share two cores: a second thread in each only waits. Child processes inherit this too.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 from collections.abc import Callable
 
 import pytest
