@@ -132,6 +132,8 @@ class ServerConfig(Section):
     timeout_seconds: float = Field(default=120.0, gt=0)
     max_attempts: int = Field(default=5, ge=1)
     """Tries per request on 429, 5xx and connection errors, with exponential backoff."""
+    backoff_seconds: float = Field(default=1.0, ge=0)
+    """Pause before the second try; it doubles with every further one."""
 
 
 class JudgeConfig(Section):
@@ -162,13 +164,27 @@ class AssistantConfig(Section):
         return self
 
 
+class AnswerPolicy(Section):
+    """What the rule verifier accepts where people differ."""
+
+    number_words: bool = False
+    """Read `ten` as 10. Off: an answer in number words is `unparsable`, so that the judge decides."""
+    reference_rounding: bool = True
+    """Accept an exact answer that rounds to a reference answer with two or more decimals (27/59 for 0.458).
+    The other way round (0.333 for 1/3) is never accepted."""
+    convert_units: bool = True
+    """Compare `5 km` with `5000 m` by converting. Off: answers in different units are `unparsable`."""
+
+
 class RuleConfig(Section):
     """The rule verifier."""
 
     timeout_seconds: float = Field(default=5.0, gt=0)
-    """Hard limit for one item; then its worker is killed and the verdict is `unparsable`."""
+    """Hard limit for one item, in CPU seconds; then its worker is killed and the verdict is `unparsable`."""
     num_workers: int | None = Field(default=None, ge=1)
     """Worker processes; None: one per core."""
+    policy: AnswerPolicy = AnswerPolicy()
+    """What counts as the same answer where people differ."""
 
 
 class LabelingConfig(Section):
@@ -230,8 +246,9 @@ class CooperConfig(Section):
     policy_weight_decay: float = Field(default=0.01, ge=0)
     clip_epsilon: float = Field(default=0.2, gt=0)
     kl_coefficient: float = Field(default=1e-3, ge=0)
-    advantage_std_floor: float = Field(default=1e-4, ge=0)
-    """A group's standard deviation is never taken as less, so that near-ties stay near zero."""
+    advantage_std_floor: float = Field(default=0.05, gt=0)
+    """A group's standard deviation is never taken as less, so that near-ties stay near zero; the paper's
+    own behaviour is 1e-6."""
     max_grad_norm: float = Field(default=1.0, gt=0)
     max_tokens_per_batch: int = Field(default=16384, ge=1)
     """Token budget of one forward and backward pass; the loss does not depend on it."""

@@ -1,0 +1,94 @@
+r"""math-verify on two normalised answers, with checks round it (row 3): the only file that imports it.
+
+Its time limits are off (they need the main thread's signals); `backends/rule_verifier.py` kills the worker
+instead. Deliberately left out: finding the answer in a completion, which math-verify would do as well.
+"""
+
+import logging
+import re
+from typing import Any
+
+import sympy  # pyright: ignore[reportMissingTypeStubs] it ships none
+from math_verify import (  # pyright: ignore[reportMissingTypeStubs] it ships none
+    ExprExtractionConfig,
+    LatexExtractionConfig,
+    parse,
+    verify,
+)
+from sympy.core import random as sympy_random  # pyright: ignore[reportMissingTypeStubs] it ships none
+
+from cooper_rl.core.answer_comparison import AnswerCheck, shorten
+
+# It warns once per process that its time limit is off, which is the point here.
+logging.getLogger("math_verify").setLevel(logging.ERROR)
+
+
+def compare_by_math_verify(reference: str, answer: str) -> AnswerCheck:
+    """Whether math-verify finds two normalised answers equal, and whether that can be believed.
+
+    No time limit. Anything that it cannot parse, or that a check after it refuses to believe, is unparsable.
+    """
+    # sympy tests equality at random points: the verdict must not depend on what was compared before.
+    sympy_random.seed(0)  # pyright: ignore[reportUnknownMemberType] untyped library
+    left, right = _parse(reference), _parse(answer)
+    if left is None:
+        return AnswerCheck("unparsable", f"the reference answer {shorten(reference)} cannot be parsed")
+    if right is None:
+        return AnswerCheck("unparsable", f"the answer {shorten(answer)} cannot be parsed")
+    doubt = _doubt(reference, answer)
+    if doubt is not None:
+        return AnswerCheck("unparsable", doubt)
+    try:
+        equal = verify(left, right, timeout_seconds=None, raise_on_error=True)
+    except (
+        ArithmeticError,
+        AttributeError,
+        KeyError,
+        RecursionError,
+        TypeError,
+        ValueError,
+        MemoryError,
+    ) as error:
+        return AnswerCheck("unparsable", f"math-verify failed: {type(error).__name__}")
+    if not equal:
+        return AnswerCheck("incorrect", f"{shorten(answer)} is not {shorten(reference)}")
+    if _are_far_apart(left, right):
+        return AnswerCheck("incorrect", f"{shorten(answer)} is only rounded to {shorten(reference)}")
+    return AnswerCheck("correct", f"math-verify: {shorten(answer)} equals {shorten(reference)}")
+
+
+def _parse(text: str) -> Any | None:
+    """The sympy object of normalised text; None when there is none."""
+    try:
+        found: Any = parse(  # pyright: ignore[reportUnknownVariableType] untyped library
+            f"${text}$",
+            extraction_config=[LatexExtractionConfig(), ExprExtractionConfig()],
+            fallback_mode="no_fallback",
+            parsing_timeout=None,  # pyright: ignore[reportArgumentType] its docstring allows None
+        )
+    except (RecursionError, MemoryError):
+        return None
+    return found[0] if found else None
+
+
+_WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{3,}")
+_MATH_WORDS = frozenset(
+    ("sqrt", "sin", "cos", "tan", "log", "ln", "exp", "pi", "and", "or", "min", "max", "mod", "gcd", "lcm")
+)
+
+
+def _doubt(reference: str, answer: str) -> str | None:
+    """Words that math-verify would read as products of letters or skip."""
+    words = [word.lower() for word in _WORD.findall(reference + " " + answer)]
+    unknown = sorted({word for word in words if word not in _MATH_WORDS})
+    return f"words beside the mathematics: {', '.join(unknown)[:100]}" if unknown else None
+
+
+def _are_far_apart(left: Any, right: Any) -> bool:
+    """Two numbers that math-verify took as equal after rounding to six decimals, but that differ."""
+    if not (isinstance(left, sympy.Number) and isinstance(right, sympy.Number)):
+        return False
+    if not (left.is_finite and right.is_finite):
+        return True
+    difference: Any = left - right
+    return bool(abs(difference) > sympy.Rational(1, 10**9) * abs(left))

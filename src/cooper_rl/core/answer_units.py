@@ -1,0 +1,133 @@
+r"""Units after a number (row 3): `5 km`, `12 apples`, `125\textnormal{ miles}`, `90^\circ`, `28 percent`.
+
+Deliberately left out: compound units with products, which stay unknown words and are compared as text.
+"""
+
+import re
+from fractions import Fraction
+from typing import NamedTuple
+
+
+class Unit(NamedTuple):
+    """What a unit measures, and how many of the dimension's base unit it is."""
+
+    dimension: str
+    factor: Fraction
+
+
+def read_unit(rest: str) -> str | None:
+    """The unit in the text after a number: empty when there is none, None when the text is no unit."""
+    if not rest:
+        return ""
+    is_spelled_out = rest.startswith("\\") or rest.startswith("^{")
+    words = TEXT_COMMAND.sub(r" \1 ", rest)
+    words = _ORDINAL.sub("", words.strip(" .,;{}")).strip(" .,;{}").replace("{", "").replace("}", "")
+    if not words:
+        return ""
+    if words in _SYMBOLS:
+        return _SYMBOLS[words]
+    if len(words) > MAX_UNIT_CHARS or _WORDS.fullmatch(words) is None:
+        return None
+    name = words.lower()
+    first = re.split(r"[ ^/.]", name, maxsplit=1)[0]
+    if _canonical(name) in _UNITS or _canonical(first) in _UNITS:
+        return name
+    if len(first) < 3 and not is_spelled_out:
+        return None
+    return None if first in _NOT_UNITS else name
+
+
+def same_unit(left: str, right: str) -> bool:
+    """Whether two units are the same word, up to plural and spelling."""
+    return _canonical(left) == _canonical(right) or (known(left) is not None and known(left) == known(right))
+
+
+def known(unit: str) -> Unit | None:
+    """Dimension and factor of a unit of the table; None for any other word."""
+    return _UNITS.get(_canonical(unit))
+
+
+def is_generic(unit: str) -> bool:
+    """Whether the words say nothing of what is counted: `units`, `square units`, `in total`."""
+    return _canonical(unit) in _GENERIC
+
+
+MAX_UNIT_CHARS = 60
+TEXT_COMMAND = re.compile(
+    r"\\(?:text|mathrm|textbf|textit|textnormal|textrm|mbox|mathbf|operatorname|rm|hbox)\s*\{([^{}]*)\}"
+)
+_ORDINAL = re.compile(r"^\^?\{?\s*(?:th|st|nd|rd)\s*\}?(?![A-Za-z])")
+_WORDS = re.compile(r"[A-Za-zµμΩ°%$€][A-Za-zµμΩ°%$€ ./'\-]*(?:\^\s?-?\d[A-Za-z ./]*)?(?:\([A-Za-z ]*\))?")
+_SYMBOLS = {"%": "%", "°": "°", "$": "$", "€": "€", "£": "£", "¥": "¥", "percent": "%", "pct": "%",
+            "per cent": "%", "percentage": "%", "percents": "%"}  # fmt: skip
+_NOT_UNITS = frozenset(
+    (
+        *(
+            "and",
+            "or",
+            "to",
+            "if",
+            "when",
+            "where",
+            "which",
+            "since",
+            "because",
+            "but",
+            "then",
+            "than",
+            "from",
+        ),
+        *("with", "for", "not", "over", "so", "is", "are", "was", "plus", "minus", "times", "mod", "div"),
+        *("equals", "factorial", "choose", "pi", "sqrt", "sin", "cos", "tan", "log", "exp", "infty", "frac"),
+        "cdot",
+    )
+)
+_GENERIC = frozenset(
+    {"unit", "square unit", "cubic unit", "sq unit", "in total", "total", "altogether", "time"}
+)
+_IRREGULAR = {"feet": "foot", "inches": "inch", "people": "person", "men": "man", "women": "woman",
+              "children": "child", "centimetre": "cm", "centimeter": "cm", "millimetre": "mm", "boxes": "box",
+              "millimeter": "mm", "kilometre": "km", "kilometer": "km", "metre": "m", "meter": "m",
+              "gram": "g", "kilogram": "kg", "kg": "kg", "second": "s", "sec": "s", "minute": "min",
+              "hour": "h", "hr": "h", "litre": "l", "liter": "l", "millilitre": "ml", "milliliter": "ml",
+              "degree": "°", "deg": "°", "dollar": "$", "usd": "$", "euro": "€", "pound sterling": "£",
+              "mi": "mile", "ft": "foot", "in": "inch", "yd": "yard", "lb": "pound", "lbs": "pound",
+              "oz": "ounce", "yr": "year", "percent": "%", "milligram": "mg", "ton": "tonne"}  # fmt: skip
+
+
+def _canonical(unit: str) -> str:
+    words = unit.lower().replace("^ ", "^").strip(" .")
+    words = re.sub(r"^(?:square|sq\.?) ([a-z]+)$", r"\1^2", words)
+    words = re.sub(r"^cubic ([a-z]+)$", r"\1^3", words)
+    name, caret, power = words.partition("^")
+    name = _IRREGULAR.get(name, name)
+    if len(name) > 3 and name.endswith("s") and not name.endswith("ss"):
+        name = name[:-1]
+    return _IRREGULAR.get(name, name) + caret + power
+
+
+def _table() -> dict[str, Unit]:
+    lengths = {"mm": "1/1000", "cm": "1/100", "dm": "1/10", "m": "1", "km": "1000", "inch": "127/5000",
+               "foot": "381/1250", "yard": "1143/1250", "mile": "201168/125"}  # fmt: skip
+    others = {
+        "mass": {"mg": "1/1000", "g": "1", "kg": "1000", "tonne": "1000000",
+                 "ounce": "28349523125/1000000000", "pound": "45359237/100000"},
+        "time": {"ms": "1/1000", "s": "1", "min": "60", "h": "3600", "day": "86400", "week": "604800"},
+        "volume": {"ml": "1/1000", "cl": "1/100", "dl": "1/10", "l": "1", "cm^3": "1/1000",
+                   "dm^3": "1", "m^3": "1000"},
+        "money": {"$": "1", "cent": "1/100"},
+        "angle": {"°": "1"},
+        "share": {"%": "1/100"},
+        "speed": {"mph": "1", "mile per hour": "1"},
+        "other": {"year": "1", "month": "1"},
+    }  # fmt: skip
+    units = {name: Unit("length", Fraction(factor)) for name, factor in lengths.items()}
+    units |= {f"{name}^2": Unit("area", Fraction(factor) ** 2) for name, factor in lengths.items()}
+    for dimension, factors in others.items():
+        for name, factor in factors.items():
+            kind = f"{dimension}:{name}" if dimension in {"other"} else dimension
+            units[name] = Unit(kind, Fraction(factor))
+    return units
+
+
+_UNITS = _table()
