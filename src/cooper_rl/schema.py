@@ -164,6 +164,19 @@ class SampleReport(Report):
     seconds: float
 
 
+class JudgeUsage(Record):
+    """What the judge's server was asked in one run of the stage."""
+
+    num_requests: int
+    num_retries: int
+    num_failed: int
+    """Requests that were given up after the last attempt; their verdict is `unparsable`."""
+    prompt_tokens: int
+    completion_tokens: int
+    seconds: float
+    """Summed over requests; with concurrency more than the clock shows."""
+
+
 class LabelReport(Report):
     num_completions: int
     num_labelled: int
@@ -175,6 +188,10 @@ class LabelReport(Report):
     num_validation: int
     num_test: int
     judge_model: str | None
+    judge_usage: JudgeUsage | None = None
+    """None when no judge was asked, or when asking it costs nothing."""
+    num_known_verdicts: int = 0
+    """Judge verdicts taken from the journal of an earlier, interrupted run."""
     seconds: float
 
 

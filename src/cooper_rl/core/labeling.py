@@ -1,12 +1,14 @@
 """The hybrid decision (row 3): rule verdict and judge verdict become one label.
 
-Also the judge's interface, which the chat server and the laptop's exact evaluator both implement.
+Also the judge's interface, which the chat server and the laptop's exact evaluator both implement, and the
+split of labelled examples by question (row 4).
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
-from cooper_rl.schema import Verdict
+from cooper_rl.schema import JudgeUsage, Verdict
 
 
 class JudgeItem(NamedTuple):
@@ -33,3 +35,120 @@ class Judge(Protocol):
     def judge(self, items: Sequence[JudgeItem]) -> list[JudgeResult]:
         """One result per item, in order. Raises ServerError when the judge cannot be used at all."""
         ...
+
+
+@runtime_checkable
+class StreamingJudge(Judge, Protocol):
+    """A judge whose verdicts cost time or money: each can be kept as it comes, and the cost is counted."""
+
+    @property
+    def usage(self) -> JudgeUsage:
+        """What was spent since the judge was opened."""
+        ...
+
+    def stream(self, items: Sequence[JudgeItem]) -> Iterator[tuple[int, JudgeResult]]:
+        """(index, result) of every item, in the order in which the verdicts come."""
+        ...
+
+
+class Decision(NamedTuple):
+    """What becomes of a completion; `is_correct` None drops it."""
+
+    is_correct: bool | None
+    reason: str
+
+
+def decide(
+    rule: Verdict,
+    judge: Verdict | None,
+    third: Verdict | None,
+    *,
+    unparsable_rule: Literal["judge_decides", "drop"],
+) -> Decision:
+    """The truth table; `judge` and `third` are None when nobody was asked.
+
+    | rule       | judge      | third vote | label                                                  |
+    |------------|------------|------------|--------------------------------------------------------|
+    | yes or no  | not asked  |            | the rule's                                             |
+    | unparsable | not asked  |            | dropped                                                |
+    | yes        | yes        |            | correct                                                |
+    | no         | no         |            | incorrect                                              |
+    | unparsable | yes or no  |            | the judge's, or dropped with `unparsable_rule = drop`  |
+    | unparsable | unparsable |            | dropped                                                |
+    | yes or no  | the other, or unparsable | yes or no  | the third vote's                         |
+    | yes or no  | the other, or unparsable | otherwise  | dropped                                  |
+    """
+    if judge is None:
+        return Decision(None, "rule_abstains") if rule == "unparsable" else Decision(_is(rule), "rule_alone")
+    if rule == "unparsable":
+        if judge == "unparsable":
+            return Decision(None, "both_abstain")
+        if unparsable_rule == "drop":
+            return Decision(None, "rule_abstains")
+        return Decision(_is(judge), "rule_abstains_judge_decides")
+    if rule == judge:
+        return Decision(_is(rule), "both_agree")
+    split = "judge_abstains" if judge == "unparsable" else "rule_and_judge_disagree"
+    if third is None or third == "unparsable":
+        return Decision(None, split)
+    return Decision(_is(third), f"{split}_third_vote_decides")
+
+
+def needs_third_vote(rule: Verdict, judge: Verdict | None) -> bool:
+    """Whether a third vote can change the decision."""
+    return judge is not None and rule != "unparsable" and rule != judge
+
+
+def _is(verdict: Verdict) -> bool:
+    return verdict == "correct"
+
+
+Split = Literal["train", "validation", "test"]
+
+
+def split_by_question(
+    correct_shares: Mapping[str, float], seed: int, *, validation_fraction: float, test_fraction: float
+) -> dict[str, Split]:
+    """Assign every question to one split; the same questions and seed give the same splits.
+
+    Questions that differ in case or spacing only count as one. The mostly correct and the mostly wrong ones
+    are dealt out separately, so that every split has about the same share of correct examples.
+
+    Args:
+        correct_shares: Question -> share of its examples that are labelled correct.
+        seed: Another seed deals the questions out differently.
+        validation_fraction: Share of the questions, 0..1.
+        test_fraction: Share of the questions, 0..1.
+
+    Raises:
+        ValueError: fewer than three different questions.
+    """
+    groups: dict[str, list[str]] = {}
+    for question in correct_shares:
+        groups.setdefault(" ".join(question.lower().split()), []).append(question)
+    if len(groups) < 3:
+        raise ValueError(
+            f"{len(groups)} different questions cannot fill train, validation and test; label at least 3"
+        )
+
+    def rank(key: str) -> tuple[bool, bytes]:
+        share = sum(correct_shares[question] for question in groups[key]) / len(groups[key])
+        return share >= 0.5, hashlib.blake2b(f"{seed}:{key}".encode()).digest()
+
+    # Dealt out by systematic sampling along one ranked line: each stratum gives its part to every split.
+    num_test = max(1, round(len(groups) * test_fraction))
+    num_validation = max(1, round(len(groups) * validation_fraction))
+    ranked = sorted(groups, key=rank)
+    picked = _spread(len(ranked), num_test + num_validation)
+    held_out = [key for key, is_picked in zip(ranked, picked, strict=True) if is_picked]
+    is_test = _spread(len(held_out), num_test)
+    splits: dict[str, Split] = dict.fromkeys(ranked, "train")
+    for key, goes_to_test in zip(held_out, is_test, strict=True):
+        splits[key] = "test" if goes_to_test else "validation"
+    return {question: splits[key] for key in ranked for question in groups[key]}
+
+
+def _spread(total: int, chosen: int) -> list[bool]:
+    """`chosen` of `total` places, evenly spread."""
+    chosen = min(chosen, total - 1)
+    return [(place + 1) * chosen // total > place * chosen // total for place in range(total)]
