@@ -31,7 +31,7 @@ demo: $(VENV)/.pipelines  ## Run the whole pipeline on this machine: no GPU, no 
 	$(BIN)/python -m pipelines local --preset laptop --output $(OUTPUT) $(ARGS)
 
 test: $(VENV)/.dev  ## Run the tests, offline
-	$(BIN)/python -m pytest -n 2 $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 check: $(VENV)/.dev  ## Check format, lint, types and the import contract
 	$(BIN)/ruff format --check .
