@@ -1,0 +1,229 @@
+"""What the report says in words: the comparison, the conclusion, the completions worth reading, the summary.
+
+Every sentence is made from the numbers that it states. Deliberately left out: markup (`report.html.jinja`)
+and figures (`_report_plots.py`).
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple
+
+from cooper_rl.core.metrics import difference_interval
+from cooper_rl.schema import EvalReport, EvaluatedCompletion, Interval, RunReport, Verdict
+
+SAMPLES_PER_GROUP = 3
+MAX_SHOWN_CHARS = 1200
+
+Direction = Literal["rose", "fell", "is not shown to have changed"]
+
+
+class HeadlineRow(NamedTuple):
+    """One quantity at every evaluation."""
+
+    name: str
+    meaning: str
+    values: list[Interval | None]
+    change: Interval | None
+    """Last minus first, where both are known."""
+
+
+class SampleGroup(NamedTuple):
+    """Completions of one kind: how many there are, and some of them."""
+
+    title: str
+    meaning: str
+    num_members: int
+    samples: list[EvaluatedCompletion]
+
+
+def headline_rows(evaluations: Sequence[EvalReport]) -> list[HeadlineRow]:
+    """The quantities of a run; judged accuracy is left out when no judge was asked."""
+    readings: list[tuple[str, str, Callable[[EvalReport], Interval | None]]] = [
+        (
+            "Judged accuracy",
+            "completions that the evaluation judge calls correct",
+            lambda e: e.judge_accuracy,
+        ),
+        ("Rule accuracy", "completions that the rule verifier calls correct", lambda e: e.rule_accuracy),
+        (
+            "VerifyRM reward",
+            "mean score of the VerifyRM of that moment on the same completions",
+            lambda e: e.verify_rm_reward,
+        ),
+        ("VerifyRM accuracy", "VerifyRM on held-out labelled examples", lambda e: e.verify_rm.accuracy),
+    ]
+    rows: list[HeadlineRow] = []
+    for name, meaning, read in readings:
+        values = [read(evaluation) for evaluation in evaluations]
+        first, last = values[0], values[-1]
+        change = None if first is None or last is None else difference_interval(first, last)
+        if any(value is not None for value in values):
+            rows.append(HeadlineRow(name, meaning, values, change))
+    return rows
+
+
+def summarise(evaluations: Sequence[EvalReport]) -> RunReport:
+    """The starting point against the last evaluation; needs at least two evaluations."""
+    first, last = evaluations[0], evaluations[-1]
+    if first.judge_accuracy is not None and last.judge_accuracy is not None:
+        name, before, after = "judged accuracy", first.judge_accuracy, last.judge_accuracy
+    else:
+        name, before, after = "rule accuracy", first.rule_accuracy, last.rule_accuracy
+    accuracy = difference_interval(before, after)
+    reward = difference_interval(first.verify_rm_reward, last.verify_rm_reward)
+    verify_rm = difference_interval(first.verify_rm.accuracy, last.verify_rm.accuracy)
+    sentences = [
+        _say_change(
+            name.capitalize(), before, after, accuracy, unit=f"held-out problems after {last.step} steps"
+        ),
+        _say_reward(name, accuracy, reward, last),
+        _say_verify_rm(verify_rm, last),
+    ]
+    return RunReport(
+        last_step=last.step,
+        num_iterations=len(evaluations) - 1,
+        accuracy_name="judged accuracy" if name == "judged accuracy" else "rule accuracy",
+        accuracy_before=before,
+        accuracy_after=after,
+        accuracy_change=accuracy,
+        reward_change=reward,
+        verify_rm_accuracy_change=verify_rm,
+        conclusion=" ".join(sentences),
+    )
+
+
+def direction(change: Interval) -> Direction:
+    """What the interval of a change allows one to say."""
+    if change.low > 0:
+        return "rose"
+    return "fell" if change.high < 0 else "is not shown to have changed"
+
+
+def sample_groups(completions: Sequence[EvaluatedCompletion]) -> list[SampleGroup]:
+    """Suspicious ones by falling score, also when there are none; then other groups, in file order."""
+    found = sorted(
+        (c for c in completions if verdict(c) == "incorrect" and c.score > 0.5), key=lambda c: -c.score
+    )
+    groups = [
+        ("Looks like hacking", "scored above one half, and judged wrong; highest score first", found),
+        ("Correct", "judged correct, and VerifyRM agrees",
+         [c for c in completions if verdict(c) == "correct" and c.score > 0.5]),
+        ("Correct, but VerifyRM refuses it", "judged correct, scored one half or less",
+         [c for c in completions if verdict(c) == "correct" and c.score <= 0.5]),
+        ("Correct, but the rule does not see it", "judged correct; the rule verifier refuses or abstains",
+         [c for c in completions if verdict(c) == "correct" and c.rule != "correct"]),
+        ("Wrong", "judged wrong, and VerifyRM agrees",
+         [c for c in completions if verdict(c) == "incorrect" and c.score <= 0.5]),
+        ("No verdict", "the judge (or the rule, where there is none) abstains",
+         [c for c in completions if verdict(c) == "unparsable"]),
+    ]  # fmt: skip
+    return [
+        SampleGroup(title, meaning, len(members), _of_different_problems(members))
+        for title, meaning, members in groups
+        if members or members is found
+    ]
+
+
+def verdict(completion: EvaluatedCompletion) -> Verdict:
+    """The judge's where there is one, else the rule's."""
+    return completion.rule if completion.judge is None else completion.judge
+
+
+def shorten(text: str) -> str:
+    """Text over 1200 characters keeps its first 500 and last 600; says how many it lost."""
+    if len(text) <= MAX_SHOWN_CHARS:
+        return text
+    return f"{text[:500]}\n[... {len(text) - 1100:,} characters left out ...]\n{text[-600:]}"
+
+
+def percent(value: float) -> str:
+    """0.4105 as `41.0 %`."""
+    return f"{100 * value:.1f} %"
+
+
+def points(value: float) -> str:
+    """A difference of shares: 0.031 as `+3.1`, with a true minus sign."""
+    return f"{100 * value:+.1f}".replace("-", "−")
+
+
+def span(interval: Interval) -> str:
+    """`35.2 to 47.1 %`."""
+    return f"{100 * interval.low:.1f} to {100 * interval.high:.1f} %"
+
+
+def to_markdown(run: RunReport, rows: Sequence[HeadlineRow], evaluations: Sequence[EvalReport]) -> str:
+    """The short summary for a dashboard."""
+    steps = [f"step {evaluation.step}" for evaluation in evaluations]
+    lines = [
+        "# Cooper run",
+        "",
+        run.conclusion,
+        "",
+        f"| | {' | '.join(steps)} | change (95 % interval) |",
+        f"|---|{'---|' * (len(steps) + 1)}",
+    ]
+    for row in rows:
+        cells = ["-" if value is None else f"{percent(value.value)} ({span(value)})" for value in row.values]
+        change = row.change
+        last = (
+            "-"
+            if change is None
+            else f"{points(change.value)} points ({points(change.low)} to {points(change.high)})"
+        )
+        lines.append(f"| {row.name} | {' | '.join(cells)} | {last} |")
+    return "\n".join([*lines, "", caveat(evaluations), ""])
+
+
+def caveat(evaluations: Sequence[EvalReport]) -> str:
+    """What the intervals cover and what they do not."""
+    last = evaluations[-1]
+    return (
+        f"Intervals are 95 %, over the {last.num_problems} held-out problems of this one run "
+        f"({last.samples_per_problem} completions each). They do not cover the choice of the seed: another "
+        "seed may differ by more. A change is taken as a difference of independent evaluations, which is "
+        "cautious when both see the same problems."
+    )
+
+
+def _say_change(name: str, before: Interval, after: Interval, change: Interval, *, unit: str) -> str:
+    values = f"from {percent(before.value)} to {percent(after.value)} on {after.count} {unit}"
+    interval = f"95 % interval {points(change.low)} to {points(change.high)}"
+    if direction(change) == "is not shown to have changed":
+        return (
+            f"{name} went {values}, but the change ({points(change.value)} points, {interval}) is "
+            "compatible with zero: this run does not show that the policy got better or worse."
+        )
+    return f"{name} {direction(change)} by {100 * abs(change.value):.1f} points ({interval}), {values}."
+
+
+def _say_reward(name: str, accuracy: Interval, reward: Interval, last: EvalReport) -> str:
+    moved = (
+        f"VerifyRM's mean score {direction(reward)} ({points(reward.value)} points, "
+        f"95 % interval {points(reward.low)} to {points(reward.high)})"
+    )
+    if direction(reward) == "rose" and direction(accuracy) != "rose":
+        return (
+            f"{moved} while {name} did not demonstrably rise: that is what reward hacking looks like, "
+            "so read the completions that score high and are judged wrong."
+        )
+    if last.cut_fraction > 0.2:
+        return f"{moved}; {percent(last.cut_fraction)} of the completions ended at the token limit."
+    return f"{moved}."
+
+
+def _say_verify_rm(change: Interval, last: EvalReport) -> str:
+    found = last.verify_rm
+    text = (
+        f"VerifyRM is right on {percent(found.accuracy.value)} of {found.num_examples} held-out examples "
+        f"(always giving the commoner answer: {percent(found.majority_accuracy)}); its accuracy "
+        f"{direction(change)} over the run ({points(change.value)} points)"
+    )
+    if found.accuracy.low <= found.majority_accuracy:
+        return f"{text}, and it is not shown to beat that baseline."
+    return f"{text}."
+
+
+def _of_different_problems(completions: Sequence[EvaluatedCompletion]) -> list[EvaluatedCompletion]:
+    first: dict[str, EvaluatedCompletion] = {}
+    for completion in completions:
+        first.setdefault(completion.problem_id, completion)
+    return list(first.values())[:SAMPLES_PER_GROUP]

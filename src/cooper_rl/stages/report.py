@@ -1,0 +1,174 @@
+"""Stage: one page that says what a run has shown, and a short summary for a dashboard.
+
+The page is one HTML file under 1 MB without scripts or anything from elsewhere; whatever comes from data is
+escaped. Words: `_report_text.py`; figures: `_report_plots.py`. Deliberately left out: judging whether the
+result is good.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from importlib import metadata, resources
+from pathlib import Path
+from typing import Annotated, Any
+
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+
+from cooper_rl.config import Config
+from cooper_rl.errors import DataError
+from cooper_rl.records import atomic_path, read_records, read_report, write_report
+from cooper_rl.schema import (
+    BinaryScores,
+    EvalReport,
+    EvaluatedCompletion,
+    EvaluateVerifyRMReport,
+    LabelReport,
+    RunReport,
+)
+from cooper_rl.stages import _report_plots as plots
+from cooper_rl.stages import _report_text as words
+
+MAX_TABLE_ROWS = 40
+LIBRARIES = ("cooper-rl", "torch", "transformers", "math-verify", "numpy")
+
+
+def run(
+    config: Config,
+    *,
+    evaluations: Annotated[Path, "The run's evaluations in order, from the starting point on (JSONL)"],
+    completions: Annotated[Path, "Evaluated completions of the last evaluation (JSONL)"],
+    checkpoint: Annotated[Path, "Last checkpoint folder, with the metrics of every step"],
+    label_report: Annotated[Path, "Report of label_completions (JSON)"],
+    verify_rm_report: Annotated[Path, "Report of evaluate_verify_rm (JSON)"],
+    page: Annotated[Path, "Where to write the page (HTML)"],
+    summary: Annotated[Path, "Where to write the summary (Markdown)"],
+    report: Annotated[Path, "Where to write the report (JSON)"],
+) -> RunReport:
+    """Write the page and the summary of a run.
+
+    Raises:
+        DataError: a file is missing or malformed, or there is nothing to compare.
+    """
+    points = sorted(read_records(evaluations, EvalReport), key=lambda point: point.step)
+    if len(points) < 2:
+        raise DataError(
+            f"{evaluations}: holds one evaluation, and a report compares two; run evaluate-policy on a "
+            "checkpoint with --previous set to this file"
+        )
+    result = words.summarise(points)
+    rows = words.headline_rows(points)
+    texts = read_records(completions, EvaluatedCompletion)
+    verify_rm = read_report(verify_rm_report, EvaluateVerifyRMReport)
+    html = render(
+        run=result,
+        rows=rows,
+        evaluations=points,
+        caveat=words.caveat(points),
+        headline=plots.headline_figure(points),
+        curves=plots.training_figures(read_step_metrics(checkpoint)),
+        labels=read_report(label_report, LabelReport),
+        verify_rm=verify_rm,
+        roc=plots.roc_figure(verify_rm),
+        sources=list(verify_rm.by_source.items())[:MAX_TABLE_ROWS],
+        verdicts=verdict_table(texts),
+        groups=words.sample_groups(texts),
+        num_completions=len(texts),
+        settings=settings(config),
+        versions=versions(),
+        written=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+    )
+    for path, text in ((page, html), (summary, words.to_markdown(result, rows, points))):
+        with atomic_path(path) as draft:
+            draft.write_text(text, encoding="utf-8")
+    write_report(report, result)
+    return result
+
+
+def read_step_metrics(checkpoint: Path) -> list[dict[str, float]]:
+    """The numbers of every step since the first, from a checkpoint folder or one of its step folders.
+
+    Read without `backends/checkpoint.py`, which would import torch for it.
+
+    Raises:
+        DataError: there is none, or a line is not an object of numbers.
+    """
+    pointer = checkpoint / "LATEST"
+    folder = checkpoint / pointer.read_text(encoding="utf-8").strip() if pointer.is_file() else checkpoint
+    path = folder / "metrics.jsonl"
+    if not path.is_file():
+        raise DataError(f"{path}: no such file; give a checkpoint folder that train-cooper wrote")
+    rows: list[dict[str, float]] = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        try:
+            row = json.loads(line)
+            rows.append({"step": float(number)} | {str(key): float(value) for key, value in row.items()})
+        except (ValueError, TypeError, AttributeError) as error:
+            raise DataError(
+                f"{path}:{number}: not an object of numbers ({error}); use an earlier checkpoint"
+            ) from error
+    if not rows:
+        raise DataError(f"{path}: is empty; train at least one step before a report")
+    return rows
+
+
+def verdict_table(completions: Sequence[EvaluatedCompletion]) -> list[tuple[str, list[int]]]:
+    """Rule verdict by judge verdict: a row per rule verdict, columns correct, incorrect, unparsable, none."""
+    kinds = ("correct", "incorrect", "unparsable")
+    return [
+        (rule, [sum(c.rule == rule and c.judge == judge for c in completions) for judge in (*kinds, None)])
+        for rule in kinds
+    ]
+
+
+def settings(config: Config) -> list[tuple[str, str]]:
+    """Every setting as (dotted key, value), as `--set` takes them; passwords in URLs are blanked."""
+    found: list[tuple[str, str]] = []
+
+    def walk(prefix: str, value: Any) -> None:
+        if isinstance(value, dict) and value:
+            for key, child in value.items():  # pyright: ignore[reportUnknownVariableType] a dumped model
+                walk(f"{prefix}.{key}" if prefix else str(key), child)  # pyright: ignore[reportUnknownArgumentType]
+        else:
+            text = json.dumps(value, ensure_ascii=False)
+            found.append((prefix, re.sub(r"(://)[^/@\s\"]*@", r"\1***@", text)))
+
+    walk("", config.model_dump(mode="json"))
+    return found
+
+
+def versions() -> list[tuple[str, str]]:
+    """Installed versions of what a result depends on; a library that is not installed is left out."""
+    found: list[tuple[str, str]] = []
+    for name in LIBRARIES:
+        try:
+            found.append((name, metadata.version(name)))
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def render(**context: Any) -> str:
+    """Fill the template; everything but our own figures is escaped."""
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters |= {
+        "percent": words.percent,
+        "points": words.points,
+        "span": words.span,
+        "shorten": words.shorten,
+        "verdict": words.verdict,
+        "direction": words.direction,
+        "lift": _lift,
+        "humanise": lambda text: text.replace("_", " "),
+        "svg": lambda figure: Markup(figure.svg),  # our own, without text from data
+    }
+    template = resources.files("cooper_rl") / "stages" / "report.html.jinja"
+    return environment.from_string(template.read_text(encoding="utf-8")).render(**context)
+
+
+def _lift(scores: BinaryScores) -> str:
+    """Accuracy over the majority baseline, in points."""
+    return words.points(scores.accuracy.value - scores.majority_accuracy)
