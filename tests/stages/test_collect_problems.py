@@ -106,6 +106,7 @@ def test_bad_rows_are_set_aside_with_their_reason_and_the_rest_goes_on(tmp_path)
         {"id": "a", "question": "Same id?", "reference_answer": "3"},
         {"id": "e", "question": "one?", "reference_answer": "1"},
         {"id": "f", "question": "Two?", "reference_answer": 2.0},
+        '{"id": "g", "question": "Half a pair: \\ud83d", "reference_answer": "4"}',
     ]
     test = _write(tmp_path / "test.jsonl", _rows(1))
     found = _collect(tmp_path, sources=[_write(tmp_path / "mine.jsonl", rows)], held_out_sources=[test])
@@ -113,13 +114,14 @@ def test_bad_rows_are_set_aside_with_their_reason_and_the_rest_goes_on(tmp_path)
         Problem(id="a", source="mine", question="One?", reference_answer="1"),
         Problem(id="f", source="mine.jsonl", question="Two?", reference_answer="2"),
     ]
-    assert found.report.num_rejected == 7
+    assert found.report.num_rejected == 8
     reasons = {row.row: row.reason for row in found.rejected}
-    assert sorted(reasons) == [2, 3, 4, 5, 6, 7, 8]
+    assert sorted(reasons) == [2, 3, 4, 5, 6, 7, 8, 10]
     for row, start in {
         2: "not JSON", 3: "the row is a list", 4: "field 'reference_answer' is missing",
         5: "field 'question' is empty", 6: "field 'reference_answer': unparsable reference answer",
         7: "duplicate id 'a', first seen in", 8: "duplicate question 'one?', first seen in",
+        10: "field 'question': Input should be a valid string",
     }.items():  # fmt: skip
         assert reasons[row].startswith(start)
 
@@ -186,6 +188,7 @@ def test_sources_that_cannot_be_used_are_data_errors_with_a_remedy(tmp_path):
     for source, message in {
         tmp_path / "absent.jsonl": r"absent.jsonl: no such file; check the path",
         "data/train/all": r"problems source 'data/train/all': no such file, and neither a URL .* nor a hub",
+        tmp_path: r"is a folder; name the .jsonl or .parquet files in it",
         empty: r"empty.jsonl: is empty; give a source with at least one problem",
         unknown: r'unknown.jsonl: unknown layout, its first row has \["score", "text"\]; a problem row',
         lists: r"lists.jsonl: unknown layout, its first row has \"a list\"",

@@ -24,6 +24,8 @@ class HeadlineRow(NamedTuple):
     values: list[Interval | None]
     change: Interval | None
     """Last minus first, where both are known."""
+    is_goal: bool
+    """Whether more is better; a reward that rises may be hacked."""
 
 
 class SampleGroup(NamedTuple):
@@ -57,7 +59,7 @@ def headline_rows(evaluations: Sequence[EvalReport]) -> list[HeadlineRow]:
         first, last = values[0], values[-1]
         change = None if first is None or last is None else difference_interval(first, last)
         if any(value is not None for value in values):
-            rows.append(HeadlineRow(name, meaning, values, change))
+            rows.append(HeadlineRow(name, meaning, values, change, is_goal=name != "VerifyRM reward"))
     return rows
 
 
@@ -180,7 +182,8 @@ def caveat(evaluations: Sequence[EvalReport]) -> str:
         f"Intervals are 95 %, over the {last.num_problems} held-out problems of this one run "
         f"({last.samples_per_problem} completions each). They do not cover the choice of the seed: another "
         "seed may differ by more. A change is taken as a difference of independent evaluations, which is "
-        "cautious when both see the same problems."
+        "cautious when both see the same problems. The reward is the score of the VerifyRM of that moment: "
+        "it moves with both models."
     )
 
 

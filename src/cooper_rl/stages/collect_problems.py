@@ -15,6 +15,8 @@ from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, NamedTuple
 from urllib.parse import urlsplit
 
+from pydantic import ValidationError
+
 from cooper_rl.backends.remote_data import SUFFIXES, download, parse_hub_id, read_hub
 from cooper_rl.config import Config, ProblemsConfig
 from cooper_rl.core.randomness import derive_seed
@@ -178,6 +180,8 @@ def _open(name: str, collection: _Collection) -> _Source:
     elif Path(name).is_file() or name.endswith(SUFFIXES):
         label = Path(name).name
         rows = list(read_rows(Path(name)))
+    elif Path(name).is_dir():
+        raise DataError(f"{name}: is a folder; name the .jsonl or .parquet files in it")
     elif parse_hub_id(name) is not None and not name.startswith("."):
         label = name
         rows = list(read_hub(name))
@@ -211,7 +215,10 @@ def _find_layout(source: _Source, options: ProblemsConfig) -> Layout:
         return layout
     if not first:
         row = source.rows[0]
-        raise DataError(f"{source.name}: no readable row; the first: {row.file}:{row.row}: {row.problem}")
+        raise DataError(
+            f"{source.name}: no readable row; the first: {row.file}:{row.row}: {row.problem}; a .jsonl file "
+            "has one JSON object per line"
+        )
     found = sorted(first[0]) if isinstance(first[0], dict) else f"a {type(first[0]).__name__}"
     raise DataError(
         f"{source.name}: unknown layout, its first row has {json.dumps(found, default=str)[:300]}; "
@@ -225,12 +232,16 @@ def _to_problem(row: RawRow, layout: Layout, source: _Source) -> Problem:
         raise DataError(row.problem)
     question, reference_answer = translate(row.value, layout)
     origin = row.value.get("source") if layout.answer_column == "reference_answer" else None
-    return Problem(
-        id=_identity(row.value.get("id"), stem=source.stem, row=row.row),
-        source=origin if isinstance(origin, str) and origin else source.label,
-        question=question,
-        reference_answer=reference_answer,
-    )
+    try:
+        return Problem(
+            id=_identity(row.value.get("id"), stem=source.stem, row=row.row),
+            source=origin if isinstance(origin, str) and origin else source.label,
+            question=question,
+            reference_answer=reference_answer,
+        )
+    except ValidationError as error:  # e.g. half a surrogate pair, which no UTF-8 file can hold
+        first = error.errors(include_url=False)[0]
+        raise DataError(f"field {first['loc'][0]!r}: {first['msg']}") from error
 
 
 def _identity(value: Any, *, stem: str, row: int) -> str:
