@@ -1,0 +1,107 @@
+"""Files of a run as the stages write them, for the tests of the report."""
+
+import json
+import random
+from pathlib import Path
+
+from cooper_rl.core.metrics import binary_scores, clustered_interval, confusion_counts, roc_points
+from cooper_rl.records import write_records, write_report
+from cooper_rl.schema import EvalReport, EvaluatedCompletion, EvaluateVerifyRMReport, Interval, LabelReport
+
+
+def make_evaluation(
+    step: int, accuracy: float, reward: float, *, judge: bool = True, seed: int = 0
+) -> EvalReport:
+    """An evaluation of 60 problems x 4 completions; the given shares are met exactly."""
+    rng = random.Random(seed)
+    outcomes = [float(place < round(240 * accuracy)) for place in range(240)]
+    rng.shuffle(outcomes)
+    judged = clustered_interval([outcomes[start : start + 4] for start in range(0, 240, 4)])
+    seen = [value * float(place % 3 > 0) for place, value in enumerate(outcomes)]
+    labels = [place % 3 == 0 for place in range(120)]
+    scores = [min(0.99, 0.35 * label + 0.65 * rng.random()) for label in labels]
+    return EvalReport(
+        step=step, num_problems=60, samples_per_problem=4,
+        rule_accuracy=clustered_interval([seen[start : start + 4] for start in range(0, 240, 4)]),
+        judge_accuracy=judged if judge else None, judge_model="tiny(error_rate=0.0)" if judge else None,
+        verify_rm_reward=Interval(value=reward, low=reward - 0.04, high=reward + 0.04, count=60),
+        verify_rm=binary_scores([int(label) for label in labels], scores), cut_fraction=0.05,
+    )  # fmt: skip
+
+
+def make_completion(number: int, **changes) -> EvaluatedCompletion:
+    values = {
+        "problem_id": f"p-{number}", "question": f"Tom has {number} pens and buys 2. How many?",
+        "reference_answer": str(number + 2), "completion": f"{number}+2={number + 2}.\n#### {number + 2}",
+        "finish_reason": "stop", "rule": "correct", "judge": "correct", "score": 0.9,
+    } | changes  # fmt: skip
+    return EvaluatedCompletion.model_validate(values)
+
+
+COMPLETIONS = [
+    *(make_completion(number) for number in range(9)),
+    *(make_completion(n, completion="The answer is seven.", rule="unparsable") for n in range(10, 14)),
+    *(
+        make_completion(n, completion="#### 3", rule="incorrect", judge="incorrect", score=0.1)
+        for n in range(20, 24)
+    ),
+    make_completion(30, completion="7 7 7 7 7 7", rule="unparsable", judge="incorrect", score=0.97),
+    make_completion(31, completion="#### 77", rule="incorrect", judge="incorrect", score=0.99),
+    make_completion(31, completion="#### 78", rule="incorrect", judge="incorrect", score=0.98),
+]
+
+
+def make_metrics(steps: int) -> list[dict[str, float]]:
+    """Steps of the shape that train_cooper writes; the reward update fails to run now and then."""
+    rng = random.Random(0)
+    rows = []
+    for step in range(1, steps + 1):
+        share = step / steps
+        row = {
+            "step": step, "rollout/verify_rm_reward": 0.45 + 0.3 * share + rng.gauss(0, 0.04),
+            "rollout/rule_accuracy": 0.3 + 0.18 * share + rng.gauss(0, 0.05),
+            "rollout/rule_unparsable": 0.3 - 0.1 * share, "rollout/cut_fraction": 0.05,
+            "policy/loss": rng.gauss(0, 0.01), "policy/kl": 0.002 * step, "pairs/count": rng.randint(5, 12),
+            "pairs/positives": rng.randint(12, 16), "seconds/rollout": 2.0 + rng.random(),
+            "seconds/reward": 0.4, "seconds/policy_update": 1.5 + rng.random(), "seconds/pairing": 0.2,
+            "seconds/reward_update": 0.3,
+        }  # fmt: skip
+        if step % 7:
+            row |= {"verify_rm/loss": 0.6 - 0.3 * share, "verify_rm/pair_accuracy": 0.7 + 0.2 * share}
+        rows.append(row)
+    return rows
+
+
+def write_run(folder: Path, **changes) -> dict[str, Path]:
+    """Files of a run; `changes` replace evaluations, completions, metrics, labels or verify_rm."""
+    rng = random.Random(3)
+    labels = [rng.randint(0, 1) for _ in range(400)]
+    halves = {"policy": slice(0, None, 2), "small": slice(1, None, 2)}
+    scores = [min(0.999, max(0.001, rng.gauss(0.35 + 0.3 * label, 0.2))) for label in labels]
+    files = {
+        "evaluations": changes.get("evaluations")
+        or [make_evaluation(0, 0.40, 0.45), make_evaluation(20, 0.45, 0.58), make_evaluation(40, 0.55, 0.7)],
+        "completions": changes.get("completions") or COMPLETIONS,
+    }
+    paths = {
+        name: folder / name for name in ("evaluations", "completions", "label_report", "verify_rm_report")
+    }
+    for name, rows in files.items():
+        write_records(paths[name], rows)
+    write_report(paths["label_report"], changes.get("labels") or LabelReport(
+        num_completions=1200, num_labelled=1100, num_correct=480, num_dropped=100,
+        decisions={"both_agree": 700, "rule_abstains_judge_decides": 400, "rule_and_judge_disagree": 100},
+        num_train=880, num_validation=110, num_test=110, judge_model="tiny(error_rate=0.02)", seconds=4.2,
+    ))  # fmt: skip
+    write_report(paths["verify_rm_report"], changes.get("verify_rm") or EvaluateVerifyRMReport(
+        overall=binary_scores(labels, scores),
+        by_source={name: binary_scores(labels[half], scores[half]) for name, half in halves.items()},
+        confusion=confusion_counts(labels, scores), roc=roc_points(labels, scores),
+    ))  # fmt: skip
+    paths["checkpoint"] = folder / "checkpoint"
+    step_folder = paths["checkpoint"] / "step-000040"
+    step_folder.mkdir(parents=True)
+    metrics = changes.get("metrics") or make_metrics(40)
+    (step_folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in metrics))
+    (paths["checkpoint"] / "LATEST").write_text("step-000040\n")
+    return paths

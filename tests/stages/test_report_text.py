@@ -1,0 +1,58 @@
+"""The words of the report follow from the numbers."""
+
+from cooper_rl.core.metrics import binary_scores
+from cooper_rl.schema import Interval
+from cooper_rl.stages._report_text import direction, points, sample_groups, shorten, summarise
+from tests.stages.run_files import COMPLETIONS, make_completion, make_evaluation
+
+
+def test_a_small_change_is_not_called_an_improvement():
+    result = summarise([make_evaluation(0, 0.40, 0.5), make_evaluation(20, 0.42, 0.5, seed=1)])
+    assert result.accuracy_change.low < 0 < result.accuracy_change.high
+    assert (
+        "is compatible with zero: this run does not show that the policy got better or worse"
+        in result.conclusion
+    )
+
+
+def test_a_reward_that_rises_alone_is_called_by_its_name():
+    result = summarise([make_evaluation(0, 0.6, 0.5), make_evaluation(80, 0.1, 0.95)])
+    assert result.conclusion.startswith("Judged accuracy fell by 50.0 points")
+    assert "that is what reward hacking looks like" in result.conclusion
+
+
+def test_verify_rm_that_does_not_beat_the_majority_is_said_so():
+    poor = binary_scores([1] * 80 + [0] * 20, [0.9] * 100)
+    evaluations = [e.model_copy(update={"verify_rm": poor})
+                   for e in (make_evaluation(0, 0.4, 0.5), make_evaluation(9, 0.4, 0.5))]  # fmt: skip
+    assert "it is not shown to beat that baseline" in summarise(evaluations).conclusion
+
+
+def test_completions_are_grouped_by_what_the_verifiers_say():
+    groups = {group.title: group for group in sample_groups(COMPLETIONS)}
+    hacking = groups["Looks like hacking"]
+    assert hacking.num_members == 3
+    # One per problem, highest score first.
+    assert [(row.problem_id, row.score) for row in hacking.samples] == [("p-31", 0.99), ("p-30", 0.97)]
+    assert (groups["Correct"].num_members, len(groups["Correct"].samples)) == (13, 3)
+    assert groups["Correct, but the rule does not see it"].num_members == 4
+    assert groups["Wrong"].num_members == 4
+    assert "No verdict" not in groups
+
+
+def test_no_hacking_is_said_too():
+    first = sample_groups([make_completion(1)])[0]
+    assert (first.title, first.num_members, first.samples) == ("Looks like hacking", 0, [])
+
+
+def test_long_texts_lose_their_middle_and_say_so():
+    text = "a" * 500 + "b" * 1000 + "c" * 600
+    assert shorten(text) == "a" * 500 + "\n[... 1,000 characters left out ...]\n" + "c" * 600
+    assert shorten("short") == "short"
+
+
+def test_changes_are_written_with_their_sign_and_direction():
+    assert (points(0.031), points(-0.2)) == ("+3.1", "\u221220.0")
+    assert direction(Interval(value=0.1, low=0.01, high=0.2, count=5)) == "rose"
+    assert direction(Interval(value=-0.1, low=-0.2, high=-0.01, count=5)) == "fell"
+    assert direction(Interval(value=0.1, low=-0.01, high=0.2, count=5)) == "is not shown to have changed"
