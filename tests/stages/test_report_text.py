@@ -18,7 +18,9 @@ def test_a_small_change_is_not_called_an_improvement():
 def test_a_reward_that_rises_alone_is_called_by_its_name():
     result = summarise([make_evaluation(0, 0.6, 0.5), make_evaluation(80, 0.1, 0.95)])
     assert result.conclusion.startswith("Judged accuracy fell by 50.0 points")
-    assert "that is what reward hacking looks like" in result.conclusion
+    assert "while judged accuracy fell: that is what reward hacking looks like" in result.conclusion
+    unsure = summarise([make_evaluation(0, 0.4, 0.5), make_evaluation(80, 0.42, 0.7)])
+    assert "judged accuracy does not confirm it: that may be the start of reward hacking" in unsure.conclusion
 
 
 def test_verify_rm_that_does_not_beat_the_majority_is_said_so():

@@ -203,10 +203,15 @@ def _say_reward(name: str, accuracy: Interval, reward: Interval, last: EvalRepor
         f"VerifyRM's mean score {direction(reward)} ({points(reward.value)} points, "
         f"95 % interval {points(reward.low)} to {points(reward.high)})"
     )
+    if direction(reward) == "rose" and direction(accuracy) == "fell":
+        return (
+            f"{moved} while {name} fell: that is what reward hacking looks like, so read the completions that "
+            "score high and are judged wrong."
+        )
     if direction(reward) == "rose" and direction(accuracy) != "rose":
         return (
-            f"{moved} while {name} did not demonstrably rise: that is what reward hacking looks like, "
-            "so read the completions that score high and are judged wrong."
+            f"{moved}, and {name} does not confirm it: that may be the start of reward hacking, or more "
+            "held-out problems may be needed to tell."
         )
     if last.cut_fraction > 0.2:
         return f"{moved}; {percent(last.cut_fraction)} of the completions ended at the token limit."
