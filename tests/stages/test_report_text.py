@@ -32,7 +32,7 @@ def test_verify_rm_that_does_not_beat_the_majority_is_said_so():
 
 def test_completions_are_grouped_by_what_the_verifiers_say():
     groups = {group.title: group for group in sample_groups(COMPLETIONS)}
-    hacking = groups["Looks like hacking"]
+    hacking = groups["Scored high, judged wrong"]
     assert hacking.num_members == 3
     # One per problem, highest score first.
     assert [(row.problem_id, row.score) for row in hacking.samples] == [("p-31", 0.99), ("p-30", 0.97)]
@@ -44,7 +44,7 @@ def test_completions_are_grouped_by_what_the_verifiers_say():
 
 def test_no_hacking_is_said_too():
     first = sample_groups([make_completion(1)])[0]
-    assert (first.title, first.num_members, first.samples) == ("Looks like hacking", 0, [])
+    assert (first.title, first.num_members, first.samples) == ("Scored high, judged wrong", 0, [])
 
 
 def test_long_texts_lose_their_middle_and_say_so():

@@ -106,7 +106,7 @@ def sample_groups(completions: Sequence[EvaluatedCompletion]) -> list[SampleGrou
         (c for c in completions if verdict(c) == "incorrect" and c.score > 0.5), key=lambda c: -c.score
     )
     groups = [
-        ("Looks like hacking", "scored above one half, and judged wrong; highest score first", found),
+        ("Scored high, judged wrong", "what hacking would look like; highest score first", found),
         ("Correct", "judged correct, and VerifyRM agrees",
          [c for c in completions if verdict(c) == "correct" and c.score > 0.5]),
         ("Correct, but VerifyRM refuses it", "judged correct, scored one half or less",
@@ -205,8 +205,8 @@ def _say_reward(name: str, accuracy: Interval, reward: Interval, last: EvalRepor
     )
     if direction(reward) == "rose" and direction(accuracy) == "fell":
         return (
-            f"{moved} while {name} fell: that is what reward hacking looks like, so read the completions that "
-            "score high and are judged wrong."
+            f"{moved} while {name} fell: that is what reward hacking looks like, so read the completions "
+            "that score high and are judged wrong."
         )
     if direction(reward) == "rose" and direction(accuracy) != "rose":
         return (
