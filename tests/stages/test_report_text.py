@@ -24,10 +24,13 @@ def test_a_reward_that_rises_alone_is_called_by_its_name():
 
 
 def test_verify_rm_that_does_not_beat_the_majority_is_said_so():
-    poor = binary_scores([1] * 80 + [0] * 20, [0.9] * 100)
+    # 17 of 20 against a majority of 16: above it, but not by more than chance.
+    poor = binary_scores([1] * 16 + [0] * 4, [0.9] * 16 + [0.1] + [0.9] * 3)
     evaluations = [e.model_copy(update={"verify_rm": poor})
                    for e in (make_evaluation(0, 0.4, 0.5), make_evaluation(9, 0.4, 0.5))]  # fmt: skip
-    assert "it is not shown to beat that baseline" in summarise(evaluations).conclusion
+    conclusion = summarise(evaluations).conclusion
+    assert "right on 85.0 % of 20 held-out examples (always giving the commoner answer: 80.0 %)" in conclusion
+    assert "it is not shown to beat that baseline" in conclusion
 
 
 def test_completions_are_grouped_by_what_the_verifiers_say():
@@ -58,3 +61,4 @@ def test_changes_are_written_with_their_sign_and_direction():
     assert direction(Interval(value=0.1, low=0.01, high=0.2, count=5)) == "rose"
     assert direction(Interval(value=-0.1, low=-0.2, high=-0.01, count=5)) == "fell"
     assert direction(Interval(value=0.1, low=-0.01, high=0.2, count=5)) == "is not shown to have changed"
+    assert direction(Interval(value=-0.1, low=-0.2, high=0.01, count=5)) == "is not shown to have changed"
