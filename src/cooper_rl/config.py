@@ -6,6 +6,7 @@ pipeline's `overrides` parameter. Unknown keys are refused; nothing is read from
 
 import difflib
 import json
+import re
 import tomllib
 from collections.abc import Sequence
 from importlib import resources
@@ -29,20 +30,56 @@ class TinyModel(Section):
     hidden_size: int = Field(default=128, ge=16)
     num_layers: int = Field(default=4, ge=1)
     num_heads: int = Field(default=4, ge=1)
-    num_updates: int = Field(default=400, ge=1)
+    num_updates: int = Field(default=270, ge=1)
     """Warm-up optimiser updates."""
+    batch_size: int = Field(default=32, ge=1)
+    lr: float = Field(default=5e-3, gt=0)
+
+    @model_validator(mode="after")
+    def _heads_fit(self) -> Self:
+        if self.hidden_size % (2 * self.num_heads):
+            raise ValueError(
+                f"hidden_size={self.hidden_size} must be a multiple of twice num_heads={self.num_heads}"
+            )
+        return self
+
+
+class TinyBackbone(TinyModel):
+    """The same for VerifyRM's backbone, which first learns to match closing statements with answers."""
+
+    hidden_size: int = Field(default=96, ge=16)
+    num_layers: int = Field(default=3, ge=1)
+    num_matching_updates: int = Field(default=120, ge=0)
+    """Updates on bare closing statements, before `num_updates` on whole solutions."""
+    num_updates: int = Field(default=140, ge=1)
     batch_size: int = Field(default=64, ge=1)
-    lr: float = Field(default=3e-3, gt=0)
 
 
 class TinyModels(Section):
     """The laptop's model hub, trained from scratch in `prepare_models`."""
 
     policy: TinyModel = TinyModel()
+    snapshots: dict[str, float] = {}
+    """Samplers kept from the policy's warm-up: name -> share of its updates done, between 0 and 1."""
     samplers: dict[str, TinyModel] = {}
-    """Other models for data collection, by name."""
-    backbone: TinyModel = TinyModel()
+    """Other models for data collection, by name. The policy is always a sampler too."""
+    backbone: TinyBackbone = TinyBackbone()
     """Causal LM that VerifyRM is made from; its text teaches when two answers mean the same."""
+
+    @model_validator(mode="after")
+    def _names_fit(self) -> Self:
+        for name in (*self.snapshots, *self.samplers):
+            if not re.fullmatch(r"[A-Za-z0-9_-]+", name) or name in {"policy", "backbone"}:
+                raise ValueError(
+                    f"sampler name {name!r}: use letters, digits, - and _, and neither policy nor backbone"
+                )
+        twice = sorted(set(self.snapshots) & set(self.samplers))
+        if twice:
+            raise ValueError(f"{twice[0]!r} is both a snapshot and a sampler: rename one")
+        for name, share in self.snapshots.items():
+            if not 0 < share < 1:
+                raise ValueError(f"snapshots.{name}={share} must lie between 0 and 1")
+        return self
 
 
 class ModelsConfig(Section):
@@ -116,6 +153,8 @@ class SamplingConfig(Section):
     """Problems to sample for; None: all."""
     completions_per_problem: int = Field(default=1, ge=1)
     """From each sampler."""
+    temperatures: dict[str, float] = {}
+    """Sampler -> temperature, where it differs from generation.temperature."""
 
 
 class ServerConfig(Section):
@@ -174,6 +213,12 @@ class AnswerPolicy(Section):
     The other way round (0.333 for 1/3) is never accepted."""
     convert_units: bool = True
     """Compare `5 km` with `5000 m` by converting. Off: answers in different units are `unparsable`."""
+    several_boxes: Literal["last", "abstain"] = "last"
+    """Boxes that differ and that no `and`, `or` or comma connects: the last one corrects the others."""
+    several_json: Literal["abstain", "first", "last"] = "abstain"
+    """JSON objects that give different answers: a reply in JSON is one object, so two of them contradict."""
+    answer_in_thought: bool = False
+    """Accept an answer that stands inside a `<think>` block only."""
 
 
 class RuleConfig(Section):
@@ -187,12 +232,29 @@ class RuleConfig(Section):
     """What counts as the same answer where people differ."""
 
 
+class ThirdVoteConfig(Section):
+    """Who breaks the tie where rule verdict and judge verdict differ."""
+
+    numeric: bool = True
+    """Compare by value, rounding allowed. Asked first; costs no server."""
+    judge: JudgeConfig | None = None
+    """A second judge, asked where the numeric vote abstains."""
+
+    @model_validator(mode="after")
+    def _somebody(self) -> Self:
+        if not self.numeric and self.judge is None:
+            raise ValueError("nobody votes: set numeric=true, or judge, or leave third_vote out")
+        return self
+
+
 class LabelingConfig(Section):
     """`label_completions`: rule verdict and judge verdict become one label."""
 
     rule: RuleConfig = RuleConfig()
     judge: JudgeConfig | None = None
     """None: the rule verdict alone decides (unparsable is dropped)."""
+    third_vote: ThirdVoteConfig | None = None
+    """Decides where rule and judge differ. None: such completions are dropped, as in the paper."""
     unparsable_rule: Literal["judge_decides", "drop"] = "judge_decides"
     """What happens when the rule verifier abstains. `drop` is the paper's agreement filter, which
     removes every correct answer in a format that the rule cannot read."""
@@ -287,6 +349,53 @@ class EvaluationConfig(Section):
     """Judges meaning beside the rule verifier; on the laptop an exact evaluator (error rate 0)."""
 
 
+class StorageConfig(Section):
+    """Checkpoints of co-training: how many are kept, and where, when not in the task's own folder."""
+
+    uri: str | None = None
+    """`s3://bucket/prefix` or a folder that outlives the task. Absent: checkpoints stay in the folder given
+    as `--checkpoint`."""
+    run_key: str | None = None
+    """Name of the run below `uri`: a run that is started again with the same key continues. Needed with
+    `uri`."""
+    endpoint: str | None = None
+    """`https://host:port` of the S3 server; needed with an `s3://` address."""
+    region: str = "us-east-1"
+    path_style: bool = True
+    """Bucket in the path (MinIO, Ceph) instead of in the host name (AWS)."""
+    ca_bundle: Path | None = None
+    """PEM file of the authorities that the server's certificate is checked against."""
+    credentials: Path | None = None
+    """Folder with the files `access_key` and `secret_key` (a mounted secret), read again when they change.
+    Absent: the environment variables AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."""
+    part_mib: int = Field(default=16, ge=5, le=1024)
+    """Size of one part of a transfer; memory of a transfer is twice `num_parallel` parts."""
+    num_parallel: int = Field(default=4, ge=1, le=64)
+    """Parts that are transferred at a time."""
+    timeout_seconds: float = Field(default=60.0, gt=0)
+    """How long the server may say nothing."""
+    retry_seconds: float = Field(default=300.0, ge=0)
+    """How long a request is tried again on 5xx, 429 and connection errors, before the run stops."""
+    keep_last: int = Field(default=2, ge=1)
+    """Newest checkpoints that are kept; the second is what a run continues from if the first is damaged."""
+    keep_every: int | None = Field(default=None, ge=1)
+    """Also keep checkpoints whose step is a multiple of this."""
+    keep_best: bool = False
+    """Also keep the one with the best rule accuracy of rollouts since the checkpoint before."""
+    grace_seconds: float = Field(default=25.0, ge=0)
+    """Time between SIGTERM and SIGKILL. The step in progress is finished only where steps take less."""
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.uri is not None and self.run_key is None:
+            raise ValueError("storage.uri needs storage.run_key, the name that a run is continued under")
+        if self.run_key is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", self.run_key):
+            raise ValueError("storage.run_key: use 1 to 100 letters, digits, '.', '_', '-', no leading dot")
+        if self.uri is not None and self.uri.startswith("s3://") and self.endpoint is None:
+            raise ValueError("storage.uri=s3://... needs storage.endpoint, e.g. https://minio:9000")
+        return self
+
+
 class Config(Section):
     """The whole run. Every stage takes this and reads its own section."""
 
@@ -299,6 +408,7 @@ class Config(Section):
     labeling: LabelingConfig = LabelingConfig()
     verify_rm: VerifyRMConfig = VerifyRMConfig()
     cooper: CooperConfig
+    storage: StorageConfig = StorageConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
 
 

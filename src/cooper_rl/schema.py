@@ -55,6 +55,10 @@ class Label(Record):
     judge: Verdict | None
     """None when no judge was asked."""
     judge_model: str | None
+    third: Verdict | None = None
+    """None when nobody was asked, which is so unless rule and judge differ."""
+    third_voter: str | None = None
+    """`numeric`, or the second judge's model."""
     is_correct: bool | None
     """None: dropped; `reason` says why."""
     reason: str
@@ -190,6 +194,8 @@ class LabelReport(Report):
     judge_model: str | None
     judge_usage: JudgeUsage | None = None
     """None when no judge was asked, or when asking it costs nothing."""
+    third_judge_usage: JudgeUsage | None = None
+    """The same for the second judge of the third vote."""
     num_known_verdicts: int = 0
     """Judge verdicts taken from the journal of an earlier, interrupted run."""
     seconds: float

@@ -103,8 +103,8 @@ class ChatClient:
             is_gone = self._failures_in_a_row >= MAX_FAILURES_IN_A_ROW
         if is_gone:
             raise ServerError(
-                f"{self._url}: {MAX_FAILURES_IN_A_ROW} requests in a row failed, the last: {reason}; "
-                "check that the server runs, then start again: verdicts that are known are not asked for twice"
+                f"{self._url}: {MAX_FAILURES_IN_A_ROW} requests in a row failed, last: {reason}; "
+                "check that the server runs, then start again: known verdicts are not asked for twice"
             )
 
     def _ask_patiently(self, body: dict[str, Any], jitter: random.Random) -> str:

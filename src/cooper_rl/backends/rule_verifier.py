@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 
 from cooper_rl.backends.rule_worker import WALL_TO_CPU_SECONDS, receive_message, send_message
 from cooper_rl.config import RuleConfig
@@ -31,6 +31,11 @@ logger = logging.getLogger(__name__)
 CACHE_SIZE = 200_000
 """Comparisons remembered, the least recently used forgotten first."""
 STARTUP_SECONDS = 60.0
+MIN_REPORTED = 1000
+"""Questions to the workers from which on progress is logged."""
+
+Kind = Literal["verdict", "vote"]
+_Question = tuple[Kind, Comparison]
 
 
 class RuleVerifier:
@@ -42,7 +47,7 @@ class RuleVerifier:
     def __init__(self, config: RuleConfig) -> None:
         self._config = config
         self._num_workers = config.num_workers or os.cpu_count() or 1
-        self._cache: OrderedDict[Comparison, AnswerCheck] = OrderedDict()
+        self._cache: OrderedDict[_Question, AnswerCheck] = OrderedDict()
         self._lock = threading.Lock()
         self._pool: _Pool | None = None
         self._is_closed = False
@@ -68,55 +73,69 @@ class RuleVerifier:
         Raises:
             CooperError: the verifier is closed, or its workers cannot be started.
         """
-        if self._is_closed:
-            raise CooperError("RuleVerifier.verify was called after close; call it inside its `with` block")
-        progress = Progress("rule_verifier", len(items), logger)
-        checks: list[AnswerCheck | None] = []
-        waiting: OrderedDict[Comparison, list[int]] = OrderedDict()
-        for position, (reference_answer, completion) in enumerate(items):
-            stated = state_answer(reference_answer, completion)
-            check = stated if isinstance(stated, AnswerCheck) else self._recall_or_compare(stated)
-            checks.append(check)
-            if check is not None:
-                progress.advance()
-            elif isinstance(stated, Comparison):
-                waiting.setdefault(stated, []).append(position)
-        for stated, check in zip(waiting, self._compare_in_workers(list(waiting)), strict=True):
-            self._remember(stated, check)
-            for position in waiting[stated]:
-                checks[position] = check
-            progress.advance(len(waiting[stated]))
-        return [check for check in checks if check is not None]
+        return self._check(items, "verdict")
+
+    def vote(self, items: Sequence[tuple[str, str]]) -> list[AnswerCheck]:
+        """The numeric third vote per (reference answer, completion), in order; `unparsable` is no vote.
+
+        Raises:
+            CooperError: the verifier is closed, or its workers cannot be started.
+        """
+        return self._check(items, "vote")
 
     async def verify_async(self, items: Sequence[tuple[str, str]]) -> list[AnswerCheck]:
         """`verify` without blocking the event loop."""
         return await asyncio.to_thread(self.verify, items)
 
-    def _recall_or_compare(self, stated: Comparison) -> AnswerCheck | None:
+    def _check(self, items: Sequence[tuple[str, str]], kind: Kind) -> list[AnswerCheck]:
+        if self._is_closed:
+            raise CooperError(
+                f"the rule verifier was asked for a {kind} after it was closed; ask inside its `with`"
+            )
+        checks: list[AnswerCheck | None] = []
+        waiting: OrderedDict[_Question, list[int]] = OrderedDict()
+        for position, (reference_answer, completion) in enumerate(items):
+            stated = state_answer(reference_answer, completion, self._config.policy)
+            if isinstance(stated, AnswerCheck):
+                checks.append(stated)
+                continue
+            question = (kind, stated)
+            check = self._recall_or_compare(question)
+            checks.append(check)
+            if check is None:
+                waiting.setdefault(question, []).append(position)
+        for question, check in zip(waiting, self._ask_workers(list(waiting)), strict=True):
+            self._remember(question, check)
+            for position in waiting[question]:
+                checks[position] = check
+        return [check for check in checks if check is not None]
+
+    def _recall_or_compare(self, question: _Question) -> AnswerCheck | None:
         with self._lock:
-            known = self._cache.get(stated)
+            known = self._cache.get(question)
             if known is not None:
-                self._cache.move_to_end(stated)
+                self._cache.move_to_end(question)
                 return known
-        quick = compare_quickly(stated, self._config.policy)
+        kind, stated = question
+        quick = compare_quickly(stated, self._config.policy) if kind == "verdict" else None
         if quick is not None:
-            self._remember(stated, quick)
+            self._remember(question, quick)
         return quick
 
-    def _remember(self, stated: Comparison, check: AnswerCheck) -> None:
+    def _remember(self, question: _Question, check: AnswerCheck) -> None:
         with self._lock:
-            self._cache[stated] = check
+            self._cache[question] = check
             if len(self._cache) > CACHE_SIZE:
                 self._cache.popitem(last=False)
 
-    def _compare_in_workers(self, comparisons: list[Comparison]) -> "list[AnswerCheck]":
-        if not comparisons:
+    def _ask_workers(self, questions: list[_Question]) -> list[AnswerCheck]:
+        if not questions:
             return []
         with self._lock:
             if self._pool is None:
                 self._pool = _Pool(self._config, self._num_workers)
             pool = self._pool
-        return pool.compare(comparisons)
+        return pool.ask(questions)
 
 
 class _Pool:
@@ -134,13 +153,21 @@ class _Pool:
             self._free.put(ours)
         self._threads = ThreadPoolExecutor(num_workers, thread_name_prefix="rule_verifier")
 
-    def compare(self, comparisons: list[Comparison]) -> list[AnswerCheck]:
-        return list(self._threads.map(self._compare_one, comparisons))
+    def ask(self, questions: list[_Question]) -> list[AnswerCheck]:
+        progress = Progress("rule_verifier", len(questions), logger)
+        checks: list[AnswerCheck] = []
+        for check in self._threads.map(self._ask_one, questions):
+            checks.append(check)
+            # Short batches say nothing: a training step has one every few seconds.
+            if len(questions) >= MIN_REPORTED:
+                progress.advance()
+        return checks
 
-    def _compare_one(self, stated: Comparison) -> AnswerCheck:
+    def _ask_one(self, question: _Question) -> AnswerCheck:
+        kind, stated = question
         channel = self._free.get()
         try:
-            send_message(channel, list(stated))
+            send_message(channel, [kind, *stated])
             reply = receive_message(channel)
         except OSError as error:
             raise CooperError(

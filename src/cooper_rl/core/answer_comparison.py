@@ -148,6 +148,7 @@ def _ratio_value(ratio: re.Match[str]) -> Fraction | None:
 
 _CHOICE = re.compile(r"\(?([A-Z])\)?(?:[).:]\s?.{0,200})?", re.DOTALL)
 _TRUTH = {"true": True, "yes": True, "correct": True, "false": False, "no": False, "incorrect": False}
+_INFINITE = frozenset(("infinitely many", "infinite", "infinity", r"\infty", "an infinite number"))
 _NOTHING = frozenset(
     (
         *("no solution", "no solutions", "no real solution", "no real solutions", "none", "empty set"),
@@ -169,6 +170,8 @@ def _compare_words(reference: str, answer: str) -> AnswerCheck | None:
     if left in _TRUTH and right in _TRUTH:
         equal = _TRUTH[left] == _TRUTH[right]
         return AnswerCheck("correct" if equal else "incorrect", f"{right} against {left}")
+    if left in _INFINITE and right in _INFINITE:
+        return AnswerCheck("correct", "both say infinitely many")
     if left in _NOTHING and right in _NOTHING:
         return AnswerCheck("correct", "both say that there is no solution")
     words = plain_words(right)
@@ -195,7 +198,7 @@ def _without_commands(text: str) -> str:
 
 
 def _squeezed(text: str) -> str:
-    return re.sub(r"\s|\\text\s*\{\s*\}", "", text)
+    return re.sub(r"\{(\w)\}", r"\1", re.sub(r"\s", "", text))
 
 
 _SMALL_NUMBERS = (

@@ -11,6 +11,8 @@ import re
 from collections import deque
 from typing import NamedTuple
 
+from cooper_rl.config import AnswerPolicy
+
 MAX_SEARCHED_CHARS = 20_000
 """Markers are looked for in the end of longer completions."""
 
@@ -23,16 +25,18 @@ class FinalAnswer(NamedTuple):
     """Which kind of marker pointed at it; `last line` when there was none."""
 
 
-def find_final_answer(completion: str) -> FinalAnswer | None:
+def find_final_answer(completion: str, policy: AnswerPolicy) -> FinalAnswer | None:
     """The final answer of a completion; None when it states none (empty, cut, or only thought)."""
-    text = _after_thinking(completion[-MAX_SEARCHED_CHARS:])
+    text = completion[-MAX_SEARCHED_CHARS:]
+    spoken = _after_thinking(text)
+    text = text if policy.answer_in_thought and not spoken.strip() else spoken
     if not text.strip():
         return None
-    found = _json_field(text)
+    found = _json_field(text, policy)
     if found is not None:
-        inner = _last_boxes(found)
-        return FinalAnswer(inner if inner is not None else found, "JSON field")
-    strong = [c for c in (_boxed(text), _hashes(text), _phrase(text, _FINAL)) if c is not None]
+        boxed = _boxed(found, policy)
+        return boxed[1] if boxed is not None else FinalAnswer(found, "JSON field")
+    strong = [c for c in (_boxed(text, policy), _hashes(text), _phrase(text, _FINAL)) if c is not None]
     if strong:
         return max(strong, key=lambda candidate: candidate[0])[1]
     weak = _phrase(text, _ANSWER)
@@ -56,15 +60,28 @@ _JSON_STRING = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
 _JSON_OTHER = re.compile(r"[^,}\n]*")
 
 
-def _json_field(text: str) -> str | None:
-    field = _last_match(_JSON_FIELD, text)
-    if field is None:
+def _json_field(text: str, policy: AnswerPolicy) -> str | None:
+    """Value of the answer field, also of JSON that is not quite valid; empty when several contradict."""
+    values = [_json_value(text, field.end()) for field in _JSON_FIELD.finditer(text)]
+    if not values:
         return None
-    string = _JSON_STRING.match(text, field.end())
+    if len({_gist(value) for value in values}) == 1 or policy.several_json == "last":
+        return values[-1]
+    return values[0] if policy.several_json == "first" else ""
+
+
+def _gist(value: str) -> str:
+    """What two spellings of an answer share: the number after the last `=`, else the text."""
+    numbers = re.findall(r"-?\d+(?:\.\d+)?", value.rsplit("=", 1)[-1].replace(",", ""))
+    return str(float(numbers[0])) if numbers else value
+
+
+def _json_value(text: str, start: int) -> str:
+    string = _JSON_STRING.match(text, start)
     if string is None:
-        if text.startswith('"', field.end()):
-            return text[field.end() + 1 :].split("\n", 1)[0].rstrip('}`" ')
-        other = _JSON_OTHER.match(text, field.end())
+        if text.startswith('"', start):
+            return text[start + 1 :].split("\n", 1)[0].rstrip('}`" ')
+        other = _JSON_OTHER.match(text, start)
         return other[0] if other else ""
     try:
         return str(json.loads(f'"{string[1]}"'))
@@ -73,20 +90,22 @@ def _json_field(text: str) -> str | None:
 
 
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*(?=\{)")
-_BETWEEN_BOXES = re.compile(
-    r"[\s$,;.:\\()\[\]]{0,12}(?:\\text\s?\{)?\s?(?:and|or|,|;)\s?\}?[^\\.]{0,40}[\s$\\()\[\]]{0,12}"
+_CONNECTION = re.compile(r"[\s$]*[,;][\s$]*|.*\b(?:and|or)\b.*", re.DOTALL)
+_NO_CONNECTION = re.compile(
+    r"\.\s|=|\b(?:not|wait|but|so|then|actually|instead|therefore|hence|we)\b", re.IGNORECASE
 )
+MAX_BETWEEN_BOXES = 70
 
 
-def _boxed(text: str) -> _Candidate | None:
-    inner = _last_boxes(text)
+def _boxed(text: str, policy: AnswerPolicy) -> _Candidate | None:
+    inner = _last_boxes(text, policy)
     start = max(text.rfind("\\boxed"), text.rfind("\\fbox"))
     if start < 0:
         return None
     return start, FinalAnswer(inner or "", "boxed")
 
 
-def _last_boxes(text: str) -> str | None:
+def _last_boxes(text: str, policy: AnswerPolicy) -> str | None:
     """Content of the last box; boxes that `and`, `or` or a comma connect count as one list.
 
     An inner box wins over its outer one, and a last box that never closes states nothing.
@@ -102,7 +121,11 @@ def _last_boxes(text: str) -> str | None:
         return None
     joined = [boxes[-1][2]]
     for left, right in zip(boxes[-2::-1], boxes[:0:-1], strict=False):
-        if _BETWEEN_BOXES.fullmatch(text, left[1], right[0]) is None:
+        between = text[left[1] : right[0]]
+        is_connected = len(between) <= MAX_BETWEEN_BOXES and _CONNECTION.fullmatch(between)
+        if not is_connected or _NO_CONNECTION.search(between):
+            if policy.several_boxes == "abstain" and left[2] != joined[0]:
+                return None
             break
         if left[2] not in joined:
             joined.insert(0, left[2])
@@ -146,7 +169,11 @@ def _phrase(text: str, pattern: re.Pattern[str]) -> _Candidate | None:
     last = _last_match(pattern, text)
     if last is None:
         return None
-    return last.start(), FinalAnswer(_first_sentence(text[last.end() :]), last[0].strip(" *:\n") or "answer")
+    sentence = _first_sentence(text[last.end() :])
+    spans = _answer_spans(sentence)
+    if len(_PROSE_WORD.findall(_TEX.sub(" ", sentence))) >= 3 and len(spans) == 1:
+        sentence = spans[0]
+    return last.start(), FinalAnswer(sentence, last[0].strip(" *:\n") or "answer")
 
 
 def _first_sentence(text: str) -> str:
@@ -162,12 +189,36 @@ def _last_match(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
     return next(iter(deque(pattern.finditer(text), maxlen=1)), None)
 
 
+_TEX = re.compile(r"\\(?:begin|end)\{[a-z*]*\}|\$[^$]{1,500}\$|\\\(.{1,500}?\\\)|\\[A-Za-z]+")
+_PROSE_WORD = re.compile(r"[A-Za-z]{2,}")
+_SPAN = re.compile(
+    r"\$\$?[^$]{1,500}\$\$?(?:\s?(?:\\?%|percent))?|\\\(.{1,500}?\\\)|\\\[.{1,500}?\\\]"
+    r"|(?<![\w.])-?[$€£]?\d[\d,]*(?:\.\d+)?(?:/\d+)?(?:\s?(?:\\?%|percent))?",
+    re.DOTALL,
+)
+
+
+def _answer_spans(text: str) -> list[str]:
+    """Formulas and numbers in prose that hold a digit or a relation."""
+    return [span[0] for span in _SPAN.finditer(text) if re.search(r"\d|[<>=]", span[0])]
+
+
 _FENCE = re.compile(r"[`\s\\\]\[$)]*")
 
 
 def _last_line(text: str) -> FinalAnswer | None:
-    """The last line that holds more than delimiters; cut to its last 300 characters."""
+    """The last line that holds more than delimiters; of prose, its last formula or number."""
+    text = text.split("<|", 1)[0].rstrip()
+    if text.endswith(("$$", "\\]")):
+        opening = text.rfind(text[-2:] if text[-1] == "$" else "\\[", 0, -2)
+        if opening >= 0 and len(text) - opening <= 500:
+            return FinalAnswer(" ".join(text[opening:].split()), "last line")
     for line in reversed(text.splitlines()):
-        if not _FENCE.fullmatch(line):
-            return FinalAnswer(line.strip()[-300:], "last line")
+        if _FENCE.fullmatch(line):
+            continue
+        line = line.strip()[-1000:]
+        if _PROSE_WORD.search(_TEX.sub(" ", line)):
+            spans = _answer_spans(line)
+            return FinalAnswer(spans[-1], "last line") if spans else None
+        return FinalAnswer(line, "last line")
     return None

@@ -14,7 +14,7 @@ MAX_DIGITS = 400
 """Longer numbers are left to math-verify: big-integer arithmetic is the cheapest way to hang a verifier."""
 MAX_EXPONENT = 400
 
-_DIGITS = r"\d{1,3}(?:,\d{3})+|\d+"
+_DIGITS = r"[1-9]\d{0,2}(?:,\d{3})+|\d+"
 _UNSIGNED = rf"(?:(?P<whole>{_DIGITS})(?P<decimals>\.\d*)?|(?P<bare>\.\d+))(?:[eE](?P<e>[-+]?\d{{1,4}}))?"
 _POWER = (
     r"(?:\s*(?:\\times|\\cdot|\*|x)\s*10\s*(?:\^|\*\*)\s*"

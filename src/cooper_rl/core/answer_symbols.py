@@ -18,6 +18,7 @@ from math_verify import (  # pyright: ignore[reportMissingTypeStubs] it ships no
 from sympy.core import random as sympy_random  # pyright: ignore[reportMissingTypeStubs] it ships none
 
 from cooper_rl.core.answer_comparison import AnswerCheck, shorten
+from cooper_rl.core.answer_sampling import agree_at_points
 
 # It warns once per process that its time limit is off, which is the point here.
 logging.getLogger("math_verify").setLevel(logging.ERROR)
@@ -30,14 +31,17 @@ def compare_by_math_verify(reference: str, answer: str) -> AnswerCheck:
     """
     # sympy tests equality at random points: the verdict must not depend on what was compared before.
     sympy_random.seed(0)  # pyright: ignore[reportUnknownMemberType] untyped library
-    left, right = _parse(reference), _parse(answer)
+    doubt = find_doubt(reference, answer)
+    if doubt is not None:
+        return AnswerCheck("unparsable", doubt)
+    left, right = parse_symbols(reference), parse_symbols(_same_imaginary_unit(reference, answer))
     if left is None:
         return AnswerCheck("unparsable", f"the reference answer {shorten(reference)} cannot be parsed")
     if right is None:
         return AnswerCheck("unparsable", f"the answer {shorten(answer)} cannot be parsed")
-    doubt = _doubt(reference, answer)
-    if doubt is not None:
-        return AnswerCheck("unparsable", doubt)
+    # Cheap, and right about what differs: algebra would try every simplification first.
+    if not _is_percent(left, right) and agree_at_points(left, right, 1e-7) == "no":
+        return AnswerCheck("incorrect", f"{shorten(answer)} differs from {shorten(reference)} in value")
     try:
         equal = verify(left, right, timeout_seconds=None, raise_on_error=True)
     except (
@@ -57,7 +61,7 @@ def compare_by_math_verify(reference: str, answer: str) -> AnswerCheck:
     return AnswerCheck("correct", f"math-verify: {shorten(answer)} equals {shorten(reference)}")
 
 
-def _parse(text: str) -> Any | None:
+def parse_symbols(text: str) -> Any | None:
     """The sympy object of normalised text; None when there is none."""
     try:
         found: Any = parse(  # pyright: ignore[reportUnknownVariableType] untyped library
@@ -71,17 +75,38 @@ def _parse(text: str) -> Any | None:
     return found[0] if found else None
 
 
+_IMAGINARY_I = re.compile(r"(?<![A-Za-z\\])i(?![A-Za-z])")
+_IMAGINARY_J = re.compile(r"(?<![A-Za-z\\])j(?![A-Za-z])")
+
+
+def _same_imaginary_unit(reference: str, answer: str) -> str:
+    """Engineers write j for i."""
+    is_other = _IMAGINARY_I.search(reference) and not _IMAGINARY_I.search(answer)
+    return _IMAGINARY_J.sub("i", answer) if is_other and not _IMAGINARY_J.search(reference) else answer
+
+
+_QUANTIFIER = re.compile(r"\\forall|\\exists|[∀∃]")
+_ENVIRONMENT = re.compile(r"\\(?:begin|end)\s?\{[A-Za-z]+\*?\}")
 _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{3,}")
 _MATH_WORDS = frozenset(
     ("sqrt", "sin", "cos", "tan", "log", "ln", "exp", "pi", "and", "or", "min", "max", "mod", "gcd", "lcm")
 )
 
 
-def _doubt(reference: str, answer: str) -> str | None:
+def find_doubt(reference: str, answer: str) -> str | None:
     """Words that math-verify would read as products of letters or skip."""
-    words = [word.lower() for word in _WORD.findall(reference + " " + answer)]
+    if _QUANTIFIER.search(reference) or _QUANTIFIER.search(answer):
+        return "a statement with quantifiers"
+    words = [word.lower() for word in _WORD.findall(_ENVIRONMENT.sub("", f"{reference} {answer}"))]
     unknown = sorted({word for word in words if word not in _MATH_WORDS})
     return f"words beside the mathematics: {', '.join(unknown)[:100]}" if unknown else None
+
+
+def _is_percent(left: Any, right: Any) -> bool:
+    """math-verify holds 50% as 50 times an unevaluated 1/100, and takes it as 50 or as .5."""
+    return any(
+        "UnevaluatedExpr" in sympy.srepr(each) for each in (left, right) if isinstance(each, sympy.Mul)
+    )
 
 
 def _are_far_apart(left: Any, right: Any) -> bool:

@@ -7,6 +7,8 @@ All patterns run in linear time: this code sees hostile text without a time limi
 import re
 import unicodedata
 
+from cooper_rl.core.answer_units import TEXT_COMMAND
+
 _CHARACTERS = str.maketrans(
     {
         "−": "-", "–": "-", "—": "-", "‒": "-", "‐": "-", "﹣": "-", "－": "-",
@@ -19,7 +21,8 @@ _CHARACTERS = str.maketrans(
         "×": r"\times ", "÷": "/", "⁄": "/", "∕": "/", "·": r"\cdot ", "⋅": r"\cdot ", "∙": r"\cdot ",
         "π": r"\pi ", "∞": r"\infty ", "∪": r"\cup ", "∩": r"\cap ", "∅": r"\emptyset ", "∈": r"\in ",
         "≤": r"\le ", "≥": r"\ge ", "⩽": r"\le ", "⩾": r"\ge ", "≠": r"\ne ", "±": r"\pm ", "≈": r"\approx ",
-        "°": r"^\circ ", "ℝ": r"\mathbb{R}", "ℤ": r"\mathbb{Z}", "ℚ": r"\mathbb{Q}", "ℕ": r"\mathbb{N}",
+        "°": r"^\circ ", "∀": r"\forall ", "∃": r"\exists ",
+        "ℝ": r"\mathbb{R}", "ℤ": r"\mathbb{Z}", "ℚ": r"\mathbb{Q}", "ℕ": r"\mathbb{N}",
         "θ": r"\theta ", "α": r"\alpha ", "β": r"\beta ", "λ": r"\lambda ",
     }
 )  # fmt: skip
@@ -39,6 +42,9 @@ _LATEX_SYNONYMS = (
     (re.compile(r"\\(?:leqslant|leq|leqq)(?![A-Za-z])"), r"\\le"),
     (re.compile(r"\\(?:geqslant|geq|geqq)(?![A-Za-z])"), r"\\ge"),
     (re.compile(r"\\neq(?![A-Za-z])"), r"\\ne"),
+    (re.compile(r">=|=>"), r"\\ge "),
+    (re.compile(r"<=|=<"), r"\\le "),
+    (re.compile(r"\+\s?\\infty"), r"\\infty"),
     (re.compile(r"\\(?:lt)(?![A-Za-z])"), "<"),
     (re.compile(r"\\(?:gt)(?![A-Za-z])"), ">"),
     (re.compile(r"\\(?:left|right|big|Big|bigg|Bigg|bigl|bigr|Bigl|Bigr)(?![A-Za-z])\s*\.?"), ""),
@@ -51,7 +57,8 @@ _LATEX_SYNONYMS = (
     (re.compile(r"\\(?:qquad|quad)(?![A-Za-z])|\\[;:>]|~"), " "),
     (re.compile(r"\\!\s*|\{\s*\}"), ""),
     (re.compile(r"\{\s*,\s*\}"), ","),
-    (re.compile(r"\\\s|\\,"), " "),
+    (re.compile(r"(?<!\\)\\[\s,]"), " "),
+    (re.compile(r"\.(?=[\])])|\\(?=\")"), ""),
     (re.compile(r"\\%"), "%"),
     (re.compile(r"\\\$"), "$"),
 )  # fmt: skip
@@ -62,14 +69,27 @@ _LEADING = " \t\n\r:;,"
 _TRAILING = " \t\n\r:;,.\\。、"
 
 
+_UNESCAPED = {"\x0c": "\\f", "\x08": "\\b", "\t": "\\t", "\r": "\\r"}
+_ESCAPED = re.compile("[\x0c\x08](?=[a-z])|\t(?=imes|ext|heta|an|frac)|\r(?=ight|ho)")
+"""LaTeX that went through a JSON or Python string unescaped: a form feed and `rac` was a fraction."""
+
+
 def normalise_answer(text: str) -> str:
     """One spelling of an answer: ASCII digits and operators, LaTeX synonyms and spacing, no wrappers."""
-    text = _normalise_characters(text)
+    text = _normalise_characters(_ESCAPED.sub(lambda broken: _UNESCAPED[broken[0]], text))
     for pattern, replacement in _LATEX_SYNONYMS:
         text = pattern.sub(replacement, text)
     text = _SPACES.sub(" ", text)
     text = _DIGIT_GROUPS.sub(lambda groups: groups[1] + groups[2].replace(" ", ""), text)
-    return unwrap(text)
+    return unwrap(_drop_math_delimiters(unwrap(text)))
+
+
+_MATH_SPAN = re.compile(r"\$([^$]{1,500})\$(?!\d)|\\\((.{1,500}?)\\\)")
+
+
+def _drop_math_delimiters(text: str) -> str:
+    """`$28$ percent` as `28 percent`; a dollar sign before a price stays."""
+    return _MATH_SPAN.sub(lambda span: span[1] or span[2], text)
 
 
 def _normalise_characters(text: str) -> str:
@@ -103,6 +123,8 @@ def _ascii_digit(character: str) -> str:
 def unwrap(text: str) -> str:
     """Take off math delimiters, emphasis, quotes and closing punctuation round the whole text."""
     while True:
+        command = TEXT_COMMAND.fullmatch(text)
+        text = command[1] if command else text
         bare = text.lstrip(_LEADING).rstrip(_TRAILING)
         for opening, closing in _WRAPPERS:
             inner = bare[len(opening) : -len(closing)]

@@ -6,16 +6,28 @@ math-verify with checks after it (`answer_symbols`). Deliberately left out: time
 `backends/rule_verifier.py` puts round `compare_answers`.
 """
 
+import re
 from typing import NamedTuple
 
 from cooper_rl.config import AnswerPolicy
+from cooper_rl.core.answer_arithmetic import evaluate
 from cooper_rl.core.answer_comparison import AnswerCheck, compare_exactly
 from cooper_rl.core.answer_extraction import find_final_answer
+from cooper_rl.core.answer_parts import LeafComparison, compare_parts
+from cooper_rl.core.answer_structure import parse_structure
 from cooper_rl.core.answer_text import normalise_answer
 
-__all__ = ["AnswerCheck", "compare_answers", "parse_reference", "state_answer", "verify_answer"]
+__all__ = [
+    "AnswerCheck",
+    "compare_answers",
+    "parse_reference",
+    "state_answer",
+    "verify_answer",
+    "vote_on_answers",
+]
 
-MAX_ANSWER_CHARS = 5000
+MAX_ANSWER_CHARS = 20_000
+MAX_ALGEBRA_CHARS = 3000
 
 
 class Comparison(NamedTuple):
@@ -33,16 +45,14 @@ def verify_answer(
 
     Never raises on a completion. Source of the comparison of last resort: math-verify 0.9.
     """
-    stated = state_answer(reference_answer, completion)
-    if isinstance(stated, AnswerCheck):
-        return stated
-    quick = compare_quickly(stated, policy or AnswerPolicy())
-    return quick if quick is not None else compare_answers(stated, policy or AnswerPolicy())
+    policy = policy or AnswerPolicy()
+    stated = state_answer(reference_answer, completion, policy)
+    return stated if isinstance(stated, AnswerCheck) else compare_answers(stated, policy)
 
 
-def state_answer(reference_answer: str, completion: str) -> Comparison | AnswerCheck:
+def state_answer(reference_answer: str, completion: str, policy: AnswerPolicy) -> Comparison | AnswerCheck:
     """Find and normalise what is to be compared; a verdict already when the completion states no answer."""
-    found = find_final_answer(completion)
+    found = find_final_answer(completion, policy)
     if found is None:
         return AnswerCheck("unparsable", "the completion states no answer")
     if not found.text.strip():
@@ -54,17 +64,69 @@ def state_answer(reference_answer: str, completion: str) -> Comparison | AnswerC
 
 def compare_quickly(stated: Comparison, policy: AnswerPolicy) -> AnswerCheck | None:
     """The verdict where it needs no algebra and bounded time; None when `compare_answers` must decide."""
-    return compare_exactly(stated.reference_answer, stated.answer, policy)
+    return _compare(stated, policy, algebra=None)
 
 
 def compare_answers(stated: Comparison, policy: AnswerPolicy) -> AnswerCheck:
     """The verdict on two stated answers, with algebra; may take any time on hostile text."""
     from cooper_rl.core.answer_symbols import compare_by_math_verify
 
-    quick = compare_exactly(stated.reference_answer, stated.answer, policy)
-    if quick is not None:
-        return quick
-    return compare_by_math_verify(stated.reference_answer, stated.answer)
+    check = _compare(stated, policy, algebra=compare_by_math_verify)
+    return check if check is not None else AnswerCheck("unparsable", "no way to compare the two")
+
+
+def vote_on_answers(stated: Comparison, policy: AnswerPolicy) -> AnswerCheck:
+    """The numeric third vote on two stated answers; may take any time on hostile text."""
+    from cooper_rl.core.answer_vote import vote_numerically
+
+    if max(len(stated.reference_answer), len(stated.answer)) > MAX_ALGEBRA_CHARS:
+        return AnswerCheck("unparsable", f"over {MAX_ALGEBRA_CHARS} characters of mathematics")
+    return vote_numerically(stated.reference_answer, stated.answer)
+
+
+def _compare(
+    stated: Comparison, policy: AnswerPolicy, *, algebra: LeafComparison | None
+) -> AnswerCheck | None:
+    reference, answer = stated.reference_answer, stated.answer
+
+    def leaf(left: str, right: str) -> AnswerCheck | None:
+        check = _compare_leaf(left, right, policy)
+        return algebra(left, right) if check is None and algebra is not None else check
+
+    check = _compare_leaf(reference, answer, policy)
+    if check is not None and check.verdict != "unparsable":
+        return check
+    left, right = parse_structure(reference), parse_structure(answer)
+    if left.kind != "leaf" or right.kind != "leaf" or left.variable or right.variable:
+        by_parts = compare_parts(left, right, leaf)
+        if by_parts is not None and by_parts.verdict != "unparsable":
+            return by_parts
+    if check is not None or algebra is None:
+        return check
+    if max(len(reference), len(answer)) > MAX_ALGEBRA_CHARS:
+        return AnswerCheck("unparsable", f"over {MAX_ALGEBRA_CHARS} characters of mathematics")
+    return algebra(left.text or reference, right.text or answer)
+
+
+def _compare_leaf(reference: str, answer: str, policy: AnswerPolicy) -> AnswerCheck | None:
+    check = compare_exactly(reference, answer, policy)
+    if check is not None:
+        return check
+    chained = _CHAIN.fullmatch(answer) if "=" not in reference else None
+    if chained:
+        check = compare_exactly(reference, normalise_answer(chained[1]), policy)
+        if check is not None:
+            return check
+    left, right = evaluate(reference), evaluate(answer)
+    if left is None or right is None:
+        return None
+    return AnswerCheck(
+        "correct" if left == right else "incorrect", f"arithmetic: {answer} against {reference}"
+    )
+
+
+_CHAIN = re.compile(r"[^=,;]*\d[^=,;]*(?:=[^=,;]*)*=([^=,;]*)")
+"""`3 * 4 = 12 apples`: a calculation states what stands after its last sign of equality."""
 
 
 def parse_reference(reference_answer: str) -> None:
@@ -80,5 +142,5 @@ def parse_reference(reference_answer: str) -> None:
 
 
 def _reference_text(reference_answer: str) -> str:
-    found = find_final_answer(reference_answer) if "\\boxed" in reference_answer else None
+    found = find_final_answer(reference_answer, AnswerPolicy()) if "\\boxed" in reference_answer else None
     return normalise_answer(found.text if found is not None else reference_answer)

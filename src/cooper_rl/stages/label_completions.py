@@ -6,35 +6,20 @@ Deliberately left out: how an answer is compared (`core/answers.py`) and how a j
 (`backends/chat.py`). Imports no torch.
 """
 
-import logging
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
-from cooper_rl.backends.rule_verifier import RuleVerifier
 from cooper_rl.config import Config, LabelingConfig
-from cooper_rl.core.labeling import (
-    Judge,
-    JudgeItem,
-    JudgeResult,
-    Split,
-    StreamingJudge,
-    decide,
-    split_by_question,
-)
+from cooper_rl.core.labeling import Judge, JudgeItem, Split, StreamingJudge, decide, split_by_question
 from cooper_rl.errors import DataError
-from cooper_rl.progress import Progress
 from cooper_rl.records import check_unique, read_records, write_records, write_report
 from cooper_rl.schema import Completion, Label, LabelReport, Problem, VerifyExample
-from cooper_rl.stages._journal import Journal, KeptVerdict, verdict_key
+from cooper_rl.stages._journal import Journal
+from cooper_rl.stages._votes import Votes, collect_votes
 from cooper_rl.stages._wiring import open_judge
-
-logger = logging.getLogger(__name__)
-
-CHUNK_SIZE = 512
-"""Completions per call of the rule verifier: what is kept in one go."""
 
 
 def run(
@@ -57,12 +42,15 @@ def run(
     started = time.monotonic()
     rows = _read_rows(problems, completions)
     judge = open_judge(config.labeling.judge, config.seed) if config.labeling.judge else None
+    third_judge = _open_third_judge(config)
+    items = [
+        JudgeItem(row.problem.question, row.problem.reference_answer, row.completion.text) for row in rows
+    ]
     with Journal(labels.with_name(labels.name + ".journal")) as journal:
-        rule_verdicts = _rule_verdicts(rows, config.labeling, journal)
-        judge_verdicts, num_known = _judge_verdicts(rows, judge, journal)
+        ballot = collect_votes(items, config.labeling, judge=judge, third_judge=third_judge, journal=journal)
     decided = [
-        _decide(row, rule, judged, judge.name if judge else None, config.labeling)
-        for row, rule, judged in zip(rows, rule_verdicts, judge_verdicts, strict=True)
+        _decide(row, votes, judge.name if judge else None, config.labeling)
+        for row, votes in zip(rows, ballot.votes, strict=True)
     ]
     write_records(labels, decided)
     counts = _write_splits(rows, decided, config, {"train": train, "validation": validation, "test": test})
@@ -77,7 +65,8 @@ def run(
         num_test=counts["test"],
         judge_model=judge.name if judge else None,
         judge_usage=judge.usage if isinstance(judge, StreamingJudge) else None,
-        num_known_verdicts=num_known,
+        third_judge_usage=third_judge.usage if isinstance(third_judge, StreamingJudge) else None,
+        num_known_verdicts=ballot.num_known,
         seconds=time.monotonic() - started,
     )
     write_report(report, result)
@@ -107,68 +96,23 @@ def _read_rows(problems: Path, completions: Path) -> list[_Row]:
     return rows
 
 
-def _rule_verdicts(rows: Sequence[_Row], config: LabelingConfig, journal: Journal) -> list[KeptVerdict]:
-    voter = "rule:" + config.rule.policy.model_dump_json()
-    keys = [verdict_key(voter, row.problem.reference_answer, row.completion.text) for row in rows]
-    unknown = [index for index, key in enumerate(keys) if journal.recall(key) is None]
-    progress = Progress("rule_verifier", len(rows), logger)
-    progress.advance(len(rows) - len(unknown))
-    with RuleVerifier(config.rule) as verifier:
-        for chunk in _chunks(unknown):
-            items = [(rows[index].problem.reference_answer, rows[index].completion.text) for index in chunk]
-            for index, check in zip(chunk, verifier.verify(items), strict=True):
-                journal.keep(keys[index], check.verdict, check.reason)
-            progress.advance(len(chunk))
-    return [_recall(journal, key) for key in keys]
+def _open_third_judge(config: Config) -> Judge | None:
+    third = config.labeling.third_vote
+    return open_judge(third.judge, config.seed) if third is not None and third.judge is not None else None
 
 
-def _judge_verdicts(
-    rows: Sequence[_Row], judge: Judge | None, journal: Journal
-) -> tuple[list[KeptVerdict | None], int]:
-    if judge is None:
-        return [None] * len(rows), 0
-    items = [
-        JudgeItem(row.problem.question, row.problem.reference_answer, row.completion.text) for row in rows
-    ]
-    keys = [verdict_key(f"judge:{judge.name}", *item) for item in items]
-    unknown = list({key: index for index, key in enumerate(keys) if journal.recall(key) is None}.values())
-    num_known = sum(journal.recall(key) is not None for key in keys)
-    for place, result in _ask(judge, [items[index] for index in unknown]):
-        journal.keep(keys[unknown[place]], result.verdict, result.reason)
-    return [_recall(journal, key) for key in keys], num_known
-
-
-def _ask(judge: Judge, items: Sequence[JudgeItem]) -> Iterator[tuple[int, JudgeResult]]:
-    if isinstance(judge, StreamingJudge):
-        yield from judge.stream(items)
-        return
-    for chunk in _chunks(range(len(items))):
-        yield from zip(chunk, judge.judge([items[index] for index in chunk]), strict=True)
-
-
-def _recall(journal: Journal, key: str) -> KeptVerdict:
-    kept = journal.recall(key)
-    if kept is None:
-        raise DataError(f"journal: the verdict {key} is missing; remove the journal and start again")
-    return kept
-
-
-def _chunks(indices: Sequence[int]) -> Iterator[Sequence[int]]:
-    for start in range(0, len(indices), CHUNK_SIZE):
-        yield indices[start : start + CHUNK_SIZE]
-
-
-def _decide(
-    row: _Row, rule: KeptVerdict, judged: KeptVerdict | None, judge_model: str | None, config: LabelingConfig
-) -> Label:
-    verdict = judged.verdict if judged is not None else None
-    decision = decide(rule.verdict, verdict, None, unparsable_rule=config.unparsable_rule)
+def _decide(row: _Row, votes: Votes, judge_model: str | None, config: LabelingConfig) -> Label:
+    judge = votes.judge.verdict if votes.judge else None
+    third = votes.third.verdict if votes.third else None
+    decision = decide(votes.rule.verdict, judge, third, unparsable_rule=config.unparsable_rule)
     return Label(
         completion_id=row.completion.id,
-        rule=rule.verdict,
-        rule_reason=rule.reason,
-        judge=verdict,
+        rule=votes.rule.verdict,
+        rule_reason=votes.rule.reason,
+        judge=judge,
         judge_model=judge_model,
+        third=third,
+        third_voter=votes.third_voter,
         is_correct=decision.is_correct,
         reason=decision.reason,
     )

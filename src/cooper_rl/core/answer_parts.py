@@ -1,0 +1,148 @@
+"""Comparing answers part by part (row 3): multisets for lists and sets, order for tuples and intervals.
+
+A part that cannot be compared makes the whole unparsable, unless another part already differs. Deliberately
+left out: comparing two leaves, which the caller brings, with or without algebra.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+
+from cooper_rl.core.answer_comparison import AnswerCheck
+from cooper_rl.core.answer_numbers import parse_quantity
+from cooper_rl.core.answer_structure import Node
+
+LeafComparison = Callable[[str, str], AnswerCheck | None]
+"""Compares two texts without parts; None when it cannot say without algebra."""
+
+MAX_PAIRS = 144
+"""Pairs of parts compared by `LeafComparison`; longer lists must be all numbers."""
+
+
+def compare_parts(reference: Node, answer: Node, leaf: LeafComparison) -> AnswerCheck | None:
+    """Compare two nodes; None when their kinds do not allow it or a leaf needs more than `leaf` can do."""
+    reference, answer = _unwrap(reference), _unwrap(answer)
+    kinds = {reference.kind, answer.kind}
+    if kinds == {"leaf"}:
+        return _compare_leaves(reference, answer, leaf)
+    if "leaf" in kinds:
+        return _compare_decimal_comma(reference, answer)
+    if kinds == {"tuple"}:
+        return _compare_tuples(reference, answer, leaf)
+    if kinds == {"list", "tuple"}:
+        return _compare_tuple_with_list(reference, answer, leaf)
+    if reference.variable and answer.variable and _name(reference) != _name(answer):
+        return None
+    return _compare_unordered(reference.parts, answer.parts, leaf)
+
+
+def _unwrap(node: Node) -> Node:
+    while node.kind in {"list", "union"} and len(node.parts) == 1:
+        node = node.parts[0]
+    return node
+
+
+def _name(node: Node) -> str:
+    return re.sub(r"[{}\s\\]", "", node.variable)
+
+
+_FUNCTION = re.compile(r"\w+'?\((\w)\)")
+
+
+def _compare_leaves(reference: Node, answer: Node, leaf: LeafComparison) -> AnswerCheck | None:
+    left, right = _FUNCTION.fullmatch(_name(reference)), _FUNCTION.fullmatch(_name(answer))
+    text = answer.text
+    if left and right and left[1] != right[1]:
+        text = re.sub(rf"(?<![A-Za-z\\]){right[1]}(?![A-Za-z])", left[1], text)
+    check = leaf(reference.text, text)
+    is_other_name = reference.variable and answer.variable and not (left and right)
+    if check and check.verdict == "correct" and is_other_name and _name(reference) != _name(answer):
+        return AnswerCheck("unparsable", f"{answer.variable} is given, {reference.variable} was asked for")
+    return check
+
+
+def _compare_decimal_comma(reference: Node, answer: Node) -> AnswerCheck | None:
+    """`1000,99` against 1000.99: a comma that could be a decimal point is read as one if that is equal."""
+    texts = [re.sub(r"^(-?\d+),(\d+)$", r"\1.\2", node.text) for node in (reference, answer)]
+    left, right = parse_quantity(texts[0]), parse_quantity(texts[1])
+    if left is not None and right is not None and left.value == right.value:
+        return AnswerCheck("correct", f"{answer.text} equals {reference.text} with a decimal comma")
+    return None
+
+
+def _compare_tuples(reference: Node, answer: Node, leaf: LeafComparison) -> AnswerCheck | None:
+    if len(reference.parts) != len(answer.parts):
+        return AnswerCheck("incorrect", f"{len(answer.parts)} parts against {len(reference.parts)}")
+    check = _compare_in_order(reference.parts, answer.parts, leaf)
+    if len(reference.parts) == 2 and reference.brackets != answer.brackets and check is not None:
+        if check.verdict != "correct":
+            return check
+        return AnswerCheck("incorrect", f"brackets {answer.brackets} against {reference.brackets}")
+    is_other_name = reference.variable and answer.variable and _name(reference) != _name(answer)
+    if check and check.verdict == "correct" and is_other_name:
+        return AnswerCheck("unparsable", f"{answer.variable} is bounded, not {reference.variable}")
+    return check
+
+
+def _compare_tuple_with_list(reference: Node, answer: Node, leaf: LeafComparison) -> AnswerCheck | None:
+    if len(reference.parts) != len(answer.parts):
+        return None
+    check = _compare_in_order(reference.parts, answer.parts, leaf)
+    return check if check is None or check.verdict == "correct" else None
+
+
+def _compare_in_order(
+    reference: Sequence[Node], answer: Sequence[Node], leaf: LeafComparison
+) -> AnswerCheck | None:
+    open_check: AnswerCheck | None = None
+    is_open = False
+    for left, right in zip(reference, answer, strict=True):
+        check = compare_parts(left, right, leaf)
+        if check is not None and check.verdict == "incorrect":
+            return check
+        if check is None or check.verdict == "unparsable":
+            is_open, open_check = True, check
+    return open_check if is_open else AnswerCheck("correct", f"all {len(reference)} parts are equal")
+
+
+def _compare_unordered(
+    reference: Sequence[Node], answer: Sequence[Node], leaf: LeafComparison
+) -> AnswerCheck | None:
+    if len(reference) != len(answer):
+        return AnswerCheck("incorrect", f"{len(answer)} parts against {len(reference)}")
+    left, right = _values(reference), _values(answer)
+    if left is not None and right is not None:
+        verdict = "correct" if left == right else "incorrect"
+        return AnswerCheck(verdict, f"{len(answer)} numbers compared in any order")
+    if len(reference) * len(answer) > MAX_PAIRS:
+        return None
+    free = list(answer)
+    unclear: AnswerCheck | None = None
+    num_unmatched, is_unclear = 0, False
+    for part in reference:
+        checks = [compare_parts(part, other, leaf) for other in free]
+        matched = next((i for i, each in enumerate(checks) if each and each.verdict == "correct"), None)
+        if matched is not None:
+            free.pop(matched)
+            continue
+        num_unmatched += 1
+        doubtful = [each for each in checks if each is None or each.verdict == "unparsable"]
+        if doubtful:
+            is_unclear, unclear = True, doubtful[0]
+    if num_unmatched == 0:
+        return AnswerCheck("correct", f"all {len(reference)} parts are equal, in any order")
+    if is_unclear:
+        return unclear
+    return AnswerCheck("incorrect", f"{num_unmatched} of {len(reference)} parts are not in the answer")
+
+
+def _values(nodes: Sequence[Node]) -> Counter[Fraction] | None:
+    """The numbers of a list of plain numbers as a multiset."""
+    values: list[Fraction] = []
+    for node in nodes:
+        quantity = parse_quantity(node.text) if node.kind == "leaf" else None
+        if quantity is None or quantity.unit or quantity.base is not None:
+            return None
+        values.append(quantity.value)
+    return Counter(values)

@@ -1,0 +1,40 @@
+"""Whether two sympy expressions agree at sampled points (row 3): a filter before algebra, and the third vote.
+
+Points are fixed rationals, so the outcome is the same every time. Deliberately left out: anything but
+expressions (sets, relations and matrices are compared part by part or by math-verify).
+"""
+
+from typing import Any, Literal
+
+import sympy  # pyright: ignore[reportMissingTypeStubs] it ships none
+
+_POINTS = (("37/29", "53/41", "61/67", "71/83"), ("113/97", "19/23", "131/101", "43/59"))
+"""Positive, not 1, and never two alike: two expressions that agree here by chance are not worth fearing."""
+DIGITS = 20
+
+
+def agree_at_points(left: Any, right: Any, tolerance: float) -> Literal["yes", "no", "unknown"]:
+    """Compare by value where both are expressions in the same variables; relative tolerance."""
+    if not (isinstance(left, sympy.Expr) and isinstance(right, sympy.Expr)):
+        return "unknown"
+    names = sorted({str(symbol) for symbol in left.free_symbols | right.free_symbols})
+    if len(names) > len(_POINTS[0]):
+        return "unknown"
+    verdicts: list[bool] = []
+    for point in _POINTS[: 2 if names else 1]:
+        values = {name: sympy.Rational(text) for name, text in zip(names, point, strict=False)}
+        first, second = evaluate_at(left, values), evaluate_at(right, values)
+        if first is None or second is None:
+            return "unknown"
+        verdicts.append(abs(first - second) <= tolerance * max(abs(first), abs(second)))
+    return "yes" if all(verdicts) else "no"
+
+
+def evaluate_at(expression: Any, values: dict[str, Any]) -> complex | None:
+    """The value with variables replaced; None where it has none, or none that a float can hold."""
+    try:
+        chosen = {symbol: values[str(symbol)] for symbol in expression.free_symbols}
+        number = complex(expression.subs(chosen).evalf(DIGITS))
+    except (ArithmeticError, AttributeError, KeyError, RecursionError, TypeError, ValueError):
+        return None
+    return number if number == number and abs(number) < 1e300 else None
