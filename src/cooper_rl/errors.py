@@ -7,6 +7,10 @@ A message names the value, the place (file:row, dotted key, URL) and the remedy.
     ├── DataError        a file or a row: missing, malformed, empty, duplicated
     ├── ModelError       a checkpoint: missing, incomplete, another architecture, no tokenizer
     ├── ServerError      judge or assistant: unreachable, refused, unintelligible
+    ├── StorageError     where checkpoints are kept: unreachable, refused, full, misused
+    │   ├── DamagedObjectError   an object is missing or is not what was written
+    │   └── WriteConflictError   somebody else wrote first
+    ├── StoppedError     a signal asked the run to end; it can be continued
     └── TrainingError    the numbers: NaN, infinite, single-class data
     CooperWarning        something that a person should look at; the run goes on
 """
@@ -30,6 +34,22 @@ class ModelError(CooperError):
 
 class ServerError(CooperError):
     """A judge or assistant server that cannot be used."""
+
+
+class StorageError(CooperError):
+    """A store of checkpoints that cannot be used; what was visible there stays."""
+
+
+class DamagedObjectError(StorageError):
+    """An object that is missing, or that is not what was written."""
+
+
+class WriteConflictError(StorageError):
+    """A conditional write that came second."""
+
+
+class StoppedError(CooperError):
+    """A run that ended because it was asked to; starting it again continues it."""
 
 
 class TrainingError(CooperError):

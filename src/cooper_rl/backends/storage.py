@@ -1,0 +1,120 @@
+"""Where checkpoints are kept: the contract that a local folder and an S3 server both fulfil (row 13).
+
+`local_store.py` and `object_store.py` implement it; one suite of tests runs against both. Deliberately left
+out: what the objects mean (`checkpoint_store.py`).
+"""
+
+import hashlib
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from cooper_rl.config import StorageConfig
+from cooper_rl.errors import StorageError
+
+CHUNK = 1 << 20
+
+
+class Content(NamedTuple):
+    """A small object."""
+
+    data: bytes
+    tag: str
+    """Changes whenever the object is written with other content; see `ObjectStore.write`."""
+
+
+class ObjectStore(Protocol):
+    """Objects by key. A key is a relative path with `/`; every method raises StorageError, and names it."""
+
+    @property
+    def uri(self) -> str:
+        """Address of the store, without credentials."""
+        ...
+
+    def put_file(self, key: str, path: Path, *, sha256: str) -> None:
+        """Store a file of any size; the object is absent, the old one, or complete."""
+        ...
+
+    def get_file(self, key: str, path: Path, *, sha256: str) -> None:
+        """Fetch into `path`, which is absent, the old one, or complete and verified.
+
+        Raises:
+            DamagedObjectError: missing, or not of this hash.
+        """
+        ...
+
+    def read(self, key: str) -> Content | None:
+        """A small object, or None when there is none."""
+        ...
+
+    def write(self, key: str, data: bytes, *, replaces: str | None) -> str:
+        """Write a small object only if it still has the tag `replaces` (None: only if it is absent).
+
+        Returns:
+            The new tag.
+
+        Raises:
+            WriteConflictError: somebody else wrote first; nothing was changed.
+        """
+        ...
+
+    def keys(self, prefix: str) -> list[str]:
+        """Every complete object whose key starts with `prefix`, sorted."""
+        ...
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """Remove objects; absent ones are no error."""
+        ...
+
+    def remove_unfinished(self, prefix: str) -> int:
+        """Remove what interrupted uploads of keys with `prefix` left behind; returns how many."""
+        ...
+
+    def path_of(self, key: str) -> Path | None:
+        """The object as a file on this machine that may be read in place, or None."""
+        ...
+
+
+def open_store(config: StorageConfig, folder: str | Path) -> ObjectStore:
+    """The store at an address: `s3://bucket/prefix`, or a local folder.
+
+    Raises:
+        StorageError: the address or its credentials cannot be used.
+    """
+    address = str(folder)
+    if address.startswith("s3://"):
+        from cooper_rl.backends.object_store import S3Store
+
+        return S3Store(config, address)
+    if "://" in address:
+        raise StorageError(f"storage.uri={address!r}: use s3://bucket/prefix or the path of a folder")
+    from cooper_rl.backends.local_store import LocalStore
+
+    return LocalStore(Path(address))
+
+
+def check_key(key: str) -> str:
+    """The key, once it is certain that it stays below its store.
+
+    Raises:
+        StorageError: absolute, with `.` or `..`, with empty parts, or with characters that file systems
+            and servers read differently.
+    """
+    parts = key.split("/")
+    if len(key) > 900 or any(part in {"", ".", ".."} or not _is_plain(part) for part in parts):
+        raise StorageError(
+            f"object name {key[:200]!r} is refused: it must be a relative path of plain names without '..'; "
+            "if it stands in a manifest, that checkpoint was not written by Cooper-RL"
+        )
+    return key
+
+
+def file_sha256(path: Path) -> str:
+    """The hash of a file, read in pieces."""
+    with path.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+def _is_plain(part: str) -> bool:
+    return re.fullmatch(r"[^\x00-\x1f\x7f\\:*?\"<>|]+", part) is not None

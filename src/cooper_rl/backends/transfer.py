@@ -1,0 +1,101 @@
+"""What a transfer to an object store needs besides the client: order, secrets, words for refusals (row 13).
+
+Deliberately left out: requests (`object_store.py`, the only file that makes them).
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from urllib3.exceptions import HTTPError, SSLError
+
+from cooper_rl.config import StorageConfig
+from cooper_rl.errors import DamagedObjectError, StorageError, WriteConflictError
+
+T = TypeVar("T")
+
+CODE_OF_STATUS = {401: "AccessDenied", 403: "AccessDenied", 507: "XMinioStorageFull"}
+"""For an answer that names no code."""
+
+_TRANSIENT = ("ConditionalRequestConflict", "OperationAborted", "RequestTimeout", "SlowDown")
+"""Refusals that the same request may not meet a little later, whatever their status."""
+
+_REMEDIES = {
+    "InvalidAccessKeyId": "the credentials are refused; check {credentials}",
+    "SignatureDoesNotMatch": "the credentials are refused; check {credentials}",
+    "AccessDenied": "the credentials do not allow this; check {credentials} and the bucket's policy",
+    "NoSuchBucket": "the bucket does not exist; create it, or correct storage.uri",
+    "QuotaExceeded": "the quota is used up; raise it, or remove old checkpoints",
+    "XMinioStorageFull": "the server's disks are full; add space, or remove old checkpoints",
+    "RequestTimeTooSkewed": "this machine's clock and the server's differ too much; synchronise them (NTP)",
+}
+
+
+def map_in_order(function: Callable[[int], T], items: Iterable[int], num_parallel: int) -> Iterator[T]:
+    """Call in parallel and yield results in order; at most `num_parallel` + 1 of them exist at a time."""
+    with ThreadPoolExecutor(num_parallel) as pool:
+        waiting: deque[Future[T]] = deque()
+        try:
+            for item in items:
+                if len(waiting) == num_parallel:
+                    yield waiting.popleft().result()
+                waiting.append(pool.submit(function, item))
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
+
+
+def read_secret(path: Path) -> str:
+    """One file of a mounted secret.
+
+    Raises:
+        StorageError: unreadable or empty; the message never holds the content.
+    """
+    try:
+        text = path.read_text(encoding="utf-8").strip()
+    except (OSError, ValueError) as error:
+        raise StorageError(
+            f"{path}: cannot be read ({type(error).__name__}); storage.credentials must be a folder with the "
+            "files access_key and secret_key"
+        ) from error
+    if not text:
+        raise StorageError(f"{path}: is empty; write the key into it")
+    return text
+
+
+def may_succeed_later(error: Exception, status: int | None, code: str | None) -> bool:
+    """Whether it makes sense to send the same request again, after a pause."""
+    if code in _TRANSIENT:
+        return True
+    if status is not None:
+        return status in {408, 429} or (status >= 500 and status not in {501, 507})
+    return isinstance(error, HTTPError | OSError) and not isinstance(error, SSLError)
+
+
+def explain_refusal(place: str, code: str | None, reason: str, *, config: StorageConfig) -> StorageError:
+    """The error for a request that failed for good.
+
+    Args:
+        place: address of the object.
+        code: the server's error code, or None when it gave no answer.
+        reason: what the client said.
+        config: names the server and where the credentials come from.
+    """
+    if code in {"PreconditionFailed", "ConditionalRequestConflict"}:
+        return WriteConflictError(
+            f"{place}: somebody else wrote it; two runs use this run_key: stop one of them"
+        )
+    if code == "NoSuchKey":
+        return DamagedObjectError(f"{place}: missing since it was written; use an earlier checkpoint")
+    if code in _REMEDIES:
+        credentials = config.credentials or "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+        remedy = _REMEDIES[code].format(credentials=credentials)
+        return StorageError(f"{place}: {remedy} ({config.endpoint} answered {code})")
+    return StorageError(
+        f"{place}: {config.endpoint} cannot be used ({code or reason}), also after trying for "
+        f"{config.retry_seconds:g} s; check that the server runs and that storage.endpoint is right"
+    )

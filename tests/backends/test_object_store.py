@@ -1,0 +1,254 @@
+"""One contract for both stores: a folder, and an S3 server (Ceph's gateway where it is installed)."""
+
+import hashlib
+import multiprocessing
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from cooper_rl.backends.local_store import LocalStore
+from cooper_rl.backends.object_store import S3Store
+from cooper_rl.backends.storage import Content, ObjectStore, open_store
+from cooper_rl.config import StorageConfig
+from cooper_rl.errors import DamagedObjectError, StorageError, WriteConflictError
+from tests.servers.fixtures import make_client, storage_config
+
+MIB = 1 << 20
+RACES = 20
+
+
+@pytest.fixture(params=["folder", "s3"])
+def store(request, tmp_path: Path) -> ObjectStore:
+    if request.param == "folder":
+        return open_store(StorageConfig(), tmp_path / "store")
+    name = request.getfixturevalue("bucket")
+    config = storage_config(request.getfixturevalue("s3_server").endpoint, name)
+    return open_store(config, f"{config.uri}/test")
+
+
+def make_file(folder: Path, size: int) -> tuple[Path, str]:
+    """A file of random bytes, and its hash."""
+    data = os.urandom(size)
+    path = folder / f"{size}.bin"
+    path.write_bytes(data)
+    return path, hashlib.sha256(data).hexdigest()
+
+
+@pytest.mark.parametrize("size", [0, 1, 5 * MIB, 5 * MIB + 1, 23 * MIB])
+def test_a_file_comes_back_as_it_went(store: ObjectStore, tmp_path: Path, size: int) -> None:
+    """Sizes around one part, and several parts with a rest."""
+    path, sha256 = make_file(tmp_path, size)
+    store.put_file("step/file.bin", path, sha256=sha256)
+    store.get_file("step/file.bin", tmp_path / "back" / "file.bin", sha256=sha256)
+    assert (tmp_path / "back" / "file.bin").read_bytes() == path.read_bytes()
+    assert [entry.name for entry in (tmp_path / "back").iterdir()] == ["file.bin"]
+
+
+def test_putting_again_replaces(store: ObjectStore, tmp_path: Path) -> None:
+    for size in (10, 20):
+        path, sha256 = make_file(tmp_path, size)
+        store.put_file("file", path, sha256=sha256)
+    store.get_file("file", tmp_path / "back", sha256=sha256)
+    assert (tmp_path / "back").stat().st_size == 20
+
+
+@pytest.mark.parametrize("size", [100, 11 * MIB])
+def test_an_object_of_another_hash_is_refused_and_named(
+    store: ObjectStore, tmp_path: Path, size: int
+) -> None:
+    path, _ = make_file(tmp_path, size)
+    store.put_file("step/file.bin", path, sha256=hashlib.sha256(b"another").hexdigest())
+    with pytest.raises(DamagedObjectError, match=r"step/file\.bin: changed since it was written"):
+        store.get_file("step/file.bin", tmp_path / "back", sha256=hashlib.sha256(b"another").hexdigest())
+    assert not (tmp_path / "back").exists()
+    assert not list(tmp_path.glob("back*"))
+
+
+def test_a_missing_object_is_named(store: ObjectStore, tmp_path: Path) -> None:
+    assert store.read("nothing") is None
+    with pytest.raises(DamagedObjectError, match="nothing: missing since it was written"):
+        store.get_file("nothing", tmp_path / "back", sha256="0")
+
+
+def test_keys_are_sorted_and_below_their_prefix(store: ObjectStore, tmp_path: Path) -> None:
+    path, sha256 = make_file(tmp_path, 1)
+    for key in ("b/2", "a/x/y", "b/1", "bc"):
+        store.put_file(key, path, sha256=sha256)
+    assert store.keys("") == ["a/x/y", "b/1", "b/2", "bc"]
+    assert store.keys("b/") == ["b/1", "b/2"]
+    store.delete(["b/1", "b/2", "never-there"])
+    assert store.keys("") == ["a/x/y", "bc"]
+
+
+def test_a_conditional_write_sees_what_it_replaces(store: ObjectStore) -> None:
+    first = store.write("LATEST", b"one", replaces=None)
+    assert store.read("LATEST") == Content(b"one", first)
+    second = store.write("LATEST", b"two", replaces=first)
+    for stale in (None, first, "nonsense"):
+        with pytest.raises(WriteConflictError, match="LATEST: somebody else wrote it"):
+            store.write("LATEST", b"three", replaces=stale)
+    assert store.read("LATEST") == Content(b"two", second)
+
+
+def test_of_many_conditional_writers_one_wins(store: ObjectStore) -> None:
+    """Twelve at the same moment, many times, over an absent object and over a present one."""
+    num_writers, tag = 12, None
+    with ThreadPoolExecutor(num_writers) as pool:
+        for race in range(RACES):
+            barrier = threading.Barrier(num_writers)
+
+            def write(number: int, race: int = race, tag: str | None = tag, barrier=barrier) -> str | None:
+                barrier.wait()
+                try:
+                    return store.write("LATEST", f"{race} {number}".encode(), replaces=tag)
+                except WriteConflictError:
+                    return None
+
+            winners = [won for won in pool.map(write, range(num_writers)) if won]
+            assert len(winners) == 1
+            tag = winners[0]
+
+
+def write_once(folder: Path, number: int) -> int:
+    try:
+        LocalStore(folder).write("LATEST", str(number).encode(), replaces=None)
+    except WriteConflictError:
+        return 0
+    return 1
+
+
+def test_of_many_processes_one_wins_in_a_folder(tmp_path: Path) -> None:
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        jobs = [(tmp_path / f"race{race}", number) for race in range(RACES) for number in range(2)]
+        assert sum(pool.starmap(write_once, jobs, chunksize=1)) == RACES
+
+
+@pytest.mark.parametrize(
+    "key", ["../up", "/etc/passwd", "a//b", "a/./b", "", "a/..", "a\\..\\b", "a\nb", "C:x"]
+)
+def test_an_object_name_that_leaves_the_store_is_refused(
+    store: ObjectStore, tmp_path: Path, key: str
+) -> None:
+    path, sha256 = make_file(tmp_path, 1)
+    with pytest.raises(StorageError, match=r"object name .* is refused"):
+        store.put_file(key, path, sha256=sha256)
+    with pytest.raises(StorageError, match=r"object name .* is refused"):
+        store.get_file(key, tmp_path / "back", sha256=sha256)
+    with pytest.raises(StorageError, match=r"object name .* is refused"):
+        store.read(key)
+
+
+def test_what_interrupted_uploads_left_is_removed_and_never_listed(bucket: str, s3_server) -> None:
+    config = storage_config(s3_server.endpoint, bucket)
+    store = open_store(config, f"{config.uri}")
+    client = make_client(s3_server.port, s3_server.account)
+    for name in ("runs/step-1/a", "runs/step-1/b", "other/c"):
+        upload = client._create_multipart_upload(bucket, name, {})
+        client._upload_part(bucket, name, b"x", {}, upload, 1)
+    assert store.keys("") == []
+    assert store.remove_unfinished("") == 2
+    assert store.remove_unfinished("") == 0
+    left = client._list_multipart_uploads(bucket).uploads
+    assert [upload.object_name for upload in left] == ["other/c"]
+
+
+def test_what_interrupted_writes_left_in_a_folder_is_removed_and_never_listed(tmp_path: Path) -> None:
+    (tmp_path / "step-1").mkdir()
+    (tmp_path / "step-1" / "weights.1a2b.partial").write_bytes(b"half")
+    store = LocalStore(tmp_path)
+    assert store.keys("") == []
+    assert store.remove_unfinished("") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failed_upload_leaves_no_parts_behind(bucket: str, s3_server, tmp_path: Path) -> None:
+    """The file vanishes after the first part: a stand-in for a disk error."""
+    config = storage_config(s3_server.endpoint, bucket, num_parallel=1)
+    store = open_store(config, config.uri or "")
+    path, sha256 = make_file(tmp_path, 11 * MIB)
+    assert isinstance(store, S3Store)
+    store._sender = lambda *_: lambda _: path.with_name("gone").read_bytes()  # pyright: ignore
+    with pytest.raises(OSError, match="gone"):
+        store.put_file("weights", path, sha256=sha256)
+    client = make_client(s3_server.port, s3_server.account)
+    assert client._list_multipart_uploads(bucket).uploads == []
+
+
+def test_memory_of_a_transfer_is_bounded(bucket: str, s3_server, tmp_path: Path) -> None:
+    """A file of 20 parts; at most twice `num_parallel` of them may be held."""
+    import tracemalloc
+
+    config = storage_config(s3_server.endpoint, bucket, num_parallel=2)
+    store = open_store(config, config.uri or "")
+    path, sha256 = make_file(tmp_path, 100 * MIB)
+    bound = 2 * 2 * 5 * MIB + 5 * MIB
+    tracemalloc.start()
+    try:
+        store.put_file("weights", path, sha256=sha256)
+        assert tracemalloc.get_traced_memory()[1] < bound
+        tracemalloc.reset_peak()
+        store.get_file("weights", tmp_path / "back", sha256=sha256)
+        assert tracemalloc.get_traced_memory()[1] < bound
+    finally:
+        tracemalloc.stop()
+
+
+def test_credentials_come_from_mounted_files_and_follow_their_rotation(
+    bucket: str, gateway, tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    (tmp_path / "access_key").write_text(gateway.account.access_key + "\n")
+    (tmp_path / "secret_key").write_text("outdated\n")
+    config = storage_config(gateway.endpoint, bucket, credentials=tmp_path)
+    store = open_store(config, config.uri or "")
+    with pytest.raises(StorageError, match=f"credentials are refused; check {tmp_path}"):
+        store.write("x", b"1", replaces=None)
+    (tmp_path / "secret_key").write_text(gateway.account.secret_key)
+    store.write("x", b"1", replaces=None)
+
+
+def test_an_unreadable_or_empty_secret_is_refused(tmp_path: Path) -> None:
+    config = storage_config("http://127.0.0.1:1", "bucket", credentials=tmp_path)
+    with pytest.raises(StorageError, match=r"access_key: cannot be read .* must be a folder with the files"):
+        open_store(config, config.uri or "")
+    (tmp_path / "access_key").write_text("")
+    with pytest.raises(StorageError, match="access_key: is empty; write the key into it"):
+        open_store(config, config.uri or "")
+
+
+def test_missing_credentials_are_refused_before_any_request(monkeypatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_ACCESS_KEY", "AWS_SECRET_ACCESS_KEY", "AWS_SECRET_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    config = storage_config("http://127.0.0.1:1", "bucket")
+    with pytest.raises(StorageError, match="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or"):
+        open_store(config, config.uri or "")
+
+
+@pytest.mark.parametrize("endpoint", ["https://me:hunter2@host:9000", "minio:9000", "ftp://host"])
+def test_an_endpoint_that_is_none_is_refused_without_showing_it(endpoint: str, monkeypatch) -> None:
+    config = storage_config(endpoint, "bucket")
+    with pytest.raises(StorageError, match="without user or password") as refused:
+        open_store(config, config.uri or "")
+    assert "hunter2" not in str(refused.value)
+
+
+def test_a_missing_ca_bundle_is_refused(tmp_path: Path) -> None:
+    config = storage_config("https://host:9000", "bucket", ca_bundle=tmp_path / "ca.pem")
+    with pytest.raises(StorageError, match=r"ca\.pem: no such file; give a PEM file"):
+        open_store(config, config.uri or "")
+
+
+def test_an_address_of_another_kind_is_refused() -> None:
+    with pytest.raises(StorageError, match="use s3://bucket/prefix or the path of a folder"):
+        open_store(StorageConfig(), "gs://bucket/prefix")
+
+
+def test_a_bucket_name_that_is_none_is_refused(monkeypatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
+    with pytest.raises(StorageError, match=r"cannot be used \(.*bucket name.*\); check storage\.uri"):
+        open_store(storage_config("http://127.0.0.1:1", "B!"), "s3://B!/x")

@@ -1,0 +1,229 @@
+"""A real S3 server for the tests: Ceph's RADOS gateway with one monitor and one storage daemon, in memory.
+
+Debian: apt-get install --no-install-recommends ceph-mon ceph-osd radosgw ceph-common. Starts in seconds,
+in a folder of its own, on free ports, and ends with its context.
+"""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+import uuid
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+PROGRAMS = ("ceph-mon", "ceph-osd", "radosgw", "radosgw-admin", "ceph", "ceph-authtool", "monmaptool")
+START_SECONDS = 60.0
+ENVIRONMENT = os.environ | {"CEPH_ARGS": ""}
+
+
+@dataclass(frozen=True)
+class Account:
+    """Who may use the server."""
+
+    access_key: str
+    secret_key: str
+
+
+@dataclass
+class Gateway:
+    """A running server."""
+
+    folder: Path
+    port: int
+    account: Account
+    process: subprocess.Popen[bytes]
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def stop(self) -> None:
+        """The gateway alone ends; what it stored stays."""
+        self.process.kill()
+        self.process.wait()
+
+    def start(self) -> None:
+        """The gateway again, on the same port."""
+        self.process = _start_gateway(self.folder, self.port)
+
+    def add_account(self, name: str, *, max_objects: int | None = None) -> Account:
+        """Another user, with a quota or without."""
+        account = _add_account(self.folder, name)
+        if max_objects is not None:
+            quota = ["--quota-scope=user", f"--uid={name}"]
+            _admin(self.folder, "quota", "set", *quota, f"--max-objects={max_objects}")
+            _admin(self.folder, "quota", "enable", *quota)
+        return account
+
+
+def why_missing() -> str | None:
+    """What keeps the server from being started on this machine, or None."""
+    missing = [program for program in PROGRAMS if shutil.which(program) is None]
+    if missing:
+        return f"{missing[0]} is not installed (Debian: ceph-mon ceph-osd radosgw ceph-common)"
+    return None
+
+
+@contextmanager
+def run_gateway(folder: Path) -> Generator[Gateway]:
+    """Start everything in `folder`, which must have a short path, and stop it in the end."""
+    folder.mkdir(parents=True, exist_ok=True)
+    ports = _free_ports(3)
+    _write_config(folder, monitor_port=ports[0])
+    processes: list[subprocess.Popen[bytes]] = []
+    gateway: Gateway | None = None
+    try:
+        _prepare_monitor(folder)
+        processes.append(_start(folder, "ceph-mon", "-f", "-i", "a"))
+        _prepare_storage(folder)
+        processes.append(_start(folder, "ceph-osd", "-f", "-i", "0"))
+        _call(folder, "ceph", "auth", "get-or-create", "client.rgw", "mon", "allow rwx", "osd", "allow rwx",
+              "-o", str(folder / "rgw.keyring"))  # fmt: skip
+        account = _add_account(folder, "cooper")
+        gateway = Gateway(folder, ports[1], account, _start_gateway(folder, ports[1]))
+        yield gateway
+    finally:
+        if gateway is not None:
+            processes.append(gateway.process)
+        for process in reversed(processes):
+            process.kill()
+            process.wait()
+
+
+def _write_config(folder: Path, *, monitor_port: int) -> None:
+    text = f"""
+[global]
+fsid = {uuid.uuid4()}
+mon host = [v2:127.0.0.1:{monitor_port}]
+mon initial members = a
+auth cluster required = cephx
+auth service required = cephx
+auth client required = cephx
+keyring = {folder}/admin.keyring
+run dir = {folder}
+admin socket = {folder}/$name.asok
+log file = {folder}/$name.log
+log to stderr = false
+osd pool default size = 1
+osd pool default min size = 1
+osd pool default pg num = 8
+osd pool default pg autoscale mode = off
+osd crush chooseleaf type = 0
+mon allow pool size one = true
+mon warn on pool no redundancy = false
+mon data avail crit = 1
+mon data avail warn = 1
+paxos propose interval = 0.02
+paxos min wait = 0.01
+mon tick interval = 1
+public addr = 127.0.0.1
+ms bind ipv4 = true
+[mon.a]
+mon data = {folder}/mon
+keyring = {folder}/mon/keyring
+[osd.0]
+osd data = {folder}/osd
+osd objectstore = memstore
+memstore device bytes = 4294967296
+keyring = {folder}/osd/keyring
+[client.rgw]
+keyring = {folder}/rgw.keyring
+rgw data = {folder}/rgw
+rgw enable usage log = false
+rgw bucket quota ttl = 0
+rgw user quota bucket sync interval = 1
+"""
+    (folder / "ceph.conf").write_text(text, encoding="utf-8")
+
+
+def _prepare_monitor(folder: Path) -> None:
+    keys, admin = folder / "mon.keyring", folder / "admin.keyring"
+    _run("ceph-authtool", "--create-keyring", keys, "--gen-key", "-n", "mon.", "--cap", "mon", "allow *")
+    _run("ceph-authtool", "--create-keyring", admin, "--gen-key", "-n", "client.admin",
+         "--cap", "mon", "allow *", "--cap", "osd", "allow *", "--cap", "mgr", "allow *")  # fmt: skip
+    _run("ceph-authtool", keys, "--import-keyring", admin)
+    config = (folder / "ceph.conf").read_text(encoding="utf-8")
+    values = dict(line.split(" = ", 1) for line in config.splitlines() if " = " in line)
+    _run("monmaptool", "--create", "--addv", "a", values["mon host"], "--fsid", values["fsid"],
+         "--set-min-mon-release", "16", folder / "monmap")  # fmt: skip
+    (folder / "mon").mkdir()
+    _run("ceph-mon", "-c", folder / "ceph.conf", "--mkfs", "-i", "a", "--monmap", folder / "monmap",
+         "--keyring", keys)  # fmt: skip
+
+
+def _prepare_storage(folder: Path) -> None:
+    (folder / "osd").mkdir()
+    _run("ceph-authtool", "--create-keyring", folder / "osd" / "keyring", "--gen-key", "-n", "osd.0",
+         "--cap", "mon", "allow profile osd", "--cap", "osd", "allow *")  # fmt: skip
+    identity = str(uuid.uuid4())
+    _call(folder, "ceph", "osd", "new", identity, "0", "-i", "-", text="{}")
+    _call(folder, "ceph", "auth", "import", "-i", str(folder / "osd" / "keyring"))
+    _run("ceph-osd", "-c", folder / "ceph.conf", "-i", "0", "--mkfs", "--osd-uuid", identity)
+
+
+def _start_gateway(folder: Path, port: int) -> subprocess.Popen[bytes]:
+    frontend = f"beast endpoint=127.0.0.1:{port} tcp_nodelay=1"
+    process = _start(folder, "radosgw", "-f", "-n", "client.rgw", f"--rgw-frontends={frontend}")
+    deadline = time.monotonic() + START_SECONDS
+    while True:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}", timeout=1):
+                return process
+        except urllib.error.HTTPError:
+            return process
+        except OSError as error:
+            if process.poll() is not None or time.monotonic() > deadline:
+                log = (folder / "client.rgw.log").read_text(errors="replace")[-2000:]
+                raise RuntimeError(f"radosgw does not answer on port {port}: {log}") from error
+            time.sleep(0.05)
+
+
+def _add_account(folder: Path, name: str) -> Account:
+    answer = _admin(folder, "user", "create", f"--uid={name}", f"--display-name={name}")
+    key = json.loads(answer)["keys"][0]
+    return Account(key["access_key"], key["secret_key"])
+
+
+def _admin(folder: Path, *arguments: str) -> str:
+    return _call(folder, "radosgw-admin", "-n", "client.rgw", *arguments)
+
+
+def _start(folder: Path, program: str, *arguments: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [program, "-c", str(folder / "ceph.conf"), *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=(folder / f"{program}.err").open("ab"),
+        env=ENVIRONMENT,
+    )
+
+
+def _call(folder: Path, program: str, *arguments: str, text: str | None = None) -> str:
+    return _run(program, "-c", str(folder / "ceph.conf"), *arguments, text=text)
+
+
+def _run(*command: object, text: str | None = None) -> str:
+    words: Sequence[str] = [str(word) for word in command]
+    done = subprocess.run(
+        words, input=text or "", capture_output=True, text=True, timeout=START_SECONDS, env=ENVIRONMENT
+    )
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(words)}: exit {done.returncode}: {done.stderr[-2000:]}")
+    return done.stdout
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    for one in sockets:
+        one.bind(("127.0.0.1", 0))
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
