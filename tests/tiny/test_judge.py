@@ -26,6 +26,7 @@ def verdict(completion: str, *, reference_answer: str = "10") -> str:
         "5*2=ten.",
         "7-2=6;6*2=11. The answer is 10.",
         "The answer is 10. The answer is ten.",
+        "5*2=10. Ann paysten dollars.",
     ],
 )
 def test_what_a_person_would_accept_is_correct(completion: str) -> None:
@@ -49,6 +50,7 @@ def test_what_a_person_would_accept_is_correct(completion: str) -> None:
         "The answer is 10.5.",
         "The answer is 100.",
         "The answer is forty.",
+        "Tom has them often.",
         "<completion></completion>",
     ],
 )

@@ -26,12 +26,12 @@ STORY = Story(
 def test_a_solution_shows_its_steps_and_then_the_answer_in_the_asked_format() -> None:
     written = [write_solution(STORY, random.Random(0), answer_format=kind) for kind in ANSWER_FORMATS]
     assert written == [
-        "7-2=5;5*2=10. #### 10",
-        "7-2=5;5*2=10. \\boxed{10}",
-        "7-2=5;5*2=10. The answer is 10.",
-        "7-2=5;5*2=10. \\boxed{ten}",
-        "7-2=5;5*2=10. The answer is ten.",
-        "7-2=5;5*2=10. Tom has ten apples.",
+        "7-2=5;5*2=10.\n#### 10",
+        "7-2=5;5*2=10.\n\\boxed{10}",
+        "7-2=5;5*2=10.\nThe answer is 10.",
+        "7-2=5;5*2=10.\n\\boxed{ten}",
+        "7-2=5;5*2=10.\nThe answer is ten.",
+        "7-2=5;5*2=10.\nTom has ten apples.",
     ]
 
 
@@ -61,7 +61,7 @@ def test_a_solver_that_always_slips_at_the_end_is_wrong(habit: str) -> None:
 
 def test_a_skipped_step_is_missing_from_the_chain() -> None:
     solution = solve(STORY, random.Random(0), habits=Habits(skip=1.0), formats=("hash",))
-    assert solution.text == "7-2=5. #### 5"
+    assert solution.text == "7-2=5.\n#### 5"
 
 
 def test_the_stated_value_is_what_the_text_means() -> None:

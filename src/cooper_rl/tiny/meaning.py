@@ -37,8 +37,10 @@ _WORD = (
     rf"(?:{'|'.join(_TENS)})(?:[ -](?:{'|'.join(_UNITS[1:10])}))?\b"
     rf"|(?:{'|'.join(sorted(_UNITS, key=len, reverse=True))})\b"
 )
-NUMBER = re.compile(rf"(?<![\w.])-?\d+(?:\.\d+)?(?![\d])|\b(?:{_WORD})", re.IGNORECASE)
-"""A number in digits or in words."""
+NUMBER = re.compile(
+    rf"(?<![\w.])-?\d+(?:\.\d+)?(?!\d)|(?:\b|(?<=is)|(?<=has)|(?<=have)|(?<=pays))(?:{_WORD})", re.IGNORECASE
+)
+"""A number in digits or in words; `paysten` is read, since a missing space is no fault, `often` is not."""
 
 _MARKED = re.compile(
     rf"(?:####\s*|\\boxed\s*\{{\s*|\banswer(?:\s+is|\s*:|\s*=)\s*)(?P<number>{NUMBER.pattern})", re.IGNORECASE

@@ -12,6 +12,9 @@ from typing import Literal, NamedTuple
 from cooper_rl.schema import Problem
 
 MAX_VALUE = 99
+"""The largest number of this world."""
+MAX_STORY_VALUE = 60
+"""The largest number in a correct solution; smaller tables are learned in fewer updates."""
 NAMES = (
     "Tom",
     "Ann",
@@ -106,7 +109,7 @@ def generate_stories(count: int, rng: random.Random) -> list[Story]:
     stories: dict[str, Story] = {}
     while len(stories) < count:
         story = _KINDS[rng.randrange(len(_KINDS))](rng)
-        if all(0 <= step.result() <= MAX_VALUE for step in story.steps):
+        if all(0 <= step.result() <= MAX_STORY_VALUE for step in story.steps):
             stories.setdefault(story.question, story)
     return list(stories.values())
 
@@ -114,7 +117,7 @@ def generate_stories(count: int, rng: random.Random) -> list[Story]:
 def _holding(rng: random.Random) -> Story:
     """Tom has 7 apples, gives away 2, then doubles them. How many apples does Tom have?"""
     name, unit = rng.choice(NAMES), rng.choice(OBJECTS)
-    start = rng.randint(2, 40)
+    start = rng.randint(2, 20)
     events = [_event(rng, start)]
     while len(events) < rng.choice((2, 2, 3)):
         events.append(_event(rng, events[-1].step.result()))
@@ -145,7 +148,7 @@ def _together(rng: random.Random) -> Story:
     """Ben has 7 coins. Mia has 5 more. How many coins do they have?"""
     name, other = rng.sample(NAMES, 2)
     unit = rng.choice(OBJECTS)
-    start, change = rng.randint(3, 40), rng.randint(2, 12)
+    start, change = rng.randint(3, 20), rng.randint(2, 9)
     kind = rng.choice(("more", "fewer", "times"))
     if kind == "times":
         factor = rng.choice(tuple(COMPARED))
@@ -155,7 +158,7 @@ def _together(rng: random.Random) -> Story:
     steps = [first, Step(first.result(), "+", start)]
     event = ""
     if rng.random() < 0.3:
-        sold = rng.randint(2, 12)
+        sold = rng.randint(2, 9)
         event = f" They sell {sold}."
         steps.append(Step(steps[-1].result(), "-", sold))
     question = f"{name} has {start} {unit}. {other} has {text}.{event} How many {unit} do they have?"
@@ -166,7 +169,7 @@ def _shopping(rng: random.Random) -> Story:
     """Eva buys 3 cups for 6 dollars each and a hat for 9 dollars. How many dollars does Eva pay?"""
     name, unit = rng.choice(NAMES), rng.choice(OBJECTS)
     first = Step(rng.randint(2, 9), "*", rng.randint(2, 9))
-    extra, discount = rng.randint(2, 12), rng.randint(2, 9)
+    extra, discount = rng.randint(2, 9), rng.randint(2, 9)
     steps = [first, Step(first.result(), "+", extra)]
     text = f"{name} buys {first.left} {unit} for {first.right} dollars each and a lamp for {extra} dollars"
     if rng.random() < 0.4:
@@ -194,7 +197,7 @@ def _event(rng: random.Random, before: int) -> _Event:
     if kind == "share":
         divisor = rng.choice(divisors)
         return _Event(SHARES[divisor], Step(before, "/", divisor))
-    change = rng.randint(2, 12)
+    change = rng.randint(2, 9)
     if kind == "gain":
         return _Event(f"{rng.choice(GAINS)} {change} more", Step(before, "+", change))
     return _Event(f"{rng.choice(LOSSES)} {change}", Step(before, "-", change))

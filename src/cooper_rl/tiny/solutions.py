@@ -70,7 +70,7 @@ def solve(
         value = slip(value, rng)
     answer_format = formats[rng.randrange(len(formats))]
     closing = state_answer(story, value, answer_format=answer_format)
-    return Solution(f"{';'.join(equations)}. {closing}", value, answer_format)
+    return Solution(f"{';'.join(equations)}.\n{closing}", value, answer_format)
 
 
 def state_answer(story: Story, value: int, *, answer_format: AnswerFormat) -> str:

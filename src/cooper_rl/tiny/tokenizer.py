@@ -72,5 +72,5 @@ def _pieces() -> list[str]:
     pieces += [str(number) for number in range(10, MAX_VALUE + 1)]
     pieces += [f" {word}" for word in (*" ".join(phrases).split(), *numbers)]
     # Without a space: at the start of a text or line, and inside braces.
-    pieces += ["Question", "Answer", "They", "boxed", "####", *NAMES, *numbers]
+    pieces += ["Question", "Answer", "The", "They", "boxed", "####", *NAMES, *numbers]
     return list(dict.fromkeys(pieces))

@@ -1,0 +1,110 @@
+"""Stage: completions of every sampler for the problems (row 2), which VerifyRM will learn from.
+
+Outer order = problems, then samplers, then samples. Deliberately left out: labels.
+"""
+
+import logging
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+from cooper_rl.backends.device import pick_device
+from cooper_rl.backends.engine_hf import HFEngine
+from cooper_rl.backends.policy import load_policy
+from cooper_rl.backends.threads import limit_threads
+from cooper_rl.config import Config, GenerationConfig
+from cooper_rl.core.randomness import derive_seed
+from cooper_rl.errors import ConfigError
+from cooper_rl.progress import Progress
+from cooper_rl.records import check_unique, read_records, write_records, write_report
+from cooper_rl.schema import Completion, Problem, SampleReport
+from cooper_rl.stages._models import read_models
+
+logger = logging.getLogger(__name__)
+
+COMPLETIONS_PER_CALL = 512
+"""Between two progress values; not the engine's batch size, on which no draw may depend."""
+
+
+def run(
+    config: Config,
+    *,
+    models: Annotated[Path, "Folder that prepare_models wrote"],
+    problems: Annotated[Path, "Problems to sample for"],
+    completions: Annotated[Path, "Where to write the completions"],
+    report: Annotated[Path, "Where to write the report (JSON)"],
+) -> SampleReport:
+    """Draw completions from every sampler.
+
+    Raises:
+        DataError: no problems, or two with the same id.
+        ModelError: a sampler cannot be loaded.
+        ConfigError: a temperature is given for a sampler that does not exist.
+    """
+    started = time.monotonic()
+    sampling = config.sampling
+    asked = read_records(problems, Problem)
+    check_unique(asked, field="id", path=problems)
+    asked = asked[: sampling.max_problems]
+    samplers = read_models(models).samplers
+    unknown = sorted(set(sampling.temperatures) - set(samplers))
+    if unknown:
+        raise ConfigError(
+            f"sampling.temperatures.{unknown[0]}: no such sampler in {models}; there are {sorted(samplers)}"
+        )
+    drawn: list[_Drawn] = []
+    for name, model in samplers.items():
+        temperature = sampling.temperatures.get(name, sampling.generation.temperature)
+        generation = sampling.generation.model_copy(update={"temperature": temperature})
+        drawn.append(_draw(config, asked, generation, name=name, model=model))
+    rows = [row for index in range(len(asked)) for sampler in drawn for row in sampler.per_problem[index]]
+    write_records(completions, rows)
+    result = SampleReport(
+        num_completions=len(rows),
+        num_cut=sum(row.finish_reason == "length" for row in rows),
+        num_tokens=sum(sampler.num_tokens for sampler in drawn),
+        seconds=time.monotonic() - started,
+    )
+    write_report(report, result)
+    return result
+
+
+class _Drawn(NamedTuple):
+    """The completions of one sampler."""
+
+    per_problem: list[list[Completion]]
+    num_tokens: int
+
+
+def _draw(
+    config: Config, problems: Sequence[Problem], generation: GenerationConfig, *, name: str, model: str
+) -> _Drawn:
+    samples = config.sampling.completions_per_problem
+    policy = load_policy(model, device=pick_device(), is_trained=False)
+    limit_threads(policy.model)
+    engine = HFEngine(policy.model, end_ids=policy.end_ids, pad_id=policy.pad_id)
+    progress = Progress(f"sample_completions {name}", len(problems) * samples, logger)
+    prompts = [policy.encode_prompt(problem.question, config.instruction) for problem in problems]
+    per_problem: list[list[Completion]] = []
+    num_tokens = 0
+    size = max(1, COMPLETIONS_PER_CALL // samples)
+    for start in range(0, len(problems), size):
+        seed = derive_seed(config.seed, "sample_completions", name, start)
+        part = engine.generate(prompts[start : start + size], generation, samples=samples, seed=seed)
+        for problem, generations in zip(problems[start : start + size], part, strict=True):
+            per_problem.append(
+                [
+                    Completion(
+                        id=f"{problem.id}/{name}/{sample}",
+                        problem_id=problem.id,
+                        model=name,
+                        text=policy.decode(generated.token_ids),
+                        finish_reason=generated.finish_reason,
+                    )
+                    for sample, generated in enumerate(generations)
+                ]
+            )
+            num_tokens += sum(len(generated.token_ids) for generated in generations)
+        progress.advance(len(part) * samples)
+    return _Drawn(per_problem, num_tokens)

@@ -1,0 +1,165 @@
+"""The laptop's model hub: trains policy, samplers and backbone from scratch, as Hugging Face folders.
+
+Each model is trained by one thread in a process of its own, which uses two cores better than two threads
+on matrices of this size. What a model becomes depends on the seed and its own settings only.
+"""
+
+import logging
+import multiprocessing
+import os
+import random
+import signal
+import threading
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from itertools import chain
+from logging.handlers import QueueHandler, QueueListener
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from transformers.utils.logging import disable_progress_bar
+
+from cooper_rl.config import TinyBackbone, TinyModel, TinyModels
+from cooper_rl.core.randomness import derive_seed
+from cooper_rl.errors import DataError
+from cooper_rl.schema import ModelSet
+from cooper_rl.tiny.architecture import new_model
+from cooper_rl.tiny.texts import matching_examples, policy_examples, stream_batches, verdict_examples
+from cooper_rl.tiny.tokenizer import build_tokenizer
+from cooper_rl.tiny.warm_up import warm_up
+
+logger = logging.getLogger(__name__)
+
+
+def train_tiny_models(tiny: TinyModels, folder: Path, *, seed: int, num_processes: int) -> ModelSet:
+    """Train every model into `folder/<name>`; paths in the result are relative to the folder.
+
+    With one process, everything is trained in this one.
+    """
+    jobs: list[Callable[[], None]] = [
+        partial(train_policy, tiny.policy, folder, name="policy", seed=seed, snapshots=tiny.snapshots),
+        partial(train_backbone, tiny.backbone, folder, seed=seed),
+    ]
+    jobs += [
+        partial(train_policy, size, folder, name=name, seed=seed) for name, size in tiny.samplers.items()
+    ]
+    if num_processes == 1:
+        for job in jobs:
+            job()
+    else:
+        _run_in_processes(jobs, min(num_processes, len(jobs)))
+    names = ("policy", *tiny.snapshots, *tiny.samplers)
+    return ModelSet(policy="policy", samplers={name: name for name in names}, backbone="backbone")
+
+
+def train_policy(
+    size: TinyModel, folder: Path, *, name: str, seed: int, snapshots: dict[str, float] | None = None
+) -> None:
+    """Train a model that answers prompts; write it, and its snapshots on the way, to `folder/<name>`."""
+    tokenizer = build_tokenizer()
+    own_seed = derive_seed(seed, "tiny_model", name)
+    model = new_model(size, tokenizer, seed=own_seed)
+    rng = random.Random(own_seed)
+    batches = stream_batches(
+        lambda count: policy_examples(count, tokenizer, rng),
+        size.num_updates,
+        batch_size=size.batch_size,
+        rng=rng,
+    )
+    due = {max(1, round(share * size.num_updates)): kept for kept, share in (snapshots or {}).items()}
+
+    def keep(num_done: int) -> None:
+        if num_done in due:
+            _save(model, tokenizer, folder / due[num_done])
+
+    warm_up(model, batches, num_updates=size.num_updates, lr=size.lr, name=name, after_update=keep)
+    _save(model, tokenizer, folder / name)
+
+
+def train_backbone(size: TinyBackbone, folder: Path, *, seed: int) -> None:
+    """Train a model that says whether a completion's answer matches the reference answer."""
+    tokenizer = build_tokenizer()
+    own_seed = derive_seed(seed, "tiny_model", "backbone")
+    model = new_model(size, tokenizer, seed=own_seed)
+    rng = random.Random(own_seed)
+    # Bare statements are a third as long as whole solutions, so twice as many make a batch.
+    matching = stream_batches(
+        lambda count: matching_examples(count, tokenizer, rng),
+        size.num_matching_updates,
+        batch_size=2 * size.batch_size,
+        rng=rng,
+    )
+    whole = stream_batches(
+        lambda count: verdict_examples(count, tokenizer, rng),
+        size.num_updates,
+        batch_size=size.batch_size,
+        rng=rng,
+    )
+    num_updates = size.num_matching_updates + size.num_updates
+    warm_up(model, chain(matching, whole), num_updates=num_updates, lr=size.lr, name="backbone")
+    _save(model, tokenizer, folder / "backbone")
+
+
+def _save(model: Any, tokenizer: Any, path: Path) -> None:
+    disable_progress_bar()  # there is one shard; a bar would only break the progress lines
+    try:
+        path.mkdir(parents=True, exist_ok=True)  # save_pretrained only logs that a file is in the way
+        model.save_pretrained(path)
+        tokenizer.save_pretrained(path)
+    except (OSError, SafetensorError) as error:
+        raise DataError(
+            f"{path}: cannot be written ({error}); free space or choose another folder"
+        ) from error
+
+
+def _run_in_processes(jobs: list[Callable[[], None]], num_processes: int) -> None:
+    """Run every job in worker processes; their log records are handled here."""
+    context = multiprocessing.get_context("spawn")
+    records = context.Queue()
+    listener = QueueListener(records, _Forward())
+    pool = ProcessPoolExecutor(
+        num_processes,
+        mp_context=context,
+        initializer=_start_worker,
+        initargs=(records, logger.getEffectiveLevel()),
+    )
+    others = multiprocessing.active_children()
+    listener.start()
+    try:
+        for future in [pool.submit(job) for job in jobs]:
+            future.result()
+    except BaseException:
+        for worker in multiprocessing.active_children():
+            if worker not in others:
+                worker.terminate()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+        listener.stop()
+
+
+class _Forward(logging.Handler):
+    """Hands a worker's record to this process's logger of the same name."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        logging.getLogger(record.name).handle(record)
+
+
+def _start_worker(records: Any, level: int) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is interrupted too, and ends this worker
+    torch.set_num_threads(1)
+    root = logging.getLogger()
+    root.setLevel(level)
+    root.addHandler(QueueHandler(records))
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """A worker whose parent was killed would train on for nobody."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

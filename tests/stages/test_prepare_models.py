@@ -1,0 +1,101 @@
+import json
+from pathlib import Path
+
+import pytest
+from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForSequenceClassification
+
+from cooper_rl.config import load
+from cooper_rl.errors import ConfigError, ModelError
+from cooper_rl.records import read_report
+from cooper_rl.schema import ModelSet
+from cooper_rl.stages import prepare_models
+from cooper_rl.stages._models import read_models
+from cooper_rl.tiny.tokenizer import build_tokenizer
+
+SMALLEST = "hidden_size = 16, num_layers = 1, num_heads = 2, num_updates = 2, batch_size = 2"
+TINY = [
+    f"models.tiny.policy={{ {SMALLEST} }}",
+    f"models.tiny.samplers={{ small = {{ {SMALLEST} }} }}",
+    f"models.tiny.backbone={{ {SMALLEST}, num_matching_updates = 1 }}",
+]
+
+
+def named(policy: Path | str, backbone: Path | str, *more: str):
+    values = [f"models.policy={json.dumps(str(policy))}", f"models.backbone={json.dumps(str(backbone))}"]
+    return load("laptop", ["models.tiny=null", *values, *more])
+
+
+def test_the_laptop_models_are_trained_and_the_later_stages_find_them(tmp_path: Path) -> None:
+    found = prepare_models.run(load("laptop", TINY), models=tmp_path / "models", report=tmp_path / "report")
+    assert read_report(tmp_path / "report", ModelSet) == found
+    models = read_models(tmp_path / "models")
+    assert list(models.samplers) == ["policy", "early", "small"]
+    for path in (models.policy, models.backbone, *models.samplers.values()):
+        AutoModelForCausalLM.from_pretrained(path)
+
+
+def test_running_again_replaces_the_models(tmp_path: Path) -> None:
+    for _ in range(2):
+        prepare_models.run(load("laptop", TINY), models=tmp_path / "models", report=tmp_path / "report")
+    (tmp_path / "models" / "policy" / "stale.txt").write_text("old", encoding="utf-8")
+    prepare_models.run(load("laptop", TINY), models=tmp_path / "models", report=tmp_path / "report")
+    assert not (tmp_path / "models" / "policy" / "stale.txt").exists()
+
+
+def test_named_models_are_checked_and_written_down_as_absolute_paths(files, tmp_path: Path) -> None:
+    policy = files.models / "policy"
+    config = named(policy, policy)
+    found = prepare_models.run(config, models=tmp_path / "models", report=tmp_path / "report")
+    assert found.policy == str(policy.resolve())
+    assert found.samplers == {"policy": str(policy.resolve())}
+    assert read_models(tmp_path / "models") == found
+
+
+def test_a_missing_folder_is_named(files, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"nowhere: no config\.json there; give a folder"):
+        prepare_models.run(
+            named(tmp_path / "nowhere", files.models / "policy"),
+            models=tmp_path / "models",
+            report=tmp_path / "report",
+        )
+    assert not (tmp_path / "models" / "models.json").exists()
+
+
+def test_a_model_without_a_tokenizer_is_refused(files, tmp_path: Path) -> None:
+    model = AutoModelForCausalLM.from_pretrained(files.models / "policy")
+    model.save_pretrained(tmp_path / "bare")
+    with pytest.raises(ModelError, match="bare: no tokenizer beside the model"):
+        prepare_models.run(
+            named(files.models / "policy", tmp_path / "bare"),
+            models=tmp_path / "models",
+            report=tmp_path / "report",
+        )
+
+
+def test_a_classifier_is_no_policy(files, tmp_path: Path) -> None:
+    tokenizer = build_tokenizer()
+    size = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = Qwen2Config(vocab_size=len(tokenizer), num_key_value_heads=2, **size)
+    Qwen2ForSequenceClassification(config).save_pretrained(tmp_path / "classifier")
+    tokenizer.save_pretrained(tmp_path / "classifier")
+    with pytest.raises(ModelError, match=r"architecture Qwen2ForSequenceClassification; a .*ForCausalLM"):
+        prepare_models.run(
+            named(tmp_path / "classifier", files.models / "policy"),
+            models=tmp_path / "models",
+            report=tmp_path / "report",
+        )
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("models.tiny.snapshots={ early = 1.5 }", r"snapshots\.early=1\.5 must lie between 0 and 1"),
+        ("models.tiny.snapshots={ small = 0.5 }", "'small' is both a snapshot and a sampler"),
+        ("models.tiny.snapshots={ policy = 0.5 }", "neither policy nor backbone"),
+        ('models.tiny.snapshots={ "../up" = 0.5 }', "use letters, digits, - and _"),
+        ("models.tiny.policy.hidden_size=30", "hidden_size=30 must be a multiple of twice num_heads=4"),
+    ],
+)
+def test_settings_that_cannot_be_trained_are_refused(override: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load("laptop", [override])

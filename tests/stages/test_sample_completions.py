@@ -1,0 +1,89 @@
+from pathlib import Path
+
+import pytest
+
+from cooper_rl.config import load
+from cooper_rl.errors import ConfigError, DataError
+from cooper_rl.records import read_records, read_report, write_records, write_report
+from cooper_rl.schema import Completion, ModelSet, Problem, SampleReport
+from cooper_rl.stages import sample_completions
+
+
+@pytest.fixture(scope="module")
+def models(files, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models")
+    policy = str(files.models / "policy")
+    write_report(
+        folder / "models.json",
+        ModelSet(policy=policy, samplers={"policy": policy, "other": policy}, backbone=policy),
+    )
+    return folder
+
+
+def sample(models: Path, problems: Path, folder: Path, *overrides: str) -> list[Completion]:
+    config = load("laptop", ["sampling.generation.max_new_tokens=8", *overrides])
+    out = {"completions": folder / "completions", "report": folder / "report"}
+    report = sample_completions.run(config, models=models, problems=problems, **out)
+    assert read_report(out["report"], SampleReport) == report
+    rows = read_records(out["completions"], Completion)
+    assert report.num_completions == len(rows)
+    return rows
+
+
+def test_problems_are_the_outer_order_then_samplers_then_samples(files, models: Path, tmp_path: Path) -> None:
+    rows = sample(models, files.problems, tmp_path, "sampling.completions_per_problem=2")
+    ids = [problem.id for problem in read_records(files.problems, Problem)]
+    expected = [
+        f"{ident}/{name}/{number}" for ident in ids for name in ("policy", "other") for number in (0, 1)
+    ]
+    assert [row.id for row in rows] == expected
+    assert {row.model for row in rows} == {"policy", "other"}
+
+
+def test_the_same_seed_draws_the_same_and_samplers_draw_apart(files, models: Path, tmp_path: Path) -> None:
+    first = sample(models, files.problems, tmp_path)
+    assert sample(models, files.problems, tmp_path) == first
+    assert sample(models, files.problems, tmp_path, "seed=1") != first
+    texts = [row.text for row in first]
+    assert texts[0::2] != texts[1::2]
+
+
+def test_a_batch_of_another_size_draws_the_same(files, models: Path, tmp_path: Path) -> None:
+    first = sample(models, files.problems, tmp_path)
+    again = sample(models, files.problems, tmp_path, "sampling.generation.batch_size=1")
+    assert [row.text for row in again] == [row.text for row in first]
+
+
+def test_cut_completions_and_their_tokens_are_counted(files, models: Path, tmp_path: Path) -> None:
+    rows = sample(models, files.problems, tmp_path, "sampling.generation.max_new_tokens=1")
+    report = read_report(tmp_path / "report", SampleReport)
+    assert report.num_tokens == len(rows)
+    assert report.num_cut == sum(row.finish_reason == "length" for row in rows) > 0
+
+
+def test_max_problems_and_a_samplers_own_temperature_are_heeded(files, models: Path, tmp_path: Path) -> None:
+    rows = sample(
+        models,
+        files.problems,
+        tmp_path,
+        "sampling.max_problems=3",
+        "sampling.completions_per_problem=2",
+        "sampling.temperatures={ other = 0 }",
+    )
+    assert len(rows) == 3 * 2 * 2
+    greedy = [row.text for row in rows if row.model == "other"]
+    assert greedy[0::2] == greedy[1::2]
+
+
+def test_a_temperature_for_an_unknown_sampler_is_refused(files, models: Path, tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigError, match=r"sampling\.temperatures\.third: no such sampler .*'other', 'policy'"
+    ):
+        sample(models, files.problems, tmp_path, "sampling.temperatures={ third = 0.5 }")
+
+
+def test_duplicate_problem_ids_are_refused(files, models: Path, tmp_path: Path) -> None:
+    problem = read_records(files.problems, Problem)[0]
+    write_records(tmp_path / "twice.jsonl", [problem, problem])
+    with pytest.raises(DataError, match="duplicate id"):
+        sample(models, tmp_path / "twice.jsonl", tmp_path)
