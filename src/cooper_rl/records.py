@@ -6,7 +6,7 @@ layouts (GSM8K, MATH), which `stages/collect_problems.py` translates.
 
 import json
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -63,7 +63,7 @@ def _read_jsonl(path: Path) -> Iterator[RawRow]:
                 continue
             try:
                 yield RawRow(str(path), number, json.loads(text), text, None)
-            except json.JSONDecodeError as error:
+            except (ValueError, RecursionError) as error:  # also integers and nesting beyond Python's limits
                 yield RawRow(str(path), number, None, text, f"not JSON: {error}")
 
 
@@ -208,4 +208,5 @@ def atomic_path(path: Path) -> Generator[Path]:
     except OSError as error:
         raise DataError(f"{path}: cannot be written ({error}); free space or choose another path") from error
     finally:
-        draft.unlink(missing_ok=True)
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)

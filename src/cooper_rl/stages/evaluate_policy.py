@@ -71,7 +71,9 @@ def run(
         judge_model=judge_model,
         verify_rm_reward=_accuracy([row.score for row in evaluated], config.evaluation),
         verify_rm=binary_scores(
-            [example.label for example in labelled], score_examples(subject.verify_rm, labelled)
+            [example.label for example in labelled],
+            score_examples(subject.verify_rm, labelled),
+            problems=[example.question for example in labelled],
         ),
         cut_fraction=sum(row.finish_reason == "length" for row in evaluated) / len(evaluated),
     )

@@ -62,7 +62,11 @@ def run(
         num_rejected=len(examples.rejected),
         num_updates=fit.num_updates,
         final_loss=fit.final_loss,
-        validation=binary_scores([e.label for e in held_out], score_examples(model, held_out)),
+        validation=binary_scores(
+            [example.label for example in held_out],
+            score_examples(model, held_out),
+            problems=[example.question for example in held_out],
+        ),
         seconds=time.monotonic() - started,
     )
     write_report(report, result)

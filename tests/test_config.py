@@ -1,0 +1,84 @@
+"""Configuration: every preset loads, every mistake is named with a way out."""
+
+from pathlib import Path
+
+import pytest
+
+from cooper_rl.config import load, preset_names
+from cooper_rl.errors import ConfigError
+
+
+@pytest.mark.parametrize("preset", preset_names())
+def test_every_shipped_preset_is_valid(preset: str) -> None:
+    assert load(preset).cooper.steps >= 1
+
+
+def test_defaults_yield_to_the_preset_and_the_preset_to_overrides(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        'models = { policy = "p", backbone = "b" }\nproblems = { sources = ["x.jsonl"], num_held_out = 5 }\n'
+        "cooper = { reward = 'rule', steps = 7 }\n"
+    )
+    assert load(str(path)).cooper.group_size == 8
+    assert load(str(path)).cooper.steps == 7
+    assert load(str(path), ["cooper.steps=9"]).cooper.steps == 9
+
+
+@pytest.mark.parametrize(
+    ("override", "value"),
+    [
+        ("cooper.policy_lr=0.5", 0.5),
+        ("cooper.policy_lr = 1e-4", 1e-4),
+        ("cooper.reward=rule", "rule"),
+        ('cooper.reward="rule"', "rule"),
+        ("cooper.update_verify_rm=false", False),
+    ],
+)
+def test_an_override_is_a_toml_value_or_plain_text(override: str, value: object) -> None:
+    name = override.partition("=")[0].strip().removeprefix("cooper.")
+    assert getattr(load("laptop", [override]).cooper, name) == value
+
+
+def test_null_removes_what_the_preset_set() -> None:
+    assert load("laptop").evaluation.judge is not None
+    assert load("laptop", ["evaluation.judge=null"]).evaluation.judge is None
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("cooper.stps=2", r"cooper\.stps: unknown key; did you mean 'steps'\?"),
+        ("zz=1", "zz: unknown key; known here: cooper, evaluation"),
+        ("cooper.reward=foo", r"cooper\.reward: Input should be .* \(found \"foo\"\)"),
+        ("cooper.steps=many", r"cooper\.steps: .*integer.* \(found \"many\"\)"),
+        ("cooper.group_size=1", "greater than or equal to 2"),
+        ("cooper.assistant=null", r"cooper\.update_verify_rm needs cooper\.assistant"),
+        ("cooper.policy_updates_per_step=3", "must be a multiple of"),
+        ("cooper.generation.temperature=0", "makes all rollouts of a group equal"),
+        ("models.policy=x", r"models\.tiny excludes models\.policy"),
+        ("models.tiny=null", r"set models\.policy and models\.backbone, or models\.tiny"),
+        ("problems.num_tiny=0", "no problems: set problems.sources or problems.num_tiny"),
+        ("problems.num_held_out=0", "nothing to evaluate on"),
+        ("labeling.judge={}", "set exactly one of server and tiny_error_rate"),
+        ("cooper.assistant={}", "set exactly one of server and tiny"),
+        ("cooper.steps.x=1", "'steps' is a value, not a section"),
+        ("cooper.steps", "is not dotted.key=value"),
+        ("=1", "is not dotted.key=value"),
+    ],
+)
+def test_a_wrong_override_is_named_with_a_way_out(override: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load("laptop", [override])
+
+
+def test_an_unknown_preset_lists_the_known_ones() -> None:
+    with pytest.raises(ConfigError, match=r"unknown preset 'lptop'; use one of \['laptop'"):
+        load("lptop")
+
+
+def test_a_preset_file_that_is_missing_or_not_toml_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"none\.toml'?: no such file"):
+        load(str(tmp_path / "none.toml"))
+    (tmp_path / "bad.toml").write_text("a = = 1")
+    with pytest.raises(ConfigError, match="is not TOML"):
+        load(str(tmp_path / "bad.toml"))
