@@ -91,9 +91,8 @@ class Follower:
     def _log(self, level: str, message: str) -> None:
         progress = _PROGRESS.search(message)
         if progress:
-            name = progress["name"].replace("_", "-")
-            is_stage = re.sub(r"-\d+$", "", self._task) == name
-            self._show(progress["rest"] if is_stage else f"{name} {progress['rest']}", is_final=False)
+            stage = re.sub(r"-\d+$", "", self._task).replace("-", "_")
+            self._show(f"{progress['name']} {progress['rest']}".removeprefix(f"{stage} "), is_final=False)
         elif level in {"WARNING", "ERROR", "CRITICAL"}:
             self._warn(message)
 

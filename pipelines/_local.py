@@ -150,6 +150,7 @@ def _explain_failure(follower: Follower, log: Path) -> str:
 
 
 def _headline(outputs: dict[str, Path], output: Path, *, seconds: float, num_cached: int) -> str:
+    step = (outputs["checkpoint"] / "LATEST").read_text(encoding="utf-8").strip()
     page = Path(shutil.copyfile(outputs["page"], output / "report.html"))
     summary = Path(shutil.copyfile(outputs["summary"], output / "summary.md"))
     evaluations = read_records(outputs["evaluations"], EvalReport)
@@ -175,7 +176,7 @@ def _headline(outputs: dict[str, Path], output: Path, *, seconds: float, num_cac
         f"\nDone in {clock(seconds)} ({seconds:.0f} s{kept}). "
         f"On {first.num_problems} held-out problems, with 95 % intervals:\n\n{table}\n"
         f"  report   {_shown(page)}\n  summary  {_shown(summary)}\n"
-        f"  models   {_shown(outputs['checkpoint'])}\n"
+        f"  models   {_shown(outputs['checkpoint'] / step)}\n"
     )
 
 

@@ -28,7 +28,8 @@ def test_a_stage_shows_its_place_its_progress_and_its_time() -> None:
         "03:18:41.598 - INFO - Streamed logs:\n\n"
         f"{EXECUTOR}Looking for component `train_cooper` in --component_module_path `/tmp/x.py`\n"
         f"{EXECUTOR}train_cooper 12/20 reward=0.61 eta 0:18\n"
-        f"{EXECUTOR}score 3/3 eta 0:00\n"
+        f"{EXECUTOR}train_cooper rollouts 3/3 eta 0:00\n"
+        f"{EXECUTOR}rule_verifier 8/8 eta 0:00\n"
         f"{EXECUTOR}step=3 phase=policy_update loss=0.412\n"
         "03:18:42.192 - INFO - Task \x1b[96m'train-cooper-2'\x1b[0m finished "
         "with status \x1b[92mSUCCESS\x1b[0m\n",
@@ -36,7 +37,8 @@ def test_a_stage_shows_its_place_its_progress_and_its_time() -> None:
     )
     assert screen.getvalue().splitlines() == [
         "[ 1/12] train-cooper-2  12/20 reward=0.61 eta 0:18",
-        "[ 1/12] train-cooper-2  score 3/3 eta 0:00",
+        "[ 1/12] train-cooper-2  rollouts 3/3 eta 0:00",
+        "[ 1/12] train-cooper-2  rule_verifier 8/8 eta 0:00",
         "[ 1/12] train-cooper-2  done in 0:00",
     ]
 

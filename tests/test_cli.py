@@ -1,0 +1,153 @@
+"""The command line: options as the stage declares them, help at once, errors in one message."""
+
+import ast
+import inspect
+import re
+import signal
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import get_args, get_type_hints
+
+import pytest
+
+from cooper_rl.__main__ import STAGES, build_parser, format_report, main, read_signature
+from cooper_rl.config import Config
+from cooper_rl.schema import CollectReport, Report
+
+STAGES_FOLDER = Path(__file__).parent.parent / "src" / "cooper_rl" / "stages"
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_signature_read_from_source_is_the_one_that_python_sees(stage: str) -> None:
+    run = import_module(f"cooper_rl.stages.{stage}").run
+    hints = get_type_hints(run, include_extras=True)
+    of_source = {parameter.name: parameter for parameter in read_signature(stage).parameters}
+    of_python = dict(list(inspect.signature(run).parameters.items())[1:])
+    assert list(of_source) == list(of_python)
+    for name, parameter in of_python.items():
+        kind, text = get_args(hints[name])
+        assert parameter.kind is inspect.Parameter.KEYWORD_ONLY
+        assert of_source[name].text == text
+        assert of_source[name].is_required == (parameter.default is inspect.Parameter.empty)
+        assert kind == (Path if of_source[name].is_required else Path | None)
+    assert issubclass(hints["return"], Report)
+    assert hints["config"] is Config
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_help_lists_every_configuration_key_that_the_stage_reads(stage: str) -> None:
+    module = ast.parse((STAGES_FOLDER / f"{stage}.py").read_text(encoding="utf-8"))
+    chains = {ast.unparse(node) for node in ast.walk(module) if isinstance(node, ast.Attribute)}
+    keys = {chain.removeprefix("config.") for chain in chains if chain.startswith("config.")}
+    for key in sorted(keys):
+        is_part_of_longer = any(other.startswith(f"{key}.") for other in keys)
+        is_of_whole_config = key.partition(".")[0] in Config.model_fields
+        if is_of_whole_config and not is_part_of_longer:
+            assert any(f"{key}.".startswith(f"{shown}.") for shown in ("seed", *STAGES[stage])), key
+
+
+def test_help_of_a_stage_shows_its_files_and_its_configuration(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        build_parser().parse_args(["train-cooper", "--help"])
+    shown = capsys.readouterr().out
+    assert "--checkpoint PATH" in shown
+    assert "  cooper.steps = 20\n      Steps of one iteration." in shown
+    assert "  cooper.assistant.server.api_key_env = null\n      Name of the environment variable" in shown
+
+
+def test_help_imports_no_stage_and_no_torch() -> None:
+    code = (
+        "import sys\n"
+        "from cooper_rl.__main__ import main\n"
+        "try:\n    main(['train-cooper', '--help'])\n"
+        "except SystemExit:\n    pass\n"
+        "heavy = {'torch', 'transformers', 'kfp', 'numpy', 'cooper_rl.stages.train_cooper'}\n"
+        "found = sorted(heavy & set(sys.modules))\n"
+        "sys.exit(f'imports {found}' if found else 0)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_name_with_underscores_is_no_sub_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["train_cooper"])
+    assert "invalid choice: 'train_cooper'" in capsys.readouterr().err
+
+
+def test_an_unknown_override_is_one_message_and_exit_status_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(collect(tmp_path, "--set", "problems.num_tyni=5")) == 2
+    shown = capsys.readouterr()
+    assert shown.err.startswith("cooper-rl collect-problems: preset 'laptop' with its overrides")
+    assert "did you mean 'num_tiny'?" in shown.err
+    assert "Traceback" not in shown.err
+    assert shown.out == ""
+
+
+def test_a_missing_file_is_one_message_and_exit_status_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = collect(tmp_path, "--set", "problems.num_tiny=0", "--set", 'problems.sources=["gone.jsonl"]')
+    assert main(arguments) == 2
+    assert "gone.jsonl" in capsys.readouterr().err
+
+
+def test_a_stage_prints_its_numbers_and_where_its_report_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = collect(tmp_path, "--set", "problems.num_tiny=20", "--set", "problems.num_held_out=5")
+    assert main(arguments) == 0
+    shown = capsys.readouterr().out
+    assert shown == (
+        "CollectReport\n"
+        "  num_problems  15\n"
+        "  num_held_out  5\n"
+        "  num_rejected  0\n"
+        f"report: {tmp_path / 'report.json'}\n"
+    )
+    assert (tmp_path / "report.json").is_file()
+
+
+def test_a_report_without_numbers_prints_its_place() -> None:
+    class Silent(Report):
+        """Nothing to count."""
+
+    assert format_report(Silent(), path=Path("r.json")) == "Silent\nreport: r.json\n"
+
+
+def test_numbers_are_aligned() -> None:
+    report = CollectReport(num_problems=1, num_held_out=20, num_rejected=0)
+    lines = format_report(report, path=Path("r.json")).splitlines()[1:-1]
+    assert len({line.rindex("  ") for line in lines}) == 1
+
+
+def test_control_c_exits_with_130_and_without_a_traceback(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "cooper_rl", *prepare(tmp_path)],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    assert re.match(r"\d\d:\d\d:\d\d ", process.stderr.readline())  # it works, and says so
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130, errors
+    assert "interrupted" in errors
+    assert "Traceback" not in errors
+
+
+def collect(folder: Path, *more: str) -> list[str]:
+    names = ("problems", "held-out", "rejected", "report")
+    paths = [part for name in names for part in (f"--{name}", str(folder / f"{name.replace('-', '_')}.json"))]
+    return ["collect-problems", "--preset", "laptop", *paths, *more]
+
+
+def prepare(folder: Path) -> list[str]:
+    work = ["--preset", "laptop", "--set", "models.tiny.policy.num_updates=1000000"]
+    return ["prepare-models", *work, "--models", str(folder / "models"), "--report", str(folder / "r.json")]

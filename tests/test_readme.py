@@ -1,0 +1,81 @@
+"""Commands in the documentation exist: targets of make, sub-commands, their options, their keys."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from cooper_rl.__main__ import build_parser as build_stage_parser
+from cooper_rl.config import load
+from pipelines.__main__ import build_parser as build_pipeline_parser
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def commands_of(text: str) -> list[str]:
+    """Every command of ours in shell blocks and between backticks; placeholders in capitals are skipped."""
+    blocks = re.findall(r"```(?:bash|sh|console)\n(.*?)```", text, flags=re.DOTALL)
+    lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+    lines += [
+        " ".join(inline.split())
+        for inline in re.findall(r"`([^`]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
+    ]
+    found = [line.strip().removeprefix("$ ") for line in lines]
+    ours = re.compile(r"(make|cooper-rl|python -m (cooper_rl|pipelines)) (?!STAGE|X\b|\.\.\.)\S")
+    return [line for line in found if ours.match(line)]
+
+
+def check(command: str) -> None:
+    """Parse a command as its program would; raise AssertionError for what that program would refuse."""
+    words = shlex.split(command, comments=True)
+    if words[0] == "make":
+        makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+        for word in words[1:]:
+            pattern = rf"^{word.partition('=')[0]} \?=" if "=" in word else rf"^{re.escape(word)}:"
+            assert re.search(pattern, makefile, flags=re.MULTILINE), f"{command!r}: make knows no {word!r}"
+        return
+    is_pipeline = words[:3] == ["python", "-m", "pipelines"]
+    arguments = words[1:] if words[0] == "cooper-rl" else words[3:]
+    try:
+        options = (build_pipeline_parser() if is_pipeline else build_stage_parser()).parse_args(arguments)
+    except SystemExit as end:
+        if end.code != 0:  # --help and --version end with 0
+            raise AssertionError(f"{command!r} does not parse") from end
+        return
+    if "overrides" in options and (not options.preset.endswith(".toml") or (ROOT / options.preset).is_file()):
+        load(options.preset, options.overrides)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(command, id=f"{page.relative_to(ROOT)}: {command[:60]}")
+        for page in PAGES
+        for command in dict.fromkeys(commands_of(page.read_text(encoding="utf-8")))
+    ],
+)
+def test_a_command_in_the_documentation_exists(command: str) -> None:
+    check(command)
+
+
+def test_the_readme_shows_the_two_commands() -> None:
+    commands = commands_of((ROOT / "README.md").read_text(encoding="utf-8"))
+    assert {"make demo", "make test"} <= {re.sub(r"\s*#.*", "", command) for command in commands}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "make dmeo",
+        "make demo TORCH=x",
+        "cooper-rl train_cooper --help",
+        "cooper-rl collect-problems --preset laptop --problem p.jsonl",
+        "python -m pipelines local --presets laptop",
+    ],
+)
+def test_a_command_that_does_not_exist_is_found(command: str) -> None:
+    assert commands_of(f"```bash\n{command}\n```") == [command]
+    with pytest.raises(AssertionError):
+        check(command)
