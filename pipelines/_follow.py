@@ -25,6 +25,7 @@ _WARNED = re.compile(r"CooperWarning: (?P<message>.*)$")
 _TRACEBACK = "Traceback (most recent call last):"
 
 MAX_WARNINGS_PER_TASK = 3
+SECONDS_BETWEEN_LINES_IN_A_FILE = 10.0  # a terminal overwrites its line of progress, a file keeps them all
 
 
 class Follower:
@@ -39,6 +40,7 @@ class Follower:
         self._is_terminal = screen.isatty()
         self._task = ""
         self._task_started = 0.0
+        self._last_progress = 0.0
         self._num_warnings = 0
         self._is_running = False
         self._is_in_frames = False
@@ -73,7 +75,7 @@ class Follower:
 
     def _start(self, task: str) -> None:
         self.num_started += 1
-        self._task, self._task_started = task, time.monotonic()
+        self._task, self._task_started, self._last_progress = task, time.monotonic(), 0.0
         self._num_warnings = 0
         self._is_running, self._is_in_frames, self._error = True, False, []
         if self._is_terminal:
@@ -91,6 +93,10 @@ class Follower:
     def _log(self, level: str, message: str) -> None:
         progress = _PROGRESS.search(message)
         if progress:
+            now = time.monotonic()
+            if not self._is_terminal and now - self._last_progress < SECONDS_BETWEEN_LINES_IN_A_FILE:
+                return
+            self._last_progress = now
             stage = re.sub(r"-\d+$", "", self._task).replace("-", "_")
             self._show(f"{progress['name']} {progress['rest']}".removeprefix(f"{stage} "), is_final=False)
         elif level in {"WARNING", "ERROR", "CRITICAL"}:

@@ -2,6 +2,9 @@
 
 import io
 
+import pytest
+
+from pipelines import _follow
 from pipelines._follow import Follower
 
 EXECUTOR = "    [KFP Executor 2026-11-21 03:18:41,637 INFO]: "
@@ -21,7 +24,8 @@ def follow(lines: str, *, num_tasks: int = 12, screen: io.StringIO | None = None
     return follower
 
 
-def test_a_stage_shows_its_place_its_progress_and_its_time() -> None:
+def test_a_stage_shows_its_place_its_progress_and_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_follow, "SECONDS_BETWEEN_LINES_IN_A_FILE", 0.0)
     screen = io.StringIO()
     follow(
         "03:18:41.598 - INFO - Executing task \x1b[96m'train-cooper-2'\x1b[0m\n"
@@ -41,6 +45,13 @@ def test_a_stage_shows_its_place_its_progress_and_its_time() -> None:
         "[ 1/12] train-cooper-2  rule_verifier 8/8 eta 0:00",
         "[ 1/12] train-cooper-2  done in 0:00",
     ]
+
+
+def test_a_file_gets_a_line_of_progress_now_and_then() -> None:
+    screen = io.StringIO()
+    steps = "".join(f"{EXECUTOR}report {step}/9 eta 0:0{9 - step}\n" for step in range(10))
+    follow(f"03:18:41.598 - INFO - Executing task 'report'\n{steps}", screen=screen)
+    assert screen.getvalue() == "[ 1/12] report  0/9 eta 0:09\n"
 
 
 def test_a_terminal_keeps_one_line_of_progress_for_each_stage() -> None:
