@@ -203,6 +203,7 @@ def _answer_spans(text: str) -> list[str]:
     return [span[0] for span in _SPAN.finditer(text) if re.search(r"\d|[<>=]", span[0])]
 
 
+_ENUMERATOR = re.compile(r"^\d{1,2}[.)]\s+(?=\S)")
 _FENCE = re.compile(r"[`\s\\\]\[$)]*")
 
 
@@ -216,7 +217,7 @@ def _last_line(text: str) -> FinalAnswer | None:
     for line in reversed(text.splitlines()):
         if _FENCE.fullmatch(line):
             continue
-        line = line.strip()[-1000:]
+        line = _ENUMERATOR.sub("", line.strip()[-1000:])
         if _PROSE_WORD.search(_TEX.sub(" ", line)):
             spans = _answer_spans(line)
             return FinalAnswer(spans[-1], "last line") if spans else None

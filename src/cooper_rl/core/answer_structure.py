@@ -39,12 +39,13 @@ _QUALIFIER = re.compile(
 )
 _MATRIX = re.compile(r"\\begin\s?\{([pbBv]?)matrix\}((?:(?!\\begin).)*)\\end\s?\{\1matrix\}", re.DOTALL)
 _SUBSCRIPT = r"(?:_(?:\{\w+\}|\w))?"
-_NAME = rf"(?:\\?[A-Za-z]+{_SUBSCRIPT}'?(?: ?\([A-Za-z](?:, ?[A-Za-z])*\))?)"
+_LETTER = r"(?:[A-Za-z](?![A-Za-z])|\\[A-Za-z]+|[A-Z][a-z]{2,})"
+_NAME = rf"(?:{_LETTER}{_SUBSCRIPT}'?(?: ?\([A-Za-z](?:, ?[A-Za-z])*\))?)"
 _POINT_NAME = rf"\( ?{_NAME}(?: ?, ?{_NAME})+ ?\)"
 _ASSIGNED = re.compile(rf"({_NAME}|\|[A-Z]{{1,3}}\||[A-Z]:[A-Z]|{_POINT_NAME}) ?(?:=|\\in(?![a-z]))(?!=)")
 _LABEL = re.compile(r"[A-Z][A-Za-z]{2,20}(?: \d+)?: ?")
 _SET_BUILDER = re.compile(r"\\\{ ?(\\?[A-Za-z]+) ?(?:\||\\mid|:)(?! ?\\\{)(.*)\\\}", re.DOTALL)
-_VARIABLE = rf"\\?[A-Za-z]+{_SUBSCRIPT}(?: ?\([a-z]\))?"
+_VARIABLE = rf"{_LETTER}{_SUBSCRIPT}(?: ?\([a-z]\))?"
 _BETWEEN = re.compile(rf"(.+?) ?(<|\\le) ?({_VARIABLE}) ?(<|\\le)(?![a-z]) ?(.+)", re.DOTALL)
 _BOUND = re.compile(rf"({_VARIABLE}) ?(<|>|\\le|\\ge)(?![a-z]) ?(.+)", re.DOTALL)
 _FLIPPED_BOUND = re.compile(rf"(.+?) ?(<|>|\\le|\\ge)(?![a-z]) ?({_VARIABLE})", re.DOTALL)

@@ -1,8 +1,8 @@
 r"""The numeric third vote (row 3): does the answer have the reference answer's value, rounding allowed?
 
 Asked only where rule and judge disagree, so it may be more lenient than the rule verdict: it accepts values
-that are rounded or cut to what one side writes (`85.71` for 600/7, `118\%` for 117.95\%), other names of
-the only variable, and an equation solved for the variable that the answer leaves out. Deliberately left out: words.
+that are rounded or cut to what one side writes (85.71 for 600/7, 118 for 117.95), another name for the only
+variable, and an equation solved for the variable that the answer leaves out. Deliberately left out: words.
 """
 
 import re

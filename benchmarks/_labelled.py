@@ -1,0 +1,64 @@
+"""Real completions that are labelled correct or wrong, from a folder outside the repository.
+
+The folder is `../shared/data`, or what COOPER_REAL_DATA names. Hostile texts that are too long for a data
+file are stored as a note there and made here.
+"""
+
+import json
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+FILES = (
+    "gsm8k_ems",
+    "hardverify",
+    "zeroeval_gsm",
+    "zeroeval_mathl5",
+    "mr_gsm8k",
+    "bbm_arith",
+    "olympiad_scoring",
+    "suite_pairs",
+    "nasty_pairs",
+)
+
+
+class Case(NamedTuple):
+    """A completion with its reference answer, and what a verifier should say."""
+
+    id: str
+    reference_answer: str
+    completion: str
+    is_correct: bool
+    is_policy_dependent: bool
+    """Either verdict can be defended."""
+
+
+def find_data() -> Path | None:
+    """The folder with real data, if this machine has one."""
+    root = Path(__file__).resolve().parent.parent
+    folder = Path(os.environ.get("COOPER_REAL_DATA") or root.parent / "shared" / "data")
+    return folder if (folder / "labelled").is_dir() else None
+
+
+def read_cases(data: Path, name: str) -> list[Case]:
+    """All rows of one labelled file, in order."""
+    with (data / "labelled" / f"{name}.jsonl").open(encoding="utf-8") as lines:
+        return [_case(json.loads(line)) for line in lines]
+
+
+def _case(row: dict[str, object]) -> Case:
+    label = next(row[key] for key in ("label", "correct", "expected") if key in row)
+    completion = row["completion"] if "completion" in row else row["pred"]
+    if completion is None:
+        completion = _HOSTILE[str(row["note"])]
+    return Case(
+        str(row["id"]), str(row["gold"]), str(completion), bool(label), bool(row.get("policy_dependent"))
+    )
+
+
+_HOSTILE = {
+    "deep parens (5000)": r"\boxed{" + "(" * 5000 + "1" + ")" * 5000 + "}",
+    "400 kB of tokens; last number 1": "token " * 66_666 + " 1",
+    "20k unclosed boxes": r"\boxed{" * 20_000,
+    "long comma list": r"\boxed{" + ",".join(["1"] * 50_000) + "}",
+}

@@ -1,0 +1,110 @@
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from cooper_rl.backends.rule_verifier import RuleVerifier
+from cooper_rl.config import RuleConfig
+from cooper_rl.core.answers import verify_answer
+from cooper_rl.errors import CooperError
+
+ALGEBRA = [
+    ("x+1", r"\boxed{1+x}"),
+    ("x+1", r"\boxed{x-1}"),
+    (r"2\sqrt{2}", r"\boxed{\sqrt{8}}"),
+    ("(r+5)^2", r"\boxed{(r+5)(r+5)}"),
+    (r"\log 2", r"\boxed{\ln 3}"),
+]
+OTHER_ALGEBRA = [("y^2", r"\boxed{y\cdot y}"), ("y^2", r"\boxed{2y}")]
+PLAIN = [("4", "A: 4"), ("4", "A: 5"), ("4", "The answer is four.")]
+BOMB = ("1", r"\boxed{99999999!}")
+
+
+@pytest.fixture(scope="module")
+def verifier() -> Iterator[RuleVerifier]:
+    """Two workers with a limit of one second of CPU time, shared: starting them costs more than the tests."""
+    with RuleVerifier(RuleConfig(num_workers=2, timeout_seconds=1)) as verifier:
+        yield verifier
+
+
+def test_verdicts_come_in_order_and_are_those_of_verify_answer(verifier: RuleVerifier) -> None:
+    items = [*ALGEBRA, *PLAIN] * 3
+    assert verifier.verify(items) == [verify_answer(*item) for item in items]
+
+
+def test_an_item_over_its_limit_is_unparsable_and_the_next_ones_are_not_harmed(
+    verifier: RuleVerifier,
+) -> None:
+    checks = verifier.verify([BOMB, *ALGEBRA, ("1", r"\boxed{((9!)!)!}"), *OTHER_ALGEBRA])
+    assert [check.verdict for check in checks] == [
+        *("unparsable", "correct", "incorrect", "correct", "correct", "incorrect", "unparsable"),
+        *("correct", "incorrect"),
+    ]
+    assert checks[0] == checks[6] == ("unparsable", "no verdict within 1 s")
+
+
+def test_equal_comparisons_are_made_once(verifier: RuleVerifier) -> None:
+    first = verifier.verify([BOMB] * 50)
+    started = time.monotonic()
+    assert verifier.verify([BOMB] * 50) == first
+    # A second comparison would use up its second of CPU time.
+    assert time.monotonic() - started < 1
+    assert {check.verdict for check in first} == {"unparsable"}
+
+
+def test_it_is_callable_from_many_threads_at_once(verifier: RuleVerifier) -> None:
+    results: dict[int, list[str]] = {}
+
+    def ask(number: int) -> None:
+        items = [(f"x+{number}", rf"\boxed{{{number}+x}}"), (f"x+{number}", r"\boxed{x}")]
+        results[number] = [check.verdict for check in verifier.verify(items)]
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(1, 9)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert results == {number: ["correct", "incorrect"] for number in range(1, 9)}
+
+
+def test_it_is_callable_from_an_event_loop_without_blocking_it(verifier: RuleVerifier) -> None:
+    async def ask() -> tuple[list[str], int]:
+        ticks = 0
+        waiting = asyncio.ensure_future(verifier.verify_async([("2", BOMB[1]), *ALGEBRA[:1]]))
+        while not waiting.done():
+            await asyncio.sleep(0.02)
+            ticks += 1
+        return [check.verdict for check in await waiting], ticks
+
+    verdicts, ticks = asyncio.run(ask())
+    assert verdicts == ["unparsable", "correct"]
+    assert ticks >= 5
+
+
+def test_plain_answers_start_no_process() -> None:
+    with RuleVerifier(RuleConfig()) as idle:
+        before = threading.active_count()
+        idle.verify(PLAIN)
+        assert threading.active_count() == before
+
+
+def test_votes_and_verdicts_are_kept_apart(verifier: RuleVerifier) -> None:
+    item = (r"\frac{600}{7}", r"\boxed{85.71}")
+    assert verifier.verify([item])[0].verdict == "incorrect"
+    assert verifier.vote([item])[0].verdict == "correct"
+    assert verifier.verify([item])[0].verdict == "incorrect"
+
+
+def test_a_closed_verifier_refuses_to_work() -> None:
+    verifier = RuleVerifier(RuleConfig())
+    verifier.close()
+    with pytest.raises(CooperError, match="asked for a verdict after it was closed; ask inside its `with`"):
+        verifier.verify(PLAIN)
+
+
+def test_workers_that_cannot_be_started_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.executable", "/bin/false")
+    with RuleVerifier(RuleConfig(num_workers=1)) as broken, pytest.raises(CooperError, match="rule verifier"):
+        broken.verify(ALGEBRA)

@@ -1,0 +1,190 @@
+import pytest
+
+from cooper_rl.config import AnswerPolicy
+from cooper_rl.core.answer_arithmetic import evaluate
+from cooper_rl.core.answers import AnswerCheck, parse_reference, state_answer, verify_answer, vote_on_answers
+
+CORRECT = [
+    # Numbers in any spelling.
+    ("18", r"\boxed{18.}"),
+    ("18", r"\boxed{018}"),
+    ("1000000", r"\boxed{1\,000\,000}"),
+    ("10^{6}", r"\boxed{1{,}000{,}000}"),
+    ("13,\\!800", r"\boxed{13800}"),
+    ("0.00012", r"\boxed{1.2e-4}"),
+    ("6.02e23", r"\boxed{6.02\times10^{23}}"),
+    ("-3", "\\boxed{−3}"),
+    ("-3", "\\boxed{–3}"),
+    ("7", "\\boxed{７}"),
+    ("7", "\\boxed{٧}"),
+    ("1", "\\boxed{1​}"),
+    (r"\frac{1}{2}", "\\boxed{½}"),
+    (r"\frac{1}{3}", r"\boxed{0.\overline{3}}"),
+    (r"\frac{7}{2}", r"\boxed{3\frac12}"),
+    ("-1/2", r"\boxed{\frac{-1}{2}}"),
+    ("1000.99", "1000,99"),
+    ("50%", r"\boxed{0.5}"),
+    ("0.458", r"\boxed{\dfrac{27}{59}}"),
+    # Units and words round the number.
+    ("12", "The answer is 12 apples."),
+    ("12", r"\boxed{\text{12 apples}}"),
+    (r"5\text{ km}", r"\boxed{5000\text{ m}}"),
+    ("90", r"\boxed{90^\circ}"),
+    ("$1,234.50", "#### 1234.5"),
+    ("28%", "$28$ percent"),
+    # Where the answer stands.
+    ("26", "It costs 3.\nA: 26"),
+    ("10", "The answer is 10.0."),
+    ("7", "First \\boxed{5}. Wait, recompute: \\boxed{7}"),
+    ("7", "**Final Answer**\n\n7"),
+    ("7", "<think>the answer is 9</think> \\boxed{7}"),
+    ("7", "The answer is $7$ because 3+4=7, not 8."),
+    ("7", '```json\n{"reasoning": "3+4", "answer": "7"}\n```'),
+    ("15", '{"answer": "20 - 5 = 15 apples"}'),
+    ("15", "so we get 20 - 5 = 15 apples left over"),
+    ("7", "答案是 7。"),
+    ("7", "Ответ: 7"),
+    # Answers with parts.
+    ("1,2,3", r"\boxed{3,1,2}"),
+    ("1,2", r"\boxed{x=1\text{ or }x=2}"),
+    (r"\pm 2", r"\boxed{2,-2}"),
+    ("(0,2),(0,-2)", r"\boxed{\{(0,-2), (0, 2)\}}"),
+    ("7,4", r"\boxed{7 \text{ goats and } 4 \text{ helicopters}}"),
+    (r"(-\infty,-5)", r"\boxed{k < -5}"),
+    (r"-4<m\leq0", r"\boxed{(-4, 0]}"),
+    (r"4 < m \leq 8 \text{ or } 10 \leq m < 12", r"\boxed{(4, 8] \cup [10, 12)}"),
+    (r"\{x|-2<x<3\}", r"\boxed{(-2,\ 3)}"),
+    (r"\begin{pmatrix}1&2\\3&4\end{pmatrix}", r"\boxed{[[1,2],[3,4]]}"),
+    # Algebra.
+    ("f(z)=z", r"\boxed{f(x)=x}"),
+    (r"\frac{3 m}{2}-1", r"\boxed{\dfrac{3m - 2}{2}}"),
+    (r"2\sqrt{2}", "\\boxed{√8}"),
+    ("3+4i", r"\boxed{3+4j}"),
+    ("xy=6", r"\boxed{2xy=12}"),
+    # Words that are choices, not prose.
+    ("B", r"\boxed{B) 15}"),
+    ("True", r"\boxed{true}"),
+    (r"\emptyset", r"\boxed{\text{no solution}}"),
+]
+INCORRECT = [
+    (r"1.6\times 10^{-19}", r"\boxed{9.1\times 10^{-31}}"),
+    ("0.0000001", r"\boxed{0.0000002}"),
+    ("2^{100}", r"\boxed{1267650600228229401496703205377}"),
+    ("5 km", r"\boxed{5 m}"),
+    ("1011_7", r"\boxed{1011_2}"),
+    (r"\{1,1,2\}", r"\boxed{\{1,2\}}"),
+    ("√2", "\\boxed{√3}"),
+    (r"\frac{1}{3}", r"\boxed{0.333}"),
+    ("10", r"\boxed{9.99}"),
+    ("100!", r"\boxed{100}"),
+    ("2x", r"\boxed{2}"),
+    ("7:05", r"\boxed{7:50}"),
+    ("(1,2)", r"\boxed{(2,1)}"),
+    ("(1,2)", r"\boxed{[1,2]}"),
+    (r"x \le 5", r"\boxed{x < 5}"),
+    ("1,000", r"\boxed{1, 0}"),
+    ("2", r"The solutions are $\boxed{1}$ and $\boxed{2}$."),
+    ("5", "First \\boxed{5}. Wait, recompute: \\boxed{7}"),
+    ("8", "The answer is $7$ because 3+4=7, not 8."),
+    ("3", r"I first had \boxed{3}. The final answer is 4."),
+    ("6", "The answer is 5*6=30"),
+    ("A", r"\boxed{B}"),
+    ("1", r"\boxed{\frac{1}{0}}"),
+]
+UNPARSABLE = [
+    ("10", "The answer is ten."),
+    ("12", r"\boxed{ten}"),
+    ("10", r"It is 10, so \boxed{ten}"),
+    ("7", ""),
+    ("7", r"We get 7. \boxed{}"),
+    ("7", r"We get 7, \boxed{7"),
+    ("7", "Let's solve this problem step by step."),
+    ("7", "<think>the answer is 7</think>"),
+    ("7", "<think>the answer is 7"),
+    ("12 apples", r"\boxed{12 pears}"),
+    ("204_5", r"\boxed{54}"),
+    ("x=5", r"\boxed{y=5}"),
+    ("5", '{"answer": "5"}\nI was wrong: {"answer": "6"}'),
+    ("5 red and 3 blue tiles", r"\boxed{5 tiles}"),
+    (r"\forall x: x^2 \ge 0", r"\boxed{\forall x: x \ge 0}"),
+]
+
+
+@pytest.mark.parametrize(("reference_answer", "completion"), CORRECT)
+def test_an_answer_that_means_the_reference_answer_is_correct(reference_answer: str, completion: str) -> None:
+    assert verify_answer(reference_answer, completion).verdict == "correct"
+
+
+@pytest.mark.parametrize(("reference_answer", "completion"), INCORRECT)
+def test_another_answer_is_incorrect(reference_answer: str, completion: str) -> None:
+    assert verify_answer(reference_answer, completion).verdict == "incorrect"
+
+
+@pytest.mark.parametrize(("reference_answer", "completion"), UNPARSABLE)
+def test_what_cannot_be_read_or_decided_is_unparsable_with_a_reason(
+    reference_answer: str, completion: str
+) -> None:
+    check = verify_answer(reference_answer, completion)
+    assert check.verdict == "unparsable"
+    assert check.reason
+
+
+def test_number_words_are_read_only_where_the_policy_says_so() -> None:
+    reading = AnswerPolicy(number_words=True)
+    assert verify_answer("8", r"\boxed{\text{eight}}", policy=reading).verdict == "correct"
+    assert verify_answer("32", "The answer is thirty-two.", policy=reading).verdict == "correct"
+    assert verify_answer("9", r"\boxed{eight}", policy=reading).verdict == "incorrect"
+
+
+def test_each_policy_changes_its_own_verdict_only() -> None:
+    rounded = ("0.458", r"\boxed{\frac{27}{59}}")
+    assert verify_answer(*rounded, policy=AnswerPolicy(reference_rounding=False)).verdict == "incorrect"
+    kilometres = (r"5\text{ km}", r"\boxed{5000\text{ m}}")
+    assert verify_answer(*kilometres, policy=AnswerPolicy(convert_units=False)).verdict == "unparsable"
+    corrected = ("7", r"First \boxed{5}. Wait: \boxed{7}")
+    assert verify_answer(*corrected, policy=AnswerPolicy(several_boxes="abstain")).verdict == "unparsable"
+    twice = '{"answer": "5"} {"answer": "6"}'
+    assert verify_answer("5", twice, policy=AnswerPolicy(several_json="first")).verdict == "correct"
+    assert verify_answer("6", twice, policy=AnswerPolicy(several_json="last")).verdict == "correct"
+    thought = ("7", r"<think>so \boxed{7}</think>")
+    assert verify_answer(*thought, policy=AnswerPolicy(answer_in_thought=True)).verdict == "correct"
+
+
+def test_a_reference_answer_without_content_is_refused() -> None:
+    parse_reference(r"$\frac{1}{2}$")
+    with pytest.raises(ValueError, match=r"reference answer ' \$\$ ' holds no number, word or expression"):
+        parse_reference(" $$ ")
+
+
+def test_arithmetic_is_exact_bounded_and_does_not_recurse() -> None:
+    """By hand: -2^2 = -4; 1/(1/2) = 2; 1 - 3/4 = 1/4; 5000 brackets hold a 1."""
+    assert evaluate("-2^2") == -4
+    assert evaluate(r"\frac{1}{\frac{1}{2}}") == 2
+    assert evaluate(r"-\frac{3}{4}+1") == 0.25
+    assert evaluate("(" * 5000 + "1" + ")" * 5000) == 1
+    assert [
+        evaluate(text) for text in ("10^{1000000}", "1/0", "3 4", "x+1", "(3", "3)", r"\frac{1}", "2+")
+    ] == [None] * 8
+
+
+def vote(reference_answer: str, completion: str) -> str:
+    stated = state_answer(reference_answer, completion, AnswerPolicy())
+    assert not isinstance(stated, AnswerCheck)
+    return vote_on_answers(stated, AnswerPolicy()).verdict
+
+
+def test_the_numeric_vote_allows_rounding_other_names_and_solved_equations() -> None:
+    assert vote(r"\frac{600}{7}", r"\boxed{85.71}") == "correct"
+    assert vote(r"117.95\%", r"\boxed{118\%}") == "correct"
+    assert vote("2.653 m", r"\boxed{2.65}") == "correct"
+    assert vote(r"x = k\pi", r"\boxed{n\pi}") == "correct"
+    assert vote("y + 1 = -(2x - 1)^2", r"\boxed{-4x^2 + 4x - 2}") == "correct"
+
+
+def test_the_numeric_vote_does_not_allow_too_few_digits_or_another_value() -> None:
+    assert vote(r"\frac{1}{3}", r"\boxed{0.333}") == "incorrect"
+    assert vote(r"\frac{600}{7}", r"\boxed{82.02}") == "incorrect"
+    assert vote("0.1234567", r"\boxed{0.1234568}") == "incorrect"
+    assert vote("41", r"\boxed{41.4}") == "incorrect"
+    assert vote("2^{100}", r"\boxed{1267650600228229401496703205377}") == "unparsable"
+    assert vote(r"2n\pi", r"\boxed{n\pi}") == "incorrect"
