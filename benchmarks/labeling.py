@@ -1,0 +1,205 @@
+"""Rule verifier and third vote against math-verify alone, on real labelled completions.
+
+    python -m benchmarks.labeling                 # all tables, about three minutes on two cores
+    python -m benchmarks.labeling --only accuracy
+
+Writes Markdown to the standard output; `docs/labeling.md` holds a run of it with machine and date.
+"""
+
+import argparse
+import logging
+import math
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import math_verify
+
+from benchmarks._labelled import FILES, Case, find_data, read_cases
+from cooper_rl.backends.rule_verifier import RuleVerifier
+from cooper_rl.config import AnswerPolicy, RuleConfig
+
+logger = logging.getLogger(__name__)
+
+MIXED_ROWS_PER_FILE = 250
+"""Rows of each file in the throughput set, evenly spread; hostile rows are measured apart."""
+
+
+class Counts(NamedTuple):
+    """A verifier against the labels of one file; everything but `correct` counts as not accepted."""
+
+    true_positive: int
+    false_positive: int
+    false_negative: int
+    unparsable: int
+
+    def line(self) -> str:
+        """Precision, recall and F1 with 95 % intervals, as table cells."""
+        accepted = self.true_positive + self.false_positive
+        positive = self.true_positive + self.false_negative
+        precision = self.true_positive / accepted if accepted else math.nan
+        recall = self.true_positive / positive if positive else math.nan
+        f1 = 2 * self.true_positive / (accepted + positive) if accepted + positive else math.nan
+        return (
+            f"{precision:.3f} {_wilson(self.true_positive, accepted)} | {recall:.3f} "
+            f"{_wilson(self.true_positive, positive)} | {f1:.3f}"
+        )
+
+
+def main() -> int:
+    """Run the tables asked for."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", choices=["accuracy", "hostile", "throughput"])
+    options = parser.parse_args()
+    logging.basicConfig(level=logging.ERROR, stream=sys.stderr)
+    data = find_data()
+    if data is None:
+        sys.stderr.write("no real data: put it at ../shared/data or name it in COOPER_REAL_DATA\n")
+        return 1
+    sys.stdout.write(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, ")
+    sys.stdout.write(f"Python {platform.python_version()}, {time.strftime('%Y-%m-%d', time.gmtime())}\n\n")
+    tables: dict[str, Callable[[Path], None]] = {
+        "accuracy": write_accuracy,
+        "hostile": write_hostile,
+        "throughput": write_throughput,
+    }
+    for name, write in tables.items():
+        if options.only in {None, name}:
+            write(data)
+    return 0
+
+
+def write_accuracy(data: Path) -> None:
+    """Precision, recall and F1 of every verifier on every file."""
+    sys.stdout.write("| file | rows | verifier | precision | recall | F1 | unparsable |\n|-|-|-|-|-|-|-|\n")
+    verifiers: dict[str, Callable[[Sequence[Case]], list[str]]] = {
+        "math-verify": lambda cases: [_math_verify(case, is_latex=False) for case in cases],
+        "math-verify, reference as LaTeX": lambda cases: [
+            _math_verify(case, is_latex=True) for case in cases
+        ],
+        "rule": lambda cases: ask_rule(cases, AnswerPolicy()),
+        "rule, number words read": lambda cases: ask_rule(cases, AnswerPolicy(number_words=True)),
+        "rule + third vote": ask_rule_and_vote,
+    }
+    for name in FILES:
+        cases = read_cases(data, name)
+        for verifier, verdicts in verifiers.items():
+            counts = count(cases, verdicts(cases))
+            sys.stdout.write(
+                f"| {name} | {len(cases)} | {verifier} | {counts.line()} | {counts.unparsable} |\n"
+            )
+        sys.stdout.flush()
+
+
+def ask_rule(cases: Sequence[Case], policy: AnswerPolicy) -> list[str]:
+    """The rule verifier's verdicts."""
+    with RuleVerifier(RuleConfig(policy=policy)) as verifier:
+        return [check.verdict for check in verifier.verify(_items(cases))]
+
+
+def ask_rule_and_vote(cases: Sequence[Case]) -> list[str]:
+    """What the third vote can add where the rule does not accept: an upper end, as if a judge always did."""
+    policy = AnswerPolicy(number_words=True)
+    with RuleVerifier(RuleConfig(policy=policy)) as verifier:
+        rule = [check.verdict for check in verifier.verify(_items(cases))]
+        votes = [check.verdict for check in verifier.vote(_items(cases))]
+    return ["correct" if "correct" in pair else pair[0] for pair in zip(rule, votes, strict=True)]
+
+
+def count(cases: Sequence[Case], verdicts: Sequence[str]) -> Counts:
+    """Count accepted and missed completions against the labels."""
+    pairs = [(case.is_correct, verdict == "correct") for case, verdict in zip(cases, verdicts, strict=True)]
+    return Counts(
+        pairs.count((True, True)),
+        pairs.count((False, True)),
+        pairs.count((True, False)),
+        sum(verdict == "unparsable" for verdict in verdicts),
+    )
+
+
+def write_hostile(data: Path) -> None:
+    """Every nasty pair alone: the verdict, and the longest time that one took."""
+    cases = read_cases(data, "nasty_pairs")
+    policy = AnswerPolicy(number_words=True)
+    wrong: list[str] = []
+    slowest = (0.0, "")
+    with RuleVerifier(RuleConfig(policy=policy, num_workers=1)) as verifier:
+        verifier.verify([("x+1", r"\boxed{1+x}")])
+        for case in cases:
+            started = time.monotonic()
+            (check,) = verifier.verify([(case.reference_answer, case.completion)])
+            slowest = max(slowest, (time.monotonic() - started, case.id))
+            if (check.verdict == "correct") != case.is_correct:
+                wrong.append(f"{case.id}{' (policy-dependent)' if case.is_policy_dependent else ''}")
+    sys.stdout.write(f"\n{len(cases)} nasty pairs: other than labelled: {', '.join(wrong) or 'none'}; ")
+    sys.stdout.write(f"slowest {slowest[1]} {slowest[0]:.2f} s (limit 5 s of CPU time)\n")
+
+
+def write_throughput(data: Path) -> None:
+    """Rows per second on the mixed set, each verifier cold; wall-clock, alternating, best of three."""
+    mixed = [case for name in FILES if name != "nasty_pairs" for case in _spread(read_cases(data, name))]
+    contestants: dict[str, Callable[[], float]] = {
+        "math-verify loop, 1 thread": lambda: _time_math_verify(mixed),
+        "rule verifier, 1 worker": lambda: _time_rule(mixed, 1),
+        "rule verifier, 2 workers": lambda: _time_rule(mixed, 2),
+    }
+    best = dict.fromkeys(contestants, math.inf)
+    for _ in range(3):
+        for name, run in contestants.items():
+            best[name] = min(best[name], run())
+    baseline = best["math-verify loop, 1 thread"]
+    sys.stdout.write(f"\n| {len(mixed)} mixed rows | rows/s | against the loop |\n|-|-|-|\n")
+    for name, seconds in best.items():
+        sys.stdout.write(f"| {name} | {len(mixed) / seconds:.0f} | {baseline / seconds:.2f}x |\n")
+
+
+def _spread(cases: list[Case]) -> list[Case]:
+    step = max(1, len(cases) // MIXED_ROWS_PER_FILE)
+    return cases[::step][:MIXED_ROWS_PER_FILE]
+
+
+def _time_math_verify(cases: Sequence[Case]) -> float:
+    started = time.monotonic()
+    for case in cases:
+        _math_verify(case, is_latex=False)
+    return time.monotonic() - started
+
+
+def _time_rule(cases: Sequence[Case], num_workers: int) -> float:
+    with RuleVerifier(RuleConfig(num_workers=num_workers)) as verifier:
+        started = time.monotonic()
+        verifier.verify(_items(cases))
+        return time.monotonic() - started
+
+
+def _math_verify(case: Case, *, is_latex: bool) -> str:
+    """math-verify 0.9 as its README calls it; its second form parses the reference answer as LaTeX."""
+    reference = case.reference_answer
+    if is_latex and "$" not in reference and "boxed" not in reference:
+        reference = f"${reference}$"
+    gold, answer = math_verify.parse(reference), math_verify.parse(case.completion)
+    return "correct" if math_verify.verify(gold, answer) else "incorrect"
+
+
+def _items(cases: Sequence[Case]) -> list[tuple[str, str]]:
+    return [(case.reference_answer, case.completion) for case in cases]
+
+
+def _wilson(successes: int, total: int) -> str:
+    """95 % interval of a share."""
+    if total == 0:
+        return ""
+    z, share = 1.96, successes / total
+    centre = (share + z * z / (2 * total)) / (1 + z * z / total)
+    reach = z / (1 + z * z / total) * math.sqrt(share * (1 - share) / total + z * z / (4 * total * total))
+    return f"[{max(0.0, centre - reach):.3f}, {min(1.0, centre + reach):.3f}]"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
