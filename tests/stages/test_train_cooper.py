@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from cooper_rl.backends.checkpoint import load_checkpoint, read_metrics, require_checkpoint
+from cooper_rl.backends.checkpoint import TrainingState, read_metrics, read_state
+from cooper_rl.backends.checkpoint_reference import open_checkpoint
 from cooper_rl.backends.verify_rm import load_verify_rm
-from cooper_rl.config import load
+from cooper_rl.config import StorageConfig, load
 from cooper_rl.errors import DataError, ModelError
 from cooper_rl.schema import CooperReport
 from cooper_rl.stages import train_cooper
@@ -26,7 +27,8 @@ def train(files: Files, checkpoint: Path, *overrides: str, **paths: Path) -> Coo
 
 def numbers(checkpoint: Path) -> list[dict[str, float]]:
     """The metrics of every step without the timings."""
-    rows = read_metrics(require_checkpoint(checkpoint) / "metrics.jsonl")
+    with open_checkpoint(checkpoint, StorageConfig()) as found:
+        rows = read_metrics(found.folder / "metrics.jsonl")
     return [{key: row[key] for key in row if not key.startswith("seconds/")} for row in rows]
 
 
@@ -38,8 +40,14 @@ def straight(files: Files, tmp_path_factory) -> Path:
     return checkpoint
 
 
+def read(checkpoint: Path) -> TrainingState:
+    """The newest state in a checkpoint folder."""
+    with open_checkpoint(checkpoint, StorageConfig()) as found:
+        return read_state(found.folder, step=found.manifest.step, device=torch.device("cpu"))
+
+
 def is_same_state(one: Path, other: Path) -> bool:
-    states = [load_checkpoint(require_checkpoint(path), device=torch.device("cpu")) for path in (one, other)]
+    states = [read(path) for path in (one, other)]
     tensors = [
         [*s.policy.model.parameters(), *s.verify_rm.model.parameters(), *s.policy_optimizer.values()]
         for s in states
@@ -108,7 +116,7 @@ def test_a_folder_without_models_is_refused(files: Files, tmp_path: Path) -> Non
 )
 def test_the_other_two_arms_leave_verify_rm_as_it_was(files: Files, tmp_path: Path, arm: list[str]) -> None:
     train(files, tmp_path / "run", "cooper.steps=1", *arm)
-    loaded = load_checkpoint(require_checkpoint(tmp_path / "run"), device=torch.device("cpu"))
+    loaded = read(tmp_path / "run")
     original = load_verify_rm(files.verify_rm, device=torch.device("cpu"))
     for name, tensor in original.model.state_dict().items():
         assert torch.equal(tensor, loaded.verify_rm.model.state_dict()[name])

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
-from cooper_rl.backends.checkpoint import require_checkpoint, verify_checkpoint
+from cooper_rl.backends.checkpoint_reference import open_checkpoint
 from cooper_rl.backends.device import pick_device
 from cooper_rl.backends.engine_hf import HFEngine
 from cooper_rl.backends.policy import Policy, load_policy
@@ -47,7 +47,7 @@ def run(
     earlier = [] if previous is None else read_records(previous, EvalReport)
     rows = read_records(problems, Problem)[: config.evaluation.max_problems]
     labelled = read_records(examples, VerifyExample)
-    subject = _load_subject(models=models, verify_rm=verify_rm, checkpoint=checkpoint)
+    subject = _load_subject(config, models=models, verify_rm=verify_rm, checkpoint=checkpoint)
     engine = HFEngine(subject.policy.model, end_ids=subject.policy.end_ids, pad_id=subject.policy.pad_id)
     # The same draws at every step, so that two evaluations differ by the policy alone.
     groups = collect_rollouts(
@@ -89,17 +89,18 @@ class _Subject(NamedTuple):
     verify_rm: VerifyRM
 
 
-def _load_subject(*, models: Path, verify_rm: Path, checkpoint: Path | None) -> _Subject:
+def _load_subject(config: Config, *, models: Path, verify_rm: Path, checkpoint: Path | None) -> _Subject:
     device = pick_device()
     if checkpoint is None:
         policy = load_policy(read_models(models).policy, device=device, is_trained=False)
         return _Subject(0, policy, load_verify_rm(verify_rm, device=device))
-    folder = require_checkpoint(checkpoint)
-    return _Subject(
-        verify_checkpoint(folder).step,
-        load_policy(folder / "policy", device=device, is_trained=False),
-        load_verify_rm(folder / "verify_rm", device=device),
-    )
+    needed = ("policy/", "verify_rm/")
+    with open_checkpoint(checkpoint, config.storage, starting_with=needed) as found:
+        return _Subject(
+            found.manifest.step,
+            load_policy(found.folder / "policy", device=device, is_trained=False),
+            load_verify_rm(found.folder / "verify_rm", device=device),
+        )
 
 
 def _ask_verifiers(

@@ -1,31 +1,36 @@
 """Stage: one iteration of co-training, many steps long (rows 6 to 13). The step is `training/step.py`.
 
-A run that was stopped continues from its own checkpoint folder when it is started again.
+A run that was stopped, in whatever way, continues from its own checkpoints when it is started again, and
+its numbers are those of a run that was not stopped. Checkpoints are in the folder given, or below
+`storage.uri`; then the folder holds a reference.
 """
 
 import logging
+import tempfile
 import time
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
-from cooper_rl.backends.checkpoint import (
-    TrainingState,
-    latest_checkpoint,
-    load_checkpoint,
-    require_checkpoint,
-    save_checkpoint,
-    verify_checkpoint,
-)
+from cooper_rl.backends.checkpoint import TrainingState, library_versions, read_metrics, read_state
+from cooper_rl.backends.checkpoint_reference import open_checkpoint, write_reference
+from cooper_rl.backends.checkpoint_store import CheckpointStore, Found
+from cooper_rl.backends.checkpoint_writer import CheckpointWriter
 from cooper_rl.backends.device import pick_device
 from cooper_rl.backends.engine_hf import HFEngine
 from cooper_rl.backends.policy import load_policy
 from cooper_rl.backends.rule_verifier import RuleVerifier
+from cooper_rl.backends.storage import open_store
 from cooper_rl.backends.verify_rm import load_verify_rm
 from cooper_rl.config import Config
+from cooper_rl.errors import StoppedError
 from cooper_rl.progress import Progress
 from cooper_rl.records import check_unique, read_records, write_report
 from cooper_rl.schema import CooperReport, Problem
+from cooper_rl.stages._identity import run_identity
 from cooper_rl.stages._models import read_models
+from cooper_rl.stages._stopping import StopRequest
 from cooper_rl.stages._wiring import open_assistant
 from cooper_rl.training.optimizer import make_adamw, optimizer_tensors, restore_optimizer
 from cooper_rl.training.step import Trainer, run_step, step_problems
@@ -46,55 +51,75 @@ def run(
     """Train policy and VerifyRM together for `cooper.steps` steps.
 
     Raises:
-        DataError: no problems, duplicate ids, or a damaged checkpoint.
+        ConfigError: the checkpoints here belong to a run of another configuration or other data.
+        DataError: no problems, duplicate ids, or no whole checkpoint where there must be one.
         ModelError: a model cannot be used.
+        StorageError: checkpoints cannot be stored or read; the last visible one stays.
+        StoppedError: SIGTERM; what was done is saved.
         TrainingError: a score, loss or gradient is not finite; the last checkpoint stays.
     """
     started = time.monotonic()
     rows = read_records(problems, Problem)
     check_unique(rows, field="id", path=problems)
 
-    state = _starting_state(models=models, verify_rm=verify_rm, start=start, checkpoint=checkpoint)
-    first_step = _first_step(start)
-    last_step = first_step + config.cooper.steps - 1
-    progress = Progress("train_cooper", last_step - state.step, logger)
-    with RuleVerifier(config.labeling.rule) as rule:
-        trainer = _make_trainer(config, state, models=models, rule=rule, place=str(start or verify_rm))
-        for step in range(state.step + 1, last_step + 1):
-            batch = step_problems(rows, step, count=config.cooper.problems_per_step, seed=config.seed)
-            result = run_step(trainer, step, batch)
-            state.step = step
-            state.metrics.append(result.metrics)
-            state.pairs.extend(result.pairs)
-            if step % config.cooper.checkpoint_every == 0 or step == last_step:
-                _take_optimizers(state, trainer)
-                save_checkpoint(checkpoint, state, seed=config.seed)
-            progress.advance(
-                step=step,
-                reward=result.metrics["rollout/verify_rm_reward"],
-                rule=result.metrics["rollout/rule_accuracy"],
-                pairs=len(result.pairs),
-            )
-    result = _summarise(state, first_step=first_step, seconds=time.monotonic() - started)
+    with ExitStack() as stack:
+        stop = stack.enter_context(StopRequest(config.storage.grace_seconds))
+        begun = stack.enter_context(open_checkpoint(start, config.storage)) if start else None
+        first_step = begun.manifest.step + 1 if begun else 1
+        last_step = first_step + config.cooper.steps - 1
+        identity = run_identity(
+            config,
+            models=models,
+            verify_rm=verify_rm,
+            problems=problems,
+            start=begun.manifest if begun else None,
+        )
+        checkpoints = _open_checkpoints(config, checkpoint, first_step=first_step, identity=identity)
+        fetched = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cooper-rl-")))
+        found = checkpoints.newest(fetched, last_step=last_step)
+        if found is not None and found.manifest.step >= last_step:
+            logger.info("%s/%s: finished already, nothing is trained", checkpoints.uri, found.name)
+        else:
+            state = _starting_state(found or begun, models=models, verify_rm=verify_rm)
+            trainer = _make_trainer(config, state, models=models, place=str(start or verify_rm))
+            writer = stack.enter_context(CheckpointWriter(checkpoints, checkpoint))
+            checkpoints.prepare()
+            with trainer.rule:
+                _train(trainer, state, rows, writer, stop, last_step=last_step, config=config)
+            writer.finish()
+            found = checkpoints.published(fetched)
+        metrics = read_metrics(found.folder / "metrics.jsonl")
+        if config.storage.uri is not None:
+            write_reference(checkpoint, found, uri=checkpoints.uri)
+    result = _summarise(metrics, first_step=first_step, seconds=time.monotonic() - started)
     write_report(report, result)
     return result
 
 
-def _first_step(start: Path | None) -> int:
+def _open_checkpoints(
+    config: Config, checkpoint: Path, *, first_step: int, identity: dict[str, str]
+) -> CheckpointStore:
+    """The iteration's own place: the folder given, or one below `storage.uri`."""
+    storage = config.storage
+    place = str(checkpoint)
+    if storage.uri is not None:
+        place = f"{storage.uri.rstrip('/')}/{storage.run_key}/from-{first_step:06d}"
+    return CheckpointStore(open_store(storage, place), identity=identity, retention=storage)
 
-    return 1 if start is None else verify_checkpoint(require_checkpoint(start)).step + 1
 
-
-def _starting_state(*, models: Path, verify_rm: Path, start: Path | None, checkpoint: Path) -> TrainingState:
-    """Own unfinished checkpoint, else the previous iteration's, else the starting models."""
-
+def _starting_state(found: Found | None, *, models: Path, verify_rm: Path) -> TrainingState:
+    """A checkpoint's state, or the starting models."""
     device = pick_device()
-    found = latest_checkpoint(checkpoint)
-    if found is None and start is not None:
-        found = require_checkpoint(start)
     if found is not None:
-        logger.info("continue from %s", found)
-        return load_checkpoint(found, device=device)
+        logger.info("continue from %s, step %d", found.name, found.manifest.step)
+        if found.manifest.versions != library_versions():
+            logger.warning(
+                "the checkpoint was written with %s and is continued with %s: the numbers may differ in "
+                "their last digits from those of an uninterrupted run",
+                found.manifest.versions,
+                library_versions(),
+            )
+        return read_state(found.folder, step=found.manifest.step, device=device)
     return TrainingState(
         step=0,
         policy=load_policy(read_models(models).policy, device=device),
@@ -106,9 +131,51 @@ def _starting_state(*, models: Path, verify_rm: Path, start: Path | None, checkp
     )
 
 
-def _make_trainer(
-    config: Config, state: TrainingState, *, models: Path, rule: RuleVerifier, place: str
-) -> Trainer:
+def _train(
+    trainer: Trainer,
+    state: TrainingState,
+    rows: Sequence[Problem],
+    writer: CheckpointWriter,
+    stop: StopRequest,
+    *,
+    last_step: int,
+    config: Config,
+) -> None:
+    """All steps that are left, with a checkpoint where one is due."""
+    cooper = config.cooper
+    progress = Progress("train_cooper", last_step - state.step, logger)
+    saved_step, held_up = state.step, 0.0
+    for step in range(state.step + 1, last_step + 1):
+        writer.check()
+        if not stop.is_made:
+            batch = step_problems(rows, step, count=cooper.problems_per_step, seed=config.seed)
+            with stop.step():
+                result = run_step(trainer, step, batch)
+            state.step = step
+            state.metrics.append(result.metrics | {"seconds/checkpoint": held_up})
+            state.pairs.extend(result.pairs)
+            progress.advance(
+                step=step,
+                reward=result.metrics["rollout/verify_rm_reward"],
+                rule=result.metrics["rollout/rule_accuracy"],
+                pairs=len(result.pairs),
+            )
+            held_up = 0.0
+        is_due = step % cooper.checkpoint_every == 0 or step == last_step or stop.is_made
+        if is_due and state.step > saved_step:
+            _take_optimizers(state, trainer)
+            accuracies = [row["rollout/rule_accuracy"] for row in state.metrics if row["step"] > saved_step]
+            held_up = writer.save(state, score=sum(accuracies) / len(accuracies))
+            saved_step = state.step
+        if stop.is_made and state.step < last_step:
+            writer.finish()
+            raise StoppedError(
+                f"SIGTERM: stopped after step {state.step} of {last_step}, which is saved; start again with "
+                "the same arguments to continue"
+            )
+
+
+def _make_trainer(config: Config, state: TrainingState, *, models: Path, place: str) -> Trainer:
 
     cooper = config.cooper
     policy, verify_rm = state.policy, state.verify_rm
@@ -124,7 +191,7 @@ def _make_trainer(
         reference=load_policy(read_models(models).policy, device=policy.device, is_trained=False),
         verify_rm=verify_rm,
         engine=HFEngine(policy.model, end_ids=policy.end_ids, pad_id=policy.pad_id),
-        rule=rule,
+        rule=RuleVerifier(config.labeling.rule),
         assistant=open_assistant(cooper.assistant) if is_updated and cooper.assistant else None,
         policy_optimizer=policy_optimizer,
         verify_rm_optimizer=verify_rm_optimizer,
@@ -140,12 +207,12 @@ def _take_optimizers(state: TrainingState, trainer: Trainer) -> None:
     state.verify_rm_optimizer = optimizer_tensors(trainer.verify_rm.model, trainer.verify_rm_optimizer)
 
 
-def _summarise(state: TrainingState, *, first_step: int, seconds: float) -> CooperReport:
-    own = [row for row in state.metrics if row["step"] >= first_step]
+def _summarise(metrics: Sequence[dict[str, float]], *, first_step: int, seconds: float) -> CooperReport:
+    own = [row for row in metrics if row["step"] >= first_step]
     tail = own[-max(1, len(own) // 10) :]
     return CooperReport(
         first_step=first_step,
-        last_step=state.step,
+        last_step=int(own[-1]["step"]),
         verify_rm_reward=sum(row["rollout/verify_rm_reward"] for row in tail) / len(tail),
         rule_accuracy=sum(row["rollout/rule_accuracy"] for row in tail) / len(tail),
         num_pairs=sum(int(row.get("pairs/count", 0)) for row in own),

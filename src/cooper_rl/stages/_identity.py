@@ -1,0 +1,69 @@
+"""What makes two starts of co-training one run: configuration and data that the numbers depend on.
+
+Left out on purpose: how long to train, how often to save, where checkpoints are kept, how many processes
+work and how servers are reached, because a run may be continued with other values of those.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from cooper_rl.backends.checkpoint_manifest import CheckpointManifest, files_below
+from cooper_rl.backends.storage import file_sha256
+from cooper_rl.config import Config
+from cooper_rl.stages._models import read_models
+
+MAY_DIFFER = (
+    "cooper.steps",
+    "cooper.checkpoint_every",
+    "cooper.assistant.server.base_url",
+    "cooper.assistant.server.api_key_env",
+    "cooper.assistant.server.max_concurrency",
+    "cooper.assistant.server.timeout_seconds",
+    "cooper.assistant.server.max_attempts",
+    "cooper.assistant.server.backoff_seconds",
+    "labeling.rule.num_workers",
+)
+STATE_FILES = ("policy/", "verify_rm/", "policy_optimizer", "verify_rm_optimizer")
+
+
+def run_identity(
+    config: Config, *, models: Path, verify_rm: Path, problems: Path, start: CheckpointManifest | None
+) -> dict[str, str]:
+    """Dotted configuration keys and the hashes of the inputs, as text."""
+    values = config.model_dump(mode="json")
+    chosen = {"seed": values["seed"], "instruction": values["instruction"], "cooper": values["cooper"]}
+    chosen["labeling"] = {"rule": values["labeling"]["rule"]}
+    identity = {key: json.dumps(value) for key, value in _flatten(chosen, "") if key not in MAY_DIFFER}
+    policy = read_models(models).policy
+    identity["data.models.policy"] = folder_sha256(Path(policy)) if Path(policy).is_dir() else policy
+    identity["data.verify_rm"] = folder_sha256(verify_rm)
+    identity["data.problems"] = file_sha256(problems)
+    if start is not None:
+        identity["data.start"] = _state_sha256(start)
+    return identity
+
+
+def folder_sha256(folder: Path) -> str:
+    """One hash of all files of a folder and their names."""
+    return _sha256({file: file_sha256(folder / file) for file in files_below(folder)})
+
+
+def _state_sha256(start: CheckpointManifest) -> str:
+    # Without the metrics, which hold timings: the same checkpoint computed again is the same start.
+    return _sha256({file: sha256 for file, sha256 in start.sha256.items() if file.startswith(STATE_FILES)})
+
+
+def _sha256(hashes: dict[str, str]) -> str:
+    return hashlib.sha256(json.dumps(sorted(hashes.items())).encode()).hexdigest()
+
+
+def _flatten(values: dict[str, Any], prefix: str) -> list[tuple[str, Any]]:
+    pairs: list[tuple[str, Any]] = []
+    for key, value in values.items():
+        if isinstance(value, dict):
+            pairs += _flatten(value, f"{prefix}{key}.")
+        else:
+            pairs.append((prefix + key, value))
+    return pairs
