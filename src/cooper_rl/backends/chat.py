@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from typing import Any
+from typing import Any, NoReturn
 
 import httpx
 
@@ -50,6 +50,8 @@ class ChatClient:
         self._http = httpx.Client(timeout=server.timeout_seconds, limits=limits, headers=_headers(server))
         self._lock = threading.Lock()
         self._failures_in_a_row = 0
+        self._gone: str | None = None
+        """Why nothing more is asked; requests that wait in other threads end with the same error."""
         self._counts = {"requests": 0, "retries": 0, "failed": 0, "prompt": 0, "completion": 0}
         self._seconds = 0.0
 
@@ -82,6 +84,8 @@ class ChatClient:
             "max_tokens": self.server.max_tokens,
             "seed": seed & 0x7FFFFFFF,
         }
+        if self._gone is not None:
+            raise ServerError(self._gone)
         started = time.monotonic()
         try:
             text = self._ask_patiently(body, random.Random(seed))
@@ -102,10 +106,14 @@ class ChatClient:
             self._failures_in_a_row += 1
             is_gone = self._failures_in_a_row >= MAX_FAILURES_IN_A_ROW
         if is_gone:
-            raise ServerError(
+            self._give_up(
                 f"{self._url}: {MAX_FAILURES_IN_A_ROW} requests in a row failed, last: {reason}; "
                 "check that the server runs, then start again: known verdicts are not asked for twice"
             )
+
+    def _give_up(self, why: str) -> NoReturn:
+        self._gone = why
+        raise ServerError(why)
 
     def _ask_patiently(self, body: dict[str, Any], jitter: random.Random) -> str:
         reason = ""
@@ -123,7 +131,7 @@ class ChatClient:
                     return self._read(answer)
                 reason = f"HTTP {answer.status_code}: {answer.text[:200]}"
                 if answer.status_code in REFUSALS:
-                    raise ServerError(
+                    self._give_up(
                         f"{self._url} refuses model {self.server.model!r} with {reason}; check base_url, "
                         f"model and api_key_env (now {self.server.api_key_env!r})"
                     )
