@@ -1,15 +1,19 @@
 import json
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from cooper_rl.config import Config, load
-from cooper_rl.errors import DataError
+from cooper_rl.config import Config, LabelingConfig, load
+from cooper_rl.core.labeling import JudgeItem, JudgeResult
+from cooper_rl.errors import ConfigError, DataError
 from cooper_rl.records import read_records, write_records
-from cooper_rl.schema import Completion, Label, LabelReport, Problem, VerifyExample
+from cooper_rl.schema import Completion, JudgeUsage, Label, LabelReport, Problem, VerifyExample
 from cooper_rl.stages import label_completions
+from cooper_rl.stages._journal import Journal
+from cooper_rl.stages._votes import collect_votes
 
 NUM_PROBLEMS = 30
 
@@ -106,3 +110,169 @@ def test_labelling_imports_neither_torch_nor_kfp() -> None:
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert shown.stdout.strip() == "[]"
+
+
+JUDGE_SERVER = """
+import json, os, re, sys
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+class Handler(BaseHTTPRequestHandler):
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        user = body["messages"][1]["content"]
+        nonce = re.search(r"<solution-([0-9a-f]+)>", user)[1]
+        reference = re.search(rf"<reference-answer-{nonce}>\\n(.*)\\n<", user)[1]
+        solution = re.search(rf"<solution-{nonce}>\\n(.*)\\n<", user)[1]
+        with open(sys.argv[1], "a") as log:
+            log.write(user.split(">", 1)[1].split("<")[0].strip() + solution + "\\n")
+        word = "CORRECT" if re.findall(r"[0-9]+", solution)[-1:] == [reference] else "INCORRECT"
+        text = json.dumps({"choices": [{"message": {"content": f"VERDICT-{nonce}: {word}"}}]})
+        self.send_response(200)
+        self.send_header("content-length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    def log_message(self, *args):
+        pass
+
+server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+print(server.server_port, flush=True)
+server.serve_forever()
+"""
+
+
+@pytest.fixture
+def judge_server(tmp_path: Path) -> Iterator[tuple[str, Path]]:
+    """A chat server in its own process, and the file where it writes down every question it was asked."""
+    log = tmp_path / "asked.log"
+    with subprocess.Popen(
+        [sys.executable, "-c", JUDGE_SERVER, str(log)], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        yield f"http://127.0.0.1:{process.stdout.readline().strip()}/v1", log
+        process.kill()
+
+
+def test_a_run_that_is_killed_goes_on_without_asking_the_judge_twice(
+    tmp_path: Path, judge_server: tuple[str, Path]
+) -> None:
+    url, log = judge_server
+    write_inputs(tmp_path, ["#### {answer}", "#### {wrong}", "So it is {answer}"])
+    overrides = [
+        "labeling.rule.num_workers=1",
+        f'labeling.judge={{server={{base_url="{url}", model="judge-1", max_concurrency=1}}}}',
+    ]
+    code = (
+        "import os, sys; from pathlib import Path; from tests.stages.test_label_completions import label\n"
+        "from cooper_rl.config import load\n"
+        "from cooper_rl.stages._journal import Journal\n"
+        "keep, left = Journal.keep, [int(sys.argv[2])]\n"
+        "def keep_then_die(self, *verdict):\n"
+        "    keep(self, *verdict)\n"
+        "    left[0] -= 1\n"
+        "    if left[0] == 0: os.kill(os.getpid(), 9)\n"
+        "Journal.keep = keep_then_die\n"
+        "label(Path(sys.argv[1]), load('laptop', sys.argv[3:]))\n"
+    )
+    # 90 rule verdicts come first; then each run dies at another place among the 90 judge verdicts.
+    for deadline in (95, 30, 1, 20):
+        killed = subprocess.run(
+            [sys.executable, "-c", code, str(tmp_path), str(deadline), *overrides], check=False
+        )
+        assert killed.returncode == -9
+        assert not (tmp_path / "labels.jsonl").exists()
+    report = label(tmp_path, load("laptop", overrides))
+    assert report.judge_usage is not None
+    assert report.num_known_verdicts == 56
+    assert report.judge_usage.num_requests == 34
+    # A kill can only lose the one request that is on its way.
+    asked = log.read_text().splitlines()
+    assert len(set(asked)) == 90
+    assert len(asked) <= 90 + 4
+    assert (report.num_labelled, report.num_correct) == (90, 60)
+    assert report.decisions == {"both_agree": 90}
+
+
+def test_a_journal_with_a_torn_last_line_loses_that_verdict_only(tmp_path: Path) -> None:
+    path = tmp_path / "labels.journal"
+    with Journal(path) as journal:
+        journal.keep("a", "correct", "first")
+        journal.keep("b", "incorrect", "second")
+    path.write_bytes(path.read_bytes()[:-5])
+    with Journal(path) as journal:
+        assert journal.recall("a") == ("correct", "first")
+        assert journal.recall("b") is None
+        journal.keep("b", "unparsable", "again")
+    with Journal(path) as journal:
+        assert journal.recall("b") == ("unparsable", "again")
+
+
+def test_a_journal_that_cannot_be_opened_is_refused_with_its_path(tmp_path: Path) -> None:
+    (tmp_path / "labels.journal").mkdir()
+    with pytest.raises(DataError, match=r"labels.journal: the journal of verdicts cannot be opened"):
+        Journal(tmp_path / "labels.journal").__enter__()
+
+
+def test_verdicts_are_kept_inside_the_journals_block_only(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="the journal is not open"):
+        Journal(tmp_path / "labels.journal").keep("a", "correct", "")
+
+
+def test_where_rule_and_judge_differ_the_third_vote_decides_and_is_in_the_audit(tmp_path: Path) -> None:
+    """All verdicts of the laptop's judge are flipped, so it differs from the rule wherever that has one."""
+    write_inputs(tmp_path, ["#### {answer}", "#### {wrong}", "The answer is plenty."])
+    flipped = ["labeling.rule.num_workers=1", "labeling.judge={tiny_error_rate=1.0}"]
+    assert label(tmp_path, load("laptop", flipped)).decisions["rule_and_judge_disagree"] == 60
+    report = label(tmp_path, load("laptop", [*flipped, "labeling.third_vote.numeric=true"]))
+    assert report.decisions["rule_and_judge_disagree_third_vote_decides"] == 60
+    audit = read_records(tmp_path / "labels.jsonl", Label)
+    assert len(audit) == 90
+    assert [(row.rule, row.judge, row.third, row.third_voter) for row in audit[:2]] == [
+        ("correct", "incorrect", "correct", "numeric"),
+        ("incorrect", "correct", "incorrect", "numeric"),
+    ]
+    assert [row.is_correct for row in audit[:2]] == [True, False]
+
+
+def test_a_second_judge_breaks_the_tie_that_the_numeric_vote_leaves(tmp_path: Path) -> None:
+    write_inputs(tmp_path, ["#### {answer}", "#### {wrong}"])
+    config = load(
+        "laptop",
+        [
+            "labeling.rule.num_workers=1",
+            "labeling.judge={tiny_error_rate=1.0}",
+            "labeling.third_vote={numeric=false, judge={tiny_error_rate=0.0}}",
+        ],
+    )
+    report = label(tmp_path, config)
+    assert (report.num_labelled, report.num_correct) == (60, 30)
+    assert read_records(tmp_path / "labels.jsonl", Label)[0].third_voter == "tiny(error_rate=0)"
+
+
+def test_a_third_vote_without_voters_is_refused() -> None:
+    with pytest.raises(ConfigError, match="nobody votes: set numeric=true, or judge"):
+        load("laptop", ["labeling.third_vote.numeric=false"])
+
+
+class SilentJudge:
+    """Streams no verdict at all, against the protocol."""
+
+    name = "silent"
+    usage = JudgeUsage(
+        num_requests=0, num_retries=0, num_failed=0, prompt_tokens=0, completion_tokens=0, seconds=0
+    )
+
+    def judge(self, items: Sequence[JudgeItem]) -> list[JudgeResult]:
+        return []
+
+    def stream(self, items: Sequence[JudgeItem]) -> Iterator[tuple[int, JudgeResult]]:
+        return iter(())
+
+
+def test_a_judge_that_leaves_out_an_item_is_an_error(tmp_path: Path) -> None:
+    items = [JudgeItem("What is 1+1?", "2", "#### 2")]
+    with (
+        Journal(tmp_path / "journal") as journal,
+        pytest.raises(DataError, match=r"was asked for and not given; remove the journal and start again"),
+    ):
+        collect_votes(items, LabelingConfig(), judge=SilentJudge(), third_judge=None, journal=journal)

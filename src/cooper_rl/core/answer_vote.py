@@ -39,6 +39,8 @@ class _Value(NamedTuple):
     """Digits after the point as written (0 for an integer), None for an exact form."""
     digits: int
     """Significant digits as written."""
+    is_exact: bool
+    """False: a floating-point value of an expression."""
 
 
 def _vote_on_leaf(reference: str, answer: str) -> AnswerCheck:
@@ -62,8 +64,9 @@ def _read(text: str) -> _Value | None:
         is_whole = quantity.value.denominator == 1 and quantity.decimals is None
         decimals = 0 if is_whole else quantity.decimals
         if quantity.unit != "%":
-            return _Value(quantity.value, decimals, len(written))
-        return _Value(quantity.value / 100, None if decimals is None else decimals + 2, len(written))
+            return _Value(quantity.value, decimals, len(written), True)
+        percent_decimals = None if decimals is None else decimals + 2
+        return _Value(quantity.value / 100, percent_decimals, len(written), True)
     if find_doubt(text, "") is not None:
         return None
     expression = parse_symbols(text)
@@ -72,16 +75,13 @@ def _read(text: str) -> _Value | None:
     value = evaluate_at(expression, {})
     if value is None or abs(value.imag) > 1e-12:
         return None
-    return _Value(Fraction(value.real), None, 16)
+    return _Value(Fraction(value.real), None, 16, False)
 
 
 def _compare_values(reference: _Value, answer: _Value, what: str) -> AnswerCheck:
-    if (
-        not reference.decimals
-        and not answer.decimals
-        and not (reference.decimals is None and answer.decimals is None)
-    ):
-        # An integer against an exact form: a floating-point value could only hide what algebra found.
+    are_exact = reference.is_exact and answer.is_exact
+    if not are_exact and not reference.decimals and not answer.decimals:
+        # A floating-point value could only hide what algebra found.
         return AnswerCheck("unparsable", f"{what}: no decimals to round")
     difference = abs(reference.number - answer.number)
     if difference <= abs(reference.number) * Fraction(1, 10**12):
