@@ -28,6 +28,8 @@ class TinyModel(Section):
     """Size and supervised warm-up of one laptop model (Qwen2 architecture, random start)."""
 
     hidden_size: int = Field(default=128, ge=16)
+    intermediate_size: int | None = Field(default=None, ge=16)
+    """Width inside the MLP; None: three and a half times `hidden_size`."""
     num_layers: int = Field(default=4, ge=1)
     num_heads: int = Field(default=4, ge=1)
     num_updates: int = Field(default=270, ge=1)

@@ -31,7 +31,7 @@ def new_model(size: TinyModel, tokenizer: Any, *, seed: int) -> Any:
             Qwen2Config(
                 vocab_size=len(tokenizer),
                 hidden_size=size.hidden_size,
-                intermediate_size=size.hidden_size * 7 // 2,
+                intermediate_size=size.intermediate_size or size.hidden_size * 7 // 2,
                 num_hidden_layers=size.num_layers,
                 num_attention_heads=size.num_heads,
                 num_key_value_heads=max(1, size.num_heads // 2),
