@@ -61,8 +61,8 @@ $(VENV)/.created:
 
 $(VENV)/.torch: $(VENV)/.created constraints.txt
 	@echo "Installing torch into $(VENV) ..."
-	$(PIP) --no-deps $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) torch
 	$(PIP) setuptools
+	$(PIP) --no-deps $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) torch
 	@touch $@
 
 $(VENV)/.pipelines: $(VENV)/.torch pyproject.toml
