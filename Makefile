@@ -47,8 +47,9 @@ format: $(VENV)/.dev  ## Format the code and mend what the linter can mend
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-golden: $(VENV)/.dev  ## Record the compiled pipeline again (commit it on its own, saying why)
+golden: $(VENV)/.dev  ## Record compiled pipeline and first steps again (commit it on its own, saying why)
 	$(BIN)/python -m pipelines compile --output tests/golden
+	COOPER_RECORD_GOLDEN=1 $(BIN)/python -m pytest --quiet tests/training/test_golden.py
 
 clean:  ## Remove the environment and everything that was built
 	rm -rf $(VENV) build dist
