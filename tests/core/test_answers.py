@@ -1,8 +1,17 @@
+import time
+
 import pytest
 
 from cooper_rl.config import AnswerPolicy
 from cooper_rl.core.answer_arithmetic import evaluate
-from cooper_rl.core.answers import AnswerCheck, parse_reference, state_answer, verify_answer, vote_on_answers
+from cooper_rl.core.answers import (
+    AnswerCheck,
+    compare_quickly,
+    parse_reference,
+    state_answer,
+    verify_answer,
+    vote_on_answers,
+)
 
 CORRECT = [
     # Numbers in any spelling.
@@ -188,3 +197,15 @@ def test_the_numeric_vote_does_not_allow_too_few_digits_or_another_value() -> No
     assert vote("41", r"\boxed{41.4}") == "incorrect"
     assert vote("2^{100}", r"\boxed{1267650600228229401496703205377}") == "unparsable"
     assert vote(r"2n\pi", r"\boxed{n\pi}") == "incorrect"
+
+
+@pytest.mark.parametrize(
+    "unit", ["(", "$", "½", "1,", "a,", r"\boxed{", r"\frac{", "answer is ", "x<", "and ", "9", "\\"]
+)
+def test_no_text_takes_long_where_there_is_no_time_limit(unit: str) -> None:
+    """What runs in the calling process is bounded: 20,000 characters of anything in well under a second."""
+    started = time.process_time()
+    stated = state_answer("1,2", r"\boxed{1" + unit * (20_000 // len(unit)) + "1}", AnswerPolicy())
+    if not isinstance(stated, AnswerCheck):
+        compare_quickly(stated, AnswerPolicy())
+    assert time.process_time() - started < 1

@@ -27,6 +27,8 @@ __all__ = [
 ]
 
 MAX_ANSWER_CHARS = 20_000
+MAX_QUICK_CHARS = 2000
+"""Longer answers are compared in a worker, which a time limit ends, even where no algebra is needed."""
 MAX_ALGEBRA_CHARS = 3000
 
 
@@ -64,6 +66,8 @@ def state_answer(reference_answer: str, completion: str, policy: AnswerPolicy) -
 
 def compare_quickly(stated: Comparison, policy: AnswerPolicy) -> AnswerCheck | None:
     """The verdict where it needs no algebra and bounded time; None when `compare_answers` must decide."""
+    if max(len(stated.reference_answer), len(stated.answer)) > MAX_QUICK_CHARS:
+        return None
     return _compare(stated, policy, algebra=None)
 
 
