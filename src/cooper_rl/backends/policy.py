@@ -9,7 +9,9 @@ import torch
 from safetensors import SafetensorError
 from torch.utils.checkpoint import checkpoint
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers.utils.logging import disable_progress_bar
 
+from cooper_rl.backends.threads import limit_threads
 from cooper_rl.core.batching import PaddedBatch
 from cooper_rl.errors import ModelError
 
@@ -134,10 +136,13 @@ def check_architecture(path: str | Path, *, suffix: str) -> str:
 def load_model(kind: Any, name: str, *, device: torch.device, **options: Any) -> Any:
     """`from_pretrained` in fp32, eval mode, refusing weights that are missing from the checkpoint.
 
+    A small model on the CPU also sets torch to one thread, see `limit_threads`.
+
     Raises:
         ModelError: unreadable, or weights missing that `options` do not allow to be new.
     """
     new_weights = options.pop("new_weights", ())
+    disable_progress_bar()  # a bar breaks the progress lines
     try:
         model, info = kind.from_pretrained(
             name, dtype=torch.float32, trust_remote_code=False, output_loading_info=True, **options
@@ -149,7 +154,9 @@ def load_model(kind: Any, name: str, *, device: torch.device, **options: Any) ->
         raise ModelError(
             f"{name}: {len(missing)} weights are missing, the first is {missing[0]}; copy the folder again"
         )
-    return model.to(device).eval()
+    model = model.to(device).eval()
+    limit_threads(model)
+    return model
 
 
 def load_tokenizer(name: str) -> Any:

@@ -12,7 +12,6 @@ from typing import Annotated, NamedTuple
 from cooper_rl.backends.device import pick_device
 from cooper_rl.backends.engine_hf import HFEngine
 from cooper_rl.backends.policy import load_policy
-from cooper_rl.backends.threads import limit_threads
 from cooper_rl.config import Config, GenerationConfig
 from cooper_rl.core.randomness import derive_seed
 from cooper_rl.errors import ConfigError
@@ -82,7 +81,6 @@ def _draw(
 ) -> _Drawn:
     samples = config.sampling.completions_per_problem
     policy = load_policy(model, device=pick_device(), is_trained=False)
-    limit_threads(policy.model)
     engine = HFEngine(policy.model, end_ids=policy.end_ids, pad_id=policy.pad_id)
     progress = Progress(f"sample_completions {name}", len(problems) * samples, logger)
     prompts = [policy.encode_prompt(problem.question, config.instruction) for problem in problems]
