@@ -1,0 +1,92 @@
+"""The prepared process that runs are killed in, and what a run leaves behind."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from cooper_rl.backends.checkpoint import read_metrics
+from cooper_rl.backends.checkpoint_reference import open_checkpoint
+from cooper_rl.config import StorageConfig
+from tests.servers.fixtures import bucket, gateway, s3_server
+
+__all__ = ["bucket", "gateway", "s3_server"]
+
+
+class Outcome(NamedTuple):
+    """Everything that two equal runs have in common."""
+
+    numbers: list[dict[str, float]]
+    """The metrics of every step without the timings."""
+    sha256: dict[str, str]
+    """Of both models, their optimisers and the pairs."""
+
+
+@dataclass
+class Trainer:
+    """Starts runs in forked children of one prepared process."""
+
+    process: subprocess.Popen[str]
+    folder: Path
+    calls: int | None = field(default=None)
+
+    def run(self, checkpoint: Path, *overrides: str, **job: Any) -> int:
+        """Train; returns the exit status, negative for a signal."""
+        arguments = {"checkpoint": str(checkpoint), "report": f"{checkpoint}.json"} | job.pop("arguments", {})
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        line = json.dumps({"arguments": arguments, "overrides": overrides, **job})
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+        answer = json.loads(self.process.stdout.readline())
+        self.calls = answer["calls"]
+        return answer["status"]
+
+    def log(self) -> str:
+        """What the children wrote."""
+        return (self.folder / "log").read_text(errors="replace")
+
+
+@pytest.fixture(scope="session")
+def trainer(tmp_path_factory: pytest.TempPathFactory) -> Generator[Trainer]:
+    folder = tmp_path_factory.mktemp("trainer")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.faults.kill_server", str(folder)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        cwd=Path(__file__).parents[2],
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    yield Trainer(process, folder)
+    process.kill()
+    process.wait()
+
+
+def outcome(checkpoint: Path, storage: StorageConfig | None = None) -> Outcome:
+    """What a finished run left in its folder."""
+    with open_checkpoint(checkpoint, storage or StorageConfig()) as found:
+        rows = read_metrics(found.folder / "metrics.jsonl")
+        hashes = {file: sha for file, sha in found.manifest.sha256.items() if file != "metrics.jsonl"}
+    numbers = [{key: row[key] for key in row if not key.startswith("seconds/")} for row in rows]
+    return Outcome(numbers, hashes)
+
+
+@pytest.fixture(scope="session")
+def straight(trainer: Trainer, tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    """The run that nobody interrupts; it makes pairs, so that VerifyRM changes too."""
+    checkpoint = tmp_path_factory.mktemp("straight") / "checkpoint"
+    assert trainer.run(checkpoint, kill={"count": True}) == 0, trainer.log()
+    result = outcome(checkpoint)
+    assert all(row["pairs/count"] > 0 for row in result.numbers)
+    assert len(result.numbers) == 3
+    return result

@@ -1,0 +1,78 @@
+"""SIGKILL anywhere: the resumed run's numbers and weights equal the uninterrupted run's bit for bit."""
+
+import random
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.faults.conftest import Outcome, Trainer, outcome
+
+NAMED = [
+    ("rollout", 1), ("rollout", 2), ("after rollout", 3),
+    ("score", 2), ("after score", 3),
+    ("policy_update", 1), ("policy_update", 3), ("policy_step", 2), ("after policy_update", 2),
+    ("pairs", 2), ("after pairs", 3),
+    ("reward_update", 1), ("reward_update", 3), ("reward_step", 2), ("after reward_update", 2),
+    ("tokenizers", 1), ("snapshot", 1), ("snapshot", 2), ("after snapshot", 3),
+    ("files", 1), ("files", 3), ("weights", 2), ("after weights", 4),
+    ("claim", 2), ("after claim", 3),
+    ("upload", 1), ("upload", 9), ("upload", 20), ("after upload", 30),
+    ("flush", 2), ("flush", 14), ("flush", 31),
+    ("manifest", 1), ("manifest", 2), ("after manifest", 3),
+    # Writes of one process: two of the probe, then claim, manifest and LATEST of each checkpoint.
+    ("conditional_write", 1), ("after conditional_write", 3), ("conditional_write", 4),
+    ("after conditional_write", 4), ("conditional_write", 5), ("after conditional_write", 7),
+    ("after conditional_write", 8), ("conditional_write", 11), ("after conditional_write", 11),
+    ("tidy", 2), ("after tidy", 3), ("delete", 2), ("after delete", 4),
+    ("report", 1), ("after report", 1),
+]  # fmt: skip
+NUM_RANDOM = 12
+NUM_RANDOM_SLOW = 100
+
+
+@pytest.mark.parametrize(("point", "hit"), NAMED, ids=[f"{point}-{hit}" for point, hit in NAMED])
+def test_a_run_killed_at_a_named_point_continues_exactly(
+    trainer: Trainer, straight: Outcome, tmp_path: Path, point: str, hit: int
+) -> None:
+    checkpoint = tmp_path / "checkpoint"
+    killed = trainer.run(checkpoint, kill={"point": point, "hit": hit})
+    assert killed == -signal.SIGKILL, trainer.log()[-3000:]
+    assert trainer.run(checkpoint) == 0, trainer.log()[-3000:]
+    assert outcome(checkpoint) == straight
+
+
+@pytest.mark.parametrize("number", range(NUM_RANDOM))
+def test_a_run_killed_at_a_random_point_continues_exactly(
+    trainer: Trainer, straight: Outcome, num_calls: int, tmp_path: Path, number: int
+) -> None:
+    """The point is a random one of all Python calls of the run, of whatever package and thread."""
+    kill_twice(trainer, straight, num_calls, tmp_path, random.Random(number))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(NUM_RANDOM, NUM_RANDOM_SLOW))
+def test_a_run_killed_at_many_random_points_continues_exactly(
+    trainer: Trainer, straight: Outcome, num_calls: int, tmp_path: Path, number: int
+) -> None:
+    kill_twice(trainer, straight, num_calls, tmp_path, random.Random(number))
+
+
+@pytest.fixture(scope="module")
+def num_calls(trainer: Trainer, straight: Outcome, tmp_path_factory: pytest.TempPathFactory) -> int:
+    assert trainer.run(tmp_path_factory.mktemp("counted") / "checkpoint", kill={"count": True}) == 0
+    assert trainer.calls is not None
+    return trainer.calls
+
+
+def kill_twice(
+    trainer: Trainer, straight: Outcome, num_calls: int, tmp_path: Path, rng: random.Random
+) -> None:
+    """Kill the run, and once in two also its continuation, then let it end."""
+    checkpoint = tmp_path / "checkpoint"
+    killed = trainer.run(checkpoint, kill={"call": rng.randrange(1, num_calls)})
+    assert killed in {-signal.SIGKILL, 0}, trainer.log()[-3000:]
+    if rng.random() < 0.5:
+        assert trainer.run(checkpoint, kill={"call": rng.randrange(1, num_calls)}) in {-signal.SIGKILL, 0}
+    assert trainer.run(checkpoint) == 0, trainer.log()[-3000:]
+    assert outcome(checkpoint) == straight
