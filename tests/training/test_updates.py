@@ -150,7 +150,8 @@ def test_the_reward_update_is_the_mean_over_all_pairs_however_they_are_split(mak
     second = run_reward_update(single, pairs_of(5), max_tokens_per_batch=1)
     assert first == pytest.approx(second, abs=1e-5)
     for name, tensor in weights(whole.model).items():
-        torch.testing.assert_close(tensor, single.model.state_dict()[name], atol=1e-5, rtol=1e-5)
+        # Adam's first step is lr * sign(gradient), so where the gradient is nearly 0 rounding shows.
+        torch.testing.assert_close(tensor, single.model.state_dict()[name], atol=2e-5, rtol=1e-5)
 
 
 def test_the_loss_of_one_pair_is_that_of_its_two_logits(make_verify_rm) -> None:

@@ -7,14 +7,17 @@ tokenizer, so the policy may use another one.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from transformers import AutoModelForSequenceClassification
 
+from cooper_rl.backends.packed_forward import can_pack, packed_logits
 from cooper_rl.backends.policy import check_architecture, load_model, load_tokenizer
+from cooper_rl.backends.threads import SMALL_MODEL_PARAMETERS
 from cooper_rl.config import ScratchModel
 from cooper_rl.core.batching import pad_right, split_by_tokens
+from cooper_rl.core.packing import pack, split_packed
 from cooper_rl.core.prompts import verify_rm_text
 from cooper_rl.errors import ModelError, TrainingError
 from cooper_rl.schema import VerifyExample
@@ -28,6 +31,11 @@ class VerifyItem(NamedTuple):
     completion: str
 
 
+Compute = Literal["auto", "float32", "bfloat16"]
+CPU_TOKENS_PER_BATCH = 2048
+"""A forward pass on a CPU takes no more tokens at a time: its activations then stay near the caches."""
+
+
 @dataclass(frozen=True)
 class VerifyRM:
     """The reward model with its tokenizer."""
@@ -35,6 +43,8 @@ class VerifyRM:
     model: Any
     """Weights in fp32, also when the forward runs in bf16 under autocast."""
     tokenizer: Any
+    compute: Compute = "auto"
+    """Precision of the forward pass; see `VerifyRMConfig.compute`."""
 
     @property
     def device(self) -> torch.device:
@@ -45,10 +55,23 @@ class VerifyRM:
         texts = [verify_rm_text(*item) for item in items]
         return self.tokenizer(texts, add_special_tokens=False)["input_ids"]
 
+    def split(self, units: Sequence[Sequence[Sequence[int]]], max_tokens: int) -> list[list[int]]:
+        """Indices of units (one sequence, or a pair that stays together) in batches for `logits`.
+
+        Under the token budget as far as single units are; every index appears exactly once.
+        """
+        if not can_pack(self.model):
+            return split_by_tokens([len(unit) * max(map(len, unit)) for unit in units], max_tokens)
+        if self.device.type == "cpu":
+            max_tokens = min(max_tokens, CPU_TOKENS_PER_BATCH)
+        return split_packed(units, max_tokens)
+
     def logits(self, sequences: Sequence[Sequence[int]]) -> torch.Tensor:
-        """Raw logits (N,) in fp32 for N encoded items in one padded forward pass, differentiable."""
-        batch = pad_right(sequences, pad_id=self.tokenizer.pad_token_id, device=self.device)
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
+        """Raw logits (N,) in fp32 for N encoded items in one forward pass, differentiable."""
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=is_bfloat16(self.model, self.compute)):
+            if can_pack(self.model):
+                return packed_logits(self.model, pack(sequences, device=self.device)).float()
+            batch = pad_right(sequences, pad_id=self.tokenizer.pad_token_id, device=self.device)
             out = self.model(input_ids=batch.input_ids, attention_mask=batch.attention_mask, use_cache=False)
         return out.logits[:, 0].float()
 
@@ -61,7 +84,7 @@ class VerifyRM:
         """
         sequences = self.encode(items)
         scores = [0.0] * len(items)
-        for batch in split_by_tokens([len(ids) for ids in sequences], max_tokens_per_batch):
+        for batch in self.split([[ids] for ids in sequences], max_tokens_per_batch):
             values = torch.sigmoid(self.logits([sequences[index] for index in batch]))
             for index, value in zip(batch, values.tolist(), strict=True):
                 scores[index] = value
@@ -72,6 +95,27 @@ class VerifyRM:
                     "its weights are damaged: go back to an earlier checkpoint and lower its learning rate"
                 )
         return scores
+
+
+def is_bfloat16(model: Any, compute: Compute) -> bool:
+    """Whether the forward pass runs in bf16.
+
+    `auto` takes it where the hardware multiplies bf16 itself, but not for models under 10M parameters on a
+    CPU: they gain little, and the laptop's results stay the same on every machine.
+    """
+    if compute != "auto":
+        return compute == "bfloat16"
+    if model.device.type == "cuda":
+        return torch.cuda.is_bf16_supported()
+    if model.device.type != "cpu" or model.num_parameters() < SMALL_MODEL_PARAMETERS:
+        return False
+    capability = torch.backends.cpu.get_cpu_capability()
+    return capability.startswith("AVX512") and _has_cpu_bfloat16()
+
+
+def _has_cpu_bfloat16() -> bool:
+    flags = Path("/proc/cpuinfo")
+    return flags.is_file() and "avx512_bf16" in flags.read_text(encoding="utf-8", errors="replace")
 
 
 def score_examples(verify_rm: VerifyRM, examples: Sequence[VerifyExample]) -> list[float]:

@@ -7,7 +7,6 @@ import torch
 
 from cooper_rl.backends.verify_rm import VerifyItem, VerifyRM
 from cooper_rl.config import CooperConfig
-from cooper_rl.core.batching import split_by_tokens
 from cooper_rl.core.losses import pair_loss
 from cooper_rl.schema import PreferencePair
 from cooper_rl.training.optimizer import apply_gradients
@@ -44,11 +43,12 @@ def update_verify_rm(
         for text in (pair.positive, pair.negative)
     ]
     sequences = verify_rm.encode(items)
-    lengths = [2 * max(len(a), len(b)) for a, b in zip(sequences[::2], sequences[1::2], strict=True)]
+    # A pair shares question and reference answer, which a packed batch computes once.
+    units = list(zip(sequences[::2], sequences[1::2], strict=True))
     loss = 0.0
     num_ordered = 0
-    for batch in split_by_tokens(lengths, config.max_tokens_per_batch):
-        logits = verify_rm.logits([sequences[2 * index + half] for index in batch for half in (0, 1)])
+    for batch in verify_rm.split(units, config.max_tokens_per_batch):
+        logits = verify_rm.logits([ids for index in batch for ids in units[index]])
         positive, negative = logits[::2], logits[1::2]
         part = pair_loss(positive, negative, num_batch_pairs=len(pairs))
         part.backward()

@@ -1,0 +1,108 @@
+"""VerifyRM's logit for packed sequences (row 5): Qwen2, Qwen3 and Llama walked without padding.
+
+The walk uses the model's own modules, so weights, norms and rotary scaling are what the checkpoint says.
+It differs from the library's walk in what it does not compute: padding, beginnings that sequences share, and
+in the last layer everything but the last tokens, from which alone the logit is read. Tests hold it to the
+library's numbers. Deliberately left out: sliding windows, dropout and quantised layers; such a model takes
+the library's walk over padded batches.
+"""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch.utils.checkpoint import checkpoint
+
+from cooper_rl.core.packing import PackedBatch
+
+ARCHITECTURES = frozenset({"qwen2", "qwen3", "llama"})
+
+
+def can_pack(model: Any) -> bool:
+    """Whether the walk below computes what the model's own does."""
+    config = model.config
+    layer_types = getattr(config, "layer_types", None) or ["full_attention"]
+    return (
+        config.model_type in ARCHITECTURES
+        and all(kind == "full_attention" for kind in layer_types)
+        and not (model.training and getattr(config, "attention_dropout", 0.0))
+        and all(type(layer.mlp.up_proj) is torch.nn.Linear for layer in model.model.layers)
+    )
+
+
+def packed_logits(model: Any, batch: PackedBatch) -> torch.Tensor:
+    """Raw logits (S,), in the order of the sequences that were packed; differentiable."""
+    decoder = model.model
+    hidden = decoder.embed_tokens(batch.token_ids)
+    cos, sin = decoder.rotary_emb(hidden[None], batch.positions[None])
+    rotary = cos[0, :, None], sin[0, :, None]
+    is_recomputed = model.training and getattr(decoder, "gradient_checkpointing", False)
+    for layer in decoder.layers[:-1]:
+        if is_recomputed:
+            hidden = checkpoint(_layer, layer, hidden, rotary, batch, use_reentrant=False)
+        else:
+            hidden = _layer(layer, hidden, rotary, batch)
+    last = _last_layer(decoder.layers[-1], hidden, rotary, batch)
+    logits = model.score(decoder.norm(last))[:, 0]
+    back = torch.empty(len(batch.order), dtype=torch.int64, device=logits.device)
+    back[torch.tensor(batch.order, device=logits.device)] = torch.arange(len(back), device=logits.device)
+    return logits[back]
+
+
+def _layer(layer: Any, hidden: torch.Tensor, rotary: Any, batch: PackedBatch) -> Any:
+    attention = layer.self_attn
+    normed = layer.input_layernorm(hidden)
+    query = _heads(attention, "q", normed, rotary)
+    key = _heads(attention, "k", normed, rotary)
+    value = _heads(attention, "v", normed, None)
+    joined = torch.cat([query, key.to(query.dtype), value.to(query.dtype)], dim=1)
+    parts = []
+    for group in batch.groups:
+        # (n, heads, L, d); padding stands on the right, where a causal query does not look.
+        rows = joined[group.tokens].transpose(1, 2)
+        q, k, v = rows.split([query.shape[1], key.shape[1], value.shape[1]], dim=1)
+        mixed = F.scaled_dot_product_attention(
+            q, k, v, is_causal=True, scale=attention.scaling, enable_gqa=key.shape[1] != query.shape[1]
+        )
+        parts.append(mixed.transpose(1, 2).flatten(2).flatten(0, 1))
+    hidden = hidden + attention.o_proj(torch.cat(parts)[batch.sources])
+    return hidden + layer.mlp(layer.post_attention_layernorm(hidden))
+
+
+def _last_layer(layer: Any, hidden: torch.Tensor, rotary: Any, batch: PackedBatch) -> Any:
+    """(S, H) hidden states of the last tokens, groups in order."""
+    attention = layer.self_attn
+    normed = layer.input_layernorm(hidden)
+    key = _heads(attention, "k", normed, rotary)
+    value = _heads(attention, "v", normed, None)
+    last = batch.last_tokens
+    query = _heads(attention, "q", normed[last], (rotary[0][last], rotary[1][last]))
+    joined = torch.cat([key, value.to(key.dtype)], dim=1)
+    parts = []
+    start = 0
+    for group in batch.groups:
+        k, v = joined[group.tokens].transpose(1, 2).split([key.shape[1], value.shape[1]], dim=1)
+        q = query[start : start + len(group.members), :, None]
+        start += len(group.members)
+        columns = torch.arange(k.shape[2], device=k.device)
+        is_real = (columns[None] < group.lengths[:, None])[:, None, None]
+        mixed = F.scaled_dot_product_attention(
+            q, k, v, attn_mask=is_real, scale=attention.scaling, enable_gqa=k.shape[1] != q.shape[1]
+        )
+        parts.append(mixed[:, :, 0].flatten(1))
+    kept = hidden[last] + attention.o_proj(torch.cat(parts))
+    return kept + layer.mlp(layer.post_attention_layernorm(kept))
+
+
+def _heads(attention: Any, name: str, normed: torch.Tensor, rotary: Any) -> torch.Tensor:
+    """(N, heads, d) projection, with Qwen3's norm where there is one, turned by the rotary angles."""
+    heads = getattr(attention, f"{name}_proj")(normed).unflatten(-1, (-1, attention.head_dim))
+    norm = getattr(attention, f"{name}_norm", None)
+    if norm is not None:
+        heads = norm(heads)
+    if rotary is None:
+        return heads
+    cos, sin = rotary
+    first, second = heads.chunk(2, dim=-1)
+    turned = heads * cos + torch.cat([-second, first], dim=-1) * sin
+    return turned.to(heads.dtype)

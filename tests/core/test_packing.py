@@ -1,0 +1,63 @@
+"""Packing: every token once, shared beginnings once, every sequence whole again in its rows."""
+
+import random
+
+import pytest
+import torch
+
+from cooper_rl.core.packing import common_prefix, count_packed, pack, split_packed
+
+CPU = torch.device("cpu")
+
+
+def test_a_shared_beginning_is_kept_once() -> None:
+    """[1 2 3] and [1 2 4 5] share two tokens: 5 of 7 are computed; [9] stands alone."""
+    batch = pack([[1, 2, 3], [9], [1, 2, 4, 5]], device=CPU)
+    assert batch.token_ids.tolist() == [1, 2, 3, 4, 5, 9]
+    assert batch.positions.tolist() == [0, 1, 2, 2, 3, 0]
+    assert count_packed([[1, 2, 3], [9], [1, 2, 4, 5]]) == 6
+
+
+def test_equal_sequences_keep_their_last_token_apart() -> None:
+    """The logit is read there, so that each sequence has one of its own."""
+    assert common_prefix([1, 2, 3], [1, 2, 3]) == 2
+    assert pack([[1, 2], [1, 2]], device=CPU).token_ids.tolist() == [1, 2, 2]
+
+
+def test_every_sequence_can_be_read_back_from_its_rows() -> None:
+    rng = random.Random(0)
+    sequences = [[rng.randrange(3) for _ in range(rng.randrange(1, 12))] for _ in range(40)]
+    batch = pack(sequences, device=CPU)
+    found = {}
+    for group in batch.groups:
+        for member, row, length in zip(group.members, group.tokens, group.lengths.tolist(), strict=True):
+            found[member] = batch.token_ids[row[:length]].tolist()
+    assert [found[index] for index in range(40)] == sequences
+    ends = dict(zip(batch.order, batch.token_ids[batch.last_tokens].tolist(), strict=True))
+    assert [ends[index] for index in range(40)] == [ids[-1] for ids in sequences]
+    assert len(batch.token_ids) == count_packed(sequences)
+
+
+def test_sources_lead_from_the_rows_back_to_the_tokens() -> None:
+    batch = pack([[1, 2, 3], [1, 2, 4, 5], [7]], device=CPU)
+    rows = torch.cat([batch.token_ids[group.tokens].flatten() for group in batch.groups])
+    assert rows[batch.sources].tolist() == batch.token_ids.tolist()
+
+
+def test_batches_stay_under_the_budget_and_keep_relatives_together() -> None:
+    """Two families of three that share 8 of 10 tokens: 14 computed tokens each."""
+    units = [[[family] * 8 + [rest, rest]] for rest in range(10, 13) for family in (1, 2)]
+    batches = split_packed(units, 14)
+    assert [sorted(batch) for batch in batches] == [[0, 2, 4], [1, 3, 5]]
+    assert split_packed(units, 1) == [[0], [2], [4], [1], [3], [5]]
+
+
+def test_the_two_halves_of_a_pair_share_a_batch() -> None:
+    units = [[[1, 2, 3], [1, 2, 4]], [[5, 6], [5, 7]]]
+    assert split_packed(units, 4) == [[0], [1]]
+    assert split_packed(units, 7) == [[0, 1]]
+
+
+@pytest.mark.parametrize(("first", "second", "shared"), [([], [1], 0), ([1, 2], [1, 3], 1), ([1], [1], 0)])
+def test_common_prefix_leaves_a_token(first, second, shared) -> None:
+    assert common_prefix(first, second) == shared
