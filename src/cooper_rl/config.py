@@ -273,6 +273,19 @@ class ScratchModel(Section):
     hidden_size: int = Field(default=128, ge=16)
     num_layers: int = Field(default=2, ge=1)
     num_heads: int = Field(default=4, ge=1)
+    num_matching_examples: int = Field(default=0, ge=0)
+    """Generated pairs of a reference answer and a stated answer that are learned first: what a pre-trained
+    backbone brings along. 0: none."""
+    matching_lr: float = Field(default=1e-3, gt=0)
+    """Peak learning rate for them."""
+
+    @model_validator(mode="after")
+    def _heads_fit(self) -> Self:
+        if self.hidden_size % (2 * self.num_heads):
+            raise ValueError(
+                f"hidden_size={self.hidden_size} must be a multiple of twice num_heads={self.num_heads}"
+            )
+        return self
 
 
 class VerifyRMConfig(Section):
@@ -280,6 +293,14 @@ class VerifyRMConfig(Section):
 
     scratch: ScratchModel = ScratchModel()
     """Used only when the stage is given no backbone."""
+    answer_span_epochs: int = Field(default=0, ge=0)
+    """Passes over the data with every completion cut to its last `answer_span_chars`, before `num_epochs`
+    over whole completions: short texts in which little but the final answer is left to look at."""
+    answer_span_chars: int = Field(default=120, ge=1)
+    swapped_references: bool = False
+    """Also train on every completion with another reference answer: a correct one with another problem's
+    answer (label 0), an incorrect one with the answer that it states itself (label 1), so that the label
+    cannot be told from the completion alone."""
     num_epochs: int = Field(default=3, ge=1)
     batch_size: int = Field(default=128, ge=1)
     """Examples per optimiser update."""
@@ -289,6 +310,19 @@ class VerifyRMConfig(Section):
     weight_decay: float = Field(default=0.01, ge=0)
     warmup_fraction: float = Field(default=0.03, ge=0, lt=1)
     max_grad_norm: float = Field(default=1.0, gt=0)
+    class_balance: Literal["none", "weights"] = "none"
+    """`weights`: the rarer label counts more in the loss, so that both labels have the same total weight.
+    Scores are then no longer probabilities on data with the original balance."""
+    gradient_checkpointing: bool = False
+    """Keep one layer's activations and recompute the others: less memory, about a third more time."""
+    compute: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Forward pass of training and scoring; weights stay in fp32. `auto`: bf16 where the hardware has it,
+    except for models under 10M parameters on a CPU."""
+    validate_every: int | None = Field(default=None, ge=1)
+    """Updates between validations; None: at the end of every epoch."""
+    patience: int | None = Field(default=None, ge=1)
+    """Stop after so many validations in a row without a better one; None: never. The best one is kept in
+    any case."""
 
 
 class CooperConfig(Section):

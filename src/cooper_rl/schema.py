@@ -219,6 +219,14 @@ class TrainVerifyRMReport(Report):
     num_rejected: int
     num_updates: int
     final_loss: float
+    best_update: int | None = None
+    """Updates done when the weights that were kept were the current ones."""
+    validation_loss: float | None = None
+    """Mean log loss of the kept weights on the validation examples."""
+    tokens_per_second: float | None = None
+    """Tokens of the examples over the seconds of training on whole completions, validation included."""
+    computed_token_fraction: float | None = None
+    """Tokens that went through the layers over those of the examples; below 1 where beginnings are shared."""
     validation: BinaryScores
     seconds: float
 

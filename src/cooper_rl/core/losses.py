@@ -84,14 +84,22 @@ def pair_loss(positive: torch.Tensor, negative: torch.Tensor, *, num_batch_pairs
     return -F.logsigmoid(positive - negative).sum() / num_batch_pairs
 
 
-def label_loss(logits: torch.Tensor, labels: torch.Tensor, *, num_batch_examples: int) -> torch.Tensor:
+def label_loss(
+    logits: torch.Tensor,
+    labels: torch.Tensor,
+    *,
+    num_batch_examples: int,
+    weights: torch.Tensor | None = None,
+) -> torch.Tensor:
     """Binary cross-entropy on raw logits: sum over this part / examples of the whole batch.
 
     Args:
         logits: (N,).
         labels: (N,) of 0.0 and 1.0.
         num_batch_examples: examples of the whole batch.
+        weights: (N,) each example's weight; None: all 1.
 
     Source: arXiv 2508.05613, VerifyRM training.
     """
-    return F.binary_cross_entropy_with_logits(logits, labels, reduction="sum") / num_batch_examples
+    losses = F.binary_cross_entropy_with_logits(logits, labels, weight=weights, reduction="sum")
+    return losses / num_batch_examples

@@ -1,5 +1,6 @@
 """Stage: make VerifyRM from a backbone and train it on labelled examples (rows 4 and 5)."""
 
+import dataclasses
 import logging
 import time
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Annotated
 
 from cooper_rl.backends.device import pick_device
 from cooper_rl.backends.verify_rm import (
+    load_verify_rm,
     make_from_backbone,
     make_from_scratch,
     save_verify_rm,
@@ -20,6 +22,7 @@ from cooper_rl.records import read_good_records, read_records, write_report
 from cooper_rl.schema import TrainVerifyRMReport, VerifyExample
 from cooper_rl.stages._models import read_models
 from cooper_rl.training.fit_verify_rm import fit_verify_rm
+from cooper_rl.training.lessons import plan_lessons
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +43,8 @@ def run(
     Raises:
         DataError: no usable example, or a problem that stands in both files.
         ModelError: the backbone cannot be used.
-        TrainingError: one class only, or a gradient that is not finite.
+        TrainingError: one class only, a gradient that is not finite, or out of memory; the best weights
+            so far stay in the folder.
     """
     started = time.monotonic()
     examples = read_good_records(train, VerifyExample)
@@ -55,13 +59,35 @@ def run(
         model = make_from_scratch(texts, config.verify_rm.scratch, seed=config.seed, device=device)
     else:
         model = make_from_backbone(read_models(models).backbone, seed=config.seed, device=device)
-    fit = fit_verify_rm(model, examples.records, config=config.verify_rm, seed=config.seed)
-    save_verify_rm(model, verify_rm)
+    model = dataclasses.replace(model, compute=config.verify_rm.compute)
+    lessons = plan_lessons(
+        examples.records, config=config.verify_rm, is_from_scratch=models is None, seed=config.seed
+    )
+    for lesson in lessons[:-1]:
+        logger.info("train_verify_rm lesson=%s examples=%d", lesson.name, len(lesson.examples))
+        done = fit_verify_rm(model, lesson.examples, config=lesson.config, seed=config.seed)
+        logger.info("train_verify_rm lesson=%s loss=%.4f", lesson.name, done.final_loss)
+    started_fit = time.monotonic()
+    fit = fit_verify_rm(
+        model,
+        lessons[-1].examples,
+        config=config.verify_rm,
+        seed=config.seed,
+        validation=held_out,
+        keep=lambda: save_verify_rm(model, verify_rm),
+    )
+    fit_seconds = time.monotonic() - started_fit
+    if fit.best_update != fit.num_updates:
+        model = load_verify_rm(verify_rm, device=device)
     result = TrainVerifyRMReport(
         num_examples=len(examples.records),
         num_rejected=len(examples.rejected),
         num_updates=fit.num_updates,
         final_loss=fit.final_loss,
+        best_update=fit.best_update,
+        validation_loss=fit.validation_loss,
+        tokens_per_second=fit.num_tokens / fit_seconds,
+        computed_token_fraction=fit.num_computed_tokens / fit.num_tokens,
         validation=binary_scores(
             [example.label for example in held_out],
             score_examples(model, held_out),

@@ -1,17 +1,22 @@
-"""Binary cross-entropy training of VerifyRM on labelled examples (before any co-training)."""
+"""Binary cross-entropy training of VerifyRM on labelled examples (before any co-training; rows 4 and 5).
+
+Validation decides which weights are kept and when to stop. Deliberately left out: what is learned in which
+order (`lessons.py`) and where weights are kept (the stage's `keep`).
+"""
 
 import logging
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 
-from cooper_rl.backends.verify_rm import VerifyItem, VerifyRM
+from cooper_rl.backends.verify_rm import VerifyItem, VerifyRM, score_examples
 from cooper_rl.config import VerifyRMConfig
-from cooper_rl.core.batching import split_by_tokens
 from cooper_rl.core.losses import label_loss
+from cooper_rl.core.packing import count_packed
 from cooper_rl.core.randomness import derive_seed
 from cooper_rl.errors import TrainingError
 from cooper_rl.progress import Progress
@@ -20,6 +25,9 @@ from cooper_rl.training.optimizer import apply_gradients, make_adamw
 
 logger = logging.getLogger(__name__)
 
+SMALLEST_PROBABILITY = 1e-7
+"""A validation score is taken as no closer to 0 and 1, so that one sure mistake does not decide alone."""
+
 
 class Fit(NamedTuple):
     """What one training run did."""
@@ -27,49 +35,130 @@ class Fit(NamedTuple):
     num_updates: int
     final_loss: float
     """Mean loss per example over the last tenth of the updates (at least one)."""
+    best_update: int
+    """Updates done when the weights were best on the validation examples; the last one without them."""
+    validation_loss: float | None
+    """Mean log loss of the best weights; None without validation examples."""
+    num_tokens: int
+    """Tokens of all examples that were trained on, over the epochs."""
+    num_computed_tokens: int
+    """Tokens that went through the layers: less where examples share a beginning."""
+
+
+class _Data:
+    """The encoded examples, and what was computed of them."""
+
+    def __init__(
+        self, verify_rm: VerifyRM, examples: Sequence[VerifyExample], config: VerifyRMConfig
+    ) -> None:
+        self._weights = _class_weights(examples, config)
+        self._labels = [float(example.label) for example in examples]
+        self._sequences = verify_rm.encode(
+            [VerifyItem(e.question, e.reference_answer, e.completion) for e in examples]
+        )
+        self._max_tokens = config.max_tokens_per_batch
+        self.num_tokens = 0
+        self.num_computed_tokens = 0
+
+    def backward(self, verify_rm: VerifyRM, batch: Sequence[int]) -> float:
+        """Add the gradient of the mean loss over the examples of one update; returns that loss."""
+        loss = 0.0
+        for part in verify_rm.split([[self._sequences[i]] for i in batch], self._max_tokens):
+            chosen = [self._sequences[batch[place]] for place in part]
+            self.num_tokens += sum(map(len, chosen))
+            self.num_computed_tokens += count_packed(chosen)
+            labels = torch.tensor([self._labels[batch[place]] for place in part], device=verify_rm.device)
+            part_loss = label_loss(
+                verify_rm.logits(chosen),
+                labels,
+                num_batch_examples=len(batch),
+                weights=None
+                if self._weights is None
+                else torch.where(labels == 1, self._weights[1], self._weights[0]),
+            )
+            part_loss.backward()
+            loss += part_loss.item()
+        return loss
+
+
+@dataclass
+class _Validation:
+    """The best weights so far."""
+
+    examples: Sequence[VerifyExample]
+    keep: Callable[[], None]
+    best_loss: float = math.inf
+    best_update: int = 0
+    num_worse: int = 0
+
+    def check(self, verify_rm: VerifyRM, update: int) -> None:
+        verify_rm.model.eval()
+        loss = log_loss([e.label for e in self.examples], score_examples(verify_rm, self.examples))
+        verify_rm.model.train()
+        logger.info("train_verify_rm update=%d validation_loss=%.4f best=%.4f", update, loss, self.best_loss)
+        if loss < self.best_loss:
+            self.best_loss, self.best_update, self.num_worse = loss, update, 0
+            self.keep()
+        else:
+            self.num_worse += 1
 
 
 def fit_verify_rm(
-    verify_rm: VerifyRM, examples: Sequence[VerifyExample], *, config: VerifyRMConfig, seed: int
+    verify_rm: VerifyRM,
+    examples: Sequence[VerifyExample],
+    *,
+    config: VerifyRMConfig,
+    seed: int,
+    validation: Sequence[VerifyExample] = (),
+    keep: Callable[[], None] = lambda: None,
 ) -> Fit:
     """Train in place for `num_epochs`, each in an order drawn with the seed.
 
     The learning rate warms up linearly, then falls to a tenth along a cosine.
 
+    Args:
+        verify_rm: Trained in place; after an early stop it holds the last weights, not the best.
+        examples: Both labels must be among them.
+        config: The section of this stage.
+        seed: Decides the order.
+        validation: Examples of other problems that decide which weights are best; none: the last.
+        keep: Called whenever the weights are the best so far.
+
     Raises:
-        TrainingError: only one class among the examples, or a gradient that is not finite.
+        TrainingError: only one class among the examples, a gradient that is not finite, or out of memory;
+            what `keep` stored before stays valid.
     """
-    num_correct = sum(example.label for example in examples)
-    if num_correct in {0, len(examples)}:
-        raise TrainingError(
-            f"all {len(examples)} training examples have the label {examples[0].label}; "
-            "VerifyRM needs correct and incorrect completions: sample from weaker or stronger models"
-        )
-    sequences = verify_rm.encode([VerifyItem(e.question, e.reference_answer, e.completion) for e in examples])
-    batches = [
-        batch for epoch in range(config.num_epochs) for batch in _epoch(len(examples), epoch, config, seed)
-    ]
+    data = _Data(verify_rm, examples, config)
+    updates = _plan_updates(len(examples), config, seed)
     optimizer = make_adamw(verify_rm.model, lr=config.lr, weight_decay=config.weight_decay)
-    progress = Progress("train_verify_rm", len(batches), logger)
+    progress = Progress("train_verify_rm", len(updates), logger)
+    best = _Validation(validation, keep)
     losses: list[float] = []
-    verify_rm.model.train()
-    for update, batch in enumerate(batches):
+    _prepare(verify_rm, config)
+    for update, (batch, ends_epoch) in enumerate(updates):
         for group in optimizer.param_groups:
-            group["lr"] = config.lr * learning_rate_factor(update, len(batches), config.warmup_fraction)
-        loss = 0.0
-        for part in split_by_tokens([len(sequences[index]) for index in batch], config.max_tokens_per_batch):
-            chosen = [batch[place] for place in part]
-            labels = torch.tensor([float(examples[index].label) for index in chosen], device=verify_rm.device)
-            logits = verify_rm.logits([sequences[index] for index in chosen])
-            part_loss = label_loss(logits, labels, num_batch_examples=len(batch))
-            part_loss.backward()
-            loss += part_loss.item()
-        apply_gradients(verify_rm.model, optimizer, config.max_grad_norm, name="VerifyRM")
-        losses.append(loss)
-        progress.advance(loss=loss)
+            group["lr"] = config.lr * learning_rate_factor(update, len(updates), config.warmup_fraction)
+        try:
+            losses.append(data.backward(verify_rm, batch))
+            apply_gradients(verify_rm.model, optimizer, config.max_grad_norm, name="VerifyRM")
+        except (TrainingError, RuntimeError) as error:  # torch's out-of-memory error is a RuntimeError
+            raise _explain(error, update, best, config) from error
+        progress.advance(loss=losses[-1])
+        if validation and (ends_epoch or (update + 1) % (config.validate_every or len(updates)) == 0):
+            best.check(verify_rm, update + 1)
+            if config.patience is not None and best.num_worse >= config.patience:
+                logger.info("train_verify_rm stopped early after update %d", update + 1)
+                break
     verify_rm.model.eval()
     tail = losses[-max(1, len(losses) // 10) :]
-    return Fit(num_updates=len(losses), final_loss=sum(tail) / len(tail))
+    return Fit(
+        num_updates=len(losses),
+        final_loss=sum(tail) / len(tail),
+        best_update=best.best_update if validation else len(losses),
+        validation_loss=best.best_loss if validation else None,
+        num_tokens=data.num_tokens,
+        num_computed_tokens=data.num_computed_tokens,
+    )
 
 
 def learning_rate_factor(update: int, num_updates: int, warmup_fraction: float) -> float:
@@ -81,7 +170,66 @@ def learning_rate_factor(update: int, num_updates: int, warmup_fraction: float) 
     return 0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * done))
 
 
-def _epoch(num_examples: int, epoch: int, config: VerifyRMConfig, seed: int) -> list[list[int]]:
-    order = list(range(num_examples))
-    random.Random(derive_seed(seed, "verify_rm_epoch", epoch)).shuffle(order)
-    return [order[start : start + config.batch_size] for start in range(0, num_examples, config.batch_size)]
+def log_loss(labels: Sequence[int], scores: Sequence[float]) -> float:
+    """Mean of -log of the score given to what is true, with scores kept within 1e-7 of 0 and 1."""
+    total = 0.0
+    for label, score in zip(labels, scores, strict=True):
+        probability = score if label == 1 else 1 - score
+        total -= math.log(min(max(probability, SMALLEST_PROBABILITY), 1 - SMALLEST_PROBABILITY))
+    return total / len(labels)
+
+
+def _plan_updates(num_examples: int, config: VerifyRMConfig, seed: int) -> list[tuple[list[int], bool]]:
+    """Example indices of every update, and whether an epoch ends with it."""
+    plan: list[tuple[list[int], bool]] = []
+    for epoch in range(config.num_epochs):
+        order = list(range(num_examples))
+        random.Random(derive_seed(seed, "verify_rm_epoch", epoch)).shuffle(order)
+        starts = range(0, num_examples, config.batch_size)
+        plan += [(order[start : start + config.batch_size], start == starts[-1]) for start in starts]
+    return plan
+
+
+def _prepare(verify_rm: VerifyRM, config: VerifyRMConfig) -> None:
+    if config.gradient_checkpointing:
+        verify_rm.model.activation_checkpointing_enable()
+    else:
+        verify_rm.model.activation_checkpointing_disable()
+    verify_rm.model.train()
+
+
+def _class_weights(examples: Sequence[VerifyExample], config: VerifyRMConfig) -> tuple[float, float] | None:
+    """Weight of an incorrect and of a correct example; None when all count 1."""
+    num_correct = sum(example.label for example in examples)
+    if num_correct in {0, len(examples)}:
+        found = (
+            f"all {len(examples)} training examples have the label {examples[0].label}"
+            if examples
+            else ("there are no training examples")
+        )
+        raise TrainingError(
+            f"{found}; "
+            "VerifyRM needs correct and incorrect completions: sample from weaker or stronger models"
+        )
+    if config.class_balance == "none":
+        return None
+    return len(examples) / (2 * (len(examples) - num_correct)), len(examples) / (2 * num_correct)
+
+
+def _explain(error: Exception, update: int, best: _Validation, config: VerifyRMConfig) -> Exception:
+    """The same error with what is left of the run; anything that is not about numbers or memory as it is."""
+    kept = (
+        f"the best weights, of update {best.best_update}, are kept"
+        if best.best_update
+        else "no weights were validated before"
+    )
+    if isinstance(error, TrainingError):
+        return TrainingError(f"update {update + 1}: {error}; {kept}")
+    is_memory = isinstance(error, torch.OutOfMemoryError) or "memory" in str(error).lower()
+    if not is_memory:
+        return error
+    return TrainingError(
+        f"update {update + 1}: out of memory with verify_rm.max_tokens_per_batch="
+        f"{config.max_tokens_per_batch} ({str(error).splitlines()[0][:200]}); {kept}: "
+        "lower that budget or set verify_rm.gradient_checkpointing=true"
+    )

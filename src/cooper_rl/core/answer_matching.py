@@ -1,0 +1,108 @@
+"""Generated pairs of a reference answer and a statement of an answer, equal or not (row 4).
+
+A model without pre-training does not find "the stated answer equals the reference" in a few thousand labelled
+completions: it memorises them. These short examples hold nothing else to learn. They are drawn from number
+ranges and fixed phrases, never from a data set. Deliberately left out: answers that are equal in meaning but
+not in form; that is what labelled data is for.
+"""
+
+import random
+
+from cooper_rl.schema import VerifyExample
+
+SOURCE = "generated"
+
+_STATEMENTS = (
+    "A: {}",
+    "#### {}",
+    "\\boxed{{{}}}",
+    "The final answer is $\\boxed{{{}}}$.",
+    "So the answer is {}",
+    "The answer is: {}",
+    '",\n    "answer": "{}"\n}}\n```',
+    '",\n    "answer": "{}"\n}}',
+)
+_NOUNS = ("apples", "dollars", "hours", "miles", "pages", "students", "eggs", "minutes")
+_VERBS = ("has", "buys", "needs", "pays", "counts", "gets")
+
+
+def matching_examples(count: int, rng: random.Random, *, max_lines: int = 1) -> list[VerifyExample]:
+    """`count` examples without a question, half of them correct.
+
+    Args:
+        count: How many.
+        rng: Draws everything.
+        max_lines: Lines of arithmetic before the statement, from none up to so many. In a correct example
+            the last line ends in the answer; in an incorrect one the reference may stand in a line.
+    """
+    return [_example(rng, max_lines) for _ in range(count)]
+
+
+def _example(rng: random.Random, max_lines: int) -> VerifyExample:
+    is_correct = rng.random() < 0.5
+    kind = rng.random()
+    stated = _formula(rng) if kind < 0.15 else _number(rng)
+    reference = stated if is_correct else _other(stated, rng)
+    lines = [_line(rng) for _ in range(rng.randint(0, max_lines))]
+    if lines and rng.random() < 0.5:
+        lines[-1] += stated
+    if lines and not is_correct and rng.random() < 0.4:
+        lines[rng.randrange(len(lines))] += f" {reference}"
+    if is_correct and "." not in reference and rng.random() < 0.05:
+        reference += ".0"
+    text = "\n".join([*lines, rng.choice(_STATEMENTS).format(stated)])
+    return VerifyExample(
+        question="",
+        reference_answer=reference,
+        completion=text,
+        label=1 if is_correct else 0,
+        source=SOURCE,
+    )
+
+
+def _number(rng: random.Random) -> str:
+    digits = rng.choices((1, 2, 3, 4, 5), weights=(3, 7, 5, 3, 1))[0]
+    value = str(rng.randrange(10 ** (digits - 1) if digits > 1 else 0, 10**digits))
+    if rng.random() < 0.08:
+        value += f".{rng.randrange(1, 100):02}"
+    return f"-{value}" if rng.random() < 0.08 else value
+
+
+def _formula(rng: random.Random) -> str:
+    first, second, third = (str(rng.randrange(1, 30)) for _ in range(3))
+    forms = (
+        f"\\frac{{{first}}}{{{second}}}",
+        f"{first}\\sqrt{{{second}}}",
+        f"({first}, {second})",
+        f"{first}/{second}",
+        f"{first}x + {second}",
+        f"[{first}, {second})",
+        f"{first}, {second}, {third}",
+        f"\\frac{{{first}\\sqrt{{{second}}}}}{{{third}}}",
+    )
+    return rng.choice(forms)
+
+
+def _other(answer: str, rng: random.Random) -> str:
+    """Another answer, as often near the given one as not."""
+    digits = [place for place, letter in enumerate(answer) if letter.isdigit()]
+    while True:
+        kind = rng.random()
+        if kind < 0.5:
+            place = rng.choice(digits)
+            found = answer[:place] + str(rng.randrange(10)) + answer[place + 1 :]
+        elif kind < 0.6:
+            found = answer + "0"
+        else:
+            found = _number(rng)
+        if found != answer and not (len(found) > 1 and found[0] == "0" and found[1].isdigit()):
+            return found
+
+
+def _line(rng: random.Random) -> str:
+    first, second = rng.randrange(1, 200), rng.randrange(1, 50)
+    sign, value = rng.choice((("+", first + second), ("-", first - second), ("*", first * second)))
+    shown = f"{first} {sign} {second} = {value}"
+    if rng.random() < 0.3:
+        shown = f"{first} {sign} {second} = <<{first}{sign}{second}={value}>>{value}"
+    return rng.choice((shown, f"She {rng.choice(_VERBS)} {shown} {rng.choice(_NOUNS)}.", f"So {shown}. "))

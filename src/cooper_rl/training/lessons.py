@@ -1,0 +1,72 @@
+"""What VerifyRM is shown, and in which order, before whole completions (row 4).
+
+All of it is optional and off in the paper's recipe. A backbone that was pre-trained on text brings the first
+lesson along; a model from scratch does not (docs/real_data.md has what each is worth). Deliberately left out:
+how a lesson is learned (`fit_verify_rm.py`).
+"""
+
+import random
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from cooper_rl.config import AnswerPolicy, VerifyRMConfig
+from cooper_rl.core.answer_extraction import find_final_answer
+from cooper_rl.core.answer_matching import matching_examples
+from cooper_rl.core.randomness import derive_seed
+from cooper_rl.schema import VerifyExample
+
+
+class Lesson(NamedTuple):
+    """Examples that are learned together, before the next lesson."""
+
+    name: str
+    examples: list[VerifyExample]
+    config: VerifyRMConfig
+
+
+def plan_lessons(
+    examples: Sequence[VerifyExample], *, config: VerifyRMConfig, is_from_scratch: bool, seed: int
+) -> list[Lesson]:
+    """The lessons in their order; the last one is whole completions for `num_epochs`."""
+    lessons: list[Lesson] = []
+    num_matching = config.scratch.num_matching_examples
+    if is_from_scratch and num_matching:
+        rng = random.Random(derive_seed(seed, "matching"))
+        changes = {"num_epochs": 1, "lr": config.scratch.matching_lr}
+        matching = matching_examples(num_matching, rng)
+        lessons.append(Lesson("matching", matching, config.model_copy(update=changes)))
+    rows = list(examples)
+    if config.swapped_references:
+        rows += swap_references(examples, random.Random(derive_seed(seed, "swap")))
+    if config.answer_span_epochs:
+        spans = [cut_to_answer(row, config.answer_span_chars) for row in rows]
+        changes = {"num_epochs": config.answer_span_epochs}
+        lessons.append(Lesson("answer spans", spans, config.model_copy(update=changes)))
+    lessons.append(Lesson("completions", rows, config))
+    return lessons
+
+
+def cut_to_answer(example: VerifyExample, num_chars: int) -> VerifyExample:
+    """The example without its question and with the end of its completion only."""
+    return example.model_copy(update={"question": "", "completion": example.completion[-num_chars:]})
+
+
+def swap_references(examples: Sequence[VerifyExample], rng: random.Random) -> list[VerifyExample]:
+    """Every example once more with another reference answer and, as a rule, the other label.
+
+    A correct completion gets the reference answer of another problem (another text: label 0). An incorrect
+    one gets the answer that it states itself (label 1); where it states none, it is left out.
+    """
+    answers = sorted({example.reference_answer for example in examples})
+    swapped: list[VerifyExample] = []
+    for example in examples:
+        if example.label == 1:
+            others = rng.sample(answers, min(2, len(answers)))
+            reference = next((a for a in others if a.strip() != example.reference_answer.strip()), None)
+        else:
+            found = find_final_answer(example.completion, AnswerPolicy())
+            reference = found.text if found is not None and len(found.text) <= 100 else None
+        if reference is not None:
+            changes = {"reference_answer": reference, "label": 1 - example.label}
+            swapped.append(example.model_copy(update=changes))
+    return swapped

@@ -1,0 +1,60 @@
+"""What VerifyRM is shown before whole completions: generated pairs, answer spans, swapped references."""
+
+import random
+
+from cooper_rl.config import VerifyRMConfig
+from cooper_rl.core.answer_matching import matching_examples
+from cooper_rl.schema import VerifyExample
+from cooper_rl.training.lessons import plan_lessons, swap_references
+
+ROWS = [
+    VerifyExample(question="Q1", reference_answer="12", completion="3*4=12\n#### 12", label=1),
+    VerifyExample(question="Q2", reference_answer="7", completion="So the answer is 9", label=0),
+    VerifyExample(question="Q3", reference_answer="5", completion="", label=0),
+]
+
+
+def test_a_swapped_reference_turns_the_label_where_it_can() -> None:
+    """The correct one gets another answer, the wrong one its own; an empty completion states none."""
+    swapped = swap_references(ROWS, random.Random(0))
+    assert [(row.question, row.label) for row in swapped] == [("Q1", 0), ("Q2", 1)]
+    assert swapped[0].reference_answer in {"5", "7"}
+    assert swapped[1].reference_answer == "9"
+
+
+def test_one_reference_answer_alone_cannot_be_swapped() -> None:
+    assert swap_references(ROWS[:1], random.Random(0)) == []
+
+
+def test_the_papers_recipe_has_one_lesson() -> None:
+    config = VerifyRMConfig()
+    (lesson,) = plan_lessons(ROWS, config=config, is_from_scratch=True, seed=0)
+    assert (lesson.examples, lesson.config) == (ROWS, config)
+
+
+def test_a_scratch_model_gets_its_lessons_in_order() -> None:
+    config = VerifyRMConfig.model_validate(
+        {"scratch": {"num_matching_examples": 9}, "answer_span_epochs": 2, "answer_span_chars": 2}
+    )
+    matching, spans, whole = plan_lessons(ROWS, config=config, is_from_scratch=True, seed=0)
+    assert [lesson.name for lesson in (matching, spans, whole)] == ["matching", "answer spans", "completions"]
+    assert (len(matching.examples), matching.config.num_epochs) == (9, 1)
+    assert [row.completion for row in spans.examples] == ["12", " 9", ""]
+    assert {row.question for row in spans.examples} == {""}
+    assert spans.config.num_epochs == 2
+    with_backbone = plan_lessons(ROWS, config=config, is_from_scratch=False, seed=0)
+    assert [lesson.name for lesson in with_backbone] == ["answer spans", "completions"]
+
+
+def test_generated_pairs_are_balanced_and_labelled_by_what_they_state() -> None:
+    found = matching_examples(400, random.Random(1))
+    assert 160 < sum(row.label for row in found) < 240
+    for row in found:
+        if row.label == 1:
+            assert row.reference_answer.removesuffix(".0") in row.completion
+        elif row.completion.rsplit("\n", 1)[-1].startswith(("A:", "####")):
+            assert row.completion.split(" ", 1)[-1] != row.reference_answer
+
+
+def test_generated_pairs_are_the_same_for_the_same_seed() -> None:
+    assert matching_examples(20, random.Random(3)) == matching_examples(20, random.Random(3))
