@@ -54,10 +54,10 @@ class Gateway:
         self.process = _start_gateway(self.folder, self.port)
 
     def add_account(self, name: str, *, max_objects: int | None = None) -> Account:
-        """Another user, with a quota or without."""
+        """Another user, with a quota on each of its buckets or without."""
         account = _add_account(self.folder, name)
         if max_objects is not None:
-            quota = ["--quota-scope=user", f"--uid={name}"]
+            quota = ["--quota-scope=bucket", f"--uid={name}"]
             _admin(self.folder, "quota", "set", *quota, f"--max-objects={max_objects}")
             _admin(self.folder, "quota", "enable", *quota)
         return account
