@@ -84,7 +84,7 @@ def write_accuracy(data: Path) -> None:
             _math_verify(case, is_latex=True) for case in cases
         ],
         "rule": lambda cases: ask_rule(cases, AnswerPolicy()),
-        "rule, number words read": lambda cases: ask_rule(cases, AnswerPolicy(number_words=True)),
+        "rule, number words not read": lambda cases: ask_rule(cases, AnswerPolicy(number_words=False)),
         "rule + third vote": ask_rule_and_vote,
     }
     for name in FILES:
@@ -105,8 +105,7 @@ def ask_rule(cases: Sequence[Case], policy: AnswerPolicy) -> list[str]:
 
 def ask_rule_and_vote(cases: Sequence[Case]) -> list[str]:
     """What the third vote can add where the rule does not accept: an upper end, as if a judge always did."""
-    policy = AnswerPolicy(number_words=True)
-    with RuleVerifier(RuleConfig(policy=policy)) as verifier:
+    with RuleVerifier(RuleConfig()) as verifier:
         rule = [check.verdict for check in verifier.verify(_items(cases))]
         votes = [check.verdict for check in verifier.vote(_items(cases))]
     return ["correct" if "correct" in pair else pair[0] for pair in zip(rule, votes, strict=True)]
@@ -126,10 +125,9 @@ def count(cases: Sequence[Case], verdicts: Sequence[str]) -> Counts:
 def write_hostile(data: Path) -> None:
     """Every nasty pair alone: the verdict, and the longest time that one took."""
     cases = read_cases(data, "nasty_pairs")
-    policy = AnswerPolicy(number_words=True)
     wrong: list[str] = []
     slowest = (0.0, "")
-    with RuleVerifier(RuleConfig(policy=policy, num_workers=1)) as verifier:
+    with RuleVerifier(RuleConfig(num_workers=1)) as verifier:
         verifier.verify([("x+1", r"\boxed{1+x}")])
         for case in cases:
             started = time.monotonic()

@@ -35,8 +35,14 @@ STAGES: dict[str, tuple[str, ...]] = {
     "label_completions": ("labeling",),
     "train_verify_rm": ("verify_rm",),
     "evaluate_verify_rm": ("verify_rm",),
-    "train_cooper": ("cooper", "labeling.rule", "instruction"),
-    "evaluate_policy": ("evaluation", "labeling.rule", "cooper.max_tokens_per_batch", "instruction"),
+    "train_cooper": ("cooper", "labeling.rule", "storage", "instruction"),
+    "evaluate_policy": (
+        "evaluation",
+        "labeling.rule",
+        "cooper.max_tokens_per_batch",
+        "storage",
+        "instruction",
+    ),
     "report": (),
 }
 

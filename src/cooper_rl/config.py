@@ -208,7 +208,7 @@ class AssistantConfig(Section):
 class AnswerPolicy(Section):
     """What the rule verifier accepts where people differ."""
 
-    number_words: bool = False
+    number_words: bool = True
     """Read `ten` as 10. Off: an answer in number words is `unparsable`, so that the judge decides."""
     reference_rounding: bool = True
     """Accept an exact answer that rounds to a reference answer with two or more decimals (27/59 for 0.458).
@@ -320,6 +320,8 @@ class VerifyRMConfig(Section):
     except for models under 10M parameters on a CPU."""
     validate_every: int | None = Field(default=None, ge=1)
     """Updates between validations; None: at the end of every epoch."""
+    max_canary_problems: int = Field(default=50, ge=1)
+    """Problems that `evaluate_verify_rm` makes canaries from."""
     patience: int | None = Field(default=None, ge=1)
     """Stop after so many validations in a row without a better one; None: never. The best one is kept in
     any case."""

@@ -101,9 +101,6 @@ INCORRECT = [
     ("1", r"\boxed{\frac{1}{0}}"),
 ]
 UNPARSABLE = [
-    ("10", "The answer is ten."),
-    ("12", r"\boxed{ten}"),
-    ("10", r"It is 10, so \boxed{ten}"),
     ("7", ""),
     ("7", r"We get 7. \boxed{}"),
     ("7", r"We get 7, \boxed{7"),
@@ -139,10 +136,16 @@ def test_what_cannot_be_read_or_decided_is_unparsable_with_a_reason(
 
 
 def test_number_words_are_read_only_where_the_policy_says_so() -> None:
-    reading = AnswerPolicy(number_words=True)
-    assert verify_answer("8", r"\boxed{\text{eight}}", policy=reading).verdict == "correct"
-    assert verify_answer("32", "The answer is thirty-two.", policy=reading).verdict == "correct"
-    assert verify_answer("9", r"\boxed{eight}", policy=reading).verdict == "incorrect"
+    assert verify_answer("8", r"\boxed{\text{eight}}").verdict == "correct"
+    assert verify_answer("32", "The answer is thirty-two.").verdict == "correct"
+    assert verify_answer("9", r"\boxed{eight}").verdict == "incorrect"
+
+
+@pytest.mark.parametrize("completion", ["The answer is ten.", r"\boxed{ten}", r"It is 10, so \boxed{ten}"])
+@pytest.mark.parametrize("reference_answer", ["10", "12"])
+def test_number_words_that_are_not_read_are_an_abstention(reference_answer: str, completion: str) -> None:
+    not_reading = AnswerPolicy(number_words=False)
+    assert verify_answer(reference_answer, completion, policy=not_reading).verdict == "unparsable"
 
 
 def test_each_policy_changes_its_own_verdict_only() -> None:

@@ -35,7 +35,7 @@ def test_the_rule_verifier_is_perfect_on_gsm8k() -> None:
 def test_every_nasty_pair_that_has_one_right_verdict_gets_it() -> None:
     assert DATA is not None
     cases = [case for case in read_cases(DATA, "nasty_pairs") if not case.is_policy_dependent]
-    verdicts = judge(cases, AnswerPolicy(number_words=True))
+    verdicts = judge(cases, AnswerPolicy())
     wrong = [
         case.id
         for case, verdict in zip(cases, verdicts, strict=True)

@@ -5,7 +5,7 @@ import torch
 
 from cooper_rl.backends.engine import ScriptedEngine
 from cooper_rl.backends.rule_verifier import RuleVerifier
-from cooper_rl.config import CooperConfig, RuleConfig
+from cooper_rl.config import AnswerPolicy, CooperConfig, RuleConfig
 from cooper_rl.core.pairs import RewriteItem
 from cooper_rl.schema import Problem
 from cooper_rl.tiny.assistant import TinyAssistant
@@ -23,7 +23,7 @@ WRONG, UNREADABLE = "7-2=5;5*2=12. #### 12", "The answer is ten."
 
 @pytest.fixture(scope="module")
 def rule():
-    with RuleVerifier(RuleConfig(num_workers=1)) as verifier:
+    with RuleVerifier(RuleConfig(num_workers=1, policy=AnswerPolicy(number_words=False))) as verifier:
         yield verifier
 
 
