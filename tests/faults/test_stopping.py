@@ -1,0 +1,210 @@
+"""SIGTERM, a second start, another configuration, and what must never be written down."""
+
+import datetime
+import os
+import signal
+import ssl
+import threading
+import time
+from collections.abc import Generator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from cooper_rl.backends.storage import open_store
+from cooper_rl.errors import StoppedError, StorageError
+from cooper_rl.stages._stopping import StopRequest
+from tests.faults.conftest import Outcome, Trainer, outcome
+from tests.faults.test_store_faults import environment, overrides
+from tests.servers.fixtures import storage_config
+from tests.servers.radosgw import Gateway
+
+
+@pytest.mark.parametrize(
+    ("point", "hit", "step"), [("rollout", 1, 1), ("reward_update", 2, 2), ("files", 1, 1)]
+)
+def test_a_run_that_is_told_to_end_saves_and_continues_exactly(
+    trainer: Trainer, straight: Outcome, tmp_path: Path, point: str, hit: int, step: int
+) -> None:
+    """Checkpoints are due at the end only, so that what is saved is saved because of the signal."""
+    checkpoint = tmp_path / "checkpoint"
+    rare = "cooper.checkpoint_every=100" if point != "files" else "cooper.checkpoint_every=1"
+    kill = {"point": point, "hit": hit, "signal": signal.SIGTERM}
+    assert trainer.run(checkpoint, rare, kill=kill) == 2
+    last = trainer.log().strip().splitlines()[-1]
+    assert "StoppedError: SIGTERM: stopped after step" in last
+    assert "of 3, which is saved; start again with the same arguments to continue" in last
+    assert (checkpoint / "LATEST").read_text() >= f"step-{step:06d}"
+    assert trainer.run(checkpoint) == 0
+    assert outcome(checkpoint) == straight
+
+
+def test_a_step_that_cannot_end_in_time_is_given_up() -> None:
+    """The step before took longer than the grace period allows."""
+
+    def interrupted() -> None:
+        with stop.step():
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(5)
+
+    with StopRequest(grace_seconds=0.1) as stop:
+        with stop.step():
+            time.sleep(0.3)
+        with pytest.raises(StoppedError, match=r"in the middle of a step with about .* checkpoint stands"):
+            interrupted()
+    assert stop.is_made
+
+
+def test_outside_the_main_thread_signals_stay_as_they_were() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    seen: list[bool] = []
+
+    def use() -> None:
+        with StopRequest(grace_seconds=1) as stop:
+            seen.append(stop.is_made)
+
+    thread = threading.Thread(target=use)
+    thread.start()
+    thread.join()
+    assert seen == [False]
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_a_finished_run_says_so_and_changes_nothing(
+    trainer: Trainer, straight: Outcome, tmp_path: Path
+) -> None:
+    checkpoint = tmp_path / "checkpoint"
+    assert trainer.run(checkpoint) == 0
+    before = {path: path.stat().st_mtime_ns for path in checkpoint.rglob("*")}
+    said = trainer.log().count("finished already, nothing is trained")
+    assert trainer.run(checkpoint) == 0
+    assert trainer.log().count("finished already, nothing is trained") == said + 1
+    assert {path: path.stat().st_mtime_ns for path in checkpoint.rglob("*")} == before
+
+
+def test_another_configuration_or_other_problems_are_refused_with_what_differs(
+    trainer: Trainer, straight: Outcome, tmp_path: Path
+) -> None:
+    checkpoint = tmp_path / "checkpoint"
+    assert trainer.run(checkpoint, "cooper.steps=1") == 0
+    assert trainer.run(checkpoint, "cooper.group_size=2", "seed=1") == 2
+    last = trainer.log().strip().splitlines()[-1]
+    assert "ConfigError" in last
+    assert "(cooper.group_size: 4 there, 2 here; seed: 0 there, 1 here)" in last
+    fewer = tmp_path / "fewer.jsonl"
+    fewer.write_text("".join((trainer.folder / "problems.jsonl").open().readlines()[:4]))
+    assert trainer.run(checkpoint, arguments={"problems": str(fewer)}) == 2
+    last = trainer.log().strip().splitlines()[-1]
+    assert "data.problems: " in last
+    assert "data.verify_rm: " not in last
+    assert trainer.run(checkpoint, "cooper.checkpoint_every=2", "storage.keep_last=1") == 0
+    assert outcome(checkpoint) == straight
+
+
+def test_iterations_hand_over_by_reference(
+    trainer: Trainer, straight: Outcome, gateway: Gateway, bucket: str, tmp_path: Path
+) -> None:
+    config = storage_config(gateway.endpoint, bucket)
+    job = {"environment": environment(gateway.account)}
+    assert trainer.run(tmp_path / "one", *overrides(config), "cooper.steps=1", **job) == 0
+    second = job | {"arguments": {"start": str(tmp_path / "one")}}
+    status = trainer.run(tmp_path / "two", *overrides(config), "cooper.steps=2", **second)
+    assert status == 0, trainer.log()[-3000:]
+    assert outcome(tmp_path / "two", config) == straight
+
+
+def test_no_credential_is_written_anywhere(
+    trainer: Trainer, gateway: Gateway, bucket: str, tmp_path: Path
+) -> None:
+    """Log, report, reference, and every object of the bucket; once a run succeeds and once it is refused."""
+    from tests.servers.fixtures import make_client
+
+    config = storage_config(gateway.endpoint, bucket)
+    assert trainer.run(tmp_path / "run", *overrides(config), environment=environment(gateway.account)) == 0
+    wrong = environment(gateway.account) | {"AWS_SECRET_ACCESS_KEY": "wrong-secret-hunter2"}
+    assert trainer.run(tmp_path / "other", *overrides(config), environment=wrong) == 2
+    client = make_client(gateway.port, gateway.account)
+    texts = [client.get_object(bucket, str(item.object_name)).data
+             for item in client.list_objects(bucket, recursive=True)]  # fmt: skip
+    assert len(texts) > 10
+    texts += [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
+    texts.append(trainer.log().encode())
+    for secret in (gateway.account.secret_key, "wrong-secret-hunter2"):
+        assert not any(secret.encode() in text for text in texts)
+
+
+class Answer(BaseHTTPRequestHandler):
+    """An S3 server that has one object."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("ETag", '"tag"')
+        self.send_header("Content-Length", "4")
+        self.end_headers()
+        self.wfile.write(b"here")
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def tls_server(tmp_path_factory) -> Generator[tuple[str, Path]]:
+    """A server whose certificate only its own bundle vouches for."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
+    now = datetime.datetime.now(datetime.UTC)
+    certificate = (
+        x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+        .serial_number(1).not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )  # fmt: skip
+    folder = tmp_path_factory.mktemp("tls")
+    (folder / "ca.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    (folder / "key.pem").write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8,
+                          serialization.NoEncryption())
+    )  # fmt: skip
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "ca.pem", folder / "key.pem")
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"https://localhost:{server.server_port}", folder / "ca.pem"
+    server.shutdown()
+
+
+def test_a_custom_ca_is_trusted_and_nobody_else_is(tls_server: tuple[str, Path], monkeypatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
+    endpoint, bundle = tls_server
+    trusted = open_store(storage_config(endpoint, "bucket", ca_bundle=bundle), "s3://bucket/x")
+    content = trusted.read("LATEST")
+    assert content is not None
+    assert content.data == b"here"
+    stranger = open_store(storage_config(endpoint, "bucket"), "s3://bucket/x")
+    with pytest.raises(StorageError, match=r"cannot be used .*certificate verify failed"):
+        stranger.read("LATEST")
+
+
+def test_code_beside_a_model_is_refused(trainer: Trainer, tmp_path: Path) -> None:
+    """A model folder that brings Python files with it: they are neither run nor trusted."""
+    import json
+    import shutil
+
+    folder = tmp_path / "models"
+    shutil.copytree(trainer.folder / "models", folder)
+    settings = json.loads((folder / "policy" / "config.json").read_text())
+    settings |= {"model_type": "mystery", "auto_map": {"AutoConfig": "evil.Config"}}
+    (folder / "policy" / "config.json").write_text(json.dumps(settings))
+    (folder / "policy" / "evil.py").write_text(f"open({str(tmp_path / 'executed')!r}, 'w')")
+    assert trainer.run(tmp_path / "run", arguments={"models": str(folder)}) == 2
+    assert "trust_remote_code" in trainer.log().strip().splitlines()[-1] + trainer.log()[-3000:]
+    assert not (tmp_path / "executed").exists()
