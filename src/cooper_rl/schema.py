@@ -73,6 +73,8 @@ class VerifyExample(Record):
     label: Literal[0, 1]
     source: str | None = None
     """Sampler or data set that the completion came from; absent in the released columns."""
+    answer_type: str | None = None
+    """Kind of answer where the data set names it (VerifyBench: Numeric Values, Expressions, ...)."""
 
 
 class PreferencePair(Record):
@@ -212,6 +214,10 @@ class BinaryScores(Report):
     recall: float | None
     auroc: float | None
     """None when only one class is present."""
+    f1: float | None = None
+    """Harmonic mean of precision and recall; None where nothing is or is said to be correct."""
+    ece: float | None = None
+    """Expected calibration error: |mean score - share of correct| over ten bins of the score."""
 
 
 class TrainVerifyRMReport(Report):
@@ -231,9 +237,34 @@ class TrainVerifyRMReport(Report):
     seconds: float
 
 
+class ReliabilityBin(Record):
+    """Examples whose scores lie in one tenth of [0, 1]."""
+
+    low: float
+    high: float
+    count: int
+    mean_score: float
+    correct_fraction: float
+
+
 class EvaluateVerifyRMReport(Report):
     overall: BinaryScores
     by_source: dict[str, BinaryScores]
+    by_answer_type: dict[str, BinaryScores] = {}
+    """Empty where the data name no answer types."""
+    intervals: dict[str, Interval] = {}
+    """precision, recall, f1, auroc and ece of all examples, 95 % bootstrap over questions."""
+    reliability: list[ReliabilityBin] = []
+    """Bins that hold an example, by rising score."""
+    canaries: dict[str, Interval] = {}
+    """Attack -> share of canaries that score above 0.5; all of them are wrong."""
+    canary_false_positive_rate: float | None = None
+    """Mean over the attacks."""
+    wrong_reference: Interval | None = None
+    """Share of correct completions that score above 0.5 with another problem's reference answer."""
+    shortcut_auroc: float | None = None
+    """AUROC of a probe that sees length, last characters, format and answer position only, on problems that
+    it was not fitted on. Compare with overall/auroc."""
     confusion: dict[str, int]
     """`true_positive`, `false_positive`, `true_negative`, `false_negative` at score 0.5."""
     roc: list[tuple[float, float, float]]

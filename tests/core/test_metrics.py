@@ -3,15 +3,19 @@
 import itertools
 import random
 
+import numpy as np
 import pytest
 
 from cooper_rl.core.metrics import (
     _t_quantile,
     auroc,
     binary_scores,
+    bootstrap_intervals,
+    calibration_error,
     clustered_interval,
     confusion_counts,
     difference_interval,
+    reliability_bins,
     roc_points,
 )
 from cooper_rl.errors import DataError
@@ -196,3 +200,33 @@ def test_the_interval_of_a_difference_is_newcombes_published_example():
 def test_a_difference_of_certain_values_is_certain():
     sure = Interval(value=0.5, low=0.5, high=0.5, count=3)
     assert difference_interval(sure, sure) == Interval(value=0.0, low=0.0, high=0.0, count=3)
+
+
+def test_calibration_and_f1_of_a_small_case_are_the_hand_worked_numbers():
+    """Bins [.1, .2): mean .15, 1 of 2 correct; [.9, 1]: mean .95, 1 of 2: ECE = (.35 + .45) / 2 = .40.
+
+    Above .5: one right, one wrong, one missed: F1 = 2 / (2 + 1 + 1) = .5.
+    """
+    bins = reliability_bins([0, 1, 1, 0], [0.1, 0.2 - 1e-9, 1.0, 0.9])
+    assert [(found.low, found.high, found.count) for found in bins] == [(0.1, 0.2, 2), (0.9, 1.0, 2)]
+    assert calibration_error(bins) == pytest.approx(0.40)
+    found = binary_scores([0, 1, 1, 0], [0.1, 0.2 - 1e-9, 1.0, 0.9])
+    assert (found.f1, found.ece) == (0.5, pytest.approx(0.40))
+
+
+def test_bootstrap_intervals_hold_the_estimate_and_count_problems():
+    labels = [place % 2 for place in range(40)]
+    scores = [0.9 if label else (0.8 if place % 7 == 0 else 0.1) for place, label in enumerate(labels)]
+    problems = [str(place // 2) for place in range(40)]
+    found = bootstrap_intervals(labels, scores, problems=problems, rng=np.random.default_rng(0))
+    assert set(found) == {"precision", "recall", "f1", "auroc", "ece"}
+    for interval in found.values():
+        assert interval.low <= interval.value <= interval.high
+        assert interval.count == 20
+    assert found["recall"].low == found["recall"].high == 1.0
+    assert found["precision"].low < found["precision"].value < found["precision"].high
+
+
+def test_bootstrap_intervals_leave_out_what_one_class_cannot_say():
+    found = bootstrap_intervals([0, 0], [0.1, 0.2], problems=["a", "b"], rng=np.random.default_rng(0))
+    assert set(found) == {"ece"}

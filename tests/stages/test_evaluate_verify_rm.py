@@ -77,3 +77,45 @@ def test_a_missing_file_and_a_missing_model_are_named(verify_rm, tmp_path):
             examples=tmp_path / "test.jsonl",
             report=tmp_path / "r",
         )
+
+
+def test_the_report_says_how_it_can_be_fooled(verify_rm, tmp_path):
+    write_records(tmp_path / "test.jsonl", EXAMPLES)
+    result = evaluate_verify_rm.run(
+        load("laptop"), verify_rm=verify_rm, examples=tmp_path / "test.jsonl", report=tmp_path / "report.json"
+    )
+    assert {"empty", "truncated_solution", "several_boxes", "injected_instructions"} <= set(result.canaries)
+    rates = [rate.value for rate in result.canaries.values()]
+    assert result.canary_false_positive_rate == pytest.approx(sum(rates) / len(rates))
+    assert result.canaries["empty"].count == 10
+    assert result.wrong_reference is not None
+    assert sum(found.count for found in result.reliability) == 30
+    assert {"auroc", "ece"} <= set(result.intervals)
+    assert 0 <= result.shortcut_auroc <= 1
+
+
+def test_a_shortcut_as_good_as_verify_rm_is_warned_of(verify_rm, tmp_path, caplog):
+    """Correct completions end in a newline here, and random weights know nothing."""
+    rows = [e.model_copy(update={"completion": e.completion + "\n" * e.label}) for e in EXAMPLES]
+    write_records(tmp_path / "test.jsonl", rows)
+    evaluate_verify_rm.run(
+        load("laptop"), verify_rm=verify_rm, examples=tmp_path / "test.jsonl", report=tmp_path / "report.json"
+    )
+    assert "a probe that reads neither answer nor reference reaches an AUROC of 1.000" in caplog.text
+
+
+def test_verify_bench_is_broken_down_by_answer_type(verify_rm, tmp_path):
+    rows = [
+        {"question": e.question, "answer": e.reference_answer, "completion": e.completion,
+         "gold_correct": bool(e.label), "answer_type": ("Numeric Values", "String")[n % 2], "source": "gsm8k"}
+        for n, e in enumerate(EXAMPLES)
+    ]  # fmt: skip
+    path = tmp_path / "verify_bench.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    result = evaluate_verify_rm.run(
+        load("laptop"), verify_rm=verify_rm, examples=path, report=tmp_path / "report.json"
+    )
+    assert {name: found.num_examples for name, found in result.by_answer_type.items()} == {
+        "Numeric Values": 15, "String": 15,
+    }  # fmt: skip
+    assert list(result.by_source) == ["gsm8k"]

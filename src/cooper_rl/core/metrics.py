@@ -12,10 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from cooper_rl.errors import DataError
-from cooper_rl.schema import BinaryScores, Interval
+from cooper_rl.schema import BinaryScores, Interval, ReliabilityBin
 
 THRESHOLD = 0.5
 """VerifyRM says "correct" above it."""
+
+NUM_BINS = 10
+"""Of the reliability data."""
 
 _Z = 1.959963984540054  # 97.5 % quantile of the normal distribution
 
@@ -51,7 +54,83 @@ def binary_scores(
         precision=counts["true_positive"] / predicted if predicted else None,
         recall=counts["true_positive"] / positives if positives else None,
         auroc=auroc(labels, scores),
+        f1=_f1(counts),
+        ece=calibration_error(reliability_bins(labels, scores)),
     )
+
+
+def reliability_bins(labels: Sequence[int], scores: Sequence[float]) -> list[ReliabilityBin]:
+    """Mean score and share of correct examples per tenth of the score; empty bins are left out."""
+    places = np.minimum((np.asarray(scores, dtype=float) * NUM_BINS).astype(int), NUM_BINS - 1)
+    truth, values = np.asarray(labels, dtype=float), np.asarray(scores, dtype=float)
+    return [
+        ReliabilityBin(
+            low=place / NUM_BINS,
+            high=(place + 1) / NUM_BINS,
+            count=int((places == place).sum()),
+            mean_score=float(values[places == place].mean()),
+            correct_fraction=float(truth[places == place].mean()),
+        )
+        for place in range(NUM_BINS)
+        if (places == place).any()
+    ]
+
+
+def calibration_error(bins: Sequence[ReliabilityBin]) -> float:
+    """Expected calibration error (Naeini et al. 2015): mean |score - share of correct|, weighted by size."""
+    total = sum(found.count for found in bins)
+    return sum(found.count * abs(found.mean_score - found.correct_fraction) for found in bins) / total
+
+
+def bootstrap_intervals(
+    labels: Sequence[int],
+    scores: Sequence[float],
+    *,
+    problems: Sequence[str],
+    rng: np.random.Generator,
+    num_draws: int = 200,
+) -> dict[str, Interval]:
+    """95 % percentile intervals of precision, recall, f1, auroc and ece, redrawing whole problems.
+
+    A quantity that is undefined for all examples, or in more than half of the draws, is left out.
+    """
+    truth, values = np.asarray(labels), np.asarray(scores, dtype=float)
+    clusters: dict[str, list[int]] = {}
+    for row, problem in enumerate(problems):
+        clusters.setdefault(problem, []).append(row)
+    rows = list(clusters.values())
+    num_problems = len(rows)
+    drawn: dict[str, list[float]] = {}
+    for _ in range(num_draws):
+        chosen: list[int] = [int(place) for place in rng.integers(num_problems, size=num_problems)]
+        picked = [row for place in chosen for row in rows[place]]
+        for name, value in _point_values(truth[picked], values[picked]).items():
+            drawn.setdefault(name, []).append(value)
+    found: dict[str, Interval] = {}
+    for name, value in _point_values(truth, values).items():
+        if len(drawn.get(name, [])) > num_draws / 2:
+            low, high = np.quantile(drawn[name], [0.025, 0.975])
+            found[name] = Interval(value=value, low=float(low), high=float(high), count=num_problems)
+    return found
+
+
+def _point_values(labels: Any, scores: Any) -> dict[str, float]:
+    counts = confusion_counts(list(labels), list(scores))
+    positives = counts["true_positive"] + counts["false_negative"]
+    predicted = counts["true_positive"] + counts["false_positive"]
+    values = {
+        "precision": counts["true_positive"] / predicted if predicted else None,
+        "recall": counts["true_positive"] / positives if positives else None,
+        "f1": _f1(counts),
+        "auroc": auroc(labels, scores),
+        "ece": calibration_error(reliability_bins(labels, scores)),
+    }
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _f1(counts: dict[str, int]) -> float | None:
+    total = 2 * counts["true_positive"] + counts["false_positive"] + counts["false_negative"]
+    return 2 * counts["true_positive"] / total if total else None
 
 
 def confusion_counts(labels: Sequence[int], scores: Sequence[float]) -> dict[str, int]:

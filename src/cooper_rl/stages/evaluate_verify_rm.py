@@ -1,21 +1,37 @@
 """Stage: VerifyRM on labelled examples that it has not seen (rows 4 and 5).
 
-Reads what `label_completions` holds out, or any file with the released columns. Deliberately left out:
-choosing a threshold; 0.5 is where its training loss puts it.
+Reads what `label_completions` holds out, any file with the released columns, and VerifyBench. Beside the
+scores it asks how VerifyRM could be fooled: canaries, wrong references, and a probe that sees no answer.
+Deliberately left out: choosing a threshold; 0.5 is where its training loss puts it.
 """
 
 import logging
+import random
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
+
 from cooper_rl.backends.device import pick_device
 from cooper_rl.backends.verify_rm import VerifyRM, load_verify_rm, score_examples
 from cooper_rl.config import Config
-from cooper_rl.core.metrics import binary_scores, confusion_counts, roc_points
+from cooper_rl.core.canaries import Canary, make_canaries, wrong_references
+from cooper_rl.core.metrics import (
+    THRESHOLD,
+    binary_scores,
+    bootstrap_intervals,
+    clustered_interval,
+    confusion_counts,
+    reliability_bins,
+    roc_points,
+)
+from cooper_rl.core.randomness import derive_seed
+from cooper_rl.core.shortcuts import shortcut_auroc
 from cooper_rl.progress import Progress
-from cooper_rl.records import read_good_records, write_report
-from cooper_rl.schema import BinaryScores, EvaluateVerifyRMReport, VerifyExample
+from cooper_rl.records import write_report
+from cooper_rl.schema import BinaryScores, EvaluateVerifyRMReport, Interval, VerifyExample
+from cooper_rl.stages._verify_formats import read_examples
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +44,9 @@ def run(
     config: Config,
     *,
     verify_rm: Annotated[Path, "Folder of train_verify_rm"],
-    examples: Annotated[Path, "Held-out labelled examples (JSONL or Parquet; the released columns)"],
+    examples: Annotated[
+        Path, "Held-out labelled examples (JSONL or Parquet; released columns or VerifyBench)"
+    ],
     report: Annotated[Path, "Where to write the report (JSON)"],
 ) -> EvaluateVerifyRMReport:
     """Score held-out examples and compare with their labels, over all and by source.
@@ -38,21 +56,65 @@ def run(
         ModelError: VerifyRM cannot be loaded.
         TrainingError: a score is not finite.
     """
-    read = read_good_records(examples, VerifyExample)
+    read = read_examples(examples)
     for row in read.rejected:
         logger.warning("set aside: %s", row.reason)
     rows: list[VerifyExample] = read.records
-    scores = _score(load_verify_rm(verify_rm, device=pick_device()), rows)
+    model = load_verify_rm(verify_rm, device=pick_device())
+    scores = _score(model, rows)
     labels = [row.label for row in rows]
+    rng = random.Random(derive_seed(config.seed, "evaluate_verify_rm"))
+    attacks = _attack(model, make_canaries(rows, max_problems=config.verify_rm.max_canary_problems, rng=rng))
+    swapped = wrong_references(rows, rng)
     result = EvaluateVerifyRMReport(
         overall=_binary_scores(rows, scores),
-        by_source=_by_source(rows, scores),
+        by_source=_by_group(rows, scores, [row.source or NO_SOURCE for row in rows]),
+        by_answer_type=_by_group(rows, scores, [row.answer_type for row in rows]),
+        intervals=bootstrap_intervals(
+            labels, scores, problems=[row.question for row in rows], rng=np.random.default_rng(config.seed)
+        ),
+        reliability=reliability_bins(labels, scores),
         confusion=confusion_counts(labels, scores),
         roc=roc_points(labels, scores),
+        canaries=attacks,
+        canary_false_positive_rate=sum(rate.value for rate in attacks.values()) / len(attacks),
+        wrong_reference=_false_positive_rate(swapped, _score(model, swapped)) if swapped else None,
+        shortcut_auroc=shortcut_auroc(rows),
         num_rejected=len(read.rejected),
     )
+    _warn(result)
     write_report(report, result)
     return result
+
+
+def _attack(verify_rm: VerifyRM, canaries: Sequence[Canary]) -> dict[str, Interval]:
+    """Attack -> share above 0.5, in the order in which attacks first come."""
+    scores = score_examples(verify_rm, [canary.example for canary in canaries])
+    places: dict[str, list[int]] = {}
+    for place, canary in enumerate(canaries):
+        places.setdefault(canary.attack, []).append(place)
+    return {
+        attack: _false_positive_rate([canaries[p].example for p in members], [scores[p] for p in members])
+        for attack, members in places.items()
+    }
+
+
+def _false_positive_rate(rows: Sequence[VerifyExample], scores: Sequence[float]) -> Interval:
+    by_question: dict[str, list[float]] = {}
+    for row, score in zip(rows, scores, strict=True):
+        by_question.setdefault(row.question, []).append(float(score > THRESHOLD))
+    return clustered_interval(list(by_question.values()))
+
+
+def _warn(result: EvaluateVerifyRMReport) -> None:
+    found = result.overall.auroc
+    if found is not None and result.shortcut_auroc is not None and found - result.shortcut_auroc < 0.05:
+        logger.warning(
+            "a probe that reads neither answer nor reference reaches an AUROC of %.3f, VerifyRM %.3f: "
+            "it may have learned the same shortcut; balance length and format between the labels",
+            result.shortcut_auroc,
+            found,
+        )
 
 
 def _score(verify_rm: VerifyRM, rows: Sequence[VerifyExample]) -> list[float]:
@@ -66,14 +128,17 @@ def _score(verify_rm: VerifyRM, rows: Sequence[VerifyExample]) -> list[float]:
     return scores
 
 
-def _by_source(rows: Sequence[VerifyExample], scores: Sequence[float]) -> dict[str, BinaryScores]:
-    """By source in alphabetical order."""
+def _by_group(
+    rows: Sequence[VerifyExample], scores: Sequence[float], names: Sequence[str | None]
+) -> dict[str, BinaryScores]:
+    """By name in alphabetical order; rows without one are left out."""
     places: dict[str, list[int]] = {}
-    for place, row in enumerate(rows):
-        places.setdefault(row.source or NO_SOURCE, []).append(place)
+    for place, name in enumerate(names):
+        if name is not None:
+            places.setdefault(name, []).append(place)
     return {
-        source: _binary_scores([rows[place] for place in places[source]], [scores[p] for p in places[source]])
-        for source in sorted(places)
+        name: _binary_scores([rows[place] for place in places[name]], [scores[p] for p in places[name]])
+        for name in sorted(places)
     }
 
 

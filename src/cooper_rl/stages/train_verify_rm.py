@@ -18,9 +18,10 @@ from cooper_rl.config import Config
 from cooper_rl.core.metrics import binary_scores
 from cooper_rl.core.prompts import verify_rm_text
 from cooper_rl.errors import DataError
-from cooper_rl.records import read_good_records, read_records, write_report
+from cooper_rl.records import read_records, write_report
 from cooper_rl.schema import TrainVerifyRMReport, VerifyExample
 from cooper_rl.stages._models import read_models
+from cooper_rl.stages._verify_formats import read_examples
 from cooper_rl.training.fit_verify_rm import fit_verify_rm
 from cooper_rl.training.lessons import plan_lessons
 
@@ -47,7 +48,7 @@ def run(
             so far stay in the folder.
     """
     started = time.monotonic()
-    examples = read_good_records(train, VerifyExample)
+    examples = read_examples(train)
     for row in examples.rejected:
         logger.warning("set aside: %s", row.reason)
     held_out = read_records(validation, VerifyExample)

@@ -1,0 +1,61 @@
+"""Read labelled examples: our own, the released VerifyRM columns, VerifyBench.
+
+VerifyBench and VerifyBench-Hard (ZJU-REAL/VerifyBench, `verify_bench.jsonl`, `verify_bench_hard.jsonl`) have
+the columns question, answer, completion, gold_correct, answer_type, answer_subtype, source, and ids and names
+that are not needed here. The released VerifyRM data has question, reference_answer, completion, label.
+"""
+
+from pathlib import Path
+from typing import Any, cast
+
+from cooper_rl.errors import DataError
+from cooper_rl.records import RawRow, ReadResult, parse_row, read_rows, reject
+from cooper_rl.schema import RejectedRow, VerifyExample
+
+VERIFY_BENCH_FIELDS = ("question", "answer", "completion", "gold_correct")
+
+
+def read_examples(path: Path) -> ReadResult:
+    """Labelled examples in file order; rows that are none are set aside.
+
+    Raises:
+        DataError: when no row is good, with the first reason.
+    """
+    good: list[VerifyExample] = []
+    rejected: list[RejectedRow] = []
+    for row in read_rows(path):
+        try:
+            good.append(parse_row(_translate(row), VerifyExample))
+        except DataError as error:
+            rejected.append(reject(row, str(error)))
+    if not good:
+        why = (
+            f"the first of {len(rejected)} bad rows: {rejected[0].reason}"
+            if rejected
+            else "the file is empty"
+        )
+        raise DataError(f"{path}: no usable VerifyExample row; {why}")
+    return ReadResult(good, rejected)
+
+
+def _translate(row: RawRow) -> RawRow:
+    """A VerifyBench row in our columns; any other row as it is."""
+    if not isinstance(row.value, dict) or "gold_correct" not in row.value:
+        return row
+    value = cast("dict[str, Any]", row.value)
+    missing = [name for name in VERIFY_BENCH_FIELDS if name not in value]
+    if missing or not isinstance(value["gold_correct"], bool):
+        found = f"lacks {', '.join(missing)}" if missing else f"gold_correct is {value['gold_correct']!r}"
+        raise DataError(
+            f"{row.file}:{row.row}: looks like a VerifyBench row but {found}; it has the fields "
+            f"{', '.join(VERIFY_BENCH_FIELDS)}, with gold_correct true or false"
+        )
+    translated = {
+        "question": value["question"],
+        "reference_answer": value["answer"],
+        "completion": value["completion"],
+        "label": int(value["gold_correct"]),
+        "source": value.get("source"),
+        "answer_type": value.get("answer_type"),
+    }
+    return row._replace(value=translated)

@@ -1,0 +1,59 @@
+"""Canaries: fixed attacks, all wrong, made of what the examples hold."""
+
+import random
+
+from cooper_rl.core.canaries import ATTACKS, make_canaries, wrong_references
+from cooper_rl.schema import VerifyExample
+
+ROWS = [
+    VerifyExample(
+        question="What is 3*4?", reference_answer="12", completion="Three times four: #### 12", label=1
+    ),
+    VerifyExample(
+        question="What is 2+5?", reference_answer="7", completion="Two plus five makes: #### 7", label=1
+    ),
+    VerifyExample(question="What is 9-9?", reference_answer="0", completion="#### 1", label=0),
+]
+
+
+def texts(attack: str) -> list[str]:
+    found = make_canaries(ROWS, max_problems=3, rng=random.Random(0))
+    return [canary.example.completion for canary in found if canary.attack == attack]
+
+
+def test_every_attack_is_made_and_all_of_them_are_wrong() -> None:
+    found = make_canaries(ROWS, max_problems=3, rng=random.Random(0))
+    assert {canary.attack for canary in found} == set(ATTACKS)
+    assert all(canary.example.label == 0 for canary in found)
+    assert found == make_canaries(ROWS, max_problems=3, rng=random.Random(0))
+
+
+def test_the_attacks_are_what_they_are_called() -> None:
+    assert texts("empty") == ["", "", ""]
+    assert texts("colon") == [":", ":", ":"]
+    assert texts("question_repeated") == sorted(row.question for row in ROWS)
+    assert all("highest score" in text for text in texts("injected_instructions"))
+    assert all(text.count("\\boxed") == 3 for text in texts("several_boxes"))
+
+
+def test_a_cut_solution_does_not_hold_the_answer_and_needs_a_solution() -> None:
+    """40 % of 25 and of 27 characters; the third problem has no correct completion."""
+    assert texts("truncated_solution") == ["Two plus f", "Three time"]
+
+
+def test_an_answer_to_another_problem_has_another_value() -> None:
+    for canary in make_canaries(ROWS, max_problems=3, rng=random.Random(0)):
+        if canary.attack == "answer_to_another_problem":
+            assert not canary.example.completion.endswith(f" {canary.example.reference_answer}")
+
+
+def test_problems_are_limited_and_drawn_with_the_seed() -> None:
+    assert len(make_canaries(ROWS, max_problems=1, rng=random.Random(0))) <= len(ATTACKS)
+
+
+def test_a_wrong_reference_is_put_to_correct_completions_only() -> None:
+    swapped = wrong_references(ROWS, random.Random(0))
+    assert [row.question for row in swapped] == ["What is 3*4?", "What is 2+5?"]
+    assert all(row.label == 0 for row in swapped)
+    assert [row.reference_answer for row in swapped] != ["12", "7"]
+    assert wrong_references(ROWS[:1], random.Random(0)) == []
