@@ -55,6 +55,7 @@ def test_null_removes_what_the_preset_set() -> None:
         ("cooper.assistant=null", r"cooper\.update_verify_rm needs cooper\.assistant"),
         ("cooper.policy_updates_per_step=3", "must be a multiple of"),
         ("cooper.generation.temperature=0", "makes all rollouts of a group equal"),
+        ("cooper.generation.top_p=0.9", "only top_p=1 keeps"),
         ("models.policy=x", r"models\.tiny excludes models\.policy"),
         ("models.tiny=null", r"set models\.policy and models\.backbone, or models\.tiny"),
         ("problems.num_tiny=0", "no problems: set problems.sources or problems.num_tiny"),
@@ -79,6 +80,9 @@ def test_an_unknown_preset_lists_the_known_ones() -> None:
 def test_a_preset_file_that_is_missing_or_not_toml_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"none\.toml'?: no such file"):
         load(str(tmp_path / "none.toml"))
+    (tmp_path / "latin.toml").write_bytes(b"a = '\xe9'")
+    with pytest.raises(ConfigError, match=r"latin\.toml' cannot be read as UTF-8 text"):
+        load(str(tmp_path / "latin.toml"))
     (tmp_path / "bad.toml").write_text("a = = 1")
     with pytest.raises(ConfigError, match="is not TOML"):
         load(str(tmp_path / "bad.toml"))

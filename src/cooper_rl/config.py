@@ -327,6 +327,26 @@ class VerifyRMConfig(Section):
     any case."""
 
 
+class ServeConfig(Section):
+    """`serve-verify-rm`: VerifyRM behind HTTP. Set on the command line; no preset holds it."""
+
+    host: str = "127.0.0.1"
+    port: int = Field(default=8080, ge=0, le=65535)
+    """0: any free port."""
+    max_items_per_request: int = Field(default=256, ge=1)
+    max_chars_per_field: int = Field(default=100_000, ge=1)
+    """Longer questions, answers and completions are refused; VerifyRM reads 1,500 characters of each."""
+    max_body_bytes: int = Field(default=16_000_000, ge=1)
+    max_items_per_batch: int = Field(default=64, ge=1)
+    """Items of waiting requests that are scored together."""
+    max_wait_seconds: float = Field(default=0.005, ge=0)
+    """How long the first waiting request waits for company."""
+    max_waiting_items: int = Field(default=4096, ge=1)
+    """Beyond that, requests are answered 503."""
+    grace_seconds: float = Field(default=25.0, ge=0)
+    """After SIGTERM, how long requests in progress may take; orchestrators kill after 30 s by default."""
+
+
 class CooperConfig(Section):
     """`train_cooper`: co-training of policy and VerifyRM."""
 
@@ -374,6 +394,11 @@ class CooperConfig(Section):
             )
         if self.generation.temperature == 0:
             raise ValueError("cooper.generation.temperature=0 makes all rollouts of a group equal: use 1.0")
+        if self.generation.top_p < 1:
+            raise ValueError(
+                f"cooper.generation.top_p={self.generation.top_p}: the policy update needs the probabilities "
+                "of the distribution that was sampled, which only top_p=1 keeps; use temperature instead"
+            )
         return self
 
 
@@ -468,6 +493,21 @@ def load(preset: str, overrides: Sequence[str] = ()) -> Config:
         raise ConfigError(_explain(error, preset)) from error
 
 
+def load_serve(overrides: Sequence[str] = ()) -> ServeConfig:
+    """The server's configuration from `key=value` overrides of its defaults.
+
+    Raises:
+        ConfigError: naming the key or value, and what is allowed.
+    """
+    values: dict[str, Any] = {}
+    for override in overrides:
+        _apply(values, override)
+    try:
+        return ServeConfig.model_validate(values)
+    except ValidationError as error:
+        raise ConfigError(_explain(error, "serve-verify-rm", ServeConfig)) from error
+
+
 def preset_names() -> list[str]:
     """Names of the presets that ship with the package."""
     folder = resources.files("cooper_rl") / "presets"
@@ -483,7 +523,7 @@ def _read_preset(preset: str) -> dict[str, Any]:
             raise ConfigError(
                 f"preset {preset!r}: no such file; give a path to a .toml file or one of {preset_names()}"
             )
-        text = path.read_text(encoding="utf-8")
+        text = _read_text(path)
     elif preset in preset_names():
         text = (resources.files("cooper_rl") / "presets" / f"{preset}.toml").read_text(encoding="utf-8")
     else:
@@ -494,6 +534,13 @@ def _read_preset(preset: str) -> dict[str, Any]:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"preset {preset!r} is not TOML: {error}") from error
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"preset {str(path)!r} cannot be read as UTF-8 text: {error}") from error
 
 
 def _apply(values: dict[str, Any], override: str) -> None:
@@ -520,12 +567,12 @@ def _parse_value(text: str) -> Any:
         return text
 
 
-def _explain(error: ValidationError, preset: str) -> str:
+def _explain(error: ValidationError, preset: str, root: type[BaseModel] = Config) -> str:
     lines = [f"preset {preset!r} with its overrides is not a valid configuration:"]
     for item in error.errors(include_url=False):
         key = ".".join(str(part) for part in item["loc"]) or "(whole)"
         if item["type"] == "extra_forbidden":
-            known = _known_keys(item["loc"][:-1])
+            known = _known_keys(item["loc"][:-1], root)
             close = difflib.get_close_matches(str(item["loc"][-1]), known, n=1)
             hint = f"did you mean {close[0]!r}?" if close else f"known here: {', '.join(known)}"
             lines.append(f"  {key}: unknown key; {hint}")
@@ -535,8 +582,8 @@ def _explain(error: ValidationError, preset: str) -> str:
     return "\n".join(lines)
 
 
-def _known_keys(location: tuple[int | str, ...]) -> list[str]:
-    section: type[BaseModel] = Config
+def _known_keys(location: tuple[int | str, ...], root: type[BaseModel]) -> list[str]:
+    section = root
     for part in location:
         field = section.model_fields.get(str(part))
         if field is None:

@@ -11,7 +11,7 @@ from cooper_rl.backends import policy as policy_module
 from cooper_rl.backends.policy import completion_logprobs, load_policy, save_policy
 from cooper_rl.backends.verify_rm import save_verify_rm
 from cooper_rl.core.batching import pad_right
-from cooper_rl.errors import ModelError
+from cooper_rl.errors import DataError, ModelError
 
 CPU = torch.device("cpu")
 
@@ -117,3 +117,21 @@ def test_a_tokenizer_without_a_chat_template_is_refused(make_policy, tmp_path: P
     save_policy(policy, tmp_path / "policy")
     with pytest.raises(ModelError, match="the tokenizer has no chat template"):
         load_policy(tmp_path / "policy", device=CPU)
+
+
+def test_a_saved_folder_replaces_the_old_one_as_a_whole(make_policy, tmp_path: Path) -> None:
+    save_policy(make_policy(0), tmp_path / "policy")
+    (tmp_path / "policy" / "stale.txt").write_text("of the old model")
+    save_policy(make_policy(1), tmp_path / "policy")
+    loaded = load_policy(tmp_path / "policy", device=CPU)
+    assert torch.equal(loaded.model.lm_head.weight, make_policy(1).model.lm_head.weight)
+    assert not (tmp_path / "policy" / "stale.txt").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["policy"]
+
+
+def test_a_file_in_the_way_is_named_and_kept(make_policy, tmp_path: Path) -> None:
+    """transformers only logs it, and the model would be lost."""
+    (tmp_path / "policy").write_text("mine")
+    with pytest.raises(DataError, match=r"policy: cannot be written \(.*in the way\); free space or choose"):
+        save_policy(make_policy(0), tmp_path / "policy")
+    assert (tmp_path / "policy").read_text() == "mine"

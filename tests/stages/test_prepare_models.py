@@ -5,7 +5,7 @@ import pytest
 from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForSequenceClassification
 
 from cooper_rl.config import load
-from cooper_rl.errors import ConfigError, ModelError
+from cooper_rl.errors import ConfigError, DataError, ModelError
 from cooper_rl.records import read_report
 from cooper_rl.schema import ModelSet
 from cooper_rl.stages import prepare_models
@@ -99,3 +99,9 @@ def test_a_classifier_is_no_policy(files, tmp_path: Path) -> None:
 def test_settings_that_cannot_be_trained_are_refused(override: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         load("laptop", [override])
+
+
+def test_a_file_in_the_folders_place_is_named(tmp_path: Path) -> None:
+    (tmp_path / "models").write_text("mine")
+    with pytest.raises(DataError, match="models: cannot be made a folder .*; choose another path"):
+        prepare_models.run(load("laptop"), models=tmp_path / "models", report=tmp_path / "report.json")

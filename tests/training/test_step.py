@@ -11,6 +11,7 @@ from cooper_rl.schema import Problem
 from cooper_rl.tiny.assistant import TinyAssistant
 from cooper_rl.training.optimizer import make_adamw
 from cooper_rl.training.pairing import make_pairs
+from cooper_rl.training.rollout import collect_rollouts
 from cooper_rl.training.step import Trainer, run_step, step_problems
 
 PROBLEMS = [
@@ -103,13 +104,24 @@ def test_a_pair_is_a_rule_correct_rollout_against_a_rewrite_that_parses_and_is_w
     assert pair.source == "assistant:tiny"
 
 
-def test_both_halves_of_a_pair_end_the_same_way(make_policy, make_verify_rm, rule) -> None:
-    """The release renders negatives through a chat template, with a newline that positives lack."""
-    trainer = make_trainer(make_policy, make_verify_rm, rule, [[RIGHT], [OTHER_RIGHT]])
-    for pair in run_step(trainer, 1, PROBLEMS).pairs:
-        assert pair.negative[-1] == pair.positive[-1] or pair.negative[-1].isdigit()
-        assert pair.negative.strip() == pair.negative
-        assert len(pair.negative) == pytest.approx(len(pair.positive), abs=3)
+class PaddedAssistant:
+    """Puts white space round a wrong solution, as chat models do."""
+
+    name = "padded"
+
+    def rewrite(self, items, *, seed):
+        return [f"\n{WRONG} \n" for _ in items]
+
+
+def test_white_space_at_the_ends_does_not_tell_the_halves_apart(make_policy, make_verify_rm, rule) -> None:
+    """The release's negatives end in an extra newline that its positives lack."""
+    trainer = make_trainer(make_policy, make_verify_rm, rule, [[RIGHT + "\n"], [f" {OTHER_RIGHT}"]])
+    groups = collect_rollouts(
+        trainer.engine, trainer.policy, PROBLEMS, trainer.config.generation,
+        group_size=2, instruction=None, seed=0,
+    )  # fmt: skip
+    pairs = make_pairs(groups, ["correct"] * 4, PaddedAssistant(), rule, max_attempts=1, step=1, seed=0).pairs
+    assert [(pair.positive, pair.negative) for pair in pairs] == [(OTHER_RIGHT, WRONG), (RIGHT, WRONG)]
 
 
 def test_the_assistant_is_asked_only_where_there_is_a_positive(make_policy, make_verify_rm, rule) -> None:
@@ -163,8 +175,6 @@ class StubbornAssistant:
 
 def test_a_rewrite_is_asked_for_again_until_it_parses_and_is_wrong(make_policy, make_verify_rm, rule) -> None:
     """The release takes an empty parse for a wrong answer, and a copy of the positive gets through."""
-    from cooper_rl.training.rollout import collect_rollouts
-
     trainer = make_trainer(make_policy, make_verify_rm, rule, [[RIGHT], [WRONG]])
     groups = collect_rollouts(
         trainer.engine, trainer.policy, PROBLEMS[:1], trainer.config.generation,

@@ -1,5 +1,6 @@
 """The policy as plain Hugging Face folders: load, save, prompt, log-probabilities (rows 6 and 9)."""
 
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from cooper_rl.backends.threads import limit_threads
 from cooper_rl.core.batching import PaddedBatch
-from cooper_rl.errors import ModelError
+from cooper_rl.errors import DataError, ModelError
 
 MAX_LOGITS = 2**26
 """Logits held at a time (256 MiB in fp32); more are computed in chunks and recomputed in the backward."""
@@ -70,8 +71,32 @@ def load_policy(path: str | Path, *, device: torch.device, is_trained: bool = Tr
 
 def save_policy(policy: Policy, path: Path) -> None:
     """Write a folder that `AutoModelForCausalLM`, `AutoTokenizer` and `vllm serve` load as it is."""
-    policy.model.save_pretrained(path)
-    policy.tokenizer.save_pretrained(path)
+    save_folder(policy.model, policy.tokenizer, path)
+
+
+def save_folder(model: Any, tokenizer: Any, path: Path) -> None:
+    """Write a model and its tokenizer as one folder that is either the old one or complete.
+
+    Raises:
+        DataError: a file is in the way, or the disk refuses; what stood there before stays.
+    """
+    draft, old = path.with_name(path.name + ".partial"), path.with_name(path.name + ".old")
+    try:
+        if path.is_file():
+            raise FileExistsError(17, "a file of this name is in the way")
+        for leftover in (draft, old):
+            shutil.rmtree(leftover, ignore_errors=True)
+        draft.mkdir(parents=True)
+        model.save_pretrained(draft)
+        tokenizer.save_pretrained(draft)
+        if path.exists():
+            path.rename(old)
+        draft.rename(path)
+        shutil.rmtree(old, ignore_errors=True)
+    except (OSError, SafetensorError) as error:
+        raise DataError(
+            f"{path}: cannot be written ({error}); free space or choose another folder"
+        ) from error
 
 
 def completion_logprobs(

@@ -13,7 +13,7 @@ import torch
 from transformers import AutoModelForSequenceClassification
 
 from cooper_rl.backends.packed_forward import can_pack, packed_logits
-from cooper_rl.backends.policy import check_architecture, load_model, load_tokenizer
+from cooper_rl.backends.policy import check_architecture, load_model, load_tokenizer, save_folder
 from cooper_rl.backends.threads import SMALL_MODEL_PARAMETERS
 from cooper_rl.config import ScratchModel
 from cooper_rl.core.batching import pad_right, split_by_tokens
@@ -183,8 +183,7 @@ def make_from_scratch(
 
 def save_verify_rm(verify_rm: VerifyRM, path: Path) -> None:
     """Write a folder that `AutoModelForSequenceClassification` and `AutoTokenizer` load as it is."""
-    verify_rm.model.save_pretrained(path)
-    verify_rm.tokenizer.save_pretrained(path)
+    save_folder(verify_rm.model, verify_rm.tokenizer, path)
 
 
 def _with_padding(model: Any, tokenizer: Any) -> VerifyRM:

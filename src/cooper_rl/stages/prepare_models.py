@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated
 
 from cooper_rl.config import Config, ModelsConfig
+from cooper_rl.errors import DataError
 from cooper_rl.records import write_report
 from cooper_rl.schema import ModelSet
 from cooper_rl.stages._models import MANIFEST
@@ -27,9 +28,13 @@ def run(
     """Prepare policy, samplers and backbone.
 
     Raises:
+        DataError: the folder cannot be written.
         ModelError: a named model is missing, has no tokenizer or is no causal language model.
     """
-    models.mkdir(parents=True, exist_ok=True)
+    try:
+        models.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(f"{models}: cannot be made a folder ({error}); choose another path") from error
     # A manifest of an earlier run must not stand beside half-written models.
     (models / MANIFEST).unlink(missing_ok=True)
     tiny = config.models.tiny

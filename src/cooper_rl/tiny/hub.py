@@ -19,12 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from transformers.utils.logging import disable_progress_bar
 
+from cooper_rl.backends.policy import save_folder
 from cooper_rl.config import TinyBackbone, TinyModel, TinyModels
 from cooper_rl.core.randomness import derive_seed
-from cooper_rl.errors import DataError
 from cooper_rl.schema import ModelSet
 from cooper_rl.tiny.architecture import new_model
 from cooper_rl.tiny.texts import matching_examples, policy_examples, stream_batches, verdict_examples
@@ -105,14 +104,7 @@ def train_backbone(size: TinyBackbone, folder: Path, *, seed: int) -> None:
 
 def _save(model: Any, tokenizer: Any, path: Path) -> None:
     disable_progress_bar()  # there is one shard; a bar would only break the progress lines
-    try:
-        path.mkdir(parents=True, exist_ok=True)  # save_pretrained only logs that a file is in the way
-        model.save_pretrained(path)
-        tokenizer.save_pretrained(path)
-    except (OSError, SafetensorError) as error:
-        raise DataError(
-            f"{path}: cannot be written ({error}); free space or choose another folder"
-        ) from error
+    save_folder(model, tokenizer, path)
 
 
 def _run_in_processes(jobs: list[Callable[[], None]], num_processes: int) -> None:

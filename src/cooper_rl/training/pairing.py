@@ -34,6 +34,8 @@ def make_pairs(
 ) -> Pairing:
     """At most one pair per problem; the assistant is asked only where there is a positive.
 
+    Both halves lose white space at their ends: which half ends in a newline must not tell them apart.
+
     Args:
         groups: rollouts of the step.
         verdicts: (B,) rule verdicts of all rollouts, groups contiguous.
@@ -52,7 +54,9 @@ def make_pairs(
             break
         num_rewrites += len(waiting)
         rewrites = assistant.rewrite(waiting, seed=derive_seed(seed, "rewrite", attempt))
-        answered = [(item, text) for item, text in zip(waiting, rewrites, strict=True) if text is not None]
+        answered = [
+            (item, text.strip()) for item, text in zip(waiting, rewrites, strict=True) if text is not None
+        ]
         checks = rule.verify([(item.reference_answer, text) for item, text in answered])
         paired = {
             item.problem_id: PreferencePair(
@@ -60,7 +64,7 @@ def make_pairs(
                 problem_id=item.problem_id,
                 question=item.question,
                 reference_answer=item.reference_answer,
-                positive=item.solution,
+                positive=item.solution.strip(),
                 negative=text,
                 source=f"assistant:{assistant.name}",
             )
