@@ -20,8 +20,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from cooper_rl.config import Config, load, preset_names
-from cooper_rl.errors import CooperError
+from cooper_rl.config import Config, ServeConfig, load, load_serve, preset_names
+from cooper_rl.errors import ConfigError, CooperError
 from cooper_rl.schema import Report
 
 EXIT_USER_ERROR = 2
@@ -45,6 +45,10 @@ STAGES: dict[str, tuple[str, ...]] = {
     ),
     "report": (),
 }
+
+
+SERVER = "serve_verify_rm"
+"""The one sub-command that is no stage: it answers until it is stopped, and writes no report."""
 
 
 class Parameter(NamedTuple):
@@ -71,6 +75,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
     logging.captureWarnings(True)
     logging.getLogger("httpx").setLevel(logging.WARNING)  # one line per request otherwise
+    if options.stage == SERVER:
+        return _serve(options, parser.prog)
     paths = {
         parameter.name: getattr(options, parameter.name)
         for parameter in read_signature(options.stage).parameters
@@ -112,7 +118,47 @@ def build_parser() -> argparse.ArgumentParser:
         )
         command.set_defaults(stage=stage)
         _add_options(command, signature)
+    _add_server(commands)
     return parser
+
+
+def _add_server(commands: Any) -> None:
+    keys = [f"  {key} = {_show(default)}\n      {text}" for key, default, text in _walk_model(ServeConfig)]
+    command = commands.add_parser(
+        _command(SERVER),
+        help="Answer scoring requests over HTTP (needs the extra `serve`).",
+        description="Score completions over HTTP until SIGTERM: POST /v1/score.",
+        epilog="configuration (--set KEY=VALUE):\n" + "\n".join(keys),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    command.set_defaults(stage=SERVER)
+    command.add_argument("--verify-rm", type=Path, required=True, metavar="PATH", help="Folder of VerifyRM")
+    command.add_argument("--set", dest="overrides", metavar="KEY=VALUE", action="append", default=[])
+
+
+def _walk_model(section: type[BaseModel]) -> Iterator[tuple[str, Any, str]]:
+    for key, field in section.model_fields.items():
+        yield key, field.default, " ".join((field.description or "").split())
+
+
+def _serve(options: argparse.Namespace, prog: str) -> int:
+    try:
+        config = load_serve(options.overrides)
+        from cooper_rl.backends.device import pick_device
+        from cooper_rl.backends.verify_rm import load_verify_rm
+
+        try:
+            from cooper_rl.backends.serve_verify_rm import serve
+        except ModuleNotFoundError as error:
+            raise ConfigError(
+                f"{error}; install the server's libraries: pip install 'cooper-rl[serve]'"
+            ) from error
+        serve(load_verify_rm(options.verify_rm, device=pick_device()), config, name=options.verify_rm.name)
+    except CooperError as error:
+        sys.stderr.write(f"{prog} {_command(SERVER)}: {error}\n")
+        return EXIT_USER_ERROR
+    return 0
 
 
 def _add_options(command: argparse.ArgumentParser, signature: Signature) -> None:

@@ -8,7 +8,7 @@ Deliberately left out: a verdict; the caller compares.
 import hashlib
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -122,8 +122,7 @@ def _newton_step(rows: Any, targets: Any, weights: Any, penalty: Any) -> Any:
     chance: Any = _sigmoid(rows.dot(weights))
     slope: Any = rows.T.dot(chance - targets) + penalty * weights
     curvature: Any = (rows.T * (chance * (1 - chance))).dot(rows) + np.diag(penalty)
-    found: Any = np.linalg.solve(curvature, slope)
-    return found
+    return cast("Any", np.linalg).solve(curvature, slope)
 
 
 def predict_logistic(fitted: Floats, features: Floats) -> Floats:
