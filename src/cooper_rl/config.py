@@ -347,26 +347,6 @@ class ServeConfig(Section):
     """After SIGTERM, how long requests in progress may take; orchestrators kill after 30 s by default."""
 
 
-class ServeConfig(Section):
-    """`serve-verify-rm`: VerifyRM behind HTTP. Set on the command line; no preset holds it."""
-
-    host: str = "127.0.0.1"
-    port: int = Field(default=8080, ge=0, le=65535)
-    """0: any free port."""
-    max_items_per_request: int = Field(default=256, ge=1)
-    max_chars_per_field: int = Field(default=100_000, ge=1)
-    """Longer questions, answers and completions are refused; VerifyRM reads 1,500 characters of each."""
-    max_body_bytes: int = Field(default=16_000_000, ge=1)
-    max_items_per_batch: int = Field(default=64, ge=1)
-    """Items of waiting requests that are scored together."""
-    max_wait_seconds: float = Field(default=0.005, ge=0)
-    """How long the first waiting request waits for company."""
-    max_waiting_items: int = Field(default=4096, ge=1)
-    """Beyond that, requests are answered 503."""
-    grace_seconds: float = Field(default=25.0, ge=0)
-    """After SIGTERM, how long requests in progress may take; orchestrators kill after 30 s by default."""
-
-
 class CooperConfig(Section):
     """`train_cooper`: co-training of policy and VerifyRM."""
 
@@ -511,21 +491,6 @@ def load(preset: str, overrides: Sequence[str] = ()) -> Config:
         return Config.model_validate(values)
     except ValidationError as error:
         raise ConfigError(_explain(error, preset)) from error
-
-
-def load_serve(overrides: Sequence[str] = ()) -> ServeConfig:
-    """The server's configuration from `key=value` overrides of its defaults.
-
-    Raises:
-        ConfigError: naming the key or value, and what is allowed.
-    """
-    values: dict[str, Any] = {}
-    for override in overrides:
-        _apply(values, override)
-    try:
-        return ServeConfig.model_validate(values)
-    except ValidationError as error:
-        raise ConfigError(_explain(error, "serve-verify-rm", ServeConfig)) from error
 
 
 def load_serve(overrides: Sequence[str] = ()) -> ServeConfig:
