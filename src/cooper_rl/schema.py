@@ -176,7 +176,7 @@ class JudgeUsage(Record):
     num_requests: int
     num_retries: int
     num_failed: int
-    """Requests that were given up after the last attempt; their verdict is `unparsable`."""
+    """Requests that were given up; their verdict is `unparsable` in this run, and the next one asks again."""
     prompt_tokens: int
     completion_tokens: int
     seconds: float

@@ -14,6 +14,7 @@ from cooper_rl.backends.chat import ChatAssistant, ChatJudge, read_verdict
 from cooper_rl.config import ServerConfig
 from cooper_rl.core.labeling import JudgeItem
 from cooper_rl.core.pairs import RewriteItem
+from cooper_rl.core.prompts import judge_prompt
 from cooper_rl.errors import ConfigError, ServerError
 
 Reply = tuple[int, dict[str, str], str]
@@ -163,6 +164,7 @@ def test_a_request_that_always_fails_costs_one_verdict_not_the_run(serve) -> Non
     results = judge.judge([ITEM, ITEM._replace(completion="poison"), ITEM])
     assert [result.verdict for result in results] == ["correct", "unparsable", "correct"]
     assert "HTTP 400: context length exceeded" in results[1].reason
+    assert [result.failure for result in results] == [None, "refused", None]
     assert judge.usage.num_failed == 1
 
 
@@ -251,10 +253,33 @@ def test_every_request_has_another_code(serve) -> None:
 
 
 def test_an_answer_that_is_no_chat_completion_is_unparsable(serve) -> None:
-    server = serve(lambda number, body: (200, {}, "<html>"))
-    result = ChatJudge(config(server)).judge([ITEM])[0]
-    assert result.verdict == "unparsable"
+    server = serve(lambda number, body: honest(number, body) if number else (200, {}, "<html>"))
+    result = ChatJudge(config(server, max_concurrency=1)).judge([ITEM, ITEM])[0]
+    assert (result.verdict, result.failure) == ("unparsable", "unreachable")
     assert "not a chat completion: '<html>'" in result.reason
+
+
+@pytest.mark.parametrize("reply", [(503, {}, "down"), (400, {}, "no such model"), (200, {}, "<html>")])
+def test_a_run_in_which_every_request_fails_is_an_error_however_few(serve, reply: Reply) -> None:
+    judge = ChatJudge(config(serve(lambda number, body: reply), max_attempts=2))
+    with pytest.raises(ServerError, match=r"judge judge-1: all 3 requests failed, last: no answer: .*start"):
+        judge.judge([ITEM] * 3)
+
+
+def test_a_judges_identity_names_all_that_its_verdicts_depend_on(serve, monkeypatch) -> None:
+    server = serve(honest)
+    same = {ChatJudge(config(server, **options)).identity for options in ({}, {"max_concurrency": 2})}
+    other = {
+        ChatJudge(config(server, temperature=0.5)).identity,
+        ChatJudge(config(server, max_tokens=9)).identity,
+        ChatJudge(ServerConfig(base_url=server.url, model="judge-2")).identity,
+        ChatJudge(ServerConfig(base_url="http://elsewhere/v1", model="judge-1")).identity,
+    }
+    prompt = judge_prompt("q", "r", "c", nonce="n")
+    monkeypatch.setattr("cooper_rl.backends.chat.judge_prompt", lambda *item, nonce: prompt)
+    other.add(ChatJudge(config(server)).identity)
+    assert len(same) == 1
+    assert len(same | other) == 6
 
 
 def test_the_assistant_returns_the_marked_rewrite_or_none(serve) -> None:

@@ -3,12 +3,13 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 from cooper_rl.config import Config, LabelingConfig, load
 from cooper_rl.core.labeling import JudgeItem, JudgeResult
-from cooper_rl.errors import ConfigError, DataError
+from cooper_rl.errors import ConfigError, DataError, ServerError
 from cooper_rl.records import read_records, write_records
 from cooper_rl.schema import Completion, JudgeUsage, Label, LabelReport, Problem, VerifyExample
 from cooper_rl.stages import label_completions
@@ -257,7 +258,7 @@ def test_a_third_vote_without_voters_is_refused() -> None:
 class SilentJudge:
     """Streams no verdict at all, against the protocol."""
 
-    name = "silent"
+    name = identity = "silent"
     usage = JudgeUsage(
         num_requests=0, num_retries=0, num_failed=0, prompt_tokens=0, completion_tokens=0, seconds=0
     )
@@ -276,3 +277,62 @@ def test_a_judge_that_leaves_out_an_item_is_an_error(tmp_path: Path) -> None:
         pytest.raises(DataError, match=r"was asked for and not given; remove the journal and start again"),
     ):
         collect_votes(items, LabelingConfig(), judge=SilentJudge(), third_judge=None, journal=journal)
+
+
+class UnsteadyJudge:
+    """Fails where the completion is in `broken`, agrees otherwise; counts what it is asked."""
+
+    name = "unsteady"
+
+    def __init__(self, *broken: str, failure: Literal["refused", "unreachable"], identity: str = "1") -> None:
+        self.identity = identity
+        self.asked: list[str] = []
+        self._broken = broken
+        self._failure: Literal["refused", "unreachable"] = failure
+
+    def judge(self, items: Sequence[JudgeItem]) -> list[JudgeResult]:
+        self.asked += [item.completion for item in items]
+        return [
+            JudgeResult("unparsable", "no answer: ConnectError", self._failure)
+            if item.completion in self._broken
+            else JudgeResult("correct", "it is")
+            for item in items
+        ]
+
+
+ITEMS = [JudgeItem("What is 1+1?", "2", text) for text in ("#### 2", "\\boxed{2}", "It is 2")]
+
+
+def ask(journal: Path, judge: UnsteadyJudge) -> list[str | None]:
+    with Journal(journal) as kept:
+        ballot = collect_votes(ITEMS, LabelingConfig(), judge=judge, third_judge=None, journal=kept)
+    return [votes.judge.verdict if votes.judge else None for votes in ballot.votes]
+
+
+def test_a_failed_request_is_no_verdict_and_the_next_run_asks_again(tmp_path: Path) -> None:
+    judge = UnsteadyJudge("#### 2", failure="unreachable")
+    assert ask(tmp_path / "journal", judge) == ["unparsable", "correct", "correct"]
+    second = UnsteadyJudge(failure="unreachable")
+    assert ask(tmp_path / "journal", second) == ["correct"] * 3
+    assert second.asked == ["#### 2"]
+    third = UnsteadyJudge(failure="unreachable")
+    assert ask(tmp_path / "journal", third) == ["correct"] * 3
+    assert third.asked == []
+
+
+def test_a_run_in_which_every_request_fails_is_an_error_and_keeps_nothing(tmp_path: Path) -> None:
+    texts = [item.completion for item in ITEMS]
+    with pytest.raises(ServerError, match=r"judge unsteady: all 3 requests failed, last: no answer: Conn"):
+        ask(tmp_path / "journal", UnsteadyJudge(*texts, failure="unreachable"))
+    assert ask(tmp_path / "journal", UnsteadyJudge("#### 2", failure="refused"))[0] == "unparsable"
+    # What is left over is refused for good: the run goes on; a server that is down still ends it.
+    assert ask(tmp_path / "journal", UnsteadyJudge("#### 2", failure="refused"))[0] == "unparsable"
+    with pytest.raises(ServerError, match=r"all 1 requests failed"):
+        ask(tmp_path / "journal", UnsteadyJudge("#### 2", failure="unreachable"))
+
+
+def test_another_judge_of_the_same_name_meets_no_kept_verdict(tmp_path: Path) -> None:
+    ask(tmp_path / "journal", UnsteadyJudge(failure="refused"))
+    other = UnsteadyJudge(failure="refused", identity="2")
+    ask(tmp_path / "journal", other)
+    assert len(other.asked) == 3

@@ -79,3 +79,4 @@ def test_the_error_rate_flips_that_share_of_verdicts_always_the_same_ones() -> N
     assert flipped == [result.verdict == "incorrect" for result in TinyJudge(0.1, seed=1).judge(items)]
     assert flipped != [result.verdict == "incorrect" for result in TinyJudge(0.1, seed=2).judge(items)]
     assert judge.name == "tiny(error_rate=0.1)"
+    assert judge.identity == "tiny(error_rate=0.1, seed=1)"

@@ -5,6 +5,7 @@ Requests run concurrently up to a limit, with a time limit each, and are repeate
 is a ServerError. Deliberately left out: the prompts (`core/prompts.py`) and what a verdict leads to.
 """
 
+import hashlib
 import logging
 import os
 import random
@@ -14,12 +15,12 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 import httpx
 
 from cooper_rl.config import ServerConfig
-from cooper_rl.core.labeling import JudgeItem, JudgeResult
+from cooper_rl.core.labeling import JudgeItem, JudgeResult, check_judged
 from cooper_rl.core.pairs import RewriteItem
 from cooper_rl.core.prompts import ChatPrompt, assistant_prompt, judge_prompt
 from cooper_rl.core.randomness import derive_seed
@@ -38,6 +39,10 @@ MAX_FAILURES_IN_A_ROW = 8
 
 class _RequestError(Exception):
     """One request was given up; the reason is for the verdict's record."""
+
+    def __init__(self, reason: str, kind: Literal["refused", "unreachable"]) -> None:
+        super().__init__(reason)
+        self.kind: Literal["refused", "unreachable"] = kind
 
 
 class ChatClient:
@@ -136,18 +141,18 @@ class ChatClient:
                         f"model and api_key_env (now {self.server.api_key_env!r})"
                     )
                 if answer.status_code not in RETRIED_STATUSES:
-                    raise _RequestError(reason)
+                    raise _RequestError(reason, "refused")
                 asked_pause = answer.headers.get("retry-after")
             if attempt + 1 < self.server.max_attempts:
                 time.sleep(_pause_seconds(attempt, asked_pause, self.server.backoff_seconds, jitter))
-        raise _RequestError(f"{reason} after {self.server.max_attempts} attempts")
+        raise _RequestError(f"{reason} after {self.server.max_attempts} attempts", "unreachable")
 
     def _read(self, answer: httpx.Response) -> str:
         try:
             value = answer.json()
             text = value["choices"][0]["message"]["content"]
         except (ValueError, KeyError, IndexError, TypeError) as error:
-            raise _RequestError(f"not a chat completion: {answer.text[:200]!r}") from error
+            raise _RequestError(f"not a chat completion: {answer.text[:200]!r}", "unreachable") from error
         usage = value.get("usage") or {}
         with self._lock:
             self._counts["prompt"] += int(usage.get("prompt_tokens") or 0)
@@ -184,6 +189,12 @@ class ChatJudge:
 
     def __init__(self, server: ServerConfig) -> None:
         self.name = server.model
+        prompt = judge_prompt("question", "reference answer", "completion", nonce="nonce")
+        self.identity = (
+            f"{server.model} at {server.base_url}, temperature={server.temperature}, "
+            f"max_tokens={server.max_tokens}, "
+            f"prompt={hashlib.blake2b(repr(prompt).encode(), digest_size=8).hexdigest()}"
+        )
         self._client = ChatClient(server)
 
     @property
@@ -193,8 +204,10 @@ class ChatJudge:
 
     def judge(self, items: Sequence[JudgeItem]) -> list[JudgeResult]:
         """One result per item, in order. Raises ServerError when the server cannot be used at all."""
-        results = dict(self.stream(items))
-        return [results[index] for index in range(len(items))]
+        found = dict(self.stream(items))
+        results = [found[index] for index in range(len(items))]
+        check_judged(results, judge=self.name)
+        return results
 
     def stream(self, items: Sequence[JudgeItem]) -> Iterator[tuple[int, JudgeResult]]:
         """(index, result) of every item, in the order in which the verdicts come."""
@@ -214,7 +227,7 @@ class ChatJudge:
         try:
             answer = self._client.ask(judge_prompt(*item, nonce=nonce), seed=derive_seed("judge", *item))
         except _RequestError as failure:
-            return JudgeResult("unparsable", f"no answer: {failure}")
+            return JudgeResult("unparsable", f"no answer: {failure}", failure.kind)
         return read_verdict(answer, nonce)
 
 

@@ -8,6 +8,7 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
+from cooper_rl.errors import ServerError
 from cooper_rl.schema import JudgeUsage, Verdict
 
 
@@ -24,6 +25,8 @@ class JudgeResult(NamedTuple):
 
     verdict: Verdict
     reason: str
+    failure: Literal["refused", "unreachable"] | None = None
+    """Nobody judged: this request was refused, or no answer came. Such a verdict is never kept."""
 
 
 class Judge(Protocol):
@@ -31,6 +34,8 @@ class Judge(Protocol):
 
     name: str
     """Written into every label, e.g. `tiny(error_rate=0.02)` or the server's model."""
+    identity: str
+    """Names everything that a verdict depends on beside the item; a kept verdict is found again by it."""
 
     def judge(self, items: Sequence[JudgeItem]) -> list[JudgeResult]:
         """One result per item, in order. Raises ServerError when the judge cannot be used at all."""
@@ -49,6 +54,25 @@ class StreamingJudge(Judge, Protocol):
     def stream(self, items: Sequence[JudgeItem]) -> Iterator[tuple[int, JudgeResult]]:
         """(index, result) of every item, in the order in which the verdicts come."""
         ...
+
+
+def check_judged(results: Sequence[JudgeResult], *, judge: str, was_answered_before: bool = False) -> None:
+    """Check that a run's requests were not all in vain.
+
+    Where earlier requests were answered, the rest may be a few that the server refuses for good.
+
+    Raises:
+        ServerError: every request failed.
+    """
+    failures = [result for result in results if result.failure is not None]
+    if not results or len(failures) < len(results):
+        return
+    if was_answered_before and all(result.failure == "refused" for result in failures):
+        return
+    raise ServerError(
+        f"judge {judge}: all {len(results)} requests failed, last: {failures[-1].reason}; check that the "
+        "server runs and that base_url and model are right, then start again: known verdicts are kept"
+    )
 
 
 class Decision(NamedTuple):

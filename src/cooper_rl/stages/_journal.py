@@ -1,8 +1,8 @@
 """Verdicts kept as they come, so that an interrupted labelling run goes on where it was (row 3).
 
-An append-only JSONL file beside the labels. A verdict is found again by what it is about (who gave it, the
-texts), not by its row, so a changed input or another judge never meets a stale verdict. Deliberately left
-out: what the verdicts lead to.
+An append-only JSONL file beside the labels. A verdict is found again by what it depends on, not by its row:
+the texts, and the identity of who gave it (a judge's settings and prompt; the rule's policy and the versions
+of this package and of math-verify). Deliberately left out: what the verdicts lead to.
 """
 
 import hashlib

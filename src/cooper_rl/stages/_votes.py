@@ -1,17 +1,25 @@
 """The votes on each completion (row 3): rule verdict, judge verdict, third vote where the two differ.
 
-Each is kept in the journal as it comes, and taken from there when it is known. Deliberately left out: what
-the votes add up to (`core/labeling.py`).
+Each is kept in the journal as it comes, and taken from there when it is known; a request that failed is no
+verdict, and the next run asks again. Deliberately left out: what the votes add up to (`core/labeling.py`).
 """
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from importlib.metadata import version
 from typing import NamedTuple
 
 from cooper_rl.backends.rule_verifier import RuleVerifier
 from cooper_rl.config import LabelingConfig
 from cooper_rl.core.answers import AnswerCheck
-from cooper_rl.core.labeling import Judge, JudgeItem, JudgeResult, StreamingJudge, needs_third_vote
+from cooper_rl.core.labeling import (
+    Judge,
+    JudgeItem,
+    JudgeResult,
+    StreamingJudge,
+    check_judged,
+    needs_third_vote,
+)
 from cooper_rl.errors import DataError
 from cooper_rl.progress import Progress
 from cooper_rl.stages._journal import Journal, KeptVerdict, verdict_key
@@ -82,7 +90,8 @@ def _ask_verifier(
     kind: str,
     journal: Journal,
 ) -> list[KeptVerdict]:
-    voter = f"{kind}:{config.rule.policy.model_dump_json()}:{config.rule.timeout_seconds}"
+    versions = f"cooper-rl={version('cooper-rl')} math-verify={version('math-verify')}"
+    voter = f"{kind}:{versions}:{config.rule.policy.model_dump_json()}:{config.rule.timeout_seconds}"
     keys = [verdict_key(voter, item.reference_answer, item.completion) for item in items]
     unknown = [index for index, key in enumerate(keys) if journal.recall(key) is None]
     progress = Progress(f"{kind}_verdicts", len(items), logger)
@@ -100,12 +109,19 @@ def _ask_judge(
 ) -> tuple[list[KeptVerdict | None], int]:
     if judge is None:
         return [None] * len(items), 0
-    keys = [verdict_key(f"judge:{judge.name}", *item) for item in items]
+    keys = [verdict_key(f"judge:{judge.identity}", *item) for item in items]
     unknown = list({key: index for index, key in enumerate(keys) if journal.recall(key) is None}.values())
     num_known = sum(journal.recall(key) is not None for key in keys)
+    asked: list[JudgeResult] = []
+    failed: dict[str, KeptVerdict] = {}
     for place, result in _stream(judge, [items[index] for index in unknown]):
-        journal.keep(keys[unknown[place]], result.verdict, result.reason)
-    return [_recall(journal, key) for key in keys], num_known
+        asked.append(result)
+        if result.failure is None:
+            journal.keep(keys[unknown[place]], result.verdict, result.reason)
+        else:
+            failed[keys[unknown[place]]] = KeptVerdict(result.verdict, result.reason)
+    check_judged(asked, judge=judge.name, was_answered_before=num_known > 0)
+    return [failed[key] if key in failed else _recall(journal, key) for key in keys], num_known
 
 
 def _stream(judge: Judge, items: Sequence[JudgeItem]) -> Iterator[tuple[int, JudgeResult]]:

@@ -21,6 +21,7 @@ class TinyJudge:
 
     def __init__(self, error_rate: float, seed: int) -> None:
         self.name = f"tiny(error_rate={error_rate:g})"
+        self.identity = f"tiny(error_rate={error_rate!r}, seed={seed})"
         self._error_rate = error_rate
         self._seed = seed
 
