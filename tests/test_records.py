@@ -75,6 +75,11 @@ def test_a_file_without_one_good_row_is_refused(tmp_path: Path) -> None:
 def test_a_missing_file_and_an_unknown_format_are_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"none\.jsonl: no such file"):
         read_records(tmp_path / "none.jsonl", Problem)
+    with pytest.raises(DataError, match="is a folder; give one file in it"):
+        read_records(tmp_path, Problem)
+    (tmp_path / "array.json").write_text('[\n{"id": "1"}\n]')
+    with pytest.raises(DataError, match="a JSON array; write one JSON object per line"):
+        read_records(tmp_path / "array.json", Problem)
     (tmp_path / "rows.csv").write_text("a,b\n")
     with pytest.raises(DataError, match=r"unknown format '\.csv'; use \.jsonl or \.parquet"):
         read_records(tmp_path / "rows.csv", Problem)

@@ -310,6 +310,8 @@ class VerifyRMConfig(Section):
     weight_decay: float = Field(default=0.01, ge=0)
     warmup_fraction: float = Field(default=0.03, ge=0, lt=1)
     max_grad_norm: float = Field(default=1.0, gt=0)
+    optimizer: Literal["adamw", "muon"] = "adamw"
+    """`muon`: for models from scratch; matrices by Muon at four times `lr`, the rest by AdamW."""
     class_balance: Literal["none", "weights"] = "none"
     """`weights`: the rarer label counts more in the loss, so that both labels have the same total weight.
     Scores are then no longer probabilities on data with the original balance."""
@@ -578,7 +580,8 @@ def _explain(error: ValidationError, preset: str, root: type[BaseModel] = Config
             lines.append(f"  {key}: unknown key; {hint}")
         else:
             found = json.dumps(item["input"], default=str)
-            lines.append(f"  {key}: {item['msg']}" + (f" (found {found})" if len(found) < 80 else ""))
+            hint = ', write a list: ["a", "b"]' if item["type"] in {"tuple_type", "list_type"} else ""
+            lines.append(f"  {key}: {item['msg']}{hint}" + (f" (found {found})" if len(found) < 80 else ""))
     return "\n".join(lines)
 
 

@@ -39,8 +39,10 @@ def read_rows(path: Path) -> Iterator[RawRow]:
     """Yield every non-empty row of a `.jsonl` or `.parquet` file, in order.
 
     Raises:
-        DataError: the file is missing, is neither format, or is not readable as such.
+        DataError: the file is missing, a folder, neither format, or not readable as such.
     """
+    if path.is_dir():
+        raise DataError(f"{path}: is a folder; give one file in it")
     if not path.is_file():
         raise DataError(f"{path}: no such file; check the path, or run the stage that writes it")
     if path.suffix == ".parquet":
@@ -61,6 +63,8 @@ def _read_jsonl(path: Path) -> Iterator[RawRow]:
                 continue
             if not text:
                 continue
+            if number == 1 and text == "[":
+                raise DataError(f"{path}: a JSON array; write one JSON object per line (jq -c '.[]' does it)")
             try:
                 yield RawRow(str(path), number, json.loads(text), text, None)
             except (ValueError, RecursionError) as error:  # also integers and nesting beyond Python's limits

@@ -80,6 +80,7 @@ def save_folder(model: Any, tokenizer: Any, path: Path) -> None:
     Raises:
         DataError: a file is in the way, or the disk refuses; what stood there before stays.
     """
+    disable_progress_bar()  # a bar breaks the progress lines
     draft, old = path.with_name(path.name + ".partial"), path.with_name(path.name + ".old")
     try:
         if path.is_file():

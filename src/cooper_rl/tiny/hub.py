@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers.utils.logging import disable_progress_bar
 
 from cooper_rl.backends.policy import save_folder
 from cooper_rl.config import TinyBackbone, TinyModel, TinyModels
@@ -72,10 +71,10 @@ def train_policy(
 
     def keep(num_done: int) -> None:
         if num_done in due:
-            _save(model, tokenizer, folder / due[num_done])
+            save_folder(model, tokenizer, folder / due[num_done])
 
     warm_up(model, batches, num_updates=size.num_updates, lr=size.lr, name=name, after_update=keep)
-    _save(model, tokenizer, folder / name)
+    save_folder(model, tokenizer, folder / name)
 
 
 def train_backbone(size: TinyBackbone, folder: Path, *, seed: int) -> None:
@@ -99,12 +98,7 @@ def train_backbone(size: TinyBackbone, folder: Path, *, seed: int) -> None:
     )
     num_updates = size.num_matching_updates + size.num_updates
     warm_up(model, chain(matching, whole), num_updates=num_updates, lr=size.lr, name="backbone")
-    _save(model, tokenizer, folder / "backbone")
-
-
-def _save(model: Any, tokenizer: Any, path: Path) -> None:
-    disable_progress_bar()  # there is one shard; a bar would only break the progress lines
-    save_folder(model, tokenizer, path)
+    save_folder(model, tokenizer, folder / "backbone")
 
 
 def _run_in_processes(jobs: list[Callable[[], None]], num_processes: int) -> None:
