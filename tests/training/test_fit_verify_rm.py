@@ -34,6 +34,15 @@ def test_training_halves_the_loss_of_a_guess(make_verify_rm) -> None:
     assert fit.final_loss < 0.5 * math.log(2)
 
 
+def test_muon_learns_it_too_and_moves_every_weight(make_verify_rm) -> None:
+    verify_rm = make_verify_rm(0)
+    before = {name: weight.clone() for name, weight in verify_rm.model.named_parameters()}
+    fit = fit_verify_rm(verify_rm, examples(64), config=config(optimizer="muon"), seed=0)
+    assert fit.final_loss < 0.7 * math.log(2)
+    for name, weight in verify_rm.model.named_parameters():
+        assert not torch.equal(before[name], weight), name
+
+
 def test_the_result_does_not_depend_on_the_token_budget(make_verify_rm) -> None:
     wide, narrow = make_verify_rm(0), make_verify_rm(0)
     whole = fit_verify_rm(wide, examples(20), config=config(num_epochs=1), seed=0)

@@ -9,7 +9,7 @@ import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -21,6 +21,7 @@ from cooper_rl.core.randomness import derive_seed
 from cooper_rl.errors import TrainingError
 from cooper_rl.progress import Progress
 from cooper_rl.schema import VerifyExample
+from cooper_rl.training.muon import MuonWithAdamW
 from cooper_rl.training.optimizer import apply_gradients, make_adamw
 
 logger = logging.getLogger(__name__)
@@ -130,7 +131,9 @@ def fit_verify_rm(
     """
     data = _Data(verify_rm, examples, config)
     updates = _plan_updates(len(examples), config, seed)
-    optimizer = make_adamw(verify_rm.model, lr=config.lr, weight_decay=config.weight_decay)
+    optimizer: Any = (make_adamw if config.optimizer == "adamw" else MuonWithAdamW)(
+        verify_rm.model, lr=config.lr, weight_decay=config.weight_decay
+    )
     progress = Progress("train_verify_rm", len(updates), logger)
     best = _Validation(validation, keep)
     losses: list[float] = []
