@@ -168,6 +168,37 @@ def test_a_reference_answer_without_content_is_refused() -> None:
         parse_reference(" $$ ")
 
 
+@pytest.mark.parametrize(
+    ("reference_answer", "fault"),
+    [
+        (r"\frac{", "a brace without its partner"),
+        ("1}{2", "a brace without its partner"),
+        ("The solution set is } (0, 1)", "a brace without its partner"),
+        ("idk (((", "a bracket without its partner"),
+        ("idk ((((", "a bracket without its partner"),
+        (r"(0, 2-\sqrt{2}])", "a bracket without its partner"),
+        (r"x = \frac", r"has \\frac without what it applies to"),
+        (r"(2, \sqrt)", r"has \\sqrt without what it applies to"),
+        (r"\end{cases} 5", r"has a \\begin or \\end without the other"),
+    ],
+)
+def test_a_reference_answer_that_breaks_off_is_refused(reference_answer: str, fault: str) -> None:
+    with pytest.raises(ValueError, match=rf"{fault}; give the whole answer"):
+        parse_reference(reference_answer)
+
+
+@pytest.mark.parametrize(
+    "reference_answer",
+    [
+        "[0,1)", "]0,1[", "[0,1[", "A) 12", "(A) 12", "1) 5; 2) 7", r"\left\{ x=2 \right.", r"\{1, 2\}",
+        r"\begin{cases} {x=2} \\{y=1} \end{cases}", r"\frac12", r"\sqrt[3]{2}", "\\emptyset", "第二象限",
+        "ten apples", r"\boxed{7}",
+    ],
+)  # fmt: skip
+def test_a_whole_reference_answer_is_taken(reference_answer: str) -> None:
+    parse_reference(reference_answer)
+
+
 def test_arithmetic_is_exact_bounded_and_does_not_recurse() -> None:
     """By hand: -2^2 = -4; 1/(1/2) = 2; 1 - 3/4 = 1/4; 5000 brackets hold a 1."""
     assert evaluate("-2^2") == -4

@@ -107,6 +107,7 @@ def test_a_damaged_first_row_does_not_decide_the_layout():
         ({"question": "q", "answer": "72"}, "field 'answer' has no `#### answer` at its end"),
         ({"question": "q", "answer": "so ####  "}, "field 'answer' has no `#### answer` at its end"),
         ({"question": "q", "answer": "#### !?"}, "field 'answer': unparsable reference answer"),
+        ({"question": "q", "answer": r"#### \frac{"}, "reference answer .* has a brace without its partner"),
         ({"question": "q", "answer": None}, "field 'answer' is null, not text or a number"),
         ({"question": "q", "answer": True}, r"field 'answer' is True \(bool\), not text or a number"),
         ({"question": "q", "answer": []}, "field 'answer' has 0 answers, not one"),

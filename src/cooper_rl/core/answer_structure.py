@@ -32,6 +32,34 @@ def parse_structure(text: str) -> Node:
     return _parse(_QUALIFIER.sub(" ", TEXT_COMMAND.sub(r" \1 ", text)).strip(" ,;."), 0)
 
 
+def find_syntax_fault(text: str) -> str | None:
+    r"""Why normalised text can be no whole answer, e.g. `\frac{` or `idk (((`; None when nothing is wrong.
+
+    Round and square brackets close each other, in either direction: `[0,1)` and `]0,1[` are intervals.
+    """
+    depth = 0
+    for brace in _BRACE.findall(text):
+        depth += {"{": 1, "}": -1}.get(brace, 0)
+        if depth < 0:
+            break
+    if depth:
+        return "has a brace without its partner"
+    round_excess = text.count("(") - text.count(")")
+    num_square = text.count("[") + text.count("]")
+    possible = (round_excess, round_excess + len(_LIST_LABEL.findall(text)))
+    if all(abs(excess) > num_square or (excess + num_square) % 2 for excess in possible):
+        return "has a bracket without its partner"
+    if text.count(r"\begin") != text.count(r"\end"):
+        return r"has a \begin or \end without the other"
+    bare = _BARE_COMMAND.search(text)
+    return f"has {bare[1]} without what it applies to" if bare else None
+
+
+_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
+"""A pair of backslash and character is one match, so that `\\{` is no brace and `\\\\{` is one."""
+_LIST_LABEL = re.compile(r"(?<![^\s,;])\w{1,2}\)(?=\s)")
+"""`A) 12`: a closing bracket that never had a partner."""
+_BARE_COMMAND = re.compile(r"(\\(?:frac|sqrt)(?![A-Za-z]))\s*(?:\{\s*\}|[)\]},;]|$)")
 _QUALIFIER = re.compile(
     r"[ ,(]{0,5}(?:\bfor (?:all|any|some|every|each|integer|\$?[a-z]\$? ?(?:\\in|>))|\bwhere\b|\bwith\b"
     r"|\\forall|,\s*[a-z] ?\\in ?\\mathbb)(?:(?!, and|; ).){0,300}",

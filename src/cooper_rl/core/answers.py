@@ -14,7 +14,7 @@ from cooper_rl.core.answer_arithmetic import evaluate
 from cooper_rl.core.answer_comparison import AnswerCheck, compare_exactly
 from cooper_rl.core.answer_extraction import find_final_answer
 from cooper_rl.core.answer_parts import LeafComparison, compare_parts
-from cooper_rl.core.answer_structure import parse_structure
+from cooper_rl.core.answer_structure import find_syntax_fault, parse_structure
 from cooper_rl.core.answer_text import normalise_answer
 
 __all__ = [
@@ -135,15 +135,21 @@ _CHAIN = re.compile(r"[^=,;]*\d[^=,;]*(?:=[^=,;]*)*=([^=,;]*)")
 
 
 def parse_reference(reference_answer: str) -> None:
-    """Check that a reference answer can be compared with at all.
+    """Check that a reference answer can be compared with at all, by its text alone, in linear time.
+
+    An answer that passes may still be beyond math-verify; equal text is then all that counts as correct.
 
     Raises:
-        ValueError: it holds no number, word or expression.
+        ValueError: it holds no number, word or expression, or breaks off in the middle.
     """
-    if not any(character.isalnum() or character in "∅∞" for character in _reference_text(reference_answer)):
+    text = _reference_text(reference_answer)
+    if not any(character.isalnum() or character in "∅∞" for character in text):
         raise ValueError(
             f"reference answer {reference_answer!r} holds no number, word or expression; give one"
         )
+    fault = find_syntax_fault(text)
+    if fault is not None:
+        raise ValueError(f"reference answer {reference_answer[:200]!r} {fault}; give the whole answer")
 
 
 def _reference_text(reference_answer: str) -> str:
