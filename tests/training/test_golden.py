@@ -1,63 +1,120 @@
-"""The first steps of the laptop's co-training against recorded numbers.
+"""The laptop pipeline's first steps against recorded numbers.
 
-Random models, the laptop preset's settings, solver-written rollouts (so that no draw can tip over on another
-processor), the real rule verifier and assistant. `make golden` records again; commit that on its own.
+Problems, labels, VerifyRM's training and three Cooper steps, with the laptop preset's settings on random
+models and solver-written completions in place of drawn ones, so that nothing can tip over on another
+processor; judge, rule verifier and assistant are the real ones. The engine and the stages' wiring are in
+`tests/pipelines/test_local.py`. `make golden` records again; commit that on its own.
 """
 
 import json
 import os
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cooper_rl.backends.engine import ScriptedEngine
 from cooper_rl.backends.rule_verifier import RuleVerifier
-from cooper_rl.config import load
-from cooper_rl.schema import Problem
-from cooper_rl.tiny.assistant import TinyAssistant
-from cooper_rl.tiny.problems import generate_stories
+from cooper_rl.config import Config, load
+from cooper_rl.core.labeling import JudgeItem, decide
+from cooper_rl.schema import PreferencePair, Problem, VerifyExample
+from cooper_rl.stages._wiring import open_assistant, open_judge
+from cooper_rl.tiny.problems import Story, generate_stories
 from cooper_rl.tiny.solutions import Habits, solve
+from cooper_rl.training.fit_verify_rm import fit_verify_rm
 from cooper_rl.training.optimizer import make_adamw
 from cooper_rl.training.step import Trainer, run_step, step_problems
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "first_steps.json"
-NUM_STEPS = 3
+HABITS = Habits(slip=0.2)
 
 
-def first_steps(make_policy, make_verify_rm) -> list[dict[str, float]]:
-    config = load("laptop", ["cooper.problems_per_step=4", "cooper.group_size=4"])
+def first_steps(make_policy, make_verify_rm) -> dict[str, Any]:
+    config = load("laptop", ["cooper.problems_per_step=4", "cooper.group_size=4", "verify_rm.batch_size=8"])
     rng = random.Random(0)
     stories = generate_stories(8, rng)
     problems = [
         Problem(id=str(n), source="tiny", question=story.question, reference_answer=str(story.answer))
         for n, story in enumerate(stories)
     ]
-    policy, verify_rm = make_policy(0), make_verify_rm(1)
-    end = policy.tokenizer.eos_token_id
-    script = {
-        tuple(policy.encode_prompt(story.question, None)): [
-            (*policy.tokenizer(solve(story, rng, habits=Habits(slip=0.3)).text)["input_ids"], end)
-            for _ in range(config.cooper.group_size)
-        ]
-        for story in stories
+    completions = {
+        problem.id: _solutions(story, rng) for problem, story in zip(problems, stories, strict=True)
     }
     with RuleVerifier(config.labeling.rule) as rule:
-        trainer = Trainer(
-            policy=policy, reference=make_policy(0), verify_rm=verify_rm,
-            engine=ScriptedEngine(script, end_ids=policy.end_ids), rule=rule, assistant=TinyAssistant(),
-            policy_optimizer=make_adamw(policy.model, lr=config.cooper.policy_lr, weight_decay=0.01),
-            verify_rm_optimizer=make_adamw(verify_rm.model, lr=config.cooper.verify_rm_lr, weight_decay=0.01),
-            config=config.cooper, instruction=None, seed=0,
-        )  # fmt: skip
+        examples = _label(problems, completions, rule, config)
+        verify_rm = make_verify_rm(1)
+        fit = fit_verify_rm(verify_rm, examples, config=config.verify_rm, seed=config.seed)
+        trainer = _trainer(config, make_policy, verify_rm, rule, problems, completions)
         results = [
-            run_step(trainer, step, step_problems(problems, step, count=4, seed=0))
-            for step in range(1, NUM_STEPS + 1)
+            run_step(trainer, step, step_problems(problems, step, count=4, seed=0)) for step in (1, 2, 3)
         ]
-    return [
-        {name: value for name, value in result.metrics.items() if not name.startswith("seconds/")}
-        for result in results
+    return {
+        "problems": [problem.question for problem in problems],
+        "labels": [example.label for example in examples],
+        "train_verify_rm": {"num_updates": fit.num_updates, "final_loss": fit.final_loss},
+        "pairs": [_texts(pair) for result in results for pair in result.pairs],
+        "steps": [
+            {name: value for name, value in result.metrics.items() if not name.startswith("seconds/")}
+            for result in results
+        ],
+    }
+
+
+def _solutions(story: Story, rng: random.Random) -> list[str]:
+    return [solve(story, rng, habits=HABITS).text for _ in range(4)]
+
+
+def _label(
+    problems: list[Problem], completions: dict[str, list[str]], rule: RuleVerifier, config: Config
+) -> list[VerifyExample]:
+    rows = [(problem, text) for problem in problems for text in completions[problem.id]]
+    judge = open_judge(config.labeling.judge, config.seed)
+    judged = judge.judge(
+        [JudgeItem(problem.question, problem.reference_answer, text) for problem, text in rows]
+    )
+    checks = rule.verify([(problem.reference_answer, text) for problem, text in rows])
+    decisions = [
+        decide(check.verdict, result.verdict, None, unparsable_rule=config.labeling.unparsable_rule)
+        for check, result in zip(checks, judged, strict=True)
     ]
+    return [
+        VerifyExample(
+            question=problem.question,
+            reference_answer=problem.reference_answer,
+            completion=text,
+            label=int(decision.is_correct),
+        )
+        for (problem, text), decision in zip(rows, decisions, strict=True)
+        if decision.is_correct is not None
+    ]
+
+
+def _trainer(config, make_policy, verify_rm, rule, problems, completions) -> Trainer:
+    policy, cooper = make_policy(0), config.cooper
+    script = {
+        tuple(policy.encode_prompt(problem.question, None)): [
+            (*policy.tokenizer(text)["input_ids"], policy.tokenizer.eos_token_id)
+            for text in completions[problem.id]
+        ]
+        for problem in problems
+    }
+    return Trainer(
+        policy=policy, reference=make_policy(0), verify_rm=verify_rm,
+        engine=ScriptedEngine(script, end_ids=policy.end_ids), rule=rule,
+        assistant=open_assistant(cooper.assistant),
+        policy_optimizer=make_adamw(
+            policy.model, lr=cooper.policy_lr, weight_decay=cooper.policy_weight_decay
+        ),
+        verify_rm_optimizer=make_adamw(
+            verify_rm.model, lr=cooper.verify_rm_lr, weight_decay=cooper.verify_rm_weight_decay
+        ),
+        config=cooper, instruction=None, seed=config.seed,
+    )  # fmt: skip
+
+
+def _texts(pair: PreferencePair) -> list[str]:
+    return [pair.problem_id, pair.positive, pair.negative, pair.source]
 
 
 def test_the_first_steps_are_the_recorded_ones(make_policy, make_verify_rm) -> None:
@@ -65,6 +122,9 @@ def test_the_first_steps_are_the_recorded_ones(make_policy, make_verify_rm) -> N
     if os.environ.get("COOPER_RECORD_GOLDEN"):
         GOLDEN.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
     expected = json.loads(GOLDEN.read_text(encoding="utf-8"))
-    assert len(found) == NUM_STEPS
-    for step, row in zip(found, expected, strict=True):
+    for part in ("problems", "labels", "pairs"):
+        assert found[part] == expected[part]
+    assert found["train_verify_rm"] == pytest.approx(expected["train_verify_rm"], rel=1e-3)
+    assert len(found["steps"]) == len(expected["steps"]) == 3
+    for step, row in zip(found["steps"], expected["steps"], strict=True):
         assert step == pytest.approx(row, rel=1e-3, abs=1e-6)
