@@ -103,5 +103,5 @@ def test_settings_that_cannot_be_trained_are_refused(override: str, message: str
 
 def test_a_file_in_the_folders_place_is_named(tmp_path: Path) -> None:
     (tmp_path / "models").write_text("mine")
-    with pytest.raises(DataError, match="models: cannot be made a folder .*; choose another path"):
+    with pytest.raises(DataError, match=r"models: cannot be made a folder .*; choose another path"):
         prepare_models.run(load("laptop"), models=tmp_path / "models", report=tmp_path / "report.json")
