@@ -200,6 +200,8 @@ class LabelReport(Report):
     """The same for the second judge of the third vote."""
     num_known_verdicts: int = 0
     """Judge verdicts taken from the journal of an earlier, interrupted run."""
+    num_rejected: int = 0
+    """Rows of both inputs that were set aside in `<report>.rejected.jsonl`; not among `num_completions`."""
     seconds: float
 
 

@@ -11,7 +11,7 @@ from cooper_rl.config import Config, LabelingConfig, load
 from cooper_rl.core.labeling import JudgeItem, JudgeResult
 from cooper_rl.errors import ConfigError, DataError, ServerError
 from cooper_rl.records import read_records, write_records
-from cooper_rl.schema import Completion, JudgeUsage, Label, LabelReport, Problem, VerifyExample
+from cooper_rl.schema import Completion, JudgeUsage, Label, LabelReport, Problem, RejectedRow, VerifyExample
 from cooper_rl.stages import label_completions
 from cooper_rl.stages._journal import Journal
 from cooper_rl.stages._votes import collect_votes
@@ -87,12 +87,53 @@ def test_no_question_is_in_two_splits_and_the_splits_are_the_same_every_time(tmp
     assert first == {name: (tmp_path / f"{name}.jsonl").read_text() for name in first}
 
 
-def test_a_completion_of_an_unknown_problem_is_refused_by_row_and_field(tmp_path: Path) -> None:
+def damage(path: Path, edits: dict[int, str | dict[str, str]]) -> None:
+    """Replace lines, counted from 1, by text, or change fields of the row that stands there."""
+    lines = path.read_text().splitlines()
+    for number, edit in edits.items():
+        old = json.loads(lines[number - 1])
+        lines[number - 1] = edit if isinstance(edit, str) else json.dumps(old | edit)
+    path.write_text("\n".join(lines) + "\n")
+
+
+def test_bad_rows_are_set_aside_with_file_row_and_reason_and_the_rest_goes_on(tmp_path: Path) -> None:
     write_inputs(tmp_path, ["#### {answer}"])
-    rows = (tmp_path / "completions.jsonl").read_text().splitlines()
-    stray = json.loads(rows[4]) | {"problem_id": "elsewhere"}
-    (tmp_path / "completions.jsonl").write_text("\n".join([*rows[:4], json.dumps(stray)]) + "\n")
-    with pytest.raises(DataError, match=r"completions.jsonl:5: field 'problem_id': no problem 'elsewhere'"):
+    damage(tmp_path / "problems.jsonl", {3: {"id": "p0"}, 4: {"reference_answer": "\\frac{"}})
+    edits: dict[int, str | dict[str, str]] = {
+        6: "{not json",
+        7: {"problem_id": "elsewhere"},
+        9: {"id": "p7-0"},
+    }
+    damage(tmp_path / "completions.jsonl", edits)
+    report = label(tmp_path, rule_only())
+    assert (report.num_completions, report.num_correct, report.num_rejected) == (25, 25, 7)
+    rejected = read_records(tmp_path / "report.json.rejected.jsonl", RejectedRow)
+    assert [(Path(row.file).stem, row.row) for row in rejected] == [
+        ("problems", 3), ("problems", 4),
+        ("completions", 3), ("completions", 4), ("completions", 6), ("completions", 7), ("completions", 9),
+    ]  # fmt: skip
+    reasons = "\n".join(row.reason for row in rejected)
+    assert "problems.jsonl:3: duplicate id 'p0', first seen in row 1; make ids unique" in reasons
+    assert "field 'reference_answer': reference answer" in reasons
+    assert "completions.jsonl:4: field 'problem_id': no usable problem 'p3'" in reasons
+    assert "completions.jsonl:6: not JSON" in reasons
+    assert "completions.jsonl:7: field 'problem_id': no usable problem 'elsewhere'" in reasons
+    assert "completions.jsonl:9: duplicate id 'p7-0', first seen in row 8" in reasons
+
+
+def test_a_run_without_bad_rows_leaves_no_rejected_file_of_an_earlier_one(tmp_path: Path) -> None:
+    write_inputs(tmp_path, ["#### {answer}"])
+    (tmp_path / "report.json.rejected.jsonl").write_text("old")
+    assert label(tmp_path, rule_only()).num_rejected == 0
+    assert not (tmp_path / "report.json.rejected.jsonl").exists()
+
+
+def test_completions_of_which_none_can_be_used_are_refused_with_the_first_reason(tmp_path: Path) -> None:
+    write_inputs(tmp_path, ["#### {answer}"])
+    edits: dict[int, str | dict[str, str]] = {n: {"problem_id": "x"} for n in range(1, NUM_PROBLEMS + 1)}
+    damage(tmp_path / "completions.jsonl", edits)
+    message = r"no usable Completion row; the first of 30: .*completions.jsonl:1: .*no usable problem 'x' in"
+    with pytest.raises(DataError, match=message):
         label(tmp_path, rule_only())
 
 

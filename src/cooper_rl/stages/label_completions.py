@@ -2,6 +2,7 @@
 
 Rule verifier first, then the judge on every completion, then the decision of `core/labeling.py`. Verdicts
 are kept in `<labels>.journal` as they come: a run that was killed goes on without asking anyone twice.
+Rows that cannot be used are set aside in `<report>.rejected.jsonl`, with the reason.
 Deliberately left out: how an answer is compared (`core/answers.py`) and how a judge is asked
 (`backends/chat.py`). Imports no torch.
 """
@@ -13,11 +14,13 @@ from pathlib import Path
 from typing import Annotated, NamedTuple
 
 from cooper_rl.config import Config, LabelingConfig
+from cooper_rl.core.answers import parse_reference
 from cooper_rl.core.labeling import Judge, JudgeItem, Split, StreamingJudge, decide, split_by_question
 from cooper_rl.errors import DataError
-from cooper_rl.records import check_unique, read_records, write_records, write_report
-from cooper_rl.schema import Completion, Label, LabelReport, Problem, VerifyExample
+from cooper_rl.records import write_records, write_report
+from cooper_rl.schema import Completion, Label, LabelReport, Problem, RejectedRow, VerifyExample
 from cooper_rl.stages._journal import Journal
+from cooper_rl.stages._rejected import read_usable, set_aside
 from cooper_rl.stages._votes import Votes, collect_votes
 from cooper_rl.stages._wiring import open_judge
 
@@ -36,11 +39,12 @@ def run(
     """Label every completion, keep the reason of every decision, and split the labelled ones by question.
 
     Raises:
-        DataError: a completion of an unknown problem, duplicate ids, or too few labelled questions to split.
+        DataError: no usable problem or completion, or too few labelled questions to split.
         ServerError: the judge cannot be used; what it said so far is kept.
     """
     started = time.monotonic()
-    rows = _read_rows(problems, completions)
+    rows, rejected = _read_rows(problems, completions)
+    set_aside(report, rejected)
     judge = open_judge(config.labeling.judge, config.seed) if config.labeling.judge else None
     third_judge = _open_third_judge(config)
     items = [
@@ -67,6 +71,7 @@ def run(
         judge_usage=judge.usage if isinstance(judge, StreamingJudge) else None,
         third_judge_usage=third_judge.usage if isinstance(third_judge, StreamingJudge) else None,
         num_known_verdicts=ballot.num_known,
+        num_rejected=len(rejected),
         seconds=time.monotonic() - started,
     )
     write_report(report, result)
@@ -78,22 +83,29 @@ class _Row(NamedTuple):
     completion: Completion
 
 
-def _read_rows(problems: Path, completions: Path) -> list[_Row]:
-    known = read_records(problems, Problem)
-    check_unique(known, field="id", path=problems)
-    by_id = {problem.id: problem for problem in known}
-    found = read_records(completions, Completion)
-    check_unique(found, field="id", path=completions)
-    rows: list[_Row] = []
-    for number, completion in enumerate(found, start=1):
-        problem = by_id.get(completion.problem_id)
-        if problem is None:
-            raise DataError(
-                f"{completions}:{number}: field 'problem_id': no problem {completion.problem_id!r} in "
-                f"{problems}; give the problems that the completions were sampled for"
-            )
-        rows.append(_Row(problem, completion))
-    return rows
+def _read_rows(problems: Path, completions: Path) -> tuple[list[_Row], list[RejectedRow]]:
+    known = read_usable(problems, Problem, unique="id", find_fault=_find_reference_fault)
+    by_id = {problem.id: problem for problem in known.records}
+
+    def find_fault(completion: Completion) -> str | None:
+        if completion.problem_id in by_id:
+            return None
+        return (
+            f"field 'problem_id': no usable problem {completion.problem_id!r} in {problems}; give the "
+            "problems that the completions were sampled for"
+        )
+
+    found = read_usable(completions, Completion, unique="id", find_fault=find_fault)
+    rows = [_Row(by_id[completion.problem_id], completion) for completion in found.records]
+    return rows, [*known.rejected, *found.rejected]
+
+
+def _find_reference_fault(problem: Problem) -> str | None:
+    try:
+        parse_reference(problem.reference_answer)
+    except ValueError as error:
+        return f"field 'reference_answer': {error}"
+    return None
 
 
 def _open_third_judge(config: Config) -> Judge | None:
