@@ -95,11 +95,13 @@ def main() -> None:
         print(json.dumps({"status": status, "calls": calls}), flush=True)  # noqa: T201 the protocol
 
 
-def prepare(folder: Path) -> None:
+def prepare(folder: Path, *, hidden_size: int = 32) -> None:
     """Models, problems, VerifyRM: small, and the policy is right often enough that pairs are made."""
     tokenizer = build_tokenizer()
     torch.manual_seed(0)
-    model = Qwen2ForCausalLM(_config(tokenizer))
+    settings = _config(tokenizer)
+    settings.hidden_size = hidden_size
+    model = Qwen2ForCausalLM(settings)
     policy = Policy(model, tokenizer, frozenset({tokenizer.eos_token_id}), tokenizer.pad_token_id)
     problems = generate_problems(NUM_PROBLEMS, 0)
     _teach(policy, problems)

@@ -138,6 +138,8 @@ keyring = {folder}/rgw.keyring
 rgw data = {folder}/rgw
 rgw enable usage log = false
 rgw bucket quota ttl = 0
+rgw gc obj min wait = 1
+rgw gc processor period = 1
 rgw user quota bucket sync interval = 1
 """
     (folder / "ceph.conf").write_text(text, encoding="utf-8")
