@@ -96,7 +96,7 @@ def read_hub(text: str) -> Iterator[RawRow]:
     if hub_id is None:
         raise DataError(f"{text!r} is no hub data set id; write owner/name:config:split")
     try:
-        import datasets
+        import datasets  # pyright: ignore[reportMissingImports] an extra
     except ImportError as error:
         raise DataError(
             f"{text}: reading from the hub needs the extra `hub`: pip install 'cooper-rl[hub]', "
