@@ -23,10 +23,10 @@ def rule_only(*overrides: str) -> Config:
     return load("laptop", ["labeling.judge=null", "labeling.rule.num_workers=1", *overrides])
 
 
-def write_inputs(folder: Path, texts: list[str]) -> None:
+def write_inputs(folder: Path, texts: list[str], *, source: str = "test") -> None:
     """Thirty problems `1 + i`, each answered by every text with `{answer}` and `{wrong}` filled in."""
     problems = [
-        Problem(id=f"p{i}", source="test", question=f"What is 1 + {i}?", reference_answer=str(1 + i))
+        Problem(id=f"p{i}", source=source, question=f"What is 1 + {i}?", reference_answer=str(1 + i))
         for i in range(NUM_PROBLEMS)
     ]
     completions = [
@@ -262,7 +262,7 @@ def test_verdicts_are_kept_inside_the_journals_block_only(tmp_path: Path) -> Non
 
 def test_where_rule_and_judge_differ_the_third_vote_decides_and_is_in_the_audit(tmp_path: Path) -> None:
     """All verdicts of the laptop's judge are flipped, so it differs from the rule wherever that has one."""
-    write_inputs(tmp_path, ["#### {answer}", "#### {wrong}", "The answer is plenty."])
+    write_inputs(tmp_path, ["#### {answer}", "#### {wrong}", "The answer is plenty."], source="tiny")
     flipped = ["labeling.rule.num_workers=1", "labeling.judge={tiny_error_rate=1.0}"]
     assert label(tmp_path, load("laptop", flipped)).decisions["rule_and_judge_disagree"] == 60
     report = label(tmp_path, load("laptop", [*flipped, "labeling.third_vote.numeric=true"]))
@@ -277,7 +277,7 @@ def test_where_rule_and_judge_differ_the_third_vote_decides_and_is_in_the_audit(
 
 
 def test_a_second_judge_breaks_the_tie_that_the_numeric_vote_leaves(tmp_path: Path) -> None:
-    write_inputs(tmp_path, ["#### {answer}", "#### {wrong}"])
+    write_inputs(tmp_path, ["#### {answer}", "#### {wrong}"], source="tiny")
     config = load(
         "laptop",
         [
@@ -289,6 +289,22 @@ def test_a_second_judge_breaks_the_tie_that_the_numeric_vote_leaves(tmp_path: Pa
     report = label(tmp_path, config)
     assert (report.num_labelled, report.num_correct) == (60, 30)
     assert read_records(tmp_path / "labels.jsonl", Label)[0].third_voter == "tiny(error_rate=0)"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "key"),
+    [
+        ([], "labeling.judge"),
+        (["labeling.judge=null", "labeling.third_vote.judge.tiny_error_rate=0"], "labeling.third_vote.judge"),
+    ],
+)
+def test_the_laptops_judges_are_refused_for_real_problems(
+    tmp_path: Path, overrides: list[str], key: str
+) -> None:
+    write_inputs(tmp_path, ["#### {answer}"], source="gsm8k")
+    with pytest.raises(ConfigError, match=rf"^{key}.tiny_error_rate=.* source 'gsm8k'; set {key}=null"):
+        label(tmp_path, load("laptop", overrides))
+    assert not (tmp_path / "labels.jsonl").exists()
 
 
 def test_a_third_vote_without_voters_is_refused() -> None:

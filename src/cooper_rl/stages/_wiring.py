@@ -3,9 +3,44 @@
 The laptop's own are imported only when asked for. Deliberately left out: models, which the stages load.
 """
 
+from collections.abc import Sequence
+
 from cooper_rl.config import AssistantConfig, JudgeConfig
 from cooper_rl.core.labeling import Judge
 from cooper_rl.core.pairs import Assistant
+from cooper_rl.errors import ConfigError
+from cooper_rl.schema import Problem
+
+TINY_SOURCE = "tiny"
+"""`Problem.source` in the laptop world."""
+
+
+def check_fits(
+    section: JudgeConfig | AssistantConfig | None, problems: Sequence[Problem], *, key: str
+) -> None:
+    """Refuse the laptop's judge or assistant for problems that it was not made for; `key` is the section's.
+
+    They read short English solutions of the laptop world only, and a tiny judge may err on purpose.
+
+    Raises:
+        ConfigError: naming the first other problem, and the overrides that help.
+    """
+    if section is None or section.server is not None:
+        return
+    other = next((problem for problem in problems if problem.source != TINY_SOURCE), None)
+    if other is None:
+        return
+    server = f"{key}.server.base_url=URL {key}.server.model=NAME"
+    if isinstance(section, JudgeConfig):
+        who = f"{key}.tiny_error_rate={section.tiny_error_rate:g} is the laptop's judge"
+        remedy = f"{key}=null for the rule alone, or {server} {key}.tiny_error_rate=null for a chat server"
+    else:
+        who = f"{key}.tiny=true is the laptop's assistant"
+        remedy = f"{server} {key}.tiny=false for a chat server, or cooper.update_verify_rm=false"
+    raise ConfigError(
+        f"{who}, which reads the laptop world's problems only (source {TINY_SOURCE!r}), and problem "
+        f"{other.id!r} has source {other.source!r}; set {remedy}"
+    )
 
 
 def open_judge(config: JudgeConfig, seed: int) -> Judge:

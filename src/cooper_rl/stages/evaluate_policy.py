@@ -18,9 +18,17 @@ from cooper_rl.core.labeling import JudgeItem
 from cooper_rl.core.metrics import binary_scores, clustered_interval
 from cooper_rl.core.randomness import derive_seed
 from cooper_rl.records import read_records, write_records, write_report
-from cooper_rl.schema import EvalReport, EvaluatedCompletion, Interval, Problem, VerifyExample
+from cooper_rl.schema import (
+    EvalReport,
+    EvaluatedCompletion,
+    FinishReason,
+    Interval,
+    Problem,
+    Verdict,
+    VerifyExample,
+)
 from cooper_rl.stages._models import read_models
-from cooper_rl.stages._wiring import open_judge
+from cooper_rl.stages._wiring import check_fits, open_judge
 from cooper_rl.training.rollout import RolloutGroup, collect_rollouts, score_rollouts
 
 
@@ -40,12 +48,14 @@ def run(
     """Draw completions for held-out problems and let every verifier speak.
 
     Raises:
+        ConfigError: the laptop's judge is configured for problems of another source.
         DataError: a file is missing or malformed, or the checkpoint is damaged.
         ModelError: a model cannot be used.
         ServerError: the evaluation judge cannot be used.
     """
     earlier = [] if previous is None else read_records(previous, EvalReport)
     rows = read_records(problems, Problem)[: config.evaluation.max_problems]
+    check_fits(config.evaluation.judge, rows, key="evaluation.judge")
     labelled = read_records(examples, VerifyExample)
     subject = _load_subject(config, models=models, verify_rm=verify_rm, checkpoint=checkpoint)
     engine = HFEngine(subject.policy.model, end_ids=subject.policy.end_ids, pad_id=subject.policy.pad_id)
@@ -116,13 +126,13 @@ def _ask_verifiers(
         scores = score_rollouts(
             groups, verify_rm, rule, max_tokens_per_batch=config.cooper.max_tokens_per_batch
         )
-    verdicts = [None] * len(items)
+    verdicts: list[Verdict | None] = [None] * len(items)
     judge_model = None
     if config.evaluation.judge is not None:
         judge = open_judge(config.evaluation.judge, config.seed)
         judge_model = judge.name
         verdicts = [result.verdict for result in judge.judge([JudgeItem(*item) for item in items])]
-    owners = [
+    owners: list[tuple[Problem, FinishReason]] = [
         (group.problem, generation.finish_reason) for group in groups for generation in group.generations
     ]
     evaluated = [

@@ -22,7 +22,7 @@ from cooper_rl.schema import Completion, Label, LabelReport, Problem, RejectedRo
 from cooper_rl.stages._journal import Journal
 from cooper_rl.stages._rejected import read_usable, set_aside
 from cooper_rl.stages._votes import Votes, collect_votes
-from cooper_rl.stages._wiring import open_judge
+from cooper_rl.stages._wiring import check_fits, open_judge
 
 
 def run(
@@ -39,12 +39,14 @@ def run(
     """Label every completion, keep the reason of every decision, and split the labelled ones by question.
 
     Raises:
+        ConfigError: the laptop's judge is configured for problems of another source.
         DataError: no usable problem or completion, or too few labelled questions to split.
         ServerError: the judge cannot be used; what it said so far is kept.
     """
     started = time.monotonic()
     rows, rejected = _read_rows(problems, completions)
     set_aside(report, rejected)
+    _check_judges(config.labeling, [row.problem for row in rows])
     judge = open_judge(config.labeling.judge, config.seed) if config.labeling.judge else None
     third_judge = _open_third_judge(config)
     items = [
@@ -106,6 +108,12 @@ def _find_reference_fault(problem: Problem) -> str | None:
     except ValueError as error:
         return f"field 'reference_answer': {error}"
     return None
+
+
+def _check_judges(config: LabelingConfig, problems: Sequence[Problem]) -> None:
+    check_fits(config.judge, problems, key="labeling.judge")
+    if config.third_vote is not None:
+        check_fits(config.third_vote.judge, problems, key="labeling.third_vote.judge")
 
 
 def _open_third_judge(config: Config) -> Judge | None:

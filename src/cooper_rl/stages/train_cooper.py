@@ -31,7 +31,7 @@ from cooper_rl.schema import CooperReport, Problem
 from cooper_rl.stages._identity import run_identity
 from cooper_rl.stages._models import read_models
 from cooper_rl.stages._stopping import StopRequest
-from cooper_rl.stages._wiring import open_assistant
+from cooper_rl.stages._wiring import check_fits, open_assistant
 from cooper_rl.training.optimizer import make_adamw, optimizer_tensors, restore_optimizer
 from cooper_rl.training.step import Trainer, run_step, step_problems
 
@@ -61,6 +61,8 @@ def run(
     started = time.monotonic()
     rows = read_records(problems, Problem)
     check_unique(rows, field="id", path=problems)
+    if config.cooper.reward == "verify_rm" and config.cooper.update_verify_rm:
+        check_fits(config.cooper.assistant, rows, key="cooper.assistant")
 
     with ExitStack() as stack:
         stop = stack.enter_context(StopRequest(config.storage.grace_seconds))
