@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from cooper_rl.__main__ import SERVER
 from cooper_rl.__main__ import build_parser as build_stage_parser
-from cooper_rl.config import load
+from cooper_rl.config import load, load_serve
 from pipelines.__main__ import build_parser as build_pipeline_parser
 
 ROOT = Path(__file__).parent.parent
@@ -43,6 +44,9 @@ def check(command: str) -> None:
     except SystemExit as end:
         if end.code != 0:  # --help and --version end with 0
             raise AssertionError(f"{command!r} does not parse") from end
+        return
+    if getattr(options, "stage", None) == SERVER:
+        load_serve(options.overrides)
         return
     if "overrides" in options and (not options.preset.endswith(".toml") or (ROOT / options.preset).is_file()):
         load(options.preset, options.overrides)
