@@ -393,3 +393,25 @@ def test_another_judge_of_the_same_name_meets_no_kept_verdict(tmp_path: Path) ->
     other = UnsteadyJudge(failure="refused", identity="2")
     ask(tmp_path / "journal", other)
     assert len(other.asked) == 3
+
+
+def test_another_seed_of_the_laptops_judge_meets_no_verdict_of_the_first(tmp_path: Path) -> None:
+    write_inputs(tmp_path, ["#### {answer}"], source="tiny")
+    num_known = [
+        label(tmp_path, load("laptop", ["labeling.rule.num_workers=1", seed])).num_known_verdicts
+        for seed in ("seed=0", "seed=0", "seed=1")
+    ]
+    assert num_known == [0, NUM_PROBLEMS, 0]
+
+
+def test_another_version_of_the_rule_gives_its_verdicts_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def count_kept() -> int:
+        with Journal(tmp_path / "journal") as journal:
+            collect_votes(ITEMS, LabelingConfig(), judge=None, third_judge=None, journal=journal)
+        return len((tmp_path / "journal").read_text().splitlines())
+
+    assert [count_kept(), count_kept()] == [3, 3]
+    monkeypatch.setattr("cooper_rl.stages._votes.version", lambda package: f"{package} of tomorrow")
+    assert [count_kept(), count_kept()] == [6, 6]
