@@ -7,8 +7,8 @@ import pytest
 
 from cooper_rl.config import load
 from cooper_rl.errors import DataError, TrainingError
-from cooper_rl.records import read_report
-from cooper_rl.schema import TrainVerifyRMReport
+from cooper_rl.records import read_records, read_report
+from cooper_rl.schema import RejectedRow, TrainVerifyRMReport
 from cooper_rl.stages import train_verify_rm
 from tests.stages.conftest import Files
 
@@ -58,16 +58,21 @@ def test_the_prepared_backbone_is_used(tmp_path: Path, files: Files) -> None:
     assert config["hidden_size"] == 32
 
 
-def test_bad_rows_are_set_aside_and_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_bad_rows_are_set_aside_and_counted(tmp_path: Path) -> None:
     bad: list[object] = [
         "{not json",
         released(1, 1) | {"label": 2},
         {"question": "q"},
         released(2, 1) | {"x": 1},
     ]
-    result = train(tmp_path, [*TRAIN, *bad], VALIDATION)
-    assert (result.num_examples, result.num_rejected) == (40, 4)
-    assert "train.jsonl:42: field 'label': Input should be 0 or 1, found 2" in caplog.text
+    result = train(tmp_path, [*TRAIN, *bad], [*VALIDATION, "{not json"])
+    assert (result.num_examples, result.num_rejected) == (40, 5)
+    rejected = read_records(tmp_path / "report.json.rejected.jsonl", RejectedRow)
+    assert [(Path(row.file).name, row.row) for row in rejected] == [
+        ("train.jsonl", 41), ("train.jsonl", 42), ("train.jsonl", 43), ("train.jsonl", 44),
+        ("validation.jsonl", 11),
+    ]  # fmt: skip
+    assert "train.jsonl:42: field 'label': Input should be 0 or 1, found 2" in rejected[1].reason
 
 
 def test_a_file_of_bad_rows_alone_is_refused(tmp_path: Path) -> None:

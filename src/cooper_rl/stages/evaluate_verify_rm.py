@@ -31,6 +31,7 @@ from cooper_rl.core.shortcuts import shortcut_auroc
 from cooper_rl.progress import Progress
 from cooper_rl.records import write_report
 from cooper_rl.schema import BinaryScores, EvaluateVerifyRMReport, Interval, VerifyExample
+from cooper_rl.stages._rejected import set_aside
 from cooper_rl.stages._verify_formats import read_examples
 
 logger = logging.getLogger(__name__)
@@ -57,8 +58,7 @@ def run(
         TrainingError: a score is not finite.
     """
     read = read_examples(examples)
-    for row in read.rejected:
-        logger.warning("set aside: %s", row.reason)
+    set_aside(report, read.rejected)
     rows: list[VerifyExample] = read.records
     model = load_verify_rm(verify_rm, device=pick_device())
     scores = _score(model, rows)

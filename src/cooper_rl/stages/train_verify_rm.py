@@ -18,9 +18,10 @@ from cooper_rl.config import Config
 from cooper_rl.core.metrics import binary_scores
 from cooper_rl.core.prompts import verify_rm_text
 from cooper_rl.errors import DataError
-from cooper_rl.records import read_records, write_report
+from cooper_rl.records import write_report
 from cooper_rl.schema import TrainVerifyRMReport, VerifyExample
 from cooper_rl.stages._models import read_models
+from cooper_rl.stages._rejected import set_aside
 from cooper_rl.stages._verify_formats import read_examples
 from cooper_rl.training.fit_verify_rm import fit_verify_rm
 from cooper_rl.training.lessons import plan_lessons
@@ -42,16 +43,16 @@ def run(
     """Train VerifyRM with binary cross-entropy.
 
     Raises:
-        DataError: no usable example, or a problem that stands in both files.
+        DataError: no usable example in a file, or a problem that stands in both files.
         ModelError: the backbone cannot be used.
         TrainingError: one class only, a gradient that is not finite, or out of memory; the best weights
             so far stay in the folder.
     """
     started = time.monotonic()
-    examples = read_examples(train)
-    for row in examples.rejected:
-        logger.warning("set aside: %s", row.reason)
-    held_out = read_records(validation, VerifyExample)
+    examples, validating = read_examples(train), read_examples(validation)
+    rejected = [*examples.rejected, *validating.rejected]
+    set_aside(report, rejected)
+    held_out = validating.records
     _check_apart(examples.records, held_out, train=train, validation=validation)
 
     device = pick_device()
@@ -82,7 +83,7 @@ def run(
         model = load_verify_rm(verify_rm, device=device)
     result = TrainVerifyRMReport(
         num_examples=len(examples.records),
-        num_rejected=len(examples.rejected),
+        num_rejected=len(rejected),
         num_updates=fit.num_updates,
         final_loss=fit.final_loss,
         best_update=fit.best_update,

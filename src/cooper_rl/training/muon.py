@@ -1,7 +1,7 @@
 """Muon for the matrices and AdamW for the rest, behind the interface of one optimiser (rows 4 and 5).
 
-For models that start from scratch: it finds what AdamW needs several times the updates for. Deliberately left
-out: saving its state; VerifyRM's first training is not resumed.
+For models that start from scratch, as in the warm-up of the laptop's models. Deliberately left out: saving
+its state; VerifyRM's first training is not resumed.
 """
 
 from typing import Any
