@@ -23,7 +23,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))  # the servers are the tests' own
 
-from cooper_rl.backends.storage import open_store
+from cooper_rl.backends.open_store import open_store
 from tests.servers.fixtures import make_client, storage_config
 from tests.servers.radosgw import Account, Gateway, run_gateway, why_missing
 

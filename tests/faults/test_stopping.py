@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cooper_rl.backends.storage import open_store
+from cooper_rl.backends.open_store import open_store
 from cooper_rl.errors import StoppedError, StorageError
 from cooper_rl.stages._stopping import StopRequest
 from tests.faults.conftest import Outcome, Trainer, outcome

@@ -1,7 +1,7 @@
 """Where checkpoints are kept: the contract that a local folder and an S3 server both fulfil (row 13).
 
-`local_store.py` and `object_store.py` implement it; one suite of tests runs against both. Deliberately left
-out: what the objects mean (`checkpoint_store.py`).
+`local_store.py` and `object_store.py` implement it, `open_store.py` chooses; one suite of tests runs against
+both. Deliberately left out: what the objects mean (`checkpoint_store.py`).
 """
 
 import hashlib
@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from cooper_rl.config import StorageConfig
 from cooper_rl.errors import StorageError
 
 CHUNK = 1 << 20
@@ -74,24 +73,6 @@ class ObjectStore(Protocol):
     def path_of(self, key: str) -> Path | None:
         """The object as a file on this machine that may be read in place, or None."""
         ...
-
-
-def open_store(config: StorageConfig, folder: str | Path) -> ObjectStore:
-    """The store at an address: `s3://bucket/prefix`, or a local folder.
-
-    Raises:
-        StorageError: the address or its credentials cannot be used.
-    """
-    address = str(folder)
-    if address.startswith("s3://"):
-        from cooper_rl.backends.object_store import S3Store
-
-        return S3Store(config, address)
-    if "://" in address:
-        raise StorageError(f"storage.uri={address!r}: use s3://bucket/prefix or the path of a folder")
-    from cooper_rl.backends.local_store import LocalStore
-
-    return LocalStore(Path(address))
 
 
 def check_key(key: str) -> str:

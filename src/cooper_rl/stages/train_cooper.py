@@ -19,9 +19,9 @@ from cooper_rl.backends.checkpoint_store import CheckpointStore, Found
 from cooper_rl.backends.checkpoint_writer import CheckpointWriter
 from cooper_rl.backends.device import pick_device
 from cooper_rl.backends.engine_hf import HFEngine
+from cooper_rl.backends.open_store import open_store
 from cooper_rl.backends.policy import load_policy
 from cooper_rl.backends.rule_verifier import RuleVerifier
-from cooper_rl.backends.storage import open_store
 from cooper_rl.backends.verify_rm import load_verify_rm
 from cooper_rl.config import Config
 from cooper_rl.errors import StoppedError

@@ -1,0 +1,24 @@
+"""Which store an address means."""
+
+from pathlib import Path
+
+from cooper_rl.backends.local_store import LocalStore
+from cooper_rl.backends.storage import ObjectStore
+from cooper_rl.config import StorageConfig
+from cooper_rl.errors import StorageError
+
+
+def open_store(config: StorageConfig, folder: str | Path) -> ObjectStore:
+    """The store at an address: `s3://bucket/prefix`, or a local folder.
+
+    Raises:
+        StorageError: the address or its credentials cannot be used.
+    """
+    address = str(folder)
+    if address.startswith("s3://"):
+        from cooper_rl.backends.object_store import S3Store  # minio is imported where it is used only
+
+        return S3Store(config, address)
+    if "://" in address:
+        raise StorageError(f"storage.uri={address!r}: use s3://bucket/prefix or the path of a folder")
+    return LocalStore(Path(address))
