@@ -8,6 +8,7 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
+from cooper_rl.core.questions import question_key
 from cooper_rl.errors import ServerError
 from cooper_rl.schema import JudgeUsage, Verdict
 
@@ -149,7 +150,7 @@ def split_by_question(
     """
     groups: dict[str, list[str]] = {}
     for question in correct_shares:
-        groups.setdefault(" ".join(question.lower().split()), []).append(question)
+        groups.setdefault(question_key(question), []).append(question)
     if len(groups) < 3:
         raise ValueError(
             f"{len(groups)} different questions cannot fill train, validation and test; label at least 3"

@@ -19,6 +19,7 @@ from pydantic import ValidationError
 
 from cooper_rl.backends.remote_data import SUFFIXES, download, parse_hub_id, read_hub
 from cooper_rl.config import Config, ProblemsConfig
+from cooper_rl.core.questions import question_key
 from cooper_rl.core.randomness import derive_seed
 from cooper_rl.errors import DataError
 from cooper_rl.progress import track
@@ -95,7 +96,7 @@ class _Collection:
         Raises:
             DataError: its id or its question was seen before.
         """
-        question = " ".join(problem.question.casefold().split())
+        question = question_key(problem.question)
         for kind, value, seen in (("id", problem.id, self.ids), ("question", question, self.questions)):
             if value in seen:
                 raise DataError(f"duplicate {kind} {value[:80]!r}, first seen in {seen[value]}")

@@ -17,6 +17,7 @@ from cooper_rl.backends.verify_rm import (
 from cooper_rl.config import Config
 from cooper_rl.core.metrics import binary_scores
 from cooper_rl.core.prompts import verify_rm_text
+from cooper_rl.core.questions import question_key
 from cooper_rl.errors import DataError
 from cooper_rl.records import write_report
 from cooper_rl.schema import TrainVerifyRMReport, VerifyExample
@@ -104,7 +105,8 @@ def run(
 def _check_apart(
     examples: list[VerifyExample], held_out: list[VerifyExample], *, train: Path, validation: Path
 ) -> None:
-    shared = {example.question for example in examples} & {example.question for example in held_out}
+    questions = {question_key(example.question) for example in examples}
+    shared = {example.question for example in held_out if question_key(example.question) in questions}
     if shared:
         raise DataError(
             f"{len(shared)} questions stand both in {train} and in {validation}, e.g. {min(shared)[:80]!r}; "
