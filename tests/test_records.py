@@ -10,13 +10,13 @@ from cooper_rl.errors import DataError
 from cooper_rl.records import (
     atomic_path,
     check_unique,
-    read_good_records,
     read_records,
     read_report,
     write_records,
     write_report,
 )
 from cooper_rl.schema import CollectReport, Problem
+from cooper_rl.stages._rejected import read_usable
 
 GOOD = [Problem(id=str(n), source="t", question=f"q {n} π", reference_answer="1") for n in range(3)]
 
@@ -54,7 +54,7 @@ def test_a_bad_row_is_set_aside_with_its_place_and_the_others_go_on(tmp_path: Pa
     lines = [GOOD[0].model_dump_json().encode(), content, GOOD[1].model_dump_json().encode()]
     path = tmp_path / "rows.jsonl"
     path.write_bytes(b"\n".join(lines))
-    result = read_good_records(path, Problem)
+    result = read_usable(path, Problem)
     assert result.records == GOOD[:2]
     assert [row.row for row in result.rejected] == [2]
     with pytest.raises(DataError, match=rf"rows\.jsonl:2: .*{reason}"):
@@ -65,9 +65,9 @@ def test_a_file_without_one_good_row_is_refused(tmp_path: Path) -> None:
     (tmp_path / "bad.jsonl").write_text("{}\n{}\n")
     (tmp_path / "empty.jsonl").write_text("")
     with pytest.raises(DataError, match="no usable Problem row; the first of 2 bad rows"):
-        read_good_records(tmp_path / "bad.jsonl", Problem)
+        read_usable(tmp_path / "bad.jsonl", Problem)
     with pytest.raises(DataError, match="no usable Problem row; the file is empty"):
-        read_good_records(tmp_path / "empty.jsonl", Problem)
+        read_usable(tmp_path / "empty.jsonl", Problem)
     with pytest.raises(DataError, match="no Problem rows; the file is empty"):
         read_records(tmp_path / "empty.jsonl", Problem)
 

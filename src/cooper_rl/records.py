@@ -28,13 +28,6 @@ class RawRow(NamedTuple):
     problem: str | None
 
 
-class ReadResult(NamedTuple):
-    """Good rows in file order, and the ones set aside with their reason."""
-
-    records: list[Any]
-    rejected: list[RejectedRow]
-
-
 def read_rows(path: Path) -> Iterator[RawRow]:
     """Yield every non-empty row of a `.jsonl` or `.parquet` file, in order.
 
@@ -119,29 +112,6 @@ def read_records(path: Path, kind: type[R]) -> list[R]:
     if not records:
         raise DataError(f"{path}: no {kind.__name__} rows; the file is empty")
     return records
-
-
-def read_good_records(path: Path, kind: type[R]) -> ReadResult:
-    """Read a file that came from outside: bad rows are set aside, good ones go on.
-
-    Raises:
-        DataError: when no row is good, with the first reason.
-    """
-    good: list[R] = []
-    rejected: list[RejectedRow] = []
-    for row in read_rows(path):
-        try:
-            good.append(parse_row(row, kind))
-        except DataError as error:
-            rejected.append(reject(row, str(error)))
-    if not good:
-        why = (
-            f"the first of {len(rejected)} bad rows: {rejected[0].reason}"
-            if rejected
-            else "the file is empty"
-        )
-        raise DataError(f"{path}: no usable {kind.__name__} row; {why}")
-    return ReadResult(good, rejected)
 
 
 def check_unique(records: Sequence[Any], *, field: str, path: Path) -> None:

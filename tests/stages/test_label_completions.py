@@ -132,7 +132,10 @@ def test_completions_of_which_none_can_be_used_are_refused_with_the_first_reason
     write_inputs(tmp_path, ["#### {answer}"])
     edits: dict[int, str | dict[str, str]] = {n: {"problem_id": "x"} for n in range(1, NUM_PROBLEMS + 1)}
     damage(tmp_path / "completions.jsonl", edits)
-    message = r"no usable Completion row; the first of 30: .*completions.jsonl:1: .*no usable problem 'x' in"
+    message = (
+        r"no usable Completion row; the first of 30 bad rows: "
+        r".*completions.jsonl:1: .*no usable problem 'x' in"
+    )
     with pytest.raises(DataError, match=message):
         label(tmp_path, rule_only())
 

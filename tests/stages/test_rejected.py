@@ -23,7 +23,7 @@ def test_good_rows_stay_in_order_and_bad_ones_say_where_and_why(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("text", "why"), [("", "the file is empty"), ("[1]\n", "the first of 1: .*rows.jsonl:1")]
+    ("text", "why"), [("", "the file is empty"), ("[1]\n", "the first of 1 bad rows: .*rows.jsonl:1")]
 )
 def test_a_file_without_a_usable_row_is_refused(tmp_path: Path, text: str, why: str) -> None:
     (tmp_path / "rows.jsonl").write_text(text)

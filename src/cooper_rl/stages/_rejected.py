@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 
 from cooper_rl.errors import DataError
-from cooper_rl.records import parse_row, read_rows, reject, write_records
+from cooper_rl.records import RawRow, parse_row, read_rows, reject, write_records
 from cooper_rl.schema import Record, RejectedRow
 
 logger = logging.getLogger(__name__)
@@ -31,6 +31,7 @@ def read_usable(
     *,
     unique: str | None = None,
     find_fault: Callable[[R], str | None] | None = None,
+    translate: Callable[[RawRow], RawRow] = lambda row: row,
 ) -> UsableRows[R]:
     """Read a file of which some rows may be bad; of rows with the same `unique` field the first one stays.
 
@@ -39,6 +40,7 @@ def read_usable(
         kind: What a row is.
         unique: Name of the identifying field.
         find_fault: Why a well-formed record cannot be used, or None.
+        translate: Makes a row of a foreign layout one of ours.
 
     Raises:
         DataError: the file cannot be read, or no row of it can be used, with the first reason.
@@ -48,7 +50,7 @@ def read_usable(
     seen: dict[object, int] = {}
     for row in read_rows(path):
         try:
-            record = parse_row(row, kind)
+            record = parse_row(translate(row), kind)
         except DataError as error:
             rejected.append(reject(row, str(error)))
             continue
@@ -63,7 +65,11 @@ def read_usable(
         else:
             rejected.append(reject(row, f"{row.file}:{row.row}: {fault}"))
     if not usable:
-        why = f"the first of {len(rejected)}: {rejected[0].reason}" if rejected else "the file is empty"
+        why = (
+            f"the first of {len(rejected)} bad rows: {rejected[0].reason}"
+            if rejected
+            else "the file is empty"
+        )
         raise DataError(f"{path}: no usable {kind.__name__} row; {why}")
     return UsableRows(usable, rejected)
 

@@ -9,33 +9,20 @@ from pathlib import Path
 from typing import Any, cast
 
 from cooper_rl.errors import DataError
-from cooper_rl.records import RawRow, ReadResult, parse_row, read_rows, reject
-from cooper_rl.schema import RejectedRow, VerifyExample
+from cooper_rl.records import RawRow
+from cooper_rl.schema import VerifyExample
+from cooper_rl.stages._rejected import UsableRows, read_usable
 
 VERIFY_BENCH_FIELDS = ("question", "answer", "completion", "gold_correct")
 
 
-def read_examples(path: Path) -> ReadResult:
+def read_examples(path: Path) -> UsableRows[VerifyExample]:
     """Labelled examples in file order; rows that are none are set aside.
 
     Raises:
         DataError: when no row is good, with the first reason.
     """
-    good: list[VerifyExample] = []
-    rejected: list[RejectedRow] = []
-    for row in read_rows(path):
-        try:
-            good.append(parse_row(_translate(row), VerifyExample))
-        except DataError as error:
-            rejected.append(reject(row, str(error)))
-    if not good:
-        why = (
-            f"the first of {len(rejected)} bad rows: {rejected[0].reason}"
-            if rejected
-            else "the file is empty"
-        )
-        raise DataError(f"{path}: no usable VerifyExample row; {why}")
-    return ReadResult(good, rejected)
+    return read_usable(path, VerifyExample, translate=_translate)
 
 
 def _translate(row: RawRow) -> RawRow:
