@@ -17,6 +17,7 @@ def train_cooper(
     checkpoint: Output[Model],
     report: Output[Metrics],
     overrides: List[str] = [],
+    run_key: str = "",
     start: Optional[Input[Model]] = None,
 ) -> float:
     """Co-train policy and VerifyRM for many steps; returns the rule accuracy of the last rollouts.
@@ -29,6 +30,7 @@ def train_cooper(
         checkpoint: Both models, their optimisers, and the metrics and pairs of every step so far.
         report: Numbers of this stage, and its report as a file.
         overrides: dotted.key=value changes to the preset.
+        run_key: Sets storage.run_key, the name to continue the run under, unless overrides do; may be empty.
         start: Checkpoint of the previous iteration; without it training starts at step 1.
     """
     from pathlib import Path
@@ -36,6 +38,8 @@ def train_cooper(
     from cooper_rl.config import load
     from cooper_rl.stages import train_cooper as stage
 
+    if run_key:
+        overrides = [f'storage.run_key="{run_key}"', *overrides]
     result = stage.run(
         load(preset, overrides),
         models=Path(models.path),

@@ -42,7 +42,7 @@ def run_local(preset: str, overrides: Sequence[str], *, iterations: int, output:
     started = time.monotonic()
     if preset.endswith(".toml"):
         preset = str(Path(preset).resolve())
-    load(preset, overrides)
+    load(preset, overrides).storage.run_uri()
     output = output.resolve()
     output.mkdir(parents=True, exist_ok=True)
     pipeline = compile_end_to_end(output, iterations=iterations)

@@ -52,20 +52,22 @@ def build_end_to_end(iterations: int) -> BaseComponent:
             "steps in each iteration"
         )
 
-    def end_to_end(preset: str = "laptop", overrides: List[str] = []) -> Outputs:
+    def end_to_end(preset: str = "laptop", overrides: List[str] = [], run_key: str = "") -> Outputs:
         """Label completions, train VerifyRM, co-train it with the policy, and report.
 
         Args:
             preset: A preset's name, or the path of a .toml file inside the image.
             overrides: Changes to the preset, each as dotted.key=value, for example
                 ["cooper.steps=40", "seed=1"].
+            run_key: Name of the checkpoints below storage.uri: a run with the same name continues.
+                Needed with storage.uri, and only then.
         """
-        return _connect({"preset": preset, "overrides": overrides}, iterations)
+        return _connect({"preset": preset, "overrides": overrides}, iterations, run_key=run_key)
 
     return cast(BaseComponent, dsl.pipeline(name="end-to-end")(end_to_end))
 
 
-def _connect(choice: dict[str, Any], iterations: int) -> Outputs:
+def _connect(choice: dict[str, Any], iterations: int, *, run_key: Any) -> Outputs:
     """All tasks, and what flows between them."""
     models = _task(prepare_models, "Prepare models", **choice)
     problems = _task(collect_problems, "Collect problems", **choice)
@@ -101,6 +103,7 @@ def _connect(choice: dict[str, Any], iterations: int) -> Outputs:
     trained = _co_train(
         iterations,
         choice,
+        run_key=run_key,
         models=models,
         problems=problems,
         labels=labels,
@@ -137,6 +140,7 @@ def _co_train(
     iterations: int,
     choice: dict[str, Any],
     *,
+    run_key: Any,
     models: PipelineTask,
     problems: PipelineTask,
     labels: PipelineTask,
@@ -163,6 +167,7 @@ def _co_train(
             f"Train Cooper, iteration {iteration}",
             is_cached=False,
             **base,
+            run_key=run_key,
             problems=problems.outputs["problems"],
             **start,
         )

@@ -61,9 +61,8 @@ def test_null_removes_what_the_preset_set() -> None:
         ("models.tiny=null", r"set models\.policy and models\.backbone, or models\.tiny"),
         ("problems.num_tiny=0", "no problems: set problems.sources or problems.num_tiny"),
         ("problems.num_held_out=0", "nothing to evaluate on"),
-        ("storage.uri=s3://b/p", r"storage\.uri needs storage\.run_key"),
         ("storage.run_key=../x", r"storage\.run_key: use 1 to 100 letters"),
-        ('storage={ uri = "s3://b/p", run_key = "r" }', r"needs storage\.endpoint"),
+        ("storage.uri=s3://b/p", r"storage\.uri=s3://\.\.\. needs storage\.endpoint"),
         ("labeling.judge={}", "set exactly one of server and tiny_error_rate"),
         ("cooper.assistant={}", "set exactly one of server and tiny"),
         ("cooper.steps.x=1", "'steps' is a value, not a section"),
@@ -74,6 +73,19 @@ def test_null_removes_what_the_preset_set() -> None:
 def test_a_wrong_override_is_named_with_a_way_out(override: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         load("laptop", [override])
+
+
+def test_a_run_has_its_own_place_below_the_stores() -> None:
+    storage = load("laptop", ["storage.uri=/store/", "storage.run_key=first"]).storage
+    assert storage.run_uri() == "/store/first"
+    assert load("laptop").storage.run_uri() is None
+
+
+def test_a_place_for_checkpoints_needs_a_run_key_where_checkpoints_are_written() -> None:
+    """Only there: other stages of a pipeline get the address, but not the key."""
+    storage = load("laptop", ["storage.uri=/store"]).storage
+    with pytest.raises(ConfigError, match=r"storage\.uri=/store needs storage\.run_key, the name that a run"):
+        storage.run_uri()
 
 
 def test_an_unknown_preset_lists_the_known_ones() -> None:

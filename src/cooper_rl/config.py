@@ -422,7 +422,7 @@ class StorageConfig(Section):
     as `--checkpoint`."""
     run_key: str | None = None
     """Name of the run below `uri`: a run that is started again with the same key continues. Needed with
-    `uri`."""
+    `uri` for co-training, the only stage that writes there."""
     endpoint: str | None = None
     """`https://host:port` of the S3 server; needed with an `s3://` address."""
     region: str = "us-east-1"
@@ -452,13 +452,25 @@ class StorageConfig(Section):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        if self.uri is not None and self.run_key is None:
-            raise ValueError("storage.uri needs storage.run_key, the name that a run is continued under")
         if self.run_key is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", self.run_key):
             raise ValueError("storage.run_key: use 1 to 100 letters, digits, '.', '_', '-', no leading dot")
         if self.uri is not None and self.uri.startswith("s3://") and self.endpoint is None:
             raise ValueError("storage.uri=s3://... needs storage.endpoint, e.g. https://minio:9000")
         return self
+
+    def run_uri(self) -> str | None:
+        """Where the run's checkpoints are, or None: in the task's own folder.
+
+        Raises:
+            ConfigError: there is a `uri`, but no `run_key`.
+        """
+        if self.uri is None:
+            return None
+        if self.run_key is None:
+            raise ConfigError(
+                f"storage.uri={self.uri} needs storage.run_key, the name that a run is continued under"
+            )
+        return f"{self.uri.rstrip('/')}/{self.run_key}"
 
 
 class Config(Section):

@@ -4,11 +4,13 @@ import ast
 import math
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from components.images import CPU_IMAGE, GPU_IMAGE
 from cooper_rl.__main__ import STAGES, read_signature
+from cooper_rl.errors import ConfigError
 from cooper_rl.schema import BinaryScores, EvaluateVerifyRMReport, Interval
 
 ROOT = Path(__file__).parent.parent.parent
@@ -62,7 +64,8 @@ def test_a_component_that_breaks_the_rules_is_found() -> None:
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_component_has_the_paths_of_its_stage_and_no_others(stage: str) -> None:
-    of_component = {argument.arg for argument in function_of(stage).args.args} - {"preset", "overrides"}
+    settings = {"preset", "overrides", "run_key"}
+    of_component = {argument.arg for argument in function_of(stage).args.args} - settings
     of_stage = {parameter.name for parameter in read_signature(stage).parameters}
     assert of_component - {"curves"} == of_stage
 
@@ -99,6 +102,23 @@ def test_a_component_runs_in_the_image_of_this_version_and_installs_nothing(stag
     container = component.component_spec.implementation.container
     assert container.image in {CPU_IMAGE, GPU_IMAGE}
     assert "pip install" not in " ".join(container.command)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "wrong"),
+    [([], "storage.run_key: use 1 to 100 letters"), (["storage.run_key=mine"], "cooper.stepz: unknown key")],
+)
+def test_the_run_key_is_an_override_in_front_of_the_others(overrides: list[str], wrong: str) -> None:
+    """An unusable key is refused, unless a later override replaces it; either way nothing is trained."""
+    train_cooper = import_module("components.train_cooper").train_cooper
+    artifact = SimpleNamespace(path="nowhere")
+    others = dict.fromkeys(("models", "verify_rm", "problems", "checkpoint", "report"), artifact)
+    with pytest.raises(ConfigError) as refused:
+        train_cooper.python_func(
+            preset="laptop", overrides=[*overrides, "cooper.stepz=1"], run_key="../x", **others
+        )
+    assert wrong in str(refused.value)
+    assert str(refused.value).count("storage.run_key") == (not overrides)
 
 
 @pytest.mark.parametrize("stage", STAGES)

@@ -72,6 +72,17 @@ def test_an_iteration_starts_from_the_checkpoint_before_it(compiled: dict[str, A
     assert start == {"outputArtifactKey": "checkpoint", "producerTask": "train-cooper"}
 
 
+def test_every_iteration_is_given_the_run_key_and_nothing_else_is(compiled: dict[str, Any]) -> None:
+    assert compiled["root"]["inputDefinitions"]["parameters"]["run_key"]["defaultValue"] == ""
+    given = {
+        name: task["inputs"]["parameters"]["run_key"]
+        for name, task in compiled["root"]["dag"]["tasks"].items()
+        if "run_key" in task["inputs"]["parameters"]
+    }
+    assert sorted(given) == ["train-cooper", "train-cooper-2"]
+    assert all(value == {"componentInputParameter": "run_key"} for value in given.values())
+
+
 def test_every_task_has_a_display_name(compiled: dict[str, Any]) -> None:
     for name, task in compiled["root"]["dag"]["tasks"].items():
         assert task["taskInfo"]["name"] != name

@@ -133,6 +133,14 @@ def test_a_wrong_key_is_found_before_anything_runs(
     assert not (tmp_path / "run").exists()
 
 
+def test_a_store_without_a_run_key_is_refused_before_anything_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["local", "--set", "storage.uri=/store", "--output", str(tmp_path / "run")]) == 2
+    assert "storage.uri=/store needs storage.run_key" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_run_that_is_told_to_stop_leaves_no_process_behind(
     tmp_path: Path, number: signal.Signals, status: int

@@ -102,7 +102,7 @@ def test_parameters_and_images_that_break_a_rule_are_found(end_to_end: dict[str,
     parameters = bad["root"]["inputDefinitions"]["parameters"]
     parameters["preset"].pop("defaultValue")
     parameters["overrides"].pop("description")
-    parameters |= {f"extra_{i}": {"description": "one more", "parameterType": "STRING"} for i in range(9)}
+    parameters |= {f"extra_{i}": {"description": "one more", "parameterType": "STRING"} for i in range(8)}
     executors = bad["deploymentSpec"]["executors"]
     executors["exec-report"]["container"]["image"] = "cooper-rl-cpu:latest"
     executors["exec-train-cooper"]["container"]["image"] = "registry.example:5000/cooper-rl-gpu"

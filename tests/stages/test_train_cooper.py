@@ -9,7 +9,7 @@ from cooper_rl.backends.checkpoint import TrainingState, read_metrics, read_stat
 from cooper_rl.backends.checkpoint_reference import open_checkpoint
 from cooper_rl.backends.verify_rm import load_verify_rm
 from cooper_rl.config import StorageConfig, load
-from cooper_rl.errors import DataError, ModelError
+from cooper_rl.errors import ConfigError, DataError, ModelError
 from cooper_rl.schema import CooperReport
 from cooper_rl.stages import train_cooper
 from tests.stages.conftest import SMALL, Files
@@ -87,6 +87,12 @@ def test_the_reference_stays_the_starting_policy_in_later_iterations(straight: P
 def test_another_seed_gives_another_run(files: Files, straight: Path, tmp_path: Path) -> None:
     train(files, tmp_path / "run", "cooper.steps=1", "seed=1")
     assert numbers(tmp_path / "run")[0] != numbers(straight)[0]
+
+
+def test_a_store_without_a_run_key_is_refused_before_anything_is_read(tmp_path: Path) -> None:
+    nowhere = {name: tmp_path / name for name in ("models", "verify_rm", "problems", "checkpoint", "report")}
+    with pytest.raises(ConfigError, match=r"storage\.uri=.* needs storage\.run_key"):
+        train_cooper.run(load("laptop", [f"storage.uri={tmp_path}"]), **nowhere)
 
 
 def test_duplicate_problem_ids_are_refused(files: Files, tmp_path: Path) -> None:

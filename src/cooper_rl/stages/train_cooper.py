@@ -51,7 +51,8 @@ def run(
     """Train policy and VerifyRM together for `cooper.steps` steps.
 
     Raises:
-        ConfigError: the checkpoints here belong to a run of another configuration or other data.
+        ConfigError: no `storage.run_key`, or the checkpoints here belong to a run of another configuration
+            or other data.
         DataError: no problems, duplicate ids, or no whole checkpoint where there must be one.
         ModelError: a model cannot be used.
         StorageError: checkpoints cannot be stored or read; the last visible one stays.
@@ -59,6 +60,7 @@ def run(
         TrainingError: a score, loss or gradient is not finite; the last checkpoint stays.
     """
     started = time.monotonic()
+    run_uri = config.storage.run_uri()
     rows = read_records(problems, Problem)
     check_unique(rows, field="id", path=problems)
     if config.cooper.reward == "verify_rm" and config.cooper.update_verify_rm:
@@ -76,7 +78,10 @@ def run(
             problems=problems,
             start=begun.manifest if begun else None,
         )
-        checkpoints = _open_checkpoints(config, checkpoint, first_step=first_step, identity=identity)
+        # Each iteration has a place of its own.
+        place = f"{run_uri}/from-{first_step:06d}" if run_uri else checkpoint
+        store = open_store(config.storage, place)
+        checkpoints = CheckpointStore(store, identity=identity, retention=config.storage)
         fetched = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cooper-rl-")))
         found = checkpoints.newest(fetched, last_step=last_step)
         if found is not None and found.manifest.step >= last_step:
@@ -91,22 +96,11 @@ def run(
             writer.finish()
             found = checkpoints.published(fetched)
         metrics = read_metrics(found.folder / "metrics.jsonl")
-        if config.storage.uri is not None:
+        if run_uri:
             write_reference(checkpoint, found, uri=checkpoints.uri)
     result = _summarise(metrics, first_step=first_step, seconds=time.monotonic() - started)
     write_report(report, result)
     return result
-
-
-def _open_checkpoints(
-    config: Config, checkpoint: Path, *, first_step: int, identity: dict[str, str]
-) -> CheckpointStore:
-    """The iteration's own place: the folder given, or one below `storage.uri`."""
-    storage = config.storage
-    place = str(checkpoint)
-    if storage.uri is not None:
-        place = f"{storage.uri.rstrip('/')}/{storage.run_key}/from-{first_step:06d}"
-    return CheckpointStore(open_store(storage, place), identity=identity, retention=storage)
 
 
 def _starting_state(found: Found | None, *, models: Path, verify_rm: Path) -> TrainingState:
