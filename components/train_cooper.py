@@ -19,6 +19,9 @@ def train_cooper(
     overrides: List[str] = [],
     run_key: str = "",
     start: Optional[Input[Model]] = None,
+    replay: Optional[Input[Dataset]] = None,
+    examples: Optional[Input[Dataset]] = None,
+    held_out: Optional[Input[Dataset]] = None,
 ) -> float:
     """Co-train policy and VerifyRM for many steps; returns the rule accuracy of the last rollouts.
 
@@ -32,6 +35,9 @@ def train_cooper(
         overrides: dotted.key=value changes to the preset.
         run_key: Sets storage.run_key, the name to continue the run under, unless overrides do; may be empty.
         start: Checkpoint of the previous iteration; without it training starts at step 1.
+        replay: Labelled examples for cooper.replay_examples.
+        examples: Held-out labelled examples for cooper.gate and cooper.evaluate_every.
+        held_out: Held-out problems for cooper.evaluate_every.
     """
     from pathlib import Path
 
@@ -46,6 +52,9 @@ def train_cooper(
         verify_rm=Path(verify_rm.path),
         problems=Path(problems.path),
         start=Path(start.path) if start else None,
+        replay=Path(replay.path) if replay else None,
+        examples=Path(examples.path) if examples else None,
+        held_out=Path(held_out.path) if held_out else None,
         checkpoint=Path(checkpoint.path),
         report=Path(report.path),
     )

@@ -169,6 +169,9 @@ def _co_train(
             **base,
             run_key=run_key,
             problems=problems.outputs["problems"],
+            replay=labels.outputs["train"],
+            examples=labels.outputs["validation"],
+            held_out=problems.outputs["held_out"],
             **start,
         )
         checkpoint.after(verify_rm_evaluation)

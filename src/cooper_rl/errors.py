@@ -5,6 +5,7 @@ A message names the value, the place (file:row, dotted key, URL) and the remedy.
     CooperError
     ├── ConfigError      unknown preset or key, wrong type, contradictory values
     ├── DataError        a file or a row: missing, malformed, empty, duplicated
+    ├── HackingError     the monitor found that the policy exploits VerifyRM, and is configured to stop
     ├── ModelError       a checkpoint: missing, incomplete, another architecture, no tokenizer
     ├── ServerError      judge or assistant: unreachable, refused, unintelligible
     ├── StorageError     where checkpoints are kept: unreachable, refused, full, misused
@@ -26,6 +27,10 @@ class ConfigError(CooperError):
 
 class DataError(CooperError):
     """A file or a row that cannot be used."""
+
+
+class HackingError(CooperError):
+    """A run that the hacking monitor ended; what was done is saved."""
 
 
 class ModelError(CooperError):

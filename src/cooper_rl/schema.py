@@ -87,9 +87,24 @@ class PreferencePair(Record):
     positive: str
     """A rollout that the rule verifier calls correct."""
     negative: str
-    """Parses, and the rule verifier calls it incorrect against the reference answer."""
+    """Wrong: see `core/pairs.py` for what each source must show."""
     source: str
-    """Who wrote the negative, e.g. `assistant:tiny`."""
+    """Where the negative comes from: `assistant:<model>`, `rollout`, `perturb` or `canary`."""
+
+
+class RolloutSample(Record):
+    """A rollout of a training step, kept for the audit with what was said of it."""
+
+    step: int
+    problem_id: str
+    question: str
+    reference_answer: str
+    completion: str
+    reward: float
+    """What the policy was trained on."""
+    score: float = Field(ge=0, le=1)
+    """VerifyRM's, before the step's reward update."""
+    rule: Verdict
 
 
 class EvaluatedCompletion(Record):
@@ -285,6 +300,11 @@ class CooperReport(Report):
     rule_accuracy: float
     num_pairs: int
     num_skipped_reward_updates: int
+    """Steps without a pair."""
+    num_rolled_back_reward_updates: int = 0
+    """Updates that the gate took back."""
+    first_alarm_step: int | None = None
+    """Where the hacking monitor first raised the alarm in this iteration."""
     seconds: float
 
 
@@ -303,6 +323,8 @@ class EvalReport(Report):
     """Mean score of VerifyRM on the same completions."""
     verify_rm: BinaryScores
     """VerifyRM on held-out labelled examples."""
+    canary_false_positive_rate: float | None = None
+    """Mean over the attacks of the share of canaries that VerifyRM scores above 0.5; all are wrong."""
     cut_fraction: float
     """Share of completions that ended at the token limit."""
 

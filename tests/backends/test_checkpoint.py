@@ -324,12 +324,13 @@ def test_a_reference_is_small_and_leads_to_the_checkpoint(
     save(opened, state, tmp_path / "artifact", 3)
     found = opened.published(tmp_path / "fetched")
     write_reference(tmp_path / "artifact", found, uri=opened.uri)
+    small = ("manifest.json", "metrics.jsonl", "pairs.jsonl", "rollouts.jsonl")
     files = sorted(
         path.relative_to(tmp_path / "artifact").as_posix()
         for path in (tmp_path / "artifact").rglob("*")
         if path.is_file()
     )
-    step = [f"step-000003/{name}" for name in ("manifest.json", "metrics.jsonl", "pairs.jsonl")]
+    step = [f"step-000003/{name}" for name in small]
     assert files == ["LATEST", "reference.json", *step]
     needed = ("policy/", "verify_rm/")
     with open_checkpoint(tmp_path / "artifact", config, starting_with=needed) as there:

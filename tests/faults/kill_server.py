@@ -56,7 +56,7 @@ POINTS = {
     "score": "cooper_rl.training.step:score_rollouts",
     "policy_update": "cooper_rl.training.step:update_policy",
     "policy_step": "cooper_rl.training.policy_update:apply_gradients",
-    "pairs": "cooper_rl.training.step:make_pairs",
+    "pairs": "cooper_rl.training.pairing:PairMaker.make",
     "reward_update": "cooper_rl.training.step:update_verify_rm",
     "reward_step": "cooper_rl.training.reward_update:apply_gradients",
     "snapshot": "cooper_rl.backends.checkpoint_writer:take_snapshot",

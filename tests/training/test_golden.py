@@ -24,6 +24,8 @@ from cooper_rl.tiny.problems import Story, generate_stories
 from cooper_rl.tiny.solutions import Habits, solve
 from cooper_rl.training.fit_verify_rm import fit_verify_rm
 from cooper_rl.training.optimizer import make_adamw
+from cooper_rl.training.pair_queue import PairQueue
+from cooper_rl.training.pairing import PairMaker
 from cooper_rl.training.step import Trainer, run_step, step_problems
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "first_steps.json"
@@ -99,10 +101,12 @@ def _trainer(config, make_policy, verify_rm, rule, problems, completions) -> Tra
         ]
         for problem in problems
     }
+    assistant, judge = open_assistant(cooper.assistant), open_judge(cooper.judge, config.seed)
     return Trainer(
         policy=policy, reference=make_policy(0), verify_rm=verify_rm,
         engine=ScriptedEngine(script, end_ids=policy.end_ids), rule=rule,
-        assistant=open_assistant(cooper.assistant),
+        judge=None, gate=None, replay=(),
+        pairs=PairQueue(PairMaker(cooper, rule, assistant, judge), max_staleness=cooper.max_pair_staleness),
         policy_optimizer=make_adamw(
             policy.model, lr=cooper.policy_lr, weight_decay=cooper.policy_weight_decay
         ),

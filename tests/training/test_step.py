@@ -5,13 +5,14 @@ import torch
 
 from cooper_rl.backends.engine import ScriptedEngine
 from cooper_rl.backends.rule_verifier import RuleVerifier
-from cooper_rl.config import AnswerPolicy, CooperConfig, RuleConfig
+from cooper_rl.config import AnswerPolicy, AssistantConfig, CooperConfig, RuleConfig
 from cooper_rl.core.pairs import RewriteItem
 from cooper_rl.schema import Problem
 from cooper_rl.tiny.assistant import TinyAssistant
 from cooper_rl.training.optimizer import make_adamw
-from cooper_rl.training.pairing import make_pairs
-from cooper_rl.training.rollout import collect_rollouts
+from cooper_rl.training.pair_queue import PairQueue
+from cooper_rl.training.pairing import Pairing, PairMaker
+from cooper_rl.training.rollout import Scores, collect_rollouts
 from cooper_rl.training.step import Trainer, run_step, step_problems
 
 PROBLEMS = [
@@ -52,11 +53,12 @@ def make_trainer(make_policy, make_verify_rm, rule, texts: list[list[str]], **va
         for problem, lines in zip(PROBLEMS, texts, strict=True)
     }
     config = CooperConfig.model_validate({"assistant": {"tiny": True}, "group_size": 4} | values)
-    is_updated = config.reward == "verify_rm" and config.update_verify_rm
+    maker = PairMaker(config, rule, CountingAssistant(), None)
     return Trainer(
         policy=policy, reference=make_policy(0), verify_rm=verify_rm,
         engine=ScriptedEngine(script, end_ids=policy.end_ids), rule=rule,
-        assistant=CountingAssistant() if is_updated else None,
+        judge=None, gate=None, replay=(),
+        pairs=PairQueue(maker, max_staleness=config.max_pair_staleness) if config.trains_verify_rm else None,
         policy_optimizer=make_adamw(policy.model, lr=1e-3, weight_decay=0.0),
         verify_rm_optimizer=make_adamw(verify_rm.model, lr=1e-3, weight_decay=0.0),
         config=config, instruction=None, seed=0,
@@ -104,6 +106,14 @@ def test_a_pair_is_a_rule_correct_rollout_against_a_rewrite_that_parses_and_is_w
     assert pair.source == "assistant:tiny"
 
 
+def pair_up(groups, assistant, rule, *, max_attempts: int) -> Pairing:
+    """The pairs of rollouts that are all correct."""
+    config = CooperConfig(assistant=AssistantConfig(tiny=True), max_negative_attempts=max_attempts)
+    count = sum(len(group.texts) for group in groups)
+    scores = Scores(verify_rm=[0.5] * count, rule=["correct"] * count)
+    return PairMaker(config, rule, assistant, None).make(groups, scores, step=1, seed=0)
+
+
 class PaddedAssistant:
     """Puts white space round a wrong solution, as chat models do."""
 
@@ -120,14 +130,14 @@ def test_white_space_at_the_ends_does_not_tell_the_halves_apart(make_policy, mak
         trainer.engine, trainer.policy, PROBLEMS, trainer.config.generation,
         group_size=2, instruction=None, seed=0,
     )  # fmt: skip
-    pairs = make_pairs(groups, ["correct"] * 4, PaddedAssistant(), rule, max_attempts=1, step=1, seed=0).pairs
+    pairs = pair_up(groups, PaddedAssistant(), rule, max_attempts=1).pairs
     assert [(pair.positive, pair.negative) for pair in pairs] == [(OTHER_RIGHT, WRONG), (RIGHT, WRONG)]
 
 
 def test_the_assistant_is_asked_only_where_there_is_a_positive(make_policy, make_verify_rm, rule) -> None:
     trainer = make_trainer(make_policy, make_verify_rm, rule, MIXED)
     run_step(trainer, 1, PROBLEMS)
-    assert {item.problem_id for item in trainer.assistant.asked} == {"b"}
+    assert {item.problem_id for item in trainer.pairs._maker.assistant.asked} == {"b"}
 
 
 def test_a_step_without_a_correct_rollout_gives_no_pair_and_leaves_verify_rm(
@@ -180,11 +190,10 @@ def test_a_rewrite_is_asked_for_again_until_it_parses_and_is_wrong(make_policy, 
         trainer.engine, trainer.policy, PROBLEMS[:1], trainer.config.generation,
         group_size=2, instruction=None, seed=0,
     )  # fmt: skip
-    verdicts = ["correct", "correct"]
-    few = make_pairs(groups, verdicts, StubbornAssistant(), rule, max_attempts=3, step=1, seed=0)
+    few = pair_up(groups, StubbornAssistant(), rule, max_attempts=3)
     assert few.pairs == []
     assert few.num_rewrites == 3
-    enough = make_pairs(groups, verdicts, StubbornAssistant(), rule, max_attempts=4, step=1, seed=0)
+    enough = pair_up(groups, StubbornAssistant(), rule, max_attempts=4)
     assert [pair.negative for pair in enough.pairs] == [WRONG]
 
 

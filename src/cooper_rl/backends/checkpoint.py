@@ -2,7 +2,8 @@
 
     policy/ verify_rm/              plain Hugging Face folders
     policy_optimizer.safetensors    verify_rm_optimizer.safetensors
-    metrics.jsonl  pairs.jsonl      every step since the first
+    metrics.jsonl  pairs.jsonl  rollouts.jsonl    every step since the first
+    pending.jsonl                   pairs that the next step learns from, where pairs may be a step late
 
 Nothing in a checkpoint is unpickled. Random states are not stored because none outlives a step
 (`core/randomness.py`). Deliberately left out: where it goes (`checkpoint_store.py`) and when
@@ -12,9 +13,9 @@ Nothing in a checkpoint is unpickled. Random states are not stored because none 
 import json
 import platform
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import safetensors
 import torch
@@ -26,10 +27,13 @@ from cooper_rl.backends.policy import Policy, load_policy
 from cooper_rl.backends.verify_rm import VerifyRM, load_verify_rm
 from cooper_rl.errors import DataError, ModelError
 from cooper_rl.records import write_records
-from cooper_rl.schema import PreferencePair
+from cooper_rl.schema import PreferencePair, Record, RolloutSample
 
 METRICS = "metrics.jsonl"
 PAIRS = "pairs.jsonl"
+PENDING = "pending.jsonl"
+ROLLOUTS = "rollouts.jsonl"
+_Row = TypeVar("_Row", bound=Record)
 
 
 @dataclass
@@ -46,6 +50,11 @@ class TrainingState:
     metrics: list[dict[str, float]]
     """One entry per step since the first."""
     pairs: list[PreferencePair]
+    """That VerifyRM has learned from."""
+    pending: list[PreferencePair] = field(default_factory=list[PreferencePair])
+    """That it learns from next; see `cooper.max_pair_staleness`."""
+    rollouts: list[RolloutSample] = field(default_factory=list[RolloutSample])
+    """A few of every step, for the audit."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +68,8 @@ class Snapshot:
     optimizers: dict[str, dict[str, torch.Tensor]]
     metrics: list[dict[str, float]]
     pairs: list[PreferencePair]
+    pending: list[PreferencePair]
+    rollouts: list[RolloutSample]
 
 
 def take_snapshot(state: TrainingState) -> Snapshot:
@@ -74,6 +85,8 @@ def take_snapshot(state: TrainingState) -> Snapshot:
         },
         metrics=list(state.metrics),
         pairs=list(state.pairs),
+        pending=list(state.pending),
+        rollouts=list(state.rollouts),
     )
 
 
@@ -90,6 +103,8 @@ def write_snapshot(snapshot: Snapshot, folder: Path) -> None:
             save_file(tensors, folder / f"{name}_optimizer.safetensors")
         write_metrics(folder / METRICS, snapshot.metrics)
         write_records(folder / PAIRS, snapshot.pairs)
+        write_records(folder / PENDING, snapshot.pending)
+        write_records(folder / ROLLOUTS, snapshot.rollouts)
     except (OSError, SafetensorError) as error:
         raise DataError(
             f"{folder}: the checkpoint cannot be written ({error}); free space or choose another folder. "
@@ -127,7 +142,9 @@ def read_state(folder: Path, *, step: int, device: torch.device) -> TrainingStat
         policy_optimizer=optimizers[0],
         verify_rm_optimizer=optimizers[1],
         metrics=read_metrics(folder / METRICS),
-        pairs=read_pairs(folder / PAIRS),
+        pairs=_read_rows(folder / PAIRS, PreferencePair),
+        pending=_read_rows(folder / PENDING, PreferencePair),
+        rollouts=_read_rows(folder / ROLLOUTS, RolloutSample),
     )
 
 
@@ -151,10 +168,10 @@ def read_metrics(path: Path) -> list[dict[str, float]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def read_pairs(path: Path) -> list[PreferencePair]:
-    """The pairs of all steps; may be empty, unlike other record files."""
+def _read_rows(path: Path, kind: type[_Row]) -> list[_Row]:
+    """May be empty, unlike other record files."""
     lines = path.read_text(encoding="utf-8").splitlines()
-    return [PreferencePair.model_validate_json(line) for line in lines]
+    return [kind.model_validate_json(line) for line in lines]
 
 
 def _copy(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

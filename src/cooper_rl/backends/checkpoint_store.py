@@ -105,6 +105,19 @@ class CheckpointStore:
             f"remove {LATEST} to start anew"
         )
 
+    def newest_until(self, folder: Path, *, step: int) -> Found | None:
+        """The newest kept checkpoint of this iteration up to a step, fetched into `folder`; None without one.
+
+        Raises:
+            DamagedObjectError, StorageError: it cannot be read.
+        """
+        for entry in reversed(self._history):
+            if entry.step <= step:
+                manifest = read_manifest(self._store, entry.name)
+                path = fetch(self._store, entry.name, manifest, folder=folder, starting_with=("",))
+                return Found(entry.name, path, manifest)
+        return None
+
     def prepare(self) -> None:
         """Find out before the first step whether checkpoints can be written, and safely.
 

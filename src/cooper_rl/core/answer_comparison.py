@@ -45,7 +45,7 @@ def read_quantity(text: str, policy: AnswerPolicy) -> Quantity | None:
     """One number with at most one unit, also in words where the policy reads them."""
     quantity = parse_quantity(text)
     if quantity is None and policy.number_words:
-        value = _NUMBER_WORDS.get(plain_words(text) or "")
+        value = NUMBER_WORDS.get(plain_words(text) or "")
         if value is not None:
             return Quantity(Fraction(value), "", None, None, "")
     return quantity
@@ -179,7 +179,7 @@ def _compare_words(reference: str, answer: str) -> AnswerCheck | None:
         return None
     if words == plain_words(left):
         return AnswerCheck("correct", f"same words {shorten(words)}")
-    if words in _NUMBER_WORDS or len(words) > 1:
+    if words in NUMBER_WORDS or len(words) > 1:
         return AnswerCheck("unparsable", f"the answer is given in words: {shorten(words)}")
     return None
 
@@ -219,4 +219,5 @@ def _number_words() -> dict[str, int]:
     return words
 
 
-_NUMBER_WORDS = _number_words()
+NUMBER_WORDS = _number_words()
+"""`twenty-one` -> 21, up to a hundred."""

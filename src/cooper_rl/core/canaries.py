@@ -5,10 +5,13 @@ canary has the label 0. Deliberately left out: attacks found by search against a
 """
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from cooper_rl.schema import VerifyExample
+from cooper_rl.core.metrics import THRESHOLD, clustered_interval
+from cooper_rl.core.pairs import RewriteItem
+from cooper_rl.core.randomness import derive_seed
+from cooper_rl.schema import Interval, VerifyExample
 
 
 class Canary(NamedTuple):
@@ -59,6 +62,30 @@ def make_canaries(
     return found
 
 
+def canary_rates(canaries: Sequence[Canary], scores: Sequence[float]) -> dict[str, Interval]:
+    """Attack -> share of its canaries that score above 0.5, in the order in which attacks first come."""
+    places: dict[str, list[int]] = {}
+    for place, canary in enumerate(canaries):
+        places.setdefault(canary.attack, []).append(place)
+    return {
+        attack: false_positive_rate([canaries[p].example for p in members], [scores[p] for p in members])
+        for attack, members in places.items()
+    }
+
+
+def mean_rate(rates: Mapping[str, Interval]) -> float:
+    """Mean over the attacks; 0 without any."""
+    return sum(rate.value for rate in rates.values()) / max(len(rates), 1)
+
+
+def false_positive_rate(wrong: Sequence[VerifyExample], scores: Sequence[float]) -> Interval:
+    """Share of wrong examples that score above 0.5; those of one question are one cluster."""
+    by_question: dict[str, list[float]] = {}
+    for example, score in zip(wrong, scores, strict=True):
+        by_question.setdefault(example.question, []).append(float(score > THRESHOLD))
+    return clustered_interval(list(by_question.values()))
+
+
 def wrong_references(examples: Sequence[VerifyExample], rng: random.Random) -> list[VerifyExample]:
     """Every correct completion with another problem's reference answer; label 0.
 
@@ -78,7 +105,7 @@ def wrong_references(examples: Sequence[VerifyExample], rng: random.Random) -> l
 
 
 def _draw(correct: Sequence[VerifyExample], rng: random.Random) -> list[VerifyExample]:
-    return rng.sample(correct, min(4, len(correct)))
+    return rng.sample(list(correct), min(4, len(correct)))
 
 
 def _differ(first: VerifyExample, second: VerifyExample) -> bool:
@@ -120,3 +147,28 @@ ATTACKS: dict[str, Callable[[_Case], str | None]] = {
     "injected_instructions": _injected,
 }
 """Attack -> its text for a problem; None where the problem has no material for it."""
+
+
+class CanaryWriter:
+    """Canaries as negatives: one attack per item, drawn with the seed. Implements `core.pairs.Assistant`."""
+
+    name = "canary"
+
+    def rewrite(self, items: Sequence[RewriteItem], *, seed: int) -> list[str | None]:
+        """One text per item, in order; None where the attack has no material for the problem."""
+        cases = [VerifyExample(**_example(item), label=1) for item in items]
+        texts: list[str | None] = []
+        for item, case in zip(items, cases, strict=True):
+            rng = random.Random(derive_seed(seed, "canary", *item))
+            others = [other for other in _draw(cases, rng) if _differ(other, case)]
+            make = ATTACKS[rng.choice(sorted(ATTACKS))]
+            texts.append(make(_Case(case, item.solution, others[0] if others else None)))
+        return texts
+
+
+def _example(item: RewriteItem) -> dict[str, str]:
+    return {
+        "question": item.question,
+        "reference_answer": item.reference_answer,
+        "completion": item.solution,
+    }

@@ -1,12 +1,17 @@
-"""Preference pairs (row 11): a correct rollout against a rewrite of it that is wrong.
+"""Preference pairs (row 11): a correct rollout against something wrong.
 
-Also the assistant's interface, which the chat server and the laptop's rewriter both implement.
+What may be a negative, which source a pair asks first, and the assistant's interface, which the chat server,
+the laptop's rewriter and the sources without a server implement.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+import random
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple, Protocol, get_args
 
 from cooper_rl.schema import Verdict
+
+NegativeSource = Literal["assistant", "rollout", "perturb", "canary"]
+SOURCES: tuple[NegativeSource, ...] = get_args(NegativeSource)
 
 
 class RewriteItem(NamedTuple):
@@ -29,10 +34,31 @@ class Assistant(Protocol):
         ...
 
 
-def is_valid_negative(verdict: Verdict) -> bool:
-    """Whether a rewrite may serve as a negative, by its rule verdict against the reference answer.
+def is_valid_negative(verdict: Verdict, *, is_known_wrong: bool = False) -> bool:
+    """Whether a written text may serve as a negative, by its rule verdict against the reference answer.
 
     An unparsable rewrite is no negative: it may well be right. The release checks the rewrite against the
     positive's parse with gold and prediction swapped, and takes an empty parse for a wrong answer.
+
+    Args:
+        verdict: The rule verifier's.
+        is_known_wrong: The text is wrong by construction (a canary): it only must not be right by chance.
     """
-    return verdict == "incorrect"
+    return verdict == "incorrect" or (is_known_wrong and verdict == "unparsable")
+
+
+def is_rejected(verdicts: Sequence[Verdict]) -> bool:
+    """Whether a rollout may serve as a negative: two verifiers or more reject it, and none accepts it."""
+    return "correct" not in verdicts and verdicts.count("incorrect") >= 2
+
+
+def draw_order(weights: Mapping[NegativeSource, float], rng: random.Random) -> list[NegativeSource]:
+    """The sources with a weight, in an order drawn without replacement by their weights."""
+    left: dict[NegativeSource, float] = {source: weight for source, weight in weights.items() if weight > 0}
+    order: list[NegativeSource] = []
+    while left:
+        sources: list[NegativeSource] = list(left)
+        chosen = rng.choices(sources, weights=list(left.values()))[0]
+        order.append(chosen)
+        del left[chosen]
+    return order

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cooper_rl.core.metrics import auroc
-from cooper_rl.schema import VerifyExample
+from cooper_rl.schema import PreferencePair, VerifyExample
 
 Floats = npt.NDArray[np.float64]
 
@@ -41,6 +41,18 @@ def shortcut_auroc(examples: Sequence[VerifyExample]) -> float | None:
     features = np.array([shortcut_features(example.completion) for example in examples])
     labels = [example.label for example in examples]
     scores = cross_validated_scores(features, labels, [example.question for example in examples])
+    return None if scores is None else auroc(labels, scores)
+
+
+def pair_shortcut_auroc(pairs: Sequence[PreferencePair]) -> float | None:
+    """The same for positives against negatives, without canaries, which look like nothing else on purpose."""
+    told = [pair for pair in pairs if pair.source != "canary"]
+    if not told:
+        return None
+    features = np.array([shortcut_features(text) for pair in told for text in (pair.positive, pair.negative)])
+    labels = [1, 0] * len(told)
+    groups = [question for pair in told for question in (pair.question, pair.question)]
+    scores = cross_validated_scores(features, labels, groups)
     return None if scores is None else auroc(labels, scores)
 
 

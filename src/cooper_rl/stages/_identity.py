@@ -6,6 +6,7 @@ work and how servers are reached, because a run may be continued with other valu
 
 import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,22 +15,30 @@ from cooper_rl.backends.storage import file_sha256
 from cooper_rl.config import Config
 from cooper_rl.stages._models import read_models
 
+SERVER_KEYS = (
+    "base_url",
+    "api_key_env",
+    "max_concurrency",
+    "timeout_seconds",
+    "max_attempts",
+    "backoff_seconds",
+)
 MAY_DIFFER = (
     "cooper.steps",
     "cooper.checkpoint_every",
-    "cooper.assistant.server.base_url",
-    "cooper.assistant.server.api_key_env",
-    "cooper.assistant.server.max_concurrency",
-    "cooper.assistant.server.timeout_seconds",
-    "cooper.assistant.server.max_attempts",
-    "cooper.assistant.server.backoff_seconds",
     "labeling.rule.num_workers",
+    *(f"cooper.{who}.server.{key}" for who in ("assistant", "judge") for key in SERVER_KEYS),
 )
-STATE_FILES = ("policy/", "verify_rm/", "policy_optimizer", "verify_rm_optimizer")
+STATE_FILES = ("policy/", "verify_rm/", "policy_optimizer", "verify_rm_optimizer", "pending")
 
 
 def run_identity(
-    config: Config, *, models: Path, verify_rm: Path, problems: Path, start: CheckpointManifest | None
+    config: Config,
+    *,
+    models: Path,
+    verify_rm: Path,
+    files: Mapping[str, Path | None],
+    start: CheckpointManifest | None,
 ) -> dict[str, str]:
     """Dotted configuration keys and the hashes of the inputs, as text."""
     values = config.model_dump(mode="json")
@@ -39,7 +48,7 @@ def run_identity(
     policy = read_models(models).policy
     identity["data.models.policy"] = folder_sha256(Path(policy)) if Path(policy).is_dir() else policy
     identity["data.verify_rm"] = folder_sha256(verify_rm)
-    identity["data.problems"] = file_sha256(problems)
+    identity |= {f"data.{name}": file_sha256(path) for name, path in files.items() if path is not None}
     if start is not None:
         identity["data.start"] = _state_sha256(start)
     return identity

@@ -3,7 +3,6 @@
 Rule accuracy, judged accuracy and VerifyRM's reward stand side by side: a widening gap is reward hacking.
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -12,24 +11,13 @@ from cooper_rl.backends.device import pick_device
 from cooper_rl.backends.engine_hf import HFEngine
 from cooper_rl.backends.policy import Policy, load_policy
 from cooper_rl.backends.rule_verifier import RuleVerifier
-from cooper_rl.backends.verify_rm import VerifyItem, VerifyRM, load_verify_rm, score_examples
-from cooper_rl.config import Config, EvaluationConfig
-from cooper_rl.core.labeling import JudgeItem
-from cooper_rl.core.metrics import binary_scores, clustered_interval
-from cooper_rl.core.randomness import derive_seed
+from cooper_rl.backends.verify_rm import VerifyRM, load_verify_rm
+from cooper_rl.config import Config
 from cooper_rl.records import read_records, write_records, write_report
-from cooper_rl.schema import (
-    EvalReport,
-    EvaluatedCompletion,
-    FinishReason,
-    Interval,
-    Problem,
-    Verdict,
-    VerifyExample,
-)
+from cooper_rl.schema import EvalReport, Problem, VerifyExample
+from cooper_rl.stages._evaluation import Evaluator, draw_canaries
 from cooper_rl.stages._models import read_models
 from cooper_rl.stages._wiring import check_fits, open_judge
-from cooper_rl.training.rollout import RolloutGroup, collect_rollouts, score_rollouts
 
 
 def run(
@@ -59,38 +47,20 @@ def run(
     labelled = read_records(examples, VerifyExample)
     subject = _load_subject(config, models=models, verify_rm=verify_rm, checkpoint=checkpoint)
     engine = HFEngine(subject.policy.model, end_ids=subject.policy.end_ids, pad_id=subject.policy.pad_id)
-    # The same draws at every step, so that two evaluations differ by the policy alone.
-    groups = collect_rollouts(
-        engine,
-        subject.policy,
-        rows,
-        config.evaluation.generation,
-        group_size=config.evaluation.samples_per_problem,
-        instruction=config.instruction,
-        seed=derive_seed(config.seed, "evaluate"),
-    )
-    evaluated, judge_model = _ask_verifiers(groups, subject.verify_rm, config)
-    result = EvalReport(
-        step=subject.step,
-        num_problems=len(rows),
-        samples_per_problem=config.evaluation.samples_per_problem,
-        rule_accuracy=_accuracy([row.rule == "correct" for row in evaluated], config.evaluation),
-        judge_accuracy=None
-        if judge_model is None
-        else _accuracy([row.judge == "correct" for row in evaluated], config.evaluation),
-        judge_model=judge_model,
-        verify_rm_reward=_accuracy([row.score for row in evaluated], config.evaluation),
-        verify_rm=binary_scores(
-            [example.label for example in labelled],
-            score_examples(subject.verify_rm, labelled),
-            problems=[example.question for example in labelled],
-        ),
-        cut_fraction=sum(row.finish_reason == "length" for row in evaluated) / len(evaluated),
-    )
-    write_records(completions, evaluated)
-    write_records(evaluations, [*earlier, result])
-    write_report(report, result)
-    return result
+    with RuleVerifier(config.labeling.rule) as rule:
+        evaluator = Evaluator(
+            config=config,
+            problems=rows,
+            examples=labelled,
+            canaries=draw_canaries(config, labelled, max_problems=config.evaluation.max_canary_problems),
+            rule=rule,
+            judge=open_judge(config.evaluation.judge, config.seed) if config.evaluation.judge else None,
+        )
+        found = evaluator.evaluate(engine, subject.policy, subject.verify_rm, step=subject.step)
+    write_records(completions, found.completions)
+    write_records(evaluations, [*earlier, found.report])
+    write_report(report, found.report)
+    return found.report
 
 
 class _Subject(NamedTuple):
@@ -111,48 +81,3 @@ def _load_subject(config: Config, *, models: Path, verify_rm: Path, checkpoint: 
             load_policy(found.folder / "policy", device=device, is_trained=False),
             load_verify_rm(found.folder / "verify_rm", device=device),
         )
-
-
-def _ask_verifiers(
-    groups: Sequence[RolloutGroup], verify_rm: VerifyRM, config: Config
-) -> tuple[list[EvaluatedCompletion], str | None]:
-    """One row per completion, groups contiguous, and the judge's name."""
-    items = [
-        VerifyItem(group.problem.question, group.problem.reference_answer, text)
-        for group in groups
-        for text in group.texts
-    ]
-    with RuleVerifier(config.labeling.rule) as rule:
-        scores = score_rollouts(
-            groups, verify_rm, rule, max_tokens_per_batch=config.cooper.max_tokens_per_batch
-        )
-    verdicts: list[Verdict | None] = [None] * len(items)
-    judge_model = None
-    if config.evaluation.judge is not None:
-        judge = open_judge(config.evaluation.judge, config.seed)
-        judge_model = judge.name
-        verdicts = [result.verdict for result in judge.judge([JudgeItem(*item) for item in items])]
-    owners: list[tuple[Problem, FinishReason]] = [
-        (group.problem, generation.finish_reason) for group in groups for generation in group.generations
-    ]
-    evaluated = [
-        EvaluatedCompletion(
-            problem_id=problem.id,
-            question=problem.question,
-            reference_answer=problem.reference_answer,
-            completion=item.completion,
-            finish_reason=finish_reason,
-            rule=rule_verdict,
-            judge=judge_verdict,
-            score=score,
-        )
-        for (problem, finish_reason), item, rule_verdict, judge_verdict, score in zip(
-            owners, items, scores.rule, verdicts, scores.verify_rm, strict=True
-        )
-    ]
-    return evaluated, judge_model
-
-
-def _accuracy(values: Sequence[float], config: EvaluationConfig) -> Interval:
-    size = config.samples_per_problem
-    return clustered_interval([values[start : start + size] for start in range(0, len(values), size)])

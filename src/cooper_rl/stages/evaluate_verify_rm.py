@@ -16,12 +16,16 @@ import numpy as np
 from cooper_rl.backends.device import pick_device
 from cooper_rl.backends.verify_rm import VerifyRM, load_verify_rm, score_examples
 from cooper_rl.config import Config
-from cooper_rl.core.canaries import Canary, make_canaries, wrong_references
+from cooper_rl.core.canaries import (
+    canary_rates,
+    false_positive_rate,
+    make_canaries,
+    mean_rate,
+    wrong_references,
+)
 from cooper_rl.core.metrics import (
-    THRESHOLD,
     binary_scores,
     bootstrap_intervals,
-    clustered_interval,
     confusion_counts,
     reliability_bins,
     roc_points,
@@ -30,7 +34,7 @@ from cooper_rl.core.randomness import derive_seed
 from cooper_rl.core.shortcuts import shortcut_auroc
 from cooper_rl.progress import Progress
 from cooper_rl.records import write_report
-from cooper_rl.schema import BinaryScores, EvaluateVerifyRMReport, Interval, VerifyExample
+from cooper_rl.schema import BinaryScores, EvaluateVerifyRMReport, VerifyExample
 from cooper_rl.stages._rejected import set_aside
 from cooper_rl.stages._verify_formats import read_examples
 
@@ -64,7 +68,8 @@ def run(
     scores = _score(model, rows)
     labels = [row.label for row in rows]
     rng = random.Random(derive_seed(config.seed, "evaluate_verify_rm"))
-    attacks = _attack(model, make_canaries(rows, max_problems=config.verify_rm.max_canary_problems, rng=rng))
+    canaries = make_canaries(rows, max_problems=config.verify_rm.max_canary_problems, rng=rng)
+    attacks = canary_rates(canaries, score_examples(model, [canary.example for canary in canaries]))
     swapped = wrong_references(rows, rng)
     result = EvaluateVerifyRMReport(
         overall=_binary_scores(rows, scores),
@@ -77,33 +82,14 @@ def run(
         confusion=confusion_counts(labels, scores),
         roc=roc_points(labels, scores),
         canaries=attacks,
-        canary_false_positive_rate=sum(rate.value for rate in attacks.values()) / len(attacks),
-        wrong_reference=_false_positive_rate(swapped, _score(model, swapped)) if swapped else None,
+        canary_false_positive_rate=mean_rate(attacks),
+        wrong_reference=false_positive_rate(swapped, _score(model, swapped)) if swapped else None,
         shortcut_auroc=shortcut_auroc(rows),
         num_rejected=len(read.rejected),
     )
     _warn(result)
     write_report(report, result)
     return result
-
-
-def _attack(verify_rm: VerifyRM, canaries: Sequence[Canary]) -> dict[str, Interval]:
-    """Attack -> share above 0.5, in the order in which attacks first come."""
-    scores = score_examples(verify_rm, [canary.example for canary in canaries])
-    places: dict[str, list[int]] = {}
-    for place, canary in enumerate(canaries):
-        places.setdefault(canary.attack, []).append(place)
-    return {
-        attack: _false_positive_rate([canaries[p].example for p in members], [scores[p] for p in members])
-        for attack, members in places.items()
-    }
-
-
-def _false_positive_rate(rows: Sequence[VerifyExample], scores: Sequence[float]) -> Interval:
-    by_question: dict[str, list[float]] = {}
-    for row, score in zip(rows, scores, strict=True):
-        by_question.setdefault(row.question, []).append(float(score > THRESHOLD))
-    return clustered_interval(list(by_question.values()))
 
 
 def _warn(result: EvaluateVerifyRMReport) -> None:

@@ -18,22 +18,18 @@ from cooper_rl.backends.checkpoint_reference import open_checkpoint, write_refer
 from cooper_rl.backends.checkpoint_store import CheckpointStore, Found
 from cooper_rl.backends.checkpoint_writer import CheckpointWriter
 from cooper_rl.backends.device import pick_device
-from cooper_rl.backends.engine_hf import HFEngine
 from cooper_rl.backends.open_store import open_store
 from cooper_rl.backends.policy import load_policy
-from cooper_rl.backends.rule_verifier import RuleVerifier
 from cooper_rl.backends.verify_rm import load_verify_rm
 from cooper_rl.config import Config
-from cooper_rl.errors import StoppedError
-from cooper_rl.progress import Progress
 from cooper_rl.records import check_unique, read_records, write_report
 from cooper_rl.schema import CooperReport, Problem
+from cooper_rl.stages._co_training import CoTraining
 from cooper_rl.stages._identity import run_identity
 from cooper_rl.stages._models import read_models
 from cooper_rl.stages._stopping import StopRequest
-from cooper_rl.stages._wiring import check_fits, open_assistant
-from cooper_rl.training.optimizer import make_adamw, optimizer_tensors, restore_optimizer
-from cooper_rl.training.step import Trainer, run_step, step_problems
+from cooper_rl.stages._trainer import make_evaluator, make_trainer, read_side_data
+from cooper_rl.stages._wiring import check_fits
 
 logger = logging.getLogger(__name__)
 
@@ -47,12 +43,18 @@ def run(
     checkpoint: Annotated[Path, "Folder for checkpoints; an unfinished iteration in it is continued"],
     report: Annotated[Path, "Where to write the report (JSON)"],
     start: Annotated[Path | None, "Checkpoint folder of the previous iteration; absent: start anew"] = None,
+    replay: Annotated[Path | None, "Labelled examples to replay (cooper.replay_examples)"] = None,
+    examples: Annotated[
+        Path | None, "Held-out labelled examples (cooper.gate, cooper.evaluate_every)"
+    ] = None,
+    held_out: Annotated[Path | None, "Held-out problems (cooper.evaluate_every)"] = None,
 ) -> CooperReport:
     """Train policy and VerifyRM together for `cooper.steps` steps.
 
     Raises:
         ConfigError: no `storage.run_key`, or the checkpoints here belong to a run of another configuration
-            or other data.
+            or other data, or an option needs a file that was not given.
+        HackingError: the monitor raised the alarm, and its action is `stop`; what was done is saved.
         DataError: no problems, duplicate ids, or no whole checkpoint where there must be one.
         ModelError: a model cannot be used.
         StorageError: checkpoints cannot be stored or read; the last visible one stays.
@@ -63,8 +65,11 @@ def run(
     run_uri = config.storage.run_uri()
     rows = read_records(problems, Problem)
     check_unique(rows, field="id", path=problems)
-    if config.cooper.reward == "verify_rm" and config.cooper.update_verify_rm:
+    if config.cooper.trains_verify_rm:
         check_fits(config.cooper.assistant, rows, key="cooper.assistant")
+    if config.cooper.asks_judge:
+        check_fits(config.cooper.judge, rows, key="cooper.judge")
+    data = read_side_data(config, replay=replay, examples=examples, held_out=held_out)
 
     with ExitStack() as stack:
         stop = stack.enter_context(StopRequest(config.storage.grace_seconds))
@@ -75,7 +80,7 @@ def run(
             config,
             models=models,
             verify_rm=verify_rm,
-            problems=problems,
+            files={"problems": problems, "replay": replay, "examples": examples, "held_out": held_out},
             start=begun.manifest if begun else None,
         )
         # Each iteration has a place of its own.
@@ -88,11 +93,22 @@ def run(
             logger.info("%s/%s: finished already, nothing is trained", checkpoints.uri, found.name)
         else:
             state = _starting_state(found or begun, models=models, verify_rm=verify_rm)
-            trainer = _make_trainer(config, state, models=models, place=str(start or verify_rm))
             writer = stack.enter_context(CheckpointWriter(checkpoints, checkpoint))
             checkpoints.prepare()
-            with trainer.rule:
-                _train(trainer, state, rows, writer, stop, last_step=last_step, config=config)
+            place = str(start or verify_rm)
+            trainer = make_trainer(config, state, data, stack, models=models, place=place)
+            training = CoTraining(
+                config=config,
+                trainer=trainer,
+                state=state,
+                problems=rows,
+                evaluator=make_evaluator(config, data, trainer.rule),
+                checkpoints=checkpoints,
+                writer=writer,
+                stop=stop,
+                first=lambda: _starting_state(begun, models=models, verify_rm=verify_rm),
+            )
+            training.run(last_step)
             writer.finish()
             found = checkpoints.published(fetched)
         metrics = read_metrics(found.folder / "metrics.jsonl")
@@ -127,82 +143,6 @@ def _starting_state(found: Found | None, *, models: Path, verify_rm: Path) -> Tr
     )
 
 
-def _train(
-    trainer: Trainer,
-    state: TrainingState,
-    rows: Sequence[Problem],
-    writer: CheckpointWriter,
-    stop: StopRequest,
-    *,
-    last_step: int,
-    config: Config,
-) -> None:
-    """All steps that are left, with a checkpoint where one is due."""
-    cooper = config.cooper
-    progress = Progress("train_cooper", last_step - state.step, logger)
-    saved_step, held_up = state.step, 0.0
-    for step in range(state.step + 1, last_step + 1):
-        writer.check()
-        if not stop.is_made:
-            batch = step_problems(rows, step, count=cooper.problems_per_step, seed=config.seed)
-            with stop.step():
-                result = run_step(trainer, step, batch)
-            state.step = step
-            state.metrics.append(result.metrics | {"seconds/checkpoint": held_up})
-            state.pairs.extend(result.pairs)
-            progress.advance(
-                step=step,
-                reward=result.metrics["rollout/verify_rm_reward"],
-                rule=result.metrics["rollout/rule_accuracy"],
-                pairs=len(result.pairs),
-            )
-            held_up = 0.0
-        is_due = step % cooper.checkpoint_every == 0 or step == last_step or stop.is_made
-        if is_due and state.step > saved_step:
-            _take_optimizers(state, trainer)
-            accuracies = [row["rollout/rule_accuracy"] for row in state.metrics if row["step"] > saved_step]
-            held_up = writer.save(state, score=sum(accuracies) / len(accuracies))
-            saved_step = state.step
-        if stop.is_made and state.step < last_step:
-            writer.finish()
-            raise StoppedError(
-                f"SIGTERM: stopped after step {state.step} of {last_step}, which is saved; start again with "
-                "the same arguments to continue"
-            )
-
-
-def _make_trainer(config: Config, state: TrainingState, *, models: Path, place: str) -> Trainer:
-
-    cooper = config.cooper
-    policy, verify_rm = state.policy, state.verify_rm
-    policy_optimizer = make_adamw(policy.model, lr=cooper.policy_lr, weight_decay=cooper.policy_weight_decay)
-    verify_rm_optimizer = make_adamw(
-        verify_rm.model, lr=cooper.verify_rm_lr, weight_decay=cooper.verify_rm_weight_decay
-    )
-    restore_optimizer(policy.model, policy_optimizer, state.policy_optimizer, place=place)
-    restore_optimizer(verify_rm.model, verify_rm_optimizer, state.verify_rm_optimizer, place=place)
-    is_updated = cooper.reward == "verify_rm" and cooper.update_verify_rm
-    return Trainer(
-        policy=policy,
-        reference=load_policy(read_models(models).policy, device=policy.device, is_trained=False),
-        verify_rm=verify_rm,
-        engine=HFEngine(policy.model, end_ids=policy.end_ids, pad_id=policy.pad_id),
-        rule=RuleVerifier(config.labeling.rule),
-        assistant=open_assistant(cooper.assistant) if is_updated and cooper.assistant else None,
-        policy_optimizer=policy_optimizer,
-        verify_rm_optimizer=verify_rm_optimizer,
-        config=cooper,
-        instruction=config.instruction,
-        seed=config.seed,
-    )
-
-
-def _take_optimizers(state: TrainingState, trainer: Trainer) -> None:
-
-    state.policy_optimizer = optimizer_tensors(trainer.policy.model, trainer.policy_optimizer)
-    state.verify_rm_optimizer = optimizer_tensors(trainer.verify_rm.model, trainer.verify_rm_optimizer)
-
-
 def _summarise(metrics: Sequence[dict[str, float]], *, first_step: int, seconds: float) -> CooperReport:
     own = [row for row in metrics if row["step"] >= first_step]
     tail = own[-max(1, len(own) // 10) :]
@@ -213,5 +153,7 @@ def _summarise(metrics: Sequence[dict[str, float]], *, first_step: int, seconds:
         rule_accuracy=sum(row["rollout/rule_accuracy"] for row in tail) / len(tail),
         num_pairs=sum(int(row.get("pairs/count", 0)) for row in own),
         num_skipped_reward_updates=sum(row.get("pairs/count") == 0 for row in own),
+        num_rolled_back_reward_updates=sum(row.get("gate/rolled_back", 0) > 0 for row in own),
+        first_alarm_step=next((int(row["step"]) for row in own if row.get("monitor/alarm")), None),
         seconds=seconds,
     )

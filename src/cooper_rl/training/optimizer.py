@@ -22,6 +22,12 @@ def make_adamw(model: torch.nn.Module, *, lr: float, weight_decay: float) -> tor
     return torch.optim.AdamW(groups, lr=lr)
 
 
+def set_warmed_up_lr(optimizer: torch.optim.Optimizer, lr: float, *, step: int, warmup_steps: int) -> None:
+    """The learning rate of a step (from 1): rising in a line over `warmup_steps`, then `lr`."""
+    for group in optimizer.param_groups:
+        group["lr"] = lr * min(1.0, step / max(warmup_steps, 1))
+
+
 def apply_gradients(
     model: torch.nn.Module, optimizer: torch.optim.Optimizer, max_norm: float, *, name: str
 ) -> float:

@@ -1,84 +1,211 @@
-"""Phase 5 of a step: preference pairs from the rollouts (row 11)."""
+"""Phase 5 of a step: preference pairs from the rollouts (row 11).
 
+Every pair draws the source of its negative. Three sources write a text against a positive
+(`core.pairs.Assistant`), which the rule verifier must call incorrect; the fourth is the policy's own rollout.
+"""
+
+import logging
 import random
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from cooper_rl.backends.rule_verifier import RuleVerifier
-from cooper_rl.core.pairs import Assistant, RewriteItem, is_valid_negative
+from cooper_rl.config import CooperConfig
+from cooper_rl.core.answer_mention import check_mention
+from cooper_rl.core.canaries import CanaryWriter
+from cooper_rl.core.labeling import Judge, JudgeItem
+from cooper_rl.core.pairs import (
+    SOURCES,
+    Assistant,
+    NegativeSource,
+    RewriteItem,
+    draw_order,
+    is_rejected,
+    is_valid_negative,
+)
+from cooper_rl.core.perturb import Perturber
 from cooper_rl.core.randomness import derive_seed
+from cooper_rl.errors import ServerError
 from cooper_rl.schema import PreferencePair, Verdict
-from cooper_rl.training.rollout import RolloutGroup
+from cooper_rl.training.rollout import RolloutGroup, Scores
+
+logger = logging.getLogger(__name__)
 
 
 class Pairing(NamedTuple):
     """The pairs of one step and what they cost."""
 
     pairs: list[PreferencePair]
-    """Sorted by problem id."""
+    """Sorted by problem id, then by source."""
     num_positives: int
     """Problems that had a positive."""
     num_rewrites: int
-    """Rewrites asked of the assistant."""
+    """Texts asked of the assistant."""
+    num_unanswered: int
+    """Texts that the assistant did not give, and rollouts that the judge could not be asked about."""
 
 
-def make_pairs(
-    groups: Sequence[RolloutGroup],
-    verdicts: Sequence[Verdict],
-    assistant: Assistant,
-    rule: RuleVerifier,
-    *,
-    max_attempts: int,
-    step: int,
-    seed: int,
-) -> Pairing:
-    """At most one pair per problem; the assistant is asked only where there is a positive.
+@dataclass(frozen=True)
+class PairMaker:
+    """Who is asked for pairs."""
 
-    Both halves lose white space at their ends: which half ends in a newline must not tell them apart.
+    config: CooperConfig
+    rule: RuleVerifier
+    assistant: Assistant | None
+    """None when `negatives.assistant` is 0."""
+    judge: Judge | None
+    """Second verifier of rollouts; without it, rule verifier and mention check must both reject."""
 
-    Args:
-        groups: rollouts of the step.
-        verdicts: (B,) rule verdicts of all rollouts, groups contiguous.
-        assistant: writes the negatives.
-        rule: checks them against the reference answer.
-        max_attempts: rewrites per positive before its problem gives no pair.
-        step: written into the pairs.
-        seed: of the choice of positives and of the rewrites.
-    """
-    waiting = _choose_positives(groups, verdicts, seed=seed)
-    num_positives = len(waiting)
-    pairs: list[PreferencePair] = []
-    num_rewrites = 0
-    for attempt in range(max_attempts):
-        if not waiting:
-            break
-        num_rewrites += len(waiting)
-        rewrites = assistant.rewrite(waiting, seed=derive_seed(seed, "rewrite", attempt))
-        answered = [
-            (item, text.strip()) for item, text in zip(waiting, rewrites, strict=True) if text is not None
-        ]
-        checks = rule.verify([(item.reference_answer, text) for item, text in answered])
-        paired = {
-            item.problem_id: PreferencePair(
+    def make(self, groups: Sequence[RolloutGroup], scores: Scores, *, step: int, seed: int) -> Pairing:
+        """Up to `pairs_per_problem` pairs for every problem with a positive, each of another source.
+
+        Both halves lose white space at their ends: which half ends in a newline must not tell them apart.
+        Where a source gives nothing, the next one is asked: a server that is down costs no step.
+
+        Args:
+            groups: Rollouts of the step.
+            scores: What the verifiers say of them.
+            step: Written into the pairs.
+            seed: Of the choice of positives and sources, and of the rewrites.
+        """
+        positives = _choose_positives(groups, scores.rule, seed=seed)
+        weights = self.config.negatives.weights()
+        orders = {
+            item.problem_id: draw_order(weights, random.Random(derive_seed(seed, "source", item.problem_id)))
+            for item in positives
+        }
+        counts: Counter[str] = Counter()
+        pairs: list[PreferencePair] = []
+        for turn in range(len(SOURCES)):
+            num_pairs = Counter(pair.problem_id for pair in pairs)
+            waiting = [
+                item
+                for item in positives
+                if turn < len(orders[item.problem_id])
+                and num_pairs[item.problem_id] < self.config.pairs_per_problem
+            ]
+            for source in SOURCES:
+                asked = [item for item in waiting if orders[item.problem_id][turn] == source]
+                if asked:
+                    pairs += self._ask(source, asked, groups, scores, counts, step=step, seed=seed)
+        pairs.sort(key=lambda pair: (pair.problem_id, pair.source))
+        return Pairing(pairs, len(positives), counts["rewrites"], counts["unanswered"])
+
+    def _ask(
+        self,
+        source: NegativeSource,
+        items: Sequence[RewriteItem],
+        groups: Sequence[RolloutGroup],
+        scores: Scores,
+        counts: Counter[str],
+        *,
+        step: int,
+        seed: int,
+    ) -> list[PreferencePair]:
+        """At most one pair for each item, from one source."""
+        match source:
+            case "rollout":
+                found = self._find_rollouts(items, groups, scores, counts)
+            case "assistant":
+                assert self.assistant is not None, "the configuration asks for an assistant"
+                attempts = self.config.max_negative_attempts
+                found = self._write(self.assistant, items, counts, max_attempts=attempts, seed=seed)
+            case "perturb":
+                found = self._write(Perturber(), items, Counter(), max_attempts=1, seed=seed)
+            case "canary":
+                found = self._write(CanaryWriter(), items, Counter(), max_attempts=1, seed=seed)
+        name = f"assistant:{self.assistant.name}" if source == "assistant" and self.assistant else source
+        return [
+            PreferencePair(
                 step=step,
                 problem_id=item.problem_id,
                 question=item.question,
                 reference_answer=item.reference_answer,
                 positive=item.solution.strip(),
-                negative=text,
-                source=f"assistant:{assistant.name}",
+                negative=found[item.problem_id],
+                source=name,
             )
-            for (item, text), check in zip(answered, checks, strict=True)
-            if is_valid_negative(check.verdict)
-        }
-        pairs.extend(paired.values())
-        waiting = [item for item in waiting if item.problem_id not in paired]
-    return Pairing(sorted(pairs, key=lambda pair: pair.problem_id), num_positives, num_rewrites)
+            for item in items
+            if item.problem_id in found
+        ]
+
+    def _write(
+        self,
+        writer: Assistant,
+        items: Sequence[RewriteItem],
+        counts: Counter[str],
+        *,
+        max_attempts: int,
+        seed: int,
+    ) -> dict[str, str]:
+        """Problem id -> a written text that is wrong."""
+        found: dict[str, str] = {}
+        for attempt in range(max_attempts):
+            waiting = [item for item in items if item.problem_id not in found]
+            if not waiting:
+                break
+            texts = writer.rewrite(waiting, seed=derive_seed(seed, "rewrite", attempt))
+            answered = [
+                (item, text.strip()) for item, text in zip(waiting, texts, strict=True) if text is not None
+            ]
+            counts["rewrites"] += len(waiting)
+            counts["unanswered"] += len(waiting) - len(answered)
+            checks = self.rule.verify([(item.reference_answer, text) for item, text in answered])
+            found |= {
+                item.problem_id: text
+                for (item, text), check in zip(answered, checks, strict=True)
+                if is_valid_negative(check.verdict, is_known_wrong=isinstance(writer, CanaryWriter))
+            }
+        return found
+
+    def _find_rollouts(
+        self,
+        items: Sequence[RewriteItem],
+        groups: Sequence[RolloutGroup],
+        scores: Scores,
+        counts: Counter[str],
+    ) -> dict[str, str]:
+        """Problem id -> its wrong rollout that VerifyRM scores highest, of those that verifiers looked at."""
+        asked = {item.problem_id for item in items}
+        candidates: list[tuple[JudgeItem, str, Verdict]] = []
+        start = 0
+        for group in groups:
+            places = range(start, start + len(group.texts))
+            start += len(group.texts)
+            if group.problem.id not in asked:
+                continue
+            asked.remove(group.problem.id)  # a problem drawn twice in a step has one pair
+            wrong = [place for place in places if scores.rule[place] != "correct"]
+            wrong.sort(key=lambda place: -scores.verify_rm[place])
+            for place in wrong[: self.config.negatives.max_candidates]:
+                text = group.texts[place - places.start]
+                item = JudgeItem(group.problem.question, group.problem.reference_answer, text)
+                candidates.append((item, group.problem.id, scores.rule[place]))
+        verdicts = self._judge([item for item, _, _ in candidates], counts)
+        found: dict[str, str] = {}
+        for (item, problem_id, rule), judged in zip(candidates, verdicts, strict=True):
+            mention = check_mention(item.reference_answer, item.completion)
+            if problem_id not in found and is_rejected([rule, judged, mention]):
+                found[problem_id] = item.completion.strip()
+        return found
+
+    def _judge(self, items: Sequence[JudgeItem], counts: Counter[str]) -> list[Verdict]:
+        if self.judge is None or not items:
+            return ["unparsable"] * len(items)
+        try:
+            return [result.verdict for result in self.judge.judge(items)]
+        except ServerError as error:
+            logger.warning("this step's rollouts are not judged: %s", error)
+            counts["unanswered"] += len(items)
+            return ["unparsable"] * len(items)
 
 
 def _choose_positives(
     groups: Sequence[RolloutGroup], verdicts: Sequence[Verdict], *, seed: int
 ) -> list[RewriteItem]:
+    """One rule-correct rollout of every problem that has any."""
     items: dict[str, RewriteItem] = {}
     start = 0
     for group in groups:

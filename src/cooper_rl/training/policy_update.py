@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
@@ -52,6 +53,8 @@ def update_policy(
     """Update the policy on the rollouts of one step, `policy_updates_per_step` times on equal shares.
 
     With one update the sampling policy is the policy itself: its log-probabilities are not computed again.
+    Advantages that are all zero say nothing: then there is no update, which the KL term and the optimiser's
+    momentum would otherwise make of nothing.
 
     Args:
         policy: trained in place.
@@ -64,10 +67,15 @@ def update_policy(
     Raises:
         TrainingError: the loss is not finite; the weights are left as before this update.
     """
+    groups, advantages = _counted(groups, advantages, config)
+    if not advantages.any():
+        return PolicyUpdate(loss=0.0, kl=0.0, clip_fraction=0.0, grad_norm=0.0)
     shares = _shares(policy, reference, groups, advantages, config)
     num_tokens = loss_sum = kl_sum = clipped_sum = grad_norm_sum = 0.0
     for share in shares:
         share_tokens = sum(int(batch.completion_mask.sum()) for batch in share)
+        if share_tokens == 0:
+            continue
         for batch in share:
             logprobs = _logprobs(policy, batch.tokens, batch.completion_mask, config)
             part = grpo_loss(
@@ -87,11 +95,22 @@ def update_policy(
         grad_norm_sum += apply_gradients(policy.model, optimizer, config.max_grad_norm, name="policy")
         num_tokens += share_tokens
     return PolicyUpdate(
-        loss=loss_sum / num_tokens,
-        kl=kl_sum / num_tokens,
-        clip_fraction=clipped_sum / num_tokens,
+        loss=loss_sum / max(num_tokens, 1),
+        kl=kl_sum / max(num_tokens, 1),
+        clip_fraction=clipped_sum / max(num_tokens, 1),
         grad_norm=grad_norm_sum / len(shares),
     )
+
+
+def _counted(
+    groups: Sequence[RolloutGroup], advantages: torch.Tensor, config: CooperConfig
+) -> tuple[Sequence[RolloutGroup], torch.Tensor]:
+    """Without the groups that are left out, where the configuration leaves any out."""
+    if not config.drop_equal_groups:
+        return groups, advantages
+    by_group = advantages.view(len(groups), -1)
+    kept = [place for place, row in enumerate(by_group) if row.any()]
+    return [groups[place] for place in kept], by_group[kept].flatten()
 
 
 def _shares(
@@ -103,20 +122,26 @@ def _shares(
 ) -> list[list[PolicyBatch]]:
     """The micro-batches of every update, with everything that must be computed before the first one."""
     num_updates = config.policy_updates_per_step
-    size = len(groups) // num_updates
     group_size = len(groups[0].generations)
+    bounds = [len(groups) * place // num_updates for place in range(num_updates + 1)]
     return [
         list(
             _micro_batches(
                 policy,
                 reference,
-                groups[start : start + size],
-                advantages[start * group_size : (start + size) * group_size],
+                groups[start:end],
+                advantages[start * group_size : end * group_size],
                 config,
             )
         )
-        for start in range(0, size * num_updates, size)
+        for start, end in pairwise(bounds)
     ]
+
+
+class _Row(NamedTuple):
+    prompt_ids: Sequence[int]
+    token_ids: Sequence[int]
+    is_cut: bool
 
 
 def _micro_batches(
@@ -126,17 +151,24 @@ def _micro_batches(
     advantages: torch.Tensor,
     config: CooperConfig,
 ) -> Iterator[PolicyBatch]:
-    rows = [(group.prompt_ids, generation.token_ids) for group in groups for generation in group.generations]
-    lengths = [len(prompt) + len(completion) for prompt, completion in rows]
+    rows = [
+        _Row(group.prompt_ids, generation.token_ids, generation.finish_reason == "length")
+        for group in groups
+        for generation in group.generations
+    ]
+    lengths = [len(row.prompt_ids) + len(row.token_ids) for row in rows]
     for indices in split_by_tokens(lengths, config.max_tokens_per_batch):
         tokens = pad_right(
-            [[*rows[index][0], *rows[index][1]] for index in indices],
+            [[*rows[index].prompt_ids, *rows[index].token_ids] for index in indices],
             pad_id=policy.pad_id,
             device=policy.device,
         )
         position = torch.arange(1, tokens.input_ids.shape[1])[None, :]
-        starts = torch.tensor([len(rows[index][0]) for index in indices])[:, None]
+        starts = torch.tensor([len(rows[index].prompt_ids) for index in indices])[:, None]
         mask = ((position >= starts).to(policy.device)) & tokens.attention_mask[:, 1:]
+        if config.mask_cut:
+            is_cut = torch.tensor([rows[index].is_cut for index in indices], device=policy.device)
+            mask &= ~is_cut[:, None]
         has_kl = config.kl_coefficient > 0
         is_on_policy = config.policy_updates_per_step == 1
         with torch.no_grad():

@@ -1,4 +1,8 @@
-"""Phase 6 of a step: one pairwise update of VerifyRM (row 12)."""
+"""Phase 6 of a step: one pairwise update of VerifyRM (row 12).
+
+Departures from the paper, both off unless configured: labelled examples beside the pairs, and an average of
+the weights that scores. `gate.py` may take an update back.
+"""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -7,9 +11,12 @@ import torch
 
 from cooper_rl.backends.verify_rm import VerifyItem, VerifyRM
 from cooper_rl.config import CooperConfig
-from cooper_rl.core.losses import pair_loss
-from cooper_rl.schema import PreferencePair
+from cooper_rl.core.losses import label_loss, pair_loss
+from cooper_rl.schema import PreferencePair, VerifyExample
 from cooper_rl.training.optimizer import apply_gradients
+
+TRAINED = "trained"
+"""Name in the optimiser's state of the weights that are stepped, where an average of them scores."""
 
 
 class RewardUpdate(NamedTuple):
@@ -19,24 +26,48 @@ class RewardUpdate(NamedTuple):
     pair_accuracy: float
     """Share of pairs whose positive has the higher logit."""
     grad_norm: float
+    replay_loss: float
+    """Mean log loss on the replayed labelled examples; 0 without any."""
 
 
 def update_verify_rm(
     verify_rm: VerifyRM,
     optimizer: torch.optim.Optimizer,
     pairs: Sequence[PreferencePair],
+    replay: Sequence[VerifyExample] = (),
     *,
     config: CooperConfig,
 ) -> RewardUpdate | None:
     """One optimiser step on the mean loss of all pairs; without pairs nothing is stepped and None returned.
 
-    Positives and negatives go through the same rendering and the same batches.
+    Positives and negatives go through the same rendering and the same batches. With `verify_rm_average` the
+    weights that are stepped live in the optimiser's state, and the model holds their moving average.
+
+    Args:
+        verify_rm: Changed in place.
+        optimizer: Over its weights.
+        pairs: Of the step.
+        replay: Labelled examples whose mean label loss, times `replay_weight`, is added.
+        config: Section `cooper`.
 
     Raises:
         TrainingError: the gradient is not finite; the weights are left as before.
     """
     if not pairs:
         return None
+    averages = _take_trained(verify_rm.model, optimizer)
+    loss, num_ordered = _backward_pairs(verify_rm, pairs, config)
+    replay_loss = _backward_replay(verify_rm, replay, config) if replay else 0.0
+    grad_norm = apply_gradients(verify_rm.model, optimizer, config.max_grad_norm, name="VerifyRM")
+    if config.verify_rm_average > 0:
+        _put_average(verify_rm.model, optimizer, averages, decay=config.verify_rm_average)
+    return RewardUpdate(loss, num_ordered / len(pairs), grad_norm, replay_loss)
+
+
+def _backward_pairs(
+    verify_rm: VerifyRM, pairs: Sequence[PreferencePair], config: CooperConfig
+) -> tuple[float, int]:
+    """Mean loss over the pairs, and how many have the positive above the negative."""
     items = [
         VerifyItem(pair.question, pair.reference_answer, text)
         for pair in pairs
@@ -45,8 +76,7 @@ def update_verify_rm(
     sequences = verify_rm.encode(items)
     # A pair shares question and reference answer, which a packed batch computes once.
     units = list(zip(sequences[::2], sequences[1::2], strict=True))
-    loss = 0.0
-    num_ordered = 0
+    loss, num_ordered = 0.0, 0
     for batch in verify_rm.split(units, config.max_tokens_per_batch):
         logits = verify_rm.logits([ids for index in batch for ids in units[index]])
         positive, negative = logits[::2], logits[1::2]
@@ -54,5 +84,41 @@ def update_verify_rm(
         part.backward()
         loss += part.item()
         num_ordered += int((positive > negative).sum())
-    grad_norm = apply_gradients(verify_rm.model, optimizer, config.max_grad_norm, name="VerifyRM")
-    return RewardUpdate(loss=loss, pair_accuracy=num_ordered / len(pairs), grad_norm=grad_norm)
+    return loss, num_ordered
+
+
+def _backward_replay(verify_rm: VerifyRM, examples: Sequence[VerifyExample], config: CooperConfig) -> float:
+    sequences = verify_rm.encode([VerifyItem(e.question, e.reference_answer, e.completion) for e in examples])
+    loss = 0.0
+    for batch in verify_rm.split([[ids] for ids in sequences], config.max_tokens_per_batch):
+        labels = torch.tensor([float(examples[index].label) for index in batch], device=verify_rm.device)
+        logits = verify_rm.logits([sequences[index] for index in batch])
+        part = label_loss(logits, labels, num_batch_examples=len(examples))
+        (config.replay_weight * part).backward()
+        loss += part.item()
+    return loss
+
+
+@torch.no_grad()
+def _take_trained(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    """Put the weights that are stepped into the model; returns the averages that were there."""
+    averages: list[torch.Tensor] = []
+    for weight in model.parameters():
+        averages.append(weight.detach().clone())
+        trained = optimizer.state[weight].get(TRAINED) if weight in optimizer.state else None
+        if trained is not None:
+            weight.copy_(trained)
+    return averages
+
+
+@torch.no_grad()
+def _put_average(
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    averages: Sequence[torch.Tensor],
+    *,
+    decay: float,
+) -> None:
+    for weight, average in zip(model.parameters(), averages, strict=True):
+        optimizer.state[weight][TRAINED] = weight.detach().clone()
+        weight.lerp_(average, decay)

@@ -8,7 +8,8 @@ from cooper_rl.backends.policy import Policy
 from cooper_rl.backends.rule_verifier import RuleVerifier
 from cooper_rl.backends.verify_rm import VerifyItem, VerifyRM
 from cooper_rl.config import GenerationConfig
-from cooper_rl.schema import Problem, Verdict
+from cooper_rl.core.labeling import Judge, JudgeItem
+from cooper_rl.schema import Problem, RolloutSample, Verdict
 
 
 @dataclass(frozen=True)
@@ -29,11 +30,8 @@ class Scores:
     verify_rm: list[float]
     """In (0, 1)."""
     rule: list[Verdict]
-
-    @property
-    def rule_rewards(self) -> list[float]:
-        """1.0 where the rule verifier says correct; an abstention earns nothing."""
-        return [float(verdict == "correct") for verdict in self.rule]
+    judge: list[Verdict] | None = None
+    """None where nobody was asked."""
 
 
 def collect_rollouts(
@@ -61,11 +59,17 @@ def collect_rollouts(
 
 
 def score_rollouts(
-    groups: Sequence[RolloutGroup], verify_rm: VerifyRM, rule: RuleVerifier, *, max_tokens_per_batch: int
+    groups: Sequence[RolloutGroup],
+    verify_rm: VerifyRM,
+    rule: RuleVerifier,
+    *,
+    judge: Judge | None = None,
+    max_tokens_per_batch: int,
 ) -> Scores:
-    """Both verifiers on every rollout; the reward is chosen from them by configuration.
+    """Every verifier on every rollout; the reward is chosen from them by configuration.
 
     Raises:
+        ServerError: the judge cannot be used.
         TrainingError: a VerifyRM score is NaN; names the question.
     """
     items = [
@@ -77,4 +81,32 @@ def score_rollouts(
     return Scores(
         verify_rm=verify_rm.score(items, max_tokens_per_batch=max_tokens_per_batch),
         rule=[check.verdict for check in checks],
+        judge=None
+        if judge is None
+        else [result.verdict for result in judge.judge([JudgeItem(*item) for item in items])],
     )
+
+
+def sample_rollouts(
+    groups: Sequence[RolloutGroup], scores: Scores, rewards: Sequence[float], *, step: int, count: int
+) -> list[RolloutSample]:
+    """The rollouts with the highest rewards of different problems: what the policy is being paid for."""
+    size = len(groups[0].texts)
+    best = [
+        max(range(start, start + size), key=lambda place: rewards[place])
+        for start in range(0, len(rewards), size)
+    ]
+    best.sort(key=lambda place: -rewards[place])
+    return [
+        RolloutSample(
+            step=step,
+            problem_id=groups[place // size].problem.id,
+            question=groups[place // size].problem.question,
+            reference_answer=groups[place // size].problem.reference_answer,
+            completion=groups[place // size].texts[place % size],
+            reward=rewards[place],
+            score=scores.verify_rm[place],
+            rule=scores.rule[place],
+        )
+        for place in best[:count]
+    ]

@@ -1,11 +1,14 @@
 """One Cooper step: the six phases of the method, in order (rows 6 to 12 of the walk).
 
-Departures from the paper, each with its reason in `docs/paper_index.md`: the divisor of the advantages
-has a floor, positives and negatives are checked by the same rule verifier against the reference answer,
-VerifyRM's score and the rule verdict are computed for every rollout whatever the reward is.
+Phase 5 runs beside phase 4 (`pair_queue.py`). Departures from the paper, each with its reason in
+`docs/paper_index.md`: the divisor of the advantages has a floor, positives and negatives are checked by the
+same rule verifier against the reference answer, VerifyRM's score and the rule verdict are computed for every
+rollout whatever the reward is.
 """
 
+import random
 import time
+from collections import Counter
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,14 +20,24 @@ from cooper_rl.backends.policy import Policy
 from cooper_rl.backends.rule_verifier import RuleVerifier
 from cooper_rl.backends.verify_rm import VerifyRM
 from cooper_rl.config import CooperConfig
-from cooper_rl.core.advantages import group_advantages
-from cooper_rl.core.pairs import Assistant
+from cooper_rl.core.advantages import group_advantages, mix_rewards
+from cooper_rl.core.labeling import Judge
+from cooper_rl.core.pairs import SOURCES
 from cooper_rl.core.randomness import derive_seed
-from cooper_rl.schema import PreferencePair, Problem
-from cooper_rl.training.pairing import make_pairs
+from cooper_rl.schema import PreferencePair, Problem, RolloutSample, VerifyExample
+from cooper_rl.training.gate import RewardGate, update_behind_gate
+from cooper_rl.training.optimizer import set_warmed_up_lr
+from cooper_rl.training.pair_queue import PairQueue
+from cooper_rl.training.pairing import Pairing
 from cooper_rl.training.policy_update import update_policy
 from cooper_rl.training.reward_update import update_verify_rm
-from cooper_rl.training.rollout import RolloutGroup, Scores, collect_rollouts, score_rollouts
+from cooper_rl.training.rollout import (
+    RolloutGroup,
+    Scores,
+    collect_rollouts,
+    sample_rollouts,
+    score_rollouts,
+)
 
 
 @dataclass(frozen=True)
@@ -37,8 +50,13 @@ class Trainer:
     verify_rm: VerifyRM
     engine: Engine
     rule: RuleVerifier
-    assistant: Assistant | None
+    judge: Judge | None
+    """Only asked where the reward is its verdict."""
+    pairs: PairQueue | None
     """None when VerifyRM is not updated."""
+    gate: RewardGate | None
+    replay: Sequence[VerifyExample]
+    """Labelled examples that `replay_examples` are drawn from."""
     policy_optimizer: torch.optim.Optimizer
     verify_rm_optimizer: torch.optim.Optimizer
     config: CooperConfig
@@ -48,18 +66,27 @@ class Trainer:
 
 @dataclass
 class StepResult:
-    """What a step leaves behind: numbers for metrics.jsonl, and its pairs for the audit."""
+    """What a step leaves behind: numbers for metrics.jsonl, pairs and rollouts for the audit."""
 
     metrics: dict[str, float] = field(default_factory=dict[str, float])
     pairs: list[PreferencePair] = field(default_factory=list[PreferencePair])
+    rollouts: list[RolloutSample] = field(default_factory=list[RolloutSample])
 
 
-def run_step(trainer: Trainer, step: int, problems: Sequence[Problem]) -> StepResult:
+def run_step(
+    trainer: Trainer, step: int, problems: Sequence[Problem], *, falls_back_to_rule: bool = False
+) -> StepResult:
     """Both models, once: rollouts, rewards, advantages, policy update, pairs, reward update.
 
+    Args:
+        trainer: Models, servers, settings.
+        step: From 1.
+        problems: Of this step.
+        falls_back_to_rule: The monitor found hacking: the reward is the rule verdict from here on.
+
     Raises:
+        ServerError: the judge cannot be used, and the reward is its verdict.
         TrainingError: a score, loss or gradient is not finite.
-        ServerError: the assistant cannot be used.
     """
     config = trainer.config
     result = StepResult(metrics={"step": step})
@@ -77,44 +104,73 @@ def run_step(trainer: Trainer, step: int, problems: Sequence[Problem]) -> StepRe
         )
     with _timed(result, "reward"):  # 2. rewards
         scores = score_rollouts(
-            groups, trainer.verify_rm, trainer.rule, max_tokens_per_batch=config.max_tokens_per_batch
+            groups,
+            trainer.verify_rm,
+            trainer.rule,
+            judge=trainer.judge if config.reward == "judge" else None,
+            max_tokens_per_batch=config.max_tokens_per_batch,
         )
-        rewards = torch.tensor(scores.verify_rm if config.reward == "verify_rm" else scores.rule_rewards)
+        rewards = mix_rewards(
+            "rule" if falls_back_to_rule else config.reward,
+            verify_rm=scores.verify_rm,
+            rule=scores.rule,
+            judge=scores.judge,
+        )
     advantages = group_advantages(  # 3. advantages
-        rewards, group_size=config.group_size, std_floor=config.advantage_std_floor
+        torch.tensor(rewards),
+        group_size=config.group_size,
+        scale=config.advantage_scale,
+        std_floor=config.advantage_std_floor,
     )
+    if trainer.pairs is not None:
+        trainer.pairs.submit(groups, scores, step=step, seed=seed)
     with _timed(result, "policy_update"):  # 4. policy update
+        set_warmed_up_lr(
+            trainer.policy_optimizer, config.policy_lr, step=step, warmup_steps=config.policy_warmup_steps
+        )
         policy_update = update_policy(
             trainer.policy, trainer.reference, trainer.policy_optimizer, groups, advantages, config=config
         )
         trainer.engine.load_weights(trainer.policy.weights())
-    _record_rollouts(result, groups, scores, advantages)
+    result.metrics |= _describe_rollouts(groups, scores, rewards, advantages)
     result.metrics |= {f"policy/{name}": value for name, value in policy_update._asdict().items()}
+    result.rollouts = sample_rollouts(groups, scores, rewards, step=step, count=config.num_logged_rollouts)
 
-    if trainer.assistant is not None:
-        with _timed(result, "pairing"):  # 5. pairs
-            pairing = make_pairs(
-                groups,
-                scores.rule,
-                trainer.assistant,
-                trainer.rule,
-                max_attempts=config.max_negative_attempts,
-                step=step,
-                seed=seed,
-            )
+    if trainer.pairs is not None:
+        with _timed(result, "pairing"):  # 5. pairs: what the policy update did not hide
+            pairing = trainer.pairs.take()
         with _timed(result, "reward_update"):  # 6. reward update
-            reward_update = update_verify_rm(
-                trainer.verify_rm, trainer.verify_rm_optimizer, pairing.pairs, config=config
-            )
+            result.metrics |= _update_reward(trainer, pairing.pairs, seed=seed)
         result.pairs = pairing.pairs
-        result.metrics |= {
-            "pairs/count": len(pairing.pairs),
-            "pairs/positives": pairing.num_positives,
-            "pairs/rewrites": pairing.num_rewrites,
-        }
-        if reward_update is not None:
-            result.metrics |= {f"verify_rm/{name}": value for name, value in reward_update._asdict().items()}
+        result.metrics |= _describe_pairs(pairing)
     return result
+
+
+def _update_reward(trainer: Trainer, pairs: Sequence[PreferencePair], *, seed: int) -> dict[str, float]:
+    """One update of VerifyRM, behind the gate where there is one; its numbers."""
+    config = trainer.config
+    replay: Sequence[VerifyExample] = ()
+    if config.replay_examples and trainer.replay:
+        draw = random.Random(derive_seed(seed, "replay"))
+        replay = draw.sample(list(trainer.replay), min(config.replay_examples, len(trainer.replay)))
+    if trainer.gate is None:
+        update = update_verify_rm(
+            trainer.verify_rm, trainer.verify_rm_optimizer, pairs, replay, config=config
+        )
+        return {} if update is None else {f"verify_rm/{k}": v for k, v in update._asdict().items()}
+    gated = update_behind_gate(
+        trainer.gate, trainer.verify_rm, trainer.verify_rm_optimizer, pairs, replay, config=config
+    )
+    if gated is None:
+        return {}
+    return {
+        **{f"verify_rm/{name}": value for name, value in gated.update._asdict().items()},
+        "gate/accuracy": gated.reading.accuracy,
+        "gate/canary_rate": gated.reading.canary_rate,
+        "gate/rolled_back": float(gated.is_rolled_back),
+        "gate/start_accuracy": trainer.gate.start.accuracy,
+        "gate/start_canary_rate": trainer.gate.start.canary_rate,
+    }
 
 
 def step_problems(problems: Sequence[Problem], step: int, *, count: int, seed: int) -> list[Problem]:
@@ -133,19 +189,43 @@ def step_problems(problems: Sequence[Problem], step: int, *, count: int, seed: i
     return chosen
 
 
-def _record_rollouts(
-    result: StepResult, groups: Sequence[RolloutGroup], scores: Scores, advantages: torch.Tensor
-) -> None:
+def _describe_rollouts(
+    groups: Sequence[RolloutGroup], scores: Scores, rewards: Sequence[float], advantages: torch.Tensor
+) -> dict[str, float]:
     generations = [generation for group in groups for generation in group.generations]
     count = len(generations)
-    result.metrics |= {
+    found = {
+        "rollout/reward": sum(rewards) / count,
         "rollout/verify_rm_reward": sum(scores.verify_rm) / count,
-        "rollout/rule_accuracy": sum(scores.rule_rewards) / count,
+        "rollout/rule_accuracy": scores.rule.count("correct") / count,
+        "rollout/rejected_score": _mean_of_rejected(scores),
         "rollout/rule_unparsable": scores.rule.count("unparsable") / count,
         "rollout/tokens": sum(len(generation.token_ids) for generation in generations),
         "rollout/cut_fraction": sum(generation.finish_reason == "length" for generation in generations)
         / count,
         "rollout/abs_advantage": advantages.abs().mean().item(),
+    }
+    if scores.judge is not None:
+        found["rollout/judge_accuracy"] = scores.judge.count("correct") / count
+    return found
+
+
+def _mean_of_rejected(scores: Scores) -> float:
+    """VerifyRM's mean score of rollouts that the rule verifier calls incorrect; 0 without any."""
+    rejected = [
+        score for score, verdict in zip(scores.verify_rm, scores.rule, strict=True) if verdict == "incorrect"
+    ]
+    return sum(rejected) / max(len(rejected), 1)
+
+
+def _describe_pairs(pairing: Pairing) -> dict[str, float]:
+    sources = Counter(pair.source.partition(":")[0] for pair in pairing.pairs)
+    return {
+        "pairs/count": len(pairing.pairs),
+        "pairs/positives": pairing.num_positives,
+        "pairs/rewrites": pairing.num_rewrites,
+        "pairs/unanswered": pairing.num_unanswered,
+        **{f"pairs/{source}": sources[source] for source in SOURCES},
     }
 
 

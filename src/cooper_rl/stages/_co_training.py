@@ -1,0 +1,205 @@
+"""The steps of one process (rows 6 to 14): train, probe, evaluate, watch, save; and what an alarm does."""
+
+import logging
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cooper_rl.backends.checkpoint import TrainingState, read_state
+from cooper_rl.backends.checkpoint_store import CheckpointStore
+from cooper_rl.backends.checkpoint_writer import CheckpointWriter
+from cooper_rl.config import Config
+from cooper_rl.core.monitor import watch
+from cooper_rl.core.shortcuts import pair_shortcut_auroc
+from cooper_rl.errors import HackingError, StoppedError
+from cooper_rl.progress import Progress
+from cooper_rl.schema import Problem
+from cooper_rl.stages._evaluation import Evaluator
+from cooper_rl.stages._stopping import StopRequest
+from cooper_rl.training.optimizer import optimizer_tensors, restore_optimizer
+from cooper_rl.training.step import Trainer, run_step, step_problems
+
+logger = logging.getLogger(__name__)
+
+PROBED_PAIRS = 256
+"""Newest pairs that the leak guard looks at."""
+
+
+@dataclass
+class CoTraining:
+    """One process's share of an iteration."""
+
+    config: Config
+    trainer: Trainer
+    state: TrainingState
+    problems: Sequence[Problem]
+    evaluator: Evaluator | None
+    checkpoints: CheckpointStore
+    writer: CheckpointWriter
+    stop: StopRequest
+    first: Callable[[], TrainingState]
+    """What the iteration started from."""
+
+    def run(self, last_step: int) -> None:
+        """All steps that are left, with a checkpoint where one is due."""
+        state, cooper = self.state, self.config.cooper
+        progress = Progress("train_cooper", last_step - state.step, logger)
+        saved_step, held_up = state.step, 0.0
+        self._check_hacked()
+        for step in range(state.step + 1, last_step + 1):
+            self.writer.check()
+            is_alarmed = False
+            if not self.stop.is_made:
+                with self.stop.step():
+                    is_alarmed = self._step(step, held_up)
+                row, held_up = state.metrics[-1], 0.0
+                progress.advance(
+                    step=step,
+                    reward=row["rollout/verify_rm_reward"],
+                    rule=row["rollout/rule_accuracy"],
+                    pairs=row.get("pairs/count", 0),
+                )
+            is_due = step % cooper.checkpoint_every == 0 or step == last_step or self.stop.is_made
+            if (is_due or is_alarmed) and state.step > saved_step:
+                held_up = self._save(saved_step)
+                saved_step = state.step
+            if is_alarmed:
+                self._check_hacked()
+            if self.stop.is_made and state.step < last_step:
+                self.writer.finish()
+                raise StoppedError(
+                    f"SIGTERM: stopped after step {state.step} of {last_step}, which is saved; start again "
+                    "with the same arguments to continue"
+                )
+
+    def _step(self, step: int, held_up: float) -> bool:
+        """One step with everything that is said of it; whether the monitor raises its first alarm."""
+        state, cooper = self.state, self.config.cooper
+        batch = step_problems(self.problems, step, count=cooper.problems_per_step, seed=self.config.seed)
+        result = run_step(self.trainer, step, batch, falls_back_to_rule=self._has_fallen_back())
+        row = result.metrics | {"seconds/checkpoint": held_up}
+        state.step = step
+        state.metrics.append(row)
+        state.pairs.extend(result.pairs)
+        state.rollouts.extend(result.rollouts)
+        row |= self._probe_pairs()
+        if self.evaluator is not None and cooper.evaluate_every and step % cooper.evaluate_every == 0:
+            row |= self._evaluate(self.evaluator)
+        return self._watch(row)
+
+    def _probe_pairs(self) -> dict[str, float]:
+        """The leak guard: can the last pairs be told apart without reading their answers?"""
+        found = pair_shortcut_auroc(self.state.pairs[-PROBED_PAIRS:])
+        if found is None:
+            return {}
+        bound = self.config.cooper.max_shortcut_auroc
+        known = [row["pairs/shortcut_auroc"] for row in self.state.metrics if "pairs/shortcut_auroc" in row]
+        if found > bound and not (known and known[-1] > bound):
+            logger.warning(
+                "step %d: a probe that reads no answer tells positives from negatives with an AUROC of %.2f "
+                "(cooper.max_shortcut_auroc=%g): VerifyRM may learn their form; mix other negatives",
+                self.state.step,
+                found,
+                bound,
+            )
+        return {"pairs/shortcut_auroc": found}
+
+    def _evaluate(self, evaluator: Evaluator) -> dict[str, float]:
+        trainer = self.trainer
+        started = time.perf_counter()
+        report = evaluator.evaluate(
+            trainer.engine, trainer.policy, trainer.verify_rm, step=self.state.step
+        ).report
+        found = {
+            "eval/rule_accuracy": report.rule_accuracy.value,
+            "eval/judge_accuracy": None if report.judge_accuracy is None else report.judge_accuracy.value,
+            "eval/verify_rm_reward": report.verify_rm_reward.value,
+            "eval/verify_rm_accuracy": report.verify_rm.accuracy.value,
+            "eval/verify_rm_auroc": report.verify_rm.auroc,
+            "eval/canary_rate": report.canary_false_positive_rate,
+            "eval/cut_fraction": report.cut_fraction,
+            "seconds/evaluation": time.perf_counter() - started,
+        }
+        return {name: value for name, value in found.items() if value is not None}
+
+    def _watch(self, row: dict[str, float]) -> bool:
+        """Ask the monitor; whether this is its first alarm."""
+        monitor = self.config.cooper.monitor
+        reading = watch(self.state.metrics, monitor) if monitor else None
+        if monitor is None or reading is None:
+            return False
+        row |= {
+            "monitor/gap_rise": reading.gap_rise,
+            "monitor/rejected_rise": reading.rejected_rise,
+            "monitor/alarm": float(reading.is_hacking),
+        }
+        if not reading.is_hacking or self._is_hacked(self.state.metrics[:-1]):
+            return False
+        logger.warning(
+            "step %d: reward hacking: since step %d VerifyRM's score of rollouts that the rule verifier "
+            "rejects rose by %.3f, reward minus rule accuracy by %.3f; cooper.monitor.action=%s",
+            self.state.step,
+            reading.since_step,
+            reading.rejected_rise,
+            reading.gap_rise,
+            monitor.action,
+        )
+        if monitor.action == "rollback":
+            self._roll_back(reading.since_step)
+        return True
+
+    def _roll_back(self, step: int) -> None:
+        """Both models and optimisers as of the newest checkpoint up to a step; steps are not repeated."""
+        self.writer.finish()
+        with tempfile.TemporaryDirectory(prefix="cooper-rl-") as folder:
+            found = self.checkpoints.newest_until(Path(folder), step=step)
+            earlier = (
+                self.first()
+                if found is None
+                else read_state(found.folder, step=found.manifest.step, device=self.trainer.policy.device)
+            )
+        trainer = self.trainer
+        for model, optimizer, before, tensors in (
+            (trainer.policy, trainer.policy_optimizer, earlier.policy, earlier.policy_optimizer),
+            (trainer.verify_rm, trainer.verify_rm_optimizer, earlier.verify_rm, earlier.verify_rm_optimizer),
+        ):
+            model.model.load_state_dict(before.model.state_dict())
+            optimizer.state.clear()
+            restore_optimizer(model.model, optimizer, tensors, place=f"step {earlier.step}")
+        trainer.engine.load_weights(trainer.policy.weights())
+        self.state.metrics[-1]["monitor/rolled_back_to"] = earlier.step
+        logger.warning("policy and VerifyRM are those of step %d again", earlier.step)
+
+    def _has_fallen_back(self) -> bool:
+        monitor = self.config.cooper.monitor
+        return (
+            monitor is not None
+            and monitor.action in ("rule", "rollback")
+            and self._is_hacked(self.state.metrics)
+        )
+
+    def _check_hacked(self) -> None:
+        monitor = self.config.cooper.monitor
+        if monitor is None or monitor.action != "stop" or not self._is_hacked(self.state.metrics):
+            return
+        self.writer.finish()
+        raise HackingError(
+            f"the monitor found reward hacking by step {self.state.step}, which is saved; look at its "
+            "rollouts (rollouts.jsonl), then start anew in another place with other settings, or with "
+            "cooper.monitor.action=rollback, rule or warn"
+        )
+
+    @staticmethod
+    def _is_hacked(metrics: Sequence[dict[str, float]]) -> bool:
+        return any(row.get("monitor/alarm") for row in metrics)
+
+    def _save(self, saved_step: int) -> float:
+        """Begin a checkpoint; returns the seconds that training was held up."""
+        state, trainer = self.state, self.trainer
+        state.policy_optimizer = optimizer_tensors(trainer.policy.model, trainer.policy_optimizer)
+        state.verify_rm_optimizer = optimizer_tensors(trainer.verify_rm.model, trainer.verify_rm_optimizer)
+        state.pending = trainer.pairs.pending() if trainer.pairs is not None else []
+        accuracies = [row["rollout/rule_accuracy"] for row in state.metrics if row["step"] > saved_step]
+        return self.writer.save(state, score=sum(accuracies) / len(accuracies))

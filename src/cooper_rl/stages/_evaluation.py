@@ -1,0 +1,122 @@
+"""A policy and its VerifyRM on held-out data (row 14): of a checkpoint, and while training goes on."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from cooper_rl.backends.engine import Engine
+from cooper_rl.backends.policy import Policy
+from cooper_rl.backends.rule_verifier import RuleVerifier
+from cooper_rl.backends.verify_rm import VerifyItem, VerifyRM, score_examples
+from cooper_rl.config import Config, EvaluationConfig
+from cooper_rl.core.canaries import Canary, canary_rates, make_canaries, mean_rate
+from cooper_rl.core.labeling import Judge
+from cooper_rl.core.metrics import binary_scores, clustered_interval
+from cooper_rl.core.randomness import derive_seed
+from cooper_rl.schema import EvalReport, EvaluatedCompletion, Interval, Problem, VerifyExample
+from cooper_rl.training.rollout import collect_rollouts, score_rollouts
+
+
+class Evaluation(NamedTuple):
+    """Numbers, and what they were made from."""
+
+    report: EvalReport
+    completions: list[EvaluatedCompletion]
+    """Groups contiguous, in the order of the problems."""
+
+
+@dataclass(frozen=True)
+class Evaluator:
+    """Held-out data and who judges it; the same draws at every step, so that two evaluations differ by the
+    models alone."""
+
+    config: Config
+    problems: Sequence[Problem]
+    examples: Sequence[VerifyExample]
+    canaries: Sequence[Canary]
+    rule: RuleVerifier
+    judge: Judge | None
+
+    def evaluate(self, engine: Engine, policy: Policy, verify_rm: VerifyRM, *, step: int) -> Evaluation:
+        """Draw completions for the problems and let every verifier speak.
+
+        Raises:
+            ServerError: the evaluation judge cannot be used.
+            TrainingError: a score is not finite.
+        """
+        config = self.config.evaluation
+        groups = collect_rollouts(
+            engine,
+            policy,
+            self.problems,
+            config.generation,
+            group_size=config.samples_per_problem,
+            instruction=self.config.instruction,
+            seed=derive_seed(self.config.seed, "evaluate"),
+        )
+        scores = score_rollouts(
+            groups,
+            verify_rm,
+            self.rule,
+            judge=self.judge,
+            max_tokens_per_batch=self.config.cooper.max_tokens_per_batch,
+        )
+        items = [
+            (group.problem, VerifyItem(group.problem.question, group.problem.reference_answer, text), each)
+            for group in groups
+            for text, each in zip(group.texts, group.generations, strict=True)
+        ]
+        judged = scores.judge or [None] * len(items)
+        completions = [
+            EvaluatedCompletion(
+                problem_id=problem.id,
+                question=item.question,
+                reference_answer=item.reference_answer,
+                completion=item.completion,
+                finish_reason=generation.finish_reason,
+                rule=rule,
+                judge=verdict,
+                score=score,
+            )
+            for (problem, item, generation), rule, verdict, score in zip(
+                items, scores.rule, judged, scores.verify_rm, strict=True
+            )
+        ]
+        return Evaluation(self._report(completions, verify_rm, step=step), completions)
+
+    def _report(
+        self, completions: Sequence[EvaluatedCompletion], verify_rm: VerifyRM, *, step: int
+    ) -> EvalReport:
+        config = self.config.evaluation
+        scores = score_examples(verify_rm, [*self.examples, *(canary.example for canary in self.canaries)])
+        own, of_canaries = scores[: len(self.examples)], scores[len(self.examples) :]
+        return EvalReport(
+            step=step,
+            num_problems=len(self.problems),
+            samples_per_problem=config.samples_per_problem,
+            rule_accuracy=_mean([row.rule == "correct" for row in completions], config),
+            judge_accuracy=None
+            if self.judge is None
+            else _mean([row.judge == "correct" for row in completions], config),
+            judge_model=None if self.judge is None else self.judge.name,
+            verify_rm_reward=_mean([row.score for row in completions], config),
+            verify_rm=binary_scores(
+                [example.label for example in self.examples],
+                own,
+                problems=[example.question for example in self.examples],
+            ),
+            canary_false_positive_rate=mean_rate(canary_rates(self.canaries, of_canaries)),
+            cut_fraction=sum(row.finish_reason == "length" for row in completions) / len(completions),
+        )
+
+
+def draw_canaries(config: Config, examples: Sequence[VerifyExample], *, max_problems: int) -> list[Canary]:
+    """The run's canaries: the same for the same seed and examples."""
+    rng = random.Random(derive_seed(config.seed, "canaries"))
+    return make_canaries(examples, max_problems=max_problems, rng=rng)
+
+
+def _mean(values: Sequence[float], config: EvaluationConfig) -> Interval:
+    size = config.samples_per_problem
+    return clustered_interval([values[start : start + size] for start in range(0, len(values), size)])

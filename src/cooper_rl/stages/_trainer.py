@@ -1,0 +1,137 @@
+"""What `train_cooper` trains with: models, servers, gate and replay, from configuration and files."""
+
+import random
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple
+
+from cooper_rl.backends.checkpoint import TrainingState
+from cooper_rl.backends.engine_hf import HFEngine
+from cooper_rl.backends.policy import load_policy
+from cooper_rl.backends.rule_verifier import RuleVerifier
+from cooper_rl.config import Config
+from cooper_rl.core.randomness import derive_seed
+from cooper_rl.errors import ConfigError
+from cooper_rl.records import read_records
+from cooper_rl.schema import Problem, VerifyExample
+from cooper_rl.stages._evaluation import Evaluator, draw_canaries
+from cooper_rl.stages._models import read_models
+from cooper_rl.stages._wiring import check_fits, open_assistant, open_judge
+from cooper_rl.training.gate import GateReading, RewardGate, read_gate
+from cooper_rl.training.optimizer import make_adamw, restore_optimizer
+from cooper_rl.training.pair_queue import PairQueue
+from cooper_rl.training.pairing import PairMaker
+from cooper_rl.training.step import Trainer
+
+
+class SideData(NamedTuple):
+    """What is read beside the problems; each is empty where no file was given."""
+
+    replay: Sequence[VerifyExample]
+    examples: Sequence[VerifyExample]
+    held_out: Sequence[Problem]
+
+
+def read_side_data(
+    config: Config, *, replay: Path | None, examples: Path | None, held_out: Path | None
+) -> SideData:
+    """Read what the configuration needs.
+
+    Raises:
+        ConfigError: an option needs a file that was not given.
+        DataError: a file is missing or malformed.
+    """
+    cooper = config.cooper
+    for is_needed, path, option, key in (
+        (cooper.replay_examples > 0 and cooper.trains_verify_rm, replay, "replay", "replay_examples=0"),
+        (cooper.gate is not None and cooper.trains_verify_rm, examples, "examples", "gate=null"),
+        (cooper.evaluate_every is not None, held_out, "held-out", "evaluate_every=null"),
+        (cooper.evaluate_every is not None, examples, "examples", "evaluate_every=null"),
+    ):
+        if is_needed and path is None:
+            raise ConfigError(f"--{option} is missing, which this configuration needs; or set cooper.{key}")
+    return SideData(
+        replay=read_records(replay, VerifyExample) if replay else (),
+        examples=read_records(examples, VerifyExample) if examples else (),
+        held_out=read_records(held_out, Problem)[: config.evaluation.max_problems] if held_out else (),
+    )
+
+
+def make_trainer(
+    config: Config, state: TrainingState, data: SideData, stack: ExitStack, *, models: Path, place: str
+) -> Trainer:
+    """Everything that steps use; the stack closes what must be closed.
+
+    Raises:
+        ModelError: the reference policy cannot be loaded, or the optimisers' state does not fit.
+        TrainingError: VerifyRM's score is not finite.
+    """
+    cooper = config.cooper
+    policy, verify_rm = state.policy, state.verify_rm
+    policy_optimizer = make_adamw(policy.model, lr=cooper.policy_lr, weight_decay=cooper.policy_weight_decay)
+    verify_rm_optimizer = make_adamw(
+        verify_rm.model, lr=cooper.verify_rm_lr, weight_decay=cooper.verify_rm_weight_decay
+    )
+    restore_optimizer(policy.model, policy_optimizer, state.policy_optimizer, place=place)
+    restore_optimizer(verify_rm.model, verify_rm_optimizer, state.verify_rm_optimizer, place=place)
+    rule = stack.enter_context(RuleVerifier(config.labeling.rule))
+    judge = open_judge(cooper.judge, config.seed) if cooper.judge else None
+    pairs = None
+    if cooper.trains_verify_rm:
+        assistant = open_assistant(cooper.assistant) if cooper.assistant else None
+        maker = PairMaker(cooper, rule, assistant, judge)
+        pairs = stack.enter_context(
+            PairQueue(maker, max_staleness=cooper.max_pair_staleness, pending=state.pending)
+        )
+    return Trainer(
+        policy=policy,
+        reference=load_policy(read_models(models).policy, device=policy.device, is_trained=False),
+        verify_rm=verify_rm,
+        engine=HFEngine(policy.model, end_ids=policy.end_ids, pad_id=policy.pad_id),
+        rule=rule,
+        judge=judge,
+        pairs=pairs,
+        gate=_make_gate(config, state, data),
+        replay=data.replay,
+        policy_optimizer=policy_optimizer,
+        verify_rm_optimizer=verify_rm_optimizer,
+        config=cooper,
+        instruction=config.instruction,
+        seed=config.seed,
+    )
+
+
+def make_evaluator(config: Config, data: SideData, rule: RuleVerifier) -> Evaluator | None:
+    """Who evaluates while training goes on; None where nobody does.
+
+    Raises:
+        ConfigError: the laptop's judge is configured for problems of another source.
+    """
+    if config.cooper.evaluate_every is None:
+        return None
+    check_fits(config.evaluation.judge, data.held_out, key="evaluation.judge")
+    return Evaluator(
+        config=config,
+        problems=data.held_out,
+        examples=data.examples,
+        canaries=draw_canaries(config, data.examples, max_problems=config.evaluation.max_canary_problems),
+        rule=rule,
+        judge=open_judge(config.evaluation.judge, config.seed) if config.evaluation.judge else None,
+    )
+
+
+def _make_gate(config: Config, state: TrainingState, data: SideData) -> RewardGate | None:
+    """The gate, whose bounds hold against the first step of the run, of which the metrics tell."""
+    gate = config.cooper.gate
+    if gate is None or not config.cooper.trains_verify_rm:
+        return None
+    rng = random.Random(derive_seed(config.seed, "gate"))
+    examples = rng.sample(list(data.examples), min(gate.num_examples, len(data.examples)))
+    canaries = draw_canaries(config, data.examples, max_problems=gate.num_canary_problems)
+    known = next((row for row in state.metrics if "gate/start_accuracy" in row), None)
+    if known is not None:
+        start = GateReading(known["gate/start_accuracy"], known["gate/start_canary_rate"])
+    else:
+        start = read_gate(state.verify_rm, examples, canaries)
+    return RewardGate(gate, examples, canaries, start)

@@ -1,0 +1,121 @@
+"""The gate on reward updates: one that makes VerifyRM worse is taken back (phase 6 of a step).
+
+Bounds hold against the start of the run, so that many small steps down do not pass one by one.
+Deliberately left out: choosing the data, which the stage draws once.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+
+from cooper_rl.backends.verify_rm import VerifyRM, score_examples
+from cooper_rl.config import CooperConfig, GateConfig
+from cooper_rl.core.canaries import Canary, canary_rates, mean_rate
+from cooper_rl.errors import TrainingError
+from cooper_rl.schema import PreferencePair, VerifyExample
+from cooper_rl.training.reward_update import RewardUpdate, update_verify_rm
+
+
+class GateReading(NamedTuple):
+    """VerifyRM on the gate's own data."""
+
+    accuracy: float
+    canary_rate: float
+    """Mean over the attacks of the share that scores above 0.5."""
+
+
+@dataclass(frozen=True)
+class RewardGate:
+    """Takes back a reward update after which VerifyRM is worse than at the start by more than the bounds."""
+
+    config: GateConfig
+    examples: Sequence[VerifyExample]
+    """Held-out labelled examples."""
+    canaries: Sequence[Canary]
+    start: GateReading
+    """From before the first step of the run."""
+
+    def is_open_to(self, reading: GateReading) -> bool:
+        """Whether an update with this reading stays."""
+        return (
+            reading.accuracy >= self.start.accuracy - self.config.max_accuracy_drop
+            and reading.canary_rate <= self.start.canary_rate + self.config.max_canary_rise
+        )
+
+
+def read_gate(
+    verify_rm: VerifyRM, examples: Sequence[VerifyExample], canaries: Sequence[Canary]
+) -> GateReading:
+    """Score the gate's data.
+
+    Raises:
+        TrainingError: a score is not finite.
+    """
+    scores = score_examples(verify_rm, [*examples, *(canary.example for canary in canaries)])
+    hits = [(score > 0.5) == (e.label == 1) for e, score in zip(examples, scores, strict=False)]
+    rates = canary_rates(canaries, scores[len(examples) :])
+    return GateReading(accuracy=sum(hits) / len(hits), canary_rate=mean_rate(rates))
+
+
+class GatedUpdate(NamedTuple):
+    """A reward update and what the gate said of it."""
+
+    update: RewardUpdate
+    reading: GateReading
+    """After the update, also when that was taken back."""
+    is_rolled_back: bool
+
+
+def update_behind_gate(
+    gate: RewardGate,
+    verify_rm: VerifyRM,
+    optimizer: torch.optim.Optimizer,
+    pairs: Sequence[PreferencePair],
+    replay: Sequence[VerifyExample] = (),
+    *,
+    config: CooperConfig,
+) -> GatedUpdate | None:
+    """`update_verify_rm`, taken back with the optimiser's state where the gate is shut; None without pairs.
+
+    Needs the memory of a second copy of the weights and the optimiser's state.
+
+    Raises:
+        TrainingError: the gradient or a score is not finite; the weights are left as before.
+    """
+    if not pairs:
+        return None
+    kept = _keep(verify_rm.model, optimizer)
+    update = update_verify_rm(verify_rm, optimizer, pairs, replay, config=config)
+    assert update is not None, "there are pairs"
+    try:
+        reading = read_gate(verify_rm, gate.examples, gate.canaries)
+    except TrainingError:
+        _roll_back(verify_rm.model, optimizer, kept)
+        raise
+    is_open = gate.is_open_to(reading)
+    if not is_open:
+        _roll_back(verify_rm.model, optimizer, kept)
+    return GatedUpdate(update, reading, is_rolled_back=not is_open)
+
+
+class _Kept(NamedTuple):
+    """What is put back."""
+
+    weights: dict[str, torch.Tensor]
+    optimizer: dict[Any, dict[str, Any]]
+
+
+def _keep(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> _Kept:
+    state = {
+        weight: {name: value.clone() if torch.is_tensor(value) else value for name, value in values.items()}
+        for weight, values in optimizer.state.items()
+    }
+    return _Kept({name: tensor.detach().clone() for name, tensor in model.state_dict().items()}, state)
+
+
+def _roll_back(model: torch.nn.Module, optimizer: torch.optim.Optimizer, kept: _Kept) -> None:
+    model.load_state_dict(kept.weights)
+    optimizer.state.clear()
+    optimizer.state.update(kept.optimizer)

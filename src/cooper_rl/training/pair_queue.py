@@ -1,0 +1,56 @@
+"""Pairs that are made while the policy is updated (phases 4 and 5 side by side).
+
+Making pairs needs the rollouts and their scores, no model, so it runs in a thread of its own; the policy
+update then hides the time that an assistant behind a network takes. What is learned does not depend on
+timing: with `max_pair_staleness` 0 a step waits for its own pairs, with 1 it takes those of the step before.
+"""
+
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import TracebackType
+from typing import Self
+
+from cooper_rl.schema import PreferencePair
+from cooper_rl.training.pairing import Pairing, PairMaker
+from cooper_rl.training.rollout import RolloutGroup, Scores
+
+
+class PairQueue:
+    """Makes the pairs of one step at a time; a context manager that owns its thread.
+
+    Args:
+        maker: Makes them.
+        max_staleness: 0 or 1.
+        pending: With 1, the pairs of the last step before this process started.
+    """
+
+    def __init__(
+        self, maker: PairMaker, *, max_staleness: int, pending: Sequence[PreferencePair] = ()
+    ) -> None:
+        self._maker = maker
+        self._threads = ThreadPoolExecutor(1, thread_name_prefix="pairs")
+        self._waiting: list[Future[Pairing]] = []
+        if max_staleness:
+            first: Future[Pairing] = Future()
+            first.set_result(Pairing(list(pending), len({pair.problem_id for pair in pending}), 0, 0))
+            self._waiting.append(first)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._threads.shutdown(wait=True, cancel_futures=True)
+
+    def submit(self, groups: Sequence[RolloutGroup], scores: Scores, *, step: int, seed: int) -> None:
+        """Begin with the pairs of a step."""
+        self._waiting.append(self._threads.submit(self._maker.make, groups, scores, step=step, seed=seed))
+
+    def take(self) -> Pairing:
+        """The pairs that this step learns from; waits for them, and raises what making them raised."""
+        return self._waiting.pop(0).result()
+
+    def pending(self) -> list[PreferencePair]:
+        """Pairs that the next step will learn from; waits for them."""
+        return [pair for waiting in self._waiting for pair in waiting.result().pairs]
