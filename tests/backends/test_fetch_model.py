@@ -1,0 +1,100 @@
+"""A model reaches a server's folder verified, from a folder and from an S3 server, or not at all."""
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from cooper_rl.backends.fetch_model import fetch_model, main, read_sums
+from cooper_rl.config import StorageConfig
+from cooper_rl.errors import DamagedObjectError, StorageError
+from tests.servers.fixtures import make_client
+
+FILES = {"config.json": b"{}", "model.safetensors": b"weights" * 1000, "tokenizer/merges.txt": b"a b"}
+
+
+def sums_of(files: dict[str, bytes]) -> bytes:
+    lines = [f"{hashlib.sha256(data).hexdigest()}  {name}\n" for name, data in files.items()]
+    return "".join(lines).encode()
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A model in a folder that stands for the store."""
+    folder = tmp_path / "store"
+    for name, data in (FILES | {"SHA256SUMS": sums_of(FILES)}).items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(data)
+    return folder
+
+
+def read_all(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_model_arrives_whole(model: Path, tmp_path: Path) -> None:
+    assert fetch_model(StorageConfig(), str(model), tmp_path / "here") == list(FILES)
+    assert read_all(tmp_path / "here") == FILES
+
+
+def test_a_model_arrives_from_an_s3_server(bucket: str, s3_server, model: Path, tmp_path: Path) -> None:
+    """Through the command that the manifests start, with credentials from a mounted secret."""
+    client = make_client(s3_server.port, s3_server.account)
+    for path in (path for path in model.rglob("*") if path.is_file()):
+        client.fput_object(bucket, f"Qwen/Qwen3-4B/{path.relative_to(model)}", str(path))
+    secret = tmp_path / "secret"
+    secret.mkdir()
+    (secret / "access_key").write_text(s3_server.account.access_key)
+    (secret / "secret_key").write_text(s3_server.account.secret_key)
+    arguments = [
+        f"--uri=s3://{bucket}/Qwen/Qwen3-4B",
+        f"--endpoint={s3_server.endpoint}",
+        f"--credentials={secret}",
+        f"--folder={tmp_path / 'here'}",
+    ]
+    assert main(arguments) == 0
+    assert read_all(tmp_path / "here") == FILES
+
+
+def test_a_changed_file_is_not_served(model: Path, tmp_path: Path) -> None:
+    (model / "model.safetensors").write_bytes(b"poison")
+    with pytest.raises(DamagedObjectError, match=r"model\.safetensors.*changed"):
+        fetch_model(StorageConfig(), str(model), tmp_path / "here")
+    assert not (tmp_path / "here" / "model.safetensors").exists()
+
+
+def test_a_model_without_its_list_is_refused(model: Path, tmp_path: Path) -> None:
+    (model / "SHA256SUMS").unlink()
+    with pytest.raises(StorageError, match="SHA256SUMS: missing; write it beside the model"):
+        fetch_model(StorageConfig(), str(model), tmp_path / "here")
+
+
+@pytest.mark.parametrize(
+    "name", ["pytorch_model.bin", "modeling_evil.py", "weights.pt", "weights.pkl", "a.so"]
+)
+def test_a_file_that_may_run_code_is_refused(name: str) -> None:
+    with pytest.raises(StorageError, match=rf"there, line 2: '{name}' may run code when it is loaded"):
+        read_sums(sums_of({"config.json": b"{}", name: b"x"}), place="there")
+
+
+@pytest.mark.parametrize("name", ["../config.json", "/etc/passwd", "a/../../b.json"])
+def test_a_file_outside_the_folder_is_refused(name: str) -> None:
+    with pytest.raises(StorageError, match="is refused: it must be a relative path"):
+        read_sums(sums_of({name: b"x"}), place="there")
+
+
+def test_a_list_that_is_none_is_refused_with_its_line() -> None:
+    with pytest.raises(StorageError, match=r"there, line 1: 'hello' is not a hash and a name"):
+        read_sums(b"hello\n", place="there")
+
+
+def test_a_list_without_a_configuration_is_refused() -> None:
+    with pytest.raises(StorageError, match=r"there: names no config\.json, so this is no model"):
+        read_sums(sums_of({"model.safetensors": b"x"}), place="there")
+
+
+def test_the_command_ends_with_one_line_of_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([f"--uri={tmp_path / 'none'}", f"--folder={tmp_path / 'here'}"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("fetch_model: ")
+    assert error.count("\n") == 1
