@@ -1,0 +1,192 @@
+"""Every overlay renders offline and breaks no rule; what it installs fits the package and Kubeflow."""
+
+import json
+import os
+import re
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cooper_rl.__main__ import build_parser
+from cooper_rl.backends import fetch_model, prepare_buckets
+from cooper_rl.config import load, load_serve
+from manifests.check.__main__ import check, main
+from manifests.check.references import read_expected
+from manifests.check.resources import Resource, parse, pods_of, render
+
+MANIFESTS = Path(__file__).parent.parent.parent / "manifests"
+OVERLAYS = sorted(path.parent.name for path in (MANIFESTS / "overlays").glob("*/kustomization.yaml"))
+KFP = Path(__file__).parent / "kubeflow_pipelines"
+
+
+def find(resources: list[Resource], kind: str, name: str) -> Resource:
+    return next(item for item in resources if (item.kind, item.name) == (kind, name))
+
+
+def kustomize(folder: Path, **content: object) -> list[Resource]:
+    """Render a kustomization in a folder of its own."""
+    for key in ("resources", "components"):
+        paths = content.get(key, [])
+        assert isinstance(paths, list)
+        content[key] = [os.path.relpath(path, folder) for path in paths]
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(content))
+    return render(folder)
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_an_overlay_breaks_no_rule(name: str, rendered) -> None:
+    problems = check(rendered(name), read_expected(MANIFESTS / "overlays" / name))
+    assert not problems, "\n".join(map(str, problems))
+
+
+def test_the_command_says_what_holds_and_what_a_site_has_to_fill_in(capsys) -> None:
+    """The example is refused for an installation: its registry, its addresses and two digests are missing."""
+    assert main([str(MANIFESTS / "overlays" / "example-site"), "--for-installation"]) == 1
+    found = capsys.readouterr().out
+    assert "NetworkPolicy cooper-rl/api-server: still has the placeholder '192.0.2.1'" in found
+    assert "image registry.example.com/cooper-rl-gpu:0.1.0 has no digest" in found
+    assert "image registry.example.com/minio" not in found  # pinned by digest already
+    assert "'registry.example.com/minio" in found
+
+
+def test_a_site_that_is_filled_in_may_be_installed() -> None:
+    """The example with a registry, digests and an address of its own."""
+    folder = MANIFESTS / "overlays" / "example-site"
+    text = "---\n".join(yaml.safe_dump(dict(resource.body)) for resource in render(folder))
+    text = text.replace("registry.example.com", "registry.lan").replace("192.0.2.1/32", "10.0.0.1/32")
+    text = re.sub(r"(registry\.lan/cooper-rl-[cg]pu):0\.1\.0", rf"\1@sha256:{'a' * 64}", text)
+    assert check(parse(text), read_expected(folder), for_installation=True) == []
+
+
+def test_images_carry_the_version_of_the_package(rendered) -> None:
+    found = {
+        container["image"]
+        for name in ("minio", "standalone")
+        for pod in pods_of(rendered(name))
+        for container in pod.containers
+    }
+    ours = {image for image in found if image.startswith("cooper-rl-")}
+    assert ours == {f"cooper-rl-cpu:{version('cooper-rl')}", f"cooper-rl-gpu:{version('cooper-rl')}"}
+    assert all("@sha256:" in image for image in found - ours)
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_commands_of_containers_parse(name: str, rendered) -> None:
+    """Those of ours, with their own parsers: a renamed option must not be found out on a cluster."""
+    seen: set[str] = set()
+    for pod in pods_of(rendered(name)):
+        for container in pod.containers:
+            command = [*container["command"], *container["args"]]
+            seen.add(command[0])
+            if command[:3] == ["python", "-m", "cooper_rl.backends.fetch_model"]:
+                fetch_model._build_parser().parse_args(command[3:])
+            elif command[:3] == ["python", "-m", "cooper_rl.backends.prepare_buckets"]:
+                prepare_buckets._build_parser().parse_args(command[3:])
+            elif command[0] == "cooper-rl":
+                options = build_parser().parse_args(command[1:])
+                assert load_serve(options.overrides).host == "0.0.0.0"
+            else:
+                assert command[:2] in (["minio", "server"], ["vllm", "serve"])
+    assert {"python", "vllm"} <= seen
+
+
+@pytest.mark.parametrize("name", ["minio", "external-s3"])
+def test_the_paper_preset_finds_its_servers_in_the_run_namespace(name: str, rendered) -> None:
+    config = load("paper", ["models.policy=x"])
+    judge, assistant = config.labeling.judge, config.cooper.assistant
+    assert judge is not None
+    assert assistant is not None
+    for server, role in ((judge.server, "judge"), (assistant.server, "assistant")):
+        assert server is not None
+        port = find(rendered(name), "Service", role).spec["ports"][0]["port"]
+        assert server.base_url == f"http://{role}:{port}/v1"
+        deployment = find(rendered(name), "Deployment", role)
+        environment = deployment.spec["template"]["spec"]["containers"][0]["env"]
+        assert {"name": "MODEL_NAME", "value": server.model} in environment
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_runs_keep_artifacts_where_the_store_is(name: str, rendered) -> None:
+    """kfp-launcher names the same server as the servers' own containers, and keys that the secret has."""
+    launcher = find(rendered(name), "ConfigMap", "kfp-launcher")
+    store = yaml.safe_load(launcher.body["data"]["providers"])["s3"]["default"]
+    fetch = find(rendered(name), "Deployment", "judge").spec["template"]["spec"]["initContainers"][0]
+    assert f"--endpoint={store['endpoint']}" == fetch["args"][0]
+    assert store["disableSSL"] is store["endpoint"].startswith("http://")
+    reference = store["credentials"]["secretRef"]
+    keys = read_expected(MANIFESTS / "overlays" / name).secrets[
+        f"{launcher.namespace}/{reference['secretName']}"
+    ]
+    assert {reference["accessKeyKey"], reference["secretKeyKey"]} <= set(keys)
+
+
+def test_the_quota_has_room_for_the_servers_and_the_queue(rendered) -> None:
+    for name in ("minio", "external-s3"):
+        quota = find(rendered(name), "ResourceQuota", "cooper-rl").spec["hard"]["requests.nvidia.com/gpu"]
+        servers = sum(
+            int(pod.owner.spec["replicas"]) * int(container["resources"]["limits"].get("nvidia.com/gpu", 0))
+            for pod in pods_of(rendered(name))
+            if pod.owner and pod.owner.kind == "Deployment"
+            for container in pod.containers
+        )
+        group = find(rendered(name), "ClusterQueue", "cooper-rl").spec["resourceGroups"][0]
+        shares = {item["name"]: item["nominalQuota"] for item in group["flavors"][0]["resources"]}
+        assert int(quota) == servers + int(shares["nvidia.com/gpu"])
+
+
+def test_models_may_come_from_a_volume(tmp_path: Path) -> None:
+    overlay = MANIFESTS / "overlays" / "minio"
+    resources = kustomize(
+        tmp_path, resources=[overlay], components=[MANIFESTS / "components" / "models-from-volume"]
+    )
+    assert check(resources, read_expected(overlay)) == []
+    pod = find(resources, "Deployment", "judge").spec["template"]["spec"]
+    assert "initContainers" not in pod
+    assert pod["containers"][0]["command"] == ["vllm", "serve", "/models/$(MODEL_NAME)"]
+
+
+def test_kubeflow_pipelines_keeps_everything_in_the_store(tmp_path: Path) -> None:
+    """The component on the three objects of Kubeflow's that it patches, as release 2.17 has them."""
+    resources = kustomize(tmp_path, resources=[KFP], components=[MANIFESTS / "components" / "kfp"])
+    host = "minio.cooper-rl-storage.svc.cluster.local"
+    found = {}
+    for name in ("ml-pipeline", "ml-pipeline-ui"):
+        environment = find(resources, "Deployment", name).spec["template"]["spec"]["containers"][0]["env"]
+        for variable in environment:
+            assert ("value" in variable) != ("valueFrom" in variable), variable["name"]
+            found[variable["name"]] = variable.get("value", variable.get("valueFrom"))
+    assert found["OBJECTSTORECONFIG_HOST"] == found["AWS_S3_ENDPOINT"] == host
+    assert f"{found['MINIO_HOST']}.{found['MINIO_NAMESPACE']}" == "minio.cooper-rl-storage"
+    assert found["OBJECTSTORECONFIG_BUCKETNAME"] == "mlpipeline"
+    assert "POD_NAMESPACE" in found  # what the patch does not name stays
+    for key in ("OBJECTSTORECONFIG_SECRETACCESSKEY", "AWS_SECRET_ACCESS_KEY", "MINIO_SECRET_KEY"):
+        assert found[key] == {"secretKeyRef": {"name": "object-store-kfp", "key": "secret_key"}}
+    controller = find(resources, "ConfigMap", "workflow-controller-configmap").body["data"]
+    repository = yaml.safe_load(controller["artifactRepository"])["s3"]
+    assert (repository["endpoint"], repository["bucket"]) == (f"{host}:9000", "mlpipeline")
+
+
+def test_a_task_whose_pod_was_lost_is_tried_again(tmp_path: Path) -> None:
+    resources = kustomize(tmp_path, resources=[KFP], components=[MANIFESTS / "components" / "kfp"])
+    controller = find(resources, "ConfigMap", "workflow-controller-configmap").body["data"]
+    defaults = yaml.safe_load(controller["workflowDefaults"])["spec"]["templateDefaults"]
+    assert defaults["retryStrategy"] == {"limit": "2", "retryPolicy": "Always"}
+    assert controller["executor"] == "imagePullPolicy: IfNotPresent\n"
+
+
+def test_a_run_may_use_trainjobs_and_nothing_more_than_that(rendered) -> None:
+    role = find(rendered("minio"), "Role", "cooper-rl-trainjobs").body["rules"]
+    cluster = find(rendered("minio"), "ClusterRole", "cooper-rl-trainingruntimes").body["rules"]
+    assert {verb for rule in cluster for verb in rule["verbs"]} == {"get", "list"}
+    granted = {(resource, verb) for rule in role for resource in rule["resources"] for verb in rule["verbs"]}
+    assert {("trainjobs", verb) for verb in ("create", "get", "list", "watch", "delete")} <= granted
+    assert {resource for resource, _ in granted} == {
+        "trainjobs",
+        "trainingruntimes",
+        "pods",
+        "events",
+        "pods/log",
+    }
+    assert "*" not in json.dumps([role, cluster])
