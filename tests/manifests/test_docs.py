@@ -1,0 +1,119 @@
+"""Operations and security pages: paths exist, commands parse, secrets are made, named tests exist."""
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cooper_rl.backends import fetch_model, prepare_buckets
+from manifests.check.references import read_expected
+
+ROOT = Path(__file__).parent.parent.parent
+OPERATIONS = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+SECURITY = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+PARSERS = {
+    "cooper_rl.backends.prepare_buckets": prepare_buckets._build_parser,
+    "cooper_rl.backends.fetch_model": fetch_model._build_parser,
+}
+
+
+def blocks_of(text: str) -> list[str]:
+    return re.findall(r"```bash\n(.*?)```", text, flags=re.DOTALL)
+
+
+def commands_of(text: str) -> list[list[str]]:
+    """Words of every line of every block, continued lines joined."""
+    lines = "\n".join(blocks_of(text)).replace("\\\n", " ").splitlines()
+    return [shlex.split(line, comments=True) for line in lines if line.strip() and "$" not in line]
+
+
+@pytest.mark.parametrize("text", [OPERATIONS, SECURITY], ids=["operations", "security"])
+def test_paths_that_a_page_names_exist(text: str) -> None:
+    paths = set(re.findall(r"(?:manifests|tests|docs)/[\w./*-]*[\w*]", text))
+    assert paths
+    missing = [path for path in sorted(paths) if not list(ROOT.glob(path))]
+    assert not missing
+    links = re.findall(r"\]\(([\w./]+\.md)\)", text)
+    assert all((ROOT / "docs" / link).is_file() for link in links)
+
+
+def test_folders_that_are_applied_or_checked_are_overlays() -> None:
+    """Every `kubectl apply -k` and `manifests.check`; every file of `kubectl apply -f`."""
+    found = 0
+    for words in commands_of(OPERATIONS):
+        if words[:2] == ["kubectl", "apply"] or words[:3] == ["python", "-m", "manifests.check"]:
+            for word in words:
+                if word.startswith("manifests/"):
+                    found += 1
+                    path = ROOT / word
+                    assert (path / "kustomization.yaml").is_file() or path.suffix == ".yaml", word
+    assert found >= 4
+
+
+def test_commands_of_ours_parse() -> None:
+    modules = [words for words in commands_of(OPERATIONS) if words[:2] == ["python", "-m"]]
+    names = {words[2] for words in modules}
+    assert {"manifests.check", "pipelines", "cooper_rl.backends.prepare_buckets"} <= names
+    for words in modules:
+        if words[2] in PARSERS:
+            PARSERS[words[2]]().parse_args(words[3:])
+
+
+def test_the_secrets_that_the_page_makes_are_those_that_the_overlays_expect(tmp_path: Path) -> None:
+    """The page's own lines, run by bash with the real kubectl, which then only prints what it would send."""
+    bash = shutil.which("bash")
+    assert bash is not None
+    script = next(block for block in blocks_of(OPERATIONS) if "secret() {" in block)
+    kubectl = Path(sys.executable).parent / "kubectl"
+    program = f"{kubectl}" if kubectl.is_file() else "command kubectl"
+    wrapper = f'kubectl() {{ {program} "$@" --dry-run=client -o yaml; echo ---; }}\nset -eu\n'
+    result = subprocess.run(
+        [bash, "-c", wrapper + script], capture_output=True, text=True, cwd=tmp_path, check=True
+    )
+    made = {
+        f"{body['metadata']['namespace']}/{body['metadata']['name']}": sorted(body["data"])
+        for body in yaml.safe_load_all(result.stdout)
+        if body
+    }
+    assert made == read_expected(ROOT / "manifests" / "overlays" / "minio").secrets
+    keys = [body["data"]["secret_key"] for body in yaml.safe_load_all(result.stdout) if body]
+    assert len(set(keys)) == 4
+    assert not any(value for value in keys if len(value) < 40)
+
+
+def test_tests_that_the_security_page_names_exist() -> None:
+    names = set(re.findall(r"`(test_\w+)`", SECURITY))
+    sources = [path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py")]
+    defined = set(re.findall(r"^def (test_\w+)\(", "\n".join(sources), flags=re.MULTILINE))
+    assert len(names) > 20
+    assert not sorted(names - defined)
+
+
+def test_the_sizing_table_is_what_its_formulas_give() -> None:
+    """P and V times bytes per parameter, as the page writes them."""
+    verify_rm = 1.54e9
+    for column, (policy, heads) in enumerate([(1.54e9, 2), (7.62e9, 4)]):
+        state, reference = 16 * (policy + verify_rm), 4 * policy
+        checkpoint = 12 * (policy + verify_rm)
+        cache = 2 * 28 * heads * 128 * 2 * 1.024e6
+        for start, value in {
+            "weights, gradients": state,
+            "reference policy": reference,
+            "**held on the GPU": state + reference,
+            "keys and values": cache,
+            "the same with": cache / 8,
+            "checkpoint (weights": checkpoint,
+            "bucket `cooper-rl`": 7 * checkpoint,
+            "memory of the training pod": checkpoint + 20e9,
+            "disk of the training node": 2 * checkpoint,
+        }.items():
+            row = next(line for line in OPERATIONS.splitlines() if line.startswith(f"| {start}"))
+            shown = float(row.split("|")[3 + column].strip(" *").removesuffix(" GB"))
+            assert shown == pytest.approx(
+                value / 1e9, abs=0.51 if shown > 200 else 0.06 if "." in row else 0.5
+            )
