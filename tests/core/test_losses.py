@@ -83,3 +83,58 @@ def test_label_loss_of_a_sure_and_an_unsure_answer() -> None:
     """Logit ln 9 (p = .9) with label 1: -ln .9 = .105361; logit 0 with label 0: .693147; mean .399254."""
     loss = label_loss(torch.tensor([math.log(9.0), 0.0]), torch.tensor([1.0, 0.0]), num_batch_examples=2)
     assert loss.item() == pytest.approx(0.399254, abs=1e-6)
+
+
+def test_a_long_completion_weighs_by_its_tokens_and_not_as_one_sequence() -> None:
+    """Lengths 1 and 3, advantages 1 and -1, ratio 1: (-1 + 3) / 4 = .5; a mean of sequence means gives 0."""
+    loss = grpo_loss(
+        torch.zeros(2, 3), torch.zeros(2, 3), None, torch.tensor([1.0, -1.0]),
+        torch.tensor([[True, False, False], [True, True, True]]),
+        clip_epsilon=0.2, kl_coefficient=0.0, num_batch_tokens=4,
+    )  # fmt: skip
+    assert loss.loss.item() == pytest.approx(0.5, abs=1e-7)
+
+
+def test_the_parts_of_a_batch_add_up_to_its_loss_whatever_their_sizes() -> None:
+    """Same batch, cut after the first completion: -1/4 and 3/4. Means of parts (-1 and 1) would give 0."""
+    mask = torch.tensor([[True, False, False], [True, True, True]])
+    parts = [
+        grpo_loss(
+            torch.zeros(1, 3), torch.zeros(1, 3), None, torch.tensor([advantage]), mask[row : row + 1],
+            clip_epsilon=0.2, kl_coefficient=0.0, num_batch_tokens=4,
+        ).loss.item()
+        for row, advantage in enumerate((1.0, -1.0))
+    ]  # fmt: skip
+    assert parts == pytest.approx([-0.25, 0.75], abs=1e-7)
+
+
+def test_a_clipped_token_still_feels_the_kl() -> None:
+    """d k3 / d logprob = 1 - exp(ref - logprob). Policy 1/2, reference 1/4: 1 - .5 = .5, times beta .1 = .05.
+
+    Ratio 2 with advantage 1 is clipped, so nothing else is left of the gradient.
+    """
+    logprobs = torch.tensor([[0.5]]).log().requires_grad_()
+    loss = grpo_loss(
+        logprobs, torch.tensor([[0.25]]).log(), torch.tensor([[0.25]]).log(), torch.tensor([1.0]),
+        torch.tensor([[True]]), clip_epsilon=0.2, kl_coefficient=0.1, num_batch_tokens=1,
+    )  # fmt: skip
+    loss.loss.backward()
+    torch.testing.assert_close(logprobs.grad, torch.tensor([[0.05]]))
+
+
+def test_the_pair_loss_pulls_the_halves_apart_by_the_chance_of_a_mistake() -> None:
+    """d loss / d positive = -(1 - sigmoid(difference)) / 2 pairs: ln 3 and 0 give -.25 / 2 and -.5 / 2."""
+    positive = torch.tensor([math.log(3.0), 1.0], requires_grad=True)
+    negative = torch.tensor([0.0, 1.0], requires_grad=True)
+    pair_loss(positive, negative, num_batch_pairs=2).backward()
+    torch.testing.assert_close(positive.grad, torch.tensor([-0.125, -0.25]))
+    torch.testing.assert_close(negative.grad, torch.tensor([0.125, 0.25]))
+
+
+def test_label_weights_multiply_each_examples_loss() -> None:
+    """Losses .105361 and .693147 with weights 2 and .5: (.210721 + .346574) / 2 = .278647."""
+    loss = label_loss(
+        torch.tensor([math.log(9.0), 0.0]), torch.tensor([1.0, 0.0]),
+        num_batch_examples=2, weights=torch.tensor([2.0, 0.5]),
+    )  # fmt: skip
+    assert loss.item() == pytest.approx(0.278647, abs=1e-6)
