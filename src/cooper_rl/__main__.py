@@ -22,6 +22,7 @@ from pydantic_core import PydanticUndefined
 
 from cooper_rl.config import Config, ServeConfig, load, load_serve, preset_names
 from cooper_rl.errors import ConfigError, CooperError
+from cooper_rl.experiment.arms import ABLATIONS, ARMS, parse_names, parse_seeds
 from cooper_rl.schema import Report
 
 EXIT_USER_ERROR = 2
@@ -35,7 +36,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     "label_completions": ("labeling",),
     "train_verify_rm": ("verify_rm",),
     "evaluate_verify_rm": ("verify_rm",),
-    "train_cooper": ("cooper", "labeling.rule", "storage", "instruction"),
+    "train_cooper": ("cooper", "evaluation", "labeling.rule", "storage", "instruction"),
     "evaluate_policy": (
         "evaluation",
         "labeling.rule",
@@ -48,7 +49,9 @@ STAGES: dict[str, tuple[str, ...]] = {
 
 
 SERVER = "serve_verify_rm"
-"""The one sub-command that is no stage: it answers until it is stopped, and writes no report."""
+"""A sub-command that is no stage: it answers until it is stopped, and writes no report."""
+EXPERIMENT = "experiment"
+"""Another: it runs all stages for several arms and seeds."""
 
 
 class Parameter(NamedTuple):
@@ -77,6 +80,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.getLogger("httpx").setLevel(logging.WARNING)  # one line per request otherwise
     if options.stage == SERVER:
         return _serve(options, parser.prog)
+    if options.stage == EXPERIMENT:
+        return _experiment(options, parser.prog)
     paths = {
         parameter.name: getattr(options, parameter.name)
         for parameter in read_signature(options.stage).parameters
@@ -119,6 +124,7 @@ def build_parser() -> argparse.ArgumentParser:
         command.set_defaults(stage=stage)
         _add_options(command, signature)
     _add_server(commands)
+    _add_experiment(commands)
     return parser
 
 
@@ -135,6 +141,59 @@ def _add_server(commands: Any) -> None:
     command.set_defaults(stage=SERVER)
     command.add_argument("--verify-rm", type=Path, required=True, metavar="PATH", help="Folder of VerifyRM")
     command.add_argument("--set", dest="overrides", metavar="KEY=VALUE", action="append", default=[])
+
+
+def _add_experiment(commands: Any) -> None:
+    command = commands.add_parser(
+        EXPERIMENT,
+        help="Compare arms over seeds: all stages, in parallel, and one report.",
+        description="Train every arm with every seed, with the same settings but for what the arm sets, and "
+        "write report.html. Started again, it continues; arms and seeds may be added later.",
+        epilog="\n".join(
+            [
+                "arms and what they set:",
+                *(f"  {name}: {' '.join(values)}" for name, values in ARMS.items()),
+                "ablations of the arm cooper (--ablate):",
+                *(f"  {name}: {' '.join(values)}" for name, values in ABLATIONS.items()),
+            ]
+        ),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    command.set_defaults(stage=EXPERIMENT)
+    _add_configuration(command)
+    command.add_argument("--arms", default="rule,frozen,cooper,exact", help="names, or all")
+    command.add_argument("--ablate", default="", metavar="NAMES", help="ablations beside the arms, or all")
+    command.add_argument("--seeds", default="0,1,2", help="whole numbers: seeds of co-training")
+    command.add_argument(
+        "--output", type=Path, required=True, metavar="PATH", help="folder of the experiment"
+    )
+    command.add_argument("--workers", type=int, help="processes at a time; absent: one per core")
+
+
+def _experiment(options: argparse.Namespace, prog: str) -> int:
+    try:
+        arms = parse_names(options.arms, allowed=list(ARMS), option="--arms")
+        ablations = parse_names(options.ablate, allowed=list(ABLATIONS), option="--ablate")
+        seeds = parse_seeds(options.seeds)
+        from cooper_rl.experiment.run import run_experiment
+
+        report = run_experiment(
+            options.preset,
+            options.overrides,
+            arms=[*arms, *ablations],
+            seeds=seeds,
+            output=options.output,
+            num_workers=options.workers,
+        )
+    except CooperError as error:
+        sys.stderr.write(f"{prog} {EXPERIMENT}: {error}\n")
+        return EXIT_USER_ERROR
+    except KeyboardInterrupt:
+        sys.stderr.write(f"\n{prog} {EXPERIMENT}: interrupted; start it again to continue\n")
+        return EXIT_INTERRUPTED
+    sys.stdout.write(format_report(report, path=options.output / "report.html"))
+    return 0
 
 
 def _walk_model(section: type[BaseModel]) -> Iterator[tuple[str, Any, str]]:
@@ -161,7 +220,7 @@ def _serve(options: argparse.Namespace, prog: str) -> int:
     return 0
 
 
-def _add_options(command: argparse.ArgumentParser, signature: Signature) -> None:
+def _add_configuration(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--preset",
         required=True,
@@ -175,6 +234,10 @@ def _add_options(command: argparse.ArgumentParser, signature: Signature) -> None
         default=[],
         help="change the preset, e.g. --set cooper.steps=2; may be given more than once",
     )
+
+
+def _add_options(command: argparse.ArgumentParser, signature: Signature) -> None:
+    _add_configuration(command)
     for parameter in signature.parameters:
         command.add_argument(
             f"--{parameter.name.replace('_', '-')}",

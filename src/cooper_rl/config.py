@@ -398,12 +398,14 @@ class GateConfig(Section):
 class MonitorConfig(Section):
     """The hacking monitor: raises the alarm when VerifyRM's reward rises and rule accuracy does not."""
 
-    window: int = Field(default=10, ge=2)
+    window: int = Field(default=15, ge=2)
     """Steps that are averaged."""
-    max_gap_rise: float = Field(default=0.06, gt=0)
-    """How far reward minus rule accuracy may rise above its lowest average so far."""
-    max_rejected_rise: float = Field(default=0.06, gt=0)
-    """The same for VerifyRM's mean score of rollouts that the rule verifier calls incorrect."""
+    max_gap_rise: float = Field(default=0.1, gt=0)
+    """How far reward minus rule accuracy may rise above its lowest average so far, where the reward did not
+    fall and rule accuracy did not rise."""
+    num_anchors: int = Field(default=64, ge=0)
+    """Held-out incorrect examples, where there are any, whose mean score is subtracted from the reward: the
+    pairs' loss leaves VerifyRM's level free, and a level that rises for all is no hacking."""
     action: Literal["warn", "stop", "rollback", "rule"] = "warn"
     """`stop` ends the run with its checkpoint kept; `rule` goes on with the rule reward; `rollback` takes the
     models back to a checkpoint from before the rise, then goes on with the rule reward."""
@@ -419,6 +421,8 @@ class CooperConfig(Section):
     """False with reward `verify_rm` is the paper's frozen arm; ignored for rewards without VerifyRM."""
     judge: JudgeConfig | None = None
     """Second verifier of the policy's own rollouts, and the reward `judge`."""
+    seed: int | None = None
+    """Seed of co-training alone, so that runs from one start differ; None: the run's."""
     steps: int = Field(default=20, ge=1)
     """Steps of one iteration."""
     problems_per_step: int = Field(default=16, ge=1)

@@ -105,7 +105,7 @@ def _trainer(config, make_policy, verify_rm, rule, problems, completions) -> Tra
     return Trainer(
         policy=policy, reference=make_policy(0), verify_rm=verify_rm,
         engine=ScriptedEngine(script, end_ids=policy.end_ids), rule=rule,
-        judge=None, gate=None, replay=(),
+        judge=None, gate=None, anchors=(), replay=(),
         pairs=PairQueue(PairMaker(cooper, rule, assistant, judge), max_staleness=cooper.max_pair_staleness),
         policy_optimizer=make_adamw(
             policy.model, lr=cooper.policy_lr, weight_decay=cooper.policy_weight_decay

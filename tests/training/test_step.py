@@ -57,7 +57,7 @@ def make_trainer(make_policy, make_verify_rm, rule, texts: list[list[str]], **va
     return Trainer(
         policy=policy, reference=make_policy(0), verify_rm=verify_rm,
         engine=ScriptedEngine(script, end_ids=policy.end_ids), rule=rule,
-        judge=None, gate=None, replay=(),
+        judge=None, gate=None, anchors=(), replay=(),
         pairs=PairQueue(maker, max_staleness=config.max_pair_staleness) if config.trains_verify_rm else None,
         policy_optimizer=make_adamw(policy.model, lr=1e-3, weight_decay=0.0),
         verify_rm_optimizer=make_adamw(verify_rm.model, lr=1e-3, weight_decay=0.0),

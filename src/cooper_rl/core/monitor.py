@@ -1,10 +1,10 @@
-"""The hacking monitor: VerifyRM pays more for what the rule verifier does not accept (row 14).
+"""The hacking monitor: VerifyRM's reward rises, rule accuracy falls (row 14).
 
-Two signals, each against its own lowest window so far: reward minus rule accuracy, and VerifyRM's mean score
-of rollouts that the rule verifier calls incorrect. The second does not move when the policy only changes the
-form of its answers, and moves before accuracy falls. Both are logged for every step, so the monitor keeps no
-state: what it says at step n is a function of the metrics up to n, and a resumed run raises the alarms of the
-uninterrupted one. Deliberately left out: what is done about it (`stages/train_cooper.py`).
+The signal is reward minus rule accuracy, so that a step of hard problems, which lowers both, says nothing.
+From the reward, VerifyRM's mean score of fixed wrong examples is subtracted, since a pairwise loss leaves its
+level free. Everything is logged for every step, so the monitor keeps no state: what it says at step n is a
+function of the metrics up to n, and a resumed run raises the alarms of the uninterrupted one.
+Deliberately left out: what is done about an alarm (`stages/_co_training.py`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,16 +12,18 @@ from typing import NamedTuple
 
 from cooper_rl.config import MonitorConfig
 
-REWARD, RULE, REJECTED = "rollout/verify_rm_reward", "rollout/rule_accuracy", "rollout/rejected_score"
+REWARD, RULE = "rollout/verify_rm_reward", "rollout/rule_accuracy"
+ANCHOR = "verify_rm/anchor_score"
+"""Absent without held-out examples; then the level counts as fixed."""
 
 
 class Reading(NamedTuple):
-    """What the monitor sees after a step."""
+    """What the monitor sees after a step: the last window against the one with the lowest gap."""
 
     gap_rise: float
-    """Reward minus rule accuracy: mean of the last window above the lowest window's."""
-    rejected_rise: float
-    """The same of VerifyRM's score of rejected rollouts."""
+    """Reward minus rule accuracy."""
+    reward_change: float
+    rule_change: float
     since_step: int
     """Last step before the rise: models from then are not yet hacked."""
     is_hacking: bool
@@ -30,38 +32,41 @@ class Reading(NamedTuple):
 def watch(metrics: Sequence[Mapping[str, float]], config: MonitorConfig) -> Reading | None:
     """Compare the last window with the lowest one before it; None until there are two windows.
 
-    No alarm while VerifyRM's reward falls: a policy that gets worse in the eyes of both has another problem.
+    Hacking is a gap that rose by more than the bound while the reward did not fall and rule accuracy did not
+    rise. Without the first, a policy that gets worse for both would count; without the second, a VerifyRM
+    that recovers beside a policy that improves.
 
     Args:
-        metrics: One entry per step, in order, with the three keys.
-        config: Window in steps, bounds in units of the reward.
+        metrics: One entry per step, in order, with the keys above.
+        config: Window in steps, bound in units of the reward.
     """
     size = config.window
     if len(metrics) < 2 * size:
         return None
-    rewards = [row[REWARD] for row in metrics]
-    gap = _rise([row[REWARD] - row[RULE] for row in metrics], size)
-    rejected = _rise([row[REJECTED] for row in metrics], size)
-    is_raised = gap.height > config.max_gap_rise, rejected.height > config.max_rejected_rise
-    since = rejected.end if is_raised[1] else gap.end
-    reward_change = (sum(rewards[-size:]) - sum(rewards[since - size : since])) / size
+    rewards = _means([row[REWARD] - row.get(ANCHOR, 0.0) for row in metrics], size)
+    rules = _means([row[RULE] for row in metrics], size)
+    gaps = [reward - rule for reward, rule in zip(rewards, rules, strict=True)]
+    # Windows that overlap the last one are left out.
+    lowest = min(range(len(gaps) - size), key=lambda place: gaps[place])
+    rise, reward_change, rule_change = (values[-1] - values[lowest] for values in (gaps, rewards, rules))
     return Reading(
-        gap_rise=gap.height,
-        rejected_rise=rejected.height,
-        since_step=int(metrics[since - 1]["step"]),
-        is_hacking=any(is_raised) and reward_change >= 0,
+        gap_rise=rise,
+        reward_change=reward_change,
+        rule_change=rule_change,
+        since_step=int(metrics[lowest + size - 1]["step"]),
+        is_hacking=rise > config.max_gap_rise and reward_change >= 0 and rule_change <= 0,
     )
 
 
-class _Rise(NamedTuple):
-    height: float
-    end: int
-    """Where the lowest window ends, as an index."""
+def first_alarm(metrics: Sequence[Mapping[str, float]], config: MonitorConfig) -> int | None:
+    """The step at which the alarm was first raised, if it was."""
+    for count in range(1, len(metrics) + 1):
+        reading = watch(metrics[:count], config)
+        if reading is not None and reading.is_hacking:
+            return int(metrics[count - 1]["step"])
+    return None
 
 
-def _rise(values: Sequence[float], size: int) -> _Rise:
-    """The last window's mean above the lowest mean of a window that does not overlap it."""
-    ends = range(size, len(values) - size + 1)
-    means = {end: sum(values[end - size : end]) / size for end in ends}
-    lowest = min(ends, key=lambda end: means[end])
-    return _Rise(sum(values[-size:]) / size - means[lowest], lowest)
+def _means(values: Sequence[float], size: int) -> list[float]:
+    """Of every window, the first one first."""
+    return [sum(values[start : start + size]) / size for start in range(len(values) - size + 1)]

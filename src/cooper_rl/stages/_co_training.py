@@ -77,7 +77,7 @@ class CoTraining:
     def _step(self, step: int, held_up: float) -> bool:
         """One step with everything that is said of it; whether the monitor raises its first alarm."""
         state, cooper = self.state, self.config.cooper
-        batch = step_problems(self.problems, step, count=cooper.problems_per_step, seed=self.config.seed)
+        batch = step_problems(self.problems, step, count=cooper.problems_per_step, seed=self.trainer.seed)
         result = run_step(self.trainer, step, batch, falls_back_to_rule=self._has_fallen_back())
         row = result.metrics | {"seconds/checkpoint": held_up}
         state.step = step
@@ -132,18 +132,17 @@ class CoTraining:
             return False
         row |= {
             "monitor/gap_rise": reading.gap_rise,
-            "monitor/rejected_rise": reading.rejected_rise,
             "monitor/alarm": float(reading.is_hacking),
         }
         if not reading.is_hacking or self._is_hacked(self.state.metrics[:-1]):
             return False
         logger.warning(
-            "step %d: reward hacking: since step %d VerifyRM's score of rollouts that the rule verifier "
-            "rejects rose by %.3f, reward minus rule accuracy by %.3f; cooper.monitor.action=%s",
+            "step %d: reward hacking: since step %d VerifyRM's reward rose by %.3f and rule accuracy fell by "
+            "%.3f; cooper.monitor.action=%s",
             self.state.step,
             reading.since_step,
-            reading.rejected_rise,
-            reading.gap_rise,
+            reading.reward_change,
+            -reading.rule_change,
             monitor.action,
         )
         if monitor.action == "rollback":

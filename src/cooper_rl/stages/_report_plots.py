@@ -215,6 +215,24 @@ def _phases_figure(metrics: Metrics, note: str) -> Figure | None:
     return Figure("Seconds per step, by phase", "Wall-clock time." + note, _draw("phases", draw))
 
 
+def compared_figure(
+    title: str, caption: str, lines: Sequence[tuple[str, str, Sequence[float], Sequence[float]]]
+) -> Figure:
+    """Curves of several runs in one figure: (label, colour name, steps, values); a label is shown once."""
+    colors = {"blue": _BLUE, "orange": _ORANGE, "green": _GREEN, "purple": _PURPLE, "grey": _GREY}
+
+    def draw(axes: Any) -> None:
+        known: set[str] = set()
+        for label, color, steps, values in lines:
+            shown = None if label in known else label
+            known.add(label)
+            axes.plot(steps, values, color=colors[color], linewidth=1.4, alpha=0.9, label=shown)
+        axes.set_xlabel("step")
+        axes.set_ylim(0, 1)
+
+    return Figure(title, caption, _draw(title, draw))
+
+
 def _errors(intervals: Sequence[Interval]) -> list[list[float]]:
     # A value that was rounded past its own bound must not give a negative length.
     return [

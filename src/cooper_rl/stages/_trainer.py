@@ -93,12 +93,13 @@ def make_trainer(
         judge=judge,
         pairs=pairs,
         gate=_make_gate(config, state, data),
+        anchors=_draw_anchors(config, data.examples),
         replay=data.replay,
         policy_optimizer=policy_optimizer,
         verify_rm_optimizer=verify_rm_optimizer,
         config=cooper,
         instruction=config.instruction,
-        seed=config.seed,
+        seed=config.seed if cooper.seed is None else cooper.seed,
     )
 
 
@@ -118,6 +119,16 @@ def make_evaluator(config: Config, data: SideData, rule: RuleVerifier) -> Evalua
         canaries=draw_canaries(config, data.examples, max_problems=config.evaluation.max_canary_problems),
         rule=rule,
         judge=open_judge(config.evaluation.judge, config.seed) if config.evaluation.judge else None,
+    )
+
+
+def _draw_anchors(config: Config, examples: Sequence[VerifyExample]) -> list[VerifyExample]:
+    monitor = config.cooper.monitor
+    wrong = [example for example in examples if example.label == 0]
+    if monitor is None:
+        return []
+    return random.Random(derive_seed(config.seed, "anchors")).sample(
+        wrong, min(monitor.num_anchors, len(wrong))
     )
 
 

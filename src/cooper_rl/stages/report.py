@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib import metadata, resources
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -62,6 +63,7 @@ def run(
     texts = read_records(completions, EvaluatedCompletion)
     verify_rm = read_report(verify_rm_report, EvaluateVerifyRMReport)
     html = render(
+        resources.files("cooper_rl") / "stages" / "report.html.jinja",
         run=result,
         rows=rows,
         evaluations=points,
@@ -149,8 +151,8 @@ def versions() -> list[tuple[str, str]]:
     return found
 
 
-def render(**context: Any) -> str:
-    """Fill the template; everything but our own figures is escaped."""
+def render(template: Traversable, **context: Any) -> str:
+    """Fill a page's template; everything but our own figures and style is escaped."""
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
@@ -165,8 +167,9 @@ def render(**context: Any) -> str:
         "humanise": lambda text: text.replace("_", " "),
         "svg": lambda figure: Markup(figure.svg),  # our own, without text from data
     }
-    template = resources.files("cooper_rl") / "stages" / "report.html.jinja"
-    return environment.from_string(template.read_text(encoding="utf-8")).render(**context)
+    style = (resources.files("cooper_rl") / "stages" / "page.css").read_text(encoding="utf-8")
+    page = environment.from_string(template.read_text(encoding="utf-8"))
+    return page.render(style=Markup(style), **context)  # our own, without text from data
 
 
 def _lift(scores: BinaryScores) -> str:

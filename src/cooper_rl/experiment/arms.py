@@ -1,0 +1,74 @@
+"""The arms of an experiment: what each sets in the configuration; nothing else differs between them."""
+
+from collections.abc import Sequence
+
+from cooper_rl.errors import ConfigError
+
+ARMS: dict[str, tuple[str, ...]] = {
+    "rule": ("cooper.reward=rule",),
+    "frozen": ("cooper.reward=verify_rm", "cooper.update_verify_rm=false"),
+    "cooper": ("cooper.reward=verify_rm", "cooper.update_verify_rm=true"),
+    "exact": ("cooper.reward=judge", "cooper.judge.tiny_error_rate=0"),
+}
+"""`exact` is the upper bound: the laptop's exact evaluator as the reward."""
+
+ABLATIONS: dict[str, tuple[str, ...]] = {
+    "assistant_only": ("cooper.negatives.rollout=0", "cooper.pairs_per_problem=1"),
+    "rollout_only": ("cooper.negatives.assistant=0", "cooper.pairs_per_problem=1"),
+    "perturb_for_assistant": ("cooper.negatives.assistant=0", "cooper.negatives.perturb=1"),
+    "canary_negatives": ("cooper.negatives.canary=1", "cooper.pairs_per_problem=3"),
+    "gate": ("cooper.gate.max_accuracy_drop=0.03",),
+    "replay": ("cooper.replay_examples=32",),
+    "average": ("cooper.verify_rm_average=0.9",),
+    "rule_gated": ("cooper.reward=rule_gated",),
+    "no_std": ("cooper.advantage_scale=none",),
+    "paper_std_floor": ("cooper.advantage_std_floor=1e-6",),
+    "drop_equal_groups": ("cooper.drop_equal_groups=true",),
+    "mask_cut": ("cooper.mask_cut=true",),
+    "stale_pairs": ("cooper.max_pair_staleness=1",),
+    "frozen_monitor_rule": (*ARMS["frozen"], "cooper.monitor.action=rule"),
+    "frozen_monitor_rollback": (*ARMS["frozen"], "cooper.monitor.action=rollback"),
+}
+"""Each changes one thing of `cooper`; the last two, of `frozen`."""
+
+
+def arm_overrides(name: str) -> tuple[str, ...]:
+    """What an arm or ablation sets.
+
+    Raises:
+        ConfigError: there is none of this name.
+    """
+    if name in ARMS:
+        return ARMS[name]
+    if name in ABLATIONS:
+        base = () if name.startswith("frozen_") else ARMS["cooper"]
+        return (*base, *ABLATIONS[name])
+    raise ConfigError(f"unknown arm {name!r}; use some of {', '.join([*ARMS, *ABLATIONS])}")
+
+
+def parse_names(text: str, *, allowed: Sequence[str], option: str) -> list[str]:
+    """`a,b` as names without repetition; `all` is all of them.
+
+    Raises:
+        ConfigError: a name is not allowed.
+    """
+    names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    if names == ["all"]:
+        return list(allowed)
+    for name in names:
+        if name not in allowed:
+            raise ConfigError(f"{option}: unknown name {name!r}; use all, or some of {', '.join(allowed)}")
+    return names
+
+
+def parse_seeds(text: str) -> list[int]:
+    """`0,1,2` as numbers without repetition.
+
+    Raises:
+        ConfigError: one is no whole number.
+    """
+    try:
+        seeds = list(dict.fromkeys(int(part) for part in text.split(",")))
+    except ValueError as error:
+        raise ConfigError(f"--seeds {text!r}: give whole numbers, for example 0,1,2") from error
+    return seeds

@@ -1,0 +1,157 @@
+"""The experiment's page: one HTML file without scripts or anything from elsewhere.
+
+Every sentence is made from the numbers that it states. Deliberately left out: the numbers (`summary.py`).
+"""
+
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+
+from cooper_rl.experiment.arms import ABLATIONS, ARMS
+from cooper_rl.experiment.summary import HACKED_DROP, ArmRun, ArmSummary, ExperimentReport
+from cooper_rl.records import atomic_path
+from cooper_rl.schema import Interval
+from cooper_rl.stages._report_plots import Figure, compared_figure
+from cooper_rl.stages._report_text import percent, points
+from cooper_rl.stages.report import render, versions
+
+COLORS = {"rule": "green", "frozen": "orange", "cooper": "blue", "exact": "grey"}
+FIGURES = (
+    ("eval/judge_accuracy", "Accuracy by meaning", "What an exact judge accepts, whatever its format."),
+    ("eval/verify_rm_reward", "VerifyRM reward", "Mean score of each run's VerifyRM of that moment."),
+    ("eval/rule_accuracy", "Rule accuracy", "What the rule verifier accepts; it cannot read every format."),
+    ("eval/verify_rm_auroc", "VerifyRM's AUROC", "On held-out labelled examples of the starting samplers."),
+    (
+        "rollout/rejected_score",
+        "VerifyRM's score of rejected rollouts",
+        "Mean score of training rollouts that the rule verifier calls incorrect.",
+    ),
+    ("eval/canary_rate", "Canaries accepted", "Share of known attacks that VerifyRM scores above 0.5."),
+    (
+        "pairs/shortcut_auroc",
+        "Leak guard",
+        "AUROC of a probe that tells positives from negatives without reading answers; 0.5 is none.",
+    ),
+)
+
+
+def write_page(report: ExperimentReport, path: Path) -> None:
+    """Write the page.
+
+    Raises:
+        DataError: the disk refuses.
+    """
+    main = [arm for arm in report.arms if arm.arm in ARMS]
+    html = render(
+        resources.files("cooper_rl") / "experiment" / "experiment.html.jinja",
+        experiment=report,
+        main=main,
+        ablations=[arm for arm in report.arms if arm.arm in ABLATIONS],
+        changes={**ARMS, **ABLATIONS},
+        figures=figures(report),
+        findings=findings(report),
+        criterion=f"accuracy by meaning ends more than {100 * HACKED_DROP:.0f} points below the run's own "
+        "peak and VerifyRM's reward is at least what it was at that peak",
+        hacks=[run for run in report.runs if run.arm in ARMS and run.is_hacked],
+        versions=versions(),
+    )
+    with atomic_path(path) as draft:
+        draft.write_text(html, encoding="utf-8")
+
+
+def figures(report: ExperimentReport) -> list[Figure]:
+    """The arms' curves, one line a seed; a figure that no arm has numbers for is left out."""
+    found: list[Figure] = []
+    for key, title, caption in FIGURES:
+        lines = [
+            (run.arm, COLORS[run.arm], run.curves[key].steps, run.curves[key].values)
+            for run in report.runs
+            if run.arm in COLORS and run.curves[key].steps
+        ]
+        if lines:
+            found.append(compared_figure(title, f"{caption} One line a seed.", lines))
+    return found
+
+
+def findings(report: ExperimentReport) -> list[str]:
+    """What the numbers allow one to say, arm by arm."""
+    by_name = {arm.arm: arm for arm in report.arms}
+    return [
+        *(_say_arm(arm) for arm in report.arms if arm.arm in ARMS),
+        *_say_comparison(by_name),
+        *_say_recall(report.runs),
+        *_say_monitor(report.runs),
+    ]
+
+
+def _say_arm(arm: ArmSummary) -> str:
+    return (
+        f"{arm.arm}: accuracy by meaning {percent(arm.start_accuracy.value)} -> "
+        f"{percent(arm.accuracy.value)}, {_verb(arm.change)} {points(arm.change.value)} points "
+        f"({points(arm.change.low)} to {points(arm.change.high)}); VerifyRM reward at the end "
+        f"{percent(arm.verify_rm_reward.value)}; {arm.num_hacked} of {arm.num_runs} runs hacked."
+    )
+
+
+def _say_comparison(arms: dict[str, ArmSummary]) -> list[str]:
+    """Cooper against the others."""
+    if "cooper" not in arms:
+        return []
+    said: list[str] = []
+    for other, change in arms["cooper"].against.items():
+        if other in ARMS:
+            said.append(
+                f"cooper ends {points(change.value)} points from {other} ({points(change.low)} to "
+                f"{points(change.high)}, paired by problem): {_compare(change)}."
+            )
+    return said
+
+
+def _say_recall(runs: Sequence[ArmRun]) -> list[str]:
+    """How much of what is right the rule verifier sees."""
+    known = [run for run in runs if run.arm in ARMS]
+    if not known:
+        return []
+    starts = [run.start for run in known]
+    right = [start.judge_accuracy.value for start in starts if start.judge_accuracy]
+    seen = sum(start.rule_accuracy.value for start in starts) / max(sum(right), 1e-9)
+    parts = [
+        f"{arm} {percent(sum(r.rule_recall for r in own) / len(own))}"
+        for arm in ARMS
+        if (own := [run for run in known if run.arm == arm])
+    ]
+    return [
+        f"The rule verifier accepts {percent(seen)} of what is right by meaning at the start; at the end, of "
+        f"each arm's right completions: {', '.join(parts)}."
+    ]
+
+
+def _say_monitor(runs: Sequence[ArmRun]) -> list[str]:
+    said: list[str] = []
+    for arm in ARMS:
+        own = [run for run in runs if run.arm == arm]
+        alarmed = [run for run in own if run.first_alarm_step is not None]
+        if own and not alarmed:
+            said.append(f"The monitor stayed silent in all {len(own)} runs of {arm}.")
+        elif own:
+            each = ", ".join(
+                f"step {run.first_alarm_step} (seed {run.seed}, {100 * (run.lost_at_alarm or 0):.1f} points "
+                "below the peak)"
+                for run in alarmed
+            )
+            said.append(
+                f"The monitor raised the alarm in {len(alarmed)} of {len(own)} runs of {arm}: {each}."
+            )
+    return said
+
+
+def _verb(change: Interval) -> str:
+    if change.low > 0:
+        return "rose by"
+    return "fell by" if change.high < 0 else "not shown to have changed:"
+
+
+def _compare(change: Interval) -> str:
+    if change.low > 0:
+        return "better beyond the interval"
+    return "worse beyond the interval" if change.high < 0 else "no difference is shown"

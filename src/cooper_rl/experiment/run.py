@@ -1,0 +1,144 @@
+"""One command, the whole comparison: arms x seeds from the same start, in parallel, and one report.
+
+    OUTPUT/experiment.json          what was asked for
+    OUTPUT/start/                   what all runs start from (`jobs.prepare_start`)
+    OUTPUT/frozen/seed-0/           one arm with one seed of co-training (`jobs.train_arm`), with its log
+    OUTPUT/report.html  report.json
+
+Started again with the same arguments, it goes on where it was. Deliberately left out: what an arm is
+(`arms.py`), what the numbers say (`summary.py`), how they look (`page.py`).
+"""
+
+import json
+import logging
+import multiprocessing
+import os
+import time
+from collections.abc import Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+
+from cooper_rl.config import load
+from cooper_rl.errors import ConfigError, CooperError
+from cooper_rl.experiment.arms import arm_overrides
+from cooper_rl.experiment.jobs import prepare_start, train_arm
+from cooper_rl.experiment.page import write_page
+from cooper_rl.experiment.summary import ExperimentReport, summarise
+from cooper_rl.records import atomic_path, write_report
+
+logger = logging.getLogger(__name__)
+
+EVALUATE_EVERY = 10
+"""Steps between the points of the curves, where the configuration says nothing."""
+
+
+def run_experiment(
+    preset: str,
+    overrides: Sequence[str],
+    *,
+    arms: Sequence[str],
+    seeds: Sequence[int],
+    output: Path,
+    num_workers: int | None = None,
+) -> ExperimentReport:
+    """Train every arm with every seed from one start and write the report.
+
+    Raises:
+        ConfigError: a wrong configuration, or the folder holds another experiment.
+        CooperError: a job failed; names it and its log. Jobs that ended stay, others end first.
+    """
+    started = time.monotonic()
+    overrides = [f"cooper.evaluate_every={EVALUATE_EVERY}", *overrides]
+    plans = {arm: [*overrides, *arm_overrides(arm)] for arm in arms}
+    for arm, values in plans.items():
+        _check(preset, values, arm)
+    _claim(output, {"preset": load(preset, overrides).model_dump(mode="json")})
+    workers = num_workers or os.cpu_count() or 1
+    # Spawned, not forked: torch's threads do not survive a fork.
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+        _run_jobs(pool, preset, overrides, plans, seeds, output)
+    result = summarise(output, arms=arms, seeds=seeds, config=load(preset, overrides))
+    result = result.model_copy(update={"seconds": time.monotonic() - started})
+    write_page(result, output / "report.html")
+    write_report(output / "report.json", result)
+    return result
+
+
+def _check(preset: str, overrides: Sequence[str], arm: str) -> None:
+    config = load(preset, overrides)
+    if config.models.tiny is None or config.evaluation.judge is None:
+        raise ConfigError(
+            f"arm {arm}: an experiment needs an evaluation judge and models of its own; use the preset "
+            "laptop, or one with models.tiny and evaluation.judge"
+        )
+
+
+def _claim(output: Path, asked: dict[str, object]) -> None:
+    """Remember what this folder is for; arms and seeds may be added to it later."""
+    path = output / "experiment.json"
+    if path.is_file():
+        known = json.loads(path.read_text(encoding="utf-8"))
+        if known != asked:
+            raise ConfigError(
+                f"{path}: another experiment is in this folder ({_first_difference(known, asked)}); choose "
+                "another --output, or remove the folder"
+            )
+        return
+    output.mkdir(parents=True, exist_ok=True)
+    with atomic_path(path) as draft:
+        draft.write_text(json.dumps(asked, indent=2) + "\n", encoding="utf-8")
+
+
+def _first_difference(known: object, asked: object, place: str = "") -> str:
+    if isinstance(known, dict) and isinstance(asked, dict):
+        for key in sorted({*known, *asked}):
+            if known.get(key) != asked.get(key):
+                return _first_difference(known.get(key), asked.get(key), f"{place}.{key}".lstrip("."))
+    return f"{place.removeprefix('preset.')}: there {json.dumps(known)}, here {json.dumps(asked)}"
+
+
+def _run_jobs(
+    pool: ProcessPoolExecutor,
+    preset: str,
+    overrides: Sequence[str],
+    plans: dict[str, list[str]],
+    seeds: Sequence[int],
+    output: Path,
+) -> None:
+    """The start, then every arm with every seed."""
+    start = output / "start"
+    _raise_failure(_waited(pool.submit(prepare_start, preset, overrides, start)), pool, start)
+    waiting: dict[Future[None], Path] = {}
+    for seed in seeds:
+        for arm, values in plans.items():
+            folder = output / arm / f"seed-{seed}"
+            own = [*values, f"cooper.seed={seed}"]
+            waiting[pool.submit(train_arm, preset, own, start, folder)] = folder
+    total = len(waiting)
+    while waiting:
+        for future in wait(waiting, return_when=FIRST_COMPLETED).done:
+            folder = waiting.pop(future)
+            _raise_failure(future, pool, folder)
+            logger.info("experiment: %d of %d done: %s", total - len(waiting), total, folder)
+
+
+def _waited(future: Future[None]) -> Future[None]:
+    wait([future])
+    return future
+
+
+def _raise_failure(future: Future[None], pool: ProcessPoolExecutor, folder: Path) -> None:
+    error = future.exception()
+    if error is None:
+        return
+    pool.shutdown(wait=not isinstance(error, BrokenProcessPool), cancel_futures=True)
+    log = folder / "log.txt"
+    if isinstance(error, CooperError):
+        raise type(error)(f"{folder}: {error} (log: {log})") from error
+    if isinstance(error, BrokenProcessPool):
+        raise CooperError(
+            f"{folder}: a worker process was killed, out of memory perhaps; see {log}, then start again with "
+            "the same arguments and fewer --workers"
+        ) from error
+    raise error

@@ -1,0 +1,109 @@
+"""`cooper-rl experiment` as a person runs it, with models that learn nothing in two steps."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cooper_rl.__main__ import main
+from cooper_rl.experiment.page import findings
+from cooper_rl.experiment.summary import ExperimentReport
+from cooper_rl.records import read_report
+
+_SMALL = "hidden_size = 32, num_layers = 1, num_heads = 2, num_updates = 10, batch_size = 8"
+OVERRIDES = [
+    f"models.tiny.policy={{ {_SMALL} }}",
+    f"models.tiny.samplers={{ small = {{ {_SMALL} }} }}",
+    f"models.tiny.backbone={{ {_SMALL}, num_matching_updates = 10 }}",
+    "models.tiny.snapshots={}",
+    "problems.num_tiny=60",
+    "problems.num_held_out=10",
+    "sampling.completions_per_problem=2",
+    "sampling.generation.max_new_tokens=16",
+    "verify_rm.num_epochs=1",
+    "labeling.rule.num_workers=1",
+    "labeling.judge.tiny_error_rate=0.3",
+    "cooper.steps=2",
+    "cooper.evaluate_every=1",
+    "cooper.problems_per_step=4",
+    "cooper.group_size=2",
+    "cooper.generation.max_new_tokens=16",
+    "evaluation.samples_per_problem=1",
+    "evaluation.generation.max_new_tokens=16",
+]
+
+
+def run(output: Path, *more: str) -> int:
+    overrides = [part for override in OVERRIDES for part in ("--set", override)]
+    return main(["experiment", "--preset", "laptop", *overrides, "--output", str(output), *more])
+
+
+@pytest.fixture(scope="module")
+def output(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("experiment") / "output"
+    assert run(folder, "--arms", "rule,cooper", "--ablate", "rule_gated", "--seeds", "0") == 0
+    return folder
+
+
+def test_every_arm_is_trained_from_one_start_and_reported(output: Path) -> None:
+    report = read_report(output / "report.json", ExperimentReport)
+    assert [arm.arm for arm in report.arms] == ["rule", "cooper", "rule_gated"]
+    assert len({run.start.model_dump_json() for run in report.runs}) == 1
+    for each in report.runs:
+        assert each.curves["eval/judge_accuracy"].steps == [0, 1, 2]
+        assert each.start.step == 0
+        assert each.end.step == 2
+        assert each.curves["eval/judge_accuracy"].values[-1] == pytest.approx(each.end.judge_accuracy.value)
+    assert report.arms[1].against.keys() == {"rule", "rule_gated"}
+
+
+def test_the_page_is_whole_and_loads_nothing(output: Path) -> None:
+    page = (output / "report.html").read_text(encoding="utf-8")
+    assert page.rstrip().endswith("</html>")
+    assert "<script" not in page
+    assert "http://" not in page.replace("http://www.w3.org", "")
+    report = read_report(output / "report.json", ExperimentReport)
+    assert len(findings(report)) >= 5
+    assert "accuracy by meaning" in page
+    assert "Ablations" in page
+
+
+def test_started_again_it_trains_nothing_and_a_new_seed_only_itself(output: Path) -> None:
+    done = output / "cooper" / "seed-0" / "train_cooper.json"
+    before = done.stat().st_mtime_ns
+    assert run(output, "--arms", "cooper", "--seeds", "0,1") == 0
+    assert done.stat().st_mtime_ns == before
+    report = read_report(output / "report.json", ExperimentReport)
+    assert [(each.arm, each.seed) for each in report.runs] == [("cooper", 0), ("cooper", 1)]
+    first, second = (
+        json.loads((output / "cooper" / f"seed-{seed}" / "train_cooper.json").read_text()) for seed in (0, 1)
+    )
+    assert first["verify_rm_reward"] != second["verify_rm_reward"]
+
+
+def test_another_configuration_in_the_same_folder_is_refused(
+    output: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(output, "--set", "cooper.policy_lr=0.5") == 2
+    shown = capsys.readouterr().err
+    assert "another experiment is in this folder (cooper.policy_lr: there 0.0003, here 0.5)" in shown
+
+
+def test_a_failing_arm_is_one_message_that_names_its_log(
+    output: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first arm's checkpoint folder is a file, which no run can use."""
+    (tmp_path / "rule" / "seed-0").mkdir(parents=True)
+    (tmp_path / "rule" / "seed-0" / "checkpoint").write_text("in the way")
+    (tmp_path / "start").symlink_to(output / "start")
+    assert run(tmp_path, "--arms", "rule", "--seeds", "0") == 2
+    shown = capsys.readouterr().err
+    assert "rule/seed-0" in shown
+    assert "log.txt" in shown
+
+
+def test_a_preset_without_a_judge_of_meaning_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(tmp_path, "--set", "evaluation.judge=null") == 2
+    assert "an experiment needs an evaluation judge and models of its own" in capsys.readouterr().err
