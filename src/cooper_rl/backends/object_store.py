@@ -22,17 +22,11 @@ from minio import Minio
 from minio.credentials.credentials import Credentials
 from minio.credentials.providers import EnvAWSProvider, Provider
 from minio.datatypes import Part
-from minio.error import InvalidResponseError, MinioException, S3Error, ServerError
+from minio.error import MinioException, S3Error
 from minio.helpers import check_bucket_name
 
 from cooper_rl.backends.storage import Content, check_key
-from cooper_rl.backends.transfer import (
-    CODE_OF_STATUS,
-    explain_refusal,
-    map_in_order,
-    may_succeed_later,
-    read_secret,
-)
+from cooper_rl.backends.transfer import explain_refusal, map_in_order, may_succeed_later, read_secret
 from cooper_rl.config import StorageConfig
 from cooper_rl.errors import DamagedObjectError, StorageError, WriteConflictError
 
@@ -237,15 +231,10 @@ class S3Store:
                 return send()
             except (MinioException, urllib3.exceptions.HTTPError, OSError, ValueError) as error:
                 wait = self._random.uniform(pause / 2, pause)
-                may_help = may_succeed_later(error, _status(error), _code(error))
-                if not may_help or time.monotonic() + wait > deadline:
-                    raise self._explain(key, error) from error
+                if not may_succeed_later(error) or time.monotonic() + wait > deadline:
+                    raise explain_refusal(f"{self.uri}/{key}", error, config=self._config) from error
                 time.sleep(wait)
                 pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
-
-    def _explain(self, key: str, error: Exception) -> StorageError:
-        reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-        return explain_refusal(f"{self.uri}/{key}", _code(error), reason, config=self._config)
 
 
 def _connect(config: StorageConfig, uri: str) -> Minio:
@@ -283,21 +272,3 @@ def _connect(config: StorageConfig, uri: str) -> Minio:
 
 def _tag(answer: Any) -> str:
     return answer.headers["etag"].strip('"')
-
-
-def _status(error: Exception) -> int | None:
-    if isinstance(error, S3Error):
-        return error.response.status
-    if isinstance(error, ServerError):
-        return error.status_code
-    if isinstance(error, InvalidResponseError):
-        return error._code
-    return None
-
-
-def _code(error: Exception) -> str | None:
-    """The S3 error code, where the server or its status says one."""
-    if isinstance(error, S3Error):
-        return error.code
-    status = _status(error)
-    return None if status is None else CODE_OF_STATUS.get(status, f"HTTP {status}")

@@ -1,4 +1,4 @@
-"""What a transfer to an object store needs besides the client: order, secrets, words for refusals (row 13).
+"""What a transfer to an object store needs besides the client: order, secrets, what its errors mean (row 13).
 
 Deliberately left out: requests (`object_store.py`, the only file that makes them).
 """
@@ -9,6 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
+from minio.error import InvalidResponseError, S3Error, ServerError
 from urllib3.exceptions import HTTPError, SSLError
 
 from cooper_rl.config import StorageConfig
@@ -16,7 +17,7 @@ from cooper_rl.errors import DamagedObjectError, StorageError, WriteConflictErro
 
 T = TypeVar("T")
 
-CODE_OF_STATUS = {401: "AccessDenied", 403: "AccessDenied", 507: "XMinioStorageFull"}
+_CODE_OF_STATUS = {401: "AccessDenied", 403: "AccessDenied", 507: "XMinioStorageFull"}
 """For an answer that names no code."""
 
 _TRANSIENT = ("ConditionalRequestConflict", "OperationAborted", "RequestTimeout", "SlowDown")
@@ -67,24 +68,25 @@ def read_secret(path: Path) -> str:
     return text
 
 
-def may_succeed_later(error: Exception, status: int | None, code: str | None) -> bool:
+def may_succeed_later(error: Exception) -> bool:
     """Whether it makes sense to send the same request again, after a pause."""
-    if code in _TRANSIENT:
+    if _code(error) in _TRANSIENT:
         return True
+    status = _status(error)
     if status is not None:
         return status in {408, 429} or (status >= 500 and status not in {501, 507})
     return isinstance(error, HTTPError | OSError) and not isinstance(error, SSLError)
 
 
-def explain_refusal(place: str, code: str | None, reason: str, *, config: StorageConfig) -> StorageError:
+def explain_refusal(place: str, error: Exception, *, config: StorageConfig) -> StorageError:
     """The error for a request that failed for good.
 
     Args:
         place: address of the object.
-        code: the server's error code, or None when it gave no answer.
-        reason: what the client said.
+        error: what the client raised.
         config: names the server and where the credentials come from.
     """
+    code = _code(error)
     if code in {"PreconditionFailed", "ConditionalRequestConflict"}:
         return WriteConflictError(
             f"{place}: somebody else wrote it; two runs use this run_key: stop one of them"
@@ -95,7 +97,26 @@ def explain_refusal(place: str, code: str | None, reason: str, *, config: Storag
         credentials = config.credentials or "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
         remedy = _REMEDIES[code].format(credentials=credentials)
         return StorageError(f"{place}: {remedy} ({config.endpoint} answered {code})")
+    reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
     return StorageError(
         f"{place}: {config.endpoint} cannot be used ({code or reason}), also after trying for "
         f"{config.retry_seconds:g} s; check that the server runs and that storage.endpoint is right"
     )
+
+
+def _code(error: Exception) -> str | None:
+    """The S3 error code, where the server or its status says one."""
+    if isinstance(error, S3Error):
+        return error.code
+    status = _status(error)
+    return None if status is None else _CODE_OF_STATUS.get(status, f"HTTP {status}")
+
+
+def _status(error: Exception) -> int | None:
+    if isinstance(error, S3Error):
+        return error.response.status
+    if isinstance(error, ServerError):
+        return error.status_code
+    if isinstance(error, InvalidResponseError):
+        return error._code
+    return None
