@@ -105,6 +105,16 @@ def test_a_damaged_weights_file_is_refused(make_policy, tmp_path: Path) -> None:
         load_policy(tmp_path / "policy", device=CPU)
 
 
+def test_weights_that_would_have_to_be_unpickled_are_refused(make_policy, tmp_path: Path) -> None:
+    """The older format: whole and readable, but a pickle."""
+    policy = make_policy(0)
+    save_policy(policy, tmp_path / "policy")
+    (tmp_path / "policy" / "model.safetensors").unlink()
+    torch.save(policy.model.state_dict(), tmp_path / "policy" / "pytorch_model.bin")
+    with pytest.raises(ModelError, match=r"cannot be loaded: .*model\.safetensors"):
+        load_policy(tmp_path / "policy", device=CPU)
+
+
 def test_a_model_without_a_tokenizer_is_refused(make_policy, tmp_path: Path) -> None:
     make_policy(0).model.save_pretrained(tmp_path / "policy")
     with pytest.raises(ModelError, match="no tokenizer beside the model"):

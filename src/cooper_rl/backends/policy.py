@@ -171,7 +171,12 @@ def load_model(kind: Any, name: str, *, device: torch.device, **options: Any) ->
     disable_progress_bar()  # a bar breaks the progress lines
     try:
         model, info = kind.from_pretrained(
-            name, dtype=torch.float32, trust_remote_code=False, output_loading_info=True, **options
+            name,
+            dtype=torch.float32,
+            trust_remote_code=False,
+            use_safetensors=True,  # the older format is a pickle
+            output_loading_info=True,
+            **options,
         )
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise ModelError(f"{name}: cannot be loaded: {error}") from error
