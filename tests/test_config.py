@@ -84,8 +84,14 @@ def test_a_run_has_its_own_place_below_the_stores() -> None:
 def test_a_place_for_checkpoints_needs_a_run_key_where_checkpoints_are_written() -> None:
     """Only there: other stages of a pipeline get the address, but not the key."""
     storage = load("laptop", ["storage.uri=/store"]).storage
-    with pytest.raises(ConfigError, match=r"storage\.uri=/store needs storage\.run_key, the name that a run"):
+    with pytest.raises(ConfigError, match=r"storage\.uri needs storage\.run_key, the name that a run"):
         storage.run_uri()
+
+
+def test_an_address_with_a_password_is_not_shown_by_an_error() -> None:
+    with pytest.raises(ConfigError, match=r"needs storage\.endpoint") as refused:
+        load("laptop", ["storage.uri=s3://me:hunter2@b"])
+    assert "hunter2" not in str(refused.value)
 
 
 def test_an_unknown_preset_lists_the_known_ones() -> None:

@@ -579,9 +579,7 @@ class StorageConfig(Section):
         if self.uri is None:
             return None
         if self.run_key is None:
-            raise ConfigError(
-                f"storage.uri={self.uri} needs storage.run_key, the name that a run is continued under"
-            )
+            raise ConfigError("storage.uri needs storage.run_key, the name that a run is continued under")
         return f"{self.uri.rstrip('/')}/{self.run_key}"
 
 
@@ -704,8 +702,10 @@ def _explain(error: ValidationError, preset: str, root: type[BaseModel] = Config
             lines.append(f"  {key}: unknown key; {hint}")
         else:
             found = json.dumps(item["input"], default=str)
+            # A whole section is not shown: an address in it may hold a password.
+            is_shown = len(found) < 80 and not isinstance(item["input"], dict)
             hint = ', write a list: ["a", "b"]' if item["type"] in {"tuple_type", "list_type"} else ""
-            lines.append(f"  {key}: {item['msg']}{hint}" + (f" (found {found})" if len(found) < 80 else ""))
+            lines.append(f"  {key}: {item['msg']}{hint}" + (f" (found {found})" if is_shown else ""))
     return "\n".join(lines)
 
 

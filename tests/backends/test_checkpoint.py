@@ -346,7 +346,9 @@ def test_a_reference_to_another_place_or_another_manifest_is_refused(
     save(opened, state, tmp_path / "work", 3)
     write_reference(tmp_path / "artifact", opened.published(tmp_path / "fetched"), uri=opened.uri)
     with (
-        pytest.raises(StorageError, match=r"reference\.json: leads to .* not below storage\.uri=None"),
+        pytest.raises(
+            StorageError, match=r"reference\.json: leads to .* not below storage\.uri; set storage"
+        ),
         open_checkpoint(tmp_path / "artifact", StorageConfig()),
     ):
         pass

@@ -91,7 +91,7 @@ def test_another_seed_gives_another_run(files: Files, straight: Path, tmp_path: 
 
 def test_a_store_without_a_run_key_is_refused_before_anything_is_read(tmp_path: Path) -> None:
     nowhere = {name: tmp_path / name for name in ("models", "verify_rm", "problems", "checkpoint", "report")}
-    with pytest.raises(ConfigError, match=r"storage\.uri=.* needs storage\.run_key"):
+    with pytest.raises(ConfigError, match=r"storage\.uri needs storage\.run_key"):
         train_cooper.run(load("laptop", [f"storage.uri={tmp_path}"]), **nowhere)
 
 

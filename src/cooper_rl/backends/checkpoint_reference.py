@@ -101,8 +101,8 @@ def _open_configured(reference: CheckpointReference, config: StorageConfig, *, p
     allowed = config.uri.rstrip("/") + "/" if config.uri else None
     if allowed is None or not reference.uri.startswith(allowed) or ".." in reference.uri:
         raise StorageError(
-            f"{place}: leads to {reference.uri}, which is not below storage.uri={config.uri}; set "
-            "storage.uri as in the task that wrote it"
+            f"{place}: leads to {reference.uri}, which is not below storage.uri; set storage.uri as in the "
+            "task that wrote it"
         )
     return open_store(config, reference.uri)
 

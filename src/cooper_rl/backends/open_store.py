@@ -20,5 +20,7 @@ def open_store(config: StorageConfig, folder: str | Path) -> ObjectStore:
 
         return S3Store(config, address)
     if "://" in address:
-        raise StorageError(f"storage.uri={address!r}: use s3://bucket/prefix or the path of a folder")
+        # The rest is not shown: it may hold a password.
+        kind = address.partition("://")[0]
+        raise StorageError(f"storage.uri={kind}://...: use s3://bucket/prefix or the path of a folder")
     return LocalStore(Path(address))
