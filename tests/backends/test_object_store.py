@@ -3,6 +3,7 @@
 import hashlib
 import multiprocessing
 import os
+import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -212,6 +213,46 @@ def test_credentials_come_from_mounted_files_and_follow_their_rotation(
     store.write("x", b"1", replaces=None)
 
 
+def test_the_bucket_may_stand_in_the_host_name(bucket: str, gateway, tmp_path: Path, monkeypatch) -> None:
+    """As AWS wants it; names below localhost lead to this machine, which a DNS server would say."""
+    resolve = socket.getaddrinfo
+
+    def resolve_below(host, *arguments, **options):
+        return resolve("127.0.0.1" if host == f"{bucket}.localhost" else host, *arguments, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve_below)
+    endpoint = f"http://localhost:{gateway.port}"
+    config = storage_config(endpoint, bucket, path_style=False)
+    store = open_store(config, config.uri or "")
+    path, sha256 = make_file(tmp_path, 11 * MIB)
+    store.put_file("step/file", path, sha256=sha256)
+    store.get_file("step/file", tmp_path / "back", sha256=sha256)
+    assert store.keys("") == ["step/file"]
+    client = make_client(gateway.port, gateway.account)
+    assert [item.object_name for item in client.list_objects(bucket, recursive=True)] == ["runs/step/file"]
+
+
+def test_everything_goes_through_tls_that_only_its_own_authority_vouches_for(
+    bucket: str, gateway, tmp_path: Path
+) -> None:
+    """Over TLS the client signs requests in another way; without the bundle nothing is sent."""
+    config = storage_config(gateway.tls_endpoint, bucket, ca_bundle=gateway.ca_bundle)
+    store = open_store(config, config.uri or "")
+    path, sha256 = make_file(tmp_path, 11 * MIB)
+    store.put_file("step/file", path, sha256=sha256)
+    store.get_file("step/file", tmp_path / "back", sha256=sha256)
+    tag = store.write("LATEST", b"one", replaces=None)
+    with pytest.raises(WriteConflictError, match="LATEST: somebody else wrote it"):
+        store.write("LATEST", b"two", replaces=None)
+    store.write("LATEST", b"two", replaces=tag)
+    assert store.keys("") == ["LATEST", "step/file"]
+    store.delete(["LATEST"])
+    assert store.remove_unfinished("") == 0
+    stranger = open_store(storage_config(gateway.tls_endpoint, bucket), config.uri or "")
+    with pytest.raises(StorageError, match=r"cannot be used .*certificate verify failed"):
+        stranger.read("step/file")
+
+
 def test_an_unreadable_or_empty_secret_is_refused(tmp_path: Path) -> None:
     config = storage_config("http://127.0.0.1:1", "bucket", credentials=tmp_path)
     with pytest.raises(StorageError, match=r"access_key: cannot be read .* must be a folder with the files"):
@@ -243,9 +284,12 @@ def test_a_missing_ca_bundle_is_refused(tmp_path: Path) -> None:
         open_store(config, config.uri or "")
 
 
-def test_an_address_of_another_kind_is_refused() -> None:
-    with pytest.raises(StorageError, match="use s3://bucket/prefix or the path of a folder"):
-        open_store(StorageConfig(), "gs://bucket/prefix")
+def test_an_address_of_another_kind_is_refused_without_showing_it() -> None:
+    with pytest.raises(
+        StorageError, match=r"storage\.uri=gs://\.\.\.: use s3://bucket/prefix or the"
+    ) as refused:
+        open_store(StorageConfig(), "gs://me:hunter2@bucket/prefix")
+    assert "hunter2" not in str(refused.value)
 
 
 def test_a_bucket_name_that_is_none_is_refused(monkeypatch) -> None:

@@ -1,24 +1,19 @@
 """SIGTERM, a second start, another configuration, and what must never be written down."""
 
-import datetime
 import os
 import signal
-import ssl
 import threading
 import time
-from collections.abc import Generator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
-from cooper_rl.backends.open_store import open_store
-from cooper_rl.errors import StoppedError, StorageError
+from cooper_rl.errors import StoppedError
 from cooper_rl.stages._stopping import StopRequest
 from tests.faults.conftest import Outcome, Trainer, outcome
 from tests.faults.test_store_faults import environment, overrides
-from tests.servers.fixtures import storage_config
-from tests.servers.radosgw import Gateway
+from tests.servers.fixtures import make_client, storage_config
+from tests.servers.radosgw import Account, Gateway
 
 
 @pytest.mark.parametrize(
@@ -114,16 +109,22 @@ def test_iterations_hand_over_by_reference(
     assert outcome(tmp_path / "two", config) == straight
 
 
+@pytest.mark.parametrize("is_mounted", [False, True], ids=["environment", "mounted files"])
 def test_no_credential_is_written_anywhere(
-    trainer: Trainer, gateway: Gateway, bucket: str, tmp_path: Path
+    trainer: Trainer, gateway: Gateway, bucket: str, tmp_path: Path, is_mounted: bool
 ) -> None:
     """Log, report, reference, and every object of the bucket; once a run succeeds and once it is refused."""
-    from tests.servers.fixtures import make_client
-
-    config = storage_config(gateway.endpoint, bucket)
-    assert trainer.run(tmp_path / "run", *overrides(config), environment=environment(gateway.account)) == 0
-    wrong = environment(gateway.account) | {"AWS_SECRET_ACCESS_KEY": "wrong-secret-hunter2"}
-    assert trainer.run(tmp_path / "other", *overrides(config), environment=wrong) == 2
+    for number, secret in enumerate((gateway.account.secret_key, "wrong-secret-hunter2")):
+        account = Account(gateway.account.access_key, secret)
+        options, job = {}, {"environment": environment(account)}
+        if is_mounted:
+            options, job = {"credentials": tmp_path.with_name(f"{tmp_path.name}-secret-{number}")}, {}
+            options["credentials"].mkdir()
+            (options["credentials"] / "access_key").write_text(account.access_key)
+            (options["credentials"] / "secret_key").write_text(account.secret_key)
+        config = storage_config(gateway.endpoint, bucket, **options)
+        status = trainer.run(tmp_path / f"run-{number}", *overrides(config), **job)
+        assert status == 2 * number, trainer.log()[-3000:]
     client = make_client(gateway.port, gateway.account)
     texts = [client.get_object(bucket, str(item.object_name)).data
              for item in client.list_objects(bucket, recursive=True)]  # fmt: skip
@@ -132,66 +133,6 @@ def test_no_credential_is_written_anywhere(
     texts.append(trainer.log().encode())
     for secret in (gateway.account.secret_key, "wrong-secret-hunter2"):
         assert not any(secret.encode() in text for text in texts)
-
-
-class Answer(BaseHTTPRequestHandler):
-    """An S3 server that has one object."""
-
-    def do_GET(self) -> None:
-        self.send_response(200)
-        self.send_header("ETag", '"tag"')
-        self.send_header("Content-Length", "4")
-        self.end_headers()
-        self.wfile.write(b"here")
-
-    def log_message(self, format: str, *arguments: object) -> None:
-        pass
-
-
-@pytest.fixture(scope="module")
-def tls_server(tmp_path_factory) -> Generator[tuple[str, Path]]:
-    """A server whose certificate only its own bundle vouches for."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
-    now = datetime.datetime.now(datetime.UTC)
-    certificate = (
-        x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
-        .serial_number(1).not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )  # fmt: skip
-    folder = tmp_path_factory.mktemp("tls")
-    (folder / "ca.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    (folder / "key.pem").write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8,
-                          serialization.NoEncryption())
-    )  # fmt: skip
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(folder / "ca.pem", folder / "key.pem")
-    server.socket = context.wrap_socket(server.socket, server_side=True)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"https://localhost:{server.server_port}", folder / "ca.pem"
-    server.shutdown()
-
-
-def test_a_custom_ca_is_trusted_and_nobody_else_is(tls_server: tuple[str, Path], monkeypatch) -> None:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
-    endpoint, bundle = tls_server
-    trusted = open_store(storage_config(endpoint, "bucket", ca_bundle=bundle), "s3://bucket/x")
-    content = trusted.read("LATEST")
-    assert content is not None
-    assert content.data == b"here"
-    stranger = open_store(storage_config(endpoint, "bucket"), "s3://bucket/x")
-    with pytest.raises(StorageError, match=r"cannot be used .*certificate verify failed"):
-        stranger.read("LATEST")
 
 
 def test_code_beside_a_model_is_refused(trainer: Trainer, tmp_path: Path) -> None:

@@ -128,3 +128,15 @@ def test_compile_prints_where_the_yaml_is(tmp_path: Path, capsys: pytest.Capture
 def test_compile_says_what_is_wrong_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert command_line.main(["compile", "--iterations", "9"]) == 2
     assert capsys.readouterr().err.startswith("error: iterations=9: ")
+
+
+def test_compiling_writes_no_credential_into_the_yaml(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the person who compiles has in the environment: pods get their own from a secret."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "MINIO_SECRET_KEY"):
+        monkeypatch.setenv(name, f"hunter2-{name}")
+    assert command_line.main(["compile", "--output", str(tmp_path)]) == 0
+    compiled = list(tmp_path.rglob("*.yaml"))
+    assert compiled
+    assert not any("hunter2" in path.read_text(encoding="utf-8") for path in compiled)

@@ -4,6 +4,7 @@ Debian: apt-get install --no-install-recommends ceph-mon ceph-osd radosgw ceph-c
 in a folder of its own, on free ports, and ends with its context.
 """
 
+import datetime
 import json
 import os
 import shutil
@@ -18,7 +19,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
 PROGRAMS = ("ceph-mon", "ceph-osd", "radosgw", "radosgw-admin", "ceph", "ceph-authtool", "monmaptool")
+CERTIFICATE = "tls.pem"
+PRIVATE_KEY = "tls.key"
 START_SECONDS = 60.0
 ENVIRONMENT = os.environ | {"CEPH_ARGS": ""}
 
@@ -37,12 +44,22 @@ class Gateway:
 
     folder: Path
     port: int
+    tls_port: int
     account: Account
     process: subprocess.Popen[bytes]
 
     @property
     def endpoint(self) -> str:
         return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def tls_endpoint(self) -> str:
+        """The same server; `ca_bundle` alone vouches for it."""
+        return f"https://localhost:{self.tls_port}"
+
+    @property
+    def ca_bundle(self) -> Path:
+        return self.folder / CERTIFICATE
 
     def stop(self) -> None:
         """The gateway alone ends; what it stored stays."""
@@ -51,7 +68,7 @@ class Gateway:
 
     def start(self) -> None:
         """The gateway again, on the same port."""
-        self.process = _start_gateway(self.folder, self.port)
+        self.process = _start_gateway(self.folder, self.port, self.tls_port)
 
     def add_account(self, name: str, *, max_objects: int | None = None) -> Account:
         """Another user, with a quota on each of its buckets or without."""
@@ -72,11 +89,14 @@ def why_missing() -> str | None:
 
 
 @contextmanager
-def run_gateway(folder: Path) -> Generator[Gateway]:
-    """Start everything in `folder`, which must have a short path, and stop it in the end."""
+def run_gateway(folder: Path, *, memory_mb: int = 4000) -> Generator[Gateway]:
+    """Start everything in `folder`, which must have a short path, and stop it in the end.
+
+    When objects fill 95 % of `memory_mb`, requests that write are not refused: they wait until there is room.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     ports = _free_ports(3)
-    _write_config(folder, monitor_port=ports[0])
+    _write_config(folder, monitor_port=ports[0], memory_mb=memory_mb)
     processes: list[subprocess.Popen[bytes]] = []
     gateway: Gateway | None = None
     try:
@@ -87,7 +107,8 @@ def run_gateway(folder: Path) -> Generator[Gateway]:
         _call(folder, "ceph", "auth", "get-or-create", "client.rgw", "mon", "allow rwx", "osd", "allow rwx",
               "-o", str(folder / "rgw.keyring"))  # fmt: skip
         account = _add_account(folder, "cooper")
-        gateway = Gateway(folder, ports[1], account, _start_gateway(folder, ports[1]))
+        _write_certificate(folder)
+        gateway = Gateway(folder, *ports[1:], account, _start_gateway(folder, *ports[1:]))
         yield gateway
     finally:
         if gateway is not None:
@@ -97,7 +118,7 @@ def run_gateway(folder: Path) -> Generator[Gateway]:
             process.wait()
 
 
-def _write_config(folder: Path, *, monitor_port: int) -> None:
+def _write_config(folder: Path, *, monitor_port: int, memory_mb: int) -> None:
     text = f"""
 [global]
 fsid = {uuid.uuid4()}
@@ -131,11 +152,12 @@ keyring = {folder}/mon/keyring
 [osd.0]
 osd data = {folder}/osd
 osd objectstore = memstore
-memstore device bytes = 4294967296
+memstore device bytes = {memory_mb * 1_000_000}
 keyring = {folder}/osd/keyring
 [client.rgw]
 keyring = {folder}/rgw.keyring
 rgw data = {folder}/rgw
+rgw dns name = localhost
 rgw enable usage log = false
 rgw bucket quota ttl = 0
 rgw gc obj min wait = 1
@@ -170,8 +192,30 @@ def _prepare_storage(folder: Path) -> None:
     _run("ceph-osd", "-c", folder / "ceph.conf", "-i", "0", "--mkfs", "--osd-uuid", identity)
 
 
-def _start_gateway(folder: Path, port: int) -> subprocess.Popen[bytes]:
-    frontend = f"beast endpoint=127.0.0.1:{port} tcp_nodelay=1"
+def _write_certificate(folder: Path) -> None:
+    """For localhost, signed by nobody else; the programs of Ceph bring openssl's library, not its command."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
+    now = datetime.datetime.now(datetime.UTC)
+    certificate = (
+        x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+        .serial_number(1).not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )  # fmt: skip
+    (folder / CERTIFICATE).write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    plain = serialization.NoEncryption()
+    text = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
+    (folder / PRIVATE_KEY).write_bytes(text)
+
+
+def _start_gateway(folder: Path, port: int, tls_port: int) -> subprocess.Popen[bytes]:
+    frontend = (
+        f"beast endpoint=127.0.0.1:{port} tcp_nodelay=1 ssl_endpoint=127.0.0.1:{tls_port} "
+        f"ssl_certificate={folder / CERTIFICATE} ssl_private_key={folder / PRIVATE_KEY}"
+    )
     process = _start(folder, "radosgw", "-f", "-n", "client.rgw", f"--rgw-frontends={frontend}")
     deadline = time.monotonic() + START_SECONDS
     while True:
