@@ -1,0 +1,165 @@
+"""Co-training as a task of a pipeline: killed in its first attempt, and handed over by reference."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from kfp import compiler, dsl
+from kfp.dsl import Dataset, Model
+
+from components.train_cooper import train_cooper
+from cooper_rl.backends.checkpoint_manifest import SMALL_FILES
+from cooper_rl.backends.checkpoint_reference import CheckpointReference
+from cooper_rl.config import StorageConfig
+from cooper_rl.records import read_report
+from tests.faults.conftest import Outcome, Trainer, outcome, straight, trainer
+from tests.faults.kill_server import OVERRIDES
+from tests.faults.test_store_faults import environment, overrides
+from tests.servers.fixtures import gateway, make_client, s3_server, storage_config
+from tests.servers.radosgw import Account
+
+__all__ = ["gateway", "s3_server", "straight", "trainer"]
+
+ROOT = Path(__file__).parent.parent.parent
+# Python runs this before anything else: the process is the product's own but for the kill that it prepares.
+KILL_ONCE = """
+import os, sys
+
+if "train_cooper" in sys.orig_argv:
+    try:
+        os.close(os.open(os.environ["KILLED_ONCE"], os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        pass
+    else:
+        from tests.faults.kill_server import _install
+
+        _install({"point": "after tidy", "hit": 1})  # the first checkpoint is visible, the second step begun
+"""
+
+
+class Finished(NamedTuple):
+    """A pipeline run."""
+
+    folder: Path
+    """Everything that it read and wrote: compiled pipeline, artifacts, log."""
+    checkpoints: list[Path]
+    """The artifact of each iteration."""
+    log: str
+    storage: StorageConfig
+    account: Account
+    """First in the environment, then in mounted files."""
+
+
+@pytest.fixture(scope="module")
+def killed(trainer: Trainer, s3_server: Any, tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """Two iterations, two steps and one; the first is killed during its second step and tried again."""
+    folder = tmp_path_factory.mktemp("pipeline")
+    secret = tmp_path_factory.mktemp("secret")
+    account = s3_server.account
+    make_client(s3_server.port, account).make_bucket("co-training")
+    storage = storage_config(s3_server.endpoint, "co-training")
+    pipeline = compile_two_iterations(folder, inputs=trainer.folder, storage=storage, secret=secret)
+    (folder / "sitecustomize.py").write_text(KILL_ONCE)
+    for name, key in (("access_key", account.access_key), ("secret_key", account.secret_key)):
+        (secret / name).write_text(key)
+    result = folder / "outputs.json"
+    request = {
+        "pipeline": str(pipeline),
+        "arguments": {"run_key": "from-the-pipeline"},
+        "root": str(folder / "root"),
+        "cache": str(folder / "cache"),
+        "result": str(result),
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "pipelines._kfp_worker", json.dumps(request)],
+        cwd=ROOT,
+        env=os.environ
+        | environment(account)
+        | {
+            "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT), os.environ.get("PYTHONPATH", "")]),
+            "KILLED_ONCE": str(folder / "killed"),
+            "OMP_NUM_THREADS": "1",
+        },
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    log = done.stdout + done.stderr
+    assert result.is_file(), log[-5000:]
+    (folder / "log").write_text(log)
+    outputs = json.loads(result.read_text())
+    storage = storage.model_copy(update={"credentials": secret})
+    return Finished(folder, [Path(outputs[key]) for key in ("first", "second")], log, storage, account)
+
+
+def test_a_component_killed_in_its_first_attempt_continues_in_its_second(
+    killed: Finished, straight: Outcome
+) -> None:
+    """The numbers, models and optimisers after all three steps are those of one run that nobody killed."""
+    assert "Task train-cooper failed (attempt 1/2)" in killed.log
+    assert "continue from step-000001, step 1" in killed.log
+    assert outcome(killed.checkpoints[-1], killed.storage) == straight
+
+
+def test_an_iterations_artifact_is_a_small_reference_to_the_store(killed: Finished) -> None:
+    """Weights are in the store only; the second iteration got its start from there."""
+    for checkpoint, step in zip(killed.checkpoints, (2, 3), strict=True):
+        reference = read_report(checkpoint / "reference.json", CheckpointReference)
+        start = f"{killed.storage.uri}/from-the-pipeline/from-{1 if step == 2 else 3:06d}"
+        assert (reference.uri, reference.step) == (start, step)
+        files = sorted(path.name for path in checkpoint.rglob("*") if path.is_file())
+        assert files == sorted(["LATEST", "manifest.json", "reference.json", *SMALL_FILES])
+        manifest = json.loads(next(checkpoint.rglob("manifest.json")).read_text())
+        assert manifest["checksum"] == reference.checksum
+        assert {"policy/model.safetensors", "verify_rm/model.safetensors"} <= set(manifest["sha256"])
+        assert sum(path.stat().st_size for path in checkpoint.rglob("*") if path.is_file()) < 64_000
+
+
+def test_no_credential_is_in_the_compiled_pipeline_or_anything_else_of_its_run(killed: Finished) -> None:
+    """Compiled pipeline, artifacts and their metadata, metrics, references, log, what kfp itself writes."""
+    files = [path for path in killed.folder.rglob("*") if path.is_file()]
+    names = {path.name for path in files}
+    assert {"two_iterations.yaml", "log", "outputs.json", "reference.json"} <= names
+    secret = killed.account.secret_key.encode()
+    assert [path for path in files if secret in path.read_bytes()] == []
+
+
+def compile_two_iterations(folder: Path, *, inputs: Path, storage: StorageConfig, secret: Path) -> Path:
+    """The shipped component twice, as the pipeline connects it, on inputs that are there already.
+
+    Credentials are in the environment for the first, in mounted files for the second.
+    """
+
+    class Outputs(NamedTuple):
+        first: Model
+        second: Model
+
+    def iteration(steps: int, run_key: Any, *more: str, **start: Any) -> Any:
+        chosen = [line for line in overrides(storage) if not line.startswith("storage.run_key=")]
+        task = train_cooper(
+            preset="laptop",
+            models=_artifact(inputs / "models", Model),
+            verify_rm=_artifact(inputs / "verify_rm", Model),
+            problems=_artifact(inputs / "problems.jsonl", Dataset),
+            overrides=[*OVERRIDES, *chosen, f"cooper.steps={steps}", *more],
+            run_key=run_key,
+            **start,
+        )
+        return task.set_retry(1, backoff_duration="0s").set_caching_options(False).outputs["checkpoint"]
+
+    def two_iterations(run_key: str) -> Outputs:
+        first = iteration(2, run_key)
+        return Outputs(first, iteration(1, run_key, f"storage.credentials={secret}", start=first))
+
+    path = folder / "two_iterations.yaml"
+    compiler.Compiler().compile(dsl.pipeline(name="two-iterations")(two_iterations), str(path))
+    return path
+
+
+def _artifact(path: Path, kind: type[dsl.Artifact]) -> Any:
+    return dsl.importer(artifact_uri=str(path), artifact_class=kind).output
