@@ -5,8 +5,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from components.images import CPU_IMAGE
 from cooper_rl.config import preset_names
-from cooper_rl.errors import CooperError
+from cooper_rl.errors import ConfigError, CooperError
 
 EXIT_USER_ERROR = 2
 EXIT_INTERRUPTED = 130
@@ -55,6 +56,16 @@ def build_parser() -> argparse.ArgumentParser:
         help="folder for everything that the run writes; stages that it has finished are not run again "
         "(default: runs/local)",
     )
+    local.add_argument(
+        "--runner",
+        choices=("subprocess", "docker"),
+        default="subprocess",
+        help="run each stage as a process of this Python, or in a container (default: subprocess)",
+    )
+    local.add_argument(
+        "--image",
+        help=f"image for --runner docker, which this machine's engine holds (default: {CPU_IMAGE})",
+    )
     compile_ = commands.add_parser(
         "compile", help="write the pipeline as YAML for a cluster", allow_abbrev=False
     )
@@ -77,6 +88,8 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _local(options: argparse.Namespace) -> int:
+    if options.image and options.runner != "docker":
+        raise ConfigError(f"--image {options.image}: stages run in an image only with --runner docker")
     from pipelines._local import run_local
 
     return run_local(
@@ -85,6 +98,7 @@ def _local(options: argparse.Namespace) -> int:
         iterations=options.iterations,
         output=options.output,
         screen=sys.stdout,
+        image=(options.image or CPU_IMAGE) if options.runner == "docker" else None,
     )
 
 

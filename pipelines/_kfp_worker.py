@@ -10,23 +10,41 @@ import sys
 from pathlib import Path
 from typing import Any, cast
 
+import yaml
 from kfp import components, local
 
 
 def run(request: dict[str, Any]) -> None:
-    """Run `pipeline` with `arguments` under `root` and write its outputs' paths to `result`."""
+    """Run `pipeline` with `arguments` under `root` and write its outputs' paths to `result`.
+
+    Stages run in containers of `image` where `containers` has options for them, else as processes.
+    """
     # kfp reports a cache hit through the root logger, everything else through one of its own making.
     logging.basicConfig(stream=sys.stdout, level=logging.INFO, format="%(message)s")
+    containers = request["containers"]
     local.init(
-        runner=local.SubprocessRunner(use_venv=False),
+        runner=local.DockerRunner(**containers) if containers else local.SubprocessRunner(use_venv=False),
         pipeline_root=request["root"],
         enable_caching=True,
         cache_root=request["cache"],
     )
-    pipeline = components.load_component_from_file(request["pipeline"])
+    pipeline = components.load_component_from_text(
+        _read_pipeline(Path(request["pipeline"]), request["image"])
+    )
     task = cast("Any", pipeline(**request["arguments"]))
     outputs = {name: artifact.path for name, artifact in task.outputs.items()}
     Path(request["result"]).write_text(json.dumps(outputs, indent=2) + "\n", encoding="utf-8")
+
+
+def _read_pipeline(path: Path, image: str | None) -> str:
+    """The compiled pipeline, with every stage in `image` where one is given."""
+    text = path.read_text(encoding="utf-8")
+    if image is None:
+        return text
+    pipeline, *platforms = yaml.safe_load_all(text)
+    for executor in pipeline["deploymentSpec"]["executors"].values():
+        executor["container"]["image"] = image
+    return yaml.safe_dump_all([pipeline, *platforms], sort_keys=False)
 
 
 if __name__ == "__main__":

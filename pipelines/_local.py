@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib import resources
 from pathlib import Path
 from typing import Any, TextIO
@@ -28,21 +28,35 @@ from cooper_rl.progress import clock
 from cooper_rl.records import read_records, read_report
 from cooper_rl.schema import EvalReport, EvaluateVerifyRMReport, Interval
 from pipelines._compile import compile_end_to_end
+from pipelines._docker import container_options, find_image, named_run
 from pipelines._follow import Follower
 
 EXIT_STAGE_FAILED = 1
 
 
-def run_local(preset: str, overrides: Sequence[str], *, iterations: int, output: Path, screen: TextIO) -> int:
+def run_local(
+    preset: str,
+    overrides: Sequence[str],
+    *,
+    iterations: int,
+    output: Path,
+    screen: TextIO,
+    image: str | None = None,
+) -> int:
     """Compile, run, and say what came out; returns the exit status.
 
+    Stages run as processes of this Python, or in containers of `image`.
+
     Raises:
-        ConfigError: the preset or an override is wrong, found before anything runs.
+        ConfigError: the preset or an override is wrong, or there is no such image, found before anything
+            runs.
     """
     started = time.monotonic()
     if preset.endswith(".toml"):
         preset = str(Path(preset).resolve())
-    load(preset, overrides).storage.run_uri()
+    config = load(preset, overrides)
+    config.storage.run_uri()
+    image_id = find_image(image) if image else ""
     output = output.resolve()
     output.mkdir(parents=True, exist_ok=True)
     pipeline = compile_end_to_end(output, iterations=iterations)
@@ -58,10 +72,18 @@ def run_local(preset: str, overrides: Sequence[str], *, iterations: int, output:
         "pipeline": str(pipeline),
         "arguments": {"preset": preset, "overrides": list(overrides)},
         "root": str(output),
-        "cache": str(output / "cache" / _fingerprint(preset, overrides)),
+        "cache": str(output / "cache" / _fingerprint(preset, overrides, image_id=image_id)),
         "result": str(result),
+        "image": image,
+        "containers": None,
     }
-    with log.open("w", encoding="utf-8") as log_file, _worker(request) as process:
+    with ExitStack() as stack:
+        if image:
+            request["containers"] = container_options(
+                stack.enter_context(named_run()), config, root=output, files=_input_files(preset, overrides)
+            )
+        log_file = stack.enter_context(log.open("w", encoding="utf-8"))
+        process = stack.enter_context(_worker(request))
         assert process.stdout is not None
         for line in process.stdout:
             log_file.write(line)
@@ -123,19 +145,23 @@ def _end_session(process: subprocess.Popen[str]) -> None:
     process.wait()
 
 
-def _fingerprint(preset: str, overrides: Sequence[str]) -> str:
+def _fingerprint(preset: str, overrides: Sequence[str], *, image_id: str) -> str:
     """Names the state of everything that kfp's own cache key leaves out."""
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(image_id.encode())
     package = Path(str(resources.files("cooper_rl")))
     for path in sorted([*package.rglob("*.py"), *package.rglob("*.toml"), *package.rglob("*.jinja")]):
         digest.update(str(path.relative_to(package)).encode() + b"\0" + path.read_bytes())
-    if preset.endswith(".toml"):
-        digest.update(Path(preset).read_bytes())
-    problems = load(preset, overrides).problems
-    for source in (*problems.sources, *problems.held_out_sources):
-        if Path(source).is_file():
-            digest.update(Path(source).read_bytes())
+    for path in _input_files(preset, overrides):
+        digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
+
+
+def _input_files(preset: str, overrides: Sequence[str]) -> list[Path]:
+    """Files of this machine that the configuration names."""
+    problems = load(preset, overrides).problems
+    named = [preset] if preset.endswith(".toml") else []
+    named += [*problems.sources, *problems.held_out_sources]
+    return [Path(name).resolve() for name in dict.fromkeys(named) if Path(name).is_file()]
 
 
 def _explain_failure(follower: Follower, log: Path) -> str:

@@ -1,0 +1,92 @@
+"""Runs the stages of a local run in containers: what kfp's DockerRunner is told, and what it leaves undone.
+
+A container may write to the run's folder and to /tmp, and to nothing else; it runs as the owner of the
+run's folder, without capabilities. Deliberately left out: the images (`images/`), and pulling them.
+"""
+
+import os
+import uuid
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import docker
+from docker.errors import DockerException, ImageNotFound
+from docker.types import Mount
+
+from cooper_rl.config import Config
+from cooper_rl.errors import ConfigError
+
+LABEL = "cooper-rl.run"
+PASSED_ON = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "OMP_NUM_THREADS")
+"""Environment variables that a container gets where they are set, beside the chat servers' keys."""
+
+
+def find_image(image: str) -> str:
+    """The id of an image on this machine's Docker engine.
+
+    Raises:
+        ConfigError: no engine answers, or it does not hold the image.
+    """
+    try:
+        client = docker.from_env()
+        client.ping()
+    except DockerException as error:
+        raise ConfigError(
+            f"--runner docker: no Docker engine answers ({error}); start one, point DOCKER_HOST at one, or "
+            "leave --runner out to run without containers"
+        ) from error
+    try:
+        return str(client.images.get(image).id)
+    except ImageNotFound as error:
+        raise ConfigError(
+            f"--image {image}: the Docker engine does not hold it; build it with `make images`, or "
+            f"fetch it with `docker pull {image}`"
+        ) from error
+    finally:
+        client.close()
+
+
+@contextmanager
+def named_run() -> Generator[str]:
+    """A name for the containers of one run; those that are still there at the end are removed."""
+    run = uuid.uuid4().hex
+    try:
+        yield run
+    finally:
+        client = docker.from_env()
+        for container in client.containers.list(all=True, filters={"label": f"{LABEL}={run}"}):
+            container.remove(force=True)
+        client.close()
+
+
+def container_options(run: str, config: Config, *, root: Path, files: Iterable[Path]) -> dict[str, Any]:
+    """Arguments of `docker.containers.run` for each task; kfp itself mounts `root`.
+
+    Files keep their paths inside the container, and it starts where this process was started, so that
+    a path in the configuration means the same on both sides.
+    """
+    owner = root.stat()
+    names = sorted({*PASSED_ON, *_key_variables(config.model_dump())} & set(os.environ))
+    return {
+        "user": f"{owner.st_uid}:{owner.st_gid}",
+        "read_only": True,
+        "tmpfs": {"/tmp": "exec,mode=1777"},
+        "cap_drop": ["ALL"],
+        "security_opt": ["no-new-privileges"],
+        "init": True,
+        "mounts": [Mount(str(path), str(path), type="bind", read_only=True) for path in files],
+        "working_dir": str(Path.cwd()),
+        "environment": {name: os.environ[name] for name in names},
+        "labels": {LABEL: run},
+    }
+
+
+def _key_variables(section: dict[str, Any]) -> Iterator[str]:
+    """The environment variables that hold the chat servers' keys."""
+    for key, value in section.items():
+        if isinstance(value, dict):
+            yield from _key_variables(value)
+        elif key == "api_key_env" and value:
+            yield value
