@@ -7,12 +7,20 @@
 #                several GB; https://download.pytorch.org/whl/cpu has one for the CPU alone
 #   OUTPUT       folder that `make demo` writes to
 #   ARGS         more arguments for `make demo` (--set KEY=VALUE) or `make test` (pytest's)
+#   REGISTRY     private registry that images are named for and pushed to, such as registry.example:5000/ml
+#   BASE_IMAGE   Python 3.11 on Debian that the images start from, best by digest
+#   BUILD_IMAGE  the same Python with a C compiler, for building the image for GPUs
+#   DOCKER       command that builds and pushes images
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
 TORCH_INDEX ?=
 OUTPUT ?= runs/demo
 ARGS ?=
+REGISTRY ?=
+BASE_IMAGE ?= python:3.11-slim-bookworm
+BUILD_IMAGE ?= python:3.11-bookworm
+DOCKER ?= docker
 
 # Nothing that is installed outside the environment may leak into it.
 unexport PYTHONPATH PYTHONHOME
@@ -22,10 +30,11 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check wheel format golden clean
+.PHONY: help demo test check wheel format golden clean lock images push \
+    wheelhouse wheelhouse-cpu wheelhouse-gpu image-cpu image-gpu
 
 help:  ## Show this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-12s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-20s %s\n", $$1, $$2 }'
 
 demo: $(VENV)/.pipelines  ## Run the whole pipeline on this machine: no GPU, no account, no download
 	$(BIN)/python -m pipelines local --preset laptop --output $(OUTPUT) $(ARGS)
@@ -33,11 +42,12 @@ demo: $(VENV)/.pipelines  ## Run the whole pipeline on this machine: no GPU, no 
 test: $(VENV)/.dev  ## Run the tests, offline
 	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
-check: $(VENV)/.dev  ## Check format, lint, types and the import contract
+check: $(VENV)/.dev  ## Check format, lint, types, the import contract and the Dockerfiles
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
+	$(BIN)/hadolint images/cpu/Dockerfile images/gpu/Dockerfile
 
 wheel: $(VENV)/.dev  ## Build the wheel into dist/
 	rm -rf build/lib build/bdist.*
@@ -50,6 +60,46 @@ format: $(VENV)/.dev  ## Format the code and mend what the linter can mend
 golden: $(VENV)/.dev  ## Record compiled pipeline and first steps again (commit it on its own, saying why)
 	$(BIN)/python -m pipelines compile --output tests/golden
 	COOPER_RECORD_GOLDEN=1 $(BIN)/python -m pytest --quiet tests/training/test_golden.py
+
+lock: $(VENV)/.dev  ## Resolve what the images hold, with hashes (images/*/requirements*.txt)
+	images/lock $(BIN)/uv
+
+wheelhouse: wheelhouse-cpu wheelhouse-gpu  ## Download every package of both images
+
+wheelhouse-cpu: $(VENV)/.created  ## ... of the image for the CPU (on Linux with TORCH_INDEX)
+	images/wheelhouse cpu $(BIN)/python $(TORCH_INDEX)
+
+wheelhouse-gpu: $(VENV)/.created  ## ... of the image for GPUs
+	images/wheelhouse gpu $(BIN)/python
+
+images: image-cpu image-gpu  ## Build both images from the wheelhouse, without network
+
+image-cpu:  ## Build the image for the CPU
+	$(call build_image,cpu,stages,)
+	$(call build_image,cpu,serve,-serve)
+
+image-gpu:  ## Build the image for GPUs
+	$(call build_image,gpu,stages,)
+	$(call build_image,gpu,serve,-serve)
+
+push:  ## Push both images to REGISTRY
+	@test -n "$(REGISTRY)" || { echo "make push: say where to, e.g. REGISTRY=registry.example:5000/ml" >&2; exit 2; }
+	$(foreach image,cpu gpu,$(DOCKER) push $(call image_name,$(image)) && \
+	$(DOCKER) push $(call image_name,$(image))-serve &&) true
+
+# The version stands in pyproject.toml alone; components/images.py names the same images to KFP.
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+image_name = $(if $(REGISTRY),$(REGISTRY)/)cooper-rl-$(1):$(VERSION)
+
+# $(1): cpu or gpu; $(2): stage of the Dockerfile; $(3): suffix of the tag
+define build_image
+	@test -f build/wheelhouse/$(1)/SHA256SUMS || { echo "no wheelhouse: run make wheelhouse-$(1) where packages can be downloaded, and bring build/wheelhouse/$(1) here" >&2; exit 2; }
+	DOCKER_BUILDKIT=1 $(DOCKER) build --network none --file images/$(1)/Dockerfile --target $(2) \
+	  --build-arg BASE_IMAGE=$(BASE_IMAGE) $(if $(filter gpu,$(1)),--build-arg BUILD_IMAGE=$(BUILD_IMAGE)) \
+	  --build-arg VERSION=$(VERSION) \
+	  --build-arg REVISION=$(shell git rev-parse HEAD 2>/dev/null || echo unknown) \
+	  --tag $(call image_name,$(1))$(3) .
+endef
 
 clean:  ## Remove the environment and everything that was built
 	rm -rf $(VENV) build dist

@@ -1,0 +1,116 @@
+"""The image for the CPU, run as it runs on a cluster: read-only, without network, not as root.
+
+Needs a Docker engine that holds it (`make wheelhouse-cpu image-cpu`); skips where there is none.
+"""
+
+import sys
+import time
+from collections.abc import Callable, Generator
+from importlib.metadata import version
+from pathlib import Path
+from subprocess import run
+
+import docker
+import pytest
+from docker.errors import DockerException, ImageNotFound
+
+from components.images import CPU_IMAGE
+from cooper_rl.backends.verify_rm import VerifyRM
+from tests.pipelines.test_local import small_run
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parent.parent.parent
+RESTRICTED = {
+    "read_only": True,
+    "tmpfs": {"/tmp": "exec,mode=1777"},
+    "network_mode": "none",
+    "cap_drop": ["ALL"],
+    "security_opt": ["no-new-privileges"],
+}
+
+
+@pytest.fixture(scope="module")
+def engine() -> Generator[docker.DockerClient]:
+    try:
+        client = docker.from_env()
+        client.images.get(CPU_IMAGE)
+        client.images.get(f"{CPU_IMAGE}-serve")
+    except ImageNotFound as error:
+        pytest.skip(f"the Docker engine holds no {CPU_IMAGE}: make wheelhouse-cpu image-cpu ({error})")
+    except DockerException as error:
+        pytest.skip(f"no Docker engine answers: {error}")
+    yield client
+    client.close()
+
+
+def test_the_image_says_what_it_is(engine: docker.DockerClient) -> None:
+    config = engine.images.get(CPU_IMAGE).attrs["Config"]
+    assert config["User"] == "1000:1000"
+    assert config["Entrypoint"] is None
+    assert config["Labels"]["org.opencontainers.image.version"] == version("cooper-rl")
+    assert config["Labels"]["org.opencontainers.image.title"] == "cooper-rl-cpu"
+
+
+@pytest.mark.parametrize("user", ["1000:1000", "12345:0"])
+def test_the_command_line_answers_for_any_user_on_a_read_only_root(
+    engine: docker.DockerClient, user: str
+) -> None:
+    shown = engine.containers.run(CPU_IMAGE, ["cooper-rl", "--help"], user=user, remove=True, **RESTRICTED)
+    assert b"train-cooper" in shown
+
+
+def test_the_image_holds_no_build_tools(engine: docker.DockerClient) -> None:
+    tools = "gcc g++ cc c++ clang ld make cmake git nvcc"
+    script = f"for tool in {tools}; do command -v $tool; done; true"
+    assert engine.containers.run(CPU_IMAGE, ["sh", "-c", script], remove=True, **RESTRICTED) == b""
+
+
+def test_a_server_gets_healthy_and_scores(
+    engine: docker.DockerClient, tmp_path: Path, make_verify_rm: Callable[[int], VerifyRM]
+) -> None:
+    verify_rm = make_verify_rm(0)
+    verify_rm.model.save_pretrained(tmp_path / "verify_rm")
+    verify_rm.tokenizer.save_pretrained(tmp_path / "verify_rm")
+    for path in (tmp_path, tmp_path / "verify_rm", *(tmp_path / "verify_rm").iterdir()):
+        path.chmod(0o755)
+    mount = docker.types.Mount("/verify_rm", str(tmp_path / "verify_rm"), type="bind", read_only=True)
+    server = engine.containers.run(f"{CPU_IMAGE}-serve", detach=True, mounts=[mount], **RESTRICTED)
+    try:
+        deadline = time.monotonic() + 300
+        while server.attrs["State"]["Health"]["Status"] != "healthy":
+            assert server.status in {"created", "running"}, server.logs().decode()
+            assert time.monotonic() < deadline, server.logs().decode()
+            time.sleep(1)
+            server.reload()
+        ask = (
+            "import json; from urllib.request import Request, urlopen;"
+            "item = {'question': '1+1?', 'reference_answer': '2', 'completion': '2'};"
+            "request = Request('http://127.0.0.1:8080/v1/score', json.dumps({'items': [item]}).encode(),"
+            " {'Content-Type': 'application/json'}); print(urlopen(request).read().decode())"
+        )
+        status, shown = server.exec_run(["python3", "-c", ask])
+        assert status == 0, shown
+        assert b'"model":"verify_rm"' in shown
+        server.stop(timeout=30)
+        assert server.wait()["StatusCode"] == 0
+    finally:
+        server.remove(force=True)
+
+
+@pytest.mark.usefixtures("engine")
+def test_the_laptop_pipeline_runs_in_containers(tmp_path: Path) -> None:
+    output = tmp_path / "run"
+    output.mkdir()
+    done = run(
+        [sys.executable, "-m", "pipelines", *small_run(output, "--runner", "docker")],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=1800,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("  done in ") == 12
+    assert (output / "report.html").is_file()
+    assert f"Found image '{CPU_IMAGE}'" in (output / "log.txt").read_text(encoding="utf-8")
