@@ -2,10 +2,8 @@
 
 import json
 import re
-import threading
 import time
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
 import pytest
@@ -16,53 +14,9 @@ from cooper_rl.core.labeling import JudgeItem
 from cooper_rl.core.pairs import RewriteItem
 from cooper_rl.core.prompts import judge_prompt
 from cooper_rl.errors import ConfigError, ServerError
+from tests.servers.chat import Reply, ScriptedServer
 
-Reply = tuple[int, dict[str, str], str]
 ITEM = JudgeItem("What is 1+1?", "2", "It is 2.")
-
-
-class ScriptedServer:
-    """Answers every request by `script(number, body)`; remembers what it was sent."""
-
-    def __init__(self, script: Callable[[int, dict[str, Any]], Reply]) -> None:
-        self.bodies: list[dict[str, Any]] = []
-        self.headers: list[dict[str, str]] = []
-        self.num_open = self.max_open = 0
-        lock = threading.Lock()
-        server = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-                with lock:
-                    number = len(server.bodies)
-                    server.bodies.append(body)
-                    server.headers.append({name.lower(): value for name, value in self.headers.items()})
-                    server.num_open += 1
-                    server.max_open = max(server.max_open, server.num_open)
-                status, headers, text = script(number, body)
-                with lock:
-                    server.num_open -= 1
-                if status == 0:
-                    self.connection.close()
-                    return
-                self.send_response(status)
-                for name, value in {"content-length": str(len(text.encode())), **headers}.items():
-                    self.send_header(name, value)
-                self.end_headers()
-                self.wfile.write(text.encode())
-
-            def log_message(self, format: str, *args: Any) -> None:
-                pass
-
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._http.handle_error = lambda *_: None  # a client that timed out is part of the script
-        self.url = f"http://127.0.0.1:{self._http.server_port}/v1"
-        threading.Thread(target=self._http.serve_forever, args=(0.01,), daemon=True).start()
-
-    def close(self) -> None:
-        self._http.shutdown()
-        self._http.server_close()
 
 
 @pytest.fixture

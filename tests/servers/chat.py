@@ -1,0 +1,54 @@
+"""A scripted chat server on a real socket."""
+
+import json
+import threading
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+Reply = tuple[int, dict[str, str], str]
+"""Status (0 closes the connection), headers, body."""
+
+
+class ScriptedServer:
+    """Answers every request by `script(number, body)`; remembers what it was sent."""
+
+    def __init__(self, script: Callable[[int, dict[str, Any]], Reply]) -> None:
+        self.bodies: list[dict[str, Any]] = []
+        self.headers: list[dict[str, str]] = []
+        self.num_open = self.max_open = 0
+        lock = threading.Lock()
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+                with lock:
+                    number = len(server.bodies)
+                    server.bodies.append(body)
+                    server.headers.append({name.lower(): value for name, value in self.headers.items()})
+                    server.num_open += 1
+                    server.max_open = max(server.max_open, server.num_open)
+                status, headers, text = script(number, body)
+                with lock:
+                    server.num_open -= 1
+                if status == 0:
+                    self.connection.close()
+                    return
+                self.send_response(status)
+                for name, value in {"content-length": str(len(text.encode())), **headers}.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(text.encode())
+
+            def log_message(self, format: str, *args: Any) -> None:
+                pass
+
+        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._http.handle_error = lambda *_: None  # a client that timed out is part of the script
+        self.url = f"http://127.0.0.1:{self._http.server_port}/v1"
+        threading.Thread(target=self._http.serve_forever, args=(0.01,), daemon=True).start()
+
+    def close(self) -> None:
+        self._http.shutdown()
+        self._http.server_close()
