@@ -5,6 +5,7 @@ verifier could read, so that it abstains; this one does not. Deliberately left o
 """
 
 import re
+from itertools import pairwise
 
 from cooper_rl.core.answer_comparison import NUMBER_WORDS
 from cooper_rl.core.answer_numbers import Quantity, parse_quantity
@@ -14,29 +15,33 @@ from cooper_rl.schema import Verdict
 MAX_CHARS = 20_000
 """Longer completions are not searched: the verdict is an abstention."""
 
-_NUMBER = re.compile(r"\\frac\s?\{-?\d{1,40}\}\s?\{\d{1,40}\}|\d[\d,]*(?:\.\d+)?(?:\s?/\s?\d{1,40})?")
-_WORD = re.compile(r"[a-z]+(?:[- ][a-z]+)?")
+_NUMBER = re.compile(
+    r"(?:\d{1,40} ?)?\\d?frac\s?(?:\{-?\d{1,40}\}|\d)\s?(?:\{\d{1,40}\}|\d)"
+    r"|(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:e[-+]?\d{1,3})?(?:\s?/\s?\d{1,40})?"
+)
+_WORD = re.compile(r"[a-z]+")
 
 
 def check_mention(reference_answer: str, completion: str) -> Verdict:
     """`incorrect` where a number is the reference answer and its value is written nowhere, else `unparsable`.
 
-    Signs are not compared: `x = -3` mentions 3.
+    Signs are not compared: `x = -3` mentions 3. Beside a percent sign `50` mentions .5.
     """
     reference = parse_quantity(normalise_answer(reference_answer))
     if reference is None or reference.base is not None or len(completion) > MAX_CHARS:
         return "unparsable"
     text = completion.lower()
+    value = abs(reference.value)
+    wanted = {value, value * 100, value / 100} if "%" in reference_answer + text else {value}
     numbers = (number for match in _NUMBER.finditer(text) for number in _readings(match[0]))
-    if any(abs(number.value) == abs(reference.value) for number in numbers):
+    if any(abs(number.value) in wanted for number in numbers):
         return "unparsable"
-    words = (word for match in _WORD.finditer(text) for word in (match[0], *re.split("[- ]", match[0])))
-    if any(NUMBER_WORDS.get(word) == abs(reference.value) for word in words):
-        return "unparsable"
-    return "incorrect"
+    words = _WORD.findall(text)
+    spelled = (*words, *(" ".join(both) for both in pairwise(words)))
+    return "unparsable" if any(NUMBER_WORDS.get(word) in wanted for word in spelled) else "incorrect"
 
 
 def _readings(written: str) -> list[Quantity]:
-    """A number, and both halves of a fraction: `8/2` mentions 4, 8 and 2."""
-    parts = [written, *re.split("/", written)]
-    return [quantity for part in parts if (quantity := parse_quantity(part.strip().rstrip(","))) is not None]
+    """A number, and the numbers that it is written with: `8/2` mentions 4, 8 and 2, `1,2` both 1 and 2."""
+    parts = [written.strip().rstrip(","), *re.findall(r"\d+(?:\.\d+)?", written)]
+    return [quantity for part in parts if (quantity := parse_quantity(part)) is not None]
