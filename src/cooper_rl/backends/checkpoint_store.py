@@ -98,7 +98,8 @@ class CheckpointStore:
                 warnings.warn(message, CooperWarning, stacklevel=2)
                 continue
             entry = CheckpointEntry(name=name, step=manifest.step, score=manifest.score)
-            self._history = (*manifest.history, entry)
+            # What the writer removed after it was published is not there any more.
+            self._history = retained((*manifest.history, entry), self._retention)
             return Found(name, path, manifest)
         raise DataError(
             f"{self.uri}/{LATEST}: names {latest!r}, which holds no checkpoint; restore the folder, or "
@@ -108,13 +109,20 @@ class CheckpointStore:
     def newest_until(self, folder: Path, *, step: int) -> Found | None:
         """The newest kept checkpoint of this iteration up to a step, fetched into `folder`; None without one.
 
+        A damaged one is passed over with a warning in the log.
+
         Raises:
-            DamagedObjectError, StorageError: it cannot be read.
+            StorageError: the store cannot be used.
         """
         for entry in reversed(self._history):
-            if entry.step <= step:
+            if entry.step > step:
+                continue
+            try:
                 manifest = read_manifest(self._store, entry.name)
                 path = fetch(self._store, entry.name, manifest, folder=folder, starting_with=("",))
+            except DamagedObjectError as error:
+                logger.warning("checkpoint %s is passed over: %s", entry.name, error)
+            else:
                 return Found(entry.name, path, manifest)
         return None
 
