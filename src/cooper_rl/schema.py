@@ -92,6 +92,19 @@ class PreferencePair(Record):
     """Where the negative comes from: `assistant:<model>`, `rollout`, `perturb` or `canary`."""
 
 
+class Pairing(Record):
+    """The pairs of one step and what they cost; on disk while the next step has yet to learn from them."""
+
+    pairs: list[PreferencePair] = []
+    """Sorted by problem id, then by source."""
+    num_positives: int = 0
+    """Problems that had a positive."""
+    num_rewrites: int = 0
+    """Texts asked of the assistant."""
+    num_unanswered: int = 0
+    """Texts that the assistant did not give, and rollouts that the judge could not be asked about."""
+
+
 class RolloutSample(Record):
     """A rollout of a training step, kept for the audit with what was said of it."""
 

@@ -7,11 +7,11 @@ from cooper_rl.backends.engine import ScriptedEngine
 from cooper_rl.backends.rule_verifier import RuleVerifier
 from cooper_rl.config import AnswerPolicy, AssistantConfig, CooperConfig, RuleConfig
 from cooper_rl.core.pairs import RewriteItem
-from cooper_rl.schema import Problem
+from cooper_rl.schema import Pairing, Problem
 from cooper_rl.tiny.assistant import TinyAssistant
 from cooper_rl.training.optimizer import make_adamw
 from cooper_rl.training.pair_queue import PairQueue
-from cooper_rl.training.pairing import Pairing, PairMaker
+from cooper_rl.training.pairing import PairMaker
 from cooper_rl.training.rollout import Scores, collect_rollouts
 from cooper_rl.training.step import Trainer, run_step, step_problems
 

@@ -27,7 +27,7 @@ from cooper_rl.backends.policy import Policy, load_policy
 from cooper_rl.backends.verify_rm import VerifyRM, load_verify_rm
 from cooper_rl.errors import DataError, ModelError
 from cooper_rl.records import write_records
-from cooper_rl.schema import PreferencePair, Record, RolloutSample
+from cooper_rl.schema import Pairing, PreferencePair, Record, RolloutSample
 
 METRICS = "metrics.jsonl"
 PAIRS = "pairs.jsonl"
@@ -51,7 +51,7 @@ class TrainingState:
     """One entry per step since the first."""
     pairs: list[PreferencePair]
     """That VerifyRM has learned from."""
-    pending: list[PreferencePair] = field(default_factory=list[PreferencePair])
+    pending: list[Pairing] = field(default_factory=list[Pairing])
     """That it learns from next; see `cooper.max_pair_staleness`."""
     rollouts: list[RolloutSample] = field(default_factory=list[RolloutSample])
     """A few of every step, for the audit."""
@@ -68,7 +68,7 @@ class Snapshot:
     optimizers: dict[str, dict[str, torch.Tensor]]
     metrics: list[dict[str, float]]
     pairs: list[PreferencePair]
-    pending: list[PreferencePair]
+    pending: list[Pairing]
     rollouts: list[RolloutSample]
 
 
@@ -143,7 +143,7 @@ def read_state(folder: Path, *, step: int, device: torch.device) -> TrainingStat
         verify_rm_optimizer=optimizers[1],
         metrics=read_metrics(folder / METRICS),
         pairs=_read_rows(folder / PAIRS, PreferencePair),
-        pending=_read_rows(folder / PENDING, PreferencePair),
+        pending=_read_rows(folder / PENDING, Pairing),
         rollouts=_read_rows(folder / ROLLOUTS, RolloutSample),
     )
 

@@ -10,8 +10,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Self
 
-from cooper_rl.schema import PreferencePair
-from cooper_rl.training.pairing import Pairing, PairMaker
+from cooper_rl.schema import Pairing
+from cooper_rl.training.pairing import PairMaker
 from cooper_rl.training.rollout import RolloutGroup, Scores
 
 
@@ -24,15 +24,13 @@ class PairQueue:
         pending: With 1, the pairs of the last step before this process started.
     """
 
-    def __init__(
-        self, maker: PairMaker, *, max_staleness: int, pending: Sequence[PreferencePair] = ()
-    ) -> None:
+    def __init__(self, maker: PairMaker, *, max_staleness: int, pending: Sequence[Pairing] = ()) -> None:
         self._maker = maker
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="pairs")
         self._waiting: list[Future[Pairing]] = []
         if max_staleness:
             first: Future[Pairing] = Future()
-            first.set_result(Pairing(list(pending), len({pair.problem_id for pair in pending}), 0, 0))
+            first.set_result(pending[0] if pending else Pairing())
             self._waiting.append(first)
 
     def __enter__(self) -> Self:
@@ -51,6 +49,6 @@ class PairQueue:
         """The pairs that this step learns from; waits for them, and raises what making them raised."""
         return self._waiting.pop(0).result()
 
-    def pending(self) -> list[PreferencePair]:
-        """Pairs that the next step will learn from; waits for them."""
-        return [pair for waiting in self._waiting for pair in waiting.result().pairs]
+    def pending(self) -> list[Pairing]:
+        """What the next step will learn from, none or one; waits for it."""
+        return [waiting.result() for waiting in self._waiting]

@@ -9,7 +9,6 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from cooper_rl.backends.rule_verifier import RuleVerifier
 from cooper_rl.config import CooperConfig
@@ -28,23 +27,10 @@ from cooper_rl.core.pairs import (
 from cooper_rl.core.perturb import Perturber
 from cooper_rl.core.randomness import derive_seed
 from cooper_rl.errors import ServerError
-from cooper_rl.schema import PreferencePair, Verdict
+from cooper_rl.schema import Pairing, PreferencePair, Verdict
 from cooper_rl.training.rollout import RolloutGroup, Scores
 
 logger = logging.getLogger(__name__)
-
-
-class Pairing(NamedTuple):
-    """The pairs of one step and what they cost."""
-
-    pairs: list[PreferencePair]
-    """Sorted by problem id, then by source."""
-    num_positives: int
-    """Problems that had a positive."""
-    num_rewrites: int
-    """Texts asked of the assistant."""
-    num_unanswered: int
-    """Texts that the assistant did not give, and rollouts that the judge could not be asked about."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +77,12 @@ class PairMaker:
                 if asked:
                     pairs += self._ask(source, asked, groups, scores, counts, step=step, seed=seed)
         pairs.sort(key=lambda pair: (pair.problem_id, pair.source))
-        return Pairing(pairs, len(positives), counts["rewrites"], counts["unanswered"])
+        return Pairing(
+            pairs=pairs,
+            num_positives=len(positives),
+            num_rewrites=counts["rewrites"],
+            num_unanswered=counts["unanswered"],
+        )
 
     def _ask(
         self,

@@ -24,11 +24,10 @@ from cooper_rl.core.advantages import group_advantages, mix_rewards
 from cooper_rl.core.labeling import Judge
 from cooper_rl.core.pairs import SOURCES
 from cooper_rl.core.randomness import derive_seed
-from cooper_rl.schema import PreferencePair, Problem, RolloutSample, VerifyExample
+from cooper_rl.schema import Pairing, PreferencePair, Problem, RolloutSample, VerifyExample
 from cooper_rl.training.gate import RewardGate, update_behind_gate
 from cooper_rl.training.optimizer import set_warmed_up_lr
 from cooper_rl.training.pair_queue import PairQueue
-from cooper_rl.training.pairing import Pairing
 from cooper_rl.training.policy_update import update_policy
 from cooper_rl.training.reward_update import update_verify_rm
 from cooper_rl.training.rollout import (
