@@ -73,6 +73,11 @@ class ChatClient:
                 seconds=round(self._seconds, 3),
             )
 
+    def begin(self) -> None:
+        """A batch of requests begins: a server that was gone in the batch before is asked again."""
+        with self._lock:
+            self._failures_in_a_row, self._gone = 0, None
+
     def ask(self, prompt: ChatPrompt, *, seed: int) -> str:
         """The text of the server's answer, without a leading thought.
 
@@ -212,6 +217,7 @@ class ChatJudge:
     def stream(self, items: Sequence[JudgeItem]) -> Iterator[tuple[int, JudgeResult]]:
         """(index, result) of every item, in the order in which the verdicts come."""
         progress = Progress("judge", len(items), logger)
+        self._client.begin()
         with ThreadPoolExecutor(self._client.server.max_concurrency) as threads:
             waiting = {threads.submit(self._judge_one, item): index for index, item in enumerate(items)}
             try:
@@ -256,7 +262,12 @@ class ChatAssistant:
         self._client = ChatClient(server)
 
     def rewrite(self, items: Sequence[RewriteItem], *, seed: int) -> list[str | None]:
-        """One rewrite per item, in order; None where the server gave none."""
+        """One rewrite per item, in order; None where the server gave none.
+
+        Raises:
+            ServerError: the server cannot be used at all.
+        """
+        self._client.begin()
         with ThreadPoolExecutor(self._client.server.max_concurrency) as threads:
             return list(threads.map(lambda item: self._rewrite_one(item, seed), items))
 

@@ -30,7 +30,11 @@ class Assistant(Protocol):
     """Written into every pair as its source, e.g. `tiny` or the server's model."""
 
     def rewrite(self, items: Sequence[RewriteItem], *, seed: int) -> list[str | None]:
-        """One rewrite per item, in order; None where none came. Another seed gives other rewrites."""
+        """One rewrite per item, in order; None where none came. Another seed gives other rewrites.
+
+        Raises:
+            ServerError: nobody can be asked at all.
+        """
         ...
 
 

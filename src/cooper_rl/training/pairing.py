@@ -137,11 +137,16 @@ class PairMaker:
             waiting = [item for item in items if item.problem_id not in found]
             if not waiting:
                 break
-            texts = writer.rewrite(waiting, seed=derive_seed(seed, "rewrite", attempt))
+            counts["rewrites"] += len(waiting)
+            try:
+                texts = writer.rewrite(waiting, seed=derive_seed(seed, "rewrite", attempt))
+            except ServerError as error:
+                logger.warning("this step asks its other sources for negatives: %s", error)
+                counts["unanswered"] += len(waiting)
+                break
             answered = [
                 (item, text.strip()) for item, text in zip(waiting, texts, strict=True) if text is not None
             ]
-            counts["rewrites"] += len(waiting)
             counts["unanswered"] += len(waiting) - len(answered)
             checks = self.rule.verify([(item.reference_answer, text) for item, text in answered])
             found |= {
@@ -186,11 +191,13 @@ class PairMaker:
         if self.judge is None or not items:
             return ["unparsable"] * len(items)
         try:
-            return [result.verdict for result in self.judge.judge(items)]
+            results = self.judge.judge(items)
         except ServerError as error:
             logger.warning("this step's rollouts are not judged: %s", error)
             counts["unanswered"] += len(items)
             return ["unparsable"] * len(items)
+        counts["unanswered"] += sum(result.failure is not None for result in results)
+        return [result.verdict for result in results]
 
 
 def _choose_positives(

@@ -1,0 +1,325 @@
+"""Pairs from every source: what each gives, what it may not give, and what happens when it gives nothing."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from cooper_rl.backends.chat import ChatAssistant, ChatJudge
+from cooper_rl.backends.engine import Generation
+from cooper_rl.backends.rule_verifier import RuleVerifier
+from cooper_rl.config import AnswerPolicy, CooperConfig, RuleConfig, ServerConfig
+from cooper_rl.core.labeling import Judge, JudgeItem
+from cooper_rl.core.pairs import SOURCES, Assistant
+from cooper_rl.schema import Pairing, PreferencePair, Problem
+from cooper_rl.tiny.assistant import TinyAssistant
+from cooper_rl.tiny.judge import TinyJudge
+from cooper_rl.training.pairing import PairMaker
+from cooper_rl.training.rollout import RolloutGroup, Scores
+from tests.servers.chat import Reply, ScriptedServer
+
+RIGHT = "7-2=5;5*2=10. #### 10"
+W12, W13, W14 = (f"7-2=5;5*2={n}. #### {n}" for n in (12, 13, 14))
+MENTIONS = "10+2=12. #### 12"
+WORDS, GARBAGE = "The answer is ten.", "has has ( of of"
+FIRST = 1e9
+"""A weight that puts a source before one of weight 1."""
+
+
+@pytest.fixture(scope="module")
+def rule() -> Iterator[RuleVerifier]:
+    with RuleVerifier(RuleConfig(num_workers=1, policy=AnswerPolicy(number_words=False))) as verifier:
+        yield verifier
+
+
+def rollouts(*texts: str, name: str = "p") -> RolloutGroup:
+    problem = Problem(id=name, source="tiny", question=f"{name}: Tom has 7. How many?", reference_answer="10")
+    return RolloutGroup(problem, (1,), tuple(Generation((), (), "stop") for _ in texts), texts)
+
+
+def make(
+    rule: RuleVerifier,
+    groups: list[RolloutGroup],
+    *,
+    scores: list[float] | None = None,
+    assistant: Assistant | None = None,
+    judge: Judge | None = None,
+    seed: int = 0,
+    **values: Any,
+) -> Pairing:
+    """Pairs by the real rule verifier; `negatives` are the weights that are not 0."""
+    negatives = dict.fromkeys(SOURCES, 0.0) | values.pop("negatives")
+    config = CooperConfig.model_validate({"assistant": {"tiny": True}, "negatives": negatives, **values})
+    texts = [text for group in groups for text in group.texts]
+    checks = rule.verify([("10", text) for text in texts])
+    seen = Scores(verify_rm=scores or [0.5] * len(texts), rule=[check.verdict for check in checks])
+    maker = PairMaker(config, rule, assistant or TinyAssistant(), judge)
+    return maker.make(groups, seen, step=3, seed=seed)
+
+
+def only(pairing: Pairing) -> PreferencePair:
+    (pair,) = pairing.pairs
+    return pair
+
+
+def verdict(rule: RuleVerifier, text: str) -> str:
+    return rule.verify([("10", text)])[0].verdict
+
+
+class CountingJudge(TinyJudge):
+    """The laptop's exact judge, which also remembers what it was asked."""
+
+    def __init__(self) -> None:
+        super().__init__(0.0, 0)
+        self.asked: list[JudgeItem] = []
+
+    def judge(self, items):
+        self.asked.extend(items)
+        return super().judge(items)
+
+
+# What each source gives
+
+
+def test_the_assistant_rewrites_the_positive(rule) -> None:
+    pair = only(make(rule, [rollouts(RIGHT, W12)], negatives={"assistant": 1}))
+    assert (pair.step, pair.positive, pair.source) == (3, RIGHT, "assistant:tiny")
+    assert verdict(rule, pair.negative) == "incorrect"
+
+
+def test_a_perturbed_positive_states_another_number(rule) -> None:
+    pairing = make(rule, [rollouts(RIGHT)], negatives={"perturb": 1})
+    pair = only(pairing)
+    assert pair.source == "perturb"
+    assert pair.negative.startswith("7-2=5;5*2=")
+    assert pair.negative != RIGHT
+    assert verdict(rule, pair.negative) == "incorrect"
+    assert pairing.num_rewrites == 0, "texts that cost nothing are not asked of the assistant"
+
+
+def test_a_perturbed_positive_that_is_still_right_is_no_negative(rule) -> None:
+    """0/4 becomes 0/5 and the like, whatever the seed."""
+    problem = Problem(id="p", source="tiny", question="How many?", reference_answer="0")
+    group = RolloutGroup(problem, (1,), (Generation((), (), "stop"),), ("\\boxed{\\frac{0}{4}}",))
+    config = CooperConfig.model_validate({"negatives": {"assistant": 0, "perturb": 1}})
+    maker = PairMaker(config, rule, None, None)
+    scores = Scores(verify_rm=[0.5], rule=["correct"])
+    assert [maker.make([group], scores, step=1, seed=seed).pairs for seed in range(5)] == [[]] * 5
+
+
+def test_a_canary_is_a_known_attack_that_is_not_right_by_chance(rule) -> None:
+    groups = [rollouts(RIGHT)]
+    found = [make(rule, groups, negatives={"canary": 1}, seed=seed).pairs for seed in range(60)]
+    pairs = [pair for row in found for pair in row]
+    assert {pair.source for pair in pairs} == {"canary"}
+    assert {"", ":", "Thought process:"} <= {pair.negative for pair in pairs}
+    assert all(verdict(rule, pair.negative) != "correct" for pair in pairs)
+
+
+def test_the_wrong_rollout_that_verify_rm_scores_highest_is_the_negative(rule) -> None:
+    groups = [rollouts(W14, RIGHT, W12, W13, name="a"), rollouts(W12, RIGHT, W14, name="b")]
+    scores = [0.1, 0.99, 0.3, 0.8, 0.2, 0.1, 0.6]
+    judge = TinyJudge(0.0, 0)
+    found = make(rule, groups, scores=scores, judge=judge, negatives={"rollout": 1}).pairs
+    assert [(pair.problem_id, pair.negative, pair.source) for pair in found] == [
+        ("a", W13, "rollout"),
+        ("b", W14, "rollout"),
+    ]
+
+
+# Who must reject a rollout
+
+
+def test_a_rollout_that_means_the_right_answer_is_passed_over(rule) -> None:
+    """The rule verifier cannot read "ten"; the judge says correct, and the next candidate is taken."""
+    judge = TinyJudge(0.0, 0)
+    groups, scores = [rollouts(RIGHT, WORDS, W12)], [0.5, 0.9, 0.2]
+    assert only(make(rule, groups, scores=scores, judge=judge, negatives={"rollout": 1})).negative == W12
+
+
+def test_any_acceptance_vetoes(rule) -> None:
+    """A judge that errs always: it calls 12 correct, and rule verifier and mention check do not count."""
+    groups = [rollouts(RIGHT, W12)]
+    assert make(rule, groups, judge=TinyJudge(1.0, 0), negatives={"rollout": 1}).pairs == []
+    assert only(make(rule, groups, judge=TinyJudge(0.0, 0), negatives={"rollout": 1})).negative == W12
+
+
+def test_without_a_judge_rule_verifier_and_mention_check_must_both_reject(rule) -> None:
+    assert only(make(rule, [rollouts(RIGHT, W12)], negatives={"rollout": 1})).negative == W12
+    assert make(rule, [rollouts(RIGHT, MENTIONS)], negatives={"rollout": 1}).pairs == []
+    judged = make(rule, [rollouts(RIGHT, MENTIONS)], judge=TinyJudge(0.0, 0), negatives={"rollout": 1})
+    assert only(judged).negative == MENTIONS
+
+
+def test_garbage_needs_the_judge_and_the_mention_check(rule) -> None:
+    """The rule verifier finds no answer in it and abstains, which is no rejection."""
+    groups = [rollouts(RIGHT, GARBAGE)]
+    assert verdict(rule, GARBAGE) == "unparsable"
+    assert make(rule, groups, negatives={"rollout": 1}).pairs == []
+    assert only(make(rule, groups, judge=TinyJudge(0.0, 0), negatives={"rollout": 1})).negative == GARBAGE
+    mentions = [rollouts(RIGHT, f"{GARBAGE} ten of of")]
+    flipped = TinyJudge(1.0, 0)
+    assert make(rule, mentions, judge=flipped, negatives={"rollout": 1}).pairs == []
+
+
+def test_the_judge_is_asked_about_the_highest_few_of_a_problem_only(rule) -> None:
+    judge = CountingJudge()
+    groups = [rollouts(RIGHT, W12, W13, W14, name="a"), rollouts(W12, W13, W14, RIGHT, name="b")]
+    scores = [0.9, 0.1, 0.3, 0.2, 0.7, 0.5, 0.6, 0.9]
+    make(rule, groups, scores=scores, judge=judge, negatives={"rollout": 1, "max_candidates": 2})
+    assert [item.completion for item in judge.asked] == [W13, W14, W12, W14]
+
+
+def test_the_judge_is_not_asked_where_there_is_no_positive_or_another_source(rule) -> None:
+    judge = CountingJudge()
+    make(rule, [rollouts(W12, W13)], judge=judge, negatives={"rollout": 1})
+    make(rule, [rollouts(RIGHT, W13)], judge=judge, negatives={"rollout": 1, "perturb": FIRST})
+    assert judge.asked == []
+
+
+# How many, and what comes next
+
+
+def test_a_source_that_gives_nothing_is_followed_by_the_next(rule) -> None:
+    """All rollouts are right: there is no wrong one to take."""
+    pairing = make(rule, [rollouts(RIGHT, RIGHT)], negatives={"rollout": FIRST, "perturb": 1})
+    assert only(pairing).source == "perturb"
+
+
+def test_several_pairs_of_a_problem_have_different_sources(rule) -> None:
+    groups = [rollouts(RIGHT, W12, name="a"), rollouts(RIGHT, W13, name="b"), rollouts(W12, W12, name="c")]
+    weights = {"assistant": 1, "rollout": 1, "perturb": 1}
+    two = make(rule, groups, negatives=weights, pairs_per_problem=2).pairs
+    assert [pair.problem_id for pair in two] == ["a", "a", "b", "b"]
+    assert two[0].source < two[1].source
+    assert two[2].source < two[3].source
+    three = make(rule, groups, negatives=weights, pairs_per_problem=4)
+    assert [pair.source for pair in three.pairs] == ["assistant:tiny", "perturb", "rollout"] * 2
+    assert three.num_positives == 2
+
+
+def test_a_problem_that_is_drawn_twice_in_a_step_has_one_pair(rule) -> None:
+    groups = [rollouts(RIGHT, W12), rollouts(RIGHT, W13)]
+    for source in ("assistant", "rollout", "perturb"):
+        assert only(make(rule, groups, negatives={source: 1})).problem_id == "p"
+
+
+def test_sources_are_drawn_in_the_shares_of_their_weights(rule) -> None:
+    """1:3 over 400 problems: the standard deviation is sqrt(.75 * .25 / 400) = 2 %."""
+    groups = [rollouts(RIGHT, W12, name=f"p{place}") for place in range(400)]
+    pairs = make(rule, groups, negatives={"perturb": 1, "rollout": 3}).pairs
+    assert len(pairs) == 400
+    assert sum(pair.source == "rollout" for pair in pairs) / 400 == pytest.approx(0.75, abs=0.08)
+
+
+def test_the_same_seed_gives_the_same_pairs(rule) -> None:
+    groups = [rollouts(RIGHT, W12, W13, name=f"p{place}") for place in range(20)]
+    weights = dict.fromkeys(SOURCES, 1.0)
+    one, same, other = (make(rule, groups, negatives=weights, seed=seed) for seed in (1, 1, 2))
+    assert one == same
+    assert one != other
+
+
+# Servers that are down
+
+
+@pytest.fixture
+def down() -> Iterator[ScriptedServer]:
+    server = ScriptedServer(lambda number, body: (500, {}, "out of memory"))
+    yield server
+    server.close()
+
+
+def server_config(server: ScriptedServer, **options: Any) -> ServerConfig:
+    values = {"max_attempts": 2, "backoff_seconds": 0.001, "max_concurrency": 2} | options
+    return ServerConfig(base_url=server.url, model="m", **values)
+
+
+def many(count: int) -> list[RolloutGroup]:
+    return [rollouts(RIGHT, W12, name=f"p{place:02d}") for place in range(count)]
+
+
+class Silent:
+    """An assistant without an answer."""
+
+    name = "silent"
+
+    def rewrite(self, items, *, seed):
+        return [None for _ in items]
+
+
+def test_an_assistant_without_answers_costs_no_pair_and_is_counted(rule) -> None:
+    """Three problems, four attempts each: twelve texts asked for, none given."""
+    weights = {"assistant": FIRST, "perturb": 1}
+    pairing = make(rule, many(3), assistant=Silent(), negatives=weights)
+    assert [pair.source for pair in pairing.pairs] == ["perturb"] * 3
+    assert (pairing.num_rewrites, pairing.num_unanswered) == (12, 12)
+
+
+@pytest.mark.parametrize(("num_problems", "num_attempts"), [(2, 3), (12, 1)], ids=["silent", "given up"])
+def test_a_server_that_is_down_costs_no_pair_and_is_counted(
+    rule, down: ScriptedServer, num_problems: int, num_attempts: int
+) -> None:
+    """Two problems are asked for three times; after eight failures in a row a server is not asked again."""
+    pairing = make(
+        rule,
+        many(num_problems),
+        assistant=ChatAssistant(server_config(down)),
+        negatives={"assistant": FIRST, "rollout": 1},
+        max_negative_attempts=3,
+    )
+    assert [pair.source for pair in pairing.pairs] == ["rollout"] * num_problems
+    assert pairing.num_unanswered == pairing.num_rewrites == num_problems * num_attempts
+
+
+def test_a_server_that_is_back_is_used_again(rule) -> None:
+    is_up = False
+
+    def script(number: int, body: dict[str, Any]) -> Reply:
+        if not is_up:
+            return 500, {}, "starting"
+        nonce = body["messages"][1]["content"].rpartition("</solution-")[2][:16]
+        text = f"<rewrite-{nonce}>{W14}</rewrite-{nonce}>"
+        return 200, {}, json.dumps({"choices": [{"message": {"content": text}}]})
+
+    server = ScriptedServer(script)
+    try:
+        assistant = ChatAssistant(server_config(server))
+        before = make(rule, many(12), assistant=assistant, negatives={"assistant": 1})
+        is_up = True
+        after = make(rule, many(12), assistant=assistant, negatives={"assistant": 1})
+    finally:
+        server.close()
+    assert (before.pairs, before.num_unanswered) == ([], 12)
+    assert [(pair.negative, pair.source) for pair in after.pairs] == [(W14, "assistant:m")] * 12
+    assert after.num_unanswered == 0
+
+
+@pytest.mark.parametrize("count", [2, 12])
+def test_a_judge_that_is_down_leaves_the_other_two_verifiers_and_is_counted(
+    rule, down: ScriptedServer, count: int
+) -> None:
+    pairing = make(rule, many(count), judge=ChatJudge(server_config(down)), negatives={"rollout": 1})
+    assert [pair.negative for pair in pairing.pairs] == [W12] * count
+    assert pairing.num_unanswered == count
+
+
+def test_a_rollout_that_the_judge_refuses_is_counted(rule) -> None:
+    """One of three requests fails for good; the others are judged."""
+
+    def script(number: int, body: dict[str, Any]) -> Reply:
+        prompt = body["messages"][1]["content"]
+        if W13 in prompt:
+            return 400, {}, "context length exceeded"
+        nonce = prompt.rpartition("</solution-")[2][:16]
+        return 200, {}, json.dumps({"choices": [{"message": {"content": f"VERDICT-{nonce}: INCORRECT"}}]})
+
+    server = ScriptedServer(script)
+    try:
+        groups = [rollouts(RIGHT, W12, W13, W14)]
+        pairing = make(rule, groups, judge=ChatJudge(server_config(server)), negatives={"rollout": 1})
+    finally:
+        server.close()
+    assert only(pairing).negative == W12
+    assert pairing.num_unanswered == 1
