@@ -12,6 +12,7 @@ import torch
 from cooper_rl.backends.verify_rm import VerifyItem, VerifyRM
 from cooper_rl.config import CooperConfig
 from cooper_rl.core.losses import label_loss, pair_loss
+from cooper_rl.errors import TrainingError
 from cooper_rl.schema import PreferencePair, VerifyExample
 from cooper_rl.training.optimizer import apply_gradients
 
@@ -58,7 +59,11 @@ def update_verify_rm(
     averages = _take_trained(verify_rm.model, optimizer)
     loss, num_ordered = _backward_pairs(verify_rm, pairs, config)
     replay_loss = _backward_replay(verify_rm, replay, config) if replay else 0.0
-    grad_norm = apply_gradients(verify_rm.model, optimizer, config.max_grad_norm, name="VerifyRM")
+    try:
+        grad_norm = apply_gradients(verify_rm.model, optimizer, config.max_grad_norm, name="VerifyRM")
+    except TrainingError:
+        _put(verify_rm.model, averages)
+        raise
     if config.verify_rm_average > 0:
         _put_average(verify_rm.model, optimizer, averages, decay=config.verify_rm_average)
     return RewardUpdate(loss, num_ordered / len(pairs), grad_norm, replay_loss)
@@ -109,6 +114,12 @@ def _take_trained(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> l
         if trained is not None:
             weight.copy_(trained)
     return averages
+
+
+@torch.no_grad()
+def _put(model: torch.nn.Module, weights: Sequence[torch.Tensor]) -> None:
+    for weight, value in zip(model.parameters(), weights, strict=True):
+        weight.copy_(value)
 
 
 @torch.no_grad()
