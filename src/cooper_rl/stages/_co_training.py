@@ -27,6 +27,21 @@ PROBED_PAIRS = 256
 """Newest pairs that the leak guard looks at."""
 
 
+def check_hacked(config: Config, metrics: Sequence[dict[str, float]]) -> None:
+    """Refuse to go on, or to hand on, where the monitor ended the run.
+
+    Raises:
+        HackingError: the monitor's action is `stop`, and it raised the alarm.
+    """
+    monitor = config.cooper.monitor
+    if monitor is not None and monitor.action == "stop" and _is_hacked(metrics):
+        raise HackingError(
+            f"the monitor found reward hacking by step {int(metrics[-1]['step'])}, which is saved; look at "
+            "its rollouts (rollouts.jsonl), then start anew in another place with other settings, or with "
+            "cooper.monitor.action=rollback, rule or warn"
+        )
+
+
 @dataclass
 class CoTraining:
     """One process's share of an iteration."""
@@ -47,7 +62,6 @@ class CoTraining:
         state, cooper = self.state, self.config.cooper
         progress = Progress("train_cooper", last_step - state.step, logger)
         saved_step, held_up = state.step, 0.0
-        self._check_hacked()
         for step in range(state.step + 1, last_step + 1):
             self.writer.check()
             is_alarmed = False
@@ -66,7 +80,8 @@ class CoTraining:
                 held_up = self._save(saved_step)
                 saved_step = state.step
             if is_alarmed:
-                self._check_hacked()
+                self.writer.finish()
+                check_hacked(self.config, state.metrics)
             if self.stop.is_made and state.step < last_step:
                 self.writer.finish()
                 raise StoppedError(
@@ -134,7 +149,7 @@ class CoTraining:
             "monitor/gap_rise": reading.gap_rise,
             "monitor/alarm": float(reading.is_hacking),
         }
-        if not reading.is_hacking or self._is_hacked(self.state.metrics[:-1]):
+        if not reading.is_hacking or _is_hacked(self.state.metrics[:-1]):
             return False
         logger.warning(
             "step %d: reward hacking: since step %d VerifyRM's reward rose by %.3f and rule accuracy fell by "
@@ -174,25 +189,8 @@ class CoTraining:
     def _has_fallen_back(self) -> bool:
         monitor = self.config.cooper.monitor
         return (
-            monitor is not None
-            and monitor.action in ("rule", "rollback")
-            and self._is_hacked(self.state.metrics)
+            monitor is not None and monitor.action in ("rule", "rollback") and _is_hacked(self.state.metrics)
         )
-
-    def _check_hacked(self) -> None:
-        monitor = self.config.cooper.monitor
-        if monitor is None or monitor.action != "stop" or not self._is_hacked(self.state.metrics):
-            return
-        self.writer.finish()
-        raise HackingError(
-            f"the monitor found reward hacking by step {self.state.step}, which is saved; look at its "
-            "rollouts (rollouts.jsonl), then start anew in another place with other settings, or with "
-            "cooper.monitor.action=rollback, rule or warn"
-        )
-
-    @staticmethod
-    def _is_hacked(metrics: Sequence[dict[str, float]]) -> bool:
-        return any(row.get("monitor/alarm") for row in metrics)
 
     def _save(self, saved_step: int) -> float:
         """Begin a checkpoint; returns the seconds that training was held up."""
@@ -202,3 +200,7 @@ class CoTraining:
         state.pending = trainer.pairs.pending() if trainer.pairs is not None else []
         accuracies = [row["rollout/rule_accuracy"] for row in state.metrics if row["step"] > saved_step]
         return self.writer.save(state, score=sum(accuracies) / len(accuracies))
+
+
+def _is_hacked(metrics: Sequence[dict[str, float]]) -> bool:
+    return any(row.get("monitor/alarm") for row in metrics)

@@ -24,7 +24,7 @@ from cooper_rl.backends.verify_rm import load_verify_rm
 from cooper_rl.config import Config
 from cooper_rl.records import check_unique, read_records, write_report
 from cooper_rl.schema import CooperReport, Problem
-from cooper_rl.stages._co_training import CoTraining
+from cooper_rl.stages._co_training import CoTraining, check_hacked
 from cooper_rl.stages._identity import run_identity
 from cooper_rl.stages._models import read_models
 from cooper_rl.stages._stopping import StopRequest
@@ -93,6 +93,7 @@ def run(
             logger.info("%s/%s: finished already, nothing is trained", checkpoints.uri, found.name)
         else:
             state = _starting_state(found or begun, models=models, verify_rm=verify_rm)
+            check_hacked(config, state.metrics)
             writer = stack.enter_context(CheckpointWriter(checkpoints, checkpoint))
             checkpoints.prepare()
             place = str(start or verify_rm)
@@ -112,6 +113,7 @@ def run(
             writer.finish()
             found = checkpoints.published(fetched)
         metrics = read_metrics(found.folder / "metrics.jsonl")
+        check_hacked(config, metrics)
         if run_uri:
             write_reference(checkpoint, found, uri=checkpoints.uri)
     result = _summarise(metrics, first_step=first_step, seconds=time.monotonic() - started)
