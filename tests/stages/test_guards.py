@@ -1,0 +1,289 @@
+"""Co-training's guards through the stage, with a policy that is right every other time."""
+
+import random
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from cooper_rl.backends.policy import Policy, save_policy
+from cooper_rl.backends.verify_rm import load_verify_rm, score_examples
+from cooper_rl.errors import ConfigError, HackingError
+from cooper_rl.records import write_records, write_report
+from cooper_rl.schema import ModelSet, Problem, VerifyExample
+from tests.stages.conftest import Files
+from tests.stages.test_train_cooper import is_same_state, numbers, read, train
+
+RIGHT, WRONG = "7-2=5;5*2=10.\n#### 10", "7-2=5;5*2=12.\n#### 12"
+ALARMED = [
+    "cooper.update_verify_rm=false",
+    "cooper.evaluate_every=null",
+    "cooper.monitor.window=2",
+    "cooper.monitor.max_gap_rise=1e-6",
+    "cooper.monitor.max_rejected_rise=1e-6",
+    "cooper.checkpoint_every=1",
+    "storage.keep_last=50",
+]
+"""Bounds so small that any rise is an alarm; a frozen VerifyRM, so that steps are fast."""
+NUM_STEPS = 12
+
+
+@dataclass(frozen=True)
+class GuardFiles(Files):
+    """The same files with a policy that can be right."""
+
+    held_out: Path
+
+
+def teach(policy: Policy, questions: list[str]) -> None:
+    """Plain gradient descent on both solutions of every question, until it writes one or the other."""
+    torch.manual_seed(0)
+    prompts = [policy.encode_prompt(question, None) for question in questions]
+    rows = [
+        (prompt, [*policy.tokenizer(text)["input_ids"], policy.tokenizer.eos_token_id])
+        for prompt in prompts
+        for text in (RIGHT, WRONG)
+    ]
+    size = max(len(prompt) + len(ids) for prompt, ids in rows)
+    ids = torch.tensor([[*p, *i] + [policy.pad_id] * (size - len(p) - len(i)) for p, i in rows])
+    labels = torch.tensor([[-100] * len(p) + i + [-100] * (size - len(p) - len(i)) for p, i in rows])
+    optimizer = torch.optim.AdamW(policy.model.parameters(), lr=1e-2)
+    for _ in range(80):
+        policy.model(input_ids=ids, labels=labels).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+@pytest.fixture(scope="module")
+def guarded(files: Files, tmp_path_factory, make_policy) -> GuardFiles:
+    folder = tmp_path_factory.mktemp("guarded")
+    problems = [
+        Problem(id=str(n), source="tiny", question=f"Tom has {n} pens.", reference_answer="10")
+        for n in range(8)
+    ]
+    policy = make_policy(0)
+    teach(policy, [problem.question for problem in problems])
+    save_policy(policy, folder / "policy")
+    models = ModelSet(policy="policy", samplers={"policy": "policy"}, backbone="policy")
+    write_report(folder / "models.json", models)
+    write_records(folder / "problems.jsonl", problems)
+    write_records(folder / "held_out.jsonl", problems[:3])
+    changed = replace(files, folder=folder, models=folder, problems=folder / "problems.jsonl")
+    return GuardFiles(**vars(changed), held_out=folder / "held_out.jsonl")
+
+
+GENERATION = ["cooper.generation.max_new_tokens=24", "evaluation.generation.max_new_tokens=24"]
+
+
+def go(files: GuardFiles, checkpoint: Path, *overrides: str, **paths: Path):
+    return train(files, checkpoint, *GENERATION, *overrides, **paths)
+
+
+# The monitor
+
+
+@pytest.fixture(scope="module")
+def warned(guarded: GuardFiles, tmp_path_factory) -> tuple[Path, int]:
+    """A run that only warns, and the step of its first alarm."""
+    checkpoint = tmp_path_factory.mktemp("warned") / "run"
+    report = go(guarded, checkpoint, *ALARMED, f"cooper.steps={NUM_STEPS}")
+    assert report.first_alarm_step is not None
+    assert 4 <= report.first_alarm_step <= NUM_STEPS - 3, "the tests need steps after the alarm"
+    return checkpoint, report.first_alarm_step
+
+
+def rewards(rows: list[dict[str, float]], *names: str) -> list[list[float]]:
+    return [[row[f"rollout/{name}"] for row in rows] for name in names]
+
+
+def test_warn_goes_on_as_before(warned: tuple[Path, int]) -> None:
+    rows = numbers(warned[0])
+    paid, scored = rewards(rows, "reward", "verify_rm_reward")
+    assert paid == scored
+    assert next(row["step"] for row in rows if row.get("monitor/alarm")) == warned[1]
+    assert not any("monitor/alarm" in row for row in rows[:3])
+
+
+def test_stop_saves_and_refuses_to_go_on(
+    guarded: GuardFiles, warned: tuple[Path, int], tmp_path: Path
+) -> None:
+    alarm = warned[1]
+    stopping = [*ALARMED, "cooper.monitor.action=stop", f"cooper.steps={NUM_STEPS}"]
+    for _ in range(2):
+        with pytest.raises(HackingError, match=rf"found reward hacking by step {alarm}, which is saved"):
+            go(guarded, tmp_path / "run", *stopping)
+        assert read(tmp_path / "run").step == alarm
+    assert numbers(tmp_path / "run") == numbers(warned[0])[:alarm]
+
+
+def test_an_alarm_in_the_last_step_is_not_handed_on(
+    guarded: GuardFiles, warned: tuple[Path, int], tmp_path: Path
+) -> None:
+    """The iteration is complete, but starting it again must not make a success of it."""
+    stopping = [*ALARMED, "cooper.monitor.action=stop", f"cooper.steps={warned[1]}"]
+    for _ in range(2):
+        with pytest.raises(HackingError, match="found reward hacking"):
+            go(guarded, tmp_path / "run", *stopping)
+    assert not (tmp_path / "run.json").exists()
+
+
+def test_rule_goes_on_with_the_rule_reward(
+    guarded: GuardFiles, warned: tuple[Path, int], tmp_path: Path
+) -> None:
+    alarm = warned[1]
+    go(guarded, tmp_path / "run", *ALARMED, "cooper.monitor.action=rule", f"cooper.steps={alarm + 2}")
+    rows = numbers(tmp_path / "run")
+    assert rows[:alarm] == numbers(warned[0])[:alarm]
+    paid, accuracy = rewards(rows[alarm:], "reward", "rule_accuracy")
+    assert paid == accuracy
+    assert not any("monitor/rolled_back_to" in row for row in rows)
+
+
+def test_rollback_puts_back_an_earlier_checkpoint_and_goes_on_with_the_rule_reward(
+    guarded: GuardFiles, warned: tuple[Path, int], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Stopped right after the alarm, the run holds what it held at the step that it went back to."""
+    alarm = warned[1]
+    back = [*ALARMED, "cooper.monitor.action=rollback"]
+    go(guarded, tmp_path / "run", *back, f"cooper.steps={alarm}")
+    target = int(numbers(tmp_path / "run")[-1]["monitor/rolled_back_to"])
+    assert 2 <= target <= alarm - 2
+    assert f"since step {target} VerifyRM's score" in caplog.text
+    go(guarded, tmp_path / "early", *back, f"cooper.steps={target}")
+    assert is_same_state(tmp_path / "run", tmp_path / "early")
+    assert read(tmp_path / "run").step == alarm
+
+    go(guarded, tmp_path / "run", *back, f"cooper.steps={alarm + 3}")
+    go(guarded, tmp_path / "straight", *back, f"cooper.steps={alarm + 3}")
+    rows = numbers(tmp_path / "run")
+    assert rows == numbers(tmp_path / "straight")
+    assert is_same_state(tmp_path / "run", tmp_path / "straight")
+    paid, accuracy = rewards(rows[alarm:], "reward", "rule_accuracy")
+    assert paid == accuracy
+
+
+def test_rollback_without_an_early_checkpoint_goes_back_to_the_start(
+    guarded: GuardFiles, warned: tuple[Path, int], tmp_path: Path
+) -> None:
+    alarm = warned[1]
+    values = ["cooper.monitor.action=rollback", "cooper.checkpoint_every=50", f"cooper.steps={alarm}"]
+    go(guarded, tmp_path / "run", *ALARMED, *values)
+    assert numbers(tmp_path / "run")[-1]["monitor/rolled_back_to"] == 0
+    state = read(tmp_path / "run")
+    assert state.policy_optimizer == {}
+    original = load_verify_rm(guarded.verify_rm, device=torch.device("cpu")).model.state_dict()
+    assert all(
+        torch.equal(tensor, original[name]) for name, tensor in state.verify_rm.model.state_dict().items()
+    )
+
+
+# The gate
+
+
+def test_updates_that_the_gate_takes_back_are_counted(guarded: GuardFiles, tmp_path: Path) -> None:
+    """The held-out labels are what VerifyRM says at the start (accuracy 1); replay teaches the contrary."""
+    verify_rm = load_verify_rm(guarded.verify_rm, device=torch.device("cpu"))
+    rng = random.Random(0)
+    bare = [
+        VerifyExample(question=f"Q{n}", reference_answer=str(n), completion=f"#### {guess}", label=0)
+        for n, guess in enumerate(rng.sample(range(100), 12))
+    ]
+    said = [int(score > 0.5) for score in score_examples(verify_rm, bare)]
+    for name, flip in (("examples", 0), ("replay", 1)):
+        rows = [row.model_copy(update={"label": label ^ flip}) for row, label in zip(bare, said, strict=True)]
+        write_records(tmp_path / f"{name}.jsonl", rows)
+    report = go(
+        guarded, tmp_path / "run", "cooper.gate={ max_accuracy_drop = 0.0, max_canary_rise = 1.0 }",
+        "cooper.replay_examples=12", "cooper.replay_weight=100", "cooper.verify_rm_lr=1e-2", "cooper.steps=4",
+        examples=tmp_path / "examples.jsonl", replay=tmp_path / "replay.jsonl",
+    )  # fmt: skip
+    rows = [row for row in numbers(tmp_path / "run") if row["pairs/count"]]
+    assert rows
+    assert {row["gate/start_accuracy"] for row in rows} == {1.0}
+    assert [row["gate/rolled_back"] for row in rows] == [float(row["gate/accuracy"] < 1) for row in rows]
+    assert report.num_rolled_back_reward_updates == sum(row["gate/rolled_back"] for row in rows) > 0
+
+
+# Evaluation, and files that options need
+
+
+def test_evaluations_stand_in_the_metrics_of_their_steps(guarded: GuardFiles, tmp_path: Path) -> None:
+    go(guarded, tmp_path / "run", "cooper.evaluate_every=2", "cooper.steps=4",
+       examples=guarded.examples, held_out=guarded.held_out)  # fmt: skip
+    rows = numbers(tmp_path / "run")
+    evaluated = [{name for name in row if name.startswith("eval/")} for row in rows]
+    assert evaluated[0] == evaluated[2] == set()
+    assert evaluated[1] == evaluated[3]
+    assert evaluated[1] == {
+        f"eval/{name}"
+        for name in (
+            "rule_accuracy", "judge_accuracy", "verify_rm_reward", "verify_rm_accuracy", "verify_rm_auroc",
+            "canary_rate", "cut_fraction",
+        )
+    }  # fmt: skip
+    assert all(0 <= row[name] <= 1 for row in rows for name in row if name.startswith("eval/"))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "given", "message"),
+    [
+        (["cooper.evaluate_every=1"], ["examples"], r"--held-out is missing.*cooper\.evaluate_every=null"),
+        (["cooper.evaluate_every=1"], ["held_out"], r"--examples is missing.*cooper\.evaluate_every=null"),
+        (["cooper.gate={}"], [], r"--examples is missing.*cooper\.gate=null"),
+        (["cooper.replay_examples=2"], [], r"--replay is missing.*cooper\.replay_examples=0"),
+    ],
+)
+def test_an_option_without_its_file_is_refused(
+    guarded: GuardFiles, tmp_path: Path, overrides: list[str], given: list[str], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        go(guarded, tmp_path / "run", *overrides, **{name: getattr(guarded, name) for name in given})
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_gate_is_not_needed_where_verify_rm_stays(guarded: GuardFiles, tmp_path: Path) -> None:
+    values = ["cooper.gate={}", "cooper.replay_examples=2", "cooper.update_verify_rm=false", "cooper.steps=1"]
+    assert go(guarded, tmp_path / "run", *values).num_pairs == 0
+
+
+# Resume
+
+
+EVERYTHING = [
+    "cooper.gate={ max_accuracy_drop = 0.1, max_canary_rise = 0.1, num_canary_problems = 2 }",
+    "cooper.replay_examples=4",
+    "cooper.verify_rm_average=0.5",
+    "cooper.evaluate_every=2",
+    "cooper.negatives={ assistant = 1, rollout = 1, perturb = 1, canary = 1 }",
+    "cooper.pairs_per_problem=3",
+    "cooper.monitor={ window = 2, max_gap_rise = 1e-6, max_rejected_rise = 1e-6, action = 'rule' }",
+    "cooper.drop_equal_groups=true",
+    "cooper.mask_cut=true",
+    "evaluation.max_canary_problems=2",
+]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [["cooper.max_pair_staleness=1"], EVERYTHING, [*EVERYTHING, "cooper.max_pair_staleness=1"]],
+    ids=["late pairs", "everything", "everything with late pairs"],
+)
+def test_two_runs_equal_one_of_twice_the_length(
+    guarded: GuardFiles, tmp_path: Path, options: list[str]
+) -> None:
+    """Continued in its own folder and as a second iteration: the same numbers, weights, optimisers, pairs."""
+    inputs = {"examples": guarded.examples, "replay": guarded.examples, "held_out": guarded.held_out}
+    go(guarded, tmp_path / "straight", *options, "cooper.steps=6", **inputs)
+    rows = numbers(tmp_path / "straight")
+    assert sum(row["pairs/count"] for row in rows) > 10
+
+    go(guarded, tmp_path / "stopped", *options, "cooper.steps=3", **inputs)
+    go(guarded, tmp_path / "next", *options, "cooper.steps=3", start=tmp_path / "stopped", **inputs)
+    go(guarded, tmp_path / "stopped", *options, "cooper.steps=6", **inputs)
+    for other in ("stopped", "next"):
+        assert numbers(tmp_path / other) == rows
+        assert is_same_state(tmp_path / other, tmp_path / "straight")
+        one, two = read(tmp_path / other), read(tmp_path / "straight")
+        assert (one.pairs, one.pending, one.rollouts) == (two.pairs, two.pending, two.rollouts)
+        assert bool(one.pending) == ("cooper.max_pair_staleness=1" in options)

@@ -1,0 +1,143 @@
+"""The policy update's options: equal groups and cut completions left out, warm-up, nothing to learn."""
+
+import copy
+import dataclasses
+
+import pytest
+import torch
+
+from cooper_rl.backends.engine import Generation
+from cooper_rl.backends.policy import Policy
+from cooper_rl.config import CooperConfig
+from cooper_rl.schema import Problem
+from cooper_rl.training.optimizer import make_adamw, optimizer_tensors, set_warmed_up_lr
+from cooper_rl.training.policy_update import PolicyUpdate, update_policy
+from cooper_rl.training.rollout import RolloutGroup
+
+TEXTS = (("7+9=16. #### 16", "The answer is ten."), ("5.", "7-2=5;5*2=10. \\boxed{10}"))
+Weights = dict[str, torch.Tensor]
+
+
+def cooper(**values) -> CooperConfig:
+    return CooperConfig.model_validate({"assistant": {"tiny": True}, "group_size": 2} | values)
+
+
+def groups_of(policy: Policy) -> list[RolloutGroup]:
+    """Two problems with a completion that ended and a longer one that was cut."""
+    groups = []
+    for number, texts in enumerate(TEXTS):
+        problem = Problem(id=str(number), source="t", question=f"Tom has {number}.", reference_answer="1")
+        ended, cut = (tuple(policy.tokenizer(text)["input_ids"]) for text in texts)
+        ended = (*ended, policy.tokenizer.eos_token_id)
+        generations = (
+            Generation(ended, (0.0,) * len(ended), "stop"),
+            Generation(cut, (0.0,) * len(cut), "length"),
+        )
+        groups.append(
+            RolloutGroup(problem, tuple(policy.encode_prompt(problem.question, None)), generations, texts)
+        )
+    return groups
+
+
+def update(
+    make_policy, advantages: list[float], *, places: tuple[int, ...] = (0, 1), **values
+) -> tuple[PolicyUpdate, Weights]:
+    policy, reference = make_policy(0), make_policy(1)
+    groups = [groups_of(policy)[place] for place in places]
+    optimizer = make_adamw(policy.model, lr=1e-4, weight_decay=0.0)
+    result = update_policy(
+        policy, reference, optimizer, groups, torch.tensor(advantages), config=cooper(**values)
+    )
+    return result, copy.deepcopy(policy.model.state_dict())
+
+
+def is_same(one: Weights, other: Weights) -> bool:
+    return all(torch.equal(tensor, other[name]) for name, tensor in one.items())
+
+
+def lengths(make_policy) -> list[int]:
+    return [len(g.token_ids) for group in groups_of(make_policy(0)) for g in group.generations]
+
+
+def test_a_dropped_group_is_as_if_it_had_not_been_drawn(make_policy) -> None:
+    """Neither its tokens nor its KL count; left in, it pulls by its KL and thins the mean."""
+    dropped, with_drop = update(make_policy, [1.0, -1.0, 0.0, 0.0], drop_equal_groups=True)
+    alone, without_group = update(make_policy, [1.0, -1.0], places=(0,))
+    kept, with_group = update(make_policy, [1.0, -1.0, 0.0, 0.0])
+    assert dropped == alone
+    assert is_same(with_drop, without_group)
+    assert kept.loss != pytest.approx(dropped.loss, abs=1e-4)
+    assert not is_same(with_drop, with_group)
+
+
+def test_dropping_divides_by_the_tokens_that_are_left(make_policy) -> None:
+    """Without KL: -(1 * n0 - 1 * n1) / (n0 + n1), not over all four lengths."""
+    n = lengths(make_policy)
+    dropped, _ = update(make_policy, [1.0, -1.0, 0.0, 0.0], drop_equal_groups=True, kl_coefficient=0.0)
+    kept, _ = update(make_policy, [1.0, -1.0, 0.0, 0.0], kl_coefficient=0.0)
+    assert dropped.loss == pytest.approx(-(n[0] - n[1]) / (n[0] + n[1]), abs=1e-6)
+    assert kept.loss == pytest.approx(-(n[0] - n[1]) / sum(n), abs=1e-6)
+
+
+def test_more_updates_than_groups_that_are_left_are_fewer_updates(make_policy) -> None:
+    """One of two groups is left: one share is empty and takes no step."""
+    values = {"drop_equal_groups": True, "policy_updates_per_step": 2, "problems_per_step": 2}
+    _, found = update(make_policy, [1.0, -1.0, 0.0, 0.0], **values)
+    _, once = update(make_policy, [1.0, -1.0], places=(0,))
+    for name, tensor in found.items():
+        torch.testing.assert_close(tensor, once[name], atol=1e-6, rtol=1e-5)
+
+
+def test_a_cut_completion_is_left_out_of_the_loss(make_policy) -> None:
+    """Completions 1 and 3 were cut: -(a0 n0 + a2 n2) / (n0 + n2); their advantages do not matter."""
+    n = lengths(make_policy)
+    found, one = update(make_policy, [1.0, -1.0, 0.5, -0.5], mask_cut=True, kl_coefficient=0.0)
+    assert found.loss == pytest.approx(-(n[0] + 0.5 * n[2]) / (n[0] + n[2]), abs=1e-6)
+    _, other = update(make_policy, [1.0, 9.0, 0.5, 9.0], mask_cut=True, kl_coefficient=0.0)
+    assert is_same(one, other)
+
+
+def test_a_step_of_cut_completions_alone_takes_no_update(make_policy) -> None:
+    policy, reference = make_policy(0), make_policy(1)
+    group = groups_of(policy)[0]
+    cut = dataclasses.replace(group, generations=(group.generations[1],) * 2)
+    optimizer = make_adamw(policy.model, lr=1e-3, weight_decay=0.1)
+    before = copy.deepcopy(policy.model.state_dict())
+    found = update_policy(
+        policy, reference, optimizer, [cut], torch.tensor([1.0, -1.0]), config=cooper(mask_cut=True)
+    )
+    assert found == PolicyUpdate(0.0, 0.0, 0.0, 0.0)
+    assert is_same(before, policy.model.state_dict())
+    assert len(optimizer.state) == 0
+
+
+@pytest.mark.parametrize("drop_equal_groups", [False, True])
+def test_advantages_that_are_all_zero_touch_neither_weights_nor_optimiser(
+    make_policy, drop_equal_groups: bool
+) -> None:
+    """Momentum, weight decay and the KL term would all move the weights."""
+    policy, reference = make_policy(0), make_policy(1)
+    config = cooper(kl_coefficient=0.1, drop_equal_groups=drop_equal_groups)
+    optimizer = make_adamw(policy.model, lr=1e-3, weight_decay=0.1)
+    groups = groups_of(policy)
+    update_policy(policy, reference, optimizer, groups, torch.tensor([1.0, -1, 1, -1]), config=config)
+    before = copy.deepcopy(policy.model.state_dict() | optimizer_tensors(policy.model, optimizer))
+    found = update_policy(policy, reference, optimizer, groups, torch.zeros(4), config=config)
+    assert found == PolicyUpdate(0.0, 0.0, 0.0, 0.0)
+    assert is_same(before, policy.model.state_dict() | optimizer_tensors(policy.model, optimizer))
+
+
+def test_the_learning_rate_rises_in_a_line_and_stays(make_policy) -> None:
+    """Four steps of warm-up to .8: .2 .4 .6 .8 and .8 ever after; without warm-up .8 at once."""
+    optimizer = make_adamw(make_policy(0).model, lr=1.0, weight_decay=0.1)
+
+    def rates(warmup_steps: int) -> list[float]:
+        found = []
+        for step in (1, 2, 3, 4, 5, 100):
+            set_warmed_up_lr(optimizer, 0.8, step=step, warmup_steps=warmup_steps)
+            assert len({group["lr"] for group in optimizer.param_groups}) == 1
+            found.append(optimizer.param_groups[0]["lr"])
+        return found
+
+    assert rates(4) == pytest.approx([0.2, 0.4, 0.6, 0.8, 0.8, 0.8])
+    assert rates(0) == [0.8] * 6
