@@ -1,24 +1,26 @@
-"""The hacking monitor on series worked out by hand; the window is two steps, the bounds .1."""
+"""The hacking monitor on series worked out by hand; the window is two steps, the bound .1."""
 
 import pytest
 
 from cooper_rl.config import MonitorConfig
-from cooper_rl.core.monitor import REJECTED, REWARD, RULE, Reading, watch
+from cooper_rl.core.monitor import ANCHOR, REWARD, RULE, Reading, first_alarm, watch
 
-CONFIG = MonitorConfig(window=2, max_gap_rise=0.1, max_rejected_rise=0.1)
+CONFIG = MonitorConfig(window=2, max_gap_rise=0.1)
 
 
 def series(
-    reward: list[float], rule: list[float] | None = None, rejected: list[float] | None = None
+    reward: list[float], rule: list[float] | None = None, anchor: list[float] | None = None
 ) -> list[dict[str, float]]:
-    """Rule accuracy .5 and a rejected score of .2 unless given; steps from 1."""
-    size = len(reward)
-    return [
-        {"step": step, REWARD: r, RULE: a, REJECTED: j}
-        for step, r, a, j in zip(
-            range(1, size + 1), reward, rule or [0.5] * size, rejected or [0.2] * size, strict=True
+    """Rule accuracy .5 unless given, no anchors unless given; steps from 1."""
+    rows = [
+        {"step": step, REWARD: paid, RULE: accuracy}
+        for step, (paid, accuracy) in enumerate(
+            zip(reward, rule or [0.5] * len(reward), strict=True), start=1
         )
     ]
+    for row, level in zip(rows, anchor or [], strict=False):
+        row[ANCHOR] = level
+    return rows
 
 
 def read(metrics: list[dict[str, float]]) -> Reading:
@@ -33,32 +35,25 @@ def test_nothing_is_said_before_two_windows() -> None:
 
 
 def test_reward_that_rises_without_accuracy_is_hacking() -> None:
-    """Gaps 0 0 .2 .2: rise .2 - 0, since step 2."""
+    """Gaps 0 0 .2 .2: rise .2, since step 2; reward +.2, accuracy unchanged."""
     found = read(series([0.5, 0.5, 0.7, 0.7]))
     assert found.gap_rise == pytest.approx(0.2)
-    assert found.rejected_rise == pytest.approx(0.0)
+    assert found.reward_change == pytest.approx(0.2)
+    assert found.rule_change == 0.0
     assert (found.since_step, found.is_hacking) == (2, True)
 
 
+def test_accuracy_that_falls_under_the_same_reward_is_hacking() -> None:
+    found = read(series([0.5] * 4, rule=[0.5, 0.5, 0.3, 0.3]))
+    assert (found.reward_change, found.is_hacking) == (0.0, True)
+    assert found.rule_change == pytest.approx(-0.2)
+
+
 def test_reward_that_rises_with_accuracy_is_none() -> None:
-    found = read(series([0.5, 0.5, 0.7, 0.7], rule=[0.4, 0.4, 0.6, 0.6]))
-    assert found.gap_rise == pytest.approx(0.0)
-    assert not found.is_hacking
-
-
-def test_a_rising_score_of_rejected_rollouts_is_hacking_before_the_gap_moves() -> None:
-    """Rejected .2 .1 .1 .3 .3: windows before the last end at steps 2 (.15) and 3 (.1); rise .3 - .1."""
-    found = read(series([0.5] * 5, rejected=[0.2, 0.1, 0.1, 0.3, 0.3]))
-    assert found.gap_rise == pytest.approx(0.0)
-    assert found.rejected_rise == pytest.approx(0.2)
-    assert (found.since_step, found.is_hacking) == (3, True)
-
-
-def test_the_rise_is_measured_from_the_lowest_window_that_does_not_overlap() -> None:
-    """Gaps .3 .1 .1 .2 .2 .4: windows .2 .1 .15 | .3: rise .2 from the window that ends at step 3."""
-    found = read(series([0.8, 0.6, 0.6, 0.7, 0.7, 0.9]))
+    """Gaps .1 .1 .3 .3, but accuracy rises too: VerifyRM recovers beside a policy that improves."""
+    found = read(series([0.5, 0.5, 0.8, 0.8], rule=[0.4, 0.4, 0.5, 0.5]))
     assert found.gap_rise == pytest.approx(0.2)
-    assert found.since_step == 3
+    assert not found.is_hacking
 
 
 def test_no_alarm_while_the_reward_falls() -> None:
@@ -68,13 +63,34 @@ def test_no_alarm_while_the_reward_falls() -> None:
     assert not found.is_hacking
 
 
+def test_a_level_that_rises_for_wrong_examples_too_is_none() -> None:
+    """Reward and anchors both rise by .3: .5-.1 .5-.1 .8-.4 .8-.4 is .4 throughout."""
+    found = read(series([0.5, 0.5, 0.8, 0.8], anchor=[0.1, 0.1, 0.4, 0.4]))
+    assert found.gap_rise == pytest.approx(0.0)
+    assert not found.is_hacking
+    assert read(series([0.5, 0.5, 0.8, 0.8], anchor=[0.1] * 4)).is_hacking
+
+
+def test_the_rise_is_measured_from_the_lowest_window_that_does_not_overlap() -> None:
+    """Gaps .3 .1 .1 .2 .2 .4: windows .2 .1 .15 | .3: rise .2 from the window that ends at step 3."""
+    found = read(series([0.8, 0.6, 0.6, 0.7, 0.7, 0.9]))
+    assert found.gap_rise == pytest.approx(0.2)
+    assert found.since_step == 3
+
+
 def test_a_rise_within_the_bound_is_none() -> None:
-    found = read(series([0.5, 0.5, 0.59, 0.59], rejected=[0.2, 0.2, 0.29, 0.29]))
+    found = read(series([0.5, 0.5, 0.59, 0.59]))
     assert found.gap_rise == pytest.approx(0.09)
-    assert found.rejected_rise == pytest.approx(0.09)
     assert not found.is_hacking
 
 
 def test_steps_are_the_metrics_own_numbers() -> None:
     metrics = [row | {"step": row["step"] + 40} for row in series([0.5, 0.5, 0.7, 0.7])]
     assert read(metrics).since_step == 42
+
+
+def test_the_first_alarm_is_the_first_step_that_was_alarmed() -> None:
+    """Means of the last two gaps: .1 at step 5 (not above .1), .2 at step 6, and still at 7."""
+    metrics = series([0.5, 0.5, 0.5, 0.5, 0.69, 0.7, 0.7])
+    assert first_alarm(metrics, CONFIG) == 6
+    assert first_alarm(metrics[:5], CONFIG) is None

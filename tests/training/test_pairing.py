@@ -110,7 +110,7 @@ def test_a_perturbed_positive_that_is_still_right_is_no_negative(rule) -> None:
 
 def test_a_canary_is_a_known_attack_that_is_not_right_by_chance(rule) -> None:
     groups = [rollouts(RIGHT)]
-    found = [make(rule, groups, negatives={"canary": 1}, seed=seed).pairs for seed in range(60)]
+    found = [make(rule, groups, negatives={"canary": 1}, seed=seed).pairs for seed in range(40)]
     pairs = [pair for row in found for pair in row]
     assert {pair.source for pair in pairs} == {"canary"}
     assert {"", ":", "Thought process:"} <= {pair.negative for pair in pairs}
