@@ -66,7 +66,8 @@ def make_trainer(make_policy, make_verify_rm, rule, script, assistant, **values)
     config = CooperConfig.model_validate({"assistant": {"tiny": True}, "group_size": 2} | values)
     return Trainer(
         policy=policy, reference=make_policy(0), verify_rm=verify_rm,
-        engine=ScriptedEngine(lines, end_ids=policy.end_ids), rule=rule, judge=None, gate=None, replay=(),
+        engine=ScriptedEngine(lines, end_ids=policy.end_ids), rule=rule, judge=None, gate=None,
+        anchors=(), replay=(),
         pairs=PairQueue(PairMaker(config, rule, assistant, None), max_staleness=0),
         policy_optimizer=make_adamw(policy.model, lr=1e-3, weight_decay=0.0),
         verify_rm_optimizer=make_adamw(verify_rm.model, lr=1e-3, weight_decay=0.0),
