@@ -6,7 +6,7 @@
 #   TORCH_INDEX  package index to take torch from. On Linux the usual index has the CUDA build, which is
 #                several GB; https://download.pytorch.org/whl/cpu has one for the CPU alone
 #   OUTPUT       folder that `make demo` writes to
-#   ARGS         more arguments for `make demo` (--set KEY=VALUE) or `make test` (pytest's)
+#   ARGS         more arguments for `make demo` and `make experiment` (--set KEY=VALUE) or `make test` (pytest's)
 #   REGISTRY     private registry that images are named for and pushed to, such as registry.example:5000/ml
 #   BASE_IMAGE   Python 3.11 on Debian that the images start from, best by digest
 #   BUILD_IMAGE  the same Python with a C compiler, for building the image for GPUs
@@ -30,7 +30,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check wheel format golden clean lock images push \
+.PHONY: help demo experiment test check wheel format golden clean lock images push \
     wheelhouse wheelhouse-cpu wheelhouse-gpu image-cpu image-gpu
 
 help:  ## Show this list
@@ -38,6 +38,9 @@ help:  ## Show this list
 
 demo: $(VENV)/.pipelines  ## Run the whole pipeline on this machine: no GPU, no account, no download
 	$(BIN)/python -m pipelines local --preset laptop --output $(OUTPUT) $(ARGS)
+
+experiment: $(VENV)/.pipelines  ## Compare a rule, a frozen and a co-trained reward over three seeds (35 minutes)
+	$(BIN)/python -m cooper_rl experiment --preset laptop --output runs/experiment $(ARGS)
 
 test: $(VENV)/.dev  ## Run the tests, offline
 	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)

@@ -526,6 +526,14 @@ class EvaluationConfig(Section):
     """Judges meaning beside the rule verifier; on the laptop an exact evaluator (error rate 0)."""
 
 
+class ExperimentConfig(Section):
+    """`experiment`: how long every arm is trained, in place of `cooper.steps`, and how often evaluated."""
+
+    steps: int = Field(default=200, ge=1)
+    evaluate_every: int = Field(default=10, ge=1)
+    """Steps between the points of the curves."""
+
+
 class StorageConfig(Section):
     """Checkpoints of co-training: how many are kept, and where, when not in the task's own folder."""
 
@@ -597,6 +605,7 @@ class Config(Section):
     cooper: CooperConfig
     storage: StorageConfig = StorageConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
+    experiment: ExperimentConfig = ExperimentConfig()
 
 
 def load(preset: str, overrides: Sequence[str] = ()) -> Config:

@@ -141,3 +141,11 @@ def test_the_learning_rate_rises_in_a_line_and_stays(make_policy) -> None:
 
     assert rates(4) == pytest.approx([0.2, 0.4, 0.6, 0.8, 0.8, 0.8])
     assert rates(0) == [0.8] * 6
+
+
+def test_a_share_without_an_advantage_takes_no_update_of_its_own(make_policy) -> None:
+    """Two updates, the second on a group whose rewards are equal: as if the first group came alone."""
+    both, with_share = update(make_policy, [1.0, -1.0, 0.0, 0.0], policy_updates_per_step=2)
+    alone, without = update(make_policy, [1.0, -1.0], places=(0,))
+    assert both.loss == pytest.approx(alone.loss)
+    assert is_same(with_share, without)

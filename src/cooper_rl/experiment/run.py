@@ -29,9 +29,6 @@ from cooper_rl.records import atomic_path, write_report
 
 logger = logging.getLogger(__name__)
 
-EVALUATE_EVERY = 10
-"""Steps between the points of the curves, where the configuration says nothing."""
-
 
 def run_experiment(
     preset: str,
@@ -49,7 +46,12 @@ def run_experiment(
         CooperError: a job failed; names it and its log. Jobs that ended stay, others end first.
     """
     started = time.monotonic()
-    overrides = [f"cooper.evaluate_every={EVALUATE_EVERY}", *overrides]
+    length = load(preset, overrides).experiment
+    overrides = [
+        *overrides,
+        f"cooper.steps={length.steps}",
+        f"cooper.evaluate_every={length.evaluate_every}",
+    ]
     plans = {arm: [*overrides, *arm_overrides(arm)] for arm in arms}
     for arm, values in plans.items():
         _check(preset, values, arm)

@@ -68,13 +68,13 @@ def update_policy(
         TrainingError: the loss is not finite; the weights are left as before this update.
     """
     groups, advantages = _counted(groups, advantages, config)
-    if not advantages.any():
+    if not advantages.any():  # nothing is computed in vain
         return PolicyUpdate(loss=0.0, kl=0.0, clip_fraction=0.0, grad_norm=0.0)
     shares = _shares(policy, reference, groups, advantages, config)
     num_tokens = loss_sum = kl_sum = clipped_sum = grad_norm_sum = 0.0
     for share in shares:
         share_tokens = sum(int(batch.completion_mask.sum()) for batch in share)
-        if share_tokens == 0:
+        if not any(_says_anything(batch) for batch in share):
             continue
         for batch in share:
             logprobs = _logprobs(policy, batch.tokens, batch.completion_mask, config)
@@ -100,6 +100,11 @@ def update_policy(
         clip_fraction=clipped_sum / max(num_tokens, 1),
         grad_norm=grad_norm_sum / len(shares),
     )
+
+
+def _says_anything(batch: PolicyBatch) -> bool:
+    """Whether a completion that counts has an advantage."""
+    return bool((batch.completion_mask.any(dim=1) & (batch.advantages != 0)).any())
 
 
 def _counted(
