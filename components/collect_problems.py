@@ -16,6 +16,7 @@ def collect_problems(
     rejected: Output[Dataset],
     report: Output[Metrics],
     overrides: List[str] = [],
+    site: List[str] = [],
 ):
     """Read or generate problems, set bad rows aside and hold some problems out for evaluation.
 
@@ -26,6 +27,7 @@ def collect_problems(
         rejected: Rows that could not be used, each with its reason.
         report: Numbers of this stage, and its report as a file.
         overrides: dotted.key=value changes to the preset.
+        site: Changes that hold for every run on this cluster, applied before `overrides`.
     """
     from pathlib import Path
 
@@ -33,7 +35,7 @@ def collect_problems(
     from cooper_rl.stages import collect_problems as stage
 
     result = stage.run(
-        load(preset, overrides),
+        load(preset, [*site, *overrides]),
         problems=Path(problems.path),
         held_out=Path(held_out.path),
         rejected=Path(rejected.path),

@@ -19,6 +19,7 @@ def evaluate_policy(
     completions: Output[Dataset],
     report: Output[Metrics],
     overrides: List[str] = [],
+    site: List[str] = [],
     checkpoint: Optional[Input[Model]] = None,
     previous: Optional[Input[Dataset]] = None,
 ) -> float:
@@ -34,6 +35,7 @@ def evaluate_policy(
         completions: What the policy wrote, with every verdict.
         report: Numbers of this stage, and its report as a file.
         overrides: dotted.key=value changes to the preset.
+        site: Changes that hold for every run on this cluster, applied before `overrides`.
         checkpoint: What train_cooper wrote; without it the starting point is evaluated.
         previous: Evaluations of earlier points of this run.
     """
@@ -43,7 +45,7 @@ def evaluate_policy(
     from cooper_rl.stages import evaluate_policy as stage
 
     result = stage.run(
-        load(preset, overrides),
+        load(preset, [*site, *overrides]),
         models=Path(models.path),
         verify_rm=Path(verify_rm.path),
         problems=Path(problems.path),

@@ -16,6 +16,7 @@ def evaluate_verify_rm(
     report: Output[Metrics],
     curves: Output[ClassificationMetrics],
     overrides: List[str] = [],
+    site: List[str] = [],
 ) -> float:
     """Evaluate VerifyRM on held-out labelled examples; returns its accuracy.
 
@@ -26,6 +27,7 @@ def evaluate_verify_rm(
         report: Numbers of this stage, and its report as a file.
         curves: ROC curve and confusion matrix.
         overrides: dotted.key=value changes to the preset.
+        site: Changes that hold for every run on this cluster, applied before `overrides`.
     """
     from pathlib import Path
 
@@ -33,7 +35,7 @@ def evaluate_verify_rm(
     from cooper_rl.stages import evaluate_verify_rm as stage
 
     result = stage.run(
-        load(preset, overrides),
+        load(preset, [*site, *overrides]),
         verify_rm=Path(verify_rm.path),
         examples=Path(examples.path),
         report=Path(report.path),

@@ -19,6 +19,7 @@ def label_completions(
     test: Output[Dataset],
     report: Output[Metrics],
     overrides: List[str] = [],
+    site: List[str] = [],
 ):
     """Label completions with the rule verifier and the judge, and split them by problem.
 
@@ -32,6 +33,7 @@ def label_completions(
         test: Examples that only its evaluation sees.
         report: Numbers of this stage, and its report as a file.
         overrides: dotted.key=value changes to the preset.
+        site: Changes that hold for every run on this cluster, applied before `overrides`.
     """
     from pathlib import Path
 
@@ -39,7 +41,7 @@ def label_completions(
     from cooper_rl.stages import label_completions as stage
 
     result = stage.run(
-        load(preset, overrides),
+        load(preset, [*site, *overrides]),
         problems=Path(problems.path),
         completions=Path(completions.path),
         labels=Path(labels.path),

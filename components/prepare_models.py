@@ -14,6 +14,7 @@ def prepare_models(
     models: Output[Model],
     report: Output[Metrics],
     overrides: List[str] = [],
+    site: List[str] = [],
 ):
     """Name the models that the run starts from; on the laptop, train them from scratch.
 
@@ -22,11 +23,12 @@ def prepare_models(
         models: Folder with models.json and the models that were made here.
         report: Numbers of this stage, and its report as a file.
         overrides: dotted.key=value changes to the preset.
+        site: Changes that hold for every run on this cluster, applied before `overrides`.
     """
     from pathlib import Path
 
     from cooper_rl.config import load
     from cooper_rl.stages import prepare_models as stage
 
-    result = stage.run(load(preset, overrides), models=Path(models.path), report=Path(report.path))
+    result = stage.run(load(preset, [*site, *overrides]), models=Path(models.path), report=Path(report.path))
     report.metadata.update(result.metrics())

@@ -1,6 +1,6 @@
 """KFP component of `stages/report.py`: what the run has shown, for people."""
 
-from typing import List
+from typing import List, Optional
 
 from kfp import dsl
 from kfp.dsl import HTML, Dataset, Input, Markdown, Metrics, Model, Output
@@ -14,12 +14,13 @@ def report(
     evaluations: Input[Dataset],
     completions: Input[Dataset],
     checkpoint: Input[Model],
-    label_report: Input[Metrics],
     verify_rm_report: Input[Metrics],
     page: Output[HTML],
     summary: Output[Markdown],
     report: Output[Metrics],
     overrides: List[str] = [],
+    site: List[str] = [],
+    label_report: Optional[Input[Metrics]] = None,
 ):
     """Write the page and the summary of a run.
 
@@ -28,12 +29,13 @@ def report(
         evaluations: The run's evaluations in order, from the starting point on.
         completions: What the last policy wrote on held-out problems.
         checkpoint: The last checkpoint, with the metrics and pairs of every step.
-        label_report: The report of label_completions.
         verify_rm_report: The report of evaluate_verify_rm.
         page: One self-contained HTML page.
         summary: The same in short, as Markdown.
         report: Numbers of the whole run, and the report as a file.
         overrides: dotted.key=value changes to the preset.
+        site: Changes that hold for every run on this cluster, applied before `overrides`.
+        label_report: The report of label_completions, where this run labelled.
     """
     from pathlib import Path
 
@@ -41,11 +43,11 @@ def report(
     from cooper_rl.stages import report as stage
 
     result = stage.run(
-        load(preset, overrides),
+        load(preset, [*site, *overrides]),
         evaluations=Path(evaluations.path),
         completions=Path(completions.path),
         checkpoint=Path(checkpoint.path),
-        label_report=Path(label_report.path),
+        label_report=Path(label_report.path) if label_report else None,
         verify_rm_report=Path(verify_rm_report.path),
         page=Path(page.path),
         summary=Path(summary.path),

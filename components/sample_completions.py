@@ -16,6 +16,7 @@ def sample_completions(
     completions: Output[Dataset],
     report: Output[Metrics],
     overrides: List[str] = [],
+    site: List[str] = [],
 ):
     """Draw completions of the problems from every sampler.
 
@@ -26,6 +27,7 @@ def sample_completions(
         completions: One row for each completion, problems in outer order.
         report: Numbers of this stage, and its report as a file.
         overrides: dotted.key=value changes to the preset.
+        site: Changes that hold for every run on this cluster, applied before `overrides`.
     """
     from pathlib import Path
 
@@ -33,7 +35,7 @@ def sample_completions(
     from cooper_rl.stages import sample_completions as stage
 
     result = stage.run(
-        load(preset, overrides),
+        load(preset, [*site, *overrides]),
         models=Path(models.path),
         problems=Path(problems.path),
         completions=Path(completions.path),

@@ -17,6 +17,7 @@ def train_cooper(
     checkpoint: Output[Model],
     report: Output[Metrics],
     overrides: List[str] = [],
+    site: List[str] = [],
     run_key: str = "",
     start: Optional[Input[Model]] = None,
     replay: Optional[Input[Dataset]] = None,
@@ -33,6 +34,7 @@ def train_cooper(
         checkpoint: Both models, their optimisers, and the metrics and pairs of every step so far.
         report: Numbers of this stage, and its report as a file.
         overrides: dotted.key=value changes to the preset.
+        site: Changes that hold for every run on this cluster, applied before `overrides`.
         run_key: Sets storage.run_key, the name to continue the run under, unless overrides do; may be empty.
         start: Checkpoint of the previous iteration; without it training starts at step 1.
         replay: Labelled examples for cooper.replay_examples.
@@ -47,7 +49,7 @@ def train_cooper(
     if run_key:
         overrides = [f'storage.run_key="{run_key}"', *overrides]
     result = stage.run(
-        load(preset, overrides),
+        load(preset, [*site, *overrides]),
         models=Path(models.path),
         verify_rm=Path(verify_rm.path),
         problems=Path(problems.path),

@@ -16,6 +16,7 @@ def train_verify_rm(
     verify_rm: Output[Model],
     report: Output[Metrics],
     overrides: List[str] = [],
+    site: List[str] = [],
     models: Optional[Input[Model]] = None,
 ) -> float:
     """Train VerifyRM on labelled examples; returns its validation accuracy.
@@ -27,6 +28,7 @@ def train_verify_rm(
         verify_rm: Folder of the trained sequence classifier.
         report: Numbers of this stage, and its report as a file.
         overrides: dotted.key=value changes to the preset.
+        site: Changes that hold for every run on this cluster, applied before `overrides`.
         models: What prepare_models wrote; without it VerifyRM starts from scratch.
     """
     from pathlib import Path
@@ -35,7 +37,7 @@ def train_verify_rm(
     from cooper_rl.stages import train_verify_rm as stage
 
     result = stage.run(
-        load(preset, overrides),
+        load(preset, [*site, *overrides]),
         train=Path(train.path),
         validation=Path(validation.path),
         models=Path(models.path) if models else None,

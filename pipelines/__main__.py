@@ -1,4 +1,4 @@
-"""`python -m pipelines local | compile`: run the pipeline on this machine, or write it for a cluster."""
+"""`python -m pipelines local | compile`: run a pipeline on this machine, or write it for a cluster."""
 
 import argparse
 import sys
@@ -11,13 +11,14 @@ from cooper_rl.errors import ConfigError, CooperError
 
 EXIT_USER_ERROR = 2
 EXIT_INTERRUPTED = 130
+NAMES = ("end_to_end", "verify_rm", "cooper")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one sub-command; returns the exit status: 0, 1 for a failed stage, 2 for an error of use."""
+    """Run one sub-command; returns the exit status: 0, 1 for a failed run, 2 for an error of use."""
     options = build_parser().parse_args(arguments)
     try:
-        return _local(options) if options.command == "local" else _compile(options)
+        return options.action(options)
     except CooperError as error:
         sys.stderr.write(f"error: {error}\n")
         return EXIT_USER_ERROR
@@ -29,25 +30,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The parser of both sub-commands."""
+    """The parser of all sub-commands."""
     parser = argparse.ArgumentParser(prog="python -m pipelines", description=__doc__, allow_abbrev=False)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    _add_local(commands)
+    _add_compile(commands)
+    return parser
+
+
+def _add_local(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     local = commands.add_parser(
-        "local", help="run the compiled pipeline on this machine through kfp.local", allow_abbrev=False
+        "local", help="run a compiled pipeline on this machine through kfp.local", allow_abbrev=False
     )
-    local.add_argument(
-        "--preset",
-        default="laptop",
-        help=f"one of {', '.join(preset_names())}, or the path of a .toml file (default: laptop)",
-    )
-    local.add_argument(
-        "--set",
-        dest="overrides",
-        metavar="KEY=VALUE",
-        action="append",
-        default=[],
-        help="change the preset, e.g. --set cooper.steps=2; may be given more than once",
-    )
+    local.set_defaults(action=_local)
+    _add_pipeline(local, profile="local")
+    _add_arguments(local, preset="laptop")
     local.add_argument(
         "--output",
         type=Path,
@@ -66,9 +63,17 @@ def build_parser() -> argparse.ArgumentParser:
         "--image",
         help=f"image for --runner docker, which this machine's engine holds (default: {CPU_IMAGE})",
     )
+
+
+def _add_compile(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     compile_ = commands.add_parser(
-        "compile", help="write the pipeline as YAML for a cluster", allow_abbrev=False
+        "compile", help="write the pipelines as YAML for a cluster", allow_abbrev=False
     )
+    compile_.set_defaults(action=_compile)
+    compile_.add_argument(
+        "--pipeline", choices=NAMES, action="append", help="only this one; may be given more than once"
+    )
+    _add_build(compile_, profile="cluster")
     compile_.add_argument(
         "--output",
         type=Path,
@@ -76,25 +81,74 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="DIR",
         help="folder for the YAML (default: build/pipelines)",
     )
-    for command in (local, compile_):
-        command.add_argument(
-            "--iterations",
-            type=int,
-            default=2,
-            metavar="K",
-            help="iterations of co-training, each one task of cooper.steps steps (default: 2, at most 5)",
-        )
-    return parser
+    compile_.add_argument(
+        "--manifests",
+        action="store_true",
+        help="also write Pipeline and PipelineVersion for a KFP that keeps pipelines in the Kubernetes API",
+    )
+    compile_.add_argument("--namespace", help="namespace in the manifests")
+
+
+def _add_pipeline(command: argparse.ArgumentParser, *, profile: str) -> None:
+    command.add_argument(
+        "pipeline", nargs="?", default="end_to_end", choices=NAMES, help="which one (default: end_to_end)"
+    )
+    _add_build(command, profile=profile)
+
+
+def _add_build(command: argparse.ArgumentParser, *, profile: str) -> None:
+    command.add_argument(
+        "--profile",
+        default=profile,
+        help="what it is compiled for: local, cluster, or the path of a .toml file like those in "
+        f"pipelines/profiles (default: {profile})",
+    )
+    command.add_argument(
+        "--iterations",
+        type=int,
+        default=2,
+        metavar="K",
+        help="iterations of co-training, each one task of cooper.steps steps (default: 2, at most 5)",
+    )
+
+
+def _add_arguments(command: argparse.ArgumentParser, *, preset: str | None) -> None:
+    default = f" (default: {preset})" if preset else " (default: the profile's)"
+    command.add_argument(
+        "--preset",
+        default=preset,
+        help=f"one of {', '.join(preset_names())}, or the path of a .toml file{default}",
+    )
+    command.add_argument(
+        "--set",
+        dest="overrides",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="change the preset, e.g. --set cooper.steps=2; may be given more than once",
+    )
+    command.add_argument(
+        "--param",
+        dest="parameters",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="another parameter of the pipeline, e.g. --param run_key=monday; may be given more than once",
+    )
 
 
 def _local(options: argparse.Namespace) -> int:
     if options.image and options.runner != "docker":
         raise ConfigError(f"--image {options.image}: stages run in an image only with --runner docker")
     from pipelines._local import run_local
+    from pipelines._profile import load_profile
 
     return run_local(
+        options.pipeline,
         options.preset,
         options.overrides,
+        parameters=_read_parameters(options.parameters),
+        profile=load_profile(options.profile),
         iterations=options.iterations,
         output=options.output,
         screen=sys.stdout,
@@ -103,11 +157,31 @@ def _local(options: argparse.Namespace) -> int:
 
 
 def _compile(options: argparse.Namespace) -> int:
-    from pipelines._compile import compile_end_to_end
+    from pipelines._compile import compile_manifests, compile_pipeline
+    from pipelines._profile import load_profile
 
-    path = compile_end_to_end(options.output, iterations=options.iterations)
-    sys.stdout.write(f"{path}\n")
+    profile = load_profile(options.profile)
+    for name in options.pipeline or NAMES:
+        path = compile_pipeline(name, options.output, profile=profile, iterations=options.iterations)
+        sys.stdout.write(f"{path}\n")
+        if options.manifests:
+            manifests = compile_manifests(
+                name,
+                options.output,
+                profile=profile,
+                iterations=options.iterations,
+                namespace=options.namespace,
+            )
+            sys.stdout.write(f"{manifests}\n")
     return 0
+
+
+def _read_parameters(texts: Sequence[str]) -> dict[str, str]:
+    pairs = [text.partition("=") for text in texts]
+    for name, separator, _ in pairs:
+        if not separator or not name:
+            raise ConfigError(f"--param {name!r} is not NAME=VALUE, e.g. --param run_key=monday")
+    return {name: value for name, _, value in pairs}
 
 
 if __name__ == "__main__":

@@ -45,11 +45,12 @@ class Follower:
         self._is_running = False
         self._is_in_frames = False
         self._error: list[str] = []
+        self._failure: list[str] = []
 
     @property
     def error(self) -> str:
-        """What the last exception said; a message of ours without the name of its class."""
-        text = "\n".join(self._error).strip()
+        """What the failed task, else the last exception, said; a message of ours without its class's name."""
+        text = "\n".join(self._error if self.failed_task is None else self._failure).strip()
         return re.sub(r"^cooper_rl\.errors\.\w+: ", "", text)
 
     def read(self, line: str) -> None:
@@ -87,7 +88,8 @@ class Follower:
         if status == "SUCCESS":
             self._show(f"done in {seconds}")
         else:
-            self.failed_task = self._task
+            if self.failed_task is None:  # the exit task runs after it
+                self.failed_task, self._failure = self._task, list(self._error)
             self._show(f"failed after {seconds}")
 
     def _log(self, level: str, message: str) -> None:

@@ -1,4 +1,4 @@
-"""Runs the compiled pipeline on this machine through kfp.local, with progress for people.
+"""Runs a compiled pipeline on this machine through kfp.local, with progress for people.
 
 Finished tasks are kept by kfp's cache below the output folder, so the same command goes on after a
 failure or a kill. The cache is valid for one state of the code, the preset and the source files:
@@ -9,35 +9,35 @@ and how its output is read (`_follow.py`).
 import hashlib
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib import resources
 from pathlib import Path
 from typing import Any, TextIO
 
-import yaml
-
-from cooper_rl.config import load
+from cooper_rl.config import Config, load
 from cooper_rl.progress import clock
-from cooper_rl.records import read_records, read_report
-from cooper_rl.schema import EvalReport, EvaluateVerifyRMReport, Interval
-from pipelines._compile import compile_end_to_end
+from pipelines._compile import WITH_RUN_KEY, check_parameters, compile_pipeline, count_tasks, read_compiled
 from pipelines._docker import container_options, find_image, named_run
 from pipelines._follow import Follower
+from pipelines._headline import copy_summary, headline, newest_run, shown
+from pipelines._profile import Profile
 
 EXIT_STAGE_FAILED = 1
 
 
 def run_local(
+    name: str,
     preset: str,
     overrides: Sequence[str],
     *,
+    parameters: Mapping[str, str],
+    profile: Profile,
     iterations: int,
     output: Path,
     screen: TextIO,
@@ -45,57 +45,84 @@ def run_local(
 ) -> int:
     """Compile, run, and say what came out; returns the exit status.
 
-    Stages run as processes of this Python, or in containers of `image`.
+    Args:
+        name: Of the pipeline.
+        preset: A preset's name or the path of a .toml file.
+        overrides: Changes to it.
+        parameters: The pipeline's other parameters.
+        profile: What it is compiled for.
+        iterations: Of co-training.
+        output: Folder for everything that the run writes.
+        screen: Where people look.
+        image: Stages run in containers of it; None: as processes of this Python.
 
     Raises:
-        ConfigError: the preset or an override is wrong, or there is no such image, found before anything
+        ConfigError: preset, override or parameter is wrong, or there is no such image, found before anything
             runs.
     """
     started = time.monotonic()
     if preset.endswith(".toml"):
         preset = str(Path(preset).resolve())
-    config = load(preset, overrides)
-    config.storage.run_uri()
+    changes = [*profile.overrides, *overrides]
+    config = _check(name, preset, changes, parameters)
     image_id = find_image(image) if image else ""
     output = output.resolve()
-    output.mkdir(parents=True, exist_ok=True)
-    pipeline = compile_end_to_end(output, iterations=iterations)
-    num_tasks = len(yaml.safe_load(pipeline.read_text(encoding="utf-8"))["root"]["dag"]["tasks"])
+    pipeline = compile_pipeline(name, output, profile=profile, iterations=iterations)
+    specification = read_compiled(pipeline)
+    arguments = check_parameters(
+        specification, {"preset": preset, "overrides": list(overrides), **parameters}, name=name
+    )
+    num_tasks = count_tasks(specification)
     log = output / "log.txt"
-    screen.write(f"{num_tasks} stages with preset {preset!r}; everything is written to {_shown(output)}\n")
+    screen.write(f"{num_tasks} stages with preset {preset!r}; everything is written to {shown(output)}\n")
     screen.flush()
 
     follower = Follower(num_tasks, screen)
-    result = output / "outputs.json"
-    result.unlink(missing_ok=True)
     request = {
         "pipeline": str(pipeline),
-        "arguments": {"preset": preset, "overrides": list(overrides)},
+        "arguments": arguments,
         "root": str(output),
-        "cache": str(output / "cache" / _fingerprint(preset, overrides, image_id=image_id)),
-        "result": str(result),
+        "cache": str(output / "cache" / _fingerprint(preset, changes, image_id=image_id)),
         "image": image,
         "containers": None,
     }
     with ExitStack() as stack:
         if image:
+            files = [*_input_files(preset, changes), *_named_paths(parameters)]
             request["containers"] = container_options(
-                stack.enter_context(named_run()), config, root=output, files=_input_files(preset, overrides)
+                stack.enter_context(named_run()), config, root=output, files=files
             )
-        log_file = stack.enter_context(log.open("w", encoding="utf-8"))
-        process = stack.enter_context(_worker(request))
+        returncode = _follow_worker(request, log, follower)
+    run = newest_run(output, specification["pipelineInfo"]["name"])
+    if returncode != 0 or run is None:
+        if run is not None:
+            copy_summary(run, output)
+        screen.write(_explain_failure(follower, log))
+        return EXIT_STAGE_FAILED
+    seconds = time.monotonic() - started
+    kept = f", {follower.num_cached} stages kept from an earlier run" if follower.num_cached else ""
+    screen.write(f"\nDone in {clock(seconds)} ({seconds:.0f} s{kept}). {headline(run, output)}")
+    return 0
+
+
+def _check(name: str, preset: str, changes: Sequence[str], parameters: Mapping[str, str]) -> Config:
+    """The configuration of the stages, which has a name for the checkpoints where it has a store for them."""
+    run_key = parameters.get("run_key")
+    config = load(preset, [*([f"storage.run_key={json.dumps(run_key)}"] if run_key else []), *changes])
+    if name in WITH_RUN_KEY:
+        config.storage.run_uri()
+    return config
+
+
+def _follow_worker(request: dict[str, Any], log: Path, follower: Follower) -> int:
+    """Run to the end; returns the exit status of kfp.local's process."""
+    with log.open("w", encoding="utf-8") as log_file, _worker(request) as process:
         assert process.stdout is not None
         for line in process.stdout:
             log_file.write(line)
             log_file.flush()
             follower.read(line)
-    if not result.is_file():
-        screen.write(_explain_failure(follower, log))
-        return EXIT_STAGE_FAILED
-    outputs = {name: Path(path) for name, path in json.loads(result.read_text(encoding="utf-8")).items()}
-    seconds = time.monotonic() - started
-    screen.write(_headline(outputs, output, seconds=seconds, num_cached=follower.num_cached))
-    return 0
+    return process.returncode
 
 
 @contextmanager
@@ -164,56 +191,17 @@ def _input_files(preset: str, overrides: Sequence[str]) -> list[Path]:
     return [Path(name).resolve() for name in dict.fromkeys(named) if Path(name).is_file()]
 
 
+def _named_paths(parameters: Mapping[str, str]) -> list[Path]:
+    """Artifacts of earlier runs on this machine that a pipeline's parameters name."""
+    return [Path(text) for text in parameters.values() if Path(text).is_absolute() and Path(text).exists()]
+
+
 def _explain_failure(follower: Follower, log: Path) -> str:
     if follower.failed_task is None:
         reason = f"the run stopped outside any stage: {follower.error or 'kfp.local gave no reason'}"
     else:
         reason = f"{follower.failed_task}: {follower.error or 'the process was killed without a message'}"
     return (
-        f"\nerror: {reason}\n\nfull log: {_shown(log)}\n"
+        f"\nerror: {reason}\n\nfull log: {shown(log)}\n"
         "Finished stages are kept: mend the cause and run the same command to go on from there.\n"
     )
-
-
-def _headline(outputs: dict[str, Path], output: Path, *, seconds: float, num_cached: int) -> str:
-    step = (outputs["checkpoint"] / "LATEST").read_text(encoding="utf-8").strip()
-    page = Path(shutil.copyfile(outputs["page"], output / "report.html"))
-    summary = Path(shutil.copyfile(outputs["summary"], output / "summary.md"))
-    evaluations = read_records(outputs["evaluations"], EvalReport)
-    verify_rm = read_report(outputs["verify_rm_report"], EvaluateVerifyRMReport).overall
-    first, last = evaluations[0], evaluations[-1]
-    kept = f", {num_cached} stages kept from an earlier run" if num_cached else ""
-    rows = [
-        (
-            f"rule accuracy, step {first.step} -> {last.step}",
-            _change(first.rule_accuracy, last.rule_accuracy),
-        ),
-        ("VerifyRM reward", _change(first.verify_rm_reward, last.verify_rm_reward)),
-        (
-            f"VerifyRM accuracy, {verify_rm.num_examples} examples",
-            f"{_interval(verify_rm.accuracy)}  (majority {verify_rm.majority_accuracy:.3f})",
-        ),
-    ]
-    if first.judge_accuracy is not None and last.judge_accuracy is not None:
-        rows.insert(0, ("accuracy by meaning", _change(first.judge_accuracy, last.judge_accuracy)))
-    width = max(len(name) for name, _ in rows)
-    table = "".join(f"  {name:<{width}}  {text}\n" for name, text in rows)
-    return (
-        f"\nDone in {clock(seconds)} ({seconds:.0f} s{kept}). "
-        f"On {first.num_problems} held-out problems, with 95 % intervals:\n\n{table}\n"
-        f"  report   {_shown(page)}\n  summary  {_shown(summary)}\n"
-        f"  models   {_shown(outputs['checkpoint'] / step)}\n"
-    )
-
-
-def _change(before: Interval, after: Interval) -> str:
-    return f"{_interval(before)} -> {_interval(after)}"
-
-
-def _interval(estimate: Interval) -> str:
-    return f"{estimate.value:.3f} [{estimate.low:.3f}, {estimate.high:.3f}]"
-
-
-def _shown(path: Path) -> Path:
-    """A path as short as it can be said from here."""
-    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

@@ -45,6 +45,7 @@ STAGES: dict[str, tuple[str, ...]] = {
         "instruction",
     ),
     "report": (),
+    "summarise_run": ("storage",),
 }
 
 

@@ -64,7 +64,7 @@ def test_a_component_that_breaks_the_rules_is_found() -> None:
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_component_has_the_paths_of_its_stage_and_no_others(stage: str) -> None:
-    settings = {"preset", "overrides", "run_key"}
+    settings = {"preset", "overrides", "site", "run_key"}
     of_component = {argument.arg for argument in function_of(stage).args.args} - settings
     of_stage = {parameter.name for parameter in read_signature(stage).parameters}
     assert of_component - {"curves"} == of_stage
@@ -77,12 +77,16 @@ def test_a_component_passes_every_path_of_its_stage_under_its_own_name(stage: st
         for node in ast.walk(function_of(stage))
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "stage.run"
     )
-    assert ast.unparse(call.args[0]) == "load(preset, overrides)"
+    if stage == "summarise_run":  # a wrong configuration is a way to end, which it summarises
+        assert ast.unparse(call.args[0]) == "config"
+    else:
+        assert ast.unparse(call.args[0]) == "load(preset, [*site, *overrides])"
     for keyword in call.keywords:
         name = keyword.arg
         assert ast.unparse(keyword.value) in (
             f"Path({name}.path)",
             f"Path({name}.path) if {name} else None",
+            "Path(f'{summary.path}.status')",
         )
 
 

@@ -9,25 +9,64 @@ import yaml
 
 from cooper_rl.errors import ConfigError
 from pipelines import __main__ as command_line
-from pipelines._compile import compile_end_to_end
+from pipelines._compile import (
+    PIPELINES,
+    check_parameters,
+    compile_manifests,
+    compile_pipeline,
+    content_hash,
+    count_tasks,
+    read_compiled,
+)
+from pipelines._profile import load_profile
 
-GOLDEN = Path(__file__).parent.parent / "golden" / "end_to_end.yaml"
+GOLDEN = Path(__file__).parent.parent / "golden"
+CLUSTER = load_profile("cluster")
 
 
 @pytest.fixture(scope="module")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    path = compile_end_to_end(tmp_path_factory.mktemp("compiled"), iterations=2)
-    return yaml.safe_load(path.read_text(encoding="utf-8"))
+def tasks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The tasks of end_to_end inside its exit handler."""
+    path = compile_pipeline("end_to_end", tmp_path_factory.mktemp("compiled"), profile=CLUSTER, iterations=2)
+    return inner_tasks(read_compiled(path))
 
 
-def test_the_compiled_pipeline_is_the_golden_one(tmp_path: Path) -> None:
+def inner_tasks(specification: dict[str, Any]) -> dict[str, Any]:
+    return specification["components"]["comp-exit-handler-1"]["dag"]["tasks"]
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_the_compiled_pipeline_is_the_golden_one(tmp_path: Path, name: str) -> None:
     """When the change is meant, record it again: `make golden`."""
-    path = compile_end_to_end(tmp_path, iterations=2)
-    assert path.read_text(encoding="utf-8") == GOLDEN.read_text(encoding="utf-8")
+    path = compile_pipeline(name, tmp_path, profile=CLUSTER, iterations=2)
+    assert path.read_text(encoding="utf-8") == (GOLDEN / f"{name}.yaml").read_text(encoding="utf-8")
 
 
-def test_the_stages_come_in_the_order_of_the_method(compiled: dict[str, Any]) -> None:
-    tasks = compiled["root"]["dag"]["tasks"]
+@pytest.mark.parametrize("name", PIPELINES)
+def test_compiling_twice_gives_the_same_version(tmp_path: Path, name: str) -> None:
+    hashes = {
+        content_hash(compile_pipeline(name, tmp_path / place, profile=CLUSTER, iterations=1))
+        for place in ("one", "other")
+    }
+    assert len(hashes) == 1
+
+
+def test_another_profile_is_another_version(tmp_path: Path) -> None:
+    one, other = (
+        compile_pipeline("verify_rm", tmp_path / name, profile=load_profile(name), iterations=1)
+        for name in ("local", "cluster")
+    )
+    assert content_hash(one) != content_hash(other)
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_the_summary_is_written_however_the_run_ends(tmp_path: Path, name: str) -> None:
+    outer = read_compiled(compile_pipeline(name, tmp_path, profile=CLUSTER, iterations=1))["root"]["dag"]
+    assert sorted(outer["tasks"]) == ["exit-handler-1", "summarise-run"]
+    assert outer["tasks"]["summarise-run"]["triggerPolicy"] == {"strategy": "ALL_UPSTREAM_TASKS_COMPLETED"}
+
+
+def test_the_stages_come_in_the_order_of_the_method(tasks: dict[str, Any]) -> None:
     assert sorted(tasks) == [
         "collect-problems",
         "evaluate-policy",
@@ -58,38 +97,24 @@ def test_the_stages_come_in_the_order_of_the_method(compiled: dict[str, Any]) ->
 
 
 def test_nothing_is_trained_or_evaluated_on_a_verify_rm_that_was_not_measured(
-    compiled: dict[str, Any],
+    tasks: dict[str, Any],
 ) -> None:
-    tasks = compiled["root"]["dag"]["tasks"]
     for name in ("evaluate-policy", "train-cooper", "train-cooper-2"):
         assert "evaluate-verify-rm" in tasks[name]["dependentTasks"]
 
 
-def test_an_iteration_starts_from_the_checkpoint_before_it(compiled: dict[str, Any]) -> None:
-    tasks = compiled["root"]["dag"]["tasks"]
+def test_an_iteration_starts_from_the_checkpoint_before_it(tasks: dict[str, Any]) -> None:
     assert "start" not in tasks["train-cooper"]["inputs"]["artifacts"]
     start = tasks["train-cooper-2"]["inputs"]["artifacts"]["start"]["taskOutputArtifact"]
     assert start == {"outputArtifactKey": "checkpoint", "producerTask": "train-cooper"}
 
 
-def test_every_iteration_is_given_the_run_key_and_nothing_else_is(compiled: dict[str, Any]) -> None:
-    assert compiled["root"]["inputDefinitions"]["parameters"]["run_key"]["defaultValue"] == ""
-    given = {
-        name: task["inputs"]["parameters"]["run_key"]
-        for name, task in compiled["root"]["dag"]["tasks"].items()
-        if "run_key" in task["inputs"]["parameters"]
-    }
-    assert sorted(given) == ["train-cooper", "train-cooper-2"]
-    assert all(value == {"componentInputParameter": "run_key"} for value in given.values())
-
-
-def test_every_task_has_a_display_name(compiled: dict[str, Any]) -> None:
-    for name, task in compiled["root"]["dag"]["tasks"].items():
+def test_every_task_has_a_display_name(tasks: dict[str, Any]) -> None:
+    for name, task in tasks.items():
         assert task["taskInfo"]["name"] != name
 
 
-def test_every_evaluation_sees_the_same_held_out_data(compiled: dict[str, Any]) -> None:
-    tasks = compiled["root"]["dag"]["tasks"]
+def test_every_evaluation_sees_the_same_held_out_data(tasks: dict[str, Any]) -> None:
     seen = [
         {key: task["inputs"]["artifacts"][key] for key in ("problems", "examples")}
         for name, task in tasks.items()
@@ -101,28 +126,69 @@ def test_every_evaluation_sees_the_same_held_out_data(compiled: dict[str, Any]) 
     assert seen[0]["examples"]["taskOutputArtifact"]["outputArtifactKey"] == "test"
 
 
-def test_everything_but_co_training_is_cached(compiled: dict[str, Any]) -> None:
-    tasks = compiled["root"]["dag"]["tasks"]
+def test_what_trains_on_fixed_data_is_cached_and_co_training_is_not(tasks: dict[str, Any]) -> None:
     uncached = [name for name, task in tasks.items() if not task["cachingOptions"].get("enableCache")]
-    assert sorted(uncached) == ["train-cooper", "train-cooper-2"]
+    assert sorted(uncached) == ["evaluate-verify-rm", "report", "train-cooper", "train-cooper-2"]
 
 
+def test_the_run_key_goes_to_every_iteration_and_to_the_summary(tmp_path: Path) -> None:
+    specification = read_compiled(compile_pipeline("end_to_end", tmp_path, profile=CLUSTER, iterations=2))
+    given = {
+        name: task["inputs"]["parameters"]["run_key"]["componentInputParameter"]
+        for name, task in (inner_tasks(specification) | specification["root"]["dag"]["tasks"]).items()
+        if "run_key" in task["inputs"]["parameters"]
+    }
+    assert given == {
+        "train-cooper": "pipelinechannel--run_key",
+        "train-cooper-2": "pipelinechannel--run_key",
+        "summarise-run": "run_key",
+    }
+
+
+@pytest.mark.parametrize("name", PIPELINES)
 @pytest.mark.parametrize("iterations", [1, 5])
-def test_a_pipeline_stays_under_thirty_tasks(tmp_path: Path, iterations: int) -> None:
-    path = compile_end_to_end(tmp_path, iterations=iterations)
-    tasks = yaml.safe_load(path.read_text(encoding="utf-8"))["root"]["dag"]["tasks"]
-    assert len(tasks) == 8 + 2 * iterations < 30
+def test_a_pipeline_stays_under_thirty_tasks(tmp_path: Path, name: str, iterations: int) -> None:
+    specification = read_compiled(compile_pipeline(name, tmp_path, profile=CLUSTER, iterations=iterations))
+    num_tasks = count_tasks(specification)
+    assert num_tasks < 30
+    if name == "end_to_end":
+        assert num_tasks == 9 + 2 * iterations
 
 
 @pytest.mark.parametrize("iterations", [0, 6])
 def test_a_number_of_iterations_out_of_range_is_refused(tmp_path: Path, iterations: int) -> None:
     with pytest.raises(ConfigError, match=rf"iterations={iterations}: choose 1 to 5, and set cooper.steps"):
-        compile_end_to_end(tmp_path, iterations=iterations)
+        compile_pipeline("cooper", tmp_path, profile=CLUSTER, iterations=iterations)
+
+
+def test_an_unknown_pipeline_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="pipeline 'cooperr': use one of end_to_end, verify_rm, cooper"):
+        compile_pipeline("cooperr", tmp_path, profile=CLUSTER, iterations=1)
+
+
+def test_manifests_hold_the_pipeline_and_a_version_named_by_its_content(tmp_path: Path) -> None:
+    path = compile_manifests("verify_rm", tmp_path, profile=CLUSTER, iterations=1, namespace="team")
+    pipeline, version = yaml.safe_load_all(path.read_text(encoding="utf-8"))
+    digest = content_hash(tmp_path / "verify_rm.yaml")
+    assert (pipeline["apiVersion"], pipeline["kind"]) == ("pipelines.kubeflow.org/v2beta1", "Pipeline")
+    assert pipeline["metadata"] == {"name": "verify-rm", "namespace": "team"}
+    assert version["kind"] == "PipelineVersion"
+    assert version["metadata"] == {"name": f"verify-rm-{digest}", "namespace": "team"}
+    assert version["spec"]["pipelineName"] == "verify-rm"
+    assert version["spec"]["pipelineSpec"] == read_compiled(tmp_path / "verify_rm.yaml")
+    assert "kubernetes" in version["spec"]["platformSpec"]["platforms"]
 
 
 def test_compile_prints_where_the_yaml_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert command_line.main(["compile", "--output", str(tmp_path), "--iterations", "1"]) == 0
-    assert Path(capsys.readouterr().out.strip()).is_file()
+    arguments = ["compile", "--output", str(tmp_path), "--pipeline", "verify_rm", "--manifests"]
+    assert command_line.main(arguments) == 0
+    shown = capsys.readouterr().out.split()
+    assert [Path(line).name for line in shown] == ["verify_rm.yaml", "verify_rm.manifests.yaml"]
+    assert all(Path(line).is_file() for line in shown)
+
+
+def test_the_command_line_knows_every_pipeline() -> None:
+    assert tuple(PIPELINES) == command_line.NAMES
 
 
 def test_compile_says_what_is_wrong_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -140,3 +206,27 @@ def test_compiling_writes_no_credential_into_the_yaml(
     compiled = list(tmp_path.rglob("*.yaml"))
     assert compiled
     assert not any("hunter2" in path.read_text(encoding="utf-8") for path in compiled)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            {"verify_rm": "a", "examples": "b", "runkey": "c"},
+            "parameter 'runkey': cooper has examples, overr",
+        ),
+        (
+            {"verify_rm": "a"},
+            "parameter 'examples' of cooper is missing: URI of labelled .* --param examples=",
+        ),
+    ],
+)
+def test_parameters_that_do_not_fit_are_refused(tmp_path: Path, given: dict[str, str], message: str) -> None:
+    specification = read_compiled(compile_pipeline("cooper", tmp_path, profile=CLUSTER, iterations=1))
+    with pytest.raises(ConfigError, match=message):
+        check_parameters(specification, given, name="cooper")
+
+
+def test_a_parameter_without_a_value_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command_line.main(["local", "--param", "run_key"]) == 2
+    assert "--param 'run_key' is not NAME=VALUE" in capsys.readouterr().err

@@ -17,9 +17,10 @@ from components.images import CPU_IMAGE
 from cooper_rl.config import load
 from cooper_rl.errors import ConfigError
 from pipelines.__main__ import main
-from pipelines._compile import compile_end_to_end
+from pipelines._compile import compile_pipeline
 from pipelines._docker import container_options, find_image
 from pipelines._kfp_worker import _read_pipeline
+from pipelines._profile import Profile
 
 
 class EngineWithOneImage(BaseHTTPRequestHandler):
@@ -112,8 +113,9 @@ def test_a_container_gets_the_keys_that_the_configuration_names_and_no_other_var
     }
 
 
-def test_every_stage_runs_in_the_image_that_was_asked_for(tmp_path: Path) -> None:
-    path = compile_end_to_end(tmp_path, iterations=1)
+@pytest.mark.parametrize("name", ["end_to_end", "verify_rm", "cooper"])
+def test_every_stage_runs_in_the_image_that_was_asked_for(tmp_path: Path, name: str) -> None:
+    path = compile_pipeline(name, tmp_path, profile=Profile(), iterations=1)
     before = path.read_text(encoding="utf-8")
     assert _read_pipeline(path, None) == before
     after = yaml.safe_load(_read_pipeline(path, "mine:1"))
@@ -125,4 +127,4 @@ def test_every_stage_runs_in_the_image_that_was_asked_for(tmp_path: Path) -> Non
 
 def _take_images(pipeline: dict[str, Any]) -> set[str]:
     executors = pipeline["deploymentSpec"]["executors"].values()
-    return {executor["container"].pop("image") for executor in executors}
+    return {executor["container"].pop("image") for executor in executors if "container" in executor}

@@ -16,6 +16,7 @@ from transformers import AutoModelForCausalLM, AutoModelForSequenceClassificatio
 from cooper_rl.records import read_records
 from cooper_rl.schema import EvalReport
 from pipelines.__main__ import main
+from pipelines._headline import newest_run
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -45,7 +46,18 @@ ENDLESS = ["--set", "models.tiny.policy.num_updates=1000000"]
 
 def small_run(output: Path, *more: str) -> list[str]:
     overrides = [word for override in SMALL for word in ("--set", override)]
-    return ["local", "--preset", "laptop", *overrides, "--output", str(output), "--iterations", "2", *more]
+    return [
+        "local",
+        "end_to_end",
+        "--preset",
+        "laptop",
+        *overrides,
+        "--output",
+        str(output),
+        "--iterations",
+        "2",
+        *more,
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +69,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -66,9 +78,9 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 def test_the_run_shows_every_stage_and_ends_with_its_headline(finished: tuple[Path, str]) -> None:
     _, shown = finished
-    stages = re.findall(r"^\[ *(\d+)/12\] (\S+)  done in \d+:\d\d$", shown, flags=re.MULTILINE)
-    assert [int(number) for number, _ in stages] == list(range(1, 13))
-    assert stages[-1] == ("12", "report")
+    stages = re.findall(r"^\[ *(\d+)/13\] (\S+)  done in \d+:\d\d$", shown, flags=re.MULTILINE)
+    assert [int(number) for number, _ in stages] == list(range(1, 14))
+    assert [name for _, name in stages[-2:]] == ["report", "summarise-run"]
     assert re.search(r"accuracy by meaning +0\.\d+ \[.*\] -> \d\.\d+ \[", shown)
     assert re.search(r"VerifyRM accuracy, \d+ examples +\d\.\d+ \[.*\(majority", shown)
     assert "Done in " in shown
@@ -85,10 +97,11 @@ def test_the_run_leaves_a_report_and_ordinary_model_folders(finished: tuple[Path
 
 def test_the_second_iteration_goes_on_where_the_first_ended(finished: tuple[Path, str]) -> None:
     output, _ = finished
-    outputs = json.loads((output / "outputs.json").read_text(encoding="utf-8"))
-    evaluations = read_records(Path(outputs["evaluations"]), EvalReport)
+    run = newest_run(output, "end-to-end")
+    assert run is not None
+    evaluations = read_records(run / "evaluate-policy-3" / "evaluations", EvalReport)
     assert [evaluation.step for evaluation in evaluations] == [0, 2, 4]
-    checkpoint = Path(outputs["checkpoint"]) / "step-000004"
+    checkpoint = run / "train-cooper-2" / "checkpoint" / "step-000004"
     metrics = (checkpoint / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     assert [json.loads(line)["step"] for line in metrics] == [1, 2, 3, 4]
 
@@ -104,11 +117,13 @@ def test_the_same_command_again_runs_only_what_is_never_cached(
     assert sorted(ran) == [
         "evaluate-policy-2",
         "evaluate-policy-3",
+        "evaluate-verify-rm",
         "report",
+        "summarise-run",
         "train-cooper",
         "train-cooper-2",
     ]
-    assert "7 stages kept from an earlier run" in shown
+    assert "6 stages kept from an earlier run" in shown
 
 
 def test_a_failing_stage_is_one_message_and_keeps_what_was_finished(
@@ -121,6 +136,7 @@ def test_a_failing_stage_is_one_message_and_keeps_what_was_finished(
     assert f"error: collect-problems: {gone}: no such file" in shown
     assert "Traceback" not in shown
     assert "run the same command to go on from there" in shown
+    assert (output / "summary.md").read_text(encoding="utf-8").startswith("# Run failed")
     assert "Traceback" in (output / "log.txt").read_text(encoding="utf-8")
     assert (output / "report.html").is_file()
 

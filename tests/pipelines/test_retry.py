@@ -16,6 +16,7 @@ from cooper_rl.backends.checkpoint_manifest import SMALL_FILES
 from cooper_rl.backends.checkpoint_reference import CheckpointReference
 from cooper_rl.config import StorageConfig
 from cooper_rl.records import read_report
+from pipelines._headline import newest_run
 from tests.faults.conftest import Outcome, Trainer, outcome, straight, trainer
 from tests.faults.kill_server import OVERRIDES
 from tests.faults.test_store_faults import environment, overrides
@@ -66,13 +67,13 @@ def killed(trainer: Trainer, s3_server: Any, tmp_path_factory: pytest.TempPathFa
     (folder / "sitecustomize.py").write_text(KILL_ONCE)
     for name, key in (("access_key", account.access_key), ("secret_key", account.secret_key)):
         (secret / name).write_text(key)
-    result = folder / "outputs.json"
     request = {
         "pipeline": str(pipeline),
         "arguments": {"run_key": "from-the-pipeline"},
         "root": str(folder / "root"),
         "cache": str(folder / "cache"),
-        "result": str(result),
+        "image": None,
+        "containers": None,
     }
     done = subprocess.run(
         [sys.executable, "-m", "pipelines._kfp_worker", json.dumps(request)],
@@ -90,11 +91,18 @@ def killed(trainer: Trainer, s3_server: Any, tmp_path_factory: pytest.TempPathFa
         check=False,
     )
     log = done.stdout + done.stderr
-    assert result.is_file(), log[-5000:]
+    assert done.returncode == 0, log[-5000:]
     (folder / "log").write_text(log)
-    outputs = json.loads(result.read_text())
+    run = newest_run(folder / "root", "two-iterations")
+    assert run is not None
     storage = storage.model_copy(update={"credentials": secret})
-    return Finished(folder, [Path(outputs[key]) for key in ("first", "second")], log, storage, account)
+    return Finished(
+        folder,
+        [run / task / "checkpoint" for task in ("train-cooper", "train-cooper-2")],
+        log,
+        storage,
+        account,
+    )
 
 
 def test_a_component_killed_in_its_first_attempt_continues_in_its_second(
@@ -124,7 +132,7 @@ def test_no_credential_is_in_the_compiled_pipeline_or_anything_else_of_its_run(k
     """Compiled pipeline, artifacts and their metadata, metrics, references, log, what kfp itself writes."""
     files = [path for path in killed.folder.rglob("*") if path.is_file()]
     names = {path.name for path in files}
-    assert {"two_iterations.yaml", "log", "outputs.json", "reference.json"} <= names
+    assert {"two_iterations.yaml", "log", "reference.json"} <= names
     secret = killed.account.secret_key.encode()
     assert [path for path in files if secret in path.read_bytes()] == []
 
@@ -134,10 +142,6 @@ def compile_two_iterations(folder: Path, *, inputs: Path, storage: StorageConfig
 
     Credentials are in the environment for the first, in mounted files for the second.
     """
-
-    class Outputs(NamedTuple):
-        first: Model
-        second: Model
 
     def iteration(steps: int, run_key: Any, *more: str, **start: Any) -> Any:
         chosen = [line for line in overrides(storage) if not line.startswith("storage.run_key=")]
@@ -152,9 +156,9 @@ def compile_two_iterations(folder: Path, *, inputs: Path, storage: StorageConfig
         )
         return task.set_retry(1, backoff_duration="0s").set_caching_options(False).outputs["checkpoint"]
 
-    def two_iterations(run_key: str) -> Outputs:
+    def two_iterations(run_key: str) -> None:
         first = iteration(2, run_key)
-        return Outputs(first, iteration(1, run_key, f"storage.credentials={secret}", start=first))
+        iteration(1, run_key, f"storage.credentials={secret}", start=first)
 
     path = folder / "two_iterations.yaml"
     compiler.Compiler().compile(dsl.pipeline(name="two-iterations")(two_iterations), str(path))

@@ -9,7 +9,9 @@ import pytest
 import yaml
 from kfp import compiler, dsl
 
-from pipelines._compile import compile_end_to_end
+from components.images import GPU_IMAGE
+from pipelines._compile import PIPELINES, compile_pipeline
+from pipelines._profile import load_profile
 
 
 class Scores(NamedTuple):
@@ -34,11 +36,39 @@ def act(part: str = "all"):
 
 @pytest.fixture
 def end_to_end(tmp_path: Path) -> dict[str, Any]:
-    return _read(compile_end_to_end(tmp_path, iterations=2))
+    return _read(compile_pipeline("end_to_end", tmp_path, profile=load_profile("cluster"), iterations=2))
 
 
-def test_the_pipeline_breaks_no_rule(end_to_end: dict[str, Any]) -> None:
-    assert list(broken_rules(end_to_end)) == []
+@pytest.mark.parametrize("name", PIPELINES)
+@pytest.mark.parametrize("profile", ["local", "cluster"])
+def test_a_pipeline_breaks_no_rule(tmp_path: Path, name: str, profile: str) -> None:
+    compiled = _read(compile_pipeline(name, tmp_path, profile=load_profile(profile), iterations=2))
+    assert list(broken_rules(compiled)) == []
+    assert (list(broken_cluster_rules(compiled)) == []) == (profile == "cluster")
+
+
+def test_a_gpu_task_without_what_it_needs_is_found(end_to_end: dict[str, Any]) -> None:
+    bad = copy.deepcopy(end_to_end)
+    tasks = bad["components"]["comp-exit-handler-1"]["dag"]["tasks"]
+    tasks["train-cooper"]["retryPolicy"]["backoffMaxDuration"] = "3600s"
+    tasks["sample-completions"].pop("retryPolicy")
+    platform = bad["platform"]["exec-train-verify-rm"]
+    platform["emptyDirMounts"] = []
+    platform["podMetadata"] = {}
+    platform["secretAsEnv"] = []
+    platform.pop("securityContext")
+    bad["platform"]["exec-report"].pop("activeDeadlineSeconds")
+    bad["deploymentSpec"]["executors"]["exec-evaluate-policy"]["container"]["resources"].pop("accelerator")
+    assert sorted(broken_cluster_rules(bad)) == [
+        "evaluate-policy: no accelerator",
+        "report: no timeout",
+        "sample-completions: no retry",
+        "train-cooper: retries end after 3600 s, before its 864000 s",
+        "train-verify-rm: may run as root",
+        "train-verify-rm: no queue",
+        "train-verify-rm: no secret",
+        "train-verify-rm: no shared memory",
+    ]
 
 
 def test_a_condition_on_a_named_output_is_found(tmp_path: Path) -> None:
@@ -136,14 +166,55 @@ def broken_rules(pipeline: dict[str, Any]) -> Iterator[str]:
     for name, parameter in sorted(parameters.items()):
         if not parameter.get("description"):
             yield f"{name}: no description"
-        if parameter.get("isOptional") and parameter.get("defaultValue") is None:
+        if parameter.get("isOptional") and parameter.get("defaultValue") is None and name != "status":
             yield f"{name}: defaults to None"
     for name, executor in sorted(pipeline["deploymentSpec"]["executors"].items()):
+        if "importer" in executor:
+            continue
         image = executor["container"]["image"]
         tag = image.rpartition("/")[2].partition(":")[2]
         if "@sha256:" not in image and tag in {"", "latest"}:
             yield f"{name}: image {image!r} is not pinned to a version"
     yield from _broken_control_flow(pipeline["root"]["dag"], pipeline["components"], is_branches=False)
+
+
+def broken_cluster_rules(pipeline: dict[str, Any]) -> Iterator[str]:
+    """Every broken rule of a pipeline that is compiled for a cluster."""
+    executors = pipeline["deploymentSpec"]["executors"]
+    for name, task in _leaf_tasks(pipeline["root"]["dag"], pipeline["components"]):
+        label = pipeline["components"][task["componentRef"]["name"]]["executorLabel"]
+        if "importer" in executors[label]:
+            continue
+        container, platform = executors[label]["container"], pipeline["platform"].get(label, {})
+        timeout = int(platform.get("activeDeadlineSeconds", 0))
+        retry = task.get("retryPolicy")
+        if not timeout:
+            yield f"{name}: no timeout"
+        if retry is None:
+            yield f"{name}: no retry"
+        elif int(retry["backoffMaxDuration"].removesuffix("s")) < timeout:
+            yield f"{name}: retries end after {retry['backoffMaxDuration'][:-1]} s, before its {timeout} s"
+        if not platform.get("securityContext", {}).get("runAsNonRoot"):
+            yield f"{name}: may run as root"
+        if not platform.get("secretAsEnv"):
+            yield f"{name}: no secret"
+        if container["image"] != GPU_IMAGE:
+            continue
+        if "accelerator" not in container.get("resources", {}):
+            yield f"{name}: no accelerator"
+        if not any(mount["mountPath"] == "/dev/shm" for mount in platform.get("emptyDirMounts", [])):
+            yield f"{name}: no shared memory"
+        if "kueue.x-k8s.io/queue-name" not in platform.get("podMetadata", {}).get("labels", {}):
+            yield f"{name}: no queue"
+
+
+def _leaf_tasks(dag: dict[str, Any], components: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for name, task in dag["tasks"].items():
+        inner = components[task["componentRef"]["name"]].get("dag")
+        if inner is None:
+            yield name, task
+        else:
+            yield from _leaf_tasks(inner, components)
 
 
 def _broken_control_flow(
@@ -181,4 +252,7 @@ def _compile(pipeline: Any, folder: Path) -> dict[str, Any]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    return yaml.safe_load(path.read_text(encoding="utf-8"))
+    """The pipeline, with what the second document says of each executor under `platform`."""
+    specification, *platform = yaml.safe_load_all(path.read_text(encoding="utf-8"))
+    found = platform[0]["platforms"]["kubernetes"]["deploymentSpec"]["executors"] if platform else {}
+    return specification | {"platform": found}

@@ -41,11 +41,13 @@ def run(
     evaluations: Annotated[Path, "The run's evaluations in order, from the starting point on (JSONL)"],
     completions: Annotated[Path, "Evaluated completions of the last evaluation (JSONL)"],
     checkpoint: Annotated[Path, "Last checkpoint folder, with the metrics of every step"],
-    label_report: Annotated[Path, "Report of label_completions (JSON)"],
     verify_rm_report: Annotated[Path, "Report of evaluate_verify_rm (JSON)"],
     page: Annotated[Path, "Where to write the page (HTML)"],
     summary: Annotated[Path, "Where to write the summary (Markdown)"],
     report: Annotated[Path, "Where to write the report (JSON)"],
+    label_report: Annotated[
+        Path | None, "Report of label_completions (JSON), where this run labelled"
+    ] = None,
 ) -> RunReport:
     """Write the page and the summary of a run.
 
@@ -70,7 +72,7 @@ def run(
         caveat=words.caveat(points),
         headline=plots.headline_figure(points),
         curves=plots.training_figures(read_step_metrics(checkpoint)),
-        labels=read_report(label_report, LabelReport),
+        labels=read_report(label_report, LabelReport) if label_report else None,
         verify_rm=verify_rm,
         roc=plots.roc_figure(verify_rm),
         sources=list(verify_rm.by_source.items())[:MAX_TABLE_ROWS],

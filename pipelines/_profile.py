@@ -1,0 +1,123 @@
+"""A profile: what differs from cluster to cluster and is fixed when a pipeline is compiled.
+
+Images, hardware, queue, secrets, retries, and the preset and overrides that hold for every run there. Two
+profiles ship (`profiles/`); any other is a TOML file. What differs from run to run is a pipeline's parameter.
+"""
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import Field, ValidationError, model_validator
+
+from components.images import CPU_IMAGE, GPU_IMAGE
+from cooper_rl.__main__ import STAGES
+from cooper_rl.config import Section, load, preset_names
+from cooper_rl.errors import ConfigError
+
+FOLDER = Path(__file__).parent / "profiles"
+_QUANTITY = r"^[0-9]+(\.[0-9]+)?(m|[kMGTP]i?)?$"
+
+
+class TaskSize(Section):
+    """What one task's pod asks for and may use."""
+
+    cpu: str = Field(default="4", pattern=_QUANTITY)
+    memory: str = Field(default="16Gi", pattern=_QUANTITY)
+
+
+class Toleration(Section):
+    """A taint that GPU tasks accept."""
+
+    key: str
+    operator: Literal["Exists", "Equal"] = "Exists"
+    value: str | None = None
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
+
+
+class GpuPool(TaskSize):
+    """Where GPU tasks run."""
+
+    type: str = "nvidia.com/gpu"
+    """Resource name of the device plug-in."""
+    count: int = Field(default=1, ge=1)
+    """GPUs of one task."""
+    shared_memory: str = Field(default="16Gi", pattern=_QUANTITY)
+    """Size of /dev/shm, which counts against `memory`."""
+    queue: str | None = None
+    """Kueue LocalQueue; None: no Kueue."""
+    node_selector: dict[str, str] = Field(default={})
+    tolerations: tuple[Toleration, ...] = ()
+
+
+class Retry(Section):
+    """How often a task that failed or was preempted is started again, within its hours."""
+
+    attempts: int = Field(default=8, ge=1)
+    first_pause_seconds: int = Field(default=60, ge=1)
+
+
+class Secret(Section):
+    """A Kubernetes secret as environment variables."""
+
+    name: str
+    env: dict[str, str] = Field(min_length=1)
+    """Key of the secret -> environment variable."""
+    tasks: tuple[str, ...] = ()
+    """Stages that get it; empty: all."""
+
+
+class Profile(Section):
+    """Everything that compiling needs to know of a cluster."""
+
+    preset: str = "laptop"
+    """Default of the pipelines' parameter `preset`."""
+    overrides: tuple[str, ...] = ()
+    """Set before the overrides of a run, which win."""
+    cpu_image: str = CPU_IMAGE
+    gpu_image: str = GPU_IMAGE
+    image_pull_secrets: tuple[str, ...] = ()
+    cpu: TaskSize | None = None
+    """None: tasks ask for nothing."""
+    gpu: GpuPool | None = None
+    """None: GPU tasks run without one."""
+    retry: Retry | None = None
+    hours: dict[str, float] = Field(default={})
+    """Stage -> wall-clock limit with all tries, where it differs from `_resources.HOURS`."""
+    secrets: tuple[Secret, ...] = ()
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        for image in (self.cpu_image, self.gpu_image):
+            tag = image.rpartition("/")[2].partition(":")[2]
+            is_digest = re.search(r"@sha256:[0-9a-f]{64}$", image)
+            if not is_digest and ("@" in image or tag in {"", "latest"}):
+                raise ValueError(f"image {image!r} is not pinned: add a version or @sha256:digest")
+        named = [*self.hours, *(task for secret in self.secrets for task in secret.tasks)]
+        unknown = sorted(set(named) - set(STAGES))
+        if unknown:
+            raise ValueError(f"{unknown[0]!r} is no stage; stages are {', '.join(STAGES)}")
+        return self
+
+
+def load_profile(profile: str) -> Profile:
+    """A shipped profile by name, or a TOML file by path.
+
+    Raises:
+        ConfigError: unknown, not TOML, an unknown key, or overrides that its preset refuses.
+    """
+    shipped = sorted(path.stem for path in FOLDER.glob("*.toml"))
+    path = FOLDER / f"{profile}.toml" if profile in shipped else Path(profile)
+    if not path.is_file():
+        raise ConfigError(f"profile {profile!r}: use one of {shipped} or the path of a .toml file")
+    try:
+        found = Profile.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+    except ValidationError as error:
+        problems = [f"{'.'.join(map(str, e['loc'])) or '(whole)'}: {e['msg']}" for e in error.errors()]
+        raise ConfigError(f"profile {profile!r}: {'; '.join(problems)}") from error
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"profile {profile!r} is not readable as TOML: {error}") from error
+    if found.preset in preset_names():  # another one lies in the image
+        load(found.preset, found.overrides)
+    return found

@@ -1,0 +1,127 @@
+"""Stage: how a run ended, which checkpoints it left, and how to go on; the exit task of every pipeline.
+
+It runs after a failure too, so it needs nothing that the run should have written, and a store that cannot be
+reached is a sentence in the summary. Deliberately left out: what the run has shown (`report.py`).
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+from cooper_rl.backends.checkpoint_manifest import LATEST, NAME
+from cooper_rl.backends.open_store import open_store
+from cooper_rl.config import Config, load
+from cooper_rl.errors import ConfigError, StorageError
+from cooper_rl.records import atomic_path, read_report, write_report
+from cooper_rl.schema_runs import RunEnding, RunEndReport
+
+SUCCEEDED = "SUCCEEDED"
+
+
+class Loaded(NamedTuple):
+    """A configuration, or what is wrong with it."""
+
+    config: Config | None
+    problem: str
+
+
+def load_if_valid(preset: str, overrides: Sequence[str]) -> Loaded:
+    """The configuration, or None and the reason: a wrong one is a way to end that must be summarised too."""
+    try:
+        return Loaded(load(preset, overrides), "")
+    except ConfigError as error:
+        return Loaded(None, str(error))
+
+
+def run(
+    config: Config | None,
+    *,
+    status: Annotated[Path, "How the run ended (JSON: state, run, message)"],
+    summary: Annotated[Path, "Where to write the summary (Markdown)"],
+    report: Annotated[Path, "Where to write the report (JSON)"],
+) -> RunEndReport:
+    """Say how a run ended and how to go on; `config` is None where it was not valid.
+
+    Raises:
+        DataError: the status is not readable, or an output cannot be written.
+    """
+    ending = read_report(status, RunEnding)
+    checkpoints: dict[str, str] = {}
+    trouble = ""
+    try:
+        checkpoints = {} if config is None else find_checkpoints(config)
+    except (ConfigError, StorageError) as error:
+        trouble = f"The checkpoints could not be looked up: {error}"
+    steps = [int(match[1]) for name in checkpoints.values() if (match := NAME.fullmatch(name))]
+    result = RunEndReport(
+        state=ending.state,
+        has_succeeded=ending.state == SUCCEEDED,
+        last_step=max(steps, default=None),
+        checkpoints=checkpoints,
+    )
+    with atomic_path(summary) as draft:
+        draft.write_text(to_markdown(ending, result, config, trouble=trouble), encoding="utf-8")
+    write_report(report, result)
+    return result
+
+
+def find_checkpoints(config: Config) -> dict[str, str]:
+    """Iteration's folder -> its newest checkpoint, in order; empty where there is no store.
+
+    Raises:
+        ConfigError: there is a store, but no run_key.
+        StorageError: the store cannot be used.
+    """
+    place = config.storage.run_uri()
+    if place is None:
+        return {}
+    store = open_store(config.storage, place)
+    found: dict[str, str] = {}
+    for key in store.keys("from-"):
+        if key.endswith(f"/{LATEST}") and (pointer := store.read(key)) is not None:
+            found[key.removesuffix(f"/{LATEST}")] = pointer.data.decode(errors="replace").strip()
+    return found
+
+
+def to_markdown(ending: RunEnding, result: RunEndReport, config: Config | None, *, trouble: str) -> str:
+    """The summary for the dashboard."""
+    lines = [f"# Run {'succeeded' if result.has_succeeded else ending.state.lower()}", "", f"`{ending.run}`"]
+    if ending.message:
+        lines += ["", "```", ending.message.replace("```", "'''"), "```"]
+    if trouble:
+        lines += ["", trouble]
+    place = config.storage.uri if config else None
+    if result.checkpoints:
+        assert config is not None
+        lines += [
+            "",
+            f"Checkpoints below `{config.storage.run_uri()}`:",
+            "",
+            "| iteration | newest |",
+            "|---|---|",
+        ]
+        lines += [f"| {folder} | {name} |" for folder, name in result.checkpoints.items()]
+    if not result.has_succeeded and config is None:
+        lines += ["", "Nothing was trained with this configuration: mend it and start a new run."]
+    elif not result.has_succeeded and place and config and config.storage.run_key:
+        lines += [
+            "",
+            "To go on, mend the cause and start a run with the same parameters, also "
+            f"`run_key={config.storage.run_key}`: finished tasks come from the cache, and co-training "
+            "continues from its newest checkpoint.",
+        ]
+    elif not result.has_succeeded:
+        lines += [
+            "",
+            "To go on, mend the cause and start a run with the same parameters: finished tasks come from the "
+            "cache. Co-training starts anew, since storage.uri and a run_key were not set.",
+        ]
+    if config is not None:
+        lines += ["", "Settings that name this run:", "", "```json", _settings(config), "```"]
+    return "\n".join([*lines, ""])
+
+
+def _settings(config: Config) -> str:
+    chosen = config.model_dump(mode="json", include={"seed": True, "storage": {"uri", "run_key", "endpoint"}})
+    return json.dumps(chosen, indent=2)

@@ -1,0 +1,45 @@
+"""Profiles: what ships is valid, and what is wrong is refused with its place."""
+
+from pathlib import Path
+
+import pytest
+
+from cooper_rl.errors import ConfigError
+from pipelines._profile import FOLDER, load_profile
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in FOLDER.glob("*.toml")))
+def test_a_profile_that_ships_is_valid(name: str) -> None:
+    load_profile(name)
+
+
+def test_the_local_profile_asks_for_nothing() -> None:
+    local = load_profile("local")
+    assert (local.gpu, local.cpu, local.retry, local.secrets) == (None, None, None, ())
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("presett = 'laptop'", "presett: Extra inputs are not permitted"),
+        ("overrides = ['cooper.stepz=1']", "cooper.stepz: unknown key; did you mean 'steps'"),
+        ("gpu_image = 'registry:5000/gpu'", "image 'registry:5000/gpu' is not pinned: add a version"),
+        ("gpu_image = 'gpu:latest'", "image 'gpu:latest' is not pinned"),
+        ("gpu_image = 'gpu@sha256:abc'", "is not pinned"),
+        ("[hours]\ntrain_coper = 3", "'train_coper' is no stage; stages are prepare_models"),
+        ("[gpu]\nmemory = '3 GB'", "gpu.memory: String should match pattern"),
+        ("[[secrets]]\nname = 's'\nenv = {}", "secrets.0.env: Dictionary should have at least 1 item"),
+        ("preset = ", "not readable as TOML"),
+    ],
+)
+def test_a_wrong_profile_is_refused_with_its_place(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as refused:
+        load_profile(str(path))
+    assert message in str(refused.value)
+
+
+def test_an_unknown_profile_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"profile 'clster': use one of \['cluster', 'local'\] or the path"):
+        load_profile("clster")

@@ -1,0 +1,92 @@
+"""The exit task: it says how a run ended, whatever is missing."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cooper_rl.config import load
+from cooper_rl.errors import DataError
+from cooper_rl.records import read_report
+from cooper_rl.schema_runs import RunEndReport
+from cooper_rl.stages import summarise_run
+
+
+def summarise(
+    folder: Path, *overrides: str, state: str = "FAILED", message: str = ""
+) -> tuple[str, RunEndReport]:
+    status = folder / "status"
+    status.write_text(json.dumps({"state": state, "run": "run-1", "message": message}))
+    config = summarise_run.load_if_valid("laptop", overrides).config
+    result = summarise_run.run(config, status=status, summary=folder / "summary.md", report=folder / "report")
+    assert read_report(folder / "report", RunEndReport) == result
+    return (folder / "summary.md").read_text(), result
+
+
+def store(folder: Path, *checkpoints: str) -> list[str]:
+    for name in checkpoints:
+        place = folder / "store" / "monday" / name.split("/")[0]
+        place.mkdir(parents=True)
+        (place / "LATEST").write_text(name.split("/")[1] + "\n")
+    return [f"storage.uri={folder / 'store'}", "storage.run_key=monday"]
+
+
+def test_a_run_that_succeeded_says_so(tmp_path: Path) -> None:
+    text, result = summarise(tmp_path, state="SUCCEEDED")
+    assert text.startswith("# Run succeeded\n\n`run-1`\n")
+    assert "To go on" not in text
+    assert result.metrics() == {"has_succeeded": 1.0}
+
+
+def test_a_run_that_failed_says_which_checkpoints_it_left_and_how_to_go_on(tmp_path: Path) -> None:
+    overrides = store(tmp_path, "from-000001/step-000020", "from-000021/step-000035-1a2b3c4d")
+    text, result = summarise(tmp_path, *overrides, message="task train-cooper-2 failed")
+    assert text.startswith("# Run failed")
+    assert "task train-cooper-2 failed" in text
+    assert "| from-000021 | step-000035-1a2b3c4d |" in text
+    assert "also `run_key=monday`" in text
+    assert result.last_step == 35
+    assert result.metrics() == {"has_succeeded": 0.0, "last_step": 35.0}
+
+
+def test_without_a_store_co_training_starts_anew(tmp_path: Path) -> None:
+    text, result = summarise(tmp_path)
+    assert "Co-training starts anew" in text
+    assert result.checkpoints == {}
+
+
+def test_a_store_that_cannot_be_reached_is_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID", raising=False)
+    text, _ = summarise(
+        tmp_path, "storage.uri=s3://bucket/prefix", "storage.endpoint=http://127.0.0.1:1", "storage.run_key=a"
+    )
+    assert "The checkpoints could not be looked up: " in text
+
+
+def test_a_missing_run_key_is_a_sentence(tmp_path: Path) -> None:
+    text, _ = summarise(tmp_path, f"storage.uri={tmp_path}")
+    assert "could not be looked up: storage.uri" in text
+    assert "needs storage.run_key" in text
+
+
+def test_a_wrong_configuration_is_summarised_too(tmp_path: Path) -> None:
+    found = summarise_run.load_if_valid("laptop", ["cooper.stepz=1"])
+    assert found.config is None
+    assert "cooper.stepz: unknown key" in found.problem
+    text, _ = summarise(tmp_path, "cooper.stepz=1", message=found.problem)
+    assert "cooper.stepz: unknown key" in text
+    assert "Nothing was trained with this configuration" in text
+
+
+def test_a_message_cannot_break_out_of_its_block(tmp_path: Path) -> None:
+    text, _ = summarise(tmp_path, message="``` <b>bold</b>")
+    assert "\n```\n''' <b>bold</b>\n```\n" in text
+
+
+def test_a_status_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="status"):
+        summarise_run.run(
+            load("laptop"), status=tmp_path / "status", summary=tmp_path / "s", report=tmp_path / "r"
+        )
