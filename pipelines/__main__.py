@@ -1,4 +1,4 @@
-"""`python -m pipelines local | compile`: run a pipeline on this machine, or write it for a cluster."""
+"""`python -m pipelines local | compile | submit | schedule`: pipelines on this machine and on a cluster."""
 
 import argparse
 import sys
@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from components.images import CPU_IMAGE
-from cooper_rl.config import preset_names
 from cooper_rl.errors import ConfigError, CooperError
+from pipelines._options import NAMES, add_arguments, add_build, add_pipeline, read_parameters
+from pipelines._remote import add_schedule, add_submit
 
 EXIT_USER_ERROR = 2
 EXIT_INTERRUPTED = 130
-NAMES = ("end_to_end", "verify_rm", "cooper")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,6 +35,8 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     _add_local(commands)
     _add_compile(commands)
+    add_submit(commands)
+    add_schedule(commands)
     return parser
 
 
@@ -43,8 +45,8 @@ def _add_local(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "local", help="run a compiled pipeline on this machine through kfp.local", allow_abbrev=False
     )
     local.set_defaults(action=_local)
-    _add_pipeline(local, profile="local")
-    _add_arguments(local, preset="laptop")
+    add_pipeline(local, profile="local")
+    add_arguments(local, preset="laptop")
     local.add_argument(
         "--output",
         type=Path,
@@ -73,7 +75,7 @@ def _add_compile(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     compile_.add_argument(
         "--pipeline", choices=NAMES, action="append", help="only this one; may be given more than once"
     )
-    _add_build(compile_, profile="cluster")
+    add_build(compile_, profile="cluster")
     compile_.add_argument(
         "--output",
         type=Path,
@@ -89,54 +91,6 @@ def _add_compile(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     compile_.add_argument("--namespace", help="namespace in the manifests")
 
 
-def _add_pipeline(command: argparse.ArgumentParser, *, profile: str) -> None:
-    command.add_argument(
-        "pipeline", nargs="?", default="end_to_end", choices=NAMES, help="which one (default: end_to_end)"
-    )
-    _add_build(command, profile=profile)
-
-
-def _add_build(command: argparse.ArgumentParser, *, profile: str) -> None:
-    command.add_argument(
-        "--profile",
-        default=profile,
-        help="what it is compiled for: local, cluster, or the path of a .toml file like those in "
-        f"pipelines/profiles (default: {profile})",
-    )
-    command.add_argument(
-        "--iterations",
-        type=int,
-        default=2,
-        metavar="K",
-        help="iterations of co-training, each one task of cooper.steps steps (default: 2, at most 5)",
-    )
-
-
-def _add_arguments(command: argparse.ArgumentParser, *, preset: str | None) -> None:
-    default = f" (default: {preset})" if preset else " (default: the profile's)"
-    command.add_argument(
-        "--preset",
-        default=preset,
-        help=f"one of {', '.join(preset_names())}, or the path of a .toml file{default}",
-    )
-    command.add_argument(
-        "--set",
-        dest="overrides",
-        metavar="KEY=VALUE",
-        action="append",
-        default=[],
-        help="change the preset, e.g. --set cooper.steps=2; may be given more than once",
-    )
-    command.add_argument(
-        "--param",
-        dest="parameters",
-        metavar="NAME=VALUE",
-        action="append",
-        default=[],
-        help="another parameter of the pipeline, e.g. --param run_key=monday; may be given more than once",
-    )
-
-
 def _local(options: argparse.Namespace) -> int:
     if options.image and options.runner != "docker":
         raise ConfigError(f"--image {options.image}: stages run in an image only with --runner docker")
@@ -147,7 +101,7 @@ def _local(options: argparse.Namespace) -> int:
         options.pipeline,
         options.preset,
         options.overrides,
-        parameters=_read_parameters(options.parameters),
+        parameters=read_parameters(options.parameters),
         profile=load_profile(options.profile),
         iterations=options.iterations,
         output=options.output,
@@ -174,14 +128,6 @@ def _compile(options: argparse.Namespace) -> int:
             )
             sys.stdout.write(f"{manifests}\n")
     return 0
-
-
-def _read_parameters(texts: Sequence[str]) -> dict[str, str]:
-    pairs = [text.partition("=") for text in texts]
-    for name, separator, _ in pairs:
-        if not separator or not name:
-            raise ConfigError(f"--param {name!r} is not NAME=VALUE, e.g. --param run_key=monday")
-    return {name: value for name, _, value in pairs}
 
 
 if __name__ == "__main__":

@@ -82,17 +82,14 @@ def read_compiled(pipeline: Path) -> dict[str, Any]:
 
 
 def count_tasks(specification: Mapping[str, Any]) -> int:
-    """How many tasks a run has at most; of branches the longest counts."""
+    """How many tasks a run has, those inside an exit handler included."""
 
-    def count(dag: Mapping[str, Any], *, is_choice: bool) -> int:
-        sizes: list[int] = []
-        for name, task in dag["tasks"].items():
-            inner = specification["components"][task["componentRef"]["name"]].get("dag")
-            is_branches = name.startswith("condition-branches")
-            sizes.append(1 if inner is None else count(inner, is_choice=is_branches))
-        return max(sizes) if is_choice else sum(sizes)
+    def count(dag: Mapping[str, Any]) -> int:
+        components = (task["componentRef"]["name"] for task in dag["tasks"].values())
+        inner = (specification["components"][component].get("dag") for component in components)
+        return sum(1 if found is None else count(found) for found in inner)
 
-    return count(specification["root"]["dag"], is_choice=False)
+    return count(specification["root"]["dag"])
 
 
 def check_parameters(

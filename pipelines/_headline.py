@@ -48,11 +48,7 @@ def headline(run: Path, output: Path) -> str:
 
 def copy_summary(run: Path, output: Path) -> Path | None:
     """The report's summary, else that of the exit task, under one name; None when there is neither."""
-    summary = (
-        _last(run, "report", "summary")
-        or _last(run, "promote", "summary")
-        or _last(run, "summarise-run", "summary")
-    )
+    summary = _last(run, "report", "summary") or _last(run, "summarise-run", "summary")
     return None if summary is None else Path(shutil.copyfile(summary, output / "summary.md"))
 
 

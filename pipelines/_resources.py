@@ -20,16 +20,11 @@ HOURS = {
     "label_completions": 72.0,
     "sample_completions": 48.0,
     "report": 1.0,
-    "read_path": 1.0,
     "summarise_run": 1.0,
-    "take_champion": 1.0,
-    "promote": 1.0,
 }
 """Wall-clock limit of a task with all its tries."""
 
-UNCACHED = frozenset(
-    {"train_cooper", "evaluate_verify_rm", "report", "summarise_run", "take_champion", "read_path", "promote"}
-)
+UNCACHED = frozenset({"train_cooper", "evaluate_verify_rm", "report", "summarise_run"})
 """Co-training keeps its own checkpoints; the others are cheap and say what holds now."""
 
 USER = 1000
@@ -45,18 +40,12 @@ class Tasks:
         self._profile = profile
         self._choice = choice | {"site": list(profile.overrides)}
 
-    def add(self, component: Component, display_name: str, *, is_cached: bool = True, **inputs: Any) -> Any:
+    def add(self, component: Component, display_name: str, **inputs: Any) -> Any:
         """A configured PipelineTask; typed Any because kfp types its outputs unlike what takes them."""
-        return self._configure(component(**self._choice, **inputs), display_name, is_cached=is_cached)
-
-    def add_bare(self, component: Component, display_name: str, **inputs: Any) -> Any:
-        """The same for a component that takes no configuration."""
-        return self._configure(component(**inputs), display_name, is_cached=True)
-
-    def _configure(self, task: PipelineTask, display_name: str, *, is_cached: bool) -> PipelineTask:
+        task: PipelineTask = component(**self._choice, **inputs)
         name: str = task.component_spec.name.replace("-", "_")  # pyright: ignore[reportAttributeAccessIssue] untyped
         task.set_display_name(display_name)
-        task.set_caching_options(is_cached and name not in UNCACHED)
+        task.set_caching_options(name not in UNCACHED)
         profile = self._profile
         needs_gpu = task.container_spec is not None and task.container_spec.image == GPU_IMAGE
         task.set_container_image(profile.gpu_image if needs_gpu else profile.cpu_image)

@@ -44,12 +44,9 @@ class Start(NamedTuple):
     problems: Task
 
 
-def prepare(tasks: Tasks, *, is_cached: bool = True) -> Start:
-    """Models and problems; `is_cached=False` reads sources again whose content may have changed."""
-    return Start(
-        tasks.add(prepare_models, "Prepare models"),
-        tasks.add(collect_problems, "Collect problems", is_cached=is_cached),
-    )
+def prepare(tasks: Tasks) -> Start:
+    """Models and problems."""
+    return Start(tasks.add(prepare_models, "Prepare models"), tasks.add(collect_problems, "Collect problems"))
 
 
 class Judged(NamedTuple):

@@ -10,6 +10,7 @@ from cooper_rl.__main__ import SERVER
 from cooper_rl.__main__ import build_parser as build_stage_parser
 from cooper_rl.config import load, load_serve
 from pipelines.__main__ import build_parser as build_pipeline_parser
+from pipelines._profile import load_profile
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -48,8 +49,10 @@ def check(command: str) -> None:
     if getattr(options, "stage", None) == SERVER:
         load_serve(options.overrides)
         return
-    if "overrides" in options and (not options.preset.endswith(".toml") or (ROOT / options.preset).is_file()):
-        load(options.preset, options.overrides)
+    if "overrides" in options:
+        preset = options.preset or load_profile(options.profile).preset
+        if not preset.endswith(".toml") or (ROOT / preset).is_file():
+            load(preset, options.overrides)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Records of whole runs: how one ended, who is champion, and why a challenger became it or not.
+"""Records of whole runs: how one ended.
 
 Apart from `schema.py`, whose records follow the walk of the data. Deliberately left out: where they are kept.
 """

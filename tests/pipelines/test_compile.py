@@ -18,6 +18,7 @@ from pipelines._compile import (
     count_tasks,
     read_compiled,
 )
+from pipelines._options import NAMES
 from pipelines._profile import load_profile
 
 GOLDEN = Path(__file__).parent.parent / "golden"
@@ -188,7 +189,7 @@ def test_compile_prints_where_the_yaml_is(tmp_path: Path, capsys: pytest.Capture
 
 
 def test_the_command_line_knows_every_pipeline() -> None:
-    assert tuple(PIPELINES) == command_line.NAMES
+    assert tuple(PIPELINES) == NAMES
 
 
 def test_compile_says_what_is_wrong_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:

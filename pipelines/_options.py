@@ -1,0 +1,74 @@
+"""Options that several commands share. Deliberately left out: what is done with them."""
+
+import argparse
+from collections.abc import Sequence
+
+from cooper_rl.config import preset_names
+from cooper_rl.errors import ConfigError
+
+NAMES = ("end_to_end", "verify_rm", "cooper")
+"""Of the pipelines; written here again so that `--help` need not import kfp."""
+
+
+def add_pipeline(command: argparse.ArgumentParser, *, profile: str) -> None:
+    """Which pipeline, and how it is built."""
+    command.add_argument(
+        "pipeline", nargs="?", default="end_to_end", choices=NAMES, help="which one (default: end_to_end)"
+    )
+    add_build(command, profile=profile)
+
+
+def add_build(command: argparse.ArgumentParser, *, profile: str) -> None:
+    """Profile and iterations."""
+    command.add_argument(
+        "--profile",
+        default=profile,
+        help="what it is compiled for: local, cluster, or the path of a .toml file like those in "
+        f"pipelines/profiles (default: {profile})",
+    )
+    command.add_argument(
+        "--iterations",
+        type=int,
+        default=2,
+        metavar="K",
+        help="iterations of co-training, each one task of cooper.steps steps (default: 2, at most 5)",
+    )
+
+
+def add_arguments(command: argparse.ArgumentParser, *, preset: str | None) -> None:
+    """The parameters of a run."""
+    default = f" (default: {preset})" if preset else " (default: the profile's)"
+    command.add_argument(
+        "--preset",
+        default=preset,
+        help=f"one of {', '.join(preset_names())}, or the path of a .toml file{default}",
+    )
+    command.add_argument(
+        "--set",
+        dest="overrides",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="change the preset, e.g. --set cooper.steps=2; may be given more than once",
+    )
+    command.add_argument(
+        "--param",
+        dest="parameters",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="another parameter of the pipeline, e.g. --param run_key=monday; may be given more than once",
+    )
+
+
+def read_parameters(texts: Sequence[str]) -> dict[str, str]:
+    """`NAME=VALUE` texts as a dict.
+
+    Raises:
+        ConfigError: one is not of that form.
+    """
+    pairs = [text.partition("=") for text in texts]
+    for name, separator, _ in pairs:
+        if not separator or not name:
+            raise ConfigError(f"--param {name!r} is not NAME=VALUE, e.g. --param run_key=monday")
+    return {name: value for name, _, value in pairs}

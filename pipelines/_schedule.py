@@ -1,0 +1,158 @@
+"""Schedules: one recurring run by name, made, compared and made again through the API.
+
+A recurring run holds the pipeline as it was compiled, so a changed pipeline needs a new one; `apply` notices.
+Deliberately left out: what runs (`_submit.py`).
+"""
+
+from datetime import UTC, datetime
+from typing import Any, NamedTuple, TextIO
+
+from cooper_rl.errors import ConfigError, ServerError
+from pipelines._cron import Cron, parse_cron
+from pipelines._server import Server
+from pipelines._submit import Version, find_experiment
+
+PAGE_SIZE = 100
+ENABLED = "ENABLE"
+
+
+class Wish(NamedTuple):
+    """What a schedule should be."""
+
+    name: str
+    cron: Cron
+    max_concurrency: int
+    experiment: str
+
+
+def apply(server: Server, wish: Wish, version: Version, screen: TextIO) -> None:
+    """Make the schedule what it should be; does nothing where it is that already.
+
+    Raises:
+        ConfigError: `max_concurrency` is out of range.
+        ServerError: the server cannot be used.
+    """
+    if not 1 <= wish.max_concurrency <= 10:
+        raise ConfigError(f"--max-concurrency {wish.max_concurrency}: choose 1 to 10")
+    present = [found for found in _all(server) if found.display_name == wish.name]
+    reasons = _differences(present[0], wish, version) if present else []
+    if present and not reasons and len(present) == 1:
+        if str(present[0].mode) != ENABLED:
+            with server.explained(f"resume schedule {wish.name!r}"):
+                server.client.enable_recurring_run(str(present[0].recurring_run_id))
+            screen.write(f"{wish.name}: resumed\n")
+        else:
+            screen.write(f"{wish.name}: unchanged\n")
+    else:
+        experiment_id = find_experiment(server, wish.experiment)
+        with server.explained(f"create schedule {wish.name!r}"):
+            server.client.create_recurring_run(
+                experiment_id,
+                wish.name,
+                cron_expression=wish.cron.text,
+                max_concurrency=wish.max_concurrency,
+                no_catchup=True,
+                params=version.parameters,
+                pipeline_id=version.pipeline_id,
+                version_id=version.version_id,
+            )
+        # Only now the old ones: a failure leaves a schedule too many, never none.
+        for old in present:
+            _remove(server, old)
+        why = f" again ({', '.join(reasons) or 'there were several'})" if present else ""
+        screen.write(f"{wish.name}: created{why}\n")
+    screen.write(describe(wish.cron))
+
+
+def show(server: Server, screen: TextIO) -> None:
+    """One paragraph per schedule."""
+    found = sorted(_all(server), key=lambda run: str(run.display_name))
+    if not found:
+        screen.write("no schedules\n")
+    for run in found:
+        text = _cron_of(run)
+        version = getattr(run.pipeline_version_reference, "pipeline_version_id", None)
+        state = "active" if str(run.mode) == ENABLED else "paused"
+        screen.write(
+            f"{run.display_name}: {state}, version {version}, at most {run.max_concurrency} at a time\n"
+        )
+        try:
+            screen.write(describe(parse_cron(text)))
+        except ConfigError as error:
+            screen.write(f"  {error}\n")
+
+
+def pause(server: Server, name: str, screen: TextIO) -> None:
+    """Keep the schedule, start nothing.
+
+    Raises:
+        ServerError: there is none of this name.
+    """
+    for run in _named(server, name):
+        with server.explained(f"pause schedule {name!r}"):
+            server.client.disable_recurring_run(str(run.recurring_run_id))
+    screen.write(f"{name}: paused\n")
+
+
+def delete(server: Server, name: str, screen: TextIO) -> None:
+    """Remove the schedule; its runs stay.
+
+    Raises:
+        ServerError: there is none of this name.
+    """
+    for run in _named(server, name):
+        _remove(server, run)
+    screen.write(f"{name}: deleted\n")
+
+
+def describe(cron: Cron) -> str:
+    """In words, and the next three times."""
+    times = ", ".join(f"{moment:%a %Y-%m-%d %H:%M:%S}" for moment in cron.next_times(datetime.now(UTC), 3))
+    return f"  {cron.text}  {cron.words()} (UTC)\n  next: {times}\n"
+
+
+def _differences(run: Any, wish: Wish, version: Version) -> list[str]:
+    """What is not as it should be, in words."""
+    runtime = run.runtime_config
+    differing = {
+        "pipeline changed": getattr(run.pipeline_version_reference, "pipeline_version_id", None)
+        != version.version_id,
+        "time changed": _cron_of(run) != wish.cron.text,
+        "parameters changed": ((runtime.parameters if runtime else None) or {}) != version.parameters,
+        "concurrency changed": int(run.max_concurrency or 1) != wish.max_concurrency,
+        "it would catch up": not run.no_catchup,
+    }
+    return [reason for reason, differs in differing.items() if differs]
+
+
+def _cron_of(run: Any) -> str:
+    schedule = getattr(run.trigger, "cron_schedule", None)
+    return str(getattr(schedule, "cron", None) or "")
+
+
+def _named(server: Server, name: str) -> list[Any]:
+    every = _all(server)
+    found = [run for run in every if run.display_name == name]
+    if not found:
+        names = ", ".join(sorted(str(run.display_name) for run in every)) or "none"
+        raise ServerError(f"{server.place.host}: no schedule {name!r}; there are: {names}")
+    return found
+
+
+def _all(server: Server) -> list[Any]:
+    found: list[Any] = []
+    token = ""
+    while True:
+        with server.explained("list schedules"):
+            answer = server.client.list_recurring_runs(
+                page_token=token, page_size=PAGE_SIZE, namespace=server.place.namespace
+            )
+        found += answer.recurring_runs or []
+        token = answer.next_page_token or ""
+        if not token:
+            return found
+
+
+def _remove(server: Server, run: Any) -> None:
+    with server.explained(f"delete schedule {run.display_name!r}"):
+        server.client.delete_recurring_run(str(run.recurring_run_id))

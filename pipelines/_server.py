@@ -1,0 +1,175 @@
+"""The KFP API server: reached with a time-out, and every failure one sentence with its remedy.
+
+Everything goes through the real `kfp.Client`. Deliberately left out: what is asked of it (`_submit.py`,
+`_schedule.py`).
+"""
+
+import contextlib
+import io
+import json
+import logging
+import os
+import re
+import warnings
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import kfp
+import kfp_server_api
+import urllib3
+from kfp_server_api.exceptions import ApiException
+
+from cooper_rl.errors import ConfigError, ServerError
+
+TOKEN_ENV = "KFP_TOKEN"
+HOST_ENV = "KF_PIPELINES_ENDPOINT"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Which server, and where on it."""
+
+    host: str
+    namespace: str | None
+    """None on an installation for a single user."""
+    token_file: Path | None = None
+    """None: the environment variable KFP_TOKEN, if it is set."""
+    ca_bundle: Path | None = None
+    timeout_seconds: float = 30.0
+
+    def token(self) -> str | None:
+        """The bearer token; read anew each time, since tokens are short-lived.
+
+        Raises:
+            ConfigError: the file cannot be read, or is empty.
+        """
+        if self.token_file is None:
+            return os.environ.get(TOKEN_ENV) or None
+        try:
+            text = self.token_file.read_text(encoding="utf-8").strip()
+        except OSError as error:
+            raise ConfigError(
+                f"--token-file {self.token_file}: {error.strerror}; give a readable file"
+            ) from error
+        if not text:
+            raise ConfigError(f"--token-file {self.token_file}: is empty; write the bearer token into it")
+        return text
+
+
+class Client(kfp.Client):
+    """kfp's client without its five tries at the health check, each of which prints a traceback."""
+
+    def __init__(self, timeout_seconds: float, **options: Any) -> None:
+        self._timeout = (timeout_seconds, timeout_seconds)
+        super().__init__(**options)  # looks at the server's health
+
+    def get_kfp_healthz(self, sleep_duration: int = 5) -> Any:
+        return self._healthz_api.healthz_service_get_healthz(_request_timeout=self._timeout)
+
+
+class Server:
+    """One API server."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)  # we say it when all tries failed
+        with self.explained("connect"), warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # kfp says on each start which servers it needs
+            client = Client(
+                place.timeout_seconds,
+                host=place.host,
+                namespace=place.namespace or "kubeflow",
+                existing_token=place.token(),
+                ssl_ca_cert=None if place.ca_bundle is None else str(place.ca_bundle),
+            )
+        api_client = client._run_api.api_client  # pyright: ignore[reportPrivateUsage] kfp offers no other way
+        self.pipelines: Any = kfp_server_api.PipelineServiceApi(api_client)
+        self.client: Any = client
+        _limit(api_client, place.timeout_seconds)
+
+    def renew_token(self) -> None:
+        """Take the token from its file again."""
+        configuration = self.client._run_api.api_client.configuration
+        configuration.api_key["authorization"] = self.place.token()
+
+    @contextlib.contextmanager
+    def explained(self, what: str) -> Generator[None]:
+        """Turns every failure of the block into one sentence; what kfp prints goes nowhere.
+
+        Raises:
+            ServerError: the server cannot be reached, refused, or failed.
+        """
+        try:
+            with contextlib.redirect_stdout(io.StringIO()):
+                yield
+        except ApiException as error:
+            raise ServerError(self._explain(what, error)) from error
+        except (urllib3.exceptions.HTTPError, OSError, TimeoutError) as error:
+            raise ServerError(
+                f"{self.place.host}: cannot {what}: {_cause(error)}; check --host, that the server is up and "
+                "reachable from here (kubectl port-forward svc/ml-pipeline-ui 8080:80), and --ca-bundle"
+            ) from error
+
+    def link(self, *parts: str) -> str:
+        """An address in the dashboard."""
+        return f"{self.place.host.rstrip('/')}/#/{'/'.join(parts)}"
+
+    def _explain(self, what: str, error: ApiException) -> str:
+        status = int(error.status or 0)
+        who = f"{self.place.host}: cannot {what}"
+        if status in (401, 403):
+            where = f"--token-file {self.place.token_file}" if self.place.token_file else f"${TOKEN_ENV}"
+            has = "is not accepted" if self.place.token() else "is not set"
+            word = f"the token ({where}) {has}" if status == 401 else "access is denied"
+            return (
+                f"{who}: {status}, {word}; get a new token (kubectl create token), and check that its "
+                f"account may use namespace {self.place.namespace or '(none given: --namespace)'}"
+            )
+        if status == 404:
+            return (
+                f"{who}: 404, not found; check --host (the dashboard's address, with /pipeline on Kubeflow) "
+                f"and that the API is v2: {_message(error)}"
+            )
+        if status == 409:
+            return f"{who}: 409, it exists already with other content: {_message(error)}; choose another name"
+        if status >= 500:
+            return f"{who}: the server failed ({status}): {_message(error)}; try again, then read its log"
+        return f"{who}: {status}: {_message(error)}"
+
+
+def is_status(error: BaseException | None, status: int) -> bool:
+    """Whether a failure came from an answer with this status."""
+    return isinstance(error, ApiException) and error.status == status
+
+
+def _limit(api_client: Any, seconds: float) -> None:
+    """kfp waits for ever: give every call a time-out."""
+    call: Callable[..., Any] = api_client.call_api
+
+    def call_with_limit(*arguments: Any, **options: Any) -> Any:
+        if options.get("_request_timeout") is None:
+            options["_request_timeout"] = (seconds, seconds)  # it passes over a lone float
+        return call(*arguments, **options)
+
+    api_client.call_api = call_with_limit
+
+
+def _message(error: ApiException) -> str:
+    """What the server said, in its own words if there are any."""
+    try:
+        found = json.loads(error.body or "")
+        text = found.get("message") or found.get("error") or found.get("error_message")
+    except (TypeError, ValueError, AttributeError):
+        text = error.body or error.reason
+    return " ".join(str(text or "no reason given").split())[:300]
+
+
+def _cause(error: BaseException) -> str:
+    if isinstance(error, urllib3.exceptions.MaxRetryError) and error.reason is not None:
+        error = error.reason
+    is_refused = isinstance(error, urllib3.exceptions.NewConnectionError)  # to urllib3 a time-out too
+    if isinstance(error, urllib3.exceptions.TimeoutError) and not is_refused:
+        return "no answer in time"
+    return re.sub(r"\[Errno \d+\] ", "", str(error)).rpartition(": ")[2][:200]

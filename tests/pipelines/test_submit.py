@@ -1,0 +1,282 @@
+"""`submit` and `schedule` with the real kfp.Client against a server that speaks KFP's REST API."""
+
+import re
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+from pipelines.__main__ import main
+from tests.servers.kfp_api import Fault, KfpApi, run_kfp_api
+
+NIGHTLY = ["--cron", "0 0 2 * * *"]
+
+
+@pytest.fixture
+def api(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Generator[KfpApi]:
+    monkeypatch.setenv("HOME", str(tmp_path))  # kfp reads and writes ~/.config/kfp
+    monkeypatch.setattr("kfp.Client._LOCAL_KFP_CONTEXT", str(tmp_path / "context.json"))
+    for name in ("KFP_TOKEN", "KF_PIPELINES_ENDPOINT", "KF_PIPELINES_UI_ENDPOINT"):
+        monkeypatch.delenv(name, raising=False)
+    with run_kfp_api(KfpApi()) as running:
+        yield running
+
+
+def submit(api: KfpApi, *more: str) -> int:
+    return main(["submit", "verify_rm", "--host", api.url, "--every-seconds", "0.01", *more])
+
+
+def schedule(api: KfpApi, action: str, *more: str) -> int:
+    return main(["schedule", action, *more, "--host", api.url])
+
+
+def test_a_submitted_run_has_its_version_its_parameters_and_a_link(
+    api: KfpApi, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert submit(api, "--set", "seed=3", "--experiment", "mine") == 0
+    shown = capsys.readouterr().out
+    (run,) = api.runs.values()
+    (version,) = api.versions.values()
+    assert re.fullmatch(r"verify-rm-[0-9a-f]{12}", version["display_name"])
+    assert run["pipeline_version_reference"] == {
+        "pipeline_id": version["pipeline_id"],
+        "pipeline_version_id": version["pipeline_version_id"],
+    }
+    assert run["runtime_config"]["parameters"] == {"preset": "paper", "overrides": ["seed=3"]}
+    assert api.experiments[run["experiment_id"]]["display_name"] == "mine"
+    assert f"{api.url}/#/runs/details/{run['run_id']}" in shown
+    assert f"version {version['display_name']} (uploaded)" in shown
+
+
+def test_the_same_content_is_uploaded_once(api: KfpApi, capsys: pytest.CaptureFixture[str]) -> None:
+    assert submit(api) == submit(api) == 0
+    assert (len(api.pipelines), len(api.versions), len(api.experiments), len(api.runs)) == (1, 1, 1, 2)
+    assert "(there already)" in capsys.readouterr().out
+
+
+def test_another_content_is_another_version_of_the_same_pipeline(api: KfpApi) -> None:
+    assert submit(api) == submit(api, "--profile", "local", "--preset", "laptop") == 0
+    assert (len(api.pipelines), len(api.versions)) == (1, 2)
+
+
+def test_waiting_shows_the_tasks_and_ends_with_the_run(
+    api: KfpApi, capsys: pytest.CaptureFixture[str]
+) -> None:
+    api.script = [
+        look("RUNNING", ("Train VerifyRM", "RUNNING")),
+        look("RUNNING", ("Train VerifyRM", "RUNNING")),
+        look("SUCCEEDED", ("Train VerifyRM", "SUCCEEDED")),
+    ]
+    assert submit(api, "--wait") == 0
+    lines = [line.split(maxsplit=1)[-1] for line in capsys.readouterr().out.splitlines()[-3:]]
+    assert lines == ["Train VerifyRM  running", "Train VerifyRM  succeeded", "succeeded"]
+
+
+@pytest.mark.parametrize("state", ["FAILED", "CANCELED"])
+def test_a_run_that_does_not_succeed_is_an_exit_status(
+    api: KfpApi, capsys: pytest.CaptureFixture[str], state: str
+) -> None:
+    """kfp's own waiting never ends for a run that was cancelled."""
+    api.script = [look(state) | {"error": {"code": 1, "message": "task failed"}}]
+    assert submit(api, "--wait") == 1
+    assert capsys.readouterr().out.endswith(f"run {state.lower()}: task failed\n")
+
+
+def test_waiting_survives_a_server_that_fails_for_a_while(api: KfpApi) -> None:
+    api.script = [look("SUCCEEDED")]
+    api.faults = [Fault("GET", "/runs/", 503, times=3)]
+    assert submit(api, "--wait") == 0
+
+
+def test_waiting_is_given_up_when_the_server_stays_away(
+    api: KfpApi, capsys: pytest.CaptureFixture[str]
+) -> None:
+    api.faults = [Fault("GET", "/runs/", 503, times=99)]
+    assert submit(api, "--wait") == 2
+    assert "cannot look at run runs-" in capsys.readouterr().err
+    assert api.faults[0].times == 99 - 10
+
+
+def test_a_token_that_expires_while_waiting_is_read_again(api: KfpApi, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("first\n")
+    api.token = "first"
+    api.script = [look("RUNNING"), look("SUCCEEDED")]
+    api.faults = [Fault("GET", "/runs/", 401)]
+    assert submit(api, "--token-file", str(token), "--wait") == 0
+
+
+def test_the_token_is_sent_and_never_shown(
+    api: KfpApi, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    api.token = "very-secret"
+    monkeypatch.setenv("KFP_TOKEN", "very-secret")
+    assert submit(api) == 0
+    monkeypatch.setenv("KFP_TOKEN", "wrong-secret")
+    assert submit(api) == 2
+    shown = capsys.readouterr()
+    assert "secret" not in shown.out + shown.err
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        (Fault("GET", "/healthz", 401), "cannot connect: 401, the token ($KFP_TOKEN) is not set"),
+        (Fault("GET", "/pipelines", 403), "cannot list pipelines: 403, access is denied; get a new token"),
+        (Fault("GET", "/pipelines", 404), "cannot list pipelines: 404, not found; check --host"),
+        (
+            Fault("POST", "/pipelines", 409, message="taken"),
+            "cannot create pipeline 'verify-rm': 409, it exists",
+        ),
+        (Fault("POST", "/pipelines/upload_version", 500), "the server failed (500): injected; try again"),
+        (Fault("POST", "/runs", 503, message="busy"), "cannot start a run: the server failed (503): busy"),
+        (Fault("POST", "/runs", 400, message="bad spec"), "cannot start a run: 400: bad spec"),
+        (Fault("POST", "/runs", 0), "cannot start a run: no answer in time; check --host"),
+        (Fault("GET", "/healthz", 0, times=9), "cannot connect: no answer in time; check --host"),
+    ],
+)
+def test_a_failure_of_the_server_is_one_sentence_with_its_remedy(
+    api: KfpApi, capsys: pytest.CaptureFixture[str], fault: Fault, message: str
+) -> None:
+    api.faults = [fault]
+    assert submit(api, "--timeout-seconds", "1") == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert "Traceback" not in error
+
+
+def test_somebody_elses_upload_of_the_same_content_is_taken(api: KfpApi) -> None:
+    """Two people submit at once: the version is there between our look and our upload."""
+    api.faults = [Fault("POST", "/pipelines/upload_version", 409, is_late=True)]
+    assert submit(api) == 0
+    assert api.faults[0].times == 0
+    (run,) = api.runs.values()
+    assert [run["pipeline_version_reference"]["pipeline_version_id"]] == list(api.versions)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["submit", "verify_rm"],
+            "no server: give --host, the dashboard's address, or set $KF_PIPELINES_END",
+        ),
+        (["submit", "--host", "kfp.example"], "--host 'kfp.example': write it with http:// or https://"),
+        (["submit", "--host", "http://127.0.0.1:1"], "cannot connect: Connection refused; check --host"),
+        (
+            ["submit", "verify_rm", "--set", "cooper.stepz=1", "--host", "http://x"],
+            "cooper.stepz: unknown key",
+        ),
+        (["submit", "--host", "http://x", "--token-file", "/gone"], "--token-file /gone: No such file"),
+    ],
+)
+def test_an_error_of_use_is_one_sentence(
+    api: KfpApi, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    assert main(arguments) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_an_empty_token_file_is_refused(
+    api: KfpApi, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "token").write_text("\n")
+    assert submit(api, "--token-file", str(tmp_path / "token")) == 2
+    assert "is empty; write the bearer token into it" in capsys.readouterr().err
+
+
+def test_a_schedule_is_made_once_and_said_in_words(api: KfpApi, capsys: pytest.CaptureFixture[str]) -> None:
+    for _ in range(2):
+        assert schedule(api, "apply", "end_to_end", *NIGHTLY, "--max-concurrency", "2") == 0
+    (run,) = api.recurring.values()
+    assert run["trigger"] == {"cron_schedule": {"cron": "0 0 2 * * *"}}
+    assert (run["max_concurrency"], run["no_catchup"], run["mode"]) == ("2", True, "ENABLE")
+    assert run["runtime_config"]["parameters"]["run_key"] == "end-to-end-[[ScheduledTime]]"
+    shown = capsys.readouterr().out
+    assert "end-to-end: created\n" in shown
+    assert "end-to-end: unchanged\n" in shown
+    assert re.search(r"At 02:00 \(UTC\)\n  next: \w{3} \d{4}-\d\d-\d\d 02:00:00, \w{3} ", shown)
+    assert api.count("POST", "/recurringruns") == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (["--cron", "0 0 3 * * *"], "time changed"),
+        ([*NIGHTLY, "--profile", "local", "--preset", "paper"], "pipeline changed"),
+        ([*NIGHTLY, "--set", "seed=1"], "parameters changed"),
+        ([*NIGHTLY, "--max-concurrency", "3"], "concurrency changed"),
+    ],
+)
+def test_a_schedule_is_made_again_when_something_changed(
+    api: KfpApi, capsys: pytest.CaptureFixture[str], change: list[str], reason: str
+) -> None:
+    assert schedule(api, "apply", "verify_rm", *NIGHTLY) == 0
+    (before,) = api.recurring
+    assert schedule(api, "apply", "verify_rm", *change) == 0
+    (after,) = api.recurring
+    assert before != after
+    assert f"verify-rm: created again ({reason}" in capsys.readouterr().out
+
+
+def test_a_schedule_that_cannot_be_made_again_stays_as_it_was(api: KfpApi) -> None:
+    assert schedule(api, "apply", "verify_rm", *NIGHTLY) == 0
+    before = dict(api.recurring)
+    api.faults = [Fault("POST", "/recurringruns", 500)]
+    assert schedule(api, "apply", "verify_rm", "--cron", "0 0 3 * * *") == 2
+    assert api.recurring == before
+
+
+def test_a_schedule_can_be_paused_resumed_listed_and_deleted(
+    api: KfpApi, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert schedule(api, "apply", "verify_rm", *NIGHTLY) == 0
+    assert schedule(api, "pause", "verify-rm") == 0
+    assert [run["mode"] for run in api.recurring.values()] == ["DISABLE"]
+    assert schedule(api, "list") == 0
+    assert "verify-rm: paused, version version-" in capsys.readouterr().out
+    assert schedule(api, "apply", "verify_rm", *NIGHTLY) == 0
+    assert [run["mode"] for run in api.recurring.values()] == ["ENABLE"]
+    assert "verify-rm: resumed" in capsys.readouterr().out
+    assert schedule(api, "delete", "verify-rm") == 0
+    assert schedule(api, "list") == 0
+    assert "no schedules" in capsys.readouterr().out
+
+
+def test_a_schedule_on_a_later_page_is_found(api: KfpApi) -> None:
+    api.page_size = 1
+    for name in ("one", "two", "three"):
+        assert schedule(api, "apply", "verify_rm", *NIGHTLY, "--name", name) == 0
+    assert schedule(api, "delete", "three") == 0
+    assert [run["display_name"] for run in api.recurring.values()] == ["one", "two"]
+
+
+def test_several_schedules_of_one_name_become_one(api: KfpApi, capsys: pytest.CaptureFixture[str]) -> None:
+    assert schedule(api, "apply", "verify_rm", *NIGHTLY) == 0
+    (run,) = api.recurring.values()
+    api.recurring["copy"] = run | {"recurring_run_id": "copy"}
+    assert schedule(api, "apply", "verify_rm", *NIGHTLY) == 0
+    assert len(api.recurring) == 1
+    assert "created again (there were several)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["delete", "nightly"], "no schedule 'nightly'; there are: none"),
+        (["apply", "verify_rm", "--cron", "0 2 * * *"], "has five fields"),
+        (["apply", "verify_rm", *NIGHTLY, "--max-concurrency", "11"], "--max-concurrency 11: choose 1 to 10"),
+    ],
+)
+def test_a_schedule_that_cannot_be_is_refused(
+    api: KfpApi, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    assert schedule(api, *arguments) == 2
+    assert message in capsys.readouterr().err
+    assert api.recurring == {}
+
+
+def look(state: str, *tasks: tuple[str, str]) -> dict[str, object]:
+    details = [{"display_name": name, "state": task_state} for name, task_state in tasks]
+    return {"state": state, "run_details": {"task_details": details}}
