@@ -92,7 +92,7 @@ def why_missing() -> str | None:
 def run_gateway(folder: Path, *, memory_mb: int = 4000) -> Generator[Gateway]:
     """Start everything in `folder`, which must have a short path, and stop it in the end.
 
-    When objects fill 95 % of `memory_mb`, requests that write are not refused: they wait until there is room.
+    Objects live in `memory_mb` of memory; what is removed makes room only after a while.
     """
     folder.mkdir(parents=True, exist_ok=True)
     ports = _free_ports(3)

@@ -32,6 +32,8 @@ from cooper_rl.errors import DamagedObjectError, StorageError, WriteConflictErro
 
 T = TypeVar("T")
 
+PIECE_BYTES = 1 << 20
+"""Of a part, as it is read from the connection."""
 FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 15.0
 CONNECT_SECONDS = 10.0
@@ -101,9 +103,10 @@ class S3Store:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with draft.open("wb") as file:
-                for data in map_in_order(partial(self._fetch, key), starts, self._config.num_parallel):
-                    found.update(data)
-                    file.write(data)
+                for pieces in map_in_order(partial(self._fetch, key), starts, self._config.num_parallel):
+                    for piece in pieces:
+                        found.update(piece)
+                        file.write(piece)
             if found.hexdigest() != sha256:
                 raise self._damaged(key, "changed")
             draft.replace(path)
@@ -173,9 +176,21 @@ class S3Store:
 
         return send
 
-    def _fetch(self, key: str, start: int) -> bytes:
+    def _fetch(self, key: str, start: int) -> list[bytes]:
+        """One part in pieces, as they came: joining them would copy every byte once more."""
         last = start + self._part_size - 1
-        return self._request("GET", key, headers={"Range": f"bytes={start}-{last}"}).data
+
+        def send() -> list[bytes]:
+            headers: dict[str, Any] = {"Range": f"bytes={start}-{last}"}
+            answer: Any = self._client._execute(
+                "GET", self._bucket, self._name(key), headers=headers, preload_content=False
+            )
+            try:
+                return list(answer.stream(PIECE_BYTES))
+            finally:
+                answer.release_conn()
+
+        return self._retry(key, send)
 
     def _complete(self, key: str, upload: str, parts: list[Part], *, sha256: str) -> None:
         try:
