@@ -12,6 +12,7 @@ import yaml
 
 from cooper_rl.backends import fetch_model, prepare_buckets
 from manifests.check.references import read_expected
+from pipelines.__main__ import build_parser
 
 ROOT = Path(__file__).parent.parent.parent
 OPERATIONS = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
@@ -19,6 +20,7 @@ SECURITY = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
 PARSERS = {
     "cooper_rl.backends.prepare_buckets": prepare_buckets._build_parser,
     "cooper_rl.backends.fetch_model": fetch_model._build_parser,
+    "pipelines": build_parser,
 }
 
 
@@ -34,7 +36,7 @@ def commands_of(text: str) -> list[list[str]]:
 
 @pytest.mark.parametrize("text", [OPERATIONS, SECURITY], ids=["operations", "security"])
 def test_paths_that_a_page_names_exist(text: str) -> None:
-    paths = set(re.findall(r"(?:manifests|tests|docs)/[\w./*-]*[\w*]", text))
+    paths = set(re.findall(r"(?:manifests|pipelines|tests|docs)/[\w./*-]*[\w*]", text))
     assert paths
     missing = [path for path in sorted(paths) if not list(ROOT.glob(path))]
     assert not missing
