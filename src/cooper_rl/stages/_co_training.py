@@ -13,7 +13,7 @@ from cooper_rl.backends.checkpoint_writer import CheckpointWriter
 from cooper_rl.config import Config
 from cooper_rl.core.monitor import watch
 from cooper_rl.core.shortcuts import pair_shortcut_auroc
-from cooper_rl.errors import HackingError, StoppedError
+from cooper_rl.errors import HackingError, StoppedError, TrainingError
 from cooper_rl.progress import Progress
 from cooper_rl.schema import Problem
 from cooper_rl.stages._evaluation import Evaluator
@@ -66,8 +66,12 @@ class CoTraining:
             self.writer.check()
             is_alarmed = False
             if not self.stop.is_made:
-                with self.stop.step():
-                    is_alarmed = self._step(step, held_up)
+                try:
+                    with self.stop.step():
+                        is_alarmed = self._step(step, held_up)
+                except TrainingError as error:
+                    kept = f"the checkpoint of step {saved_step} stays" if saved_step else "no checkpoint yet"
+                    raise TrainingError(f"step {step}: {error}; {kept}") from error
                 row, held_up = state.metrics[-1], 0.0
                 progress.advance(
                     step=step,

@@ -1,5 +1,6 @@
 """Phases 1 and 2 of a step: rollouts from the policy, and their rewards (rows 6 and 7)."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,6 +10,7 @@ from cooper_rl.backends.rule_verifier import RuleVerifier
 from cooper_rl.backends.verify_rm import VerifyItem, VerifyRM
 from cooper_rl.config import GenerationConfig
 from cooper_rl.core.labeling import Judge, JudgeItem
+from cooper_rl.errors import TrainingError
 from cooper_rl.schema import Problem, RolloutSample, Verdict
 
 
@@ -44,9 +46,19 @@ def collect_rollouts(
     instruction: str | None,
     seed: int,
 ) -> list[RolloutGroup]:
-    """`group_size` rollouts for every problem, groups in the order of the problems."""
+    """`group_size` rollouts for every problem, groups in the order of the problems.
+
+    Raises:
+        TrainingError: a log-probability is not finite; names the question.
+    """
     prompts = [policy.encode_prompt(problem.question, instruction) for problem in problems]
     drawn = engine.generate(prompts, generation, samples=group_size, seed=seed)
+    for problem, generations in zip(problems, drawn, strict=True):
+        if not all(math.isfinite(value) for each in generations for value in each.logprobs):
+            raise TrainingError(
+                f"the policy's log-probabilities are not finite for the question {problem.question[:100]!r}; "
+                "its weights are damaged: go back to an earlier checkpoint and lower its learning rate"
+            )
     return [
         RolloutGroup(
             problem=problem,

@@ -1,0 +1,213 @@
+"""Co-training with bad input: NaN, no correct rollout, and models that share no tokenizer.
+
+The policy here has learned by heart to answer 7, so that pairs arise and VerifyRM is updated.
+"""
+
+import logging
+from pathlib import Path
+
+import pytest
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import LlamaConfig, LlamaForSequenceClassification, PreTrainedTokenizerFast
+
+from cooper_rl.backends.checkpoint import TrainingState, read_metrics, read_state
+from cooper_rl.backends.checkpoint_reference import open_checkpoint
+from cooper_rl.backends.engine_hf import HFEngine
+from cooper_rl.backends.policy import Policy, load_policy, save_policy
+from cooper_rl.backends.verify_rm import VerifyItem, VerifyRM, load_verify_rm, save_verify_rm
+from cooper_rl.config import StorageConfig, load
+from cooper_rl.core.randomness import derive_seed
+from cooper_rl.errors import TrainingError
+from cooper_rl.records import read_records, write_records, write_report
+from cooper_rl.schema import CooperReport, ModelSet, Problem
+from cooper_rl.stages import train_cooper
+from cooper_rl.tiny.problems import generate_problems
+from cooper_rl.training.rollout import collect_rollouts
+from cooper_rl.training.step import step_problems
+from tests.stages.conftest import SMALL, Files
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def sevens(tmp_path_factory, make_policy, make_verify_rm) -> Files:
+    """Ten problems whose answer is 7, and a policy that mostly says so."""
+    folder = tmp_path_factory.mktemp("sevens")
+    problems = [problem.model_copy(update={"reference_answer": "7"}) for problem in generate_problems(10, 0)]
+    policy = make_policy(0)
+    _learn_by_heart(policy, problems, "#### 7")
+    save_policy(policy, folder / "models" / "policy")
+    names = ModelSet(policy="policy", samplers={"policy": "policy"}, backbone="policy")
+    write_report(folder / "models" / "models.json", names)
+    save_verify_rm(make_verify_rm(0), folder / "verify_rm")
+    write_records(folder / "problems.jsonl", problems)
+    return Files(folder, folder / "models", folder / "verify_rm", folder / "problems.jsonl", folder / "none")
+
+
+def _learn_by_heart(policy: Policy, problems: list[Problem], text: str) -> None:
+    answer = [*policy.tokenizer(text)["input_ids"], policy.tokenizer.eos_token_id]
+    rows = [[*policy.encode_prompt(problem.question, None), *answer] for problem in problems[:3]]
+    optimizer = torch.optim.AdamW(policy.model.parameters(), lr=1e-2)
+    for update in range(24):
+        ids = torch.tensor([rows[update % 3]])
+        labels = ids.clone()
+        labels[:, : -len(answer)] = -100
+        policy.model(input_ids=ids, labels=labels).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def train(files: Files, checkpoint: Path, *overrides: str, **paths: Path) -> CooperReport:
+    return train_cooper.run(
+        load("laptop", [*SMALL, *overrides]),
+        models=files.models,
+        verify_rm=paths.get("verify_rm", files.verify_rm),
+        problems=files.problems,
+        checkpoint=checkpoint,
+        report=checkpoint.with_suffix(".json"),
+    )
+
+
+def read(checkpoint: Path) -> TrainingState:
+    with open_checkpoint(checkpoint, StorageConfig()) as found:
+        return read_state(found.folder, step=found.manifest.step, device=CPU)
+
+
+def metrics(checkpoint: Path) -> list[dict[str, float]]:
+    with open_checkpoint(checkpoint, StorageConfig()) as found:
+        return read_metrics(found.folder / "metrics.jsonl")
+
+
+def assert_equal_tensors(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> None:
+    assert one.keys() == other.keys()
+    assert all(torch.equal(tensor, other[name]) for name, tensor in one.items())
+
+
+def assert_same_state(one: TrainingState, other: TrainingState) -> None:
+    assert one.step == other.step
+    assert one.pairs == other.pairs
+    assert_equal_tensors(one.policy.model.state_dict(), other.policy.model.state_dict())
+    assert_equal_tensors(one.verify_rm.model.state_dict(), other.verify_rm.model.state_dict())
+    assert_equal_tensors(one.policy_optimizer, other.policy_optimizer)
+    assert_equal_tensors(one.verify_rm_optimizer, other.verify_rm_optimizer)
+
+
+def test_verify_rm_and_its_optimiser_are_resumed(sevens: Files, tmp_path: Path) -> None:
+    """The release neither saves nor resumes the reward model of a run."""
+    train(sevens, tmp_path / "straight", "cooper.steps=3")
+    train(sevens, tmp_path / "stopped", "cooper.steps=1")
+    train(sevens, tmp_path / "stopped", "cooper.steps=3")
+    straight = read(tmp_path / "straight")
+    assert len(straight.pairs) >= 3
+    assert straight.verify_rm_optimizer
+    assert_same_state(straight, read(tmp_path / "stopped"))
+
+
+def test_a_nan_score_names_step_and_question_and_keeps_the_last_checkpoint(
+    sevens: Files, tmp_path: Path
+) -> None:
+    """At this learning rate VerifyRM overflows in the first update; the second step cannot score."""
+    overrides = ["cooper.verify_rm_lr=1e36", "cooper.checkpoint_every=1"]
+    with pytest.raises(
+        TrainingError,
+        match=r"^step 2: VerifyRM's score is NaN for the question '.*the checkpoint of step 1 st",
+    ):
+        train(sevens, tmp_path / "run", *overrides, "cooper.steps=3")
+    train(sevens, tmp_path / "one", *overrides, "cooper.steps=1")
+    assert_same_state(read(tmp_path / "run"), read(tmp_path / "one"))
+
+
+def test_a_nan_in_the_policys_loss_names_the_step_and_keeps_the_last_checkpoint(
+    sevens: Files, tmp_path: Path
+) -> None:
+    overrides = ["cooper.policy_lr=1e36", "cooper.checkpoint_every=1"]
+    with pytest.raises(
+        TrainingError,
+        match=r"^step 2: the policy's log-probabilities are not finite .*the checkpoint of step 1 stays$",
+    ):
+        train(sevens, tmp_path / "run", *overrides, "cooper.steps=3")
+    train(sevens, tmp_path / "one", *overrides, "cooper.steps=1")
+    assert_same_state(read(tmp_path / "run"), read(tmp_path / "one"))
+
+
+def test_a_nan_in_the_first_step_says_that_there_is_no_checkpoint(
+    sevens: Files, make_verify_rm, tmp_path: Path
+) -> None:
+    broken = make_verify_rm(0)
+    with torch.no_grad():
+        broken.model.score.weight.fill_(float("nan"))
+    save_verify_rm(broken, tmp_path / "broken")
+    with pytest.raises(TrainingError, match=r"^step 1: VerifyRM's score is NaN .*; no checkpoint yet$"):
+        train(sevens, tmp_path / "run", verify_rm=tmp_path / "broken")
+
+
+def test_steps_without_a_correct_rollout_step_no_optimiser_and_are_counted(
+    files: Files, tmp_path: Path, caplog
+) -> None:
+    """The policy is random: no pair in two steps; metrics, report and progress line say so."""
+    with caplog.at_level(logging.INFO):
+        report = train(files, tmp_path / "run", "cooper.steps=2")
+    assert (report.num_pairs, report.num_skipped_reward_updates) == (0, 2)
+    assert [row["pairs/count"] for row in metrics(tmp_path / "run")] == [0, 0]
+    assert not any("verify_rm/loss" in row for row in metrics(tmp_path / "run"))
+    assert "pairs=0" in caplog.text
+    state = read(tmp_path / "run")
+    assert state.verify_rm_optimizer == {}
+    original = load_verify_rm(files.verify_rm, device=CPU)
+    assert_equal_tensors(state.verify_rm.model.state_dict(), original.model.state_dict())
+
+
+@pytest.fixture(scope="module")
+def unigram_verify_rm(sevens: Files) -> Path:
+    """A Llama classifier with a Unigram tokenizer, as SentencePiece makes them; the policy has BPE."""
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.decoder = decoders.Metaspace()
+    texts = [problem.question for problem in read_records(sevens.problems, Problem)]
+    tokenizer.train_from_iterator(
+        [*texts, "#### 7 <question> </question> <reference_answer> </reference_answer>"],
+        trainers.UnigramTrainer(
+            vocab_size=120, special_tokens=["<unk>", "</s>"], unk_token="<unk>", show_progress=False
+        ),
+    )
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="</s>", unk_token="<unk>")
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=len(fast), hidden_size=32, intermediate_size=64, num_hidden_layers=1,
+        num_attention_heads=4, num_labels=1, bos_token_id=None, eos_token_id=fast.eos_token_id,
+        pad_token_id=None,
+    )  # fmt: skip
+    path = sevens.folder / "unigram"
+    save_verify_rm(VerifyRM(LlamaForSequenceClassification(config).eval(), fast), path)
+    return path
+
+
+def test_policy_and_verify_rm_may_have_different_tokenizers(
+    sevens: Files, unigram_verify_rm: Path, tmp_path: Path
+) -> None:
+    """VerifyRM reads the texts with its own tokenizer: its mean score is that of the decoded rollouts."""
+    train(sevens, tmp_path / "run", verify_rm=unigram_verify_rm)
+    policy = load_policy(sevens.models / "policy", device=CPU)
+    verify_rm = load_verify_rm(unigram_verify_rm, device=CPU)
+    assert policy.tokenizer("#### 7")["input_ids"] != verify_rm.tokenizer("#### 7")["input_ids"]
+    assert len(policy.tokenizer) != len(verify_rm.tokenizer)
+
+    config = load("laptop", SMALL)
+    problems = step_problems(read_records(sevens.problems, Problem), 1, count=4, seed=config.seed)
+    groups = collect_rollouts(
+        HFEngine(policy.model, end_ids=policy.end_ids, pad_id=policy.pad_id), policy, problems,
+        config.cooper.generation, group_size=4, instruction=config.instruction,
+        seed=derive_seed(config.seed, "step", 1),
+    )  # fmt: skip
+    texts = [(group.problem, text) for group in groups for text in group.texts]
+    scores = verify_rm.score([VerifyItem(p.question, p.reference_answer, text) for p, text in texts])
+    first = metrics(tmp_path / "run")[0]
+    assert first["rollout/verify_rm_reward"] == pytest.approx(sum(scores) / len(scores), abs=1e-6)
+    assert first["pairs/count"] > 0
+
+    trained = read(tmp_path / "run")
+    assert trained.verify_rm.tokenizer.get_vocab() == verify_rm.tokenizer.get_vocab()
+    assert trained.policy.tokenizer.get_vocab() == policy.tokenizer.get_vocab()
+    weights = zip(trained.verify_rm.model.parameters(), verify_rm.model.parameters(), strict=True)
+    assert not all(torch.equal(after, before) for after, before in weights)
