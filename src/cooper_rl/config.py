@@ -175,6 +175,9 @@ class ServerConfig(Section):
     """Tries per request on 429, 5xx and connection errors, with exponential backoff."""
     backoff_seconds: float = Field(default=1.0, ge=0)
     """Pause before the second try; it doubles with every further one."""
+    hedge_after: float | None = Field(default=None, gt=1)
+    """Ask a second time when an answer takes this many times the median of those so far, and
+    `max_concurrency` leaves room; the first answer counts. None: never."""
 
 
 class JudgeConfig(Section):

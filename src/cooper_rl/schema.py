@@ -103,6 +103,8 @@ class Pairing(Record):
     """Texts asked of the assistant."""
     num_unanswered: int = 0
     """Texts that the assistant did not give, and rollouts that the judge could not be asked about."""
+    num_hedged: int = 0
+    """Texts that the assistant was asked for a second time because it was late."""
 
 
 class RolloutSample(Record):
@@ -203,6 +205,8 @@ class JudgeUsage(Record):
 
     num_requests: int
     num_retries: int
+    num_hedged: int = 0
+    """Requests that were made a second time because the answer was late (`server.hedge_after`)."""
     num_failed: int
     """Requests that were given up; their verdict is `unparsable` in this run, and the next one asks again."""
     prompt_tokens: int

@@ -44,7 +44,10 @@ class ScriptedServer:
             def log_message(self, format: str, *args: Any) -> None:
                 pass
 
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        class Server(ThreadingHTTPServer):
+            request_queue_size = 128  # of five, connections of a busy client are reset
+
+        self._http = Server(("127.0.0.1", 0), Handler)
         self._http.handle_error = lambda *_: None  # a client that timed out is part of the script
         self.url = f"http://127.0.0.1:{self._http.server_port}/v1"
         threading.Thread(target=self._http.serve_forever, args=(0.01,), daemon=True).start()

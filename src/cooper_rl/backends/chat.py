@@ -19,6 +19,7 @@ from typing import Any, Literal, NoReturn
 
 import httpx
 
+from cooper_rl.backends.hedging import Hedger
 from cooper_rl.config import ServerConfig
 from cooper_rl.core.labeling import JudgeItem, JudgeResult, check_judged
 from cooper_rl.core.pairs import RewriteItem
@@ -52,7 +53,10 @@ class ChatClient:
         self.server = server
         self._url = server.base_url.rstrip("/") + "/chat/completions"
         limits = httpx.Limits(max_connections=server.max_concurrency)
-        self._http = httpx.Client(timeout=server.timeout_seconds, limits=limits, headers=_headers(server))
+        headers = _headers(server)
+        self._http = httpx.Client(timeout=server.timeout_seconds, limits=limits, headers=headers)
+        self._hedger = None if server.hedge_after is None else Hedger(server, headers)
+        self._post = self._http.post if self._hedger is None else self._hedger.post
         self._lock = threading.Lock()
         self._failures_in_a_row = 0
         self._gone: str | None = None
@@ -67,6 +71,7 @@ class ChatClient:
             return JudgeUsage(
                 num_requests=self._counts["requests"],
                 num_retries=self._counts["retries"],
+                num_hedged=0 if self._hedger is None else self._hedger.num_hedged,
                 num_failed=self._counts["failed"],
                 prompt_tokens=self._counts["prompt"],
                 completion_tokens=self._counts["completion"],
@@ -133,7 +138,7 @@ class ChatClient:
                     self._counts["retries"] += 1
             asked_pause = None
             try:
-                answer = self._http.post(self._url, json=body)
+                answer = self._post(self._url, json=body)
             except httpx.TransportError as error:
                 reason = f"{type(error).__name__}: {error}"
             else:
@@ -255,24 +260,35 @@ def read_verdict(answer: str, nonce: str) -> JudgeResult:
 
 
 class ChatAssistant:
-    """Rewrites correct solutions into wrong ones through a chat server; implements `core.pairs.Assistant`."""
+    """Rewrites correct solutions into wrong ones through a chat server; a `core.pairs.RemoteAssistant`."""
 
     def __init__(self, server: ServerConfig) -> None:
         self.name = server.model
+        self.max_concurrency = server.max_concurrency
         self._client = ChatClient(server)
+        self._num_hedged_before = 0
+
+    @property
+    def num_hedged(self) -> int:
+        """Second requests since `begin`."""
+        return self._client.usage.num_hedged - self._num_hedged_before
+
+    def begin(self) -> None:
+        """A step's rewrites begin: a server that was gone in the step before is asked again."""
+        self._client.begin()
+        self._num_hedged_before = self._client.usage.num_hedged
 
     def rewrite(self, items: Sequence[RewriteItem], *, seed: int) -> list[str | None]:
-        """One rewrite per item, in order; None where the server gave none.
+        """One rewrite per item, one after the other, in order; None where the server gave none.
 
         Raises:
             ServerError: the server cannot be used at all.
         """
-        self._client.begin()
-        with ThreadPoolExecutor(self._client.server.max_concurrency) as threads:
-            return list(threads.map(lambda item: self._rewrite_one(item, seed), items))
+        return [self._rewrite_one(item, seed) for item in items]
 
     def _rewrite_one(self, item: RewriteItem, seed: int) -> str | None:
-        nonce = secrets.token_hex(8)
+        # A hash of all the texts: no text can hold it, and the same item and seed make the same request.
+        nonce = f"{derive_seed('nonce', seed, *item):016x}"
         prompt = assistant_prompt(item.question, item.reference_answer, item.solution, nonce=nonce)
         try:
             answer = self._client.ask(prompt, seed=derive_seed("assistant", seed, *item))

@@ -6,7 +6,7 @@ the laptop's rewriter and the sources without a server implement.
 
 import random
 from collections.abc import Mapping, Sequence
-from typing import Literal, NamedTuple, Protocol, get_args
+from typing import Literal, NamedTuple, Protocol, get_args, runtime_checkable
 
 from cooper_rl.schema import Verdict
 
@@ -35,6 +35,25 @@ class Assistant(Protocol):
         Raises:
             ServerError: nobody can be asked at all.
         """
+        ...
+
+
+@runtime_checkable
+class RemoteAssistant(Assistant, Protocol):
+    """An assistant that is waited for: it is asked from many threads, for one item each."""
+
+    @property
+    def max_concurrency(self) -> int:
+        """Items that it may be asked for at a time."""
+        ...
+
+    @property
+    def num_hedged(self) -> int:
+        """Items that it was asked for a second time since `begin`, because their answers were late."""
+        ...
+
+    def begin(self) -> None:
+        """A step's rewrites begin: a server that was gone in the step before is asked again."""
         ...
 
 

@@ -22,6 +22,7 @@ SERVER_KEYS = (
     "timeout_seconds",
     "max_attempts",
     "backoff_seconds",
+    "hedge_after",
 )
 MAY_DIFFER = (
     "cooper.steps",

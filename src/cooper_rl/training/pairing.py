@@ -8,7 +8,9 @@ import logging
 import random
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from cooper_rl.backends.rule_verifier import RuleVerifier
 from cooper_rl.config import CooperConfig
@@ -19,6 +21,7 @@ from cooper_rl.core.pairs import (
     SOURCES,
     Assistant,
     NegativeSource,
+    RemoteAssistant,
     RewriteItem,
     draw_order,
     is_rejected,
@@ -31,6 +34,15 @@ from cooper_rl.schema import Pairing, PreferencePair, Verdict
 from cooper_rl.training.rollout import RolloutGroup, Scores
 
 logger = logging.getLogger(__name__)
+
+
+class _Written(NamedTuple):
+    texts: dict[str, str]
+    """Problem id -> a text that is wrong."""
+    num_rewrites: int
+    num_unanswered: int
+    failure: ServerError | None
+    """Why nothing more was asked."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +94,7 @@ class PairMaker:
             num_positives=len(positives),
             num_rewrites=counts["rewrites"],
             num_unanswered=counts["unanswered"],
+            num_hedged=counts["hedged"],
         )
 
     def _ask(
@@ -131,30 +144,60 @@ class PairMaker:
         max_attempts: int,
         seed: int,
     ) -> dict[str, str]:
-        """Problem id -> a written text that is wrong."""
+        """Problem id -> a written text that is wrong.
+
+        Local writers are asked for all items together. Behind a network every item has its attempts on its
+        own, so that none waits for the slowest of the others.
+        """
+
+        def write(asked: Sequence[RewriteItem]) -> _Written:
+            return self._write_together(writer, asked, max_attempts=max_attempts, seed=seed)
+
+        if not isinstance(writer, RemoteAssistant):
+            written = [write(items)]
+        else:
+            writer.begin()
+            with ThreadPoolExecutor(writer.max_concurrency, thread_name_prefix="negatives") as threads:
+                try:
+                    written = list(threads.map(lambda item: write([item]), items))
+                finally:
+                    threads.shutdown(wait=True, cancel_futures=True)
+            counts["hedged"] += writer.num_hedged
+        failure = next((part.failure for part in written if part.failure is not None), None)
+        if failure is not None:
+            logger.warning("this step asks its other sources for negatives: %s", failure)
+        counts["rewrites"] += sum(part.num_rewrites for part in written)
+        counts["unanswered"] += sum(part.num_unanswered for part in written)
+        return {problem_id: text for part in written for problem_id, text in part.texts.items()}
+
+    def _write_together(
+        self, writer: Assistant, items: Sequence[RewriteItem], *, max_attempts: int, seed: int
+    ) -> _Written:
         found: dict[str, str] = {}
+        num_rewrites = num_unanswered = 0
+        failure = None
         for attempt in range(max_attempts):
             waiting = [item for item in items if item.problem_id not in found]
             if not waiting:
                 break
-            counts["rewrites"] += len(waiting)
+            num_rewrites += len(waiting)
             try:
                 texts = writer.rewrite(waiting, seed=derive_seed(seed, "rewrite", attempt))
             except ServerError as error:
-                logger.warning("this step asks its other sources for negatives: %s", error)
-                counts["unanswered"] += len(waiting)
+                num_unanswered += len(waiting)
+                failure = error
                 break
             answered = [
                 (item, text.strip()) for item, text in zip(waiting, texts, strict=True) if text is not None
             ]
-            counts["unanswered"] += len(waiting) - len(answered)
+            num_unanswered += len(waiting) - len(answered)
             checks = self.rule.verify([(item.reference_answer, text) for item, text in answered])
             found |= {
                 item.problem_id: text
                 for (item, text), check in zip(answered, checks, strict=True)
                 if is_valid_negative(check.verdict, is_known_wrong=isinstance(writer, CanaryWriter))
             }
-        return found
+        return _Written(found, num_rewrites, num_unanswered, failure)
 
     def _find_rollouts(
         self,

@@ -229,6 +229,7 @@ def _describe_pairs(pairing: Pairing) -> dict[str, float]:
         "pairs/positives": pairing.num_positives,
         "pairs/rewrites": pairing.num_rewrites,
         "pairs/unanswered": pairing.num_unanswered,
+        **({"pairs/hedged": pairing.num_hedged} if pairing.num_hedged else {}),
         **{f"pairs/{source}": sources[source] for source in SOURCES},
     }
 
