@@ -594,6 +594,57 @@ class StorageConfig(Section):
         return f"{self.uri.rstrip('/')}/{self.run_key}"
 
 
+class LaunchConfig(Section):
+    """Where `train_cooper` works: in this process, or as a Kubeflow TrainJob on other nodes."""
+
+    kind: Literal["here", "trainjob"] = "here"
+    """`trainjob` needs `image`, `storage_secret` and `storage.uri=s3://...`: inputs and weights travel
+    through the store."""
+    image: str | None = None
+    """Image of the GPU stages, by digest or version."""
+    storage_secret: str | None = None
+    """Secret with the keys `access_key` and `secret_key`, which the job reads in place of
+    `storage.credentials`."""
+    runtime: str = "torch-distributed"
+    """TrainingRuntime or ClusterTrainingRuntime of the framework torch."""
+    namespace: str | None = None
+    """None: that of this pod, or of the current context of kubectl."""
+    nodes: int = Field(default=1, ge=1)
+    gpus_per_node: int = Field(default=1, ge=0)
+    """Each gets a process; 0: one process a node, on CPUs."""
+    cpu: int | str | None = None
+    """CPUs of a node's pod, e.g. `16`; None: as the runtime or the namespace says."""
+    memory: str | None = None
+    """Memory of a node's pod, shared memory included, e.g. `120Gi`; None: likewise."""
+    shared_memory: str = "8Gi"
+    """Size of /dev/shm, which NCCL and data loaders use."""
+    queue: str | None = None
+    """LocalQueue of Kueue that the job waits in; None: it starts at once."""
+    node_selector: dict[str, str] = {}
+    """Labels that its nodes must have. A queue's flavor brings its own."""
+    secrets: tuple[str, ...] = ()
+    """More secrets, each mounted as the folder /var/run/cooper-rl/NAME."""
+    image_pull_secrets: tuple[str, ...] = ()
+    environment: dict[str, str] = {}
+    """Variables of every process. They stand in the TrainJob for all to read: no secrets."""
+    poll_seconds: float = Field(default=5.0, gt=0)
+    """Between two looks at the job."""
+    retry_seconds: float = Field(default=300.0, ge=0)
+    """How long the cluster's API server may be away while a job is followed."""
+
+    @property
+    def processes_per_node(self) -> int:
+        """One for each GPU."""
+        return max(1, self.gpus_per_node)
+
+    @model_validator(mode="after")
+    def _job_is_described(self) -> Self:
+        missing = [key for key in ("image", "storage_secret") if not getattr(self, key)]
+        if self.kind == "trainjob" and missing:
+            raise ValueError(f"launch.kind=trainjob needs launch.{' and launch.'.join(missing)}")
+        return self
+
+
 class Config(Section):
     """The whole run. Every stage takes this and reads its own section."""
 
@@ -607,8 +658,19 @@ class Config(Section):
     verify_rm: VerifyRMConfig = VerifyRMConfig()
     cooper: CooperConfig
     storage: StorageConfig = StorageConfig()
+    launch: LaunchConfig = LaunchConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     experiment: ExperimentConfig = ExperimentConfig()
+
+    @model_validator(mode="after")
+    def _job_has_a_store(self) -> Self:
+        uri = self.storage.uri
+        if self.launch.kind == "trainjob" and not (uri or "").startswith("s3://"):
+            raise ValueError(
+                f"launch.kind=trainjob needs storage.uri=s3://bucket/prefix (found {uri}), which inputs and "
+                "checkpoints travel through: a job on other nodes sees no folder of this machine"
+            )
+        return self
 
 
 def load(preset: str, overrides: Sequence[str] = ()) -> Config:

@@ -11,6 +11,7 @@ A message names the value, the place (file:row, dotted key, URL) and the remedy.
     ├── StorageError     where checkpoints are kept: unreachable, refused, full, misused
     │   ├── DamagedObjectError   an object is missing or is not what was written
     │   └── WriteConflictError   somebody else wrote first
+    ├── LaunchError      a job on the cluster that cannot be started or followed, or that failed
     ├── StoppedError     a signal asked the run to end; it can be continued
     └── TrainingError    the numbers: NaN, infinite, single-class data
     CooperWarning        something that a person should look at; the run goes on
@@ -31,6 +32,10 @@ class DataError(CooperError):
 
 class HackingError(CooperError):
     """A run that the hacking monitor ended; what was done is saved."""
+
+
+class LaunchError(CooperError):
+    """A job on the cluster that cannot be started or followed, or that failed; its checkpoints stay."""
 
 
 class ModelError(CooperError):

@@ -2,10 +2,12 @@
 
 A run that was stopped, in whatever way, continues from its own checkpoints when it is started again, and
 its numbers are those of a run that was not stopped. Checkpoints are in the folder given, or below
-`storage.uri`; then the folder holds a reference.
+`storage.uri`; then the folder holds a reference. With `launch.kind=trainjob` a job on other nodes trains, and
+what it left in the store is read here.
 """
 
 import logging
+import os
 import tempfile
 import time
 from collections.abc import Sequence
@@ -26,6 +28,7 @@ from cooper_rl.records import check_unique, read_records, write_report
 from cooper_rl.schema import CooperReport, Problem
 from cooper_rl.stages._co_training import CoTraining, check_hacked
 from cooper_rl.stages._identity import run_identity
+from cooper_rl.stages._launching import check_one_process, train_in_job
 from cooper_rl.stages._models import read_models
 from cooper_rl.stages._stopping import StopRequest
 from cooper_rl.stages._trainer import make_evaluator, make_trainer, read_side_data
@@ -53,8 +56,9 @@ def run(
 
     Raises:
         ConfigError: no `storage.run_key`, or the checkpoints here belong to a run of another configuration
-            or other data, or an option needs a file that was not given.
+            or other data, or an option needs a file that was not given, or this is one of several processes.
         HackingError: the monitor raised the alarm, and its action is `stop`; what was done is saved.
+        LaunchError: the TrainJob cannot be started or followed, or failed.
         DataError: no problems, duplicate ids, or no whole checkpoint where there must be one.
         ModelError: a model cannot be used.
         StorageError: checkpoints cannot be stored or read; the last visible one stays.
@@ -62,6 +66,7 @@ def run(
         TrainingError: a score, loss or gradient is not finite; the last checkpoint stays.
     """
     started = time.monotonic()
+    check_one_process(int(os.environ.get("WORLD_SIZE", "1")), place="WORLD_SIZE")
     run_uri = config.storage.run_uri()
     rows = read_records(problems, Problem)
     check_unique(rows, field="id", path=problems)
@@ -76,11 +81,12 @@ def run(
         begun = stack.enter_context(open_checkpoint(start, config.storage)) if start else None
         first_step = begun.manifest.step + 1 if begun else 1
         last_step = first_step + config.cooper.steps - 1
+        files = {"problems": problems, "replay": replay, "examples": examples, "held_out": held_out}
         identity = run_identity(
             config,
             models=models,
             verify_rm=verify_rm,
-            files={"problems": problems, "replay": replay, "examples": examples, "held_out": held_out},
+            files=files,
             start=begun.manifest if begun else None,
         )
         # Each iteration has a place of its own.
@@ -88,9 +94,16 @@ def run(
         store = open_store(config.storage, place)
         checkpoints = CheckpointStore(store, identity=identity, retention=config.storage)
         fetched = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cooper-rl-")))
-        found = checkpoints.newest(fetched, last_step=last_step)
+        is_job = config.launch.kind == "trainjob"
+        # A job fetches what it continues from itself: here the small files do.
+        found = checkpoints.newest(fetched, last_step=0 if is_job else last_step)
         if found is not None and found.manifest.step >= last_step:
             logger.info("%s/%s: finished already, nothing is trained", checkpoints.uri, found.name)
+        elif is_job:
+            inputs = {"models": models, "verify_rm": verify_rm, "start": start, **files}
+            found = train_in_job(
+                config, inputs, checkpoints=checkpoints, folder=fetched, last_step=last_step, stop=stop
+            )
         else:
             state = _starting_state(found or begun, models=models, verify_rm=verify_rm)
             check_hacked(config, state.metrics)

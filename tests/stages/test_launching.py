@@ -1,0 +1,177 @@
+"""Co-training as a TrainJob: a stub cluster runs the posted command, which shares only the store with us."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cooper_rl.backends.checkpoint import read_metrics
+from cooper_rl.backends.checkpoint_reference import open_checkpoint
+from cooper_rl.backends.launch import NUM_TAIL_LINES
+from cooper_rl.backends.local_store import LocalStore
+from cooper_rl.backends.storage import file_sha256
+from cooper_rl.backends.trainjob import MOUNT
+from cooper_rl.config import Config, load, preset_names
+from cooper_rl.errors import ConfigError, LaunchError, StorageError
+from cooper_rl.schema import CooperReport
+from cooper_rl.stages import train_cooper
+from cooper_rl.stages._launching import StagedInputs, fetch_inputs, stage_inputs
+from tests.servers.fixtures import Moto, bucket, gateway, s3_server
+from tests.servers.kubernetes_api import Cluster, Json, run_cluster
+from tests.servers.radosgw import Gateway
+from tests.stages.conftest import SMALL, Files
+from tests.stages.test_train_cooper import numbers
+
+pytest.importorskip("kubeflow.trainer", reason="the SDK is not installed (extra trainjob)")
+
+__all__ = ["bucket", "gateway", "s3_server"]
+
+SECRET = "object-store-train"
+
+
+class Kubelet:
+    """Runs a job's one process on this machine, with the secret mounted and without our own keys."""
+
+    def __init__(self, folder: Path, account: tuple[str, str]) -> None:
+        self.mount = folder / "mounted"
+        (self.mount / SECRET).mkdir(parents=True)
+        for name, value in zip(("access_key", "secret_key"), account, strict=True):
+            (self.mount / SECRET / name).write_text(value)
+
+    def __call__(self, cluster: Cluster, job: Json) -> None:
+        pod = cluster.set_pod(job, 0, "Running")
+        trainer = job["spec"]["trainer"]
+        program = Path(sys.executable).parent / trainer["command"][0]
+        arguments = [text.replace("$$", "$").replace(MOUNT, str(self.mount)) for text in trainer["args"]]
+        keys = {key: value for key, value in os.environ.items() if not key.startswith("AWS_")}
+        process = subprocess.Popen(
+            [program, *trainer["command"][1:], *arguments],
+            env=keys,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        assert process.stdout is not None
+        for line in process.stdout:
+            cluster.write(pod, line.rstrip("\n"))
+        is_good = process.wait() == 0
+        cluster.set_pod(job, 0, "Succeeded" if is_good else "Failed")
+        cluster.end(job, "Complete" if is_good else "Failed")
+
+
+def overrides(server: Gateway | Moto, bucket: str, *more: str) -> list[str]:
+    storage = {"uri": f"s3://{bucket}/checkpoints", "run_key": "job", "endpoint": server.endpoint}
+    job = {
+        "kind": "trainjob",
+        "image": "cooper-rl-gpu:1",
+        "storage_secret": SECRET,
+        "gpus_per_node": 0,
+        "poll_seconds": 0.1,
+    }
+    return [
+        *SMALL,
+        *(f"storage.{key}={value}" for key, value in storage.items()),
+        *(f"launch.{key}={value}" for key, value in job.items()),
+        *more,
+    ]
+
+
+def train(files: Files, folder: Path, options: list[str], **paths: Path) -> CooperReport:
+    inputs = {"models": files.models, "verify_rm": files.verify_rm, "problems": files.problems} | paths
+    return train_cooper.run(
+        load("laptop", options), **inputs, checkpoint=folder / "checkpoint", report=folder / "report.json"
+    )
+
+
+@pytest.fixture
+def in_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, s3_server: Gateway | Moto):
+    account = s3_server.account
+    kubelet = Kubelet(tmp_path, (account.access_key, account.secret_key))
+    with run_cluster(kubelet) as cluster:
+        path = str(cluster.write_kubeconfig(tmp_path / "kubeconfig"))
+        monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", path)
+        yield cluster
+
+
+def test_a_run_in_a_job_has_the_numbers_of_one_in_this_process_and_is_not_repeated(
+    files: Files, tmp_path: Path, in_cluster: Cluster, s3_server: Gateway | Moto, bucket: str
+) -> None:
+    text = "cooper.steps=1"
+    (tmp_path / "here").mkdir()
+    here = [*SMALL, text, 'instruction="cost $$5"']
+    train(files, tmp_path / "here", here, examples=files.examples)
+    there = overrides(s3_server, bucket, text, 'instruction="cost $$5"')
+    report = train(files, tmp_path, there, examples=files.examples)
+    assert (report.first_step, report.last_step) == (1, 1)
+    storage = load("laptop", there).storage
+    with open_checkpoint(tmp_path / "checkpoint", storage) as found:
+        rows = read_metrics(found.folder / "metrics.jsonl")
+    of_job = [{key: row[key] for key in row if not key.startswith("seconds/")} for row in rows]
+    assert of_job == numbers(tmp_path / "here" / "checkpoint")
+    assert train(files, tmp_path, there, examples=files.examples).last_step == 1
+    assert len(in_cluster.posted) == 1
+
+
+@pytest.mark.slow
+def test_what_is_wrong_in_the_job_is_said_here(
+    files: Files, tmp_path: Path, in_cluster: Cluster, s3_server: Gateway | Moto, bucket: str
+) -> None:
+    """The secret lacks a key."""
+    assert isinstance(in_cluster.kubelet, Kubelet)
+    (in_cluster.kubelet.mount / SECRET / "access_key").unlink()
+    with pytest.raises(LaunchError, match=r"failed.*\n(.*\n)*.*train-cooper: .*access_key") as caught:
+        train(files, tmp_path, overrides(s3_server, bucket))
+    assert len(str(caught.value).splitlines()) <= 1 + NUM_TAIL_LINES
+
+
+def test_a_job_that_leaves_no_checkpoint_is_no_success(
+    files: Files, tmp_path: Path, in_cluster: Cluster, s3_server: Gateway | Moto, bucket: str
+) -> None:
+    in_cluster.kubelet = lambda cluster, job: cluster.end(job, "Complete")
+    with pytest.raises(LaunchError, match=r"no checkpoint of step 2; does launch\.image=cooper-rl-gpu:1"):
+        train(files, tmp_path, overrides(s3_server, bucket))
+
+
+def test_more_processes_than_training_can_use_are_refused_before_a_job_is_posted(
+    files: Files, tmp_path: Path, in_cluster: Cluster, s3_server: Gateway | Moto, bucket: str
+) -> None:
+    options = overrides(s3_server, bucket, "launch.nodes=2", "launch.gpus_per_node=8")
+    with pytest.raises(ConfigError, match=r"launch\.nodes x launch\.gpus_per_node: 16 processes, and train-"):
+        train(files, tmp_path, options)
+    assert in_cluster.asked == []
+
+
+def test_one_of_several_processes_refuses_to_train(
+    files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ConfigError, match=r"WORLD_SIZE: 2 processes, and train-cooper uses one; set launch"):
+        train(files, tmp_path, SMALL)
+
+
+@pytest.mark.parametrize("preset", preset_names())
+def test_a_configuration_survives_the_way_into_a_job(preset: str) -> None:
+    config = load(preset, ["models.policy=x"] if preset == "paper" else [])
+    assert Config.model_validate_json(config.model_dump_json()) == config
+
+
+def test_inputs_are_stored_once_and_come_out_as_they_were(files: Files, tmp_path: Path) -> None:
+    store = LocalStore(tmp_path / "store")
+    inputs = {"models": files.models, "problems": files.problems, "replay": None}
+    staged = stage_inputs(store, inputs)
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "store").rglob("*") if path.is_file()}
+    assert stage_inputs(store, inputs) == staged
+    assert before == {path: path.stat().st_mtime_ns for path in before}
+    found = fetch_inputs(store, staged, tmp_path / "there")
+    assert set(found) == {"models", "problems"}
+    assert found["problems"].name == "problems.jsonl"
+    assert file_sha256(found["problems"]) == file_sha256(files.problems)
+    assert (found["models"] / "models.json").read_text() == (files.models / "models.json").read_text()
+
+
+def test_inputs_that_lead_out_of_their_folder_are_refused(tmp_path: Path) -> None:
+    staged = StagedInputs(uri="x", paths={"problems": "../evil"}, sha256={"../evil": "0" * 64})
+    with pytest.raises(StorageError, match=r"'\.\./evil' is refused"):
+        fetch_inputs(LocalStore(tmp_path), staged, tmp_path / "there")
