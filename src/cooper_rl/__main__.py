@@ -36,7 +36,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     "label_completions": ("labeling",),
     "train_verify_rm": ("verify_rm",),
     "evaluate_verify_rm": ("verify_rm",),
-    "train_cooper": ("cooper", "evaluation", "labeling.rule", "storage", "launch", "instruction"),
+    "train_cooper": ("cooper", "evaluation", "labeling.rule", "storage", "tracker", "launch", "instruction"),
     "evaluate_policy": (
         "evaluation",
         "labeling.rule",

@@ -645,6 +645,17 @@ class LaunchConfig(Section):
         return self
 
 
+class TrackerConfig(Section):
+    """Where the numbers of metrics.jsonl go besides; the run's name there is `storage.run_key`."""
+
+    kind: Literal["tensorboard", "mlflow", "wandb"]
+    """Each is an extra: `pip install 'cooper-rl[tensorboard]'`. A tracker that fails never stops training."""
+    uri: str
+    """TensorBoard: folder of runs. MLflow: tracking URI. W&B: folder of its local files."""
+    project: str = "cooper-rl"
+    """Name of the experiment (MLflow) or project (W&B)."""
+
+
 class Config(Section):
     """The whole run. Every stage takes this and reads its own section."""
 
@@ -659,6 +670,8 @@ class Config(Section):
     cooper: CooperConfig
     storage: StorageConfig = StorageConfig()
     launch: LaunchConfig = LaunchConfig()
+    tracker: TrackerConfig | None = None
+    """None: metrics.jsonl alone."""
     evaluation: EvaluationConfig = EvaluationConfig()
     experiment: ExperimentConfig = ExperimentConfig()
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from cooper_rl.backends.checkpoint import TrainingState, read_state
 from cooper_rl.backends.checkpoint_store import CheckpointStore
 from cooper_rl.backends.checkpoint_writer import CheckpointWriter
+from cooper_rl.backends.tracker import Tracker
 from cooper_rl.config import Config
 from cooper_rl.core.monitor import watch
 from cooper_rl.core.shortcuts import pair_shortcut_auroc
@@ -54,6 +55,7 @@ class CoTraining:
     checkpoints: CheckpointStore
     writer: CheckpointWriter
     stop: StopRequest
+    tracker: Tracker
     first: Callable[[], TrainingState]
     """What the iteration started from."""
 
@@ -73,6 +75,7 @@ class CoTraining:
                     kept = f"the checkpoint of step {saved_step} stays" if saved_step else "no checkpoint yet"
                     raise TrainingError(f"step {step}: {error}; {kept}") from error
                 row, held_up = state.metrics[-1], 0.0
+                self.tracker.write(row)
                 progress.advance(
                     step=step,
                     reward=row["rollout/verify_rm_reward"],

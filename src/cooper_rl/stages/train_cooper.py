@@ -22,6 +22,7 @@ from cooper_rl.backends.checkpoint_writer import CheckpointWriter
 from cooper_rl.backends.device import pick_device
 from cooper_rl.backends.open_store import open_store
 from cooper_rl.backends.policy import load_policy
+from cooper_rl.backends.tracker import Tracker
 from cooper_rl.backends.verify_rm import load_verify_rm
 from cooper_rl.config import Config
 from cooper_rl.records import check_unique, read_records, write_report
@@ -120,6 +121,9 @@ def run(
                 checkpoints=checkpoints,
                 writer=writer,
                 stop=stop,
+                tracker=stack.enter_context(
+                    Tracker(config.tracker, run=config.storage.run_key or "cooper-rl")
+                ),
                 first=lambda: _starting_state(begun, models=models, verify_rm=verify_rm),
             )
             training.run(last_step)

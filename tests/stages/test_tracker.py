@@ -1,0 +1,105 @@
+"""The tracker with TensorBoard: numbers that can be read back, each once, and no failure in training."""
+
+import resource
+import sys
+from pathlib import Path
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from cooper_rl.backends.checkpoint import read_metrics
+from cooper_rl.backends.checkpoint_reference import open_checkpoint
+from cooper_rl.backends.tracker import Tracker
+from cooper_rl.config import StorageConfig, TrackerConfig, load
+from cooper_rl.errors import ConfigError
+from cooper_rl.stages import train_cooper
+from tests.stages.conftest import SMALL
+
+
+def tensorboard(folder: Path) -> TrackerConfig:
+    return TrackerConfig(kind="tensorboard", uri=str(folder))
+
+
+def read_back(folder: Path, name: str) -> list[tuple[int, float]]:
+    events = EventAccumulator(str(folder))
+    events.Reload()
+    return [(event.step, event.value) for event in events.Scalars(name)]
+
+
+def row(step: int) -> dict[str, float]:
+    return {"step": step, "rollout/reward": step / 4}
+
+
+def test_every_number_of_a_step_is_in_the_event_file(tmp_path: Path) -> None:
+    with Tracker(tensorboard(tmp_path), run="r") as tracker:
+        tracker.write(row(1) | {"pairs/count": 3})
+        tracker.write(row(2))
+    assert read_back(tmp_path / "r", "rollout/reward") == [(1, 0.25), (2, 0.5)]
+    assert read_back(tmp_path / "r", "pairs/count") == [(1, 3.0)]
+
+
+def test_a_resumed_run_writes_no_step_twice(tmp_path: Path) -> None:
+    """Stopped after step 3, whose last checkpoint was step 1: steps 2 and 3 are trained again."""
+    for steps in ((1, 2, 3), (2, 3, 4)):
+        with Tracker(tensorboard(tmp_path), run="r") as tracker:
+            for step in steps:
+                tracker.write(row(step))
+    assert [step for step, _ in read_back(tmp_path / "r", "rollout/reward")] == [1, 2, 3, 4]
+
+
+def test_without_a_tracker_nothing_is_written(tmp_path: Path) -> None:
+    with Tracker(None, run="r") as tracker:
+        tracker.write(row(1))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["tensorboard", "mlflow", "wandb"])
+def test_a_missing_library_names_the_extra(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("torch.utils.tensorboard", "mlflow", "mlflow.tracking", "wandb"):
+        monkeypatch.setitem(sys.modules, name, None)
+    config = TrackerConfig.model_validate({"kind": kind, "uri": "nowhere"})
+    with pytest.raises(ConfigError, match=rf"tracker\.kind={kind} .*pip install 'cooper-rl\[{kind}\]'"):
+        Tracker(config, run="r")
+
+
+def test_a_tracker_that_cannot_be_opened_is_warned_of_once(tmp_path: Path, caplog) -> None:
+    (tmp_path / "file").write_text("no folder")
+    with Tracker(tensorboard(tmp_path / "file"), run="r") as tracker:
+        for step in (1, 2, 3):
+            tracker.write(row(step))
+    assert len([r for r in caplog.records if "tracker.kind=tensorboard fails" in r.message]) == 1
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # its writer thread
+def test_a_tracker_that_fails_in_the_middle_is_warned_of_once(tmp_path: Path, caplog) -> None:
+    """No file may grow for a while, as on a full disk; nothing is tried again afterwards."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with Tracker(tensorboard(tmp_path), run="r") as tracker:
+        tracker.write(row(1))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+        try:
+            tracker.write(row(2))
+            tracker.write(row(3))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        tracker.write(row(4))
+    assert len([r for r in caplog.records if "tracker.kind=tensorboard fails" in r.message]) == 1
+    assert read_back(tmp_path / "r", "rollout/reward") == [(1, 0.25)]
+
+
+def test_training_writes_the_rows_of_metrics_jsonl(files, tmp_path: Path) -> None:
+    """Two steps, then two more in a second start."""
+    for steps in (2, 4):
+        overrides = [f"cooper.steps={steps}", "tracker.kind=tensorboard", f"tracker.uri={tmp_path}/tb"]
+        train_cooper.run(
+            load("laptop", [*SMALL, *overrides, "storage.run_key=mine"]),
+            models=files.models,
+            verify_rm=files.verify_rm,
+            problems=files.problems,
+            checkpoint=tmp_path / "checkpoint",
+            report=tmp_path / "report.json",
+        )
+    with open_checkpoint(tmp_path / "checkpoint", StorageConfig()) as found:
+        rows = read_metrics(found.folder / "metrics.jsonl")
+    found_rows = read_back(tmp_path / "tb" / "mine", "rollout/reward")
+    assert found_rows == [(row["step"], pytest.approx(row["rollout/reward"])) for row in rows]
