@@ -9,28 +9,9 @@ from cooper_rl.__main__ import main
 from cooper_rl.experiment.page import findings
 from cooper_rl.experiment.summary import ExperimentReport
 from cooper_rl.records import read_report
+from tests.small_run import SMALL
 
-_SMALL = "hidden_size = 32, num_layers = 1, num_heads = 2, num_updates = 10, batch_size = 8"
-OVERRIDES = [
-    f"models.tiny.policy={{ {_SMALL} }}",
-    f"models.tiny.samplers={{ small = {{ {_SMALL} }} }}",
-    f"models.tiny.backbone={{ {_SMALL}, num_matching_updates = 10 }}",
-    "models.tiny.snapshots={}",
-    "problems.num_tiny=60",
-    "problems.num_held_out=10",
-    "sampling.completions_per_problem=2",
-    "sampling.generation.max_new_tokens=16",
-    "verify_rm.num_epochs=1",
-    "labeling.rule.num_workers=1",
-    "labeling.judge.tiny_error_rate=0.3",
-    "experiment.steps=2",
-    "experiment.evaluate_every=1",
-    "cooper.problems_per_step=4",
-    "cooper.group_size=2",
-    "cooper.generation.max_new_tokens=16",
-    "evaluation.samples_per_problem=1",
-    "evaluation.generation.max_new_tokens=16",
-]
+OVERRIDES = [*SMALL, "experiment.steps=2", "experiment.evaluate_every=1"]
 
 
 def run(output: Path, *more: str) -> int:

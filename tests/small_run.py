@@ -1,0 +1,23 @@
+"""The laptop preset as small as a whole run may be."""
+
+# Every stage does its real work on models and data that are as small as they may be.
+TINY = "hidden_size = 32, num_layers = 1, num_heads = 2, num_updates = 10, batch_size = 8"
+SMALL = [
+    f"models.tiny.policy={{ {TINY} }}",
+    f"models.tiny.samplers={{ small = {{ {TINY} }} }}",
+    f"models.tiny.backbone={{ {TINY}, num_matching_updates = 10 }}",
+    "models.tiny.snapshots={}",
+    "problems.num_tiny=60",
+    "problems.num_held_out=10",
+    "sampling.completions_per_problem=2",
+    "sampling.generation.max_new_tokens=16",
+    "verify_rm.num_epochs=1",
+    "labeling.rule.num_workers=1",
+    "labeling.judge.tiny_error_rate=0.3",  # such models are never right, and VerifyRM needs both labels
+    "cooper.steps=2",
+    "cooper.problems_per_step=4",
+    "cooper.group_size=2",
+    "cooper.generation.max_new_tokens=16",
+    "evaluation.samples_per_problem=1",
+    "evaluation.generation.max_new_tokens=16",
+]
