@@ -3,6 +3,7 @@
 import argparse
 from collections.abc import Sequence
 
+from cooper_rl.__main__ import add_overrides
 from cooper_rl.config import preset_names
 from cooper_rl.errors import ConfigError
 
@@ -43,14 +44,7 @@ def add_arguments(command: argparse.ArgumentParser, *, preset: str | None) -> No
         default=preset,
         help=f"one of {', '.join(preset_names())}, or the path of a .toml file{default}",
     )
-    command.add_argument(
-        "--set",
-        dest="overrides",
-        metavar="KEY=VALUE",
-        action="append",
-        default=[],
-        help="change the preset, e.g. --set cooper.steps=2; may be given more than once",
-    )
+    add_overrides(command)
     command.add_argument(
         "--param",
         dest="parameters",

@@ -227,6 +227,11 @@ def _add_configuration(command: argparse.ArgumentParser) -> None:
         required=True,
         help=f"one of {', '.join(preset_names())}, or the path of a .toml file",
     )
+    add_overrides(command)
+
+
+def add_overrides(command: argparse.ArgumentParser) -> None:
+    """The option `--set`."""
     command.add_argument(
         "--set",
         dest="overrides",

@@ -105,7 +105,7 @@ def wrong_references(examples: Sequence[VerifyExample], rng: random.Random) -> l
 
 
 def _draw(correct: Sequence[VerifyExample], rng: random.Random) -> list[VerifyExample]:
-    return rng.sample(list(correct), min(4, len(correct)))
+    return rng.sample(correct, min(4, len(correct)))
 
 
 def _differ(first: VerifyExample, second: VerifyExample) -> bool:
@@ -156,7 +156,15 @@ class CanaryWriter:
 
     def rewrite(self, items: Sequence[RewriteItem], *, seed: int) -> list[str | None]:
         """One text per item, in order; None where the attack has no material for the problem."""
-        cases = [VerifyExample(**_example(item), label=1) for item in items]
+        cases = [
+            VerifyExample(
+                question=item.question,
+                reference_answer=item.reference_answer,
+                completion=item.solution,
+                label=1,
+            )
+            for item in items
+        ]
         texts: list[str | None] = []
         for item, case in zip(items, cases, strict=True):
             rng = random.Random(derive_seed(seed, "canary", *item))
@@ -164,11 +172,3 @@ class CanaryWriter:
             make = ATTACKS[rng.choice(sorted(ATTACKS))]
             texts.append(make(_Case(case, item.solution, others[0] if others else None)))
         return texts
-
-
-def _example(item: RewriteItem) -> dict[str, str]:
-    return {
-        "question": item.question,
-        "reference_answer": item.reference_answer,
-        "completion": item.solution,
-    }

@@ -110,7 +110,7 @@ def _run_jobs(
 ) -> None:
     """The start, then every arm with every seed."""
     start = output / "start"
-    _raise_failure(_waited(pool.submit(prepare_start, preset, overrides, start)), pool, start)
+    _raise_failure(pool.submit(prepare_start, preset, overrides, start), pool, start)
     waiting: dict[Future[None], Path] = {}
     for seed in seeds:
         for arm, values in plans.items():
@@ -125,13 +125,8 @@ def _run_jobs(
             logger.info("experiment: %d of %d done: %s", total - len(waiting), total, folder)
 
 
-def _waited(future: Future[None]) -> Future[None]:
-    wait([future])
-    return future
-
-
 def _raise_failure(future: Future[None], pool: ProcessPoolExecutor, folder: Path) -> None:
-    error = future.exception()
+    error = future.exception()  # waits for the job
     if error is None:
         return
     pool.shutdown(wait=not isinstance(error, BrokenProcessPool), cancel_futures=True)

@@ -109,7 +109,7 @@ def summarise(output: Path, *, arms: Sequence[str], seeds: Sequence[int], config
     """
     monitor = config.cooper.monitor
     found = {(arm, seed): _read_arm(output, arm, seed, monitor) for arm in arms for seed in seeds}
-    start = _judged(output / "start" / "evaluated.jsonl")
+    start = _judged(read_records(output / "start" / "evaluated.jsonl", EvaluatedCompletion))
     any_run = next(iter(found.values())).run
     return ExperimentReport(
         arms=[_summarise_arm(arm, arms, seeds, found, start) for arm in arms],
@@ -158,12 +158,12 @@ def _read_arm(output: Path, arm: str, seed: int, monitor: MonitorConfig | None) 
         samples=wrong[:NUM_SAMPLES],
         paid=[sample for sample in rollouts if sample.step == rows[-1]["step"]][:NUM_SAMPLES],
     )
-    return _Found(run, _judged(folder / "evaluated.jsonl"))
+    return _Found(run, _judged(completions))
 
 
-def _judged(path: Path) -> dict[str, list[float]]:
+def _judged(completions: Sequence[EvaluatedCompletion]) -> dict[str, list[float]]:
     by_problem: dict[str, list[float]] = {}
-    for row in read_records(path, EvaluatedCompletion):
+    for row in completions:
         by_problem.setdefault(row.problem_id, []).append(float(row.judge == "correct"))
     return by_problem
 
