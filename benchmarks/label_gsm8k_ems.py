@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from cooper_rl.config import load
+from cooper_rl.config.load import load
 from cooper_rl.records import read_records, read_rows, write_records
 from cooper_rl.schema import Completion, Label, Problem
 from cooper_rl.stages import label_completions

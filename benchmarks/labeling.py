@@ -21,7 +21,7 @@ import math_verify
 
 from benchmarks._labelled import FILES, Case, find_data, read_cases
 from cooper_rl.backends.rule_verifier import RuleVerifier
-from cooper_rl.config import AnswerPolicy, RuleConfig
+from cooper_rl.config.data import AnswerPolicy, RuleConfig
 
 logger = logging.getLogger(__name__)
 

@@ -150,7 +150,7 @@ def train_once(
     import torch
 
     from cooper_rl.backends.checkpoint_writer import CheckpointWriter
-    from cooper_rl.config import load
+    from cooper_rl.config.load import load
     from cooper_rl.stages import _co_training, train_cooper
 
     torch.set_num_threads(1)

@@ -45,7 +45,8 @@ from cooper_rl.backends.checkpoint import TrainingState
 from cooper_rl.backends.device import pick_device
 from cooper_rl.backends.policy import load_policy
 from cooper_rl.backends.verify_rm import load_verify_rm
-from cooper_rl.config import Config, load
+from cooper_rl.config.load import load
+from cooper_rl.config.root import Config
 from cooper_rl.core.pairs import RewriteItem
 from cooper_rl.core.randomness import derive_seed
 from cooper_rl.records import read_records

@@ -25,7 +25,8 @@ from transformers import DataCollatorWithPadding, Trainer, TrainingArguments
 
 from cooper_rl.backends.device import pick_device
 from cooper_rl.backends.verify_rm import VerifyItem, VerifyRM, make_from_scratch
-from cooper_rl.config import CooperConfig, ScratchModel, VerifyRMConfig
+from cooper_rl.config.cooper import CooperConfig
+from cooper_rl.config.models import ScratchModel, VerifyRMConfig
 from cooper_rl.core.batching import pad_right
 from cooper_rl.core.prompts import verify_rm_text
 from cooper_rl.records import read_rows

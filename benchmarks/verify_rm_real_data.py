@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from cooper_rl.config import load
+from cooper_rl.config.load import load
 from cooper_rl.core.metrics import auroc, binary_scores
 from cooper_rl.core.shortcuts import bag_of_words, fit_logistic, predict_logistic, shortcut_features
 from cooper_rl.records import read_records, read_rows, write_records

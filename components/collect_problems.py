@@ -31,7 +31,7 @@ def collect_problems(
     """
     from pathlib import Path
 
-    from cooper_rl.config import load
+    from cooper_rl.config.load import load
     from cooper_rl.stages import collect_problems as stage
 
     result = stage.run(

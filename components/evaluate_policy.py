@@ -41,7 +41,7 @@ def evaluate_policy(
     """
     from pathlib import Path
 
-    from cooper_rl.config import load
+    from cooper_rl.config.load import load
     from cooper_rl.stages import evaluate_policy as stage
 
     result = stage.run(

@@ -31,7 +31,7 @@ def evaluate_verify_rm(
     """
     from pathlib import Path
 
-    from cooper_rl.config import load
+    from cooper_rl.config.load import load
     from cooper_rl.stages import evaluate_verify_rm as stage
 
     result = stage.run(

@@ -37,7 +37,7 @@ def label_completions(
     """
     from pathlib import Path
 
-    from cooper_rl.config import load
+    from cooper_rl.config.load import load
     from cooper_rl.stages import label_completions as stage
 
     result = stage.run(

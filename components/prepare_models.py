@@ -27,7 +27,7 @@ def prepare_models(
     """
     from pathlib import Path
 
-    from cooper_rl.config import load
+    from cooper_rl.config.load import load
     from cooper_rl.stages import prepare_models as stage
 
     result = stage.run(load(preset, [*site, *overrides]), models=Path(models.path), report=Path(report.path))

@@ -39,7 +39,7 @@ def report(
     """
     from pathlib import Path
 
-    from cooper_rl.config import load
+    from cooper_rl.config.load import load
     from cooper_rl.stages import report as stage
 
     result = stage.run(

@@ -31,7 +31,7 @@ def sample_completions(
     """
     from pathlib import Path
 
-    from cooper_rl.config import load
+    from cooper_rl.config.load import load
     from cooper_rl.stages import sample_completions as stage
 
     result = stage.run(

@@ -43,7 +43,7 @@ def train_cooper(
     """
     from pathlib import Path
 
-    from cooper_rl.config import load
+    from cooper_rl.config.load import load
     from cooper_rl.stages import train_cooper as stage
 
     if run_key:

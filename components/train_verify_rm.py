@@ -33,7 +33,7 @@ def train_verify_rm(
     """
     from pathlib import Path
 
-    from cooper_rl.config import load
+    from cooper_rl.config.load import load
     from cooper_rl.stages import train_verify_rm as stage
 
     result = stage.run(

@@ -15,7 +15,7 @@ import docker
 from docker.errors import DockerException, ImageNotFound
 from docker.types import Mount
 
-from cooper_rl.config import Config
+from cooper_rl.config.root import Config
 from cooper_rl.errors import ConfigError
 
 LABEL = "cooper-rl.run"

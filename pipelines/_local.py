@@ -20,7 +20,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, TextIO
 
-from cooper_rl.config import Config, load
+from cooper_rl.config.load import load
+from cooper_rl.config.root import Config
 from cooper_rl.progress import clock
 from pipelines._compile import WITH_RUN_KEY, check_parameters, compile_pipeline, count_tasks, read_compiled
 from pipelines._docker import container_options, find_image, named_run

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cooper_rl.config import load, preset_names
+from cooper_rl.config.load import load, preset_names
 from cooper_rl.errors import ConfigError
 from pipelines._options import add_arguments, add_pipeline, read_parameters
 

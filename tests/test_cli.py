@@ -13,7 +13,7 @@ from typing import get_args, get_type_hints
 import pytest
 
 from cooper_rl.__main__ import STAGES, build_parser, format_report, main, read_signature
-from cooper_rl.config import Config
+from cooper_rl.config.root import Config
 from cooper_rl.schema import CollectReport, Report
 
 STAGES_FOLDER = Path(__file__).parent.parent / "src" / "cooper_rl" / "stages"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from cooper_rl.config import load, preset_names
+from cooper_rl.config.load import load, preset_names
 from cooper_rl.errors import ConfigError
 
 

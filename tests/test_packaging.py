@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cooper_rl.config import load, preset_names
+from cooper_rl.config.load import load, preset_names
 
 ROOT = Path(__file__).parent.parent
 SOURCES = ("src/cooper_rl", "components", "pipelines")
@@ -24,7 +24,7 @@ def test_every_init_file_is_empty() -> None:
 @pytest.mark.parametrize(
     "module",
     [
-        "cooper_rl.config",
+        "cooper_rl.config.load",
         "cooper_rl.__main__",
         "cooper_rl.stages.collect_problems",
         "cooper_rl.stages.label_completions",

@@ -2,7 +2,7 @@
 
 from importlib import resources
 
-from cooper_rl.config import load
+from cooper_rl.config.load import load
 
 
 def test_the_published_numbers_are_the_papers() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from cooper_rl.__main__ import SERVER
 from cooper_rl.__main__ import build_parser as build_stage_parser
-from cooper_rl.config import load, load_serve
+from cooper_rl.config.load import load, load_serve
 from pipelines.__main__ import build_parser as build_pipeline_parser
 from pipelines._profile import load_profile
 

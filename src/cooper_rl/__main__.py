@@ -20,7 +20,9 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from cooper_rl.config import Config, ServeConfig, load, load_serve, preset_names
+from cooper_rl.config.load import load, load_serve, preset_names
+from cooper_rl.config.models import ServeConfig
+from cooper_rl.config.root import Config
 from cooper_rl.errors import ConfigError, CooperError
 from cooper_rl.experiment.arms import ABLATIONS, ARMS, parse_names, parse_seeds
 from cooper_rl.schema import Report

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from cooper_rl.backends.chat import ChatAssistant, ChatJudge, read_verdict
-from cooper_rl.config import ServerConfig
+from cooper_rl.config.data import ServerConfig
 from cooper_rl.core.labeling import JudgeItem
 from cooper_rl.core.pairs import RewriteItem
 from cooper_rl.core.prompts import judge_prompt

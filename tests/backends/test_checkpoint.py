@@ -15,7 +15,7 @@ from cooper_rl.backends.checkpoint_store import CheckpointStore, Found
 from cooper_rl.backends.checkpoint_writer import CheckpointWriter
 from cooper_rl.backends.open_store import open_store
 from cooper_rl.backends.storage import ObjectStore
-from cooper_rl.config import StorageConfig
+from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.errors import (
     ConfigError,
     CooperWarning,

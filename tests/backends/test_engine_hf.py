@@ -6,7 +6,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from cooper_rl.backends.engine import Generation
 from cooper_rl.backends.engine_hf import HFEngine
-from cooper_rl.config import GenerationConfig
+from cooper_rl.config.data import GenerationConfig
 
 END, PAD = 1, 0
 PROMPTS = [[5, 6, 7], [8, 9, 10, 11, 12, 13, 14], [15], [16, 17, 18, 19]]

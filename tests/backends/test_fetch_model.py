@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from cooper_rl.backends.fetch_model import fetch_model, main, read_sums
-from cooper_rl.config import StorageConfig
+from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.errors import DamagedObjectError, StorageError
 from tests.servers.fixtures import make_client
 

@@ -13,7 +13,7 @@ import pytest
 
 from cooper_rl.backends.chat import ChatAssistant, ChatClient
 from cooper_rl.backends.hedging import MIN_TIMED, Hedger
-from cooper_rl.config import ServerConfig
+from cooper_rl.config.data import ServerConfig
 from cooper_rl.core.pairs import RewriteItem
 from cooper_rl.core.prompts import ChatPrompt
 from tests.servers.chat import Reply, ScriptedServer

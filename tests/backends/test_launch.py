@@ -16,7 +16,8 @@ import yaml
 
 from cooper_rl.backends import launch
 from cooper_rl.backends.trainjob import MOUNT, Program, job_name
-from cooper_rl.config import LaunchConfig, load
+from cooper_rl.config.infrastructure import LaunchConfig
+from cooper_rl.config.load import load
 from cooper_rl.errors import ConfigError, LaunchError, StoppedError
 from tests.servers.kubernetes_api import NAMESPACE, TRAINER, Cluster, Json, make_runtime, run_cluster
 

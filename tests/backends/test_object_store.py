@@ -14,7 +14,7 @@ from cooper_rl.backends.local_store import LocalStore
 from cooper_rl.backends.object_store import S3Store
 from cooper_rl.backends.open_store import open_store
 from cooper_rl.backends.storage import Content, ObjectStore
-from cooper_rl.config import StorageConfig
+from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.errors import DamagedObjectError, StorageError, WriteConflictError
 from tests.servers.fixtures import make_client, storage_config
 

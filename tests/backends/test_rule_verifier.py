@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from cooper_rl.backends.rule_verifier import RuleVerifier
-from cooper_rl.config import RuleConfig
+from cooper_rl.config.data import RuleConfig
 from cooper_rl.core.answers import verify_answer
 from cooper_rl.errors import CooperError
 

@@ -21,7 +21,7 @@ from cooper_rl.__main__ import main
 from cooper_rl.backends.score_batcher import ScoreBatcher
 from cooper_rl.backends.serve_verify_rm import make_app
 from cooper_rl.backends.verify_rm import VerifyItem, save_verify_rm
-from cooper_rl.config import ServeConfig
+from cooper_rl.config.models import ServeConfig
 from cooper_rl.errors import ServerError
 
 ITEM = {"question": "Tom has 7 apples.", "reference_answer": "7", "completion": "The answer is 7."}

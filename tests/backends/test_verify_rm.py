@@ -14,7 +14,7 @@ from cooper_rl.backends.verify_rm import (
     make_from_scratch,
     save_verify_rm,
 )
-from cooper_rl.config import ScratchModel
+from cooper_rl.config.models import ScratchModel
 from cooper_rl.core.prompts import verify_rm_text
 from cooper_rl.errors import ModelError, TrainingError
 

@@ -2,7 +2,7 @@ import time
 
 import pytest
 
-from cooper_rl.config import AnswerPolicy
+from cooper_rl.config.data import AnswerPolicy
 from cooper_rl.core.answer_arithmetic import evaluate
 from cooper_rl.core.answers import (
     AnswerCheck,

@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks._labelled import Case, find_data, read_cases
 from cooper_rl.backends.rule_verifier import RuleVerifier
-from cooper_rl.config import AnswerPolicy, RuleConfig
+from cooper_rl.config.data import AnswerPolicy, RuleConfig
 
 DATA = find_data()
 pytestmark = [

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cooper_rl.config import MonitorConfig
+from cooper_rl.config.cooper import MonitorConfig
 from cooper_rl.core.monitor import ANCHOR, REWARD, RULE, Reading, first_alarm, watch
 
 CONFIG = MonitorConfig(window=2, max_gap_rise=0.1)

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cooper_rl.backends.rule_verifier import RuleVerifier
-from cooper_rl.config import RuleConfig
+from cooper_rl.config.data import RuleConfig
 from cooper_rl.core.pairs import RewriteItem
 from cooper_rl.core.perturb import CHANGES, Perturber
 

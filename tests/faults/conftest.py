@@ -13,7 +13,7 @@ import pytest
 
 from cooper_rl.backends.checkpoint import read_metrics
 from cooper_rl.backends.checkpoint_reference import open_checkpoint
-from cooper_rl.config import StorageConfig
+from cooper_rl.config.infrastructure import StorageConfig
 from tests.servers.fixtures import bucket, gateway, s3_server
 
 __all__ = ["bucket", "gateway", "s3_server"]

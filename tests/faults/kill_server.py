@@ -31,7 +31,7 @@ from transformers import Qwen2ForCausalLM, Qwen2ForSequenceClassification
 from cooper_rl.backends.object_store import S3Store
 from cooper_rl.backends.policy import Policy, save_policy
 from cooper_rl.backends.verify_rm import VerifyRM, save_verify_rm
-from cooper_rl.config import load
+from cooper_rl.config.load import load
 from cooper_rl.errors import CooperError, CooperWarning
 from cooper_rl.records import write_records, write_report
 from cooper_rl.schema import ModelSet, Problem

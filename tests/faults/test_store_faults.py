@@ -11,7 +11,7 @@ import pytest
 
 from cooper_rl.backends.open_store import open_store
 from cooper_rl.backends.storage import file_sha256
-from cooper_rl.config import StorageConfig
+from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.errors import DamagedObjectError, StorageError
 from tests.faults.conftest import Outcome, Trainer, outcome
 from tests.servers.fixtures import make_client, storage_config

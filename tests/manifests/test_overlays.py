@@ -11,7 +11,7 @@ import yaml
 
 from cooper_rl.__main__ import build_parser
 from cooper_rl.backends import fetch_model, prepare_buckets
-from cooper_rl.config import load, load_serve
+from cooper_rl.config.load import load, load_serve
 from manifests.check.__main__ import check, main
 from manifests.check.references import read_expected
 from manifests.check.resources import Resource, parse, pods_of, render

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from components.images import CPU_IMAGE
-from cooper_rl.config import load
+from cooper_rl.config.load import load
 from cooper_rl.errors import ConfigError
 from pipelines.__main__ import main
 from pipelines._compile import compile_pipeline

@@ -14,7 +14,7 @@ from kfp.dsl import Dataset, Model
 from components.train_cooper import train_cooper
 from cooper_rl.backends.checkpoint_manifest import SMALL_FILES
 from cooper_rl.backends.checkpoint_reference import CheckpointReference
-from cooper_rl.config import StorageConfig
+from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.records import read_report
 from pipelines._headline import newest_run
 from tests.faults.conftest import Outcome, Trainer, outcome, straight, trainer

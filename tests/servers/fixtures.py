@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from minio import Minio
 
-from cooper_rl.config import StorageConfig
+from cooper_rl.config.infrastructure import StorageConfig
 from tests.servers.radosgw import Account, Gateway, run_gateway, why_missing
 
 

@@ -7,7 +7,8 @@ import pytest
 
 from cooper_rl.backends.policy import save_policy
 from cooper_rl.backends.verify_rm import save_verify_rm
-from cooper_rl.config import Config, load
+from cooper_rl.config.load import load
+from cooper_rl.config.root import Config
 from cooper_rl.records import write_records, write_report
 from cooper_rl.schema import ModelSet, VerifyExample
 from cooper_rl.tiny.problems import generate_problems

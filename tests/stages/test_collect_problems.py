@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cooper_rl.config import load
+from cooper_rl.config.load import load
 from cooper_rl.errors import ConfigError, DataError
 from cooper_rl.records import read_records, read_report
 from cooper_rl.schema import CollectReport, Problem, RejectedRow

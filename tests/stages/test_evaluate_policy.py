@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from cooper_rl.config import load
+from cooper_rl.config.load import load
 from cooper_rl.errors import ModelError
 from cooper_rl.records import read_records
 from cooper_rl.schema import EvalReport, EvaluatedCompletion

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from cooper_rl.backends.verify_rm import save_verify_rm, score_examples
-from cooper_rl.config import load
+from cooper_rl.config.load import load
 from cooper_rl.core.metrics import auroc
 from cooper_rl.errors import DataError, ModelError
 from cooper_rl.records import read_report, write_records

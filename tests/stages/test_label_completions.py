@@ -7,7 +7,9 @@ from typing import Literal
 
 import pytest
 
-from cooper_rl.config import Config, LabelingConfig, load
+from cooper_rl.config.data import LabelingConfig
+from cooper_rl.config.load import load
+from cooper_rl.config.root import Config
 from cooper_rl.core.labeling import JudgeItem, JudgeResult
 from cooper_rl.errors import ConfigError, DataError, ServerError
 from cooper_rl.records import read_records, write_records
@@ -209,7 +211,7 @@ def test_a_run_that_is_killed_goes_on_without_asking_the_judge_twice(
     ]
     code = (
         "import os, sys; from pathlib import Path; from tests.stages.test_label_completions import label\n"
-        "from cooper_rl.config import load\n"
+        "from cooper_rl.config.load import load\n"
         "from cooper_rl.stages._journal import Journal\n"
         "keep, left = Journal.keep, [int(sys.argv[2])]\n"
         "def keep_then_die(self, *verdict):\n"

@@ -13,7 +13,8 @@ from cooper_rl.backends.launch import NUM_TAIL_LINES
 from cooper_rl.backends.local_store import LocalStore
 from cooper_rl.backends.storage import file_sha256
 from cooper_rl.backends.trainjob import MOUNT
-from cooper_rl.config import Config, load, preset_names
+from cooper_rl.config.load import load, preset_names
+from cooper_rl.config.root import Config
 from cooper_rl.errors import ConfigError, LaunchError, StorageError
 from cooper_rl.schema import CooperReport
 from cooper_rl.stages import train_cooper

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForSequenceClassification
 
-from cooper_rl.config import load
+from cooper_rl.config.load import load
 from cooper_rl.errors import ConfigError, DataError, ModelError
 from cooper_rl.records import read_report
 from cooper_rl.schema import ModelSet

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cooper_rl.config import load
+from cooper_rl.config.load import load
 from cooper_rl.core.metrics import binary_scores, confusion_counts
 from cooper_rl.errors import DataError
 from cooper_rl.records import read_report

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from cooper_rl.config import load
+from cooper_rl.config.load import load
 from cooper_rl.errors import ConfigError, DataError
 from cooper_rl.records import read_records, read_report, write_records, write_report
 from cooper_rl.schema import Completion, ModelSet, Problem, SampleReport

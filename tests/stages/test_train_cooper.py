@@ -8,7 +8,8 @@ import torch
 from cooper_rl.backends.checkpoint import TrainingState, read_metrics, read_state
 from cooper_rl.backends.checkpoint_reference import open_checkpoint
 from cooper_rl.backends.verify_rm import load_verify_rm
-from cooper_rl.config import StorageConfig, load
+from cooper_rl.config.infrastructure import StorageConfig
+from cooper_rl.config.load import load
 from cooper_rl.errors import ConfigError, DataError, ModelError
 from cooper_rl.schema import CooperReport
 from cooper_rl.stages import train_cooper

@@ -16,7 +16,8 @@ from cooper_rl.backends.checkpoint_reference import open_checkpoint
 from cooper_rl.backends.engine_hf import HFEngine
 from cooper_rl.backends.policy import Policy, load_policy, save_policy
 from cooper_rl.backends.verify_rm import VerifyItem, VerifyRM, load_verify_rm, save_verify_rm
-from cooper_rl.config import StorageConfig, load
+from cooper_rl.config.infrastructure import StorageConfig
+from cooper_rl.config.load import load
 from cooper_rl.core.randomness import derive_seed
 from cooper_rl.errors import TrainingError
 from cooper_rl.records import read_records, write_records, write_report

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cooper_rl.config import load
+from cooper_rl.config.load import load
 from cooper_rl.errors import ConfigError
 from cooper_rl.records import read_records, write_records
 from cooper_rl.schema import Problem

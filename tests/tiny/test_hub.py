@@ -5,7 +5,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
-from cooper_rl.config import TinyBackbone, TinyModel, TinyModels
+from cooper_rl.config.models import TinyBackbone, TinyModel, TinyModels
 from cooper_rl.errors import DataError
 from cooper_rl.tiny.hub import train_tiny_models
 

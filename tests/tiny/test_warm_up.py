@@ -3,7 +3,7 @@ import random
 import pytest
 import torch
 
-from cooper_rl.config import TinyModel
+from cooper_rl.config.models import TinyModel
 from cooper_rl.tiny.architecture import new_model
 from cooper_rl.tiny.texts import (
     Example,

@@ -7,7 +7,8 @@ import torch
 
 from cooper_rl.backends.engine_hf import HFEngine
 from cooper_rl.backends.policy import load_policy
-from cooper_rl.config import GenerationConfig, load
+from cooper_rl.config.data import GenerationConfig
+from cooper_rl.config.load import load
 from cooper_rl.core.labeling import JudgeItem
 from cooper_rl.tiny.hub import train_policy
 from cooper_rl.tiny.judge import judge_exactly

@@ -17,7 +17,7 @@ from trl import GRPOConfig, GRPOTrainer, RewardConfig, RewardTrainer
 from cooper_rl.backends.engine import Generation
 from cooper_rl.backends.policy import Policy, save_policy
 from cooper_rl.backends.verify_rm import VerifyItem
-from cooper_rl.config import CooperConfig
+from cooper_rl.config.cooper import CooperConfig
 from cooper_rl.core.advantages import group_advantages
 from cooper_rl.schema import PreferencePair, Problem
 from cooper_rl.training.policy_update import update_policy

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from cooper_rl.backends.verify_rm import VerifyItem
-from cooper_rl.config import VerifyRMConfig
+from cooper_rl.config.models import VerifyRMConfig
 from cooper_rl.errors import TrainingError
 from cooper_rl.schema import VerifyExample
 from cooper_rl.training.fit_verify_rm import fit_verify_rm, learning_rate_factor, log_loss

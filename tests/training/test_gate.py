@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from cooper_rl.backends.verify_rm import VerifyRM
-from cooper_rl.config import CooperConfig, GateConfig
+from cooper_rl.config.cooper import CooperConfig, GateConfig
 from cooper_rl.core.canaries import Canary
 from cooper_rl.errors import TrainingError
 from cooper_rl.schema import PreferencePair, VerifyExample

@@ -16,7 +16,8 @@ import pytest
 
 from cooper_rl.backends.engine import ScriptedEngine
 from cooper_rl.backends.rule_verifier import RuleVerifier
-from cooper_rl.config import Config, load
+from cooper_rl.config.load import load
+from cooper_rl.config.root import Config
 from cooper_rl.core.labeling import JudgeItem, decide
 from cooper_rl.schema import PreferencePair, Problem, VerifyExample
 from cooper_rl.stages._wiring import open_assistant, open_judge

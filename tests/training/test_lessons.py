@@ -2,7 +2,7 @@
 
 import random
 
-from cooper_rl.config import VerifyRMConfig
+from cooper_rl.config.models import VerifyRMConfig
 from cooper_rl.core.answer_matching import matching_examples
 from cooper_rl.schema import VerifyExample
 from cooper_rl.training.lessons import plan_lessons, swap_references

@@ -7,7 +7,8 @@ import pytest
 
 from cooper_rl.backends.engine import Generation
 from cooper_rl.backends.rule_verifier import RuleVerifier
-from cooper_rl.config import CooperConfig, RuleConfig
+from cooper_rl.config.cooper import CooperConfig
+from cooper_rl.config.data import RuleConfig
 from cooper_rl.core.pairs import Assistant
 from cooper_rl.errors import CooperError
 from cooper_rl.schema import Pairing, Problem

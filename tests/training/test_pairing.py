@@ -14,7 +14,8 @@ import pytest
 from cooper_rl.backends.chat import ChatAssistant, ChatJudge
 from cooper_rl.backends.engine import Generation
 from cooper_rl.backends.rule_verifier import RuleVerifier
-from cooper_rl.config import AnswerPolicy, CooperConfig, RuleConfig, ServerConfig
+from cooper_rl.config.cooper import CooperConfig
+from cooper_rl.config.data import AnswerPolicy, RuleConfig, ServerConfig
 from cooper_rl.core.labeling import Judge, JudgeItem
 from cooper_rl.core.pairs import SOURCES, Assistant
 from cooper_rl.schema import Pairing, PreferencePair, Problem

@@ -8,7 +8,7 @@ import torch
 
 from cooper_rl.backends.engine import Generation
 from cooper_rl.backends.policy import Policy
-from cooper_rl.config import CooperConfig
+from cooper_rl.config.cooper import CooperConfig
 from cooper_rl.schema import Problem
 from cooper_rl.training.optimizer import make_adamw, optimizer_tensors, set_warmed_up_lr
 from cooper_rl.training.policy_update import PolicyUpdate, update_policy

@@ -16,7 +16,9 @@ from transformers import Qwen2Config, Qwen2ForSequenceClassification
 from cooper_rl.backends.engine import Generation, ScriptedEngine
 from cooper_rl.backends.rule_verifier import RuleVerifier
 from cooper_rl.backends.verify_rm import VerifyItem, VerifyRM, load_verify_rm, save_verify_rm
-from cooper_rl.config import AnswerPolicy, CooperConfig, RuleConfig, VerifyRMConfig
+from cooper_rl.config.cooper import CooperConfig
+from cooper_rl.config.data import AnswerPolicy, RuleConfig
+from cooper_rl.config.models import VerifyRMConfig
 from cooper_rl.core.pairs import RewriteItem
 from cooper_rl.core.prompts import verify_rm_text
 from cooper_rl.core.shortcuts import shortcut_auroc

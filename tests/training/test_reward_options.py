@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from cooper_rl.backends.verify_rm import VerifyItem, VerifyRM
-from cooper_rl.config import CooperConfig
+from cooper_rl.config.cooper import CooperConfig
 from cooper_rl.core.losses import label_loss, pair_loss
 from cooper_rl.errors import TrainingError
 from cooper_rl.schema import PreferencePair, VerifyExample

@@ -5,7 +5,8 @@ import torch
 
 from cooper_rl.backends.engine import ScriptedEngine
 from cooper_rl.backends.rule_verifier import RuleVerifier
-from cooper_rl.config import AnswerPolicy, AssistantConfig, CooperConfig, RuleConfig
+from cooper_rl.config.cooper import CooperConfig
+from cooper_rl.config.data import AnswerPolicy, AssistantConfig, RuleConfig
 from cooper_rl.core.pairs import RewriteItem
 from cooper_rl.schema import Pairing, Problem
 from cooper_rl.tiny.assistant import TinyAssistant

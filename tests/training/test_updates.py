@@ -9,7 +9,7 @@ import torch
 from cooper_rl.backends.engine import Generation
 from cooper_rl.backends.policy import Policy
 from cooper_rl.backends.verify_rm import VerifyItem, VerifyRM
-from cooper_rl.config import CooperConfig
+from cooper_rl.config.cooper import CooperConfig
 from cooper_rl.errors import ModelError, TrainingError
 from cooper_rl.schema import PreferencePair, Problem
 from cooper_rl.training.optimizer import make_adamw, optimizer_tensors, restore_optimizer

@@ -20,7 +20,7 @@ from typing import Any, Literal, NoReturn
 import httpx
 
 from cooper_rl.backends.hedging import Hedger
-from cooper_rl.config import ServerConfig
+from cooper_rl.config.data import ServerConfig
 from cooper_rl.core.labeling import JudgeItem, JudgeResult, check_judged
 from cooper_rl.core.pairs import RewriteItem
 from cooper_rl.core.prompts import ChatPrompt, assistant_prompt, judge_prompt

@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from cooper_rl.config import StorageConfig
+from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.schema import Record
 
 LATEST = "LATEST"

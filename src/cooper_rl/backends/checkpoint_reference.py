@@ -24,7 +24,7 @@ from cooper_rl.backends.checkpoint_manifest import (
 from cooper_rl.backends.checkpoint_store import Found, fetch, read_manifest, remove_folder
 from cooper_rl.backends.open_store import open_store
 from cooper_rl.backends.storage import ObjectStore, check_key
-from cooper_rl.config import StorageConfig
+from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.errors import DamagedObjectError, DataError, StorageError
 from cooper_rl.records import read_report, write_report
 from cooper_rl.schema import Record

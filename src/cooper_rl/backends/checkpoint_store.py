@@ -33,7 +33,7 @@ from cooper_rl.backends.checkpoint_manifest import (
     retained,
 )
 from cooper_rl.backends.storage import ObjectStore, check_key, file_sha256
-from cooper_rl.config import StorageConfig
+from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.errors import (
     ConfigError,
     CooperWarning,

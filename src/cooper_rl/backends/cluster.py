@@ -4,7 +4,7 @@ import json
 import logging
 from typing import Any
 
-from cooper_rl.config import LaunchConfig
+from cooper_rl.config.infrastructure import LaunchConfig
 from cooper_rl.errors import ConfigError, LaunchError
 
 RBAC = "manifests/base/runs/rbac.yaml"

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import torch
 
-from cooper_rl.config import GenerationConfig
+from cooper_rl.config.data import GenerationConfig
 from cooper_rl.schema import FinishReason
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from cooper_rl.backends.engine import Generation
-from cooper_rl.config import GenerationConfig
+from cooper_rl.config.data import GenerationConfig
 from cooper_rl.core.randomness import derive_seed
 
 COMPACT_BELOW = 0.9

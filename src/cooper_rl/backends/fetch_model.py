@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 
 from cooper_rl.backends.open_store import open_store
 from cooper_rl.backends.storage import check_key
-from cooper_rl.config import StorageConfig
+from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.errors import CooperError, StorageError
 
 logger = logging.getLogger(__name__)

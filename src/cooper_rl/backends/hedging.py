@@ -15,7 +15,7 @@ from typing import Any
 
 import httpx
 
-from cooper_rl.config import ServerConfig
+from cooper_rl.config.data import ServerConfig
 
 MIN_TIMED = 5
 """Answers from which on their median is relied on."""

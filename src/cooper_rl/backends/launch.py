@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from cooper_rl.backends.cluster import MissingError, TransientError, connect, explain
 from cooper_rl.backends.trainjob import Program, job_name, options_of, trainer_of
-from cooper_rl.config import LaunchConfig
+from cooper_rl.config.infrastructure import LaunchConfig
 from cooper_rl.errors import LaunchError, StoppedError
 
 logger = logging.getLogger(__name__)

@@ -27,7 +27,7 @@ from minio.helpers import check_bucket_name
 
 from cooper_rl.backends.storage import Content, check_key
 from cooper_rl.backends.transfer import explain_refusal, map_in_order, may_succeed_later, read_secret
-from cooper_rl.config import StorageConfig
+from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.errors import DamagedObjectError, StorageError, WriteConflictError
 
 T = TypeVar("T")

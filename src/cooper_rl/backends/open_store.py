@@ -4,7 +4,7 @@ from pathlib import Path
 
 from cooper_rl.backends.local_store import LocalStore
 from cooper_rl.backends.storage import ObjectStore
-from cooper_rl.config import StorageConfig
+from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.errors import StorageError
 
 

@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Literal, Self
 
 from cooper_rl.backends.rule_worker import WALL_TO_CPU_SECONDS, receive_message, send_message
-from cooper_rl.config import RuleConfig
+from cooper_rl.config.data import RuleConfig
 from cooper_rl.core.answers import AnswerCheck, Comparison, compare_quickly, state_answer
 from cooper_rl.errors import CooperError
 from cooper_rl.progress import Progress

@@ -18,7 +18,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from cooper_rl.config import AnswerPolicy
+from cooper_rl.config.data import AnswerPolicy
 from cooper_rl.core.answers import AnswerCheck, Comparison, compare_answers, vote_on_answers
 
 MAX_MEMORY_BYTES = 4 * 1024**3

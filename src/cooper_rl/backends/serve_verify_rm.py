@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from cooper_rl.backends.score_batcher import ScoreBatcher
 from cooper_rl.backends.verify_rm import VerifyItem, VerifyRM
-from cooper_rl.config import ServeConfig
+from cooper_rl.config.models import ServeConfig
 from cooper_rl.errors import CooperError, ServerError
 
 logger = logging.getLogger(__name__)

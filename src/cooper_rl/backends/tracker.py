@@ -11,7 +11,7 @@ from importlib import import_module
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from cooper_rl.config import TrackerConfig
+from cooper_rl.config.infrastructure import TrackerConfig
 from cooper_rl.errors import ConfigError
 
 logger = logging.getLogger(__name__)

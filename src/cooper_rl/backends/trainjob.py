@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from cooper_rl.config import LaunchConfig
+from cooper_rl.config.infrastructure import LaunchConfig
 
 MOUNT = "/var/run/cooper-rl"
 """Where each secret of a job is a folder."""

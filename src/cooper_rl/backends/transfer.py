@@ -12,7 +12,7 @@ from typing import TypeVar
 from minio.error import InvalidResponseError, S3Error, ServerError
 from urllib3.exceptions import HTTPError, SSLError
 
-from cooper_rl.config import StorageConfig
+from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.errors import DamagedObjectError, StorageError, WriteConflictError
 
 T = TypeVar("T")

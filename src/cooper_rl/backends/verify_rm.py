@@ -15,7 +15,7 @@ from transformers import AutoModelForSequenceClassification
 from cooper_rl.backends.packed_forward import can_pack, packed_logits
 from cooper_rl.backends.policy import check_architecture, load_model, load_tokenizer, save_folder
 from cooper_rl.backends.threads import SMALL_MODEL_PARAMETERS
-from cooper_rl.config import ScratchModel
+from cooper_rl.config.models import ScratchModel
 from cooper_rl.core.batching import pad_right, split_by_tokens
 from cooper_rl.core.packing import pack, split_packed
 from cooper_rl.core.prompts import verify_rm_text

@@ -8,7 +8,7 @@ import re
 from fractions import Fraction
 from typing import NamedTuple
 
-from cooper_rl.config import AnswerPolicy
+from cooper_rl.config.data import AnswerPolicy
 from cooper_rl.core.answer_numbers import Quantity, parse_quantity
 from cooper_rl.core.answer_units import TEXT_COMMAND, is_generic, known, same_unit
 from cooper_rl.schema import Verdict

@@ -11,7 +11,7 @@ import re
 from collections import deque
 from typing import NamedTuple
 
-from cooper_rl.config import AnswerPolicy
+from cooper_rl.config.data import AnswerPolicy
 
 MAX_SEARCHED_CHARS = 20_000
 """Markers are looked for in the end of longer completions."""

@@ -9,7 +9,7 @@ math-verify with checks after it (`answer_symbols`). Deliberately left out: time
 import re
 from typing import NamedTuple
 
-from cooper_rl.config import AnswerPolicy
+from cooper_rl.config.data import AnswerPolicy
 from cooper_rl.core.answer_arithmetic import evaluate
 from cooper_rl.core.answer_comparison import AnswerCheck, compare_exactly
 from cooper_rl.core.answer_extraction import find_final_answer

@@ -10,7 +10,7 @@ Deliberately left out: what is done about an alarm (`stages/_co_training.py`).
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from cooper_rl.config import MonitorConfig
+from cooper_rl.config.cooper import MonitorConfig
 
 REWARD, RULE = "rollout/verify_rm_reward", "rollout/rule_accuracy"
 ANCHOR = "verify_rm/anchor_score"

@@ -8,7 +8,7 @@ import random
 import re
 from collections.abc import Sequence
 
-from cooper_rl.config import AnswerPolicy
+from cooper_rl.config.data import AnswerPolicy
 from cooper_rl.core.answer_extraction import find_final_answer
 from cooper_rl.core.pairs import RewriteItem
 from cooper_rl.core.randomness import derive_seed

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from cooper_rl.config import load
+from cooper_rl.config.load import load
 from cooper_rl.stages import (
     collect_problems,
     evaluate_policy,

@@ -19,7 +19,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
-from cooper_rl.config import load
+from cooper_rl.config.load import load
 from cooper_rl.errors import ConfigError, CooperError
 from cooper_rl.experiment.arms import arm_overrides
 from cooper_rl.experiment.jobs import prepare_start, train_arm

@@ -11,7 +11,7 @@ from cooper_rl.backends.checkpoint import TrainingState, read_state
 from cooper_rl.backends.checkpoint_store import CheckpointStore
 from cooper_rl.backends.checkpoint_writer import CheckpointWriter
 from cooper_rl.backends.tracker import Tracker
-from cooper_rl.config import Config
+from cooper_rl.config.root import Config
 from cooper_rl.core.monitor import watch
 from cooper_rl.core.shortcuts import pair_shortcut_auroc
 from cooper_rl.errors import HackingError, StoppedError, TrainingError

@@ -9,7 +9,8 @@ from cooper_rl.backends.engine import Engine
 from cooper_rl.backends.policy import Policy
 from cooper_rl.backends.rule_verifier import RuleVerifier
 from cooper_rl.backends.verify_rm import VerifyItem, VerifyRM, score_examples
-from cooper_rl.config import Config, EvaluationConfig
+from cooper_rl.config.cooper import EvaluationConfig
+from cooper_rl.config.root import Config
 from cooper_rl.core.canaries import Canary, canary_rates, make_canaries, mean_rate
 from cooper_rl.core.labeling import Judge
 from cooper_rl.core.metrics import binary_scores, clustered_interval

@@ -12,7 +12,7 @@ from typing import Any
 
 from cooper_rl.backends.checkpoint_manifest import CheckpointManifest, files_below
 from cooper_rl.backends.storage import file_sha256
-from cooper_rl.config import Config
+from cooper_rl.config.root import Config
 from cooper_rl.stages._models import read_models
 
 SERVER_KEYS = (

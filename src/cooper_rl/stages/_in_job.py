@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cooper_rl.backends.open_store import open_store
-from cooper_rl.config import Config
+from cooper_rl.config.root import Config
 from cooper_rl.errors import CooperError
 from cooper_rl.stages import train_cooper
 from cooper_rl.stages._launching import StagedInputs, fetch_inputs

@@ -15,7 +15,8 @@ from cooper_rl.backends.checkpoint_store import CheckpointStore, Found
 from cooper_rl.backends.open_store import open_store
 from cooper_rl.backends.storage import ObjectStore, check_key, file_sha256
 from cooper_rl.backends.trainjob import MOUNT, Program
-from cooper_rl.config import Config, LaunchConfig
+from cooper_rl.config.infrastructure import LaunchConfig
+from cooper_rl.config.root import Config
 from cooper_rl.errors import ConfigError, LaunchError
 from cooper_rl.schema import Record
 from cooper_rl.stages._stopping import StopRequest

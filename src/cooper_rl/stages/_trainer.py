@@ -10,7 +10,7 @@ from cooper_rl.backends.checkpoint import TrainingState
 from cooper_rl.backends.engine_hf import HFEngine
 from cooper_rl.backends.policy import load_policy
 from cooper_rl.backends.rule_verifier import RuleVerifier
-from cooper_rl.config import Config
+from cooper_rl.config.root import Config
 from cooper_rl.core.randomness import derive_seed
 from cooper_rl.errors import ConfigError
 from cooper_rl.records import read_records

@@ -10,7 +10,7 @@ from importlib.metadata import version
 from typing import NamedTuple
 
 from cooper_rl.backends.rule_verifier import RuleVerifier
-from cooper_rl.config import LabelingConfig
+from cooper_rl.config.data import LabelingConfig
 from cooper_rl.core.answers import AnswerCheck
 from cooper_rl.core.labeling import (
     Judge,

@@ -5,7 +5,7 @@ The laptop's own are imported only when asked for. Deliberately left out: models
 
 from collections.abc import Sequence
 
-from cooper_rl.config import AssistantConfig, JudgeConfig
+from cooper_rl.config.data import AssistantConfig, JudgeConfig
 from cooper_rl.core.labeling import Judge
 from cooper_rl.core.pairs import Assistant
 from cooper_rl.errors import ConfigError

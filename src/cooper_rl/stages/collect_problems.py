@@ -18,7 +18,8 @@ from urllib.parse import urlsplit
 from pydantic import ValidationError
 
 from cooper_rl.backends.remote_data import SUFFIXES, download, parse_hub_id, read_hub
-from cooper_rl.config import Config, ProblemsConfig
+from cooper_rl.config.data import ProblemsConfig
+from cooper_rl.config.root import Config
 from cooper_rl.core.questions import question_key
 from cooper_rl.core.randomness import derive_seed
 from cooper_rl.errors import DataError

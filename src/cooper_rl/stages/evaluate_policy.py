@@ -12,7 +12,7 @@ from cooper_rl.backends.engine_hf import HFEngine
 from cooper_rl.backends.policy import Policy, load_policy
 from cooper_rl.backends.rule_verifier import RuleVerifier
 from cooper_rl.backends.verify_rm import VerifyRM, load_verify_rm
-from cooper_rl.config import Config
+from cooper_rl.config.root import Config
 from cooper_rl.records import read_records, write_records, write_report
 from cooper_rl.schema import EvalReport, Problem, VerifyExample
 from cooper_rl.stages._evaluation import Evaluator, draw_canaries

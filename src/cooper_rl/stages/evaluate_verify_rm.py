@@ -15,7 +15,7 @@ import numpy as np
 
 from cooper_rl.backends.device import pick_device
 from cooper_rl.backends.verify_rm import VerifyRM, load_verify_rm, score_examples
-from cooper_rl.config import Config
+from cooper_rl.config.root import Config
 from cooper_rl.core.canaries import (
     canary_rates,
     false_positive_rate,

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
-from cooper_rl.config import Config, LabelingConfig
+from cooper_rl.config.data import LabelingConfig
+from cooper_rl.config.root import Config
 from cooper_rl.core.answers import parse_reference
 from cooper_rl.core.labeling import Judge, JudgeItem, Split, StreamingJudge, decide, split_by_question
 from cooper_rl.errors import DataError

@@ -10,7 +10,8 @@ import shutil
 from pathlib import Path
 from typing import Annotated
 
-from cooper_rl.config import Config, ModelsConfig
+from cooper_rl.config.models import ModelsConfig
+from cooper_rl.config.root import Config
 from cooper_rl.errors import DataError
 from cooper_rl.records import write_report
 from cooper_rl.schema import ModelSet

@@ -17,7 +17,7 @@ from typing import Annotated, Any
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from cooper_rl.config import Config
+from cooper_rl.config.root import Config
 from cooper_rl.errors import DataError
 from cooper_rl.records import atomic_path, read_records, read_report, write_report
 from cooper_rl.schema import (

@@ -12,7 +12,8 @@ from typing import Annotated, NamedTuple
 from cooper_rl.backends.device import pick_device
 from cooper_rl.backends.engine_hf import HFEngine
 from cooper_rl.backends.policy import load_policy
-from cooper_rl.config import Config, GenerationConfig
+from cooper_rl.config.data import GenerationConfig
+from cooper_rl.config.root import Config
 from cooper_rl.core.randomness import derive_seed
 from cooper_rl.errors import ConfigError
 from cooper_rl.progress import Progress

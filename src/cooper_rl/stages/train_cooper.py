@@ -24,7 +24,7 @@ from cooper_rl.backends.open_store import open_store
 from cooper_rl.backends.policy import load_policy
 from cooper_rl.backends.tracker import Tracker
 from cooper_rl.backends.verify_rm import load_verify_rm
-from cooper_rl.config import Config
+from cooper_rl.config.root import Config
 from cooper_rl.records import check_unique, read_records, write_report
 from cooper_rl.schema import CooperReport, Problem
 from cooper_rl.stages._co_training import CoTraining, check_hacked

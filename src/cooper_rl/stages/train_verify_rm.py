@@ -14,7 +14,7 @@ from cooper_rl.backends.verify_rm import (
     save_verify_rm,
     score_examples,
 )
-from cooper_rl.config import Config
+from cooper_rl.config.root import Config
 from cooper_rl.core.metrics import binary_scores
 from cooper_rl.core.prompts import verify_rm_text
 from cooper_rl.core.questions import question_key

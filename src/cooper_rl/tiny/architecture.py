@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from transformers import GenerationConfig, Qwen2Config, Qwen2ForCausalLM
 
-from cooper_rl.config import TinyModel
+from cooper_rl.config.models import TinyModel
 from cooper_rl.tiny.meaning import spell
 from cooper_rl.tiny.problems import MAX_VALUE
 from cooper_rl.tiny.tokenizer import MAX_TOKENS

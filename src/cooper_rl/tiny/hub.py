@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from cooper_rl.backends.policy import save_folder
-from cooper_rl.config import TinyBackbone, TinyModel, TinyModels
+from cooper_rl.config.models import TinyBackbone, TinyModel, TinyModels
 from cooper_rl.core.randomness import derive_seed
 from cooper_rl.schema import ModelSet
 from cooper_rl.tiny.architecture import new_model

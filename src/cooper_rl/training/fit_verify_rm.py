@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 
 from cooper_rl.backends.verify_rm import VerifyItem, VerifyRM, score_examples
-from cooper_rl.config import VerifyRMConfig
+from cooper_rl.config.models import VerifyRMConfig
 from cooper_rl.core.losses import label_loss
 from cooper_rl.core.packing import count_packed
 from cooper_rl.core.randomness import derive_seed

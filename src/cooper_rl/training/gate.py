@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 
 from cooper_rl.backends.verify_rm import VerifyRM, score_examples
-from cooper_rl.config import CooperConfig, GateConfig
+from cooper_rl.config.cooper import CooperConfig, GateConfig
 from cooper_rl.core.canaries import Canary, canary_rates, mean_rate
 from cooper_rl.errors import TrainingError
 from cooper_rl.schema import PreferencePair, VerifyExample

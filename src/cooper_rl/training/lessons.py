@@ -9,7 +9,8 @@ import random
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from cooper_rl.config import AnswerPolicy, VerifyRMConfig
+from cooper_rl.config.data import AnswerPolicy
+from cooper_rl.config.models import VerifyRMConfig
 from cooper_rl.core.answer_extraction import find_final_answer
 from cooper_rl.core.answer_matching import matching_examples
 from cooper_rl.core.randomness import derive_seed

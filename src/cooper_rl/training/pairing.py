@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from cooper_rl.backends.rule_verifier import RuleVerifier
-from cooper_rl.config import CooperConfig
+from cooper_rl.config.cooper import CooperConfig
 from cooper_rl.core.answer_mention import check_mention
 from cooper_rl.core.canaries import CanaryWriter
 from cooper_rl.core.labeling import Judge, JudgeItem

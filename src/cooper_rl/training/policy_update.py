@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 
 from cooper_rl.backends.policy import Policy, completion_logprobs
-from cooper_rl.config import CooperConfig
+from cooper_rl.config.cooper import CooperConfig
 from cooper_rl.core.batching import PaddedBatch, pad_right, split_by_tokens
 from cooper_rl.core.losses import grpo_loss
 from cooper_rl.training.optimizer import apply_gradients

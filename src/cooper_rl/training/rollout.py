@@ -8,7 +8,7 @@ from cooper_rl.backends.engine import Engine, Generation
 from cooper_rl.backends.policy import Policy
 from cooper_rl.backends.rule_verifier import RuleVerifier
 from cooper_rl.backends.verify_rm import VerifyItem, VerifyRM
-from cooper_rl.config import GenerationConfig
+from cooper_rl.config.data import GenerationConfig
 from cooper_rl.core.labeling import Judge, JudgeItem
 from cooper_rl.errors import TrainingError
 from cooper_rl.schema import Problem, RolloutSample, Verdict

@@ -19,7 +19,7 @@ from cooper_rl.backends.engine import Engine
 from cooper_rl.backends.policy import Policy
 from cooper_rl.backends.rule_verifier import RuleVerifier
 from cooper_rl.backends.verify_rm import VerifyRM, score_examples
-from cooper_rl.config import CooperConfig
+from cooper_rl.config.cooper import CooperConfig
 from cooper_rl.core.advantages import group_advantages, mix_rewards
 from cooper_rl.core.labeling import Judge
 from cooper_rl.core.pairs import SOURCES

@@ -1,0 +1,193 @@
+"""Configuration of co-training, its guards, evaluation and experiment."""
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from cooper_rl.config.data import AssistantConfig, GenerationConfig, JudgeConfig
+from cooper_rl.config.section import Section
+
+
+class NegativesConfig(Section):
+    """Where the negatives of preference pairs come from, as weights: every pair draws its source, and another
+    one where that gives none. A weight of 0 turns a source off."""
+
+    assistant: float = Field(default=1.0, ge=0)
+    """The assistant rewrites the positive; all of the paper's negatives."""
+    rollout: float = Field(default=0.0, ge=0)
+    """The policy's own wrong rollout that VerifyRM scores highest, where at least two verifiers reject it."""
+    perturb: float = Field(default=0.0, ge=0)
+    """The positive with another number as its answer; needs no server."""
+    canary: float = Field(default=0.0, ge=0)
+    """A known attack on graders (`core/canaries.py`)."""
+    max_candidates: int = Field(default=4, ge=1)
+    """Rollouts of a problem, by falling score, that verifiers are asked about."""
+
+    def weights(self) -> dict[Literal["assistant", "rollout", "perturb", "canary"], float]:
+        """Source -> weight, in a fixed order."""
+        return {
+            "assistant": self.assistant,
+            "rollout": self.rollout,
+            "perturb": self.perturb,
+            "canary": self.canary,
+        }
+
+    @model_validator(mode="after")
+    def _some_source(self) -> Self:
+        if not any((self.assistant, self.rollout, self.perturb, self.canary)):
+            raise ValueError(
+                "all weights are 0: give one source a weight, or set cooper.update_verify_rm=false"
+            )
+        return self
+
+
+class GateConfig(Section):
+    """The gate on reward updates: one that makes VerifyRM worse than these bounds is rolled back."""
+
+    max_accuracy_drop: float = Field(default=0.03, ge=0, le=1)
+    """Below VerifyRM's accuracy on held-out labelled examples before the first step."""
+    max_canary_rise: float = Field(default=0.05, ge=0, le=1)
+    """Above its mean false-positive rate on canaries before the first step."""
+    num_examples: int = Field(default=128, ge=1)
+    """Held-out examples that are scored after every update."""
+    num_canary_problems: int = Field(default=8, ge=1)
+    """Problems that canaries are made from."""
+
+
+class MonitorConfig(Section):
+    """The hacking monitor: raises the alarm when VerifyRM's reward rises and rule accuracy does not."""
+
+    window: int = Field(default=15, ge=2)
+    """Steps that are averaged."""
+    max_gap_rise: float = Field(default=0.1, gt=0)
+    """How far reward minus rule accuracy may rise above its lowest average so far, where the reward did not
+    fall and rule accuracy did not rise."""
+    num_anchors: int = Field(default=64, ge=0)
+    """Held-out incorrect examples, where there are any, whose mean score is subtracted from the reward: the
+    pairs' loss leaves VerifyRM's level free, and a level that rises for all is no hacking."""
+    action: Literal["warn", "stop", "rollback", "rule"] = "warn"
+    """`stop` ends the run with its checkpoint kept; `rule` goes on with the rule reward; `rollback` takes the
+    models back to a checkpoint from before the rise, then goes on with the rule reward."""
+
+
+class CooperConfig(Section):
+    """`train_cooper`: co-training of policy and VerifyRM."""
+
+    reward: Literal["verify_rm", "rule", "rule_gated", "judge"] = "verify_rm"
+    """What the policy is trained on. `rule_gated`: 1 where the rule verifier says correct, VerifyRM's score
+    elsewhere. `judge`: 1 where `cooper.judge` says correct."""
+    update_verify_rm: bool = True
+    """False with reward `verify_rm` is the paper's frozen arm; ignored for rewards without VerifyRM."""
+    judge: JudgeConfig | None = None
+    """Second verifier of the policy's own rollouts, and the reward `judge`."""
+    seed: int | None = None
+    """Seed of co-training alone, so that runs from one start differ; None: the run's."""
+    steps: int = Field(default=20, ge=1)
+    """Steps of one iteration."""
+    problems_per_step: int = Field(default=16, ge=1)
+    group_size: int = Field(default=8, ge=2)
+    """Rollouts per problem."""
+    generation: GenerationConfig = GenerationConfig()
+    policy_updates_per_step: int = Field(default=1, ge=1)
+    """Optimiser updates on the rollouts of one step, each on a share of the groups."""
+    policy_lr: float = Field(default=1e-6, gt=0)
+    policy_warmup_steps: int = Field(default=0, ge=0)
+    """Steps over which the policy's learning rate rises to `policy_lr`; Adam's first steps are as long as its
+    later ones, whatever the gradient."""
+    policy_weight_decay: float = Field(default=0.01, ge=0)
+    clip_epsilon: float = Field(default=0.2, gt=0)
+    kl_coefficient: float = Field(default=1e-3, ge=0)
+    advantage_scale: Literal["std", "none"] = "std"
+    """Divisor of a group's centred rewards: their standard deviation, or 1 (Dr. GRPO)."""
+    advantage_std_floor: float = Field(default=0.05, gt=0)
+    """A group's standard deviation is never taken as less, so that near-ties stay near zero; the paper's
+    own behaviour is 1e-6."""
+    drop_equal_groups: bool = False
+    """Leave groups whose rewards are all equal out of the loss, its KL term and its token count."""
+    mask_cut: bool = False
+    """Leave completions that ended at the token limit out of the loss; they stay in their group's mean."""
+    max_grad_norm: float = Field(default=1.0, gt=0)
+    max_tokens_per_batch: int = Field(default=16384, ge=1)
+    """Token budget of one forward and backward pass; the loss does not depend on it."""
+    assistant: AssistantConfig | None = None
+    """Needed when VerifyRM is updated."""
+    negatives: NegativesConfig = NegativesConfig()
+    pairs_per_problem: int = Field(default=1, ge=1, le=4)
+    """Pairs of a problem that has a positive, each with another source; the paper makes one."""
+    max_negative_attempts: int = Field(default=4, ge=1)
+    """Rewrites asked for per positive before its source gives up."""
+    max_pair_staleness: Literal[0, 1] = 0
+    """1: a step learns from the pairs of the step before, and waits less for a slow assistant; 0, as in the
+    paper: from its own."""
+    max_shortcut_auroc: float = Field(default=0.9, ge=0.5, le=1)
+    """Warn when a probe that does not read the answers tells positives from negatives better than this."""
+    verify_rm_lr: float = Field(default=1e-5, gt=0)
+    verify_rm_weight_decay: float = Field(default=0.01, ge=0)
+    verify_rm_average: float = Field(default=0.0, ge=0, lt=1)
+    """Decay of an exponential moving average of VerifyRM's weights, which then scores; 0: none."""
+    replay_examples: int = Field(default=0, ge=0)
+    """Labelled examples, drawn anew for every step, whose label loss is added to the pairs' loss."""
+    replay_weight: float = Field(default=1.0, gt=0)
+    gate: GateConfig | None = None
+    """None: every reward update stays."""
+    monitor: MonitorConfig | None = MonitorConfig()
+    """None: nobody watches."""
+    evaluate_every: int | None = Field(default=None, ge=1)
+    """Steps between evaluations on held-out problems and examples while training; None: none."""
+    num_logged_rollouts: int = Field(default=2, ge=0)
+    """Rollouts of every step that are kept for the audit: those with the highest rewards."""
+    checkpoint_every: int = Field(default=20, ge=1)
+    """Steps between checkpoints; the last step of an iteration always writes one."""
+
+    @property
+    def trains_verify_rm(self) -> bool:
+        """Whether VerifyRM is updated beside the policy."""
+        return self.reward in ("verify_rm", "rule_gated") and self.update_verify_rm
+
+    @property
+    def asks_judge(self) -> bool:
+        """Whether `judge` speaks of rollouts."""
+        return self.reward == "judge" or (self.trains_verify_rm and self.negatives.rollout > 0)
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.trains_verify_rm and self.negatives.assistant and self.assistant is None:
+            raise ValueError(
+                "cooper.update_verify_rm needs cooper.assistant (server or tiny) to write negatives, or "
+                "cooper.negatives.assistant=0 and another source"
+            )
+        if self.reward == "judge" and self.judge is None:
+            raise ValueError("cooper.reward=judge needs cooper.judge (server or tiny_error_rate)")
+        if self.problems_per_step % self.policy_updates_per_step:
+            raise ValueError(
+                f"cooper.problems_per_step={self.problems_per_step} must be a multiple of "
+                f"cooper.policy_updates_per_step={self.policy_updates_per_step}"
+            )
+        if self.generation.temperature == 0:
+            raise ValueError("cooper.generation.temperature=0 makes all rollouts of a group equal: use 1.0")
+        if self.generation.top_p < 1:
+            raise ValueError(
+                f"cooper.generation.top_p={self.generation.top_p}: the policy update needs the probabilities "
+                "of the distribution that was sampled, which only top_p=1 keeps; use temperature instead"
+            )
+        return self
+
+
+class EvaluationConfig(Section):
+    """`evaluate_policy`."""
+
+    generation: GenerationConfig = GenerationConfig(temperature=0.7, top_p=0.95)
+    samples_per_problem: int = Field(default=8, ge=1)
+    max_problems: int | None = Field(default=None, ge=1)
+    max_canary_problems: int = Field(default=20, ge=1)
+    """Problems that canaries are made from."""
+    judge: JudgeConfig | None = None
+    """Judges meaning beside the rule verifier; on the laptop an exact evaluator (error rate 0)."""
+
+
+class ExperimentConfig(Section):
+    """`experiment`: how long every arm is trained, in place of `cooper.steps`, and how often evaluated."""
+
+    steps: int = Field(default=200, ge=1)
+    evaluate_every: int = Field(default=10, ge=1)
+    """Steps between the points of the curves."""

@@ -1,0 +1,168 @@
+"""Configuration of problems, completions and labels, and of the servers asked for them."""
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from cooper_rl.config.section import Section
+
+
+class ProblemsConfig(Section):
+    """`collect_problems`: which problems, and how many are held out for evaluation."""
+
+    num_tiny: int = Field(default=0, ge=0)
+    """Problems to generate in the laptop world, before the ones that are read."""
+    sources: tuple[str, ...] = ()
+    """Files (.jsonl, .parquet), http(s) URLs of such files, or Hugging Face data set ids
+    (`openai/gsm8k:main:train`)."""
+    held_out_sources: tuple[str, ...] = ()
+    """The same, for evaluation only."""
+    num_held_out: int = Field(default=0, ge=0)
+    """Problems drawn from the collected ones (not from `held_out_sources`) for evaluation."""
+    max_problems: int | None = Field(default=None, ge=1)
+    """Keep at most so many of the collected ones, drawn with the seed before `num_held_out` is taken."""
+    question_column: str | None = None
+    """Where the question stands, for files whose columns are not recognised; holds for all sources."""
+    answer_column: str | None = None
+    """Where the final answer stands, for files whose columns are not recognised."""
+
+    @model_validator(mode="after")
+    def _somewhere(self) -> Self:
+        if self.num_tiny == 0 and not self.sources:
+            raise ValueError("no problems: set problems.sources or problems.num_tiny")
+        if self.num_held_out == 0 and not self.held_out_sources:
+            raise ValueError("nothing to evaluate on: set problems.num_held_out or problems.held_out_sources")
+        return self
+
+
+class GenerationConfig(Section):
+    """How completions are drawn."""
+
+    temperature: float = Field(default=1.0, ge=0)
+    """0 is greedy."""
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    max_new_tokens: int = Field(default=512, ge=1)
+    batch_size: int = Field(default=128, ge=1)
+    """Completions generated at a time by the Hugging Face engine."""
+
+
+class SamplingConfig(Section):
+    """`sample_completions`: the completions that VerifyRM is trained on."""
+
+    generation: GenerationConfig = GenerationConfig()
+    max_problems: int | None = Field(default=None, ge=1)
+    """Problems to sample for; None: all."""
+    completions_per_problem: int = Field(default=1, ge=1)
+    """From each sampler."""
+    temperatures: dict[str, float] = {}
+    """Sampler -> temperature, where it differs from generation.temperature."""
+
+
+class ServerConfig(Section):
+    """An OpenAI-compatible chat server. The key is read from an environment variable, never stored."""
+
+    base_url: str
+    """e.g. `http://judge:8000/v1`."""
+    model: str
+    api_key_env: str | None = None
+    """Name of the environment variable that holds the key."""
+    temperature: float = Field(default=0.0, ge=0)
+    max_tokens: int = Field(default=1024, ge=1)
+    max_concurrency: int = Field(default=32, ge=1)
+    timeout_seconds: float = Field(default=120.0, gt=0)
+    max_attempts: int = Field(default=5, ge=1)
+    """Tries per request on 429, 5xx and connection errors, with exponential backoff."""
+    backoff_seconds: float = Field(default=1.0, ge=0)
+    """Pause before the second try; it doubles with every further one."""
+    hedge_after: float | None = Field(default=None, gt=1)
+    """Ask a second time when an answer takes this many times the median of those so far, and
+    `max_concurrency` leaves room; the first answer counts. None: never."""
+
+
+class JudgeConfig(Section):
+    """Who judges completions beside the rule verifier. Exactly one of the two."""
+
+    server: ServerConfig | None = None
+    tiny_error_rate: float | None = Field(default=None, ge=0, le=1)
+    """Use the laptop's exact evaluator, with this share of its verdicts flipped."""
+
+    @model_validator(mode="after")
+    def _exactly_one(self) -> Self:
+        if (self.server is None) == (self.tiny_error_rate is None):
+            raise ValueError("set exactly one of server and tiny_error_rate")
+        return self
+
+
+class AssistantConfig(Section):
+    """Who rewrites a correct solution into a wrong one. Exactly one of the two."""
+
+    server: ServerConfig | None = None
+    tiny: bool = False
+    """Use the laptop's rewriter, which slips in one step and carries the error through."""
+
+    @model_validator(mode="after")
+    def _exactly_one(self) -> Self:
+        if (self.server is None) == (not self.tiny):
+            raise ValueError("set exactly one of server and tiny")
+        return self
+
+
+class AnswerPolicy(Section):
+    """What the rule verifier accepts where people differ."""
+
+    number_words: bool = True
+    """Read `ten` as 10. Off: an answer in number words is `unparsable`, so that the judge decides."""
+    reference_rounding: bool = True
+    """Accept an exact answer that rounds to a reference answer with two or more decimals (27/59 for 0.458).
+    The other way round (0.333 for 1/3) is never accepted."""
+    convert_units: bool = True
+    """Compare `5 km` with `5000 m` by converting. Off: answers in different units are `unparsable`."""
+    several_boxes: Literal["last", "abstain"] = "last"
+    """Boxes that differ and that no `and`, `or` or comma connects: the last one corrects the others."""
+    several_json: Literal["abstain", "first", "last"] = "abstain"
+    """JSON objects that give different answers: a reply in JSON is one object, so two of them contradict."""
+    answer_in_thought: bool = False
+    """Accept an answer that stands inside a `<think>` block only."""
+
+
+class RuleConfig(Section):
+    """The rule verifier."""
+
+    timeout_seconds: float = Field(default=5.0, gt=0)
+    """Hard limit for one item, in CPU seconds; then its worker is killed and the verdict is `unparsable`."""
+    num_workers: int | None = Field(default=None, ge=1)
+    """Worker processes; None: one per core."""
+    policy: AnswerPolicy = AnswerPolicy()
+    """What counts as the same answer where people differ."""
+
+
+class ThirdVoteConfig(Section):
+    """Who breaks the tie where rule verdict and judge verdict differ."""
+
+    numeric: bool = True
+    """Compare by value, rounding allowed. Asked first; costs no server."""
+    judge: JudgeConfig | None = None
+    """A second judge, asked where the numeric vote abstains."""
+
+    @model_validator(mode="after")
+    def _somebody(self) -> Self:
+        if not self.numeric and self.judge is None:
+            raise ValueError("nobody votes: set numeric=true, or judge, or leave third_vote out")
+        return self
+
+
+class LabelingConfig(Section):
+    """`label_completions`: rule verdict and judge verdict become one label."""
+
+    rule: RuleConfig = RuleConfig()
+    judge: JudgeConfig | None = None
+    """None: the rule verdict alone decides (unparsable is dropped)."""
+    third_vote: ThirdVoteConfig | None = None
+    """Decides where rule and judge differ. None: such completions are dropped, as in the paper."""
+    unparsable_rule: Literal["judge_decides", "drop"] = "judge_decides"
+    """What happens when the rule verifier abstains. `drop` is the paper's agreement filter, which
+    removes every correct answer in a format that the rule cannot read."""
+    validation_fraction: float = Field(default=0.1, gt=0, lt=0.5)
+    """Share of the problems whose examples steer training (early stop, checks between steps)."""
+    test_fraction: float = Field(default=0.1, gt=0, lt=0.5)
+    """Share of the problems whose examples only `evaluate_verify_rm` sees."""

@@ -1,0 +1,129 @@
+"""Configuration of where a run stores, where it works, and where its numbers go."""
+
+import re
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from cooper_rl.config.section import Section
+from cooper_rl.errors import ConfigError
+
+
+class StorageConfig(Section):
+    """Checkpoints of co-training: how many are kept, and where, when not in the task's own folder."""
+
+    uri: str | None = None
+    """`s3://bucket/prefix` or a folder that outlives the task. Absent: checkpoints stay in the folder given
+    as `--checkpoint`."""
+    run_key: str | None = None
+    """Name of the run below `uri`: a run that is started again with the same key continues. Needed with
+    `uri` for co-training, the only stage that writes there."""
+    endpoint: str | None = None
+    """`https://host:port` of the S3 server; needed with an `s3://` address."""
+    region: str = "us-east-1"
+    path_style: bool = True
+    """Bucket in the path (MinIO, Ceph) instead of in the host name (AWS)."""
+    ca_bundle: Path | None = None
+    """PEM file of the authorities that the server's certificate is checked against."""
+    credentials: Path | None = None
+    """Folder with the files `access_key` and `secret_key` (a mounted secret), read again when they change.
+    Absent: the environment variables AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."""
+    part_mib: int = Field(default=16, ge=5, le=1024)
+    """Size of one part of a transfer; memory of a transfer is twice `num_parallel` parts."""
+    num_parallel: int = Field(default=4, ge=1, le=64)
+    """Parts that are transferred at a time."""
+    timeout_seconds: float = Field(default=60.0, gt=0)
+    """How long the server may say nothing."""
+    retry_seconds: float = Field(default=300.0, ge=0)
+    """How long a request is tried again on 5xx, 429 and connection errors, before the run stops."""
+    keep_last: int = Field(default=2, ge=1)
+    """Newest checkpoints that are kept; the second is what a run continues from if the first is damaged."""
+    keep_every: int | None = Field(default=None, ge=1)
+    """Also keep checkpoints whose step is a multiple of this."""
+    keep_best: bool = False
+    """Also keep the one with the best rule accuracy of rollouts since the checkpoint before."""
+    grace_seconds: float = Field(default=25.0, ge=0)
+    """Time between SIGTERM and SIGKILL. The step in progress is finished only where steps take less."""
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.run_key is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", self.run_key):
+            raise ValueError("storage.run_key: use 1 to 100 letters, digits, '.', '_', '-', no leading dot")
+        if self.uri is not None and self.uri.startswith("s3://") and self.endpoint is None:
+            raise ValueError("storage.uri=s3://... needs storage.endpoint, e.g. https://minio:9000")
+        return self
+
+    def run_uri(self) -> str | None:
+        """Where the run's checkpoints are, or None: in the task's own folder.
+
+        Raises:
+            ConfigError: there is a `uri`, but no `run_key`.
+        """
+        if self.uri is None:
+            return None
+        if self.run_key is None:
+            raise ConfigError("storage.uri needs storage.run_key, the name that a run is continued under")
+        return f"{self.uri.rstrip('/')}/{self.run_key}"
+
+
+class LaunchConfig(Section):
+    """Where `train_cooper` works: in this process, or as a Kubeflow TrainJob on other nodes."""
+
+    kind: Literal["here", "trainjob"] = "here"
+    """`trainjob` needs `image`, `storage_secret` and `storage.uri=s3://...`: inputs and weights travel
+    through the store."""
+    image: str | None = None
+    """Image of the GPU stages, by digest or version."""
+    storage_secret: str | None = None
+    """Secret with the keys `access_key` and `secret_key`, which the job reads in place of
+    `storage.credentials`."""
+    runtime: str = "torch-distributed"
+    """TrainingRuntime or ClusterTrainingRuntime of the framework torch."""
+    namespace: str | None = None
+    """None: that of this pod, or of the current context of kubectl."""
+    nodes: int = Field(default=1, ge=1)
+    gpus_per_node: int = Field(default=1, ge=0)
+    """Each gets a process; 0: one process a node, on CPUs."""
+    cpu: int | str | None = None
+    """CPUs of a node's pod, e.g. `16`; None: as the runtime or the namespace says."""
+    memory: str | None = None
+    """Memory of a node's pod, shared memory included, e.g. `120Gi`; None: likewise."""
+    shared_memory: str = "8Gi"
+    """Size of /dev/shm, which NCCL and data loaders use."""
+    queue: str | None = None
+    """LocalQueue of Kueue that the job waits in; None: it starts at once."""
+    node_selector: dict[str, str] = {}
+    """Labels that its nodes must have. A queue's flavor brings its own."""
+    secrets: tuple[str, ...] = ()
+    """More secrets, each mounted as the folder /var/run/cooper-rl/NAME."""
+    image_pull_secrets: tuple[str, ...] = ()
+    environment: dict[str, str] = {}
+    """Variables of every process. They stand in the TrainJob for all to read: no secrets."""
+    poll_seconds: float = Field(default=5.0, gt=0)
+    """Between two looks at the job."""
+    retry_seconds: float = Field(default=300.0, ge=0)
+    """How long the cluster's API server may be away while a job is followed."""
+
+    @property
+    def processes_per_node(self) -> int:
+        """One for each GPU."""
+        return max(1, self.gpus_per_node)
+
+    @model_validator(mode="after")
+    def _job_is_described(self) -> Self:
+        missing = [key for key in ("image", "storage_secret") if not getattr(self, key)]
+        if self.kind == "trainjob" and missing:
+            raise ValueError(f"launch.kind=trainjob needs launch.{' and launch.'.join(missing)}")
+        return self
+
+
+class TrackerConfig(Section):
+    """Where the numbers of metrics.jsonl go besides; the run's name there is `storage.run_key`."""
+
+    kind: Literal["tensorboard", "mlflow", "wandb"]
+    """Each is an extra: `pip install 'cooper-rl[tensorboard]'`. A tracker that fails never stops training."""
+    uri: str
+    """TensorBoard: folder of runs. MLflow: tracking URI. W&B: folder of its local files."""
+    project: str = "cooper-rl"
+    """Name of the experiment (MLflow) or project (W&B)."""

@@ -1,0 +1,142 @@
+"""Read a configuration: a preset as TOML, then overrides as `dotted.key=value`.
+
+Precedence: field defaults < preset < overrides. The same text works in the CLI (`--set`) and in a
+pipeline's `overrides` parameter. Unknown keys are refused; nothing is read from the environment.
+"""
+
+import difflib
+import json
+import tomllib
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any, cast
+
+from pydantic import BaseModel, ValidationError
+
+from cooper_rl.config.models import ServeConfig
+from cooper_rl.config.root import Config
+from cooper_rl.errors import ConfigError
+
+
+def load(preset: str, overrides: Sequence[str] = ()) -> Config:
+    """Build the configuration from a preset's name (or a .toml path) and `dotted.key=value` overrides.
+
+    A value is TOML (`0.1`, `true`, `["a", "b"]`); text that is no TOML value is taken as a string.
+    `key=null` removes what the preset set.
+
+    Raises:
+        ConfigError: naming the preset, key or value, the place, and what is allowed.
+    """
+    values = _read_preset(preset)
+    for override in overrides:
+        _apply(values, override)
+    try:
+        return Config.model_validate(values)
+    except ValidationError as error:
+        raise ConfigError(_explain(error, preset)) from error
+
+
+def load_serve(overrides: Sequence[str] = ()) -> ServeConfig:
+    """The server's configuration from `key=value` overrides of its defaults.
+
+    Raises:
+        ConfigError: naming the key or value, and what is allowed.
+    """
+    values: dict[str, Any] = {}
+    for override in overrides:
+        _apply(values, override)
+    try:
+        return ServeConfig.model_validate(values)
+    except ValidationError as error:
+        raise ConfigError(_explain(error, "serve-verify-rm", ServeConfig)) from error
+
+
+def preset_names() -> list[str]:
+    """Names of the presets that ship with the package."""
+    folder = resources.files("cooper_rl") / "presets"
+    return sorted(
+        entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml")
+    )
+
+
+def _read_preset(preset: str) -> dict[str, Any]:
+    if preset.endswith(".toml"):
+        path = Path(preset)
+        if not path.is_file():
+            raise ConfigError(
+                f"preset {preset!r}: no such file; give a path to a .toml file or one of {preset_names()}"
+            )
+        text = _read_text(path)
+    elif preset in preset_names():
+        text = (resources.files("cooper_rl") / "presets" / f"{preset}.toml").read_text(encoding="utf-8")
+    else:
+        raise ConfigError(
+            f"unknown preset {preset!r}; use one of {preset_names()} or a path that ends in .toml"
+        )
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"preset {preset!r} is not TOML: {error}") from error
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"preset {str(path)!r} cannot be read as UTF-8 text: {error}") from error
+
+
+def _apply(values: dict[str, Any], override: str) -> None:
+    key, separator, text = override.partition("=")
+    parts = key.strip().split(".")
+    if not separator or not all(parts):
+        raise ConfigError(f"override {override!r} is not dotted.key=value, e.g. cooper.steps=2")
+    section = values
+    for part in parts[:-1]:
+        child: Any = section.setdefault(part, {})
+        if not isinstance(child, dict):
+            raise ConfigError(f"override {override!r}: {part!r} is a value, not a section")
+        section = cast("dict[str, Any]", child)
+    if text.strip() == "null":
+        section.pop(parts[-1], None)
+    else:
+        section[parts[-1]] = _parse_value(text)
+
+
+def _parse_value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _explain(error: ValidationError, preset: str, root: type[BaseModel] = Config) -> str:
+    lines = [f"preset {preset!r} with its overrides is not a valid configuration:"]
+    for item in error.errors(include_url=False):
+        key = ".".join(str(part) for part in item["loc"]) or "(whole)"
+        if item["type"] == "extra_forbidden":
+            known = _known_keys(item["loc"][:-1], root)
+            close = difflib.get_close_matches(str(item["loc"][-1]), known, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"known here: {', '.join(known)}"
+            lines.append(f"  {key}: unknown key; {hint}")
+        else:
+            found = json.dumps(item["input"], default=str)
+            # A whole section is not shown: an address in it may hold a password.
+            is_shown = len(found) < 80 and not isinstance(item["input"], dict)
+            hint = ', write a list: ["a", "b"]' if item["type"] in {"tuple_type", "list_type"} else ""
+            lines.append(f"  {key}: {item['msg']}{hint}" + (f" (found {found})" if is_shown else ""))
+    return "\n".join(lines)
+
+
+def _known_keys(location: tuple[int | str, ...], root: type[BaseModel]) -> list[str]:
+    section = root
+    for part in location:
+        field = section.model_fields.get(str(part))
+        if field is None:
+            return []
+        kinds: list[Any] = [field.annotation, *getattr(field.annotation, "__args__", ())]
+        section = next(
+            (kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), section
+        )
+    return sorted(section.model_fields)

@@ -1,0 +1,41 @@
+"""The whole configuration: a section for every stage."""
+
+from typing import Self
+
+from pydantic import model_validator
+
+from cooper_rl.config.cooper import CooperConfig, EvaluationConfig, ExperimentConfig
+from cooper_rl.config.data import LabelingConfig, ProblemsConfig, SamplingConfig
+from cooper_rl.config.infrastructure import LaunchConfig, StorageConfig, TrackerConfig
+from cooper_rl.config.models import ModelsConfig, VerifyRMConfig
+from cooper_rl.config.section import Section
+
+
+class Config(Section):
+    """The whole run. Every stage takes this and reads its own section."""
+
+    seed: int = 0
+    instruction: str | None = None
+    """Appended to every question before the policy or a sampler sees it."""
+    models: ModelsConfig
+    problems: ProblemsConfig
+    sampling: SamplingConfig = SamplingConfig()
+    labeling: LabelingConfig = LabelingConfig()
+    verify_rm: VerifyRMConfig = VerifyRMConfig()
+    cooper: CooperConfig
+    storage: StorageConfig = StorageConfig()
+    launch: LaunchConfig = LaunchConfig()
+    tracker: TrackerConfig | None = None
+    """None: metrics.jsonl alone."""
+    evaluation: EvaluationConfig = EvaluationConfig()
+    experiment: ExperimentConfig = ExperimentConfig()
+
+    @model_validator(mode="after")
+    def _job_has_a_store(self) -> Self:
+        uri = self.storage.uri
+        if self.launch.kind == "trainjob" and not (uri or "").startswith("s3://"):
+            raise ValueError(
+                f"launch.kind=trainjob needs storage.uri=s3://bucket/prefix (found {uri}), which inputs and "
+                "checkpoints travel through: a job on other nodes sees no folder of this machine"
+            )
+        return self
