@@ -65,6 +65,15 @@ def test_a_draw_does_not_depend_on_what_shares_its_batch(engine: HFEngine) -> No
     assert [g.token_ids for g in flat(together)] == [g.token_ids for g in flat(apart)]
 
 
+def test_shares_of_the_prompts_draw_what_the_whole_draws(engine: HFEngine) -> None:
+    sampled = GenerationConfig(max_new_tokens=24)
+    whole = engine.generate(PROMPTS, sampled, samples=3, seed=5)
+    for rank in (0, 1):
+        places = range(rank, len(PROMPTS), 2)
+        share = engine.generate(PROMPTS[rank::2], sampled, samples=3, seed=5, places=places)
+        assert [g.token_ids for g in flat(share)] == [g.token_ids for g in flat(whole[rank::2])]
+
+
 def test_another_seed_gives_other_draws_and_the_same_seed_the_same(engine: HFEngine) -> None:
     sampled = GenerationConfig(max_new_tokens=24)
     first, again, other = (

@@ -28,11 +28,18 @@ class Engine(Protocol):
     """Generates completions for prompts of token ids."""
 
     def generate(
-        self, prompts: Sequence[Sequence[int]], generation: GenerationConfig, *, samples: int, seed: int
+        self,
+        prompts: Sequence[Sequence[int]],
+        generation: GenerationConfig,
+        *,
+        samples: int,
+        seed: int,
+        places: Sequence[int] | None = None,
     ) -> list[list[Generation]]:
         """`samples` generations for every prompt; outer order = prompts, inner order = samples.
 
-        The draw of prompt i, sample j depends on (seed, i, j) only, not on what shares its batch.
+        The draw of prompt i, sample j depends on (seed, places[i], j) only, not on what shares its batch.
+        `places` is where each prompt stands in the whole of which these are a share; None: 0, 1, 2, ...
         """
         ...
 
@@ -53,9 +60,15 @@ class ScriptedEngine:
         self.num_weight_loads = 0
 
     def generate(
-        self, prompts: Sequence[Sequence[int]], generation: GenerationConfig, *, samples: int, seed: int
+        self,
+        prompts: Sequence[Sequence[int]],
+        generation: GenerationConfig,
+        *,
+        samples: int,
+        seed: int,
+        places: Sequence[int] | None = None,
     ) -> list[list[Generation]]:
-        """See `Engine.generate`; the seed has no effect, log-probabilities are 0."""
+        """See `Engine.generate`; seed and places have no effect, log-probabilities are 0."""
         return [
             [self._replay(tuple(prompt), sample, generation) for sample in range(samples)]
             for prompt in prompts

@@ -27,15 +27,22 @@ class HFEngine:
         self._pad_id = pad_id
 
     def generate(
-        self, prompts: Sequence[Sequence[int]], generation: GenerationConfig, *, samples: int, seed: int
+        self,
+        prompts: Sequence[Sequence[int]],
+        generation: GenerationConfig,
+        *,
+        samples: int,
+        seed: int,
+        places: Sequence[int] | None = None,
     ) -> list[list[Generation]]:
         """See `Engine.generate`. Prompts of similar length share a batch; the output keeps input order."""
+        numbers = range(len(prompts)) if places is None else places
         order = sorted(range(len(prompts)), key=lambda index: len(prompts[index]))
         size = max(1, generation.batch_size // samples)
         results: dict[int, list[Generation]] = {}
         for start in range(0, len(order), size):
             chosen = order[start : start + size]
-            seeds = [derive_seed(seed, index, sample) for index in chosen for sample in range(samples)]
+            seeds = [derive_seed(seed, numbers[index], sample) for index in chosen for sample in range(samples)]
             rows = self._generate_batch([prompts[index] for index in chosen], generation, samples, seeds)
             for place, index in enumerate(chosen):
                 results[index] = rows[place * samples : (place + 1) * samples]
