@@ -42,7 +42,9 @@ class HFEngine:
         results: dict[int, list[Generation]] = {}
         for start in range(0, len(order), size):
             chosen = order[start : start + size]
-            seeds = [derive_seed(seed, numbers[index], sample) for index in chosen for sample in range(samples)]
+            seeds = [
+                derive_seed(seed, numbers[index], sample) for index in chosen for sample in range(samples)
+            ]
             rows = self._generate_batch([prompts[index] for index in chosen], generation, samples, seeds)
             for place, index in enumerate(chosen):
                 results[index] = rows[place * samples : (place + 1) * samples]
