@@ -1,38 +1,26 @@
 """The scoring server: what it answers, what it refuses, and that nothing makes it fail."""
 
 import asyncio
-import json
 import signal
-import socket
-import subprocess
-import sys
 import time
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from cooper_rl.__main__ import main
 from cooper_rl.backends.score_batcher import ScoreBatcher
 from cooper_rl.backends.serve_verify_rm import make_app
-from cooper_rl.backends.verify_rm import VerifyItem, save_verify_rm
+from cooper_rl.backends.verify_rm import VerifyItem
 from cooper_rl.config.models import ServeConfig
 from cooper_rl.errors import ServerError
 
 ITEM = {"question": "Tom has 7 apples.", "reference_answer": "7", "completion": "The answer is 7."}
 LIMITS = ServeConfig(max_items_per_request=4, max_chars_per_field=50, max_body_bytes=2000)
-ANY_JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=60),
-    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
-    max_leaves=6,
-)
-FIELD = st.text(max_size=55) | ANY_JSON
-ITEMS = st.lists(st.fixed_dictionaries(dict.fromkeys(ITEM, FIELD)) | ANY_JSON, max_size=5)
 
 
 def visit(
@@ -103,7 +91,7 @@ def test_health_readiness_and_the_document(make_verify_rm) -> None:
     health, ready, document = visit(make_verify_rm(0), talk)
     assert (health.text, ready.text) == ("ok", "ready")
     responses = document.json()["paths"]["/v1/score"]["post"]["responses"]
-    assert set(responses) == {"200", "413", "422", "500", "503"}
+    assert set(responses) == {"200", "400", "413", "422", "500", "503"}
 
 
 def test_it_is_not_ready_before_its_start(make_verify_rm) -> None:
@@ -162,37 +150,38 @@ def test_what_waits_at_the_end_is_still_scored_and_what_comes_later_refused() ->
     assert asyncio.run(run()) == [0.5]
 
 
-def test_the_command_serves_until_sigterm_and_ends_well(make_verify_rm, tmp_path: Path) -> None:
-    """A real process on a free port; SIGTERM ends it with status 0."""
-    save_verify_rm(make_verify_rm(0), tmp_path / "rm")
-    command = [sys.executable, "-m", "cooper_rl", "serve-verify-rm", "--verify-rm", str(tmp_path / "rm")]
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    process = subprocess.Popen([*command, "--set", f"port={port}"], stderr=subprocess.PIPE, text=True)
-    try:
-        url = f"http://127.0.0.1:{port}"
-        wait_until_ready(url, process)
-        answer = httpx.post(f"{url}/v1/score", json={"items": [ITEM]}, timeout=20)
-        assert answer.json()["scores"] == pytest.approx(
-            make_verify_rm(0).score([VerifyItem(**ITEM)]), abs=1e-6
-        )
+def test_requests_in_flight_are_answered_after_sigterm_and_the_command_exits_with_0(
+    serve, make_verify_rm
+) -> None:
+    """The first of a batch waits two seconds for company, so the signal finds all three waiting."""
+    url, process = serve("max_wait_seconds=2")
+    with ThreadPoolExecutor(3) as threads:
+        answers = [
+            threads.submit(httpx.post, f"{url}/v1/score", json={"items": [ITEM]}, timeout=60)
+            for _ in range(3)
+        ]
+        wait_for(lambda: "verify_rm_waiting_items 3.0" in httpx.get(f"{url}/metrics", timeout=20).text)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=20) in {0, -signal.SIGTERM}
-    finally:
-        process.kill()
-        process.wait()
+        assert [answer.result().status_code for answer in answers] == [200] * 3
+    expected = make_verify_rm(0).score([VerifyItem(**ITEM)])
+    assert answers[0].result().json()["scores"] == pytest.approx(expected, abs=1e-6)
+    assert process.wait(timeout=60) == 0
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(f"{url}/healthz")
 
 
-def wait_until_ready(url: str, process: subprocess.Popen[str]) -> None:
-    for _ in range(600):
-        assert process.poll() is None, process.stderr
-        try:
-            if httpx.get(f"{url}/readyz", timeout=5).status_code == 200:
-                return
-        except httpx.TransportError:
-            time.sleep(0.1)
-    raise AssertionError("the server was not ready after a minute")
+def test_an_idle_server_exits_with_0_after_sigterm(serve) -> None:
+    _, process = serve()
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=60) == 0
+
+
+def wait_for(is_so: Callable[[], bool]) -> None:
+    for _ in range(300):
+        if is_so():
+            return
+        time.sleep(0.02)
+    raise AssertionError("it did not happen")
 
 
 def test_a_wrong_setting_and_a_missing_model_are_named(tmp_path: Path, capsys) -> None:
@@ -200,44 +189,3 @@ def test_a_wrong_setting_and_a_missing_model_are_named(tmp_path: Path, capsys) -
     assert "prot: unknown key" in capsys.readouterr().err
     assert main(["serve-verify-rm", "--verify-rm", str(tmp_path / "none")]) == 2
     assert "no config.json there" in capsys.readouterr().err
-
-
-def test_nothing_that_fits_http_makes_the_server_fail(make_verify_rm) -> None:
-    """Fuzzed from the request's schema and from any JSON: 200 for what the schema allows, 4xx otherwise."""
-    verify_rm = make_verify_rm(0)
-    bodies: list[Any] = []
-
-    @settings(max_examples=120, deadline=None, database=None, derandomize=True)
-    @given(st.fixed_dictionaries({"items": ITEMS}) | ANY_JSON)
-    def collect(body: Any) -> None:
-        bodies.append(body)
-
-    collect()
-
-    async def talk(client: httpx.AsyncClient) -> list[httpx.Response]:
-        raw = [json.dumps(body).encode() for body in bodies] + MALFORMED
-        return [await client.post("/v1/score", content=body, headers=JSON) for body in raw]
-
-    answers = visit(verify_rm, talk)
-    for body, answer in zip(bodies, answers, strict=False):
-        assert answer.status_code == (200 if is_valid(body) else 422), body
-        if answer.status_code == 200:
-            assert all(0 <= score <= 1 for score in answer.json()["scores"])
-    assert {answer.status_code for answer in answers[len(bodies) :]} == {422}
-
-
-SURROGATE = json.dumps({"items": [{**ITEM, "question": "\ud800"}]}).encode()
-MALFORMED = [b"", b"{", b'{"items": NaN}', SURROGATE, b"\xff\xfe"]
-JSON = {"content-type": "application/json"}
-
-
-def is_valid(body: Any) -> bool:
-    """The schema, written down a second time."""
-    if not isinstance(body, dict) or set(body) != {"items"} or not isinstance(body["items"], list):
-        return False
-    return 1 <= len(body["items"]) <= 4 and all(
-        isinstance(item, dict)
-        and set(item) == set(ITEM)
-        and all(isinstance(value, str) and len(value) <= 50 for value in item.values())
-        for item in body["items"]
-    )

@@ -6,6 +6,7 @@ the cluster's gateway.
 """
 
 import logging
+import signal
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -139,6 +140,7 @@ def _add_scoring(
     @app.post(
         "/v1/score",
         responses={
+            400: {"model": Message, "description": "the body is not UTF-8"},
             413: {"model": Message, "description": "body too large"},
             500: {"model": Message, "description": "the model cannot score"},
             503: {"model": Message, "description": "too many items wait, or shutting down"},
@@ -184,6 +186,9 @@ async def _is_too_large(request: Request, max_bytes: int) -> bool:
 
 def serve(verify_rm: VerifyRM, config: ServeConfig, *, name: str) -> None:
     """Answer requests until SIGTERM or Ctrl-C, then finish what is in progress."""
+    # uvicorn drains, then raises the signal again for whoever handled it before: without a handler the
+    # process would end as if killed.
+    signal.signal(signal.SIGTERM, lambda *_: None)
     uvicorn.run(
         make_app(verify_rm, config, name=name),
         host=config.host,

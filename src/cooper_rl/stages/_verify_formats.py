@@ -1,8 +1,10 @@
 """Read labelled examples: our own, the released VerifyRM columns, VerifyBench.
 
-VerifyBench and VerifyBench-Hard (ZJU-REAL/VerifyBench, `verify_bench.jsonl`, `verify_bench_hard.jsonl`) have
-the columns question, answer, completion, gold_correct, answer_type, answer_subtype, source, and ids and names
-that are not needed here. The released VerifyRM data has question, reference_answer, completion, label.
+VerifyBench and VerifyBench-Hard (hub id ZJU-REAL/VerifyBench, one JSONL file each) have the columns
+question_id, completion_id, question, answer, completion, gold_correct (true or false), completion_model,
+source, answer_type, answer_subtype, annotator. The authors' evaluate.py reads question, answer, completion,
+gold_correct, answer_type and answer_subtype; the other names are from independent readers' code. The released
+VerifyRM data has question, reference_answer, completion, label.
 """
 
 from pathlib import Path
