@@ -6,6 +6,7 @@ changes. Both sides work in fp32 on weights near .02 to 1, so a gradient read th
 and sums over a few hundred tokens in another order differ by about 1e-6.
 """
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -158,6 +159,37 @@ def test_the_policy_loss_and_its_gradient_on_policy_are_trls(
     assert found.loss == pytest.approx(expected, abs=ATOL)
     assert found.kl == pytest.approx(trainer._metrics["eval"]["kl"][-1], rel=RTOL)
     assert found.kl > 0.01
+    assert_same_gradient(recorder.gradient(0), gradient)
+
+
+def test_the_correction_for_the_engine_is_trls(make_policy: Callable[[int], Policy], tmp_path) -> None:
+    """Engine log-probabilities that are wrong by up to .7 either way; weights up to 1.25, KL not weighed."""
+    policy, reference = make_policy(0), make_policy(1)
+    groups = make_groups(policy)
+    trainer, inputs = trl_rollouts(make_policy(0), reference, groups, tmp_path, loss_type="dapo")
+    torch.manual_seed(0)
+    wrong = 1.4 * torch.rand(inputs["old_per_token_logps"].shape) - 0.7
+    engine_logprobs = (inputs["old_per_token_logps"] + wrong).tolist()
+    rows = iter(engine_logprobs)
+    groups = [
+        dataclasses.replace(
+            group,
+            generations=tuple(
+                dataclasses.replace(made, logprobs=tuple(next(rows)[: len(made.token_ids)]))
+                for made in group.generations
+            ),
+        )
+        for group in groups
+    ]
+    trainer.use_vllm = True
+    weights = (-wrong).exp().clamp(max=1.25)
+    expected, gradient = trl_loss(trainer, inputs | {"importance_sampling_ratio": weights})
+    recorder = Recorder(policy.model, lr=1.0)
+    found = update_policy(
+        policy, reference, recorder.optimizer, groups, inputs["advantages"],
+        config=cooper(max_importance_weight=1.25),
+    )  # fmt: skip
+    assert found.loss == pytest.approx(expected, abs=ATOL)
     assert_same_gradient(recorder.gradient(0), gradient)
 
 

@@ -97,6 +97,9 @@ class CooperConfig(Section):
     policy_weight_decay: float = Field(default=0.01, ge=0)
     clip_epsilon: float = Field(default=0.2, gt=0)
     kl_coefficient: float = Field(default=1e-3, ge=0)
+    max_importance_weight: float | None = Field(default=None, ge=1)
+    """Weigh every token's policy gradient by p_trainer / p_engine, up to this: corrects for an engine whose
+    log-probabilities differ from the trainer's (metric `policy/mismatch`). None: not corrected."""
     advantage_scale: Literal["std", "none"] = "std"
     """Divisor of a group's centred rewards: their standard deviation, or 1 (Dr. GRPO)."""
     advantage_std_floor: float = Field(default=0.05, gt=0)

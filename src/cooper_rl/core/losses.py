@@ -33,6 +33,7 @@ def grpo_loss(
     clip_epsilon: float,
     kl_coefficient: float,
     num_batch_tokens: int,
+    importance_weights: torch.Tensor | None = None,
 ) -> PolicyLoss:
     """Clipped policy gradient with a KL loss term, averaged over all completion tokens of the batch.
 
@@ -45,6 +46,7 @@ def grpo_loss(
         clip_epsilon: the ratio is clipped to [1 - eps, 1 + eps].
         kl_coefficient: weight beta of the KL term.
         num_batch_tokens: completion tokens of the whole batch.
+        importance_weights: (B, T-1) factor of the policy gradient (not of the KL term), no gradient; None: 1.
 
     Source: arXiv 2402.03300 eq. 3 with the token mean of arXiv 2503.14476; KL as a loss, k3 estimator.
     """
@@ -53,6 +55,8 @@ def grpo_loss(
     unclipped = ratio * advantage
     clipped = ratio.clamp(1 - clip_epsilon, 1 + clip_epsilon) * advantage
     token_loss = -torch.minimum(unclipped, clipped)
+    if importance_weights is not None:
+        token_loss = token_loss * importance_weights
     kl = torch.zeros_like(logprobs) if ref_logprobs is None else k3_kl(logprobs, ref_logprobs)
     token_loss = token_loss + kl_coefficient * kl
     with torch.no_grad():

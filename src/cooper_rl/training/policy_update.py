@@ -11,6 +11,7 @@ from cooper_rl.backends.policy import Policy, completion_logprobs
 from cooper_rl.config.cooper import CooperConfig
 from cooper_rl.core.batching import PaddedBatch, pad_right, split_by_tokens
 from cooper_rl.core.losses import grpo_loss
+from cooper_rl.core.mismatch import Mismatch, importance_weights
 from cooper_rl.training.optimizer import apply_gradients
 from cooper_rl.training.rollout import RolloutGroup
 
@@ -24,6 +25,12 @@ class PolicyUpdate(NamedTuple):
     clip_fraction: float
     grad_norm: float
     """Before clipping; mean over the updates."""
+    mismatch: float | None = None
+    """Mean absolute difference between the trainer's and the engine's log-probabilities of the tokens trained
+    on, in nats, before the first update; None: nothing was trained on. The next two likewise."""
+    max_mismatch: float | None = None
+    importance_ratio: float | None = None
+    """Mean of p_trainer / p_engine, before it is truncated."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +42,8 @@ class PolicyBatch:
     """(B, T-1) bool, True = a completion token, counts in the loss."""
     old_logprobs: torch.Tensor | None
     """(B, T-1); None when the policy has not changed since the rollouts."""
+    engine_logprobs: torch.Tensor
+    """(B, T-1) what the engine said when it drew the tokens."""
     ref_logprobs: torch.Tensor | None
     """(B, T-1); None when there is no KL term."""
     advantages: torch.Tensor
@@ -72,21 +81,29 @@ def update_policy(
         return PolicyUpdate(loss=0.0, kl=0.0, clip_fraction=0.0, grad_norm=0.0)
     shares = _shares(policy, reference, groups, advantages, config)
     num_tokens = loss_sum = kl_sum = clipped_sum = grad_norm_sum = 0.0
+    mismatch = Mismatch()
     for share in shares:
         share_tokens = sum(int(batch.completion_mask.sum()) for batch in share)
         if not any(_says_anything(batch) for batch in share):
             continue
         for batch in share:
             logprobs = _logprobs(policy, batch.tokens, batch.completion_mask, config)
+            old_logprobs = logprobs.detach() if batch.old_logprobs is None else batch.old_logprobs
+            mismatch.add(old_logprobs, batch.engine_logprobs, batch.completion_mask)
             part = grpo_loss(
                 logprobs,
-                logprobs.detach() if batch.old_logprobs is None else batch.old_logprobs,
+                old_logprobs,
                 batch.ref_logprobs,
                 batch.advantages,
                 batch.completion_mask,
                 clip_epsilon=config.clip_epsilon,
                 kl_coefficient=config.kl_coefficient,
                 num_batch_tokens=share_tokens,
+                importance_weights=None
+                if config.max_importance_weight is None
+                else importance_weights(
+                    old_logprobs, batch.engine_logprobs, max_weight=config.max_importance_weight
+                ),
             )
             part.loss.backward()
             loss_sum += part.loss.item() * share_tokens
@@ -99,6 +116,9 @@ def update_policy(
         kl=kl_sum / max(num_tokens, 1),
         clip_fraction=clipped_sum / max(num_tokens, 1),
         grad_norm=grad_norm_sum / len(shares),
+        mismatch=mismatch.mean_difference,
+        max_mismatch=mismatch.max_difference if mismatch.num_tokens else None,
+        importance_ratio=mismatch.mean_ratio,
     )
 
 
@@ -146,6 +166,7 @@ def _shares(
 class _Row(NamedTuple):
     prompt_ids: Sequence[int]
     token_ids: Sequence[int]
+    engine_logprobs: Sequence[float]
     is_cut: bool
 
 
@@ -157,7 +178,12 @@ def _micro_batches(
     config: CooperConfig,
 ) -> Iterator[PolicyBatch]:
     rows = [
-        _Row(group.prompt_ids, generation.token_ids, generation.finish_reason == "length")
+        _Row(
+            group.prompt_ids,
+            generation.token_ids,
+            generation.logprobs,
+            generation.finish_reason == "length",
+        )
         for group in groups
         for generation in group.generations
     ]
@@ -181,9 +207,19 @@ def _micro_batches(
                 tokens=tokens,
                 completion_mask=mask,
                 old_logprobs=None if is_on_policy else _logprobs(policy, tokens, mask, config),
+                engine_logprobs=_engine_logprobs([rows[index] for index in indices], mask),
                 ref_logprobs=_logprobs(reference, tokens, mask, config) if has_kl else None,
                 advantages=advantages[indices].to(policy.device),
             )
+
+
+def _engine_logprobs(rows: Sequence[_Row], mask: torch.Tensor) -> torch.Tensor:
+    """(B, T-1), 0 beside the completions; entry t speaks of token t + 1."""
+    found = torch.zeros(mask.shape)
+    for place, row in enumerate(rows):
+        start = len(row.prompt_ids) - 1
+        found[place, start : start + len(row.token_ids)] = torch.tensor(row.engine_logprobs)
+    return found.to(mask.device)
 
 
 def _logprobs(policy: Policy, tokens: PaddedBatch, mask: torch.Tensor, config: CooperConfig) -> torch.Tensor:

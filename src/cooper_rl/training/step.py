@@ -137,7 +137,9 @@ def run_step(
         )
         trainer.engine.load_weights(trainer.policy.weights())
     result.metrics |= _describe_rollouts(groups, scores, rewards, advantages)
-    result.metrics |= {f"policy/{name}": value for name, value in policy_update._asdict().items()}
+    result.metrics |= {
+        f"policy/{name}": value for name, value in policy_update._asdict().items() if value is not None
+    }
     result.rollouts = sample_rollouts(groups, scores, rewards, step=step, count=config.num_logged_rollouts)
 
     if trainer.pairs is not None:
