@@ -4,14 +4,17 @@ import pytest
 import torch
 from transformers import (
     LlamaConfig,
+    LlamaForCausalLM,
     LlamaForSequenceClassification,
     Qwen2Config,
+    Qwen2ForCausalLM,
     Qwen2ForSequenceClassification,
     Qwen3Config,
+    Qwen3ForCausalLM,
     Qwen3ForSequenceClassification,
 )
 
-from cooper_rl.backends.packed_forward import can_pack, packed_logits
+from cooper_rl.backends.packed_forward import can_pack, packed_logits, packed_states
 from cooper_rl.core.packing import pack
 
 CPU = torch.device("cpu")
@@ -24,6 +27,7 @@ KINDS = {
                             "original_max_position_embeddings": 32},
     }),
 }  # fmt: skip
+CAUSAL = {"qwen2": Qwen2ForCausalLM, "qwen3": Qwen3ForCausalLM, "llama": LlamaForCausalLM}
 SEQUENCES = [[5, 6, 7, 8, 9], [5, 6, 7, 8, 9, 10, 11, 12], [5, 6, 20], [30], [5, 6, 7, 8, 9], [40, 41, 42]]
 
 
@@ -54,6 +58,16 @@ def test_logits_and_gradients_are_those_of_the_library(name: str) -> None:
     torch.testing.assert_close(packed, plain, atol=1e-6, rtol=1e-5)
     for key, weight in model.named_parameters():
         torch.testing.assert_close(gradients[key], weight.grad, atol=2e-6, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_hidden_states_are_those_of_the_library(name: str) -> None:
+    model = CAUSAL[name](make(name).config)
+    batch = pack(SEQUENCES, device=CPU)
+    found = packed_states(model, batch)
+    for ids, places in zip(SEQUENCES, batch.places, strict=True):
+        expected = model.model(input_ids=torch.tensor([ids])).last_hidden_state[0]
+        torch.testing.assert_close(found[places], expected, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", KINDS)

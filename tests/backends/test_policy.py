@@ -1,62 +1,16 @@
-"""Log-probabilities, prompts, and what is refused as a policy."""
+"""Prompts, saving, and what is refused as a policy."""
 
 import json
-import math
 from pathlib import Path
 
 import pytest
 import torch
 
-from cooper_rl.backends import policy as policy_module
-from cooper_rl.backends.policy import completion_logprobs, load_policy, save_policy
+from cooper_rl.backends.policy import load_policy, save_policy
 from cooper_rl.backends.verify_rm import save_verify_rm
-from cooper_rl.core.batching import pad_right
 from cooper_rl.errors import DataError, ModelError
 
 CPU = torch.device("cpu")
-
-
-def test_token_logprobs_of_known_logits_at_two_temperatures() -> None:
-    """Logits (0, ln 3): p = 1/4, 3/4. At temperature 1/2 they are (0, 2 ln 3): p = 1/10, 9/10."""
-    head = torch.nn.Linear(2, 2, bias=False)
-    torch.nn.init.eye_(head.weight)
-    hidden = torch.tensor([[0.0, math.log(3.0)]]).repeat(2, 1)
-    targets = torch.tensor([0, 1])
-    at_one = policy_module._chunked_logprobs(head, hidden, targets, 1.0)
-    at_half = policy_module._chunked_logprobs(head, hidden, targets, 0.5)
-    torch.testing.assert_close(at_one.exp(), torch.tensor([0.25, 0.75]))
-    torch.testing.assert_close(at_half.exp(), torch.tensor([0.1, 0.9]))
-
-
-def test_completion_logprobs_equal_a_plain_forward_pass_and_are_zero_elsewhere(make_policy) -> None:
-    policy = make_policy(0)
-    sequences = [[10, 11, 12, 13, 14], [20, 21, 22]]
-    batch = pad_right(sequences, pad_id=policy.pad_id, device=CPU)
-    mask = torch.tensor([[False, True, True, True], [True, True, False, False]])
-    found = completion_logprobs(policy, batch, mask, temperature=0.7)
-    for row, ids in enumerate(sequences):
-        logprobs = (policy.model(torch.tensor([ids])).logits[0] / 0.7).log_softmax(dim=1)
-        for entry in range(4):
-            expected = logprobs[entry, ids[entry + 1]].item() if mask[row, entry] else 0.0
-            assert found[row, entry].item() == pytest.approx(expected, abs=1e-5)
-
-
-def test_logits_in_chunks_give_the_same_values_and_gradients(make_policy, monkeypatch) -> None:
-    """Seven tokens, three to a chunk."""
-    policy = make_policy(0)
-    batch = pad_right([list(range(10, 18))], pad_id=policy.pad_id, device=CPU)
-    mask = torch.ones(1, 7, dtype=torch.bool)
-
-    def values_and_gradient() -> tuple[torch.Tensor, torch.Tensor]:
-        policy.model.zero_grad()
-        values = completion_logprobs(policy, batch, mask, temperature=1.0)
-        values.sum().backward()
-        return values.detach(), policy.model.lm_head.weight.grad.clone()
-
-    whole = values_and_gradient()
-    monkeypatch.setattr(policy_module, "MAX_LOGITS", 3 * policy.model.config.vocab_size)
-    chunked = values_and_gradient()
-    torch.testing.assert_close(chunked, whole)
 
 
 def test_a_saved_policy_loads_with_the_same_weights_and_tokens(make_policy, tmp_path: Path) -> None:

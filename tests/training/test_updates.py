@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from cooper_rl.backends.completions import batch_completions, completion_logprobs
 from cooper_rl.backends.engine import Generation
 from cooper_rl.backends.policy import Policy
 from cooper_rl.backends.verify_rm import VerifyItem, VerifyRM
@@ -100,17 +101,12 @@ def test_zero_advantages_without_kl_leave_the_policy_as_it_is(make_policy) -> No
 
 
 def test_an_advantage_moves_the_probability_of_its_completion(make_policy) -> None:
-    from cooper_rl.backends.policy import completion_logprobs
-    from cooper_rl.core.batching import pad_right
-
     policy, reference = make_policy(0), make_policy(0)
     group = groups_of(policy)[0]
 
     def logprob(index: int) -> float:
-        ids = [*group.prompt_ids, *group.generations[index].token_ids]
-        batch = pad_right([ids], pad_id=policy.pad_id, device=policy.device)
-        mask = torch.arange(1, len(ids))[None, :] >= len(group.prompt_ids)
-        return completion_logprobs(policy, batch, mask, temperature=1.0).sum().item()
+        batch = batch_completions(policy, [group.prompt_ids], [group.generations[index].token_ids])
+        return completion_logprobs(policy, batch, temperature=1.0).sum().item()
 
     before = logprob(0), logprob(1)
     optimizer = make_adamw(policy.model, lr=1e-3, weight_decay=0.0)

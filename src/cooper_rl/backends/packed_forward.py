@@ -1,10 +1,10 @@
-"""VerifyRM's logit for packed sequences (row 5): Qwen2, Qwen3 and Llama walked without padding.
+"""Packed sequences through a model (rows 5 and 9): Qwen2, Qwen3 and Llama walked without padding.
 
 The walk uses the model's own modules, so weights, norms and rotary scaling are what the checkpoint says.
 It differs from the library's walk in what it does not compute: padding, beginnings that sequences share, and
-in the last layer everything but the last tokens, from which alone the logit is read. Tests hold it to the
-library's numbers. Deliberately left out: sliding windows, dropout and quantised layers; such a model takes
-the library's walk over padded batches.
+for VerifyRM, in the last layer, everything but the last tokens, from which alone the logit is read. Tests
+hold it to the library's numbers. Deliberately left out: sliding windows, dropout and quantised layers; such a
+model takes the library's walk over padded batches.
 """
 
 from typing import Any
@@ -30,23 +30,36 @@ def can_pack(model: Any) -> bool:
     )
 
 
-def packed_logits(model: Any, batch: PackedBatch) -> torch.Tensor:
-    """Raw logits (S,), in the order of the sequences that were packed; differentiable."""
+def packed_states(model: Any, batch: PackedBatch) -> torch.Tensor:
+    """Final hidden states (N, H) of a causal LM; differentiable."""
     decoder = model.model
-    hidden = decoder.embed_tokens(batch.token_ids)
-    cos, sin = decoder.rotary_emb(hidden[None], batch.positions[None])
-    rotary = cos[0, :, None], sin[0, :, None]
-    is_recomputed = model.training and getattr(decoder, "gradient_checkpointing", False)
-    for layer in decoder.layers[:-1]:
-        if is_recomputed:
-            hidden = checkpoint(_layer, layer, hidden, rotary, batch, use_reentrant=False)
-        else:
-            hidden = _layer(layer, hidden, rotary, batch)
+    hidden, _ = _walk(decoder, decoder.layers, batch)
+    return decoder.norm(hidden)
+
+
+def packed_logits(model: Any, batch: PackedBatch) -> torch.Tensor:
+    """VerifyRM's raw logits (S,), in the order of the sequences that were packed; differentiable."""
+    decoder = model.model
+    hidden, rotary = _walk(decoder, decoder.layers[:-1], batch)
     last = _last_layer(decoder.layers[-1], hidden, rotary, batch)
     logits = model.score(decoder.norm(last))[:, 0]
     back = torch.empty(len(batch.order), dtype=torch.int64, device=logits.device)
     back[torch.tensor(batch.order, device=logits.device)] = torch.arange(len(back), device=logits.device)
     return logits[back]
+
+
+def _walk(decoder: Any, layers: Any, batch: PackedBatch) -> Any:
+    """(N, H) hidden states after these layers, and the rotary angles."""
+    hidden = decoder.embed_tokens(batch.token_ids)
+    cos, sin = decoder.rotary_emb(hidden[None], batch.positions[None])
+    rotary = cos[0, :, None], sin[0, :, None]
+    is_recomputed = torch.is_grad_enabled() and getattr(decoder, "gradient_checkpointing", False)
+    for layer in layers:
+        if is_recomputed:
+            hidden = checkpoint(_layer, layer, hidden, rotary, batch, use_reentrant=False)
+        else:
+            hidden = _layer(layer, hidden, rotary, batch)
+    return hidden, rotary
 
 
 def _layer(layer: Any, hidden: torch.Tensor, rotary: Any, batch: PackedBatch) -> Any:

@@ -1,4 +1,4 @@
-"""The policy as plain Hugging Face folders: load, save, prompt, log-probabilities (rows 6 and 9)."""
+"""The policy as plain Hugging Face folders: load, save, prompt (row 6)."""
 
 import shutil
 from collections.abc import Iterator
@@ -8,16 +8,11 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from torch.utils.checkpoint import checkpoint
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
 
 from cooper_rl.backends.threads import limit_threads
-from cooper_rl.core.batching import PaddedBatch
 from cooper_rl.errors import DataError, ModelError
-
-MAX_LOGITS = 2**26
-"""Logits held at a time (256 MiB in fp32); more are computed in chunks and recomputed in the backward."""
 
 
 @dataclass(frozen=True)
@@ -98,46 +93,6 @@ def save_folder(model: Any, tokenizer: Any, path: Path) -> None:
         raise DataError(
             f"{path}: cannot be written ({error}); free space or choose another folder"
         ) from error
-
-
-def completion_logprobs(
-    policy: Policy, batch: PaddedBatch, mask: torch.Tensor, *, temperature: float
-) -> torch.Tensor:
-    """Log-probability of every completion token under the policy at the sampling temperature.
-
-    Args:
-        policy: differentiable where its weights are.
-        batch: prompt + completion, (B, T).
-        mask: (B, T-1) bool; entry t is True when token t + 1 belongs to the completion.
-        temperature: the one that the completions were drawn with.
-
-    Returns:
-        (B, T-1) in fp32, 0 where the mask is False. Logits are computed at masked positions only.
-    """
-    with torch.autocast(policy.device.type, torch.bfloat16, enabled=policy.device.type == "cuda"):
-        hidden = policy.model.get_decoder()(
-            input_ids=batch.input_ids, attention_mask=batch.attention_mask, use_cache=False
-        ).last_hidden_state
-        picked = hidden[:, :-1][mask]
-        targets = batch.input_ids[:, 1:][mask]
-        head = policy.model.get_output_embeddings()
-        flat = _chunked_logprobs(head, picked, targets, temperature)
-    return torch.zeros(mask.shape, device=flat.device).masked_scatter(mask, flat)
-
-
-def _chunked_logprobs(
-    head: torch.nn.Module, hidden: torch.Tensor, targets: torch.Tensor, temperature: float
-) -> torch.Tensor:
-    def logprobs(hidden: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        logits = head(hidden).float() / temperature
-        return logits.gather(1, targets[:, None])[:, 0] - logits.logsumexp(dim=1)
-
-    vocab_size = head.get_parameter("weight").shape[0]
-    size = max(1, MAX_LOGITS // vocab_size)
-    if len(targets) <= size:
-        return logprobs(hidden, targets)
-    chunks = zip(hidden.split(size), targets.split(size), strict=True)
-    return torch.cat([checkpoint(logprobs, *chunk, use_reentrant=False) for chunk in chunks])  # pyright: ignore[reportArgumentType] checkpoint is untyped
 
 
 def check_architecture(path: str | Path, *, suffix: str) -> str:

@@ -3,7 +3,7 @@
 Dividing by the whole batch's count, not by the part's, makes gradients independent of how a batch is
 split into micro-batches: accumulate the parts with `backward()` and the sum is the batch's loss.
 
-Legend: B completions, T tokens, P pairs, N examples.
+Legend: B completions of at most C tokens, P pairs, N examples.
 """
 
 from typing import NamedTuple
@@ -38,15 +38,15 @@ def grpo_loss(
     """Clipped policy gradient with a KL loss term, averaged over all completion tokens of the batch.
 
     Args:
-        logprobs: (B, T-1) of the policy; entry t speaks of token t + 1.
-        old_logprobs: (B, T-1) of the policy that sampled, no gradient.
-        ref_logprobs: (B, T-1) of the frozen reference policy, no gradient; None when kl_coefficient is 0.
+        logprobs: (B, C) of the policy.
+        old_logprobs: (B, C) of the policy that sampled, no gradient.
+        ref_logprobs: (B, C) of the frozen reference policy, no gradient; None when kl_coefficient is 0.
         advantages: (B,), the same for every token of a completion.
-        mask: (B, T-1) bool, True = a completion token, counts.
+        mask: (B, C) bool, True = a completion token, counts.
         clip_epsilon: the ratio is clipped to [1 - eps, 1 + eps].
         kl_coefficient: weight beta of the KL term.
         num_batch_tokens: completion tokens of the whole batch.
-        importance_weights: (B, T-1) factor of the policy gradient (not of the KL term), no gradient; None: 1.
+        importance_weights: (B, C) factor of the policy gradient (not of the KL term), no gradient; None: 1.
 
     Source: arXiv 2402.03300 eq. 3 with the token mean of arXiv 2503.14476; KL as a loss, k3 estimator.
     """

@@ -1,8 +1,9 @@
-"""Sequences of token ids laid end to end, without padding and with every shared beginning once (row 5).
+"""Sequences of token ids laid end to end, without padding, every shared beginning once (rows 5 and 9).
 
-Completions of one problem begin with the same question and reference answer; a causal model computes the
-same for them, so they are kept once. Attention alone needs rows: `groups` says which tokens make up which
-sequence. Deliberately left out: the model's walk over a batch (`backends/packed_forward.py`).
+Completions of one problem begin with the same prompt, or with the same question and reference answer; a
+causal model computes the same for them, so they are kept once. Attention alone needs rows: `groups` says
+which tokens make up which sequence. Deliberately left out: the model's walk over a batch
+(`backends/packed_forward.py`).
 """
 
 from collections.abc import Sequence
@@ -34,6 +35,8 @@ class PackedBatch:
     """(N,) int64."""
     positions: torch.Tensor
     """(N,) int64, from 0 in every sequence."""
+    places: list[list[int]]
+    """Where each of the given sequences' tokens stand."""
     groups: list[AttentionGroup]
     """Every sequence is in exactly one; longest first."""
     sources: torch.Tensor
@@ -71,6 +74,7 @@ def pack(sequences: Sequence[Sequence[int]], *, device: torch.device) -> PackedB
     return PackedBatch(
         token_ids=torch.tensor(token_ids, device=device),
         positions=torch.tensor(positions, device=device),
+        places=places,
         groups=groups,
         sources=sources,
         last_tokens=torch.cat([group.tokens[:, -1] for group in groups]),

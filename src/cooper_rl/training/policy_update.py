@@ -7,9 +7,15 @@ from typing import NamedTuple
 
 import torch
 
-from cooper_rl.backends.policy import Policy, completion_logprobs
+from cooper_rl.backends.completions import (
+    CompletionBatch,
+    batch_completions,
+    completion_logprobs,
+    split_completions,
+)
+from cooper_rl.backends.engine import Generation
+from cooper_rl.backends.policy import Policy
 from cooper_rl.config.cooper import CooperConfig
-from cooper_rl.core.batching import PaddedBatch, pad_right, split_by_tokens
 from cooper_rl.core.losses import grpo_loss
 from cooper_rl.core.mismatch import Mismatch, importance_weights
 from cooper_rl.training.optimizer import apply_gradients
@@ -35,17 +41,15 @@ class PolicyUpdate(NamedTuple):
 
 @dataclass(frozen=True)
 class PolicyBatch:
-    """Row 9: completions of one micro-batch; entry t of a per-token field speaks of token t + 1."""
+    """Row 9: B completions of one micro-batch, of at most C tokens."""
 
-    tokens: PaddedBatch
-    completion_mask: torch.Tensor
-    """(B, T-1) bool, True = a completion token, counts in the loss."""
+    completions: CompletionBatch
     old_logprobs: torch.Tensor | None
-    """(B, T-1); None when the policy has not changed since the rollouts."""
+    """(B, C); None when the policy has not changed since the rollouts."""
     engine_logprobs: torch.Tensor
-    """(B, T-1) what the engine said when it drew the tokens."""
+    """(B, C) what the engine said when it drew the tokens."""
     ref_logprobs: torch.Tensor | None
-    """(B, T-1); None when there is no KL term."""
+    """(B, C); None when there is no KL term."""
     advantages: torch.Tensor
     """(B,)."""
 
@@ -83,19 +87,19 @@ def update_policy(
     num_tokens = loss_sum = kl_sum = clipped_sum = grad_norm_sum = 0.0
     mismatch = Mismatch()
     for share in shares:
-        share_tokens = sum(int(batch.completion_mask.sum()) for batch in share)
-        if not any(_says_anything(batch) for batch in share):
+        share_tokens = sum(len(batch.completions.targets) for batch in share)
+        if not any(batch.advantages.any() for batch in share):
             continue
         for batch in share:
-            logprobs = _logprobs(policy, batch.tokens, batch.completion_mask, config)
+            logprobs = _logprobs(policy, batch.completions, config)
             old_logprobs = logprobs.detach() if batch.old_logprobs is None else batch.old_logprobs
-            mismatch.add(old_logprobs, batch.engine_logprobs, batch.completion_mask)
+            mismatch.add(old_logprobs, batch.engine_logprobs, batch.completions.mask)
             part = grpo_loss(
                 logprobs,
                 old_logprobs,
                 batch.ref_logprobs,
                 batch.advantages,
-                batch.completion_mask,
+                batch.completions.mask,
                 clip_epsilon=config.clip_epsilon,
                 kl_coefficient=config.kl_coefficient,
                 num_batch_tokens=share_tokens,
@@ -120,11 +124,6 @@ def update_policy(
         max_mismatch=mismatch.max_difference if mismatch.num_tokens else None,
         importance_ratio=mismatch.mean_ratio,
     )
-
-
-def _says_anything(batch: PolicyBatch) -> bool:
-    """Whether a completion that counts has an advantage."""
-    return bool((batch.completion_mask.any(dim=1) & (batch.advantages != 0)).any())
 
 
 def _counted(
@@ -163,13 +162,6 @@ def _shares(
     ]
 
 
-class _Row(NamedTuple):
-    prompt_ids: Sequence[int]
-    token_ids: Sequence[int]
-    engine_logprobs: Sequence[float]
-    is_cut: bool
-
-
 def _micro_batches(
     policy: Policy,
     reference: Policy,
@@ -177,50 +169,34 @@ def _micro_batches(
     advantages: torch.Tensor,
     config: CooperConfig,
 ) -> Iterator[PolicyBatch]:
-    rows = [
-        _Row(
-            group.prompt_ids,
-            generation.token_ids,
-            generation.logprobs,
-            generation.finish_reason == "length",
-        )
-        for group in groups
-        for generation in group.generations
+    rows = [(group.prompt_ids, generation) for group in groups for generation in group.generations]
+    kept = [
+        place
+        for place, (_, generation) in enumerate(rows)
+        if not (config.mask_cut and generation.finish_reason == "length")
     ]
-    lengths = [len(row.prompt_ids) + len(row.token_ids) for row in rows]
-    for indices in split_by_tokens(lengths, config.max_tokens_per_batch):
-        tokens = pad_right(
-            [[*rows[index].prompt_ids, *rows[index].token_ids] for index in indices],
-            pad_id=policy.pad_id,
-            device=policy.device,
-        )
-        position = torch.arange(1, tokens.input_ids.shape[1])[None, :]
-        starts = torch.tensor([len(rows[index].prompt_ids) for index in indices])[:, None]
-        mask = ((position >= starts).to(policy.device)) & tokens.attention_mask[:, 1:]
-        if config.mask_cut:
-            is_cut = torch.tensor([rows[index].is_cut for index in indices], device=policy.device)
-            mask &= ~is_cut[:, None]
-        has_kl = config.kl_coefficient > 0
-        is_on_policy = config.policy_updates_per_step == 1
+    prompts = [rows[place][0] for place in kept]
+    completions = [rows[place][1].token_ids for place in kept]
+    is_on_policy = config.policy_updates_per_step == 1
+    has_kl = config.kl_coefficient > 0
+    for part in split_completions(policy, prompts, completions, config.max_tokens_per_batch):
+        batch = batch_completions(policy, [prompts[n] for n in part], [completions[n] for n in part])
         with torch.no_grad():
             yield PolicyBatch(
-                tokens=tokens,
-                completion_mask=mask,
-                old_logprobs=None if is_on_policy else _logprobs(policy, tokens, mask, config),
-                engine_logprobs=_engine_logprobs([rows[index] for index in indices], mask),
-                ref_logprobs=_logprobs(reference, tokens, mask, config) if has_kl else None,
-                advantages=advantages[indices].to(policy.device),
+                completions=batch,
+                old_logprobs=None if is_on_policy else _logprobs(policy, batch, config),
+                engine_logprobs=_engine_logprobs([rows[kept[n]][1] for n in part], batch.mask),
+                ref_logprobs=_logprobs(reference, batch, config) if has_kl else None,
+                advantages=advantages[[kept[n] for n in part]].to(policy.device),
             )
 
 
-def _engine_logprobs(rows: Sequence[_Row], mask: torch.Tensor) -> torch.Tensor:
-    """(B, T-1), 0 beside the completions; entry t speaks of token t + 1."""
-    found = torch.zeros(mask.shape)
-    for place, row in enumerate(rows):
-        start = len(row.prompt_ids) - 1
-        found[place, start : start + len(row.token_ids)] = torch.tensor(row.engine_logprobs)
-    return found.to(mask.device)
+def _engine_logprobs(generations: Sequence[Generation], mask: torch.Tensor) -> torch.Tensor:
+    """(B, C), 0 beyond the completions' ends."""
+    flat = [logprob for generation in generations for logprob in generation.logprobs]
+    found = torch.zeros(mask.shape, device=mask.device)
+    return found.masked_scatter(mask, torch.tensor(flat, device=mask.device))
 
 
-def _logprobs(policy: Policy, tokens: PaddedBatch, mask: torch.Tensor, config: CooperConfig) -> torch.Tensor:
-    return completion_logprobs(policy, tokens, mask, temperature=config.generation.temperature)
+def _logprobs(policy: Policy, batch: CompletionBatch, config: CooperConfig) -> torch.Tensor:
+    return completion_logprobs(policy, batch, temperature=config.generation.temperature)

@@ -1,0 +1,107 @@
+"""Log-probabilities of completions under a policy, every prompt computed once for its group (row 9).
+
+A step's completions share their prompts, which is most of what a padded batch would compute. Logits are held
+at completion tokens only, and in chunks. A model that the packed walk does not know (`packed_forward.py`)
+takes the library's walk over padded batches, to the same numbers.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch.utils.checkpoint import checkpoint
+
+from cooper_rl.backends.packed_forward import can_pack, packed_states
+from cooper_rl.backends.policy import Policy
+from cooper_rl.core.batching import PaddedBatch, pad_right, split_by_tokens
+from cooper_rl.core.packing import PackedBatch, pack, split_packed
+
+MAX_LOGITS = 2**26
+"""Logits held at a time (256 MiB in fp32); more are computed in chunks and recomputed in the backward."""
+CPU_TOKENS_PER_BATCH = 2048
+"""A pass on a CPU takes no more tokens at a time: its activations then stay near the caches."""
+
+
+@dataclass(frozen=True)
+class CompletionBatch:
+    """B prompts with a completion each, of at most C tokens; K completion tokens in all."""
+
+    tokens: PackedBatch | PaddedBatch
+    """Every prompt with its completion but for the last token, after which nothing is asked."""
+    predictors: torch.Tensor
+    """(K,) int64: place in the flattened tokens of the one before each completion token."""
+    targets: torch.Tensor
+    """(K,) int64: the completion tokens, one completion after the other."""
+    mask: torch.Tensor
+    """(B, C) bool, True = a completion token, counts."""
+
+
+def split_completions(
+    policy: Policy, prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]], max_tokens: int
+) -> list[list[int]]:
+    """Indices of completions in batches under a token budget; every index appears exactly once."""
+    rows = [[*prompt, *completion] for prompt, completion in zip(prompts, completions, strict=True)]
+    if not can_pack(policy.model):
+        return split_by_tokens([len(row) for row in rows], max_tokens)
+    if policy.device.type == "cpu":
+        max_tokens = min(max_tokens, CPU_TOKENS_PER_BATCH)
+    return split_packed([[row] for row in rows], max_tokens)
+
+
+def batch_completions(
+    policy: Policy, prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]]
+) -> CompletionBatch:
+    """One batch, for this policy and any other of its architecture; none of the sequences may be empty."""
+    device = policy.device
+    rows = [[*prompt, *completion[:-1]] for prompt, completion in zip(prompts, completions, strict=True)]
+    if can_pack(policy.model):
+        tokens = pack(rows, device=device)
+        places = tokens.places
+    else:
+        tokens = pad_right(rows, pad_id=policy.pad_id, device=device)
+        width = tokens.input_ids.shape[1]
+        places = [range(start * width, (start + 1) * width) for start in range(len(rows))]
+    predictors = [
+        place
+        for prompt, row, own in zip(prompts, rows, places, strict=True)
+        for place in own[len(prompt) - 1 : len(row)]
+    ]
+    lengths = torch.tensor([len(completion) for completion in completions])
+    return CompletionBatch(
+        tokens=tokens,
+        predictors=torch.tensor(predictors, device=device),
+        targets=torch.tensor([token for row in completions for token in row], device=device),
+        mask=(torch.arange(int(lengths.max()))[None, :] < lengths[:, None]).to(device),
+    )
+
+
+def completion_logprobs(policy: Policy, batch: CompletionBatch, *, temperature: float) -> torch.Tensor:
+    """Log-probability of every completion token at the temperature that the completions were drawn with.
+
+    Differentiable where the policy's weights are; (B, C) in fp32, 0 where the mask is False.
+    """
+    with torch.autocast(policy.device.type, torch.bfloat16, enabled=policy.device.type == "cuda"):
+        if isinstance(batch.tokens, PackedBatch):
+            hidden = packed_states(policy.model, batch.tokens)
+        else:
+            hidden = policy.model.get_decoder()(
+                input_ids=batch.tokens.input_ids, attention_mask=batch.tokens.attention_mask, use_cache=False
+            ).last_hidden_state.flatten(0, 1)
+        head = policy.model.get_output_embeddings()
+        flat = _chunked_logprobs(head, hidden[batch.predictors], batch.targets, temperature)
+    return torch.zeros(batch.mask.shape, device=flat.device).masked_scatter(batch.mask, flat)
+
+
+def _chunked_logprobs(
+    head: torch.nn.Module, hidden: torch.Tensor, targets: torch.Tensor, temperature: float
+) -> torch.Tensor:
+    def logprobs(hidden: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        logits = head(hidden).float() / temperature
+        return logits.gather(1, targets[:, None])[:, 0] - logits.logsumexp(dim=1)
+
+    vocab_size = head.get_parameter("weight").shape[0]
+    size = max(1, MAX_LOGITS // vocab_size)
+    if len(targets) <= size:
+        return logprobs(hidden, targets)
+    chunks = zip(hidden.split(size), targets.split(size), strict=True)
+    return torch.cat([checkpoint(logprobs, *chunk, use_reentrant=False) for chunk in chunks])  # pyright: ignore[reportArgumentType] checkpoint is untyped
