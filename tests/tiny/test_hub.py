@@ -1,4 +1,6 @@
 import logging
+import threading
+from logging.handlers import QueueHandler
 from pathlib import Path
 
 import pytest
@@ -7,7 +9,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from cooper_rl.config.models import TinyBackbone, TinyModel, TinyModels
 from cooper_rl.errors import DataError
-from cooper_rl.tiny.hub import train_tiny_models
+from cooper_rl.tiny.hub import _run_in_processes, train_tiny_models
 
 SIZE = {"hidden_size": 16, "num_layers": 1, "num_heads": 2, "num_updates": 4, "batch_size": 4}
 TINY = TinyModels(
@@ -73,3 +75,27 @@ def test_a_worker_that_fails_ends_the_training_with_its_error(tmp_path: Path) ->
         DataError, match=r"backbone: cannot be written .*; free space or choose another folder"
     ):
         train_tiny_models(TINY, tmp_path, seed=0, num_processes=2)
+
+
+def fail_while_logging() -> None:
+    """As a worker that is ended in the moment in which it writes a record: the queue's lock stays taken."""
+    handler = next(one for one in logging.getLogger().handlers if isinstance(one, QueueHandler))
+    handler.queue._wlock.acquire()  # pyright: ignore[reportAttributeAccessIssue] multiprocessing's own
+    raise KeyboardInterrupt
+
+
+def test_a_worker_that_is_ended_while_it_logs_keeps_nobody_waiting() -> None:
+    """Ctrl-C ends workers at any moment."""
+    seen: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            _run_in_processes([fail_while_logging], 1)
+        except KeyboardInterrupt as error:
+            seen.append(error)
+
+    runner = threading.Thread(target=run, daemon=True)
+    runner.start()
+    runner.join(timeout=120)
+    assert not runner.is_alive()
+    assert len(seen) == 1

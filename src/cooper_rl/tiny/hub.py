@@ -121,10 +121,11 @@ def _run_in_processes(jobs: list[Callable[[], None]], num_processes: int) -> Non
         for worker in multiprocessing.active_children():
             if worker not in others:
                 worker.terminate()
-        raise
-    finally:
         pool.shutdown(cancel_futures=True)
-        listener.stop()
+        # The listener goes with this process: stopping it takes a lock that a worker may have died with.
+        raise
+    pool.shutdown()
+    listener.stop()
 
 
 class _Forward(logging.Handler):
