@@ -3,14 +3,14 @@
     python benchmarks/object_store.py transfers --size-mb 1000
     python benchmarks/object_store.py steps --models DIR --verify-rm DIR --problems FILE
 
-Both need Ceph's gateway. Transfers: plain client and ours in turn, each in a process of its own, whose peak
-memory is measured too. Steps: runs of the laptop preset with a checkpoint every so many steps and runs with
-one at the end, in turn; they do the same arithmetic, so what differs is the price. The inputs are what
-prepare-models, train-verify-rm and collect-problems wrote, for example in `make demo`.
+Both need Ceph's gateway. Transfers: the plain client; the plain client and then sha256 of the file, which its
+users need to know that they got what was stored; and ours, which verifies. They take turns, each in its own
+process, whose peak memory is measured too. Steps: runs of the laptop preset with a checkpoint every so many
+steps and runs with one at the end, in turn; they do the same arithmetic, so what differs is the price. The
+inputs are what prepare-models, train-verify-rm and collect-problems wrote, for example in `make demo`.
 """
 
 import argparse
-import hashlib
 import json
 import logging
 import os
@@ -27,10 +27,12 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent.parent))  # the servers are the tests' own
 
 from cooper_rl.backends.open_store import open_store
+from cooper_rl.backends.storage import content_sha256, file_sha256
 from tests.servers.fixtures import make_client, storage_config
 from tests.servers.radosgw import Account, Gateway, run_gateway, why_missing
 
 BUCKET = "benchmark"
+KINDS = ("plain", "checked", "ours")
 
 
 def main() -> None:
@@ -71,22 +73,24 @@ def main() -> None:
 
 
 def measure_transfers(gateway: Gateway, folder: Path, size_mb: int, rounds: int) -> None:
-    """MB/s and CPU seconds up and down, and peak memory, of the plain client and of ours, in turn."""
+    """MB/s and CPU seconds up and down, and peak memory, of every kind, in turn."""
     path = folder / "checkpoint"
-    sha256 = _write_random(path, size_mb)
-    results: dict[str, list[dict[str, float]]] = {"plain": [], "ours": []}
+    _write_random(path, size_mb)
+    results: dict[str, list[dict[str, float]]] = {kind: [] for kind in KINDS}
     for number in range(rounds):
-        for kind in ("plain", "ours") if number % 2 == 0 else ("ours", "plain"):
-            row = _run_child(gateway, kind=kind, path=str(path), sha256=sha256)
+        for kind in KINDS if number % 2 == 0 else KINDS[::-1]:
+            row = _run_child(gateway, kind=kind, path=str(path))
             results[kind].append(row)
-            logging.info("round %d %-5s %s", number + 1, kind, row)
+            logging.info("round %d %-7s %s", number + 1, kind, row)
     for name in ("up", "down"):
         speeds = {kind: [size_mb / row[f"{name}_wall"] for row in rows] for kind, rows in results.items()}
-        ratios = [ours / plain for ours, plain in zip(speeds["ours"], speeds["plain"], strict=True)]
-        logging.info("%-4s median ratio %.2f of %s", name, statistics.median(ratios), _rounded(ratios))
+        for peer in KINDS[:-1]:
+            ratios = [ours / plain for ours, plain in zip(speeds["ours"], speeds[peer], strict=True)]
+            median = statistics.median(ratios)
+            logging.info("%-4s ours against %s: median %.2f of %s", name, peer, median, _rounded(ratios))
         for kind, rows in results.items():
             logging.info(
-                "     %-5s %4.0f MB/s, %.2f CPU seconds; peak memory +%.0f MB",
+                "     %-7s %4.0f MB/s, %.2f CPU seconds; peak memory +%.0f MB",
                 kind,
                 statistics.median(speeds[kind]),
                 statistics.median(row[f"{name}_cpu"] for row in rows),
@@ -94,9 +98,15 @@ def measure_transfers(gateway: Gateway, folder: Path, size_mb: int, rounds: int)
             )
 
 
-def transfer_once(*, endpoint: str, kind: str, path: str, sha256: str) -> dict[str, float]:
+def transfer_once(*, endpoint: str, kind: str, path: str) -> dict[str, float]:
     """In a process of its own: up, down, and the memory that it took."""
     source, back = Path(path), Path(path + ".back")
+    sha256 = content_sha256(source) if kind == "ours" else file_sha256(source)
+
+    def fetch_and_check() -> None:
+        client.fget_object(BUCKET, kind, str(back))
+        assert file_sha256(back) == sha256
+
     account = Account(os.environ["AWS_ACCESS_KEY_ID"], os.environ["AWS_SECRET_ACCESS_KEY"])
     client = make_client(int(endpoint.rpartition(":")[2]), account)
     if kind == "ours":
@@ -106,7 +116,8 @@ def transfer_once(*, endpoint: str, kind: str, path: str, sha256: str) -> dict[s
         down = lambda: store.get_file(kind, back, sha256=sha256)  # noqa: E731 both kinds side by side
     else:
         up = lambda: client.fput_object(BUCKET, kind, path)  # noqa: E731 both kinds side by side
-        down = lambda: client.fget_object(BUCKET, kind, str(back))  # noqa: E731 both kinds side by side
+        fetch = lambda: client.fget_object(BUCKET, kind, str(back))  # noqa: E731 both kinds side by side
+        down = fetch_and_check if kind == "checked" else fetch
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     result = _timed("up", up) | _timed("down", down)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
@@ -201,14 +212,10 @@ def _run_child(gateway: Gateway, **details: Any) -> dict[str, float]:
     return json.loads(subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE).stdout)
 
 
-def _write_random(path: Path, size_mb: int) -> str:
-    found = hashlib.sha256()
+def _write_random(path: Path, size_mb: int) -> None:
     with path.open("wb") as file:
         for _ in range(size_mb):
-            block = os.urandom(1_000_000)
-            found.update(block)
-            file.write(block)
-    return found.hexdigest()
+            file.write(os.urandom(1_000_000))
 
 
 def _timed(name: str, action: Callable[[], object]) -> dict[str, float]:

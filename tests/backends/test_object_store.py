@@ -13,7 +13,7 @@ import pytest
 from cooper_rl.backends.local_store import LocalStore
 from cooper_rl.backends.object_store import S3Store
 from cooper_rl.backends.open_store import open_store
-from cooper_rl.backends.storage import Content, ObjectStore
+from cooper_rl.backends.storage import PIECE_BYTES, Content, ObjectStore, content_sha256, file_sha256
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.errors import DamagedObjectError, StorageError, WriteConflictError
 from tests.servers.fixtures import make_client, storage_config
@@ -33,15 +33,16 @@ def store(request, tmp_path: Path) -> ObjectStore:
 
 def make_file(folder: Path, size: int) -> tuple[Path, str]:
     """A file of random bytes, and its hash."""
-    data = os.urandom(size)
     path = folder / f"{size}.bin"
-    path.write_bytes(data)
-    return path, hashlib.sha256(data).hexdigest()
+    path.write_bytes(os.urandom(size))
+    return path, content_sha256(path)
 
 
-@pytest.mark.parametrize("size", [0, 1, 5 * MIB, 5 * MIB + 1, 23 * MIB])
+@pytest.mark.parametrize(
+    "size", [0, 1, 5 * MIB, 5 * MIB + 1, PIECE_BYTES, PIECE_BYTES + 1, 2 * PIECE_BYTES + MIB]
+)
 def test_a_file_comes_back_as_it_went(store: ObjectStore, tmp_path: Path, size: int) -> None:
-    """Sizes around one part, and several parts with a rest."""
+    """Sizes around one part of an upload and one piece of a download, and several of both with a rest."""
     path, sha256 = make_file(tmp_path, size)
     store.put_file("step/file.bin", path, sha256=sha256)
     store.get_file("step/file.bin", tmp_path / "back" / "file.bin", sha256=sha256)
@@ -67,6 +68,39 @@ def test_an_object_of_another_hash_is_refused_and_named(
         store.get_file("step/file.bin", tmp_path / "back", sha256=hashlib.sha256(b"another").hexdigest())
     assert not (tmp_path / "back").exists()
     assert not list(tmp_path.glob("back*"))
+
+
+def test_the_hash_of_a_large_file_is_that_of_its_pieces_hashes(tmp_path: Path) -> None:
+    """Worked out by hand: 32 MiB of zeros and one more byte."""
+    path = tmp_path / "file"
+    path.write_bytes(bytes(32 * MIB))
+    assert content_sha256(path) == file_sha256(path) == hashlib.sha256(bytes(32 * MIB)).hexdigest()
+    path.write_bytes(bytes(32 * MIB + 1))
+    pieces = hashlib.sha256(bytes(32 * MIB)).digest() + hashlib.sha256(bytes(1)).digest()
+    assert content_sha256(path) == hashlib.sha256(pieces).hexdigest() + "-2"
+
+
+def test_a_large_object_may_be_known_by_what_sha256sum_says(store: ObjectStore, tmp_path: Path) -> None:
+    """As models that somebody else put there are."""
+    path, _ = make_file(tmp_path, PIECE_BYTES + MIB)
+    whole = hashlib.sha256(path.read_bytes()).hexdigest()
+    store.put_file("model", path, sha256=whole)
+    store.get_file("model", tmp_path / "back", sha256=whole)
+    assert (tmp_path / "back").read_bytes() == path.read_bytes()
+    with pytest.raises(DamagedObjectError, match="model: changed since it was written"):
+        store.get_file("model", tmp_path / "back", sha256="0" * 64)
+
+
+def test_the_list_of_a_large_objects_hashes_is_not_taken_for_it(store: ObjectStore, tmp_path: Path) -> None:
+    """Its sha256 is the large object's but for the number of pieces."""
+    path, sha256 = make_file(tmp_path, PIECE_BYTES + MIB)
+    data = path.read_bytes()
+    pieces = [data[:PIECE_BYTES], data[PIECE_BYTES:]]
+    path.write_bytes(b"".join(hashlib.sha256(piece).digest() for piece in pieces))
+    assert sha256 == file_sha256(path) + "-2"
+    store.put_file("weights", path, sha256=sha256)
+    with pytest.raises(DamagedObjectError, match="weights: changed since it was written"):
+        store.get_file("weights", tmp_path / "back", sha256=sha256)
 
 
 def test_a_missing_object_is_named(store: ObjectStore, tmp_path: Path) -> None:

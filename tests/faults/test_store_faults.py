@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cooper_rl.backends.open_store import open_store
-from cooper_rl.backends.storage import file_sha256
+from cooper_rl.backends.storage import content_sha256
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.errors import DamagedObjectError, StorageError
 from tests.faults.conftest import Outcome, Trainer, outcome
@@ -23,9 +23,9 @@ MIB = 1 << 20
 
 @pytest.fixture
 def part_file(tmp_path: Path) -> Path:
-    """Three parts and a bit."""
+    """Eight parts of an upload, two pieces of a download."""
     path = tmp_path / "weights"
-    path.write_bytes(os.urandom(16 * MIB))
+    path.write_bytes(os.urandom(40 * MIB))
     return path
 
 
@@ -123,7 +123,7 @@ def test_a_server_that_restarts_is_waited_for(gateway: Gateway, bucket: str, par
     store = open_store(config, f"s3://{bucket}/x")
     gateway.stop()
     threading.Timer(0.5, gateway.start).start()
-    store.put_file("weights", part_file, sha256=file_sha256(part_file))
+    store.put_file("weights", part_file, sha256=content_sha256(part_file))
     assert store.keys("") == ["weights"]
 
 
@@ -134,10 +134,10 @@ def test_an_overloaded_server_is_asked_again(
     with Proxy(s3_server.port) as proxy:
         store = open_store(storage_config(proxy.endpoint, bucket), f"s3://{bucket}/x")
         proxy.answers = [http_answer(status)] * 3
-        store.put_file("weights", part_file, sha256=file_sha256(part_file))
+        store.put_file("weights", part_file, sha256=content_sha256(part_file))
         proxy.answers = [http_answer(status)] * 2
         again = open_store(storage_config(proxy.endpoint, bucket), f"s3://{bucket}/x")
-        again.get_file("weights", tmp_path / "back", sha256=file_sha256(part_file))
+        again.get_file("weights", tmp_path / "back", sha256=content_sha256(part_file))
         assert proxy.answers == []
 
 
@@ -157,12 +157,12 @@ def test_connections_cut_in_the_middle_of_a_part_are_made_again(
         config = storage_config(proxy.endpoint, bucket, num_parallel=2)
         proxy.cut_after = [100_000, 2_000_000, 3 * MIB]
         store = open_store(config, f"s3://{bucket}/x")
-        store.put_file("weights", part_file, sha256=file_sha256(part_file))
+        store.put_file("weights", part_file, sha256=content_sha256(part_file))
         proxy.cut_answer_after = [100_000, 3 * MIB]
         again = open_store(config, f"s3://{bucket}/x")
-        again.get_file("weights", tmp_path / "back", sha256=file_sha256(part_file))
+        again.get_file("weights", tmp_path / "back", sha256=content_sha256(part_file))
         assert proxy.cut_after == proxy.cut_answer_after == []
-    assert file_sha256(tmp_path / "back") == file_sha256(part_file)
+    assert content_sha256(tmp_path / "back") == content_sha256(part_file)
 
 
 def test_a_conditional_write_whose_answer_was_lost_counts_once(bucket: str, s3_server) -> None:
@@ -180,8 +180,8 @@ def test_a_slow_network_slows_transfers_and_nothing_else(
     with Proxy(s3_server.port) as proxy:
         proxy.delay_seconds = 0.002
         store = open_store(storage_config(proxy.endpoint, bucket), f"s3://{bucket}/x")
-        store.put_file("weights", part_file, sha256=file_sha256(part_file))
-        store.get_file("weights", tmp_path / "back", sha256=file_sha256(part_file))
+        store.put_file("weights", part_file, sha256=content_sha256(part_file))
+        store.get_file("weights", tmp_path / "back", sha256=content_sha256(part_file))
 
 
 def test_a_server_that_says_nothing_is_given_up(bucket: str, s3_server) -> None:
@@ -260,6 +260,22 @@ def test_a_full_disk_stops_with_the_place_and_the_old_object_stays(tmp_path: Pat
     assert store.keys("") == ["LATEST"]
 
 
+def test_a_full_disk_under_a_download_is_named_at_once(
+    bucket: str, s3_server, part_file: Path, tmp_path: Path
+) -> None:
+    """It is no fault of the server, which is not asked again."""
+    store = open_store(storage_config(s3_server.endpoint, bucket, retry_seconds=60), f"s3://{bucket}/x")
+    store.put_file("weights", part_file, sha256=content_sha256(part_file))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (MIB, hard))
+    try:
+        with pytest.raises(StorageError, match=r"back\.partial: cannot be written .*; free space there"):
+            store.get_file("weights", tmp_path / "back", sha256=content_sha256(part_file))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert not list(tmp_path.glob("back*"))
+
+
 def test_a_wrong_clock_is_named(gateway: Gateway, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """This machine's clock is an hour late, for the client only."""
     import datetime
@@ -278,10 +294,10 @@ def test_an_object_that_somebody_else_changed_is_noticed(
 ) -> None:
     config = storage_config(s3_server.endpoint, bucket)
     store = open_store(config, f"s3://{bucket}/x")
-    store.put_file("weights", part_file, sha256=file_sha256(part_file))
+    store.put_file("weights", part_file, sha256=content_sha256(part_file))
     changed = bytearray(part_file.read_bytes())
     changed[9 * MIB] ^= 1
     (tmp_path / "changed").write_bytes(changed)
     make_client(s3_server.port, s3_server.account).fput_object(bucket, "x/weights", str(tmp_path / "changed"))
     with pytest.raises(DamagedObjectError, match="x/weights: changed since it was written"):
-        store.get_file("weights", tmp_path / "back", sha256=file_sha256(part_file))
+        store.get_file("weights", tmp_path / "back", sha256=content_sha256(part_file))

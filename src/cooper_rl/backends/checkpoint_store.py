@@ -32,7 +32,7 @@ from cooper_rl.backends.checkpoint_manifest import (
     files_below,
     retained,
 )
-from cooper_rl.backends.storage import ObjectStore, check_key, file_sha256
+from cooper_rl.backends.storage import ObjectStore, check_key, content_sha256, is_unharmed
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.errors import (
     ConfigError,
@@ -153,7 +153,7 @@ class CheckpointStore:
             StorageError: the store cannot be used; the previous checkpoint stands.
         """
         name = self._claim(step)
-        hashes = {file: file_sha256(folder / file) for file in files_below(folder)}
+        hashes = {file: content_sha256(folder / file) for file in files_below(folder)}
         for file, sha256 in hashes.items():
             self._store.put_file(f"{name}/{file}", folder / file, sha256=sha256)
         manifest = CheckpointManifest(
@@ -273,7 +273,7 @@ def fetch(
             store.get_file(f"{name}/{file}", folder / name / file, sha256=sha256)
         elif not in_place.is_file():
             raise DamagedObjectError(f"{in_place}: missing since it was written; use an earlier checkpoint")
-        elif file_sha256(in_place) != sha256:
+        elif not is_unharmed(in_place, sha256):
             raise DamagedObjectError(f"{in_place}: changed since it was written; use an earlier checkpoint")
     in_place = store.path_of(f"{name}/{MANIFEST}")
     return folder / name if in_place is None else in_place.parent

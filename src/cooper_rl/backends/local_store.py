@@ -13,7 +13,7 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from cooper_rl.backends.storage import Content, check_key, file_sha256
+from cooper_rl.backends.storage import Content, check_key, is_unharmed
 from cooper_rl.errors import DamagedObjectError, StorageError, WriteConflictError
 
 PARTIAL = ".partial"
@@ -45,7 +45,7 @@ class LocalStore:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, draft)
-            if file_sha256(draft) != sha256:
+            if not is_unharmed(draft, sha256):
                 raise DamagedObjectError(f"{source}: changed since it was written; use an earlier checkpoint")
             draft.replace(path)
         except OSError as error:

@@ -1,8 +1,8 @@
 """Objects on an S3 server, through the minio client: the only file that touches it (row 13).
 
-Transfers go in parallel parts and hold a bounded number of them in memory; every request is tried again with
-growing, random pauses; every fetched byte is hashed. The client's own transfer functions are not used: they
-know no conditional writes, fetch in one stream, and verify nothing.
+Transfers go in parallel parts and hold little of them in memory; every request is tried again with growing,
+random pauses; every fetched byte is hashed as it arrives. The client's own transfer functions are not used:
+they know no conditional writes, fetch in one stream, and verify nothing.
 """
 
 import contextlib
@@ -25,15 +25,26 @@ from minio.datatypes import Part
 from minio.error import MinioException, S3Error
 from minio.helpers import check_bucket_name
 
-from cooper_rl.backends.storage import Content, check_key
-from cooper_rl.backends.transfer import explain_refusal, map_in_order, may_succeed_later, read_secret
+from cooper_rl.backends.storage import (
+    BLOCK_BYTES,
+    PIECE_BYTES,
+    Content,
+    check_key,
+    file_sha256,
+    joined_sha256,
+)
+from cooper_rl.backends.transfer import (
+    explain_refusal,
+    map_in_order,
+    may_succeed_later,
+    read_secret,
+    save_piece,
+)
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.errors import DamagedObjectError, StorageError, WriteConflictError
 
 T = TypeVar("T")
 
-PIECE_BYTES = 1 << 20
-"""Of a part, as it is read from the connection."""
 FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 15.0
 CONNECT_SECONDS = 10.0
@@ -97,17 +108,14 @@ class S3Store:
         answer = self._request("HEAD", key, is_missing_ok=True)
         if answer is None:
             raise self._damaged(key, "missing")
-        starts = range(0, int(answer.headers["content-length"]), self._part_size)
+        starts = range(0, int(answer.headers["content-length"]), PIECE_BYTES)
         draft = path.with_name(path.name + ".partial")
-        found = hashlib.sha256()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with draft.open("wb") as file:
-                for pieces in map_in_order(partial(self._fetch, key), starts, self._config.num_parallel):
-                    for piece in pieces:
-                        found.update(piece)
-                        file.write(piece)
-            if found.hexdigest() != sha256:
+            draft.write_bytes(b"")
+            digests = list(map_in_order(partial(self._fetch, key, draft), starts, self._config.num_parallel))
+            # A hash of the whole file, as sha256sum writes it, is no joined one; see `ObjectStore.get_file`.
+            if joined_sha256(digests) != sha256 and ("-" in sha256 or file_sha256(draft) != sha256):
                 raise self._damaged(key, "changed")
             draft.replace(path)
         except OSError as error:
@@ -176,17 +184,17 @@ class S3Store:
 
         return send
 
-    def _fetch(self, key: str, start: int) -> list[bytes]:
-        """One part in pieces, as they came: joining them would copy every byte once more."""
-        last = start + self._part_size - 1
+    def _fetch(self, key: str, path: Path, start: int) -> bytes:
+        """One piece into its place in the file; returns its hash."""
+        last = start + PIECE_BYTES - 1
 
-        def send() -> list[bytes]:
+        def send() -> bytes:
             headers: dict[str, Any] = {"Range": f"bytes={start}-{last}"}
             answer: Any = self._client._execute(
                 "GET", self._bucket, self._name(key), headers=headers, preload_content=False
             )
             try:
-                return list(answer.stream(PIECE_BYTES))
+                return save_piece(answer.stream(BLOCK_BYTES), path, start=start)
             finally:
                 answer.release_conn()
 

@@ -12,7 +12,10 @@ from typing import NamedTuple, Protocol
 
 from cooper_rl.errors import StorageError
 
-CHUNK = 1 << 20
+BLOCK_BYTES = 1 << 18
+"""Hashed and written at a time: what the fastest cache of a processor core holds."""
+PIECE_BYTES = 32 << 20
+"""What one hash covers, so that the pieces of a large file are verified in parallel, while they arrive."""
 
 
 class Content(NamedTuple):
@@ -32,11 +35,16 @@ class ObjectStore(Protocol):
         ...
 
     def put_file(self, key: str, path: Path, *, sha256: str) -> None:
-        """Store a file of any size; the object is absent, the old one, or complete."""
+        """Store a file of any size and `content_sha256`; the object is absent, the old one, or complete."""
         ...
 
     def get_file(self, key: str, path: Path, *, sha256: str) -> None:
         """Fetch into `path`, which is absent, the old one, or complete and verified.
+
+        Args:
+            key: the object.
+            path: the file.
+            sha256: `content_sha256`, or `file_sha256` where somebody else wrote the object.
 
         Raises:
             DamagedObjectError: missing, or not of this hash.
@@ -92,9 +100,33 @@ def check_key(key: str) -> str:
 
 
 def file_sha256(path: Path) -> str:
-    """The hash of a file, read in pieces."""
+    """The hash of a file, as `sha256sum` shows it."""
     with path.open("rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+def content_sha256(path: Path) -> str:
+    """The hash of a stored file: `joined_sha256` of its pieces."""
+    digests: list[bytes] = []
+    with path.open("rb") as content:
+        for start in range(0, path.stat().st_size, PIECE_BYTES):
+            found = hashlib.sha256()
+            for _ in range(start, start + PIECE_BYTES, BLOCK_BYTES):
+                found.update(content.read(BLOCK_BYTES))
+            digests.append(found.digest())
+    return joined_sha256(digests)
+
+
+def joined_sha256(digests: Sequence[bytes]) -> str:
+    """Of one piece its sha256, of several the sha256 of theirs and their number, `…-3`, as S3's tags do."""
+    if len(digests) > 1:
+        return f"{hashlib.sha256(b''.join(digests)).hexdigest()}-{len(digests)}"
+    return (digests[0] if digests else hashlib.sha256().digest()).hex()
+
+
+def is_unharmed(path: Path, sha256: str) -> bool:
+    """Whether a file has this `content_sha256` or `file_sha256`."""
+    return (content_sha256(path) if "-" in sha256 else file_sha256(path)) == sha256
 
 
 def _is_plain(part: str) -> bool:

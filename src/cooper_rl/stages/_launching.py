@@ -13,7 +13,7 @@ from cooper_rl.backends import launch
 from cooper_rl.backends.checkpoint_manifest import files_below
 from cooper_rl.backends.checkpoint_store import CheckpointStore, Found
 from cooper_rl.backends.open_store import open_store
-from cooper_rl.backends.storage import ObjectStore, check_key, file_sha256
+from cooper_rl.backends.storage import ObjectStore, check_key, content_sha256
 from cooper_rl.backends.trainjob import MOUNT, Program
 from cooper_rl.config.infrastructure import LaunchConfig
 from cooper_rl.config.root import Config
@@ -102,7 +102,7 @@ def stage_inputs(store: ObjectStore, inputs: Mapping[str, Path | None]) -> Stage
         else:
             paths[name] = f"{name}/{path.name}"
             sources[paths[name]] = path
-    sha256 = {check_key(key): file_sha256(path) for key, path in sources.items()}
+    sha256 = {check_key(key): content_sha256(path) for key, path in sources.items()}
     present = set(store.keys(""))
     for key, path in sources.items():
         if sha256[key] not in present:
