@@ -1,0 +1,110 @@
+"""The whole laptop pipeline with its checkpoints on a real S3 server."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from cooper_rl.backends.checkpoint_manifest import SMALL_FILES, CheckpointManifest
+from cooper_rl.backends.checkpoint_reference import CheckpointReference
+from cooper_rl.backends.open_store import open_store
+from cooper_rl.backends.storage import ObjectStore
+from cooper_rl.records import read_records, read_report
+from cooper_rl.schema import EvalReport
+from pipelines._headline import newest_run
+from tests.servers.fixtures import gateway, make_client, storage_config
+from tests.servers.radosgw import Account, Gateway
+from tests.small_run import SMALL
+
+__all__ = ["gateway"]
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+class Finished(NamedTuple):
+    """A run of the pipeline."""
+
+    output: Path
+    shown: str
+    store: ObjectStore
+    """Where its checkpoints are."""
+    account: Account
+
+
+@pytest.fixture(scope="module")
+def finished(gateway: Gateway, tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    output = tmp_path_factory.mktemp("run")
+    secret = tmp_path_factory.mktemp("secret")
+    for name, key in (
+        ("access_key", gateway.account.access_key),
+        ("secret_key", gateway.account.secret_key),
+    ):
+        (secret / name).write_text(key)
+    make_client(gateway.port, gateway.account).make_bucket("end-to-end")
+    storage = storage_config(gateway.endpoint, "end-to-end", credentials=secret)
+    changes = [*SMALL, "storage.uri=s3://end-to-end/runs", f"storage.endpoint={gateway.endpoint}"]
+    command = ["local", "end_to_end", "--preset", "laptop", "--iterations", "2", "--output", str(output)]
+    command += ["--param", "run_key=from-the-laptop"]
+    command += [word for change in changes for word in ("--set", change)]
+    done = subprocess.run(
+        [sys.executable, "-m", "pipelines", *command],
+        cwd=ROOT,
+        env=os.environ
+        | {
+            "AWS_ACCESS_KEY_ID": gateway.account.access_key,
+            "AWS_SECRET_ACCESS_KEY": gateway.account.secret_key,
+        },
+        capture_output=True,
+        text=True,
+        timeout=1500,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    store = open_store(storage, "s3://end-to-end/runs/from-the-laptop")
+    return Finished(output, done.stdout + done.stderr, store, gateway.account)
+
+
+def test_every_iterations_checkpoint_is_in_the_bucket_and_unharmed(
+    finished: Finished, tmp_path: Path
+) -> None:
+    for first, last in ((1, 2), (3, 4)):
+        content = finished.store.read(f"from-{first:06d}/LATEST")
+        assert content is not None
+        start = f"from-{first:06d}/{content.data.decode().strip()}"
+        assert start.endswith(f"step-{last:06d}")
+        sealed = finished.store.read(f"{start}/manifest.json")
+        assert sealed is not None
+        manifest = CheckpointManifest.model_validate_json(sealed.data)
+        assert {"policy/model.safetensors", "verify_rm/model.safetensors"} <= set(manifest.sha256)
+        for file, sha256 in manifest.sha256.items():
+            finished.store.get_file(f"{start}/{file}", tmp_path / start / file, sha256=sha256)
+
+
+def test_tasks_hand_over_references_and_the_last_ones_models_are_evaluated(finished: Finished) -> None:
+    run = newest_run(finished.output, "end-to-end")
+    assert run is not None
+    for task, step in (("train-cooper", 2), ("train-cooper-2", 4)):
+        checkpoint = run / task / "checkpoint"
+        assert read_report(checkpoint / "reference.json", CheckpointReference).step == step
+        names = {path.name for path in checkpoint.rglob("*") if path.is_file()}
+        assert names == {"LATEST", "manifest.json", "reference.json", *SMALL_FILES}
+    evaluations = read_records(run / "evaluate-policy-3" / "evaluations", EvalReport)
+    assert [evaluation.step for evaluation in evaluations] == [0, 2, 4]
+
+
+def test_no_credential_is_shown_written_or_stored(finished: Finished, tmp_path: Path) -> None:
+    """Compiled pipeline, artifacts, log, report, what is on the screen, and every object."""
+    secret = finished.account.secret_key.encode()
+    files = [path for path in finished.output.rglob("*") if path.is_file()]
+    assert {".yaml", ".html", ".txt", ".jsonl"} <= {path.suffix for path in files}
+    assert [path for path in files if secret in path.read_bytes()] == []
+    assert secret.decode() not in finished.shown
+    for key in finished.store.keys(""):
+        content = finished.store.read(key)
+        assert content is not None
+        assert secret not in content.data
