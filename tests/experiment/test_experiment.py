@@ -1,6 +1,11 @@
 """`cooper-rl experiment` as a person runs it, with models that learn nothing in two steps."""
 
 import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -88,3 +93,31 @@ def test_a_preset_without_a_judge_of_meaning_is_refused(
 ) -> None:
     assert run(tmp_path, "--set", "evaluation.judge=null") == 2
     assert "an experiment needs an evaluation judge and models of its own" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_signal_ends_the_workers_too(output: Path, tmp_path: Path, number: signal.Signals) -> None:
+    copied = tmp_path / "output"
+    shutil.copytree(output / "start", copied / "start")
+    overrides = [part for override in [*OVERRIDES, "experiment.steps=10000"] for part in ("--set", override)]
+    command = [sys.executable, "-m", "cooper_rl", "experiment", "--preset", "laptop", *overrides]
+    process = subprocess.Popen([*command, "--seeds", "7", "--output", copied], start_new_session=True)
+    logs = [copied / arm / "seed-7" / "log.txt" for arm in ("rule", "frozen")]
+    deadline = time.monotonic() + 400
+    while not all(log.is_file() and "/10000 step=" in log.read_text() for log in logs):
+        assert process.poll() is None, "it ended before both workers trained"
+        assert time.monotonic() < deadline, "no worker trains"
+        time.sleep(0.2)
+    process.send_signal(number)  # to the parent alone
+    assert process.wait(60) != 0
+    while _session(process.pid):
+        assert time.monotonic() < deadline, f"still there: {_session(process.pid)}"
+        time.sleep(0.2)
+    assert (copied / "rule" / "seed-7" / "checkpoint" / "LATEST").is_file()
+
+
+def _session(leader: int) -> list[int]:
+    """Processes of a session that still run."""
+    found = subprocess.run(["ps", "-o", "pid=,stat=", "-s", str(leader)], capture_output=True, text=True)
+    return [int(line.split()[0]) for line in found.stdout.splitlines() if "Z" not in line.split()[1]]

@@ -5,12 +5,16 @@ and `train_cooper` continues by itself, so that an experiment that was stopped g
 """
 
 import logging
+import multiprocessing
+import os
 import signal
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from cooper_rl.config.load import load
+from cooper_rl.errors import StoppedError
 from cooper_rl.stages import (
     collect_problems,
     evaluate_policy,
@@ -21,6 +25,8 @@ from cooper_rl.stages import (
     train_cooper,
     train_verify_rm,
 )
+
+logger = logging.getLogger(__name__)
 
 
 def prepare_start(preset: str, overrides: Sequence[str], folder: Path) -> None:
@@ -91,17 +97,21 @@ def train_arm(preset: str, overrides: Sequence[str], start: Path, folder: Path) 
     config = load(preset, overrides)
     files = StartFiles(start)
     if not (folder / "train_cooper.json").is_file():
-        train_cooper.run(
-            config,
-            models=files.models,
-            verify_rm=files.verify_rm,
-            problems=files.problems,
-            replay=files.train,
-            examples=files.validation,
-            held_out=files.held_out,
-            checkpoint=folder / "checkpoint",
-            report=folder / "train_cooper.json",
-        )
+        try:
+            train_cooper.run(
+                config,
+                models=files.models,
+                verify_rm=files.verify_rm,
+                problems=files.problems,
+                replay=files.train,
+                examples=files.validation,
+                held_out=files.held_out,
+                checkpoint=folder / "checkpoint",
+                report=folder / "train_cooper.json",
+            )
+        except StoppedError:
+            logger.exception("stopped")
+            os._exit(128 + signal.SIGTERM)  # the worker, which would go on with the next job
     if not (folder / "evaluate_policy.json").is_file():
         evaluate_policy.run(config, **files.evaluation(folder), checkpoint=folder / "checkpoint")
 
@@ -133,9 +143,10 @@ class StartFiles:
 
 
 def _configure(folder: Path) -> None:
-    """A log of its own for every worker, and Ctrl-C left to the parent."""
+    """A log of its own for every worker; Ctrl-C left to the parent, without which no worker goes on."""
     folder.mkdir(parents=True, exist_ok=True)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, name="end-with-parent", daemon=True).start()
     logging.basicConfig(
         filename=folder / "log.txt",
         level=logging.INFO,
@@ -144,3 +155,10 @@ def _configure(folder: Path) -> None:
         force=True,
     )
     logging.captureWarnings(True)
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)

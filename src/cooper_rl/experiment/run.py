@@ -13,14 +13,18 @@ import json
 import logging
 import multiprocessing
 import os
+import signal
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 
 from cooper_rl.config.load import load
-from cooper_rl.errors import ConfigError, CooperError
+from cooper_rl.errors import ConfigError, CooperError, StoppedError
 from cooper_rl.experiment.arms import arm_overrides
 from cooper_rl.experiment.jobs import prepare_start, train_arm
 from cooper_rl.experiment.page import write_page
@@ -44,6 +48,7 @@ def run_experiment(
     Raises:
         ConfigError: a wrong configuration, or the folder holds another experiment.
         CooperError: a job failed; names it and its log. Jobs that ended stay, others end first.
+        StoppedError: SIGTERM. Like Ctrl-C it stops all jobs, whose checkpoints stay.
     """
     started = time.monotonic()
     length = load(preset, overrides).experiment
@@ -58,13 +63,39 @@ def run_experiment(
     _claim(output, {"preset": load(preset, overrides).model_dump(mode="json")})
     workers = num_workers or os.cpu_count() or 1
     # Spawned, not forked: torch's threads do not survive a fork.
-    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
-        _run_jobs(pool, preset, overrides, plans, seeds, output)
+    with (
+        _sigterm_as_error(output),
+        ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool,
+    ):
+        try:
+            _run_jobs(pool, preset, overrides, plans, seeds, output)
+        except (KeyboardInterrupt, StoppedError):  # a pool would first end all that it was given
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in multiprocessing.active_children():
+                process.terminate()
+            raise
     result = summarise(output, arms=arms, seeds=seeds, config=load(preset, overrides))
     result = result.model_copy(update={"seconds": time.monotonic() - started})
     write_page(result, output / "report.html")
     write_report(output / "report.json", result)
     return result
+
+
+@contextmanager
+def _sigterm_as_error(output: Path) -> Generator[None]:
+    """SIGTERM raises StoppedError. Outside the main thread, which alone receives signals, nothing changes."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise StoppedError(f"SIGTERM: the experiment in {output} is stopped; the same command continues it")
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
 
 
 def _check(preset: str, overrides: Sequence[str], arm: str) -> None:
