@@ -18,6 +18,7 @@ SMALL = [
     "cooper.group_size=4",
     "cooper.generation.max_new_tokens=12",
     "cooper.policy_lr=1e-3",
+    "cooper.policy_warmup_steps=20",
     "cooper.steps=2",
     "labeling.rule.num_workers=1",
     "evaluation.samples_per_problem=2",

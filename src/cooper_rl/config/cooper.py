@@ -14,7 +14,7 @@ class NegativesConfig(Section):
 
     assistant: float = Field(default=1.0, ge=0)
     """The assistant rewrites the positive; all of the paper's negatives."""
-    rollout: float = Field(default=0.0, ge=0)
+    rollout: float = Field(default=1.0, ge=0)
     """The policy's own wrong rollout that VerifyRM scores highest, where at least two verifiers reject it."""
     perturb: float = Field(default=0.0, ge=0)
     """The positive with another number as its answer; needs no server."""
@@ -115,8 +115,8 @@ class CooperConfig(Section):
     assistant: AssistantConfig | None = None
     """Needed when VerifyRM is updated."""
     negatives: NegativesConfig = NegativesConfig()
-    pairs_per_problem: int = Field(default=1, ge=1, le=4)
-    """Pairs of a problem that has a positive, each with another source; the paper makes one."""
+    pairs_per_problem: int = Field(default=2, ge=1, le=4)
+    """At most so many pairs of a problem with a positive, each with another source; the paper makes one."""
     max_negative_attempts: int = Field(default=4, ge=1)
     """Rewrites asked for per positive before its source gives up."""
     max_pair_staleness: Literal[0, 1] = 0
@@ -128,8 +128,9 @@ class CooperConfig(Section):
     verify_rm_weight_decay: float = Field(default=0.01, ge=0)
     verify_rm_average: float = Field(default=0.0, ge=0, lt=1)
     """Decay of an exponential moving average of VerifyRM's weights, which then scores; 0: none."""
-    replay_examples: int = Field(default=0, ge=0)
-    """Labelled examples, drawn anew for every step, whose label loss is added to the pairs' loss."""
+    replay_examples: int = Field(default=64, ge=0)
+    """Labelled examples, drawn anew for every step, whose label loss is added to the pairs' loss. By default
+    where the stage is given some; the paper has none."""
     replay_weight: float = Field(default=1.0, gt=0)
     gate: GateConfig | None = None
     """None: every reward update stays."""
@@ -191,6 +192,6 @@ class EvaluationConfig(Section):
 class ExperimentConfig(Section):
     """`experiment`: how long every arm is trained, in place of `cooper.steps`, and how often evaluated."""
 
-    steps: int = Field(default=200, ge=1)
-    evaluate_every: int = Field(default=10, ge=1)
+    steps: int = Field(default=300, ge=1)
+    evaluate_every: int = Field(default=20, ge=1)
     """Steps between the points of the curves."""

@@ -13,12 +13,18 @@ ARMS: dict[str, tuple[str, ...]] = {
 """`exact` is the upper bound: the laptop's exact evaluator as the reward."""
 
 ABLATIONS: dict[str, tuple[str, ...]] = {
+    "paper_recipe": (
+        "cooper.negatives={ assistant = 1, rollout = 0 }",
+        "cooper.pairs_per_problem=1",
+        "cooper.replay_examples=0",
+        "cooper.advantage_std_floor=1e-6",
+    ),
     "assistant_only": ("cooper.negatives.rollout=0", "cooper.pairs_per_problem=1"),
     "rollout_only": ("cooper.negatives.assistant=0", "cooper.pairs_per_problem=1"),
     "perturb_for_assistant": ("cooper.negatives.assistant=0", "cooper.negatives.perturb=1"),
     "canary_negatives": ("cooper.negatives.canary=1", "cooper.pairs_per_problem=3"),
     "gate": ("cooper.gate.max_accuracy_drop=0.03",),
-    "replay": ("cooper.replay_examples=32",),
+    "no_replay": ("cooper.replay_examples=0",),
     "average": ("cooper.verify_rm_average=0.9",),
     "rule_gated": ("cooper.reward=rule_gated",),
     "no_std": ("cooper.advantage_scale=none",),
@@ -26,10 +32,12 @@ ABLATIONS: dict[str, tuple[str, ...]] = {
     "drop_equal_groups": ("cooper.drop_equal_groups=true",),
     "mask_cut": ("cooper.mask_cut=true",),
     "stale_pairs": ("cooper.max_pair_staleness=1",),
+    "frozen_rule_gated": (*ARMS["frozen"], "cooper.reward=rule_gated"),
     "frozen_monitor_rule": (*ARMS["frozen"], "cooper.monitor.action=rule"),
     "frozen_monitor_rollback": (*ARMS["frozen"], "cooper.monitor.action=rollback"),
 }
-"""Each changes one thing of `cooper`; the last two, of `frozen`."""
+"""Each changes one thing of `cooper`, or of `frozen` where the name says so; `paper_recipe` undoes all that
+is not in the paper."""
 
 
 def arm_overrides(name: str) -> tuple[str, ...]:

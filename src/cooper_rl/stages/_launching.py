@@ -77,7 +77,7 @@ def train_in_job(
             "storage": storage.model_copy(update={"credentials": credentials}),
         }
     )
-    arguments = [there.model_dump_json(), staged.model_dump_json()]
+    arguments = [there.model_dump_json(exclude_unset=True), staged.model_dump_json()]
     program = Program(IN_JOB, arguments, storage.grace_seconds)
     launch.run(options, program, is_stopped=lambda: stop.is_made)
     found = checkpoints.newest(folder, last_step=last_step)

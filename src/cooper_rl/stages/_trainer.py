@@ -43,8 +43,9 @@ def read_side_data(
         DataError: a file is missing or malformed.
     """
     cooper = config.cooper
+    asks_for_replay = "replay_examples" in cooper.model_fields_set and cooper.replay_examples > 0
     for is_needed, path, option, key in (
-        (cooper.replay_examples > 0 and cooper.trains_verify_rm, replay, "replay", "replay_examples=0"),
+        (asks_for_replay and cooper.trains_verify_rm, replay, "replay", "replay_examples=0"),
         (cooper.gate is not None and cooper.trains_verify_rm, examples, "examples", "gate=null"),
         (cooper.evaluate_every is not None, held_out, "held-out", "evaluate_every=null"),
         (cooper.evaluate_every is not None, examples, "examples", "evaluate_every=null"),
