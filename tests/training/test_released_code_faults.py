@@ -313,21 +313,21 @@ def test_no_second_limit_counts_tokens(make_verify_rm) -> None:
 
 
 def test_a_sequence_is_not_padded_to_the_longest_of_the_step(make_policy) -> None:
-    """The release pads every sequence to the maximum. One by one, each pass is as wide as its sequence."""
+    """The release pads every sequence to the maximum. Here every token that predicts another is computed once."""
     policy = make_policy(0)
-    made = tuple(Generation(ids, (0.0,) * len(ids), "length") for ids in ((20,), tuple(range(20, 60))))
+    made = tuple(Generation(ids, (0.0,) * len(ids), "length") for ids in ((20,), tuple(range(21, 61))))
     prompt = tuple(policy.encode_prompt("Tom?", None))
     group = RolloutGroup(problem_of("a", "1"), prompt, made, ("", ""))
     config = CooperConfig.model_validate(
-        {"assistant": {"tiny": True}, "group_size": 2, "kl_coefficient": 0.0, "max_tokens_per_batch": 1}
+        {"assistant": {"tiny": True}, "group_size": 2, "kl_coefficient": 0.0}
     )
-    widths = []
+    sizes = []
     policy.model.get_input_embeddings().register_forward_hook(
-        lambda _, inputs, __: widths.append(inputs[0].shape[1])
+        lambda _, inputs, __: sizes.append(inputs[0].numel())
     )
     optimizer = make_adamw(policy.model, lr=1e-3, weight_decay=0.0)
     update_policy(policy, make_policy(0), optimizer, [group], torch.tensor([1.0, -1.0]), config=config)
-    assert sorted(widths) == [len(prompt) + 1, len(prompt) + 40]
+    assert sizes == [len(prompt) + 39]
 
 
 def test_the_index_of_faults_names_tests_that_exist() -> None:
