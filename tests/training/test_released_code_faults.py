@@ -313,7 +313,7 @@ def test_no_second_limit_counts_tokens(make_verify_rm) -> None:
 
 
 def test_a_sequence_is_not_padded_to_the_longest_of_the_step(make_policy) -> None:
-    """The release pads every sequence to the maximum. Here every token that predicts another is computed once."""
+    """The release pads every sequence to the maximum. Here a token that predicts another is computed once."""
     policy = make_policy(0)
     made = tuple(Generation(ids, (0.0,) * len(ids), "length") for ids in ((20,), tuple(range(21, 61))))
     prompt = tuple(policy.encode_prompt("Tom?", None))
