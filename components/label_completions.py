@@ -1,6 +1,6 @@
 """KFP component of `stages/label_completions.py`: rule verdict and judge verdict become labels."""
 
-from typing import List
+from typing import List, Optional
 
 from kfp import dsl
 from kfp.dsl import Dataset, Input, Metrics, Output
@@ -20,6 +20,7 @@ def label_completions(
     report: Output[Metrics],
     overrides: List[str] = [],
     site: List[str] = [],
+    frozen: Optional[Input[Dataset]] = None,
 ):
     """Label completions with the rule verifier and the judge, and split them by problem.
 
@@ -34,6 +35,7 @@ def label_completions(
         report: Numbers of this stage, and its report as a file.
         overrides: dotted.key=value changes to the preset.
         site: Changes that hold for every run on this cluster, applied before `overrides`.
+        frozen: Test examples of an earlier run, used in place of new ones; an empty file: none are.
     """
     from pathlib import Path
 
@@ -49,5 +51,6 @@ def label_completions(
         validation=Path(validation.path),
         test=Path(test.path),
         report=Path(report.path),
+        frozen=Path(frozen.path) if frozen else None,
     )
     report.metadata.update(result.metrics())

@@ -47,6 +47,8 @@ STAGES: dict[str, tuple[str, ...]] = {
         "instruction",
     ),
     "report": (),
+    "take_champion": ("registry", "storage"),
+    "promote": ("registry", "storage", "evaluation", "instruction", "labeling.rule"),
     "summarise_run": ("storage",),
 }
 

@@ -184,6 +184,8 @@ class ModelSet(Report):
     """Name -> model, for data collection."""
     backbone: str
     """Causal LM that VerifyRM is made from."""
+    verify_rm: str | None = None
+    """VerifyRM whose training goes on; None: it is made from the backbone."""
 
 
 class CollectReport(Report):

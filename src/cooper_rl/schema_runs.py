@@ -1,9 +1,11 @@
-"""Records of whole runs: how one ended.
+"""Records of whole runs: how one ended, and what became of its models.
 
 Apart from `schema.py`, whose records follow the walk of the data. Deliberately left out: where they are kept.
 """
 
-from cooper_rl.schema import Record, Report
+from typing import Literal
+
+from cooper_rl.schema import EvalReport, Interval, Record, Report
 
 
 class RunEnding(Record):
@@ -25,3 +27,68 @@ class RunEndReport(Report):
     """Of the newest checkpoint; None where no store keeps them."""
     checkpoints: dict[str, str]
     """Iteration's folder -> name of its newest checkpoint."""
+
+
+class ChampionReport(Report):
+    """Where a retraining starts, and whether there is something to learn."""
+
+    champion: str | None
+    """Version in the registry; None: there is none yet."""
+    num_collected: int
+    num_frozen: int
+    """Of the collected problems, those that stand in a frozen set: nobody trains on them."""
+    num_known: int
+    """Those that the champion has learned from."""
+    num_new: int
+    is_worth_training: bool
+    statement: str
+    """The same in words."""
+
+
+class PromoteReport(Report):
+    """The decision on a candidate, with every number that it rests on."""
+
+    is_promoted: bool
+    candidate: str
+    """Version, named by the hash of its weights."""
+    champion: str | None
+    """Version that it was compared with; None: there was none."""
+    accuracy_name: Literal["judged accuracy", "rule accuracy"]
+    """Judged where an evaluation judge is configured, else by the rule verifier."""
+    accuracy: Interval
+    champion_accuracy: Interval | None
+    accuracy_change: Interval | None
+    """Candidate minus champion, paired by problem."""
+    verify_rm_accuracy: Interval
+    champion_verify_rm_accuracy: Interval | None
+    verify_rm_accuracy_change: Interval | None
+    """Candidate's VerifyRM minus the champion's, taken as independent."""
+    canary_false_positive_rate: float | None
+    max_canary_rate: float
+    reasons: list[str]
+    """Why, in words."""
+
+
+class KnownProblem(Record):
+    """A problem that a champion, or one before it, has learned from."""
+
+    fingerprint: str
+    """Of question and reference answer, see `core/questions.py`."""
+
+
+class ChampionRecord(Record):
+    """A version in the registry: where it comes from and what it is worth."""
+
+    run: str | None
+    """`storage.run_key` of the run that trained it."""
+    checkpoint: str
+    """Address of the checkpoint that it was copied from."""
+    previous: str | None
+    """Champion before it."""
+    promoted_at: str
+    """UTC."""
+    conditions: dict[str, str]
+    """Settings of the evaluation that its numbers depend on."""
+    num_known_problems: int
+    evaluation: EvalReport
+    decision: PromoteReport

@@ -46,7 +46,7 @@ def write_inputs(folder: Path, texts: list[str], *, source: str = "test") -> Non
     write_records(folder / "completions.jsonl", completions)
 
 
-def label(folder: Path, config: Config) -> LabelReport:
+def label(folder: Path, config: Config, **frozen: Path) -> LabelReport:
     return label_completions.run(
         config,
         problems=folder / "problems.jsonl",
@@ -56,6 +56,7 @@ def label(folder: Path, config: Config) -> LabelReport:
         validation=folder / "validation.jsonl",
         test=folder / "test.jsonl",
         report=folder / "report.json",
+        **frozen,
     )
 
 

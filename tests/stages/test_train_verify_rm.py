@@ -1,14 +1,16 @@
 """The VerifyRM training stage on released columns, with a backbone and from scratch."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
+from safetensors.torch import load_file
 
 from cooper_rl.config.load import load
 from cooper_rl.errors import DataError, TrainingError
-from cooper_rl.records import read_records, read_report
-from cooper_rl.schema import RejectedRow, TrainVerifyRMReport
+from cooper_rl.records import read_records, read_report, write_report
+from cooper_rl.schema import ModelSet, RejectedRow, TrainVerifyRMReport
 from cooper_rl.stages import train_verify_rm
 from tests.stages.conftest import Files
 
@@ -56,6 +58,26 @@ def test_the_prepared_backbone_is_used(tmp_path: Path, files: Files) -> None:
     train(tmp_path, TRAIN, VALIDATION, models=files.models)
     config = json.loads((tmp_path / "verify_rm" / "config.json").read_text())
     assert config["hidden_size"] == 32
+
+
+def test_a_verify_rm_among_the_models_goes_on_where_it_was(
+    tmp_path: Path, files: Files, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One small update leaves its weights near where they were; a backbone would bring a new head."""
+    models = tmp_path / "models"
+    shutil.copytree(files.models, models)
+    shutil.copytree(files.verify_rm, models / "verify_rm")
+    chosen = read_report(models / "models.json", ModelSet).model_copy(update={"verify_rm": "verify_rm"})
+    write_report(models / "models.json", chosen)
+    with caplog.at_level("INFO"):
+        train(tmp_path, TRAIN, VALIDATION, models=models)
+    assert f"train_verify_rm goes on with {models / 'verify_rm'}" in caplog.text
+    before, after = (
+        load_file(folder / "model.safetensors") for folder in (files.verify_rm, tmp_path / "verify_rm")
+    )
+    assert before.keys() == after.keys()
+    changes = {name: float((after[name] - weights).abs().max()) for name, weights in before.items()}
+    assert 0 < max(changes.values()) < 0.01
 
 
 def test_bad_rows_are_set_aside_and_counted(tmp_path: Path) -> None:

@@ -132,18 +132,7 @@ class CheckpointStore:
         Raises:
             StorageError: refused, full, unreachable, or a server that ignores conditions.
         """
-        probe = f"{WRITER}-{secrets.token_hex(4)}"
-        self._store.write(probe, b"probe", replaces=None)
-        try:
-            self._store.write(probe, b"second", replaces=None)
-        except WriteConflictError:
-            self._store.delete([probe])
-            return
-        self._store.delete([probe])
-        raise StorageError(
-            f"{self.uri}: the server ignores If-None-Match, so that two runs could overwrite each other; use "
-            "one with conditional writes (MinIO, Ceph, AWS)"
-        )
+        check_conditions(self._store)
 
     def publish(self, folder: Path, *, step: int, score: float | None, versions: Mapping[str, str]) -> None:
         """Store a folder's files, then its manifest, then LATEST; then remove what is no longer kept.
@@ -221,6 +210,26 @@ class CheckpointStore:
             self._store.remove_unfinished("")
         except StorageError as error:
             logger.warning("old checkpoints stay for now: %s", error)
+
+
+def check_conditions(store: ObjectStore) -> None:
+    """Find out whether a store can be written, and safely.
+
+    Raises:
+        StorageError: refused, full, unreachable, or a server that ignores conditions.
+    """
+    probe = f"{WRITER}-{secrets.token_hex(4)}"
+    store.write(probe, b"probe", replaces=None)
+    try:
+        store.write(probe, b"second", replaces=None)
+    except WriteConflictError:
+        store.delete([probe])
+        return
+    store.delete([probe])
+    raise StorageError(
+        f"{store.uri}: the server ignores If-None-Match, so that two runs could overwrite each other; use "
+        "one with conditional writes (MinIO, Ceph, AWS)"
+    )
 
 
 def read_manifest(store: ObjectStore, name: str) -> CheckpointManifest:

@@ -67,6 +67,29 @@ class StorageConfig(Section):
         return f"{self.uri.rstrip('/')}/{self.run_key}"
 
 
+class RegistryConfig(Section):
+    """The registry of champions: where `take_champion` looks and `promote` decides."""
+
+    uri: str | None = None
+    """`s3://bucket/prefix`, reached as `storage` says, or a folder. Needed by the two stages."""
+    min_new_problems: int = Field(default=1, ge=1)
+    """New problems that are worth a training; where there are fewer, nothing is trained."""
+    max_canary_rate: float = Field(default=0.2, ge=0, le=1)
+    """Mean share of canaries that the VerifyRM of a champion may score above 0.5."""
+
+    def needed_uri(self) -> str:
+        """Where the registry is.
+
+        Raises:
+            ConfigError: nobody said so.
+        """
+        if self.uri is None:
+            raise ConfigError(
+                "registry.uri is not set: give s3://bucket/prefix, or a folder that outlives runs"
+            )
+        return self.uri
+
+
 class LaunchConfig(Section):
     """Where `train_cooper` works: in this process, or as a Kubeflow TrainJob on other nodes."""
 

@@ -6,7 +6,7 @@ from pydantic import model_validator
 
 from cooper_rl.config.cooper import CooperConfig, EvaluationConfig, ExperimentConfig
 from cooper_rl.config.data import LabelingConfig, ProblemsConfig, SamplingConfig
-from cooper_rl.config.infrastructure import LaunchConfig, StorageConfig, TrackerConfig
+from cooper_rl.config.infrastructure import LaunchConfig, RegistryConfig, StorageConfig, TrackerConfig
 from cooper_rl.config.models import ModelsConfig, VerifyRMConfig
 from cooper_rl.config.section import Section
 
@@ -24,6 +24,7 @@ class Config(Section):
     verify_rm: VerifyRMConfig = VerifyRMConfig()
     cooper: CooperConfig
     storage: StorageConfig = StorageConfig()
+    registry: RegistryConfig = RegistryConfig()
     launch: LaunchConfig = LaunchConfig()
     tracker: TrackerConfig | None = None
     """None: metrics.jsonl alone."""
@@ -38,4 +39,10 @@ class Config(Section):
                 f"launch.kind=trainjob needs storage.uri=s3://bucket/prefix (found {uri}), which inputs and "
                 "checkpoints travel through: a job on other nodes sees no folder of this machine"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _registry_has_a_server(self) -> Self:
+        if (self.registry.uri or "").startswith("s3://") and self.storage.endpoint is None:
+            raise ValueError("registry.uri=s3://... needs storage.endpoint, e.g. https://minio:9000")
         return self

@@ -1,6 +1,16 @@
 """When two questions are the same one: the rule that every split and every check of a split goes by."""
 
+import hashlib
+
+from cooper_rl.schema import Problem
+
 
 def question_key(question: str) -> str:
     """Equal for questions that differ in case and white space only."""
     return " ".join(question.casefold().split())
+
+
+def fingerprint(problem: Problem) -> str:
+    """Names a problem by what can be learned from it: its question and its reference answer."""
+    text = f"{question_key(problem.question)}\0{problem.reference_answer.strip()}"
+    return hashlib.sha256(text.encode()).hexdigest()[:32]

@@ -45,7 +45,7 @@ def run_identity(
     values = config.model_dump(mode="json")
     chosen = {"seed": values["seed"], "instruction": values["instruction"], "cooper": values["cooper"]}
     chosen["labeling"] = {"rule": values["labeling"]["rule"]}
-    identity = {key: json.dumps(value) for key, value in _flatten(chosen, "") if key not in MAY_DIFFER}
+    identity = {key: json.dumps(value) for key, value in flatten(chosen) if key not in MAY_DIFFER}
     policy = read_models(models).policy
     identity["data.models.policy"] = folder_sha256(Path(policy)) if Path(policy).is_dir() else policy
     identity["data.verify_rm"] = folder_sha256(verify_rm)
@@ -69,11 +69,12 @@ def _sha256(hashes: dict[str, str]) -> str:
     return hashlib.sha256(json.dumps(sorted(hashes.items())).encode()).hexdigest()
 
 
-def _flatten(values: dict[str, Any], prefix: str) -> list[tuple[str, Any]]:
+def flatten(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    """Leaves of nested sections as (dotted key, value)."""
     pairs: list[tuple[str, Any]] = []
     for key, value in values.items():
         if isinstance(value, dict):
-            pairs += _flatten(value, f"{prefix}{key}.")
+            pairs += flatten(value, f"{prefix}{key}.")
         else:
             pairs.append((prefix + key, value))
     return pairs

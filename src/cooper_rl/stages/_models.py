@@ -24,4 +24,5 @@ def read_models(folder: Path) -> ModelSet:
         policy=resolve(found.policy),
         samplers={name: resolve(model) for name, model in found.samplers.items()},
         backbone=resolve(found.backbone),
+        verify_rm=resolve(found.verify_rm) if found.verify_rm else None,
     )

@@ -17,8 +17,9 @@ from cooper_rl.config.data import LabelingConfig
 from cooper_rl.config.root import Config
 from cooper_rl.core.answers import parse_reference
 from cooper_rl.core.labeling import Judge, JudgeItem, Split, StreamingJudge, decide, split_by_question
+from cooper_rl.core.questions import question_key
 from cooper_rl.errors import DataError
-from cooper_rl.records import write_records, write_report
+from cooper_rl.records import read_records, write_records, write_report
 from cooper_rl.schema import Completion, Label, LabelReport, Problem, RejectedRow, VerifyExample
 from cooper_rl.stages._journal import Journal
 from cooper_rl.stages._rejected import read_usable, set_aside
@@ -36,16 +37,22 @@ def run(
     validation: Annotated[Path, "Where to write the examples that steer training"],
     test: Annotated[Path, "Where to write the examples that only evaluation sees"],
     report: Annotated[Path, "Where to write the report (JSON)"],
+    frozen: Annotated[
+        Path | None, "Test examples of an earlier run, used in place of new ones; an empty file: none are"
+    ] = None,
 ) -> LabelReport:
     """Label every completion, keep the reason of every decision, and split the labelled ones by question.
 
     Raises:
         ConfigError: the laptop's judge is configured for problems of another source.
-        DataError: no usable problem or completion, or too few labelled questions to split.
+        DataError: no usable problem or completion, too few labelled questions to split, or a frozen question
+            among them.
         ServerError: the judge cannot be used; what it said so far is kept.
     """
     started = time.monotonic()
+    fixed = _read_frozen(frozen)
     rows, rejected = _read_rows(problems, completions)
+    _check_apart([row.problem for row in rows], fixed, problems=problems, frozen=frozen)
     set_aside(report, rejected)
     _check_judges(config.labeling, [row.problem for row in rows])
     judge = open_judge(config.labeling.judge, config.seed) if config.labeling.judge else None
@@ -60,7 +67,8 @@ def run(
         for row, votes in zip(rows, ballot.votes, strict=True)
     ]
     write_records(labels, decided)
-    counts = _write_splits(rows, decided, config, {"train": train, "validation": validation, "test": test})
+    outputs: dict[Split, Path] = {"train": train, "validation": validation, "test": test}
+    counts = _write_splits(rows, decided, config, outputs, fixed=fixed)
     result = LabelReport(
         num_completions=len(decided),
         num_labelled=sum(label.is_correct is not None for label in decided),
@@ -103,6 +111,23 @@ def _read_rows(problems: Path, completions: Path) -> tuple[list[_Row], list[Reje
     return rows, [*known.rejected, *found.rejected]
 
 
+def _read_frozen(path: Path | None) -> list[VerifyExample]:
+    is_empty = path is None or (path.is_file() and path.stat().st_size == 0)
+    return [] if path is None or is_empty else read_records(path, VerifyExample)
+
+
+def _check_apart(
+    rows: Sequence[Problem], fixed: Sequence[VerifyExample], *, problems: Path, frozen: Path | None
+) -> None:
+    held_out = {question_key(example.question) for example in fixed}
+    shared = next((row for row in rows if question_key(row.question) in held_out), None)
+    if shared is not None:
+        raise DataError(
+            f"{problems}: problem {shared.id!r} has a question of {frozen}; take the frozen questions out of "
+            "the problems, as take-champion does"
+        )
+
+
 def _find_reference_fault(problem: Problem) -> str | None:
     try:
         parse_reference(problem.reference_answer)
@@ -140,7 +165,12 @@ def _decide(row: _Row, votes: Votes, judge_model: str | None, config: LabelingCo
 
 
 def _write_splits(
-    rows: Sequence[_Row], labels: Sequence[Label], config: Config, outputs: dict[Split, Path]
+    rows: Sequence[_Row],
+    labels: Sequence[Label],
+    config: Config,
+    outputs: dict[Split, Path],
+    *,
+    fixed: Sequence[VerifyExample],
 ) -> dict[Split, int]:
     examples = [
         VerifyExample(
@@ -168,7 +198,11 @@ def _write_splits(
         raise DataError(
             f"{len(examples)} of {len(labels)} completions were labelled (decisions: {reasons}): {error}"
         ) from error
-    return {
-        split: write_records(path, [each for each in examples if splits[each.question] == split])
-        for split, path in outputs.items()
-    }
+    split_rows: dict[Split, list[VerifyExample]] = {"train": [], "validation": [], "test": []}
+    for example in examples:
+        split = splits[example.question]
+        # The test set is there already: what would have gone to it is there to learn from.
+        split_rows["train" if fixed and split == "test" else split].append(example)
+    if fixed:
+        split_rows["test"] = list(fixed)
+    return {split: write_records(path, split_rows[split]) for split, path in outputs.items()}

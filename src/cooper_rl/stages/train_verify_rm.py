@@ -1,13 +1,17 @@
-"""Stage: make VerifyRM from a backbone and train it on labelled examples (rows 4 and 5)."""
+"""Stage: make VerifyRM from a backbone, or take one that is there, and train it (rows 4 and 5)."""
 
 import dataclasses
 import logging
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
+import torch
+
 from cooper_rl.backends.device import pick_device
 from cooper_rl.backends.verify_rm import (
+    VerifyRM,
     load_verify_rm,
     make_from_backbone,
     make_from_scratch,
@@ -38,7 +42,8 @@ def run(
     verify_rm: Annotated[Path, "Folder to write VerifyRM to"],
     report: Annotated[Path, "Where to write the report (JSON)"],
     models: Annotated[
-        Path | None, "Folder of prepare_models, whose backbone is used; absent: from scratch"
+        Path | None,
+        "Folder of prepare_models or take_champion: its VerifyRM, else its backbone; absent: from scratch",
     ] = None,
 ) -> TrainVerifyRMReport:
     """Train VerifyRM with binary cross-entropy.
@@ -57,11 +62,7 @@ def run(
     _check_apart(examples.records, held_out, train=train, validation=validation)
 
     device = pick_device()
-    if models is None:
-        texts = [verify_rm_text(e.question, e.reference_answer, e.completion) for e in examples.records]
-        model = make_from_scratch(texts, config.verify_rm.scratch, seed=config.seed, device=device)
-    else:
-        model = make_from_backbone(read_models(models).backbone, seed=config.seed, device=device)
+    model = _starting_model(config, examples.records, models=models, device=device)
     model = dataclasses.replace(model, compute=config.verify_rm.compute)
     lessons = plan_lessons(
         examples.records, config=config.verify_rm, is_from_scratch=models is None, seed=config.seed
@@ -100,6 +101,19 @@ def run(
     )
     write_report(report, result)
     return result
+
+
+def _starting_model(
+    config: Config, examples: Sequence[VerifyExample], *, models: Path | None, device: torch.device
+) -> VerifyRM:
+    if models is None:
+        texts = [verify_rm_text(e.question, e.reference_answer, e.completion) for e in examples]
+        return make_from_scratch(texts, config.verify_rm.scratch, seed=config.seed, device=device)
+    found = read_models(models)
+    if found.verify_rm is not None:
+        logger.info("train_verify_rm goes on with %s", found.verify_rm)
+        return load_verify_rm(Path(found.verify_rm), device=device)
+    return make_from_backbone(found.backbone, seed=config.seed, device=device)
 
 
 def _check_apart(

@@ -1,0 +1,201 @@
+"""Whether a candidate takes the champion's place: the rule, and the same frozen sets on both sides.
+
+A candidate must be better beyond the interval, its VerifyRM not worse beyond the interval, and few canaries
+may pass it. Deliberately left out: the registry (`backends/registry.py`) and files (`promote.py`).
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple
+
+from cooper_rl.config.root import Config
+from cooper_rl.core.metrics import difference_interval, paired_difference
+from cooper_rl.errors import ConfigError, DataError
+from cooper_rl.schema import EvalReport, EvaluatedCompletion, Interval, Problem, Record, VerifyExample
+from cooper_rl.schema_runs import PromoteReport
+from cooper_rl.stages._identity import SERVER_KEYS, flatten
+from cooper_rl.stages._report_text import direction, percent, points, span, verdict
+
+IGNORED = ("evaluation.generation.batch_size", *(f"evaluation.judge.server.{key}" for key in SERVER_KEYS))
+
+
+class Evaluated(NamedTuple):
+    """A policy and its VerifyRM, as they were evaluated on the frozen sets."""
+
+    name: str
+    report: EvalReport
+    completions: Sequence[EvaluatedCompletion]
+
+
+def decide(candidate: Evaluated, champion: Evaluated | None, *, max_canary_rate: float) -> PromoteReport:
+    """The decision with its reasons; both sides must have been evaluated on the same problems.
+
+    Raises:
+        DataError: the problems differ.
+    """
+    found = candidate.report
+    change = verify_rm_change = None
+    name: Literal["judged accuracy", "rule accuracy"] = (
+        "rule accuracy" if found.judge_accuracy is None else "judged accuracy"
+    )
+    reasons: list[str] = []
+    objections = _object_to_canaries(found.canary_false_positive_rate, max_canary_rate)
+    if champion is None:
+        reasons.append("There was no champion to be better than.")
+    else:
+        change = paired_difference(_outcomes(champion.completions), _outcomes(candidate.completions))
+        verify_rm_change = difference_interval(champion.report.verify_rm.accuracy, found.verify_rm.accuracy)
+        said = _say_change(name, change)
+        (reasons if direction(change) == "rose" else objections).append(said)
+        if direction(verify_rm_change) == "fell":
+            objections.append(
+                f"VerifyRM's accuracy fell by {_in_points(verify_rm_change)} beyond the interval."
+            )
+    return PromoteReport(
+        is_promoted=not objections,
+        candidate=candidate.name,
+        champion=champion.name if champion else None,
+        accuracy_name=name,
+        accuracy=_accuracy(found),
+        champion_accuracy=_accuracy(champion.report) if champion else None,
+        accuracy_change=change,
+        verify_rm_accuracy=found.verify_rm.accuracy,
+        champion_verify_rm_accuracy=champion.report.verify_rm.accuracy if champion else None,
+        verify_rm_accuracy_change=verify_rm_change,
+        canary_false_positive_rate=found.canary_false_positive_rate,
+        max_canary_rate=max_canary_rate,
+        reasons=objections or reasons,
+    )
+
+
+def evaluation_conditions(config: Config) -> dict[str, str]:
+    """Dotted key -> value of every setting that an evaluation's numbers depend on."""
+    values = config.model_dump(mode="json")
+    chosen = {
+        "seed": values["seed"],
+        "instruction": values["instruction"],
+        "evaluation": values["evaluation"],
+        "labeling": {"rule": {"policy": values["labeling"]["rule"]["policy"]}},
+    }
+    return {key: json.dumps(value) for key, value in flatten(chosen) if key not in IGNORED}
+
+
+def check_conditions(champion: str, *, there: Mapping[str, str], here: Mapping[str, str]) -> None:
+    """Refuse a comparison of evaluations that were made differently.
+
+    Raises:
+        ConfigError: naming every setting that differs.
+    """
+    differing = [key for key in sorted({*there, *here}) if there.get(key) != here.get(key)]
+    if differing:
+        shown = "; ".join(
+            f"{key}: {there.get(key, 'absent')} there, {here.get(key, 'absent')} here" for key in differing
+        )
+        raise ConfigError(
+            f"champion {champion} was evaluated with other settings ({shown}); set them as they were there, "
+            "or start another registry with registry.uri"
+        )
+
+
+def check_same_set(
+    what: Literal["held-out problems", "labelled examples"],
+    champion: str,
+    *,
+    there: Sequence[Record],
+    here: Sequence[Record],
+) -> None:
+    """Refuse a candidate that was judged on another set than the registry's.
+
+    Raises:
+        DataError: naming the first difference.
+    """
+    if list(there) == list(here):
+        return
+    pairs = zip(there, here, strict=False)
+    row = next((row for row, (one, other) in enumerate(pairs, start=1) if one != other), None)
+    if row is None:
+        difference = f"{len(there)} there, {len(here)} here"
+    else:
+        difference = f"row {row} is {_show(there[row - 1])} there, {_show(here[row - 1])} here"
+    raise DataError(
+        f"the candidate was judged on other {what} than champion {champion} ({difference}); evaluate it on "
+        "those that take-champion takes out of the registry"
+    )
+
+
+def to_markdown(decision: PromoteReport) -> str:
+    """The decision for the dashboard."""
+    rows = [
+        (
+            decision.accuracy_name.capitalize(),
+            decision.champion_accuracy,
+            decision.accuracy,
+            decision.accuracy_change,
+        ),
+        (
+            "VerifyRM accuracy",
+            decision.champion_verify_rm_accuracy,
+            decision.verify_rm_accuracy,
+            decision.verify_rm_accuracy_change,
+        ),
+    ]
+    lines = [
+        f"# {title(decision)}",
+        "",
+        *(f"- {reason}" for reason in decision.reasons),
+        "",
+        "| | champion | candidate | change (95 % interval) |",
+        "|---|---|---|---|",
+    ]
+    for name, before, after, change in rows:
+        cells = [
+            "-" if value is None else f"{percent(value.value)} ({span(value)})" for value in (before, after)
+        ]
+        lines.append(f"| {name} | {' | '.join(cells)} | {_in_points(change) if change else '-'} |")
+    return "\n".join([*lines, ""])
+
+
+def title(decision: PromoteReport) -> str:
+    """The decision in one line."""
+    if decision.is_promoted:
+        place = f" in place of {decision.champion}" if decision.champion else ", the first champion"
+        return f"{decision.candidate} is promoted{place}"
+    if decision.champion:
+        return f"{decision.champion} stays champion"
+    return f"{decision.candidate} is not promoted, and there is no champion"
+
+
+def _object_to_canaries(rate: float | None, limit: float) -> list[str]:
+    if rate is None:
+        return ["No canary was scored, so nothing is known of attacks: the frozen examples allow none."]
+    if rate > limit:
+        return [f"{percent(rate)} of the canaries pass VerifyRM; at most {percent(limit)} may."]
+    return []
+
+
+def _say_change(name: str, change: Interval) -> str:
+    found = f"{_in_points(change)} on {change.count} problems"
+    if direction(change) == "rose":
+        return f"{name.capitalize()} rose beyond the interval: {found}."
+    return f"{name.capitalize()} is not better beyond the interval: {found}."
+
+
+def _in_points(change: Interval) -> str:
+    return f"{points(change.value)} points ({points(change.low)} to {points(change.high)})"
+
+
+def _accuracy(report: EvalReport) -> Interval:
+    return report.judge_accuracy or report.rule_accuracy
+
+
+def _outcomes(completions: Sequence[EvaluatedCompletion]) -> dict[str, list[float]]:
+    by_problem: dict[str, list[float]] = {}
+    for row in completions:
+        by_problem.setdefault(row.problem_id, []).append(float(verdict(row) == "correct"))
+    return by_problem
+
+
+def _show(row: Record) -> str:
+    if isinstance(row, Problem):
+        return f"{row.id!r} {row.question[:40]!r}"
+    return f"{row.question[:40]!r}" if isinstance(row, VerifyExample) else repr(row)

@@ -1,0 +1,218 @@
+"""Stage: a candidate takes the champion's place in the registry, or does not (row 14).
+
+Both were evaluated on the frozen sets under the same settings, or the candidate is refused. Run again after
+any interruption it comes to the same end: a version is named by its weights. Deliberately left out: the rule
+(`_promotion.py`), and how the registry keeps it (`backends/registry.py`).
+"""
+
+import logging
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+from cooper_rl.backends.checkpoint_manifest import files_below
+from cooper_rl.backends.checkpoint_reference import REFERENCE, CheckpointReference, open_checkpoint
+from cooper_rl.backends.registry import (
+    EVALUATED,
+    EXAMPLES,
+    HELD_OUT,
+    KNOWN,
+    LISTS,
+    MODELS,
+    Champion,
+    Registry,
+    open_registry,
+    version_name,
+)
+from cooper_rl.config.root import Config
+from cooper_rl.core.questions import fingerprint
+from cooper_rl.errors import DataError, WriteConflictError
+from cooper_rl.records import atomic_path, read_records, read_report, write_records, write_report
+from cooper_rl.schema import EvalReport, EvaluatedCompletion, Problem, VerifyExample
+from cooper_rl.schema_runs import ChampionRecord, KnownProblem, PromoteReport
+from cooper_rl.stages._promotion import (
+    Evaluated,
+    check_conditions,
+    check_same_set,
+    decide,
+    evaluation_conditions,
+    title,
+    to_markdown,
+)
+
+logger = logging.getLogger(__name__)
+
+MAX_LOST_RACES = 5
+
+
+def run(
+    config: Config,
+    *,
+    checkpoint: Annotated[Path, "The candidate: a checkpoint of train_cooper"],
+    evaluations: Annotated[Path, "Evaluations of its run; the last one is the candidate's (JSONL)"],
+    completions: Annotated[Path, "Evaluated completions of the candidate (JSONL)"],
+    problems: Annotated[Path, "Problems that it was trained on"],
+    held_out: Annotated[Path, "Frozen problems that it was evaluated on"],
+    examples: Annotated[Path, "Frozen labelled examples that its VerifyRM was evaluated on"],
+    summary: Annotated[Path, "Where to write the decision in words (Markdown)"],
+    report: Annotated[Path, "Where to write the decision (JSON)"],
+) -> PromoteReport:
+    """Compare the candidate with the champion, and promote it or keep the champion.
+
+    Raises:
+        ConfigError: no registry is named, or the champion was evaluated with other settings.
+        DamagedObjectError: the champion or the checkpoint is damaged.
+        DataError: the candidate was judged on other sets, or its files do not belong together.
+        StorageError: the registry cannot be used; its champion stays.
+    """
+    registry = open_registry(config)
+    candidate = _read_candidate(
+        config,
+        checkpoint=checkpoint,
+        evaluations=evaluations,
+        completions=completions,
+        problems=problems,
+        held_out=held_out,
+        examples=examples,
+    )
+    result = _settle(config, registry, candidate)
+    logger.info("promote %s: %s", title(result), " ".join(result.reasons))
+    with atomic_path(summary) as draft:
+        draft.write_text(to_markdown(result), encoding="utf-8")
+    write_report(report, result)
+    return result
+
+
+class _Candidate(NamedTuple):
+    evaluated: Evaluated
+    checkpoint: Path
+    address: str
+    problems: list[Problem]
+    held_out: list[Problem]
+    examples: list[VerifyExample]
+
+
+def _read_candidate(config: Config, *, checkpoint: Path, **files: Path) -> _Candidate:
+    with open_checkpoint(checkpoint, config.storage, starting_with=()) as found:
+        name, step = version_name(found.manifest), found.manifest.step
+        address = f"{checkpoint}/{found.name}"
+    if (checkpoint / REFERENCE).is_file():
+        reference = read_report(checkpoint / REFERENCE, CheckpointReference)
+        address = f"{reference.uri}/{reference.name}"
+    last = read_records(files["evaluations"], EvalReport)[-1]
+    held_out = read_records(files["held_out"], Problem)
+    examples = read_records(files["examples"], VerifyExample)
+    completions = read_records(files["completions"], EvaluatedCompletion)
+    if last.step != step:
+        raise DataError(
+            f"{files['evaluations']}: the last evaluation is of step {last.step}, {address} of step {step}; "
+            "evaluate the checkpoint that is to be promoted"
+        )
+    evaluated = held_out[: config.evaluation.max_problems]
+    if [(row.id, row.question, row.reference_answer) for row in evaluated] != list(
+        dict.fromkeys((row.problem_id, row.question, row.reference_answer) for row in completions)
+    ):
+        raise DataError(
+            f"{files['completions']}: does not answer the problems of {files['held_out']}; give the files of "
+            "one evaluation"
+        )
+    if last.verify_rm.num_examples != len(examples):
+        raise DataError(
+            f"{files['examples']}: holds {len(examples)} examples, and VerifyRM was evaluated on "
+            f"{last.verify_rm.num_examples}; give the file of that evaluation"
+        )
+    return _Candidate(
+        Evaluated(name, last, completions),
+        checkpoint,
+        address,
+        read_records(files["problems"], Problem),
+        held_out,
+        examples,
+    )
+
+
+def _settle(config: Config, registry: Registry, candidate: _Candidate) -> PromoteReport:
+    """Decide against the champion of the moment, and anew when another one was promoted meanwhile."""
+    for _ in range(MAX_LOST_RACES):
+        champion = registry.champion()
+        if champion is not None and champion.name == candidate.evaluated.name:
+            return champion.record.decision  # an earlier attempt came this far
+        with tempfile.TemporaryDirectory(prefix="cooper-rl-") as scratch:
+            folder = (
+                registry.fetch(champion, Path(scratch) / "champion", starting_with=LISTS)
+                if champion
+                else None
+            )
+            decision = _compare(config, candidate, champion, folder)
+            if not decision.is_promoted:
+                return decision
+            try:
+                _promote(
+                    config, registry, candidate, decision, champion, folder=folder, scratch=Path(scratch)
+                )
+            except WriteConflictError as error:
+                logger.warning("promote: another champion came first (%s); comparing with that one", error)
+            else:
+                return decision
+    raise WriteConflictError(
+        f"{registry.uri}: {MAX_LOST_RACES} other champions were promoted while this one was; run it again"
+    )
+
+
+def _compare(
+    config: Config, candidate: _Candidate, champion: Champion | None, folder: Path | None
+) -> PromoteReport:
+    before = None
+    if champion is not None and folder is not None:
+        check_same_set(
+            "held-out problems",
+            champion.name,
+            there=read_records(folder / HELD_OUT, Problem),
+            here=candidate.held_out,
+        )
+        check_same_set(
+            "labelled examples",
+            champion.name,
+            there=read_records(folder / EXAMPLES, VerifyExample),
+            here=candidate.examples,
+        )
+        check_conditions(champion.name, there=champion.record.conditions, here=evaluation_conditions(config))
+        before = Evaluated(
+            champion.name,
+            champion.record.evaluation,
+            read_records(folder / EVALUATED, EvaluatedCompletion),
+        )
+    return decide(candidate.evaluated, before, max_canary_rate=config.registry.max_canary_rate)
+
+
+def _promote(
+    config: Config,
+    registry: Registry,
+    candidate: _Candidate,
+    decision: PromoteReport,
+    champion: Champion | None,
+    *,
+    folder: Path | None,
+    scratch: Path,
+) -> None:
+    known = [row.fingerprint for row in read_records(folder / KNOWN, KnownProblem)] if folder else []
+    known = list(dict.fromkeys([*known, *map(fingerprint, candidate.problems)]))
+    write_records(scratch / HELD_OUT, candidate.held_out)
+    write_records(scratch / EXAMPLES, candidate.examples)
+    write_records(scratch / EVALUATED, candidate.evaluated.completions)
+    write_records(scratch / KNOWN, [KnownProblem(fingerprint=each) for each in known])
+    record = ChampionRecord(
+        run=config.storage.run_key,
+        checkpoint=candidate.address,
+        previous=champion.name if champion else None,
+        promoted_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        conditions=evaluation_conditions(config),
+        num_known_problems=len(known),
+        evaluation=candidate.evaluated.report,
+        decision=decision,
+    )
+    with open_checkpoint(candidate.checkpoint, config.storage, starting_with=MODELS) as found:
+        files = {name: scratch / name for name in LISTS}
+        files |= {name: found.folder / name for name in files_below(found.folder) if name.startswith(MODELS)}
+        registry.promote(decision.candidate, files, record, replaces=champion)

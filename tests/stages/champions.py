@@ -1,0 +1,120 @@
+"""Candidates for the registry, made by hand: real model folders, evaluations with chosen outcomes."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from cooper_rl.backends.checkpoint_store import CheckpointStore
+from cooper_rl.backends.open_store import open_store
+from cooper_rl.backends.policy import save_policy
+from cooper_rl.backends.verify_rm import save_verify_rm
+from cooper_rl.config.infrastructure import StorageConfig
+from cooper_rl.config.load import load
+from cooper_rl.config.root import Config
+from cooper_rl.core.metrics import binary_scores, clustered_interval
+from cooper_rl.records import write_records
+from cooper_rl.schema import EvalReport, EvaluatedCompletion, Problem, VerifyExample
+from cooper_rl.tiny.problems import generate_problems
+
+PROBLEMS = generate_problems(40, 0)
+HELD_OUT, TRAINING, LATER = PROBLEMS[:8], PROBLEMS[8:20], PROBLEMS[20:]
+
+
+def make_examples(problems: Sequence[Problem]) -> list[VerifyExample]:
+    """A right and a wrong completion of each problem."""
+    return [
+        VerifyExample(
+            question=problem.question,
+            reference_answer=problem.reference_answer,
+            completion=f"#### {problem.reference_answer if right else 'nothing'}",
+            label=right,
+        )
+        for problem in problems
+        for right in (0, 1)
+    ]
+
+
+EXAMPLES = make_examples(TRAINING[:4])
+
+
+def configured(registry: Path, *more: str) -> Config:
+    return load("laptop", [f"registry.uri={registry}", *more])
+
+
+def make_completions(outcomes: Sequence[int], problems: Sequence[Problem]) -> list[EvaluatedCompletion]:
+    """One completion of each problem; 1: the judge calls it correct."""
+    return [
+        EvaluatedCompletion(
+            problem_id=problem.id,
+            question=problem.question,
+            reference_answer=problem.reference_answer,
+            completion="#### 1",
+            finish_reason="stop",
+            rule="unparsable",
+            judge="correct" if is_right else "incorrect",
+            score=0.5,
+        )
+        for is_right, problem in zip(outcomes, problems, strict=True)
+    ]
+
+
+def make_evaluation(
+    outcomes: Sequence[int],
+    *,
+    step: int = 3,
+    num_right: int = 6,
+    canary_rate: float | None = 0.1,
+    examples: Sequence[VerifyExample] = EXAMPLES,
+) -> EvalReport:
+    """Of those outcomes; VerifyRM is right on the first `num_right` examples."""
+    labels = [example.label for example in examples]
+    scores = [float(label if row < num_right else 1 - label) for row, label in enumerate(labels)]
+    return EvalReport(
+        step=step,
+        num_problems=len(outcomes),
+        samples_per_problem=1,
+        rule_accuracy=clustered_interval([[0.0] for _ in outcomes]),
+        judge_accuracy=clustered_interval([[float(each)] for each in outcomes]),
+        judge_model="tiny",
+        verify_rm_reward=clustered_interval([[0.5] for _ in outcomes]),
+        verify_rm=binary_scores(labels, scores),
+        canary_false_positive_rate=canary_rate,
+        cut_fraction=0.0,
+    )
+
+
+def make_candidate(
+    folder: Path,
+    outcomes: Sequence[int],
+    *,
+    policy: Any,
+    verify_rm: Any,
+    held_out: Sequence[Problem] = HELD_OUT,
+    training: Sequence[Problem] = TRAINING,
+    examples: Sequence[VerifyExample] = EXAMPLES,
+    **evaluation: Any,
+) -> dict[str, Path]:
+    """The paths that `promote` takes; the checkpoint is a whole one, of step 3."""
+    made = folder / "made"
+    save_policy(policy, made / "policy")
+    save_verify_rm(verify_rm, made / "verify_rm")
+    for name in ("metrics.jsonl", "pairs.jsonl", "rollouts.jsonl"):
+        (made / name).write_text("")
+    store = open_store(StorageConfig(), folder / "checkpoint")
+    CheckpointStore(store, identity={}, retention=StorageConfig()).publish(
+        made, step=3, score=None, versions={}
+    )
+    write_records(folder / "problems.jsonl", training)
+    write_records(folder / "held_out.jsonl", held_out)
+    write_records(folder / "examples.jsonl", examples)
+    write_records(folder / "completions.jsonl", make_completions(outcomes, held_out))
+    start = make_evaluation([0] * len(outcomes), step=0, examples=examples)
+    end = make_evaluation(outcomes, examples=examples, **evaluation)
+    write_records(folder / "evaluations.jsonl", [start, end])
+    names = ("problems", "held_out", "examples", "completions", "evaluations")
+    paths = {name: folder / f"{name}.jsonl" for name in names}
+    outputs = {"summary": folder / "summary.md", "report": folder / "decision.json"}
+    return paths | outputs | {"checkpoint": folder / "checkpoint"}
+
+
+Candidates = Callable[..., dict[str, Path]]

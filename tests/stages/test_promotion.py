@@ -1,0 +1,134 @@
+"""The rule by which a candidate takes the champion's place."""
+
+import pytest
+
+from cooper_rl.config.load import load
+from cooper_rl.errors import ConfigError, DataError
+from cooper_rl.stages._promotion import (
+    Evaluated,
+    check_conditions,
+    check_same_set,
+    decide,
+    evaluation_conditions,
+    title,
+    to_markdown,
+)
+from tests.stages.champions import EXAMPLES, HELD_OUT, make_completions, make_evaluation
+
+
+def side(name: str, outcomes: list[int], **evaluation) -> Evaluated:
+    return Evaluated(name, make_evaluation(outcomes, **evaluation), make_completions(outcomes, HELD_OUT))
+
+
+def test_better_beyond_the_interval_is_promoted() -> None:
+    """Seven of eight problems turn right: mean change 7/8, variance 1/8, t(7) = 2.364624,
+    so the interval is 0.875 -+ 2.364624 * sqrt(1/64) = 0.579422 to 1.170578."""
+    decision = decide(side("new", [1] * 8), side("old", [0] * 7 + [1]), max_canary_rate=0.2)
+    assert decision.is_promoted
+    assert decision.accuracy_change is not None
+    assert decision.accuracy_change.value == pytest.approx(0.875)
+    assert decision.accuracy_change.low == pytest.approx(0.579422, abs=1e-6)
+    assert decision.reasons == [
+        "Judged accuracy rose beyond the interval: +87.5 points (+57.9 to +117.1) on 8 problems."
+    ]
+    assert title(decision) == "new is promoted in place of old"
+
+
+def test_better_within_the_interval_keeps_the_champion() -> None:
+    """Three of eight turn right: mean 3/8, variance 8 * (3/8)(5/8) / 7 = 0.267857, half width
+    2.364624 * sqrt(0.267857 / 8) = 0.432682, which is more than 0.375."""
+    decision = decide(side("new", [1] * 8), side("old", [0] * 3 + [1] * 5), max_canary_rate=0.2)
+    assert not decision.is_promoted
+    assert decision.reasons == [
+        "Judged accuracy is not better beyond the interval: +37.5 points (−5.8 to +80.8) on 8 problems."
+    ]
+    assert title(decision) == "old stays champion"
+
+
+def test_the_same_outcomes_keep_the_champion() -> None:
+    decision = decide(side("new", [0] * 8), side("old", [0] * 8), max_canary_rate=0.2)
+    assert not decision.is_promoted
+    assert decision.accuracy_change is not None
+    assert (decision.accuracy_change.low, decision.accuracy_change.high) == (0, 0)
+
+
+def test_a_verify_rm_that_is_worse_beyond_the_interval_keeps_the_champion() -> None:
+    better = side("new", [1] * 8, num_right=0)
+    decision = decide(better, side("old", [0] * 8, num_right=8), max_canary_rate=0.2)
+    assert not decision.is_promoted
+    assert [reason for reason in decision.reasons if "VerifyRM's accuracy fell by −100.0 points" in reason]
+
+
+@pytest.mark.parametrize(
+    ("rate", "reason"),
+    [
+        (0.3, "30.0 % of the canaries pass VerifyRM; at most 20.0 % may."),
+        (None, "No canary was scored, so nothing is known of attacks: the frozen examples allow none."),
+    ],
+)
+@pytest.mark.parametrize("has_champion", [True, False])
+def test_canaries_that_do_not_hold_keep_a_better_one_out(
+    rate: float | None, reason: str, has_champion: bool
+) -> None:
+    champion = side("old", [0] * 8) if has_champion else None
+    decision = decide(side("new", [1] * 8, canary_rate=rate), champion, max_canary_rate=0.2)
+    assert not decision.is_promoted
+    assert decision.reasons == [reason]
+    if not has_champion:
+        assert title(decision) == "new is not promoted, and there is no champion"
+
+
+def test_the_first_candidate_needs_nothing_but_canaries_that_hold() -> None:
+    decision = decide(side("new", [0] * 8), None, max_canary_rate=0.1)
+    assert decision.is_promoted
+    assert decision.reasons == ["There was no champion to be better than."]
+    assert title(decision) == "new is promoted, the first champion"
+
+
+def test_without_a_judge_the_rule_decides() -> None:
+    candidate = side("new", [1] * 8)
+    bare = candidate.report.model_copy(update={"judge_accuracy": None})
+    rows = [row.model_copy(update={"judge": None, "rule": "correct"}) for row in candidate.completions]
+    decision = decide(Evaluated("new", bare, rows), None, max_canary_rate=0.2)
+    assert decision.accuracy_name == "rule accuracy"
+    assert decision.accuracy == bare.rule_accuracy
+
+
+def test_the_decision_in_words_has_both_sides_and_every_reason() -> None:
+    decision = decide(
+        side("new", [1] * 8, canary_rate=0.9), side("old", [0] * 3 + [1] * 5), max_canary_rate=0.2
+    )
+    text = to_markdown(decision)
+    assert text.startswith("# old stays champion\n\n- 90.0 % of the canaries pass VerifyRM")
+    assert "- Judged accuracy is not better beyond the interval" in text
+    assert "| Judged accuracy | 62.5 % (" in text
+    assert "| VerifyRM accuracy | 75.0 % (" in text
+
+
+def test_other_settings_of_the_evaluation_are_refused_and_named() -> None:
+    there = evaluation_conditions(load("laptop"))
+    here = evaluation_conditions(load("laptop", ["evaluation.samples_per_problem=4", "seed=1"]))
+    check_conditions("old", there=there, here=dict(there))
+    with pytest.raises(
+        ConfigError,
+        match=r"champion old was evaluated with other settings \(evaluation.samples_per_problem: 2 there, "
+        r"4 here; seed: 0 there, 1 here\); set them",
+    ):
+        check_conditions("old", there=there, here=here)
+
+
+def test_how_fast_an_evaluation_runs_is_no_setting_of_it() -> None:
+    faster = ["evaluation.generation.batch_size=7", "labeling.rule.num_workers=1"]
+    assert evaluation_conditions(load("laptop")) == evaluation_conditions(load("laptop", faster))
+
+
+def test_another_held_out_set_is_refused_and_the_first_difference_named() -> None:
+    check_same_set("held-out problems", "old", there=HELD_OUT, here=list(HELD_OUT))
+    with pytest.raises(DataError, match=r"other held-out problems than champion old \(8 there, 7 here\)"):
+        check_same_set("held-out problems", "old", there=HELD_OUT, here=HELD_OUT[:7])
+    swapped = [HELD_OUT[1], HELD_OUT[0], *HELD_OUT[2:]]
+    expected = rf"\(row 1 is '{HELD_OUT[0].id}' .* there, '{HELD_OUT[1].id}' .* here\)"
+    with pytest.raises(DataError, match=expected):
+        check_same_set("held-out problems", "old", there=HELD_OUT, here=swapped)
+    with pytest.raises(DataError, match=r"other labelled examples than champion old \(row 1 is '"):
+        check_same_set("labelled examples", "old", there=EXAMPLES, here=EXAMPLES[2:])
