@@ -17,17 +17,22 @@ from cooper_rl.errors import ConfigError
 from pipelines._profile import Profile
 from pipelines.cooper import build_cooper
 from pipelines.end_to_end import build_end_to_end
+from pipelines.retrain import build_retrain
 from pipelines.verify_rm import build_verify_rm
 
 PIPELINES: dict[str, Callable[[Profile, int], BaseComponent]] = {
     "end_to_end": build_end_to_end,
     "verify_rm": build_verify_rm,
     "cooper": build_cooper,
+    "retrain": build_retrain,
 }
 """Name on the command line -> pipeline; all take a profile and a number of iterations."""
 
-WITH_RUN_KEY = frozenset({"end_to_end", "cooper"})
+WITH_RUN_KEY = frozenset({"end_to_end", "cooper", "retrain"})
 """Pipelines that keep checkpoints."""
+
+WITH_REGISTRY = frozenset({"retrain"})
+"""Pipelines that keep a champion."""
 
 
 def compile_pipeline(name: str, folder: Path, *, profile: Profile, iterations: int) -> Path:

@@ -11,6 +11,8 @@ from pathlib import Path
 
 from cooper_rl.records import read_records, read_report
 from cooper_rl.schema import EvalReport, EvaluateVerifyRMReport, Interval
+from cooper_rl.schema_runs import ChampionReport, PromoteReport
+from cooper_rl.stages._promotion import title
 
 Rows = list[tuple[str, str]]
 
@@ -42,8 +44,19 @@ def headline(run: Path, output: Path) -> str:
         files.append(("models", str(shown(checkpoint / step))))
     elif model := _last(run, "train-verify-rm", "verify_rm"):
         files.append(("VerifyRM", str(shown(model))))
+    said = _say_promotion(run)
     where = f"On {num_problems} held-out problems, with 95 % intervals:\n" if num_problems else ""
-    return f"{where}\n{_table(rows)}\n{_table(files)}"
+    return f"{where}\n{_table(rows)}{said}\n{_table(files)}"
+
+
+def _say_promotion(run: Path) -> str:
+    """Where a retraining started and what became of its candidate; empty for other pipelines."""
+    start, decision = _last(run, "take-champion", "report"), _last(run, "promote", "report")
+    lines = [read_report(start, ChampionReport).statement] if start else []
+    if decision:
+        found = read_report(decision, PromoteReport)
+        lines.append(f"{title(found)}. {' '.join(found.reasons)}")
+    return "".join(f"\n{line}\n" for line in lines)
 
 
 def copy_summary(run: Path, output: Path) -> Path | None:

@@ -23,7 +23,14 @@ from typing import Any, TextIO
 from cooper_rl.config.load import load
 from cooper_rl.config.root import Config
 from cooper_rl.progress import clock
-from pipelines._compile import WITH_RUN_KEY, check_parameters, compile_pipeline, count_tasks, read_compiled
+from pipelines._compile import (
+    WITH_REGISTRY,
+    WITH_RUN_KEY,
+    check_parameters,
+    compile_pipeline,
+    count_tasks,
+    read_compiled,
+)
 from pipelines._docker import container_options, find_image, named_run
 from pipelines._follow import Follower
 from pipelines._headline import copy_summary, headline, newest_run, shown
@@ -112,6 +119,8 @@ def _check(name: str, preset: str, changes: Sequence[str], parameters: Mapping[s
     config = load(preset, [*([f"storage.run_key={json.dumps(run_key)}"] if run_key else []), *changes])
     if name in WITH_RUN_KEY:
         config.storage.run_uri()
+    if name in WITH_REGISTRY:
+        config.registry.needed_uri()
     return config
 
 

@@ -7,7 +7,7 @@ from cooper_rl.__main__ import add_overrides
 from cooper_rl.config.load import preset_names
 from cooper_rl.errors import ConfigError
 
-NAMES = ("end_to_end", "verify_rm", "cooper")
+NAMES = ("end_to_end", "verify_rm", "cooper", "retrain")
 """Of the pipelines; written here again so that `--help` need not import kfp."""
 
 

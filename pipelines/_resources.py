@@ -19,12 +19,16 @@ HOURS = {
     "train_verify_rm": 72.0,
     "label_completions": 72.0,
     "sample_completions": 48.0,
+    "take_champion": 2.0,
+    "promote": 2.0,
     "report": 1.0,
     "summarise_run": 1.0,
 }
 """Wall-clock limit of a task with all its tries."""
 
-UNCACHED = frozenset({"train_cooper", "evaluate_verify_rm", "report", "summarise_run"})
+UNCACHED = frozenset(
+    {"train_cooper", "evaluate_verify_rm", "report", "summarise_run", "take_champion", "promote"}
+)
 """Co-training keeps its own checkpoints; the others are cheap and say what holds now."""
 
 USER = 1000

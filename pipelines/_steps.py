@@ -23,7 +23,7 @@ from components.train_verify_rm import train_verify_rm
 from cooper_rl.errors import ConfigError
 from pipelines._resources import Tasks
 
-MAX_ITERATIONS = 5  # 10 + 2 x 5 tasks stay well under the size limit of an Argo workflow
+MAX_ITERATIONS = 5  # 11 + 2 x 5 tasks stay well under the size limit of an Argo workflow
 
 Task = Any
 """A PipelineTask; kfp types its outputs unlike what takes them."""
@@ -57,14 +57,15 @@ class Judged(NamedTuple):
     evaluation: Task
 
 
-def make_verify_rm(tasks: Tasks, *, models: Any, problems: Any) -> Judged:
-    """Sample, label, train and evaluate."""
+def make_verify_rm(tasks: Tasks, *, models: Any, problems: Any, **frozen: Any) -> Judged:
+    """Sample, label, train and evaluate; `frozen` is the input of labelling of that name."""
     completions = tasks.add(sample_completions, "Sample completions", models=models, problems=problems)
     labels = tasks.add(
         label_completions,
         "Label completions",
         problems=problems,
         completions=completions.outputs["completions"],
+        **frozen,
     )
     verify_rm = tasks.add(
         train_verify_rm,
@@ -80,6 +81,11 @@ def make_verify_rm(tasks: Tasks, *, models: Any, problems: Any) -> Judged:
         examples=labels.outputs["test"],
     )
     return Judged(labels, verify_rm, evaluation)
+
+
+def lessons_of(judged: Judged) -> dict[str, Any]:
+    """What co-training may learn from and check itself on beside the rollouts."""
+    return {"replay": judged.labels.outputs["train"], "examples": judged.labels.outputs["validation"]}
 
 
 class Trained(NamedTuple):

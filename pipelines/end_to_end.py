@@ -15,7 +15,15 @@ from kfp.dsl.base_component import BaseComponent
 
 from pipelines._profile import Profile
 from pipelines._resources import Tasks
-from pipelines._steps import add_report, check_iterations, co_train, make_verify_rm, prepare, summarised
+from pipelines._steps import (
+    add_report,
+    check_iterations,
+    co_train,
+    lessons_of,
+    make_verify_rm,
+    prepare,
+    summarised,
+)
 
 
 def build_end_to_end(profile: Profile, iterations: int) -> BaseComponent:
@@ -50,10 +58,7 @@ def build_end_to_end(profile: Profile, iterations: int) -> BaseComponent:
                 verify_rm=judged.verify_rm.outputs["verify_rm"],
                 examples=judged.labels.outputs["test"],
                 verify_rm_evaluation=judged.evaluation,
-                lessons={
-                    "replay": judged.labels.outputs["train"],
-                    "examples": judged.labels.outputs["validation"],
-                },
+                lessons=lessons_of(judged),
             )
             add_report(tasks, trained, judged.evaluation, label_report=judged.labels.outputs["report"])
 

@@ -163,7 +163,9 @@ def test_a_number_of_iterations_out_of_range_is_refused(tmp_path: Path, iteratio
 
 
 def test_an_unknown_pipeline_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="pipeline 'cooperr': use one of end_to_end, verify_rm, cooper"):
+    with pytest.raises(
+        ConfigError, match="pipeline 'cooperr': use one of end_to_end, verify_rm, cooper, retrain"
+    ):
         compile_pipeline("cooperr", tmp_path, profile=CLUSTER, iterations=1)
 
 
