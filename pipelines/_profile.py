@@ -88,6 +88,13 @@ class Profile(Section):
     """Stage -> wall-clock limit with all tries, where it differs from `_resources.HOURS`."""
     secrets: tuple[Secret, ...] = ()
 
+    @property
+    def starts_jobs(self) -> bool:
+        """Whether every co-training is a TrainJob: its task only starts it and waits, and needs no GPU."""
+        pairs = (line.partition("=") for line in self.overrides)
+        kinds = [value.strip(" \"'") for key, _, value in pairs if key.strip() == "launch.kind"]
+        return kinds[-1:] == ["trainjob"]
+
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         for image in (self.cpu_image, self.gpu_image):

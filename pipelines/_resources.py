@@ -51,7 +51,9 @@ class Tasks:
         task.set_display_name(display_name)
         task.set_caching_options(name not in UNCACHED)
         profile = self._profile
-        needs_gpu = task.container_spec is not None and task.container_spec.image == GPU_IMAGE
+        waits_for_job = name == "train_cooper" and profile.starts_jobs
+        is_gpu_stage = task.container_spec is not None and task.container_spec.image == GPU_IMAGE
+        needs_gpu = is_gpu_stage and not waits_for_job
         task.set_container_image(profile.gpu_image if needs_gpu else profile.cpu_image)
         if needs_gpu and profile.gpu is not None:
             _put_on_gpu(task, profile.gpu)

@@ -111,6 +111,6 @@ def test_the_laptop_pipeline_runs_in_containers(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("  done in ") == 12
+    assert done.stdout.count("  done in ") == 13
     assert (output / "report.html").is_file()
     assert f"Found image '{CPU_IMAGE}'" in (output / "log.txt").read_text(encoding="utf-8")

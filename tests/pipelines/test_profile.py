@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from components.images import CPU_IMAGE, GPU_IMAGE
 from cooper_rl.errors import ConfigError
+from pipelines._compile import compile_pipeline, read_compiled
 from pipelines._profile import FOLDER, load_profile
 
 
@@ -38,6 +40,31 @@ def test_a_wrong_profile_is_refused_with_its_place(tmp_path: Path, text: str, me
     with pytest.raises(ConfigError) as refused:
         load_profile(str(path))
     assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "starts_jobs"),
+    [
+        ([], False),
+        (["launch.kind=trainjob"], True),
+        (['launch.kind = "trainjob"', "cooper.steps=3"], True),
+        (["launch.kind=trainjob", "launch.kind=here"], False),
+    ],
+)
+def test_a_task_that_only_waits_for_a_job_holds_no_gpu(
+    tmp_path: Path, overrides: list[str], starts_jobs: bool
+) -> None:
+    profile = load_profile("cluster")
+    # Built by hand: what a TrainJob needs besides is checked with the preset, which is not the subject here.
+    profile = profile.model_copy(update={"overrides": (*profile.overrides, *overrides)})
+    assert profile.starts_jobs == starts_jobs
+    compiled = compile_pipeline("cooper", tmp_path, profile=profile, iterations=1)
+    executors = read_compiled(compiled)["deploymentSpec"]["executors"]
+    train, evaluate = (executors[f"exec-{name}"]["container"] for name in ("train-cooper", "evaluate-policy"))
+    assert (train["image"] == CPU_IMAGE) == starts_jobs
+    assert ("accelerator" in train["resources"]) == (not starts_jobs)
+    assert evaluate["image"] == GPU_IMAGE
+    assert "accelerator" in evaluate["resources"]
 
 
 def test_an_unknown_profile_is_refused() -> None:
