@@ -53,6 +53,16 @@ def test_values_and_gradients_are_those_of_plain_forward_passes(make_policy, is_
         torch.testing.assert_close(weight.grad, gradients[name], atol=1e-5, rtol=1e-4)
 
 
+def test_bf16_log_probabilities_stay_close_to_those_in_fp32(make_policy) -> None:
+    policy = make_policy(0)
+    batch = batch_completions(policy, PROMPTS, COMPLETIONS)
+    exact = completion_logprobs(policy, batch, temperature=1.0)
+    rounded = completion_logprobs(replace(policy, compute="bfloat16"), batch, temperature=1.0)
+    assert rounded.dtype == torch.float32
+    torch.testing.assert_close(rounded, exact, atol=0.05, rtol=0.02)
+    assert not torch.equal(rounded, exact)
+
+
 def test_a_groups_prompt_and_common_beginnings_are_computed_once(make_policy) -> None:
     """10 11 12 | 13 14 | 15 and 40, and 20 21; no last token is computed."""
     batch = batch_completions(make_policy(0), PROMPTS, COMPLETIONS)

@@ -6,6 +6,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from cooper_rl.backends.engine import Generation
 from cooper_rl.backends.engine_hf import HFEngine
+from cooper_rl.backends.packed_forward import can_pack
 from cooper_rl.config.data import GenerationConfig
 
 END, PAD = 1, 0
@@ -128,3 +129,41 @@ def test_loaded_weights_change_the_output_in_place(model: Qwen2ForCausalLM) -> N
     assert engine.generate(PROMPTS, greedy, samples=1, seed=0) == source.generate(
         PROMPTS, greedy, samples=1, seed=0
     )
+
+
+def test_a_bf16_engine_draws_from_rounded_weights_and_follows_the_model(model: Qwen2ForCausalLM) -> None:
+    """The model's own weights stay in fp32; log-probabilities stay within bf16's rounding of it."""
+    torch.manual_seed(1)
+    trained = Qwen2ForCausalLM(model.config).eval()
+    engine = HFEngine(trained, end_ids=frozenset({END}), pad_id=PAD, compute="bfloat16")
+    trained.load_state_dict(model.state_dict())
+    engine.load_weights(iter(trained.state_dict().items()))
+    (group,) = engine.generate(PROMPTS[:1], GenerationConfig(max_new_tokens=12), samples=8, seed=0)
+    assert all(weight.dtype == torch.float32 for weight in trained.parameters())
+    for generation in group:
+        ids = torch.tensor([[*PROMPTS[0], *generation.token_ids]])
+        with torch.no_grad():
+            exact = trained(ids).logits[0, len(PROMPTS[0]) - 1 : -1].log_softmax(dim=1)
+        exact = exact.gather(1, torch.tensor(generation.token_ids)[:, None])[:, 0]
+        found = torch.tensor(generation.logprobs)
+        torch.testing.assert_close(found, exact, atol=0.15, rtol=0.05)
+        assert not torch.allclose(found, exact, atol=1e-5, rtol=0)
+
+
+def test_a_model_that_the_static_walk_does_not_know_draws_the_same(model: Qwen2ForCausalLM) -> None:
+    """Sliding windows longer than any sequence: the library's forward and cache, the same numbers."""
+    options = model.config.to_dict() | {
+        "use_sliding_window": True, "sliding_window": 100, "max_window_layers": 1, "layer_types": None,
+    }  # fmt: skip
+    windowed = Qwen2ForCausalLM(Qwen2Config(**options)).eval()
+    windowed.load_state_dict(model.state_dict())
+    assert can_pack(model)
+    assert not can_pack(windowed)
+    sampled = GenerationConfig(max_new_tokens=24)
+    drawn = [
+        flat(
+            HFEngine(each, end_ids=frozenset({END}), pad_id=PAD).generate(PROMPTS, sampled, samples=4, seed=3)
+        )
+        for each in (model, windowed)
+    ]
+    assert [g.token_ids for g in drawn[0]] == [g.token_ids for g in drawn[1]]

@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from cooper_rl.backends.packed_forward import can_pack, packed_states
 from cooper_rl.backends.policy import Policy
+from cooper_rl.backends.precision import is_bfloat16
 from cooper_rl.core.batching import PaddedBatch, pad_right, split_by_tokens
 from cooper_rl.core.packing import PackedBatch, pack, split_packed
 
@@ -80,7 +81,8 @@ def completion_logprobs(policy: Policy, batch: CompletionBatch, *, temperature: 
 
     Differentiable where the policy's weights are; (B, C) in fp32, 0 where the mask is False.
     """
-    with torch.autocast(policy.device.type, torch.bfloat16, enabled=policy.device.type == "cuda"):
+    is_rounded = is_bfloat16(policy.model, policy.compute)
+    with torch.autocast(policy.device.type, torch.bfloat16, enabled=is_rounded):
         if isinstance(batch.tokens, PackedBatch):
             hidden = packed_states(policy.model, batch.tokens)
         else:

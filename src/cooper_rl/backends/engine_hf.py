@@ -1,16 +1,19 @@
 """The Hugging Face engine: any causal LM, on CPU or one GPU, where vLLM is not installed.
 
-A group's prompt is prefilled once and its cache repeated; finished rows leave the batch; nothing is
-padded to a global maximum. Deliberately left out: continuous batching (that is vLLM's work).
+A group's prompt is computed once; finished rows leave the batch; nothing is padded to a global maximum.
+Deliberately left out: continuous batching (that is vLLM's work).
 """
 
+import copy
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
+from cooper_rl.backends.decoding import start_decoding
 from cooper_rl.backends.engine import Generation
+from cooper_rl.backends.precision import Compute, is_bfloat16
 from cooper_rl.config.data import GenerationConfig
 from cooper_rl.core.randomness import derive_seed
 
@@ -21,8 +24,11 @@ COMPACT_BELOW = 0.9
 class HFEngine:
     """Implements `Engine` on a model that may be the very one that is trained."""
 
-    def __init__(self, model: Any, *, end_ids: frozenset[int], pad_id: int) -> None:
-        self._model = model
+    def __init__(
+        self, model: Any, *, end_ids: frozenset[int], pad_id: int, compute: Compute = "auto"
+    ) -> None:
+        """Where it computes in bf16 it keeps a copy of the weights in bf16, which `load_weights` renews."""
+        self._model = _in_bfloat16(model) if is_bfloat16(model, compute) else model
         self._end_ids = torch.tensor(sorted(end_ids), device=model.device)
         self._pad_id = pad_id
 
@@ -64,44 +70,25 @@ class HFEngine:
     ) -> list[Generation]:
         rows = [_Row() for _ in seeds]
         uniforms = _uniforms(seeds, generation.max_new_tokens, self._model.device)
-        live = torch.arange(len(seeds), device=self._model.device)
+        live = list(range(len(seeds)))
         ids, mask = self._pad_left(prompts)
-        position = mask.long().cumsum(dim=1) - 1
-        out = self._forward(ids, mask, position.clamp_min(0), cache=None)
-        cache = out.past_key_values
-        cache.batch_repeat_interleave(samples)
-        logits = out.logits[:, -1].repeat_interleave(samples, dim=0)
-        mask = mask.repeat_interleave(samples, dim=0)
-        next_position = position[:, -1:].repeat_interleave(samples, dim=0) + 1
-
+        logits, decoder = start_decoding(
+            self._model, ids, mask, samples=samples, max_new_tokens=generation.max_new_tokens
+        )
         for step in range(generation.max_new_tokens):
-            tokens, logprobs = _draw(logits, uniforms[live, step], generation)
+            tokens, logprobs = _draw(logits, uniforms[:, step], generation)
             is_end = torch.isin(tokens, self._end_ids)
-            _append(rows, live.tolist(), tokens.tolist(), logprobs.tolist(), is_end.tolist())
-            is_live = torch.tensor([not rows[row].is_done for row in live.tolist()], device=live.device)
-            num_live = int(is_live.sum())
-            if num_live == 0 or step + 1 == generation.max_new_tokens:
+            _append(rows, live, tokens.tolist(), logprobs.tolist(), is_end.tolist())
+            kept = [place for place, row in enumerate(live) if not rows[row].is_done]
+            if not kept or step + 1 == generation.max_new_tokens:
                 break
-            if num_live < COMPACT_BELOW * len(live):
-                kept = is_live.nonzero()[:, 0]
-                cache.batch_select_indices(kept)
-                live, tokens, mask, next_position = live[kept], tokens[kept], mask[kept], next_position[kept]
-            mask = torch.cat([mask, mask.new_ones(len(live), 1)], dim=1)
-            out = self._forward(tokens[:, None], mask, next_position, cache=cache)
-            logits = out.logits[:, -1]
-            next_position = next_position + 1
+            if len(kept) < COMPACT_BELOW * len(live):
+                chosen = torch.tensor(kept, device=tokens.device)
+                decoder.keep(chosen)
+                live = [live[place] for place in kept]
+                tokens, uniforms = tokens[chosen], uniforms[chosen]
+            logits = decoder.step(tokens)
         return [row.finish() for row in rows]
-
-    def _forward(self, ids: torch.Tensor, mask: torch.Tensor, position: torch.Tensor, *, cache: Any) -> Any:
-        with torch.autocast(ids.device.type, torch.bfloat16, enabled=ids.device.type == "cuda"):
-            return self._model(
-                input_ids=ids,
-                attention_mask=mask,
-                position_ids=position,
-                past_key_values=cache,
-                use_cache=True,
-                logits_to_keep=1,
-            )
 
     def _pad_left(self, prompts: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
         longest = max(len(prompt) for prompt in prompts)
@@ -109,6 +96,15 @@ class HFEngine:
         lengths = torch.tensor([len(prompt) for prompt in prompts])
         mask = torch.arange(longest)[None, :] >= longest - lengths[:, None]
         return ids.to(self._model.device), mask.to(self._model.device)
+
+
+def _in_bfloat16(model: Any) -> Any:
+    """A copy with its weights in bf16; buffers, such as the rotary frequencies, keep their precision."""
+    copied = copy.deepcopy(model)
+    copied.requires_grad_(False)
+    for weight in copied.parameters():
+        weight.data = weight.data.to(torch.bfloat16)
+    return copied
 
 
 @dataclass

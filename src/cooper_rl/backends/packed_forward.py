@@ -65,9 +65,9 @@ def _walk(decoder: Any, layers: Any, batch: PackedBatch) -> Any:
 def _layer(layer: Any, hidden: torch.Tensor, rotary: Any, batch: PackedBatch) -> Any:
     attention = layer.self_attn
     normed = layer.input_layernorm(hidden)
-    query = _heads(attention, "q", normed, rotary)
-    key = _heads(attention, "k", normed, rotary)
-    value = _heads(attention, "v", normed, None)
+    query = project_heads(attention, "q", normed, rotary)
+    key = project_heads(attention, "k", normed, rotary)
+    value = project_heads(attention, "v", normed, None)
     joined = torch.cat([query, key.to(query.dtype), value.to(query.dtype)], dim=1)
     parts = []
     for group in batch.groups:
@@ -86,10 +86,10 @@ def _last_layer(layer: Any, hidden: torch.Tensor, rotary: Any, batch: PackedBatc
     """(S, H) hidden states of the last tokens, groups in order."""
     attention = layer.self_attn
     normed = layer.input_layernorm(hidden)
-    key = _heads(attention, "k", normed, rotary)
-    value = _heads(attention, "v", normed, None)
+    key = project_heads(attention, "k", normed, rotary)
+    value = project_heads(attention, "v", normed, None)
     last = batch.last_tokens
-    query = _heads(attention, "q", normed[last], (rotary[0][last], rotary[1][last]))
+    query = project_heads(attention, "q", normed[last], (rotary[0][last], rotary[1][last]))
     joined = torch.cat([key, value.to(key.dtype)], dim=1)
     parts = []
     start = 0
@@ -107,7 +107,7 @@ def _last_layer(layer: Any, hidden: torch.Tensor, rotary: Any, batch: PackedBatc
     return kept + layer.mlp(layer.post_attention_layernorm(kept))
 
 
-def _heads(attention: Any, name: str, normed: torch.Tensor, rotary: Any) -> torch.Tensor:
+def project_heads(attention: Any, name: str, normed: torch.Tensor, rotary: Any) -> torch.Tensor:
     """(N, heads, d) projection, with Qwen3's norm where there is one, turned by the rotary angles."""
     heads = getattr(attention, f"{name}_proj")(normed).unflatten(-1, (-1, attention.head_dim))
     norm = getattr(attention, f"{name}_norm", None)

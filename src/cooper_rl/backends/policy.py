@@ -11,6 +11,7 @@ from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
 
+from cooper_rl.backends.precision import Compute
 from cooper_rl.backends.threads import limit_threads
 from cooper_rl.errors import DataError, ModelError
 
@@ -25,6 +26,8 @@ class Policy:
     end_ids: frozenset[int]
     """Token ids that end a completion."""
     pad_id: int
+    compute: Compute = "auto"
+    """Precision of the forward pass; see `CooperConfig.compute`."""
 
     @property
     def device(self) -> torch.device:

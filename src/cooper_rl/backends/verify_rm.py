@@ -7,14 +7,14 @@ tokenizer, so the policy may use another one.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from transformers import AutoModelForSequenceClassification
 
 from cooper_rl.backends.packed_forward import can_pack, packed_logits
 from cooper_rl.backends.policy import check_architecture, load_model, load_tokenizer, save_folder
-from cooper_rl.backends.threads import SMALL_MODEL_PARAMETERS
+from cooper_rl.backends.precision import Compute, is_bfloat16
 from cooper_rl.config.models import ScratchModel
 from cooper_rl.core.batching import pad_right, split_by_tokens
 from cooper_rl.core.packing import pack, split_packed
@@ -31,7 +31,6 @@ class VerifyItem(NamedTuple):
     completion: str
 
 
-Compute = Literal["auto", "float32", "bfloat16"]
 CPU_TOKENS_PER_BATCH = 2048
 """A forward pass on a CPU takes no more tokens at a time: its activations then stay near the caches."""
 
@@ -95,27 +94,6 @@ class VerifyRM:
                     "its weights are damaged: go back to an earlier checkpoint and lower its learning rate"
                 )
         return scores
-
-
-def is_bfloat16(model: Any, compute: Compute) -> bool:
-    """Whether the forward pass runs in bf16.
-
-    `auto` takes it where the hardware multiplies bf16 itself, but not for models under 10M parameters on a
-    CPU: they gain little, and the laptop's results stay the same on every machine.
-    """
-    if compute != "auto":
-        return compute == "bfloat16"
-    if model.device.type == "cuda":
-        return torch.cuda.is_bf16_supported()
-    if model.device.type != "cpu" or model.num_parameters() < SMALL_MODEL_PARAMETERS:
-        return False
-    capability = torch.backends.cpu.get_cpu_capability()
-    return capability.startswith("AVX512") and _has_cpu_bfloat16()
-
-
-def _has_cpu_bfloat16() -> bool:
-    flags = Path("/proc/cpuinfo")
-    return flags.is_file() and "avx512_bf16" in flags.read_text(encoding="utf-8", errors="replace")
 
 
 def score_examples(verify_rm: VerifyRM, examples: Sequence[VerifyExample]) -> list[float]:

@@ -112,6 +112,9 @@ class CooperConfig(Section):
     max_grad_norm: float = Field(default=1.0, gt=0)
     max_tokens_per_batch: int = Field(default=16384, ge=1)
     """Token budget of one forward and backward pass; the loss does not depend on it."""
+    compute: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Forward passes of both models in co-training; weights and optimisers stay in fp32. `auto`: bf16 where
+    the hardware has it, except for models under 10M parameters on a CPU."""
     assistant: AssistantConfig | None = None
     """Needed when VerifyRM is updated."""
     negatives: NegativesConfig = NegativesConfig()

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -69,7 +70,13 @@ def make_trainer(
         TrainingError: VerifyRM's score is not finite.
     """
     cooper = config.cooper
+    state = replace(
+        state,
+        policy=replace(state.policy, compute=cooper.compute),
+        verify_rm=replace(state.verify_rm, compute=cooper.compute),
+    )
     policy, verify_rm = state.policy, state.verify_rm
+    reference = load_policy(read_models(models).policy, device=policy.device, is_trained=False)
     policy_optimizer = make_adamw(policy.model, lr=cooper.policy_lr, weight_decay=cooper.policy_weight_decay)
     verify_rm_optimizer = make_adamw(
         verify_rm.model, lr=cooper.verify_rm_lr, weight_decay=cooper.verify_rm_weight_decay
@@ -87,9 +94,9 @@ def make_trainer(
         )
     return Trainer(
         policy=policy,
-        reference=load_policy(read_models(models).policy, device=policy.device, is_trained=False),
+        reference=replace(reference, compute=cooper.compute),
         verify_rm=verify_rm,
-        engine=HFEngine(policy.model, end_ids=policy.end_ids, pad_id=policy.pad_id),
+        engine=HFEngine(policy.model, end_ids=policy.end_ids, pad_id=policy.pad_id, compute=cooper.compute),
         rule=rule,
         judge=judge,
         pairs=pairs,
