@@ -1,7 +1,8 @@
 """Metrics in TensorBoard, MLflow or W&B: the same numbers as in metrics.jsonl, which comes first.
 
 A run that is continued goes on where its sink stopped. A tracker that fails is warned of once and then left
-alone; the checkpoint's metrics.jsonl has every number. TensorBoard is tested; MLflow and W&B were not run.
+alone; the checkpoint's metrics.jsonl has every number. TensorBoard is tested; MLflow over SQLite and W&B
+offline were tried by hand, a W&B server was not.
 Deliberately left out: anything that could stop training.
 """
 

@@ -147,6 +147,7 @@ class TrackerConfig(Section):
     kind: Literal["tensorboard", "mlflow", "wandb"]
     """Each is an extra: `pip install 'cooper-rl[tensorboard]'`. A tracker that fails never stops training."""
     uri: str
-    """TensorBoard: folder of runs. MLflow: tracking URI. W&B: folder of its local files."""
+    """TensorBoard: folder of runs. MLflow: tracking URI (a server, or `sqlite:///FILE`;
+    it refuses plain folders). W&B: folder of its local files."""
     project: str = "cooper-rl"
     """Name of the experiment (MLflow) or project (W&B)."""
