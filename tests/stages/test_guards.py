@@ -104,6 +104,11 @@ def test_warn_goes_on_as_before(warned: tuple[Path, int]) -> None:
     assert not any("monitor/alarm" in row for row in rows[:3])
 
 
+def test_a_reward_without_verify_rm_is_not_watched(guarded: GuardFiles, tmp_path: Path) -> None:
+    go(guarded, tmp_path / "run", *ALARMED, "cooper.reward=rule", "cooper.steps=5")
+    assert not any(key.startswith("monitor/") for row in numbers(tmp_path / "run") for key in row)
+
+
 def test_stop_saves_and_refuses_to_go_on(
     guarded: GuardFiles, warned: tuple[Path, int], tmp_path: Path
 ) -> None:

@@ -138,7 +138,7 @@ class CooperConfig(Section):
     gate: GateConfig | None = None
     """None: every reward update stays."""
     monitor: MonitorConfig | None = MonitorConfig()
-    """None: nobody watches."""
+    """None: nobody watches; nor where VerifyRM's score is no part of the reward."""
     evaluate_every: int | None = Field(default=None, ge=1)
     """Steps between evaluations on held-out problems and examples while training; None: none."""
     num_logged_rollouts: int = Field(default=2, ge=0)
@@ -147,9 +147,19 @@ class CooperConfig(Section):
     """Steps between checkpoints; the last step of an iteration always writes one."""
 
     @property
+    def pays_verify_rm(self) -> bool:
+        """Whether VerifyRM's score is part of the reward, so that it can be hacked."""
+        return self.reward in ("verify_rm", "rule_gated")
+
+    @property
     def trains_verify_rm(self) -> bool:
         """Whether VerifyRM is updated beside the policy."""
-        return self.reward in ("verify_rm", "rule_gated") and self.update_verify_rm
+        return self.pays_verify_rm and self.update_verify_rm
+
+    @property
+    def active_monitor(self) -> MonitorConfig | None:
+        """The monitor, where there is something to watch."""
+        return self.monitor if self.pays_verify_rm else None
 
     @property
     def asks_judge(self) -> bool:

@@ -11,6 +11,7 @@ from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.config.root import Config
 from cooper_rl.core.metrics import clustered_interval, paired_difference
 from cooper_rl.core.monitor import first_alarm
+from cooper_rl.experiment.arms import pays_verify_rm
 from cooper_rl.records import read_records, read_report
 from cooper_rl.schema import EvalReport, EvaluatedCompletion, Interval, Record, Report, RolloutSample
 
@@ -109,8 +110,8 @@ def summarise(output: Path, *, arms: Sequence[str], seeds: Sequence[int], config
     Raises:
         DataError: a file is missing or malformed.
     """
-    monitor = config.cooper.monitor
-    found = {(arm, seed): _read_arm(output, arm, seed, monitor) for arm in arms for seed in seeds}
+    monitors = {arm: config.cooper.monitor if pays_verify_rm(arm) else None for arm in arms}
+    found = {(arm, seed): _read_arm(output, arm, seed, monitors[arm]) for arm in arms for seed in seeds}
     start = _judged(read_records(output / "start" / "evaluated.jsonl", EvaluatedCompletion))
     any_run = next(iter(found.values())).run
     return ExperimentReport(

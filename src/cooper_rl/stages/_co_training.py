@@ -34,7 +34,7 @@ def check_hacked(config: Config, metrics: Sequence[dict[str, float]]) -> None:
     Raises:
         HackingError: the monitor's action is `stop`, and it raised the alarm.
     """
-    monitor = config.cooper.monitor
+    monitor = config.cooper.active_monitor
     if monitor is not None and monitor.action == "stop" and _is_hacked(metrics):
         raise HackingError(
             f"the monitor found reward hacking by step {int(metrics[-1]['step'])}, which is saved; look at "
@@ -148,7 +148,7 @@ class CoTraining:
 
     def _watch(self, row: dict[str, float]) -> bool:
         """Ask the monitor; whether this is its first alarm."""
-        monitor = self.config.cooper.monitor
+        monitor = self.config.cooper.active_monitor
         reading = watch(self.state.metrics, monitor) if monitor else None
         if monitor is None or reading is None:
             return False

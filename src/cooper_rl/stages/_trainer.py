@@ -131,7 +131,7 @@ def make_evaluator(config: Config, data: SideData, rule: RuleVerifier) -> Evalua
 
 
 def _draw_anchors(config: Config, examples: Sequence[VerifyExample]) -> list[VerifyExample]:
-    monitor = config.cooper.monitor
+    monitor = config.cooper.active_monitor
     wrong = [example for example in examples if example.label == 0]
     if monitor is None:
         return []
