@@ -4,7 +4,13 @@ import json
 import random
 from pathlib import Path
 
-from cooper_rl.core.metrics import binary_scores, clustered_interval, confusion_counts, roc_points
+from cooper_rl.core.metrics import (
+    binary_scores,
+    clustered_interval,
+    confusion_counts,
+    reliability_bins,
+    roc_points,
+)
 from cooper_rl.records import write_records, write_report
 from cooper_rl.schema import EvalReport, EvaluatedCompletion, EvaluateVerifyRMReport, Interval, LabelReport
 
@@ -97,6 +103,12 @@ def write_run(folder: Path, **changes) -> dict[str, Path]:
         overall=binary_scores(labels, scores),
         by_source={name: binary_scores(labels[half], scores[half]) for name, half in halves.items()},
         confusion=confusion_counts(labels, scores), roc=roc_points(labels, scores),
+        by_answer_type={"Integer": binary_scores(labels[:200], scores[:200])},
+        intervals={"auroc": Interval(value=0.861, low=0.82, high=0.9, count=400)},
+        reliability=reliability_bins(labels, scores), canary_false_positive_rate=0.125, shortcut_auroc=0.55,
+        canaries={"empty": Interval(value=0.0, low=0.0, high=0.07, count=50),
+                  "several_boxes": Interval(value=0.25, low=0.15, high=0.4, count=48)},
+        wrong_reference=Interval(value=0.031, low=0.02, high=0.05, count=200),
     ))  # fmt: skip
     paths["checkpoint"] = folder / "checkpoint"
     step_folder = paths["checkpoint"] / "step-000040"

@@ -70,7 +70,7 @@ def test_the_page_is_one_small_file_without_anything_from_elsewhere(tmp_path):
             assert value.startswith("#"), (name, value)
     assert "@import" not in html
     assert "url(http" not in html
-    assert page.tags.count("svg") == 9
+    assert page.tags.count("svg") == 10
     assert '<meta name="viewport"' in html
     assert "prefers-color-scheme: dark" in html
 
@@ -98,6 +98,28 @@ def test_hostile_text_is_shown_and_never_run(tmp_path):
     assert not {"script", "img"} & set(page.tags)
     assert sum(HOSTILE in text for text in page.texts) >= 6
     assert "49" not in re.sub(r"[^{}]*", "", html)
+
+
+def test_the_page_says_how_verify_rm_could_be_fooled_and_how_sure_it_may_be(tmp_path):
+    html, _, _ = make_report(tmp_path)
+    page = " ".join(" ".join(_Page(html).texts).split())
+    assert "On average over the attacks VerifyRM accepts 12.5 %." in page
+    assert "several boxes three boxed answers, one of them right 25.0 % 15.0 to 40.0 % 48" in page
+    assert "wrong reference a correct completion with another problem's reference answer 3.1 %" in page
+    assert "reaches an AUROC of 0.550; VerifyRM 0." in page
+    assert "AUROC 0.861 0.820 to 0.900" in page
+    assert "answer type examples accuracy" in page
+    assert "Calibration" in page
+
+
+def test_an_evaluation_of_one_class_without_canaries_leaves_their_parts_out(tmp_path):
+    scores = binary_scores([1, 1], [0.2, 0.8])
+    verify_rm = EvaluateVerifyRMReport(
+        overall=scores, by_source={"a": scores}, confusion=confusion_counts([1, 1], [0.2, 0.8]), roc=[]
+    )
+    html, _, _ = make_report(tmp_path, verify_rm=verify_rm)
+    for absent in ("How it could be fooled", "Calibration", "ROC curve", "answer type"):
+        assert absent not in html
 
 
 def test_an_improvement_whose_interval_excludes_zero_is_called_one(tmp_path):

@@ -11,17 +11,17 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from cooper_rl.schema import EvalReport, EvaluateVerifyRMReport, Interval
+from cooper_rl.schema import EvalReport, Interval
 
 MAX_POINTS = 200
 _SIZE_INCHES = (4.4, 2.6)
 """One column of the page, where text of 8.5 points is neither small on a phone nor large on a desk."""
 
 # Colours that stand for a CSS variable until the SVG is written; the page defines the variables.
-_INK, _FAINT, _BLUE, _ORANGE, _GREEN, _PURPLE, _GREY = (f"#0a0b{n:02x}" for n in range(7))
+INK, FAINT, BLUE, ORANGE, GREEN, PURPLE, GREY = (f"#0a0b{n:02x}" for n in range(7))
 _VARIABLES = {
-    _INK: "var(--ink)", _FAINT: "var(--faint)", _BLUE: "var(--blue)", _ORANGE: "var(--orange)",
-    _GREEN: "var(--green)", _PURPLE: "var(--purple)", _GREY: "var(--grey)",
+    INK: "var(--ink)", FAINT: "var(--faint)", BLUE: "var(--blue)", ORANGE: "var(--orange)",
+    GREEN: "var(--green)", PURPLE: "var(--purple)", GREY: "var(--grey)",
 }  # fmt: skip
 
 Metrics = Sequence[dict[str, float]]
@@ -45,10 +45,10 @@ class _Line(NamedTuple):
 def headline_figure(evaluations: Sequence[EvalReport]) -> Figure:
     """Every evaluation's numbers with their intervals, side by side."""
     readings: list[tuple[str, str, str, Callable[[EvalReport], Interval | None]]] = [
-        ("judged accuracy", _BLUE, "o", lambda found: found.judge_accuracy),
-        ("rule accuracy", _GREEN, "s", lambda found: found.rule_accuracy),
-        ("VerifyRM reward", _ORANGE, "D", lambda found: found.verify_rm_reward),
-        ("VerifyRM accuracy", _PURPLE, "^", lambda found: found.verify_rm.accuracy),
+        ("judged accuracy", BLUE, "o", lambda found: found.judge_accuracy),
+        ("rule accuracy", GREEN, "s", lambda found: found.rule_accuracy),
+        ("VerifyRM reward", ORANGE, "D", lambda found: found.verify_rm_reward),
+        ("VerifyRM accuracy", PURPLE, "^", lambda found: found.verify_rm.accuracy),
     ]
 
     def draw(axes: Any) -> None:
@@ -68,7 +68,7 @@ def headline_figure(evaluations: Sequence[EvalReport]) -> Figure:
         axes.set_ylim(0, 1)
 
     caption = "Held-out problems (VerifyRM accuracy: held-out labelled examples). Bars are 95 % intervals."
-    return Figure("Before and after", caption, _draw("headline", draw))
+    return Figure("Before and after", caption, draw_svg("headline", draw))
 
 
 def training_figures(metrics: Metrics) -> list[Figure]:
@@ -80,55 +80,35 @@ def training_figures(metrics: Metrics) -> list[Figure]:
             metrics, "Reward and rule accuracy of the rollouts",
             "What the policy is paid, and what the rule verifier says of the same rollouts. A reward that "
             "rises alone is the sign of reward hacking. Thin: each step; bold: moving mean." + note,
-            [_Line("rollout/verify_rm_reward", "VerifyRM reward", _ORANGE),
-             _Line("rollout/rule_accuracy", "rule accuracy", _GREEN, "--")],
+            [_Line("rollout/verify_rm_reward", "VerifyRM reward", ORANGE),
+             _Line("rollout/rule_accuracy", "rule accuracy", GREEN, "--")],
             limits=(0, 1), is_smoothed=True,
         ),
         _curves(
             metrics, "Rollouts without a readable answer",
             "Share of rollouts cut at the token limit, and share whose answer the rule verifier cannot read."
             + note,
-            [_Line("rollout/cut_fraction", "cut", _PURPLE),
-             _Line("rollout/rule_unparsable", "unparsable for the rule", _GREY, "--")],
+            [_Line("rollout/cut_fraction", "cut", PURPLE),
+             _Line("rollout/rule_unparsable", "unparsable for the rule", GREY, "--")],
             limits=(0, 1),
         ),
         _curves(metrics, "Policy loss", "Clipped GRPO loss with its KL term; near 0 by construction." + note,
-                [_Line("policy/loss", "loss", _BLUE)]),
+                [_Line("policy/loss", "loss", BLUE)]),
         _curves(metrics, "Distance from the starting policy",
                 "KL to the frozen reference policy per token (k3 estimate)." + note,
-                [_Line("policy/kl", "KL", _BLUE)], floor=0),
+                [_Line("policy/kl", "KL", BLUE)], floor=0),
         _curves(metrics, "VerifyRM update",
                 "Pair loss, and share of the step's pairs that VerifyRM ordered rightly before learning from "
                 "them." + note,
-                [_Line("verify_rm/loss", "pair loss", _ORANGE),
-                 _Line("verify_rm/pair_accuracy", "pair accuracy", _PURPLE, "--")], floor=0),
+                [_Line("verify_rm/loss", "pair loss", ORANGE),
+                 _Line("verify_rm/pair_accuracy", "pair accuracy", PURPLE, "--")], floor=0),
         _curves(metrics, "Preference pairs",
                 "Problems with a correct rollout, and pairs that a wrong rewrite was found for." + note,
-                [_Line("pairs/positives", "problems with a positive", _GREY, "--"),
-                 _Line("pairs/count", "pairs", _ORANGE)], floor=0),
+                [_Line("pairs/positives", "problems with a positive", GREY, "--"),
+                 _Line("pairs/count", "pairs", ORANGE)], floor=0),
         _phases_figure(metrics, note),
     ]  # fmt: skip
     return [figure for figure in figures if figure is not None]
-
-
-def roc_figure(report: EvaluateVerifyRMReport) -> Figure | None:
-    """None when only one class is present."""
-    if not report.roc:
-        return None
-
-    def draw(axes: Any) -> None:
-        axes.plot([0, 1], [0, 1], color=_FAINT, linewidth=1, linestyle="--", label="chance")
-        axes.plot(
-            [point[0] for point in report.roc], [point[1] for point in report.roc],
-            color=_PURPLE, linewidth=1.8, label="VerifyRM",
-        )  # fmt: skip
-        axes.set_xlabel("share of wrong completions accepted")
-        axes.set_ylabel("share of correct ones accepted")
-        axes.set_xlim(0, 1)
-        axes.set_ylim(0, 1.01)
-
-    caption = "VerifyRM as trained, before co-training, at every threshold on its score."
-    return Figure("ROC curve", caption, _draw("roc", draw))
 
 
 def series(metrics: Metrics, key: str) -> tuple[list[float], list[float]]:
@@ -182,16 +162,16 @@ def _curves(
         elif floor is not None:
             axes.set_ylim(bottom=floor)
 
-    return Figure(title, caption, _draw(title, draw))
+    return Figure(title, caption, draw_svg(title, draw))
 
 
 def _phases_figure(metrics: Metrics, note: str) -> Figure | None:
     lines = [
-        _Line("seconds/rollout", "rollouts", _BLUE),
-        _Line("seconds/reward", "rewards", _GREEN),
-        _Line("seconds/policy_update", "policy update", _PURPLE),
-        _Line("seconds/pairing", "pairs", _GREY),
-        _Line("seconds/reward_update", "reward update", _ORANGE),
+        _Line("seconds/rollout", "rollouts", BLUE),
+        _Line("seconds/reward", "rewards", GREEN),
+        _Line("seconds/policy_update", "policy update", PURPLE),
+        _Line("seconds/pairing", "pairs", GREY),
+        _Line("seconds/reward_update", "reward update", ORANGE),
     ]
     # A phase that did not run took no time, so that all lines have the same steps.
     filled = [{line.key: row.get(line.key, 0.0) for line in lines} | {"step": row["step"]}
@@ -212,14 +192,14 @@ def _phases_figure(metrics: Metrics, note: str) -> Figure | None:
         axes.set_xlabel("step")
         axes.set_ylim(bottom=0)
 
-    return Figure("Seconds per step, by phase", "Wall-clock time." + note, _draw("phases", draw))
+    return Figure("Seconds per step, by phase", "Wall-clock time." + note, draw_svg("phases", draw))
 
 
 def compared_figure(
     title: str, caption: str, lines: Sequence[tuple[str, str, Sequence[float], Sequence[float]]]
 ) -> Figure:
     """Curves of several runs in one figure: (label, colour name, steps, values); a label is shown once."""
-    colors = {"blue": _BLUE, "orange": _ORANGE, "green": _GREEN, "purple": _PURPLE, "grey": _GREY}
+    colors = {"blue": BLUE, "orange": ORANGE, "green": GREEN, "purple": PURPLE, "grey": GREY}
 
     def draw(axes: Any) -> None:
         known: set[str] = set()
@@ -230,7 +210,7 @@ def compared_figure(
         axes.set_xlabel("step")
         axes.set_ylim(0, 1)
 
-    return Figure(title, caption, _draw(title, draw))
+    return Figure(title, caption, draw_svg(title, draw))
 
 
 def _errors(intervals: Sequence[Interval]) -> list[list[float]]:
@@ -241,7 +221,7 @@ def _errors(intervals: Sequence[Interval]) -> list[list[float]]:
     ]
 
 
-def _draw(name: str, draw: Callable[[Any], None]) -> str:
+def draw_svg(name: str, draw: Callable[[Any], None]) -> str:
     """One pair of axes as an SVG element; the same input gives the same text."""
     import matplotlib as mpl
     from matplotlib.backends.backend_svg import FigureCanvasSVG
@@ -249,16 +229,16 @@ def _draw(name: str, draw: Callable[[Any], None]) -> str:
     from matplotlib.ticker import MaxNLocator
 
     style: Any = {
-        "svg.fonttype": "none", "svg.hashsalt": name, "font.size": 8.5, "text.color": _INK,
-        "axes.labelcolor": _INK, "axes.edgecolor": _FAINT, "xtick.color": _FAINT, "ytick.color": _FAINT,
-        "xtick.labelcolor": _INK, "ytick.labelcolor": _INK, "axes.spines.top": False,
+        "svg.fonttype": "none", "svg.hashsalt": name, "font.size": 8.5, "text.color": INK,
+        "axes.labelcolor": INK, "axes.edgecolor": FAINT, "xtick.color": FAINT, "ytick.color": FAINT,
+        "xtick.labelcolor": INK, "ytick.labelcolor": INK, "axes.spines.top": False,
         "axes.spines.right": False, "legend.frameon": False, "legend.fontsize": 8,
     }  # fmt: skip
     with mpl.rc_context(style):
         figure = Canvas(figsize=_SIZE_INCHES, layout="constrained")
         FigureCanvasSVG(figure)
         axes: Any = figure.add_subplot()
-        axes.grid(axis="y", color=_FAINT, alpha=0.35, linewidth=0.6)
+        axes.grid(axis="y", color=FAINT, alpha=0.35, linewidth=0.6)
         draw(axes)
         if axes.get_xlabel() == "step":
             axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))

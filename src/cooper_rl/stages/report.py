@@ -1,8 +1,8 @@
 """Stage: one page that says what a run has shown, and a short summary for a dashboard.
 
 The page is one HTML file under 1 MB without scripts or anything from elsewhere; whatever comes from data is
-escaped. Words: `_report_text.py`; figures: `_report_plots.py`. Deliberately left out: judging whether the
-result is good.
+escaped. Words: `_report_text.py`; figures: `_report_plots.py`; of VerifyRM: `_report_verify_rm.py`.
+Deliberately left out: judging whether the result is good.
 """
 
 import json
@@ -30,6 +30,7 @@ from cooper_rl.schema import (
 )
 from cooper_rl.stages import _report_plots as plots
 from cooper_rl.stages import _report_text as words
+from cooper_rl.stages import _report_verify_rm as classifier
 
 MAX_TABLE_ROWS = 40
 LIBRARIES = ("cooper-rl", "torch", "transformers", "math-verify", "numpy")
@@ -74,8 +75,15 @@ def run(
         curves=plots.training_figures(read_step_metrics(checkpoint)),
         labels=read_report(label_report, LabelReport) if label_report else None,
         verify_rm=verify_rm,
-        roc=plots.roc_figure(verify_rm),
+        figures=[
+            found
+            for found in (classifier.roc_figure(verify_rm), classifier.reliability_figure(verify_rm))
+            if found is not None
+        ],
         sources=list(verify_rm.by_source.items())[:MAX_TABLE_ROWS],
+        answer_types=list(verify_rm.by_answer_type.items())[:MAX_TABLE_ROWS],
+        fooled=classifier.fooled_rows(verify_rm),
+        measures=classifier.measure_rows(verify_rm),
         verdicts=verdict_table(texts),
         groups=words.sample_groups(texts),
         num_completions=len(texts),
