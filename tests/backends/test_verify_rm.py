@@ -65,6 +65,8 @@ def test_a_scratch_model_brings_a_tokenizer_that_keeps_every_text(tmp_path: Path
     odd = "π ≈ 3.14159 \\boxed{½}\n\t日本"
     assert loaded.tokenizer.decode(loaded.tokenizer(odd)["input_ids"]) == odd
     assert loaded.score(ITEMS) == pytest.approx(made.score(ITEMS), abs=1e-6)
+    pieces = [loaded.tokenizer.decode([token]) for token in loaded.encode(ITEMS[:1])[0]]
+    assert sum(piece in {"<question>", "</reference_answer>", "</completion>"} for piece in pieces) == 3
 
 
 def test_a_policy_in_verify_rms_place_is_refused(make_policy, tmp_path: Path) -> None:

@@ -5,11 +5,12 @@ import math
 import pytest
 import torch
 
-from cooper_rl.backends.verify_rm import VerifyItem
+from cooper_rl.backends.verify_rm import VerifyItem, VerifyRM
 from cooper_rl.config.models import VerifyRMConfig
 from cooper_rl.errors import TrainingError
 from cooper_rl.schema import VerifyExample
 from cooper_rl.training.fit_verify_rm import fit_verify_rm, learning_rate_factor, log_loss
+from cooper_rl.training.optimizer import apply_gradients
 
 
 def examples(count: int) -> list[VerifyExample]:
@@ -52,6 +53,29 @@ def test_the_result_does_not_depend_on_the_token_budget(make_verify_rm) -> None:
     assert whole.num_computed_tokens < split.num_computed_tokens < split.num_tokens
     for name, tensor in wide.model.state_dict().items():
         torch.testing.assert_close(tensor, narrow.model.state_dict()[name], atol=2e-5, rtol=1e-4)
+
+
+def test_a_text_with_another_reference_is_learned_in_the_same_update(make_verify_rm) -> None:
+    """Twelve texts with two references each, in batches of two: every update holds both of one text."""
+    rows = [
+        row.model_copy(update={"reference_answer": reference, "label": label})
+        for reference, label in (("apples", 1), ("pears", 0))
+        for row in examples(12)
+    ]
+    updates: list[list[tuple[int, ...]]] = []
+
+    class Watched(VerifyRM):
+        def split(self, units, max_tokens):
+            updates.append([tuple(unit[0]) for unit in units])
+            return super().split(units, max_tokens)
+
+    made = make_verify_rm(0)
+    watched = Watched(made.model, made.tokenizer)
+    fit_verify_rm(watched, rows, config=config(batch_size=2, num_epochs=1), seed=0)
+    encoded = made.encode([VerifyItem(r.question, r.reference_answer, r.completion) for r in rows])
+    text_of = {tuple(ids): row.question for ids, row in zip(encoded, rows, strict=True)}
+    assert len(updates) == 12
+    assert [len({text_of[ids] for ids in update}) for update in updates] == [1] * 12
 
 
 def test_one_class_alone_is_refused(make_verify_rm) -> None:
@@ -162,6 +186,17 @@ def test_another_runtime_error_is_not_taken_for_memory(make_verify_rm) -> None:
     verify_rm.model.score.register_forward_pre_hook(fail)
     with pytest.raises(RuntimeError, match=r"^shapes differ$"):
         fit_verify_rm(verify_rm, examples(16), config=config(), seed=0)
+
+
+def test_a_gradient_over_the_limit_is_cut_to_it(make_verify_rm) -> None:
+    """SGD at rate 1 moves the weights by the gradient itself: by .5 where its norm is more."""
+    model = make_verify_rm(0).model
+    before = {name: weight.clone() for name, weight in model.named_parameters()}
+    (model.score.weight * 3).sum().backward()
+    norm = apply_gradients(model, torch.optim.SGD(model.parameters(), lr=1.0), 0.5, name="VerifyRM")
+    moved = sum(((w - before[name]) ** 2).sum() for name, w in model.named_parameters())
+    assert norm == pytest.approx(3 * 32**0.5, rel=1e-5)
+    assert moved.sqrt().item() == pytest.approx(0.5, rel=1e-4)
 
 
 def test_no_examples_are_refused(make_verify_rm) -> None:

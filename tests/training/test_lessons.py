@@ -56,5 +56,22 @@ def test_generated_pairs_are_balanced_and_labelled_by_what_they_state() -> None:
             assert row.completion.split(" ", 1)[-1] != row.reference_answer
 
 
+def test_a_generated_text_stands_beside_an_equal_and_another_reference() -> None:
+    found = matching_examples(40, random.Random(2), max_lines=3)
+    for equal, other in zip(found[::2], found[1::2], strict=True):
+        assert equal.completion == other.completion
+        assert equal.reference_answer != other.reference_answer
+        assert (equal.label, other.label) == (1, 0)
+
+
+def test_canaries_of_the_training_problems_are_learned_as_wrong() -> None:
+    config = VerifyRMConfig(num_canary_problems=2)
+    (lesson,) = plan_lessons(ROWS, config=config, is_from_scratch=True, seed=0)
+    added = lesson.examples[len(ROWS) :]
+    assert {row.label for row in added} == {0}
+    assert len({row.question for row in added}) == 2
+    assert {"canary:empty", "canary:injected_instructions"} <= {row.source for row in added}
+
+
 def test_generated_pairs_are_the_same_for_the_same_seed() -> None:
     assert matching_examples(20, random.Random(3)) == matching_examples(20, random.Random(3))

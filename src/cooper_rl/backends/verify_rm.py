@@ -4,6 +4,7 @@ The folder is a plain `AutoModelForSequenceClassification`. Texts are tokenised 
 tokenizer, so the policy may use another one.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -171,7 +172,7 @@ def _with_padding(model: Any, tokenizer: Any) -> VerifyRM:
 
 
 def _train_tokenizer(texts: Sequence[str], vocab_size: int) -> Any:
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
     tokenizer = Tokenizer(models.BPE())
@@ -186,4 +187,7 @@ def _train_tokenizer(texts: Sequence[str], vocab_size: int) -> Any:
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
+    # A tag is one token: a mark to look for, and a tenth fewer tokens.
+    tags = re.findall(r"</?[a-z_]+>", verify_rm_text("", "", ""))
+    tokenizer.add_tokens([AddedToken(tag, normalized=False) for tag in tags])
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<|pad|>", eos_token="<|end|>")

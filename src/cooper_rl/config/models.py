@@ -122,6 +122,8 @@ class VerifyRMConfig(Section):
     """Also train on every completion with another reference answer: a correct one with another problem's
     answer (label 0), an incorrect one with the answer that it states itself (label 1), so that the label
     cannot be told from the completion alone."""
+    num_canary_problems: int = Field(default=0, ge=0)
+    """Training problems whose canaries are learned as wrong completions. 0: none."""
     num_epochs: int = Field(default=3, ge=1)
     batch_size: int = Field(default=128, ge=1)
     """Examples per optimiser update."""

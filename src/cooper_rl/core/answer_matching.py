@@ -27,37 +27,31 @@ _VERBS = ("has", "buys", "needs", "pays", "counts", "gets")
 
 
 def matching_examples(count: int, rng: random.Random, *, max_lines: int = 1) -> list[VerifyExample]:
-    """`count` examples without a question, half of them correct.
+    """`count` examples without a question: every text once with the answer that it states, once with another.
 
     Args:
         count: How many.
         rng: Draws everything.
-        max_lines: Lines of arithmetic before the statement, from none up to so many. In a correct example
-            the last line ends in the answer; in an incorrect one the reference may stand in a line.
+        max_lines: Lines of arithmetic before the statement, from none up to so many. The last one may end in
+            the answer, and the wrong reference may stand in any.
     """
-    return [_example(rng, max_lines) for _ in range(count)]
+    found = [example for _ in range((count + 1) // 2) for example in _pair(rng, max_lines)]
+    return found[:count]
 
 
-def _example(rng: random.Random, max_lines: int) -> VerifyExample:
-    is_correct = rng.random() < 0.5
-    kind = rng.random()
-    stated = _formula(rng) if kind < 0.15 else _number(rng)
-    reference = stated if is_correct else _other(stated, rng)
+def _pair(rng: random.Random, max_lines: int) -> list[VerifyExample]:
+    """The same text with the answer that it states and with another one."""
+    stated = _formula(rng) if rng.random() < 0.15 else _number(rng)
+    other = _other(stated, rng)
     lines = [_line(rng) for _ in range(rng.randint(0, max_lines))]
     if lines and rng.random() < 0.5:
         lines[-1] += stated
-    if lines and not is_correct and rng.random() < 0.4:
-        lines[rng.randrange(len(lines))] += f" {reference}"
-    if is_correct and "." not in reference and rng.random() < 0.05:
-        reference += ".0"
+    if lines and rng.random() < 0.4:
+        lines[rng.randrange(len(lines))] += f" {other}"
     text = "\n".join([*lines, rng.choice(_STATEMENTS).format(stated)])
-    return VerifyExample(
-        question="",
-        reference_answer=reference,
-        completion=text,
-        label=1 if is_correct else 0,
-        source=SOURCE,
-    )
+    equal = f"{stated}.0" if "." not in stated and rng.random() < 0.05 else stated
+    right = VerifyExample(question="", reference_answer=equal, completion=text, label=1, source=SOURCE)
+    return [right, right.model_copy(update={"reference_answer": other, "label": 0})]
 
 
 def _number(rng: random.Random) -> str:

@@ -7,6 +7,7 @@ order (`lessons.py`) and where weights are kept (the stage's `keep`).
 import logging
 import math
 import random
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -130,7 +131,7 @@ def fit_verify_rm(
             what `keep` stored before stays valid.
     """
     data = _Data(verify_rm, examples, config)
-    updates = _plan_updates(len(examples), config, seed)
+    updates = _plan_updates(examples, config, seed)
     optimizer: Any = (make_adamw if config.optimizer == "adamw" else MuonWithAdamW)(
         verify_rm.model, lr=config.lr, weight_decay=config.weight_decay
     )
@@ -182,15 +183,33 @@ def log_loss(labels: Sequence[int], scores: Sequence[float]) -> float:
     return total / len(labels)
 
 
-def _plan_updates(num_examples: int, config: VerifyRMConfig, seed: int) -> list[tuple[list[int], bool]]:
+def _plan_updates(
+    examples: Sequence[VerifyExample], config: VerifyRMConfig, seed: int
+) -> list[tuple[list[int], bool]]:
     """Example indices of every update, and whether an epoch ends with it."""
     plan: list[tuple[list[int], bool]] = []
+    together = _by_text(examples)
     for epoch in range(config.num_epochs):
-        order = list(range(num_examples))
-        random.Random(derive_seed(seed, "verify_rm_epoch", epoch)).shuffle(order)
-        starts = range(0, num_examples, config.batch_size)
+        groups = list(together)
+        random.Random(derive_seed(seed, "verify_rm_epoch", epoch)).shuffle(groups)
+        order = [index for group in groups for index in group]
+        starts = range(0, len(order), config.batch_size)
         plan += [(order[start : start + config.batch_size], start == starts[-1]) for start in starts]
     return plan
+
+
+def _by_text(examples: Sequence[VerifyExample]) -> list[list[int]]:
+    """Indices, those of one text with different reference answers together.
+
+    In one update, what their text alone says about the label cancels; only the comparison is left to learn.
+    """
+    copies: Counter[tuple[str, str, str]] = Counter()
+    groups: dict[tuple[str, str, int], list[int]] = {}
+    for index, example in enumerate(examples):
+        whole = (example.question, example.completion, example.reference_answer)
+        groups.setdefault((*whole[:2], copies[whole]), []).append(index)
+        copies[whole] += 1
+    return list(groups.values())
 
 
 def _prepare(verify_rm: VerifyRM, config: VerifyRMConfig) -> None:

@@ -13,6 +13,7 @@ from cooper_rl.config.data import AnswerPolicy
 from cooper_rl.config.models import VerifyRMConfig
 from cooper_rl.core.answer_extraction import find_final_answer
 from cooper_rl.core.answer_matching import matching_examples
+from cooper_rl.core.canaries import make_canaries
 from cooper_rl.core.randomness import derive_seed
 from cooper_rl.schema import VerifyExample
 
@@ -39,6 +40,10 @@ def plan_lessons(
     rows = list(examples)
     if config.swapped_references:
         rows += swap_references(examples, random.Random(derive_seed(seed, "swap")))
+    if config.num_canary_problems:
+        rng = random.Random(derive_seed(seed, "train_canaries"))
+        canaries = make_canaries(examples, max_problems=config.num_canary_problems, rng=rng)
+        rows += [canary.example for canary in canaries]
     if config.answer_span_epochs:
         spans = [cut_to_answer(row, config.answer_span_chars) for row in rows]
         changes = {"num_epochs": config.answer_span_epochs}
