@@ -6,7 +6,8 @@
 #   TORCH_INDEX  package index to take torch from. On Linux the usual index has the CUDA build, which is
 #                several GB; https://download.pytorch.org/whl/cpu has one for the CPU alone
 #   OUTPUT       folder that `make demo` writes to
-#   ARGS         more arguments for `make demo` and `make experiment` (--set KEY=VALUE) or `make test` (pytest's)
+#   DATA         folder whose labelled/ holds real completions, for `make real-data`
+#   ARGS         more arguments for `make demo`, `experiment` and `real-data` (--set KEY=VALUE) or `make test` (pytest's)
 #   REGISTRY     private registry that images are named for and pushed to, such as registry.example:5000/ml
 #   BASE_IMAGE   Python 3.11 on Debian that the images start from, best by digest
 #   BUILD_IMAGE  the same Python with a C compiler, for building the image for GPUs
@@ -16,6 +17,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
 TORCH_INDEX ?=
 OUTPUT ?= runs/demo
+DATA ?= ../shared/data
 ARGS ?=
 REGISTRY ?=
 BASE_IMAGE ?= python:3.11-slim-bookworm
@@ -30,7 +32,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo experiment test check wheel format golden clean lock images push \
+.PHONY: help demo experiment real-data test check wheel format golden clean lock images push \
     wheelhouse wheelhouse-cpu wheelhouse-gpu image-cpu image-gpu
 
 help:  ## Show this list
@@ -41,6 +43,9 @@ demo: $(VENV)/.pipelines  ## Run the whole pipeline on this machine: no GPU, no 
 
 experiment: $(VENV)/.pipelines  ## Compare a rule, a frozen and a co-trained reward over three seeds (35 minutes)
 	$(BIN)/python -m cooper_rl experiment --preset laptop --output runs/experiment $(ARGS)
+
+real-data: $(VENV)/.pipelines  ## Train a small VerifyRM on real completions from DATA, test it on other problems
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/verify_rm_real_data.py --data $(DATA) --output runs/real_data $(ARGS)
 
 test: $(VENV)/.dev  ## Run the tests, offline
 	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)

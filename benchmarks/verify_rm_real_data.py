@@ -2,31 +2,44 @@
 
     OMP_NUM_THREADS=1 python benchmarks/verify_rm_real_data.py --data ../shared/data --output runs/real_data
 
-All files of `labelled/` with completions, split by question (65 / 10 / 25 %). The baselines: the more
-frequent label of the file, and a logistic regression on a bag of words of completion and reference answer
-with the features of the shortcut probe. A folder that holds a VerifyRM already is evaluated as it is.
+All files of `labelled/` with completions, split by question (65 / 10 / 25 %). Compared with the more frequent
+label of the file; with a logistic regression on a bag of words of completion and reference answer and the
+features of the shortcut probe, fitted on all training rows; and with that probe alone, fitted on test rows
+of other questions. Differences have bootstrap intervals over questions. A folder that holds a VerifyRM is
+evaluated as it is.
 """
 
 import argparse
 import hashlib
 import logging
+import random
 import sys
 from pathlib import Path
 
 import numpy as np
 
+from cooper_rl.backends.device import pick_device
+from cooper_rl.backends.verify_rm import load_verify_rm, score_examples
 from cooper_rl.config.load import load
-from cooper_rl.core.metrics import auroc, binary_scores
-from cooper_rl.core.shortcuts import bag_of_words, fit_logistic, predict_logistic, shortcut_features
-from cooper_rl.records import read_records, read_rows, write_records
+from cooper_rl.core.metrics import THRESHOLD, auroc, binary_scores
+from cooper_rl.core.questions import question_key
+from cooper_rl.core.shortcuts import (
+    bag_of_words,
+    cross_validated_scores,
+    fit_logistic,
+    predict_logistic,
+    shortcut_features,
+)
+from cooper_rl.records import read_rows, write_records
 from cooper_rl.schema import BinaryScores, VerifyExample
 from cooper_rl.stages import evaluate_verify_rm, train_verify_rm
 
 SETTINGS = [
-    "verify_rm.scratch.num_layers=3", "verify_rm.scratch.num_matching_examples=26000",
+    "verify_rm.scratch.num_layers=3", "verify_rm.scratch.num_matching_examples=16000",
     "verify_rm.scratch.matching_lr=4e-3", "verify_rm.optimizer=muon", "verify_rm.lr=2e-3",
     "verify_rm.batch_size=64", "verify_rm.answer_span_epochs=1", "verify_rm.answer_span_chars=60",
-    "verify_rm.swapped_references=true", "verify_rm.num_epochs=1",
+    "verify_rm.swapped_references=true", "verify_rm.num_canary_problems=100", "verify_rm.num_epochs=1",
+    "verify_rm.validate_every=30",
 ]  # fmt: skip
 
 
@@ -36,13 +49,17 @@ def main() -> int:
     )
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--output", type=Path, default=Path("runs/real_data"))
+    parser.add_argument("--rows", type=int, help="train on so many rows, drawn at random; default: all")
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE")
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     config = load("laptop", [*SETTINGS, *options.overrides])
     folder = options.output
-    for name, rows in split(options.data / "labelled").items():
-        write_records(folder / f"{name}.jsonl", rows)
+    parts = split(options.data / "labelled")
+    test = parts["test"]
+    random.Random(0).shuffle(parts["train"])
+    for name, rows in parts.items():
+        write_records(folder / f"{name}.jsonl", rows[: options.rows] if name == "train" else rows)
     if not (folder / "verify_rm" / "config.json").is_file():
         trained = train_verify_rm.run(
             config, train=folder / "train.jsonl", validation=folder / "validation.jsonl",
@@ -55,8 +72,7 @@ def main() -> int:
         examples=folder / "test.jsonl",
         report=folder / "evaluate.json",
     )
-    test = read_records(folder / "test.jsonl", VerifyExample)
-    bag = bag_scores(read_records(folder / "train.jsonl", VerifyExample), test)
+    bag = bag_scores(parts["train"], test)
     lines = [describe("all", found.overall, bag_of(test, bag))]
     for source, scores in sorted(found.by_source.items()):
         places = [place for place, row in enumerate(test) if row.source == source]
@@ -66,8 +82,8 @@ def main() -> int:
         area = found.intervals["auroc"]
         lines.append(f"wrong reference {found.wrong_reference.value:.3f}, ECE {found.overall.ece:.3f}")
         lines.append(f"AUROC {area.value:.3f} [{area.low:.3f}, {area.high:.3f}]")
-        lines.append(f"AUROC of the shortcut probe {found.shortcut_auroc:.3f}")
-        lines.append(f"AUROC of the bag of features {auroc([row.label for row in test], bag):.3f}")
+    ours = score_examples(load_verify_rm(folder / "verify_rm", device=pick_device()), test)
+    lines += compare(test, ours, {"bag of features": bag, "shortcut probe": probe_scores(test)})
     sys.stdout.write("\n".join(lines) + "\n")
     return 0
 
@@ -81,7 +97,7 @@ def split(folder: Path) -> dict[str, list[VerifyExample]]:
         for value in (row.value for row in read_rows(path)):
             if value.get("policy_dependent") or not isinstance(value["completion"], str):
                 continue
-            share = hashlib.sha256(value["question"].encode()).digest()[0] / 256
+            share = hashlib.sha256(question_key(value["question"]).encode()).digest()[0] / 256
             part = "test" if share < 0.25 else "validation" if share < 0.35 else "train"
             example = VerifyExample(
                 question=value["question"], reference_answer=value["gold"],
@@ -107,6 +123,44 @@ def bag_scores(train: list[VerifyExample], test: list[VerifyExample]) -> list[fl
 
     targets = np.array([float(row.label) for row in train])
     return predict_logistic(fit_logistic(features(train), targets, l2=30.0), features(test)).tolist()
+
+
+def probe_scores(test: list[VerifyExample]) -> list[float]:
+    """Scores of the probe that reads neither answer nor reference, each from a fit on other questions."""
+    features = np.array([shortcut_features(row.completion) for row in test])
+    found = cross_validated_scores(features, [row.label for row in test], [row.question for row in test])
+    assert found is not None, "the test rows have one label only"
+    return found
+
+
+def compare(test: list[VerifyExample], ours: list[float], others: dict[str, list[float]]) -> list[str]:
+    """AUROC and accuracy of VerifyRM minus another's, with 95 % bootstrap intervals over questions."""
+    labels, mine = np.array([row.label for row in test]), np.array(ours)
+    by_question: dict[str, list[int]] = {}
+    for place, row in enumerate(test):
+        by_question.setdefault(row.question, []).append(place)
+    groups = [np.array(places) for places in by_question.values()]
+    rng = np.random.default_rng(0)
+    lines: list[str] = []
+    for name, scores in others.items():
+        theirs = np.array(scores)
+        draws: list[tuple[float, float]] = []
+        for _ in range(400):
+            picked = np.concatenate([groups[n] for n in rng.integers(len(groups), size=len(groups))])
+            draws.append(_difference(labels[picked], mine[picked], theirs[picked]))
+        low, high = np.quantile(np.array(draws), [0.025, 0.975], axis=0)
+        area, accuracy = _difference(labels, mine, theirs)
+        lines.append(
+            f"over the {name} (AUROC {auroc(labels.tolist(), scores):.3f}): AUROC {area:+.3f} "
+            f"[{low[0]:+.3f}, {high[0]:+.3f}], accuracy {accuracy:+.3f} [{low[1]:+.3f}, {high[1]:+.3f}]"
+        )
+    return lines
+
+
+def _difference(labels: np.ndarray, mine: np.ndarray, theirs: np.ndarray) -> tuple[float, float]:
+    areas = [auroc(labels, scores) or 0.5 for scores in (mine, theirs)]
+    hits = [((scores > THRESHOLD) == (labels == 1)).mean() for scores in (mine, theirs)]
+    return areas[0] - areas[1], float(hits[0] - hits[1])
 
 
 def bag_of(rows: list[VerifyExample], scores: list[float]) -> BinaryScores:
