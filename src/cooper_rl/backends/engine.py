@@ -47,6 +47,14 @@ class Engine(Protocol):
         """Take over the policy's weights in place (state-dict names)."""
         ...
 
+    def sleep(self) -> None:
+        """Hand memory back while models are trained; `load_weights` must come before the next `generate`."""
+        ...
+
+    def close(self) -> None:
+        """Free everything; the engine is not used again."""
+        ...
+
 
 class ScriptedEngine:
     """The shipped double: replays given completions instead of running a model, for tests and dry runs."""
@@ -77,6 +85,12 @@ class ScriptedEngine:
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
         """Counts the calls; there is no model."""
         self.num_weight_loads += 1
+
+    def sleep(self) -> None:
+        """Nothing to hand back."""
+
+    def close(self) -> None:
+        """Nothing to free."""
 
     def _replay(self, prompt: tuple[int, ...], sample: int, generation: GenerationConfig) -> Generation:
         lines = self._script[prompt]

@@ -1,4 +1,4 @@
-"""The Hugging Face engine: any causal LM, on CPU or one GPU, where vLLM is not installed.
+"""The Hugging Face engine: any causal LM, on CPU or one GPU.
 
 A group's prompt is computed once; finished rows leave the batch; nothing is padded to a global maximum.
 Deliberately left out: continuous batching (that is vLLM's work).
@@ -63,6 +63,12 @@ class HFEngine:
             for name, tensor in weights:
                 if own[name].data_ptr() != tensor.data_ptr():
                     own[name].copy_(tensor)
+
+    def sleep(self) -> None:
+        """Nothing to hand back: the model is the caller's."""
+
+    def close(self) -> None:
+        """Nothing to free."""
 
     @torch.no_grad()
     def _generate_batch(

@@ -6,6 +6,7 @@ from pydantic import model_validator
 
 from cooper_rl.config.cooper import CooperConfig, EvaluationConfig, ExperimentConfig
 from cooper_rl.config.data import LabelingConfig, ProblemsConfig, SamplingConfig
+from cooper_rl.config.engine import EngineConfig
 from cooper_rl.config.infrastructure import LaunchConfig, RegistryConfig, StorageConfig, TrackerConfig
 from cooper_rl.config.models import ModelsConfig, VerifyRMConfig
 from cooper_rl.config.section import Section
@@ -21,6 +22,7 @@ class Config(Section):
     problems: ProblemsConfig
     sampling: SamplingConfig = SamplingConfig()
     labeling: LabelingConfig = LabelingConfig()
+    engine: EngineConfig = EngineConfig()
     verify_rm: VerifyRMConfig = VerifyRMConfig()
     cooper: CooperConfig
     storage: StorageConfig = StorageConfig()

@@ -2,13 +2,12 @@
 
 import random
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from cooper_rl.backends.checkpoint import TrainingState
-from cooper_rl.backends.engine_hf import HFEngine
 from cooper_rl.backends.policy import load_policy
 from cooper_rl.backends.rule_verifier import RuleVerifier
 from cooper_rl.config.root import Config
@@ -16,6 +15,7 @@ from cooper_rl.core.randomness import derive_seed
 from cooper_rl.errors import ConfigError
 from cooper_rl.records import read_records
 from cooper_rl.schema import Problem, VerifyExample
+from cooper_rl.stages._engine import open_engine
 from cooper_rl.stages._evaluation import Evaluator, draw_canaries
 from cooper_rl.stages._models import read_models
 from cooper_rl.stages._wiring import check_fits, open_assistant, open_judge
@@ -66,6 +66,7 @@ def make_trainer(
     """Everything that steps use; the stack closes what must be closed.
 
     Raises:
+        ConfigError: the engine cannot be started as configured.
         ModelError: the reference policy cannot be loaded, or the optimisers' state does not fit.
         TrainingError: VerifyRM's score is not finite.
     """
@@ -96,7 +97,7 @@ def make_trainer(
         policy=policy,
         reference=replace(reference, compute=cooper.compute),
         verify_rm=verify_rm,
-        engine=HFEngine(policy.model, end_ids=policy.end_ids, pad_id=policy.pad_id, compute=cooper.compute),
+        engine=stack.enter_context(closing(open_engine(policy, config.engine))),
         rule=rule,
         judge=judge,
         pairs=pairs,

@@ -3,18 +3,19 @@
 Rule accuracy, judged accuracy and VerifyRM's reward stand side by side: a widening gap is reward hacking.
 """
 
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
 from cooper_rl.backends.checkpoint_reference import open_checkpoint
 from cooper_rl.backends.device import pick_device
-from cooper_rl.backends.engine_hf import HFEngine
 from cooper_rl.backends.policy import Policy, load_policy
 from cooper_rl.backends.rule_verifier import RuleVerifier
 from cooper_rl.backends.verify_rm import VerifyRM, load_verify_rm
 from cooper_rl.config.root import Config
 from cooper_rl.records import read_records, write_records, write_report
 from cooper_rl.schema import EvalReport, Problem, VerifyExample
+from cooper_rl.stages._engine import open_engine
 from cooper_rl.stages._evaluation import Evaluator, draw_canaries
 from cooper_rl.stages._models import read_models
 from cooper_rl.stages._wiring import check_fits, open_judge
@@ -36,7 +37,8 @@ def run(
     """Draw completions for held-out problems and let every verifier speak.
 
     Raises:
-        ConfigError: the laptop's judge is configured for problems of another source.
+        ConfigError: the laptop's judge is configured for problems of another source, or the engine cannot be
+            started as configured.
         DataError: a file is missing or malformed, or the checkpoint is damaged.
         ModelError: a model cannot be used.
         ServerError: the evaluation judge cannot be used.
@@ -46,8 +48,10 @@ def run(
     check_fits(config.evaluation.judge, rows, key="evaluation.judge")
     labelled = read_records(examples, VerifyExample)
     subject = _load_subject(config, models=models, verify_rm=verify_rm, checkpoint=checkpoint)
-    engine = HFEngine(subject.policy.model, end_ids=subject.policy.end_ids, pad_id=subject.policy.pad_id)
-    with RuleVerifier(config.labeling.rule) as rule:
+    with (
+        closing(open_engine(subject.policy, config.engine)) as engine,
+        RuleVerifier(config.labeling.rule) as rule,
+    ):
         evaluator = Evaluator(
             config=config,
             problems=rows,

@@ -6,11 +6,11 @@ Outer order = problems, then samplers, then samples. Deliberately left out: labe
 import logging
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
 from cooper_rl.backends.device import pick_device
-from cooper_rl.backends.engine_hf import HFEngine
 from cooper_rl.backends.policy import load_policy
 from cooper_rl.config.data import GenerationConfig
 from cooper_rl.config.root import Config
@@ -19,6 +19,7 @@ from cooper_rl.errors import ConfigError
 from cooper_rl.progress import Progress
 from cooper_rl.records import check_unique, read_records, write_records, write_report
 from cooper_rl.schema import Completion, Problem, SampleReport
+from cooper_rl.stages._engine import open_engine
 from cooper_rl.stages._models import read_models
 
 logger = logging.getLogger(__name__)
@@ -40,7 +41,8 @@ def run(
     Raises:
         DataError: no problems, or two with the same id.
         ModelError: a sampler cannot be loaded.
-        ConfigError: a temperature is given for a sampler that does not exist.
+        ConfigError: a temperature is given for a sampler that does not exist, or the engine cannot be started
+            as configured.
     """
     started = time.monotonic()
     sampling = config.sampling
@@ -82,28 +84,28 @@ def _draw(
 ) -> _Drawn:
     samples = config.sampling.completions_per_problem
     policy = load_policy(model, device=pick_device(), is_trained=False)
-    engine = HFEngine(policy.model, end_ids=policy.end_ids, pad_id=policy.pad_id)
     progress = Progress(f"sample_completions {name}", len(problems) * samples, logger)
     prompts = [policy.encode_prompt(problem.question, config.instruction) for problem in problems]
     per_problem: list[list[Completion]] = []
     num_tokens = 0
     size = max(1, COMPLETIONS_PER_CALL // samples)
-    for start in range(0, len(problems), size):
-        seed = derive_seed(config.seed, "sample_completions", name, start)
-        part = engine.generate(prompts[start : start + size], generation, samples=samples, seed=seed)
-        for problem, generations in zip(problems[start : start + size], part, strict=True):
-            per_problem.append(
-                [
-                    Completion(
-                        id=f"{problem.id}/{name}/{sample}",
-                        problem_id=problem.id,
-                        model=name,
-                        text=policy.decode(generated.token_ids),
-                        finish_reason=generated.finish_reason,
-                    )
-                    for sample, generated in enumerate(generations)
-                ]
-            )
-            num_tokens += sum(len(generated.token_ids) for generated in generations)
-        progress.advance(len(part) * samples)
+    with closing(open_engine(policy, config.engine)) as engine:
+        for start in range(0, len(problems), size):
+            seed = derive_seed(config.seed, "sample_completions", name, start)
+            part = engine.generate(prompts[start : start + size], generation, samples=samples, seed=seed)
+            for problem, generations in zip(problems[start : start + size], part, strict=True):
+                per_problem.append(
+                    [
+                        Completion(
+                            id=f"{problem.id}/{name}/{sample}",
+                            problem_id=problem.id,
+                            model=name,
+                            text=policy.decode(generated.token_ids),
+                            finish_reason=generated.finish_reason,
+                        )
+                        for sample, generated in enumerate(generations)
+                    ]
+                )
+                num_tokens += sum(len(generated.token_ids) for generated in generations)
+            progress.advance(len(part) * samples)
     return _Drawn(per_problem, num_tokens)

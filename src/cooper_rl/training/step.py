@@ -103,6 +103,7 @@ def run_step(
             instruction=trainer.instruction,
             seed=seed,
         )
+        trainer.engine.sleep()
     with _timed(result, "reward"):  # 2. rewards
         scores = score_rollouts(
             groups,

@@ -1,0 +1,34 @@
+"""Configuration of what generates completions."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from cooper_rl.config.section import Section
+
+
+class EngineConfig(Section):
+    """What generates completions in `sample_completions`, `train_cooper` and `evaluate_policy`."""
+
+    kind: Literal["hf", "vllm"] = "hf"
+    """`hf`: the model that is trained itself, on CPU or GPU. `vllm`: vLLM in the same process, with a copy of
+    the weights that every step renews (extra `vllm`); the rest of this section is for vLLM alone."""
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Of vLLM's weights and activations. `auto`: bfloat16 on a GPU, float32 on a CPU."""
+    max_model_len: int | None = Field(default=None, ge=2)
+    """Most tokens of a prompt with its completion; None: as many as the model was made for. The KV cache must
+    hold at least one such sequence."""
+    max_num_seqs: int = Field(default=256, ge=1)
+    """Most completions that are generated at a time."""
+    gpu_memory_utilization: float = Field(default=0.4, gt=0, le=1)
+    """Share of the GPU's memory (on a CPU: of the machine's) for vLLM's weights, activations and KV cache. It
+    must be free when vLLM starts; the models live in the rest, and train in all of it while vLLM sleeps."""
+    kv_cache_gib: float | None = Field(default=None, gt=0)
+    """Size of the KV cache in GiB; None: what is left of `gpu_memory_utilization`."""
+    tensor_parallel_size: int = Field(default=1, ge=1)
+    """GPUs that share the model; more than one are driven by processes of vLLM's own, and every step sends
+    them the weights through the memory of this machine."""
+    enforce_eager: bool = False
+    """Compile nothing and record no CUDA graphs: starts sooner, generates slower, needs no compiler."""
+    sleep: bool = True
+    """Hand vLLM's GPU memory back while the models are trained. Nothing to hand back on a CPU."""
