@@ -104,6 +104,19 @@ def test_warn_goes_on_as_before(warned: tuple[Path, int]) -> None:
     assert not any("monitor/alarm" in row for row in rows[:3])
 
 
+def test_anchors_stay_while_the_policy_moves(guarded: GuardFiles, tmp_path: Path) -> None:
+    """With VerifyRM frozen their score is one number; updates of VerifyRM move it."""
+    values = ["cooper.monitor.num_anchors=8", "cooper.steps=3"]
+    go(guarded, tmp_path / "frozen", *values, "cooper.update_verify_rm=false")
+    go(guarded, tmp_path / "cooper", *values, "cooper.update_verify_rm=true")
+    frozen, moved = (
+        [row["verify_rm/anchor_score"] for row in numbers(tmp_path / name)] for name in ("frozen", "cooper")
+    )
+    assert len(set(frozen)) == 1
+    assert moved[0] == frozen[0]
+    assert len(set(moved)) == 3
+
+
 def test_a_reward_without_verify_rm_is_not_watched(guarded: GuardFiles, tmp_path: Path) -> None:
     go(guarded, tmp_path / "run", *ALARMED, "cooper.reward=rule", "cooper.steps=5")
     assert not any(key.startswith("monitor/") for row in numbers(tmp_path / "run") for key in row)

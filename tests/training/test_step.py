@@ -53,7 +53,8 @@ def make_trainer(make_policy, make_verify_rm, rule, texts: list[list[str]], **va
         ]
         for problem, lines in zip(PROBLEMS, texts, strict=True)
     }
-    config = CooperConfig.model_validate({"assistant": {"tiny": True}, "group_size": 4} | values)
+    paper = {"assistant": {"tiny": True}, "negatives": {"rollout": 0}, "group_size": 4}
+    config = CooperConfig.model_validate(paper | values)
     maker = PairMaker(config, rule, CountingAssistant(), None)
     return Trainer(
         policy=policy, reference=make_policy(0), verify_rm=verify_rm,

@@ -63,8 +63,8 @@ class MonitorConfig(Section):
     """How far reward minus rule accuracy may rise above its lowest average so far, where the reward did not
     fall and rule accuracy did not rise."""
     num_anchors: int = Field(default=64, ge=0)
-    """Held-out incorrect examples, where there are any, whose mean score is subtracted from the reward: the
-    pairs' loss leaves VerifyRM's level free, and a level that rises for all is no hacking."""
+    """Completions of the starting policy whose mean score is subtracted from the reward: a VerifyRM that
+    comes to pay an unchanged policy more is not being hacked. Drawn whenever a run starts or goes on."""
     action: Literal["warn", "stop", "rollback", "rule"] = "warn"
     """`stop` ends the run with its checkpoint kept; `rule` goes on with the rule reward; `rollback` takes the
     models back to a checkpoint from before the rise, then goes on with the rule reward."""

@@ -1,9 +1,10 @@
 """The hacking monitor: VerifyRM's reward rises, rule accuracy falls (row 14).
 
 The signal is reward minus rule accuracy, so that a step of hard problems, which lowers both, says nothing.
-From the reward, VerifyRM's mean score of fixed wrong examples is subtracted, since a pairwise loss leaves its
-level free. Everything is logged for every step, so the monitor keeps no state: what it says at step n is a
-function of the metrics up to n, and a resumed run raises the alarms of the uninterrupted one.
+From the reward, VerifyRM's mean score of what the starting policy wrote is subtracted: a pairwise loss leaves
+VerifyRM's level free, and one that learns to accept what is right pays an unchanged policy more. Everything
+is logged for every step, so the monitor keeps no state: what it says at step n is a function of the metrics
+up to n, and a resumed run raises the alarms of the uninterrupted one.
 Deliberately left out: what is done about an alarm (`stages/_co_training.py`).
 """
 
@@ -14,7 +15,7 @@ from cooper_rl.config.cooper import MonitorConfig
 
 REWARD, RULE = "rollout/verify_rm_reward", "rollout/rule_accuracy"
 ANCHOR = "verify_rm/anchor_score"
-"""Absent without held-out examples; then the level counts as fixed."""
+"""Absent where nothing is anchored; then the level counts as fixed."""
 
 
 class Reading(NamedTuple):

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cooper_rl.backends.checkpoint import TrainingState
-from cooper_rl.backends.policy import load_policy
+from cooper_rl.backends.engine_hf import HFEngine
+from cooper_rl.backends.policy import Policy, load_policy
 from cooper_rl.backends.rule_verifier import RuleVerifier
+from cooper_rl.backends.verify_rm import VerifyItem
 from cooper_rl.config.root import Config
 from cooper_rl.core.randomness import derive_seed
 from cooper_rl.errors import ConfigError
@@ -23,6 +25,7 @@ from cooper_rl.training.gate import GateReading, RewardGate, read_gate
 from cooper_rl.training.optimizer import make_adamw, restore_optimizer
 from cooper_rl.training.pair_queue import PairQueue
 from cooper_rl.training.pairing import PairMaker
+from cooper_rl.training.rollout import collect_rollouts
 from cooper_rl.training.step import Trainer
 
 
@@ -61,7 +64,14 @@ def read_side_data(
 
 
 def make_trainer(
-    config: Config, state: TrainingState, data: SideData, stack: ExitStack, *, models: Path, place: str
+    config: Config,
+    state: TrainingState,
+    problems: Sequence[Problem],
+    data: SideData,
+    stack: ExitStack,
+    *,
+    models: Path,
+    place: str,
 ) -> Trainer:
     """Everything that steps use; the stack closes what must be closed.
 
@@ -78,6 +88,7 @@ def make_trainer(
     )
     policy, verify_rm = state.policy, state.verify_rm
     reference = load_policy(read_models(models).policy, device=policy.device, is_trained=False)
+    reference = replace(reference, compute=cooper.compute)
     policy_optimizer = make_adamw(policy.model, lr=cooper.policy_lr, weight_decay=cooper.policy_weight_decay)
     verify_rm_optimizer = make_adamw(
         verify_rm.model, lr=cooper.verify_rm_lr, weight_decay=cooper.verify_rm_weight_decay
@@ -95,14 +106,14 @@ def make_trainer(
         )
     return Trainer(
         policy=policy,
-        reference=replace(reference, compute=cooper.compute),
+        reference=reference,
         verify_rm=verify_rm,
         engine=stack.enter_context(closing(open_engine(policy, config.engine))),
         rule=rule,
         judge=judge,
         pairs=pairs,
         gate=_make_gate(config, state, data),
-        anchors=_draw_anchors(config, data.examples),
+        anchors=_draw_anchors(config, reference, problems),
         replay=data.replay,
         policy_optimizer=policy_optimizer,
         verify_rm_optimizer=verify_rm_optimizer,
@@ -131,14 +142,26 @@ def make_evaluator(config: Config, data: SideData, rule: RuleVerifier) -> Evalua
     )
 
 
-def _draw_anchors(config: Config, examples: Sequence[VerifyExample]) -> list[VerifyExample]:
+def _draw_anchors(config: Config, reference: Policy, problems: Sequence[Problem]) -> list[VerifyItem]:
+    """What the starting policy writes for some problems: the same whenever a run is continued."""
     monitor = config.cooper.active_monitor
-    wrong = [example for example in examples if example.label == 0]
     if monitor is None:
         return []
-    return random.Random(derive_seed(config.seed, "anchors")).sample(
-        wrong, min(monitor.num_anchors, len(wrong))
+    seed = derive_seed(config.seed, "anchors")
+    groups = collect_rollouts(
+        HFEngine(
+            reference.model, end_ids=reference.end_ids, pad_id=reference.pad_id, compute=reference.compute
+        ),
+        reference,
+        random.Random(seed).sample(list(problems), min(monitor.num_anchors, len(problems))),
+        config.cooper.generation,
+        group_size=1,
+        instruction=config.instruction,
+        seed=seed,
     )
+    return [
+        VerifyItem(each.problem.question, each.problem.reference_answer, each.texts[0]) for each in groups
+    ]
 
 
 def _make_gate(config: Config, state: TrainingState, data: SideData) -> RewardGate | None:

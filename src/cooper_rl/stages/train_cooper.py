@@ -111,7 +111,7 @@ def run(
             writer = stack.enter_context(CheckpointWriter(checkpoints, checkpoint))
             checkpoints.prepare()
             place = str(start or verify_rm)
-            trainer = make_trainer(config, state, data, stack, models=models, place=place)
+            trainer = make_trainer(config, state, rows, data, stack, models=models, place=place)
             training = CoTraining(
                 config=config,
                 trainer=trainer,

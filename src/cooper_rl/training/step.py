@@ -18,7 +18,7 @@ import torch
 from cooper_rl.backends.engine import Engine
 from cooper_rl.backends.policy import Policy
 from cooper_rl.backends.rule_verifier import RuleVerifier
-from cooper_rl.backends.verify_rm import VerifyRM, score_examples
+from cooper_rl.backends.verify_rm import VerifyItem, VerifyRM
 from cooper_rl.config.cooper import CooperConfig
 from cooper_rl.core.advantages import group_advantages, mix_rewards
 from cooper_rl.core.labeling import Judge
@@ -54,8 +54,8 @@ class Trainer:
     pairs: PairQueue | None
     """None when VerifyRM is not updated."""
     gate: RewardGate | None
-    anchors: Sequence[VerifyExample]
-    """Fixed wrong examples that show VerifyRM's level to the monitor; may be empty."""
+    anchors: Sequence[VerifyItem]
+    """Completions of the starting policy that show VerifyRM's level to the monitor; may be empty."""
     replay: Sequence[VerifyExample]
     """Labelled examples that `replay_examples` are drawn from."""
     policy_optimizer: torch.optim.Optimizer
@@ -113,7 +113,9 @@ def run_step(
             max_tokens_per_batch=config.max_tokens_per_batch,
         )
         if trainer.anchors:
-            anchored = score_examples(trainer.verify_rm, trainer.anchors)
+            anchored = trainer.verify_rm.score(
+                trainer.anchors, max_tokens_per_batch=config.max_tokens_per_batch
+            )
             result.metrics["verify_rm/anchor_score"] = sum(anchored) / len(anchored)
         rewards = mix_rewards(
             "rule" if falls_back_to_rule else config.reward,
