@@ -46,7 +46,7 @@ help:  ## Show this list
 demo: $(VENV)/.pipelines  ## Run the whole pipeline on this machine: no GPU, no account, no download
 	$(BIN)/python -m pipelines local --preset laptop --output $(OUTPUT) $(ARGS)
 
-experiment: $(VENV)/.pipelines  ## Compare a rule, a frozen and a co-trained reward over three seeds (35 minutes)
+experiment: $(VENV)/.pipelines  ## Compare a rule, a frozen and a co-trained reward over three seeds (40 minutes)
 	$(BIN)/python -m cooper_rl experiment --preset laptop --output runs/experiment $(ARGS)
 
 real-data: $(VENV)/.pipelines  ## Train a small VerifyRM on real completions from DATA, test it on other problems

@@ -205,6 +205,6 @@ class EvaluationConfig(Section):
 class ExperimentConfig(Section):
     """`experiment`: how long every arm is trained, in place of `cooper.steps`, and how often evaluated."""
 
-    steps: int = Field(default=300, ge=1)
+    steps: int = Field(default=400, ge=1)
     evaluate_every: int = Field(default=20, ge=1)
     """Steps between the points of the curves."""
