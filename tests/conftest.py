@@ -1,6 +1,7 @@
 """Models small enough for a test, made by hand: random weights, the laptop world's tokenizer."""
 
 import os
+import signal
 
 # Two workers share two cores: a second thread in each only waits. Child processes inherit this too.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -14,6 +15,10 @@ from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2ForSequenceClassifi
 from cooper_rl.backends.policy import Policy
 from cooper_rl.backends.verify_rm import VerifyRM
 from cooper_rl.tiny.tokenizer import build_tokenizer
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell starts background jobs with Ctrl-C ignored, which processes that tests interrupt would inherit.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 CPU = torch.device("cpu")
 
