@@ -72,7 +72,7 @@ def test_another_configuration_in_the_same_folder_is_refused(
 ) -> None:
     assert run(output, "--set", "cooper.policy_lr=0.5") == 2
     shown = capsys.readouterr().err
-    assert "another experiment is in this folder (cooper.policy_lr: there 0.0003, here 0.5)" in shown
+    assert "another experiment is in this folder (cooper.policy_lr: there 0.0002, here 0.5)" in shown
 
 
 def test_a_failing_arm_is_one_message_that_names_its_log(

@@ -107,12 +107,12 @@ def test_the_decision_in_words_has_both_sides_and_every_reason() -> None:
 
 def test_other_settings_of_the_evaluation_are_refused_and_named() -> None:
     there = evaluation_conditions(load("laptop"))
-    here = evaluation_conditions(load("laptop", ["evaluation.samples_per_problem=4", "seed=1"]))
+    here = evaluation_conditions(load("laptop", ["evaluation.samples_per_problem=2", "seed=1"]))
     check_conditions("old", there=there, here=dict(there))
     with pytest.raises(
         ConfigError,
-        match=r"champion old was evaluated with other settings \(evaluation.samples_per_problem: 2 there, "
-        r"4 here; seed: 0 there, 1 here\); set them",
+        match=r"champion old was evaluated with other settings \(evaluation.samples_per_problem: 4 there, "
+        r"2 here; seed: 0 there, 1 here\); set them",
     ):
         check_conditions("old", there=there, here=here)
 

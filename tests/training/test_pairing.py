@@ -56,7 +56,8 @@ def make(
 ) -> Pairing:
     """Pairs by the real rule verifier; `negatives` are the weights that are not 0."""
     negatives = dict.fromkeys(SOURCES, 0.0) | values.pop("negatives")
-    config = CooperConfig.model_validate({"assistant": {"tiny": True}, "negatives": negatives, **values})
+    one = {"assistant": {"tiny": True}, "pairs_per_problem": 1}
+    config = CooperConfig.model_validate(one | {"negatives": negatives} | values)
     texts = [text for group in groups for text in group.texts]
     checks = rule.verify([("10", text) for text in texts])
     seen = Scores(verify_rm=scores or [0.5] * len(texts), rule=[check.verdict for check in checks])
