@@ -4,7 +4,7 @@ import pytest
 
 from cooper_rl.config.load import load
 from cooper_rl.errors import ConfigError
-from cooper_rl.experiment.arms import ABLATIONS, ARMS, arm_overrides, parse_names, parse_seeds, pays_verify_rm
+from cooper_rl.experiment.arms import ABLATIONS, ARMS, arm_overrides, parse_names, parse_seeds
 from cooper_rl.stages.report import settings
 
 
@@ -17,11 +17,6 @@ def test_an_arm_changes_the_training_and_nothing_else(name: str) -> None:
     assert own.cooper.policy_lr == plain.cooper.policy_lr
     assert own.cooper.generation == plain.cooper.generation
     assert own.cooper.steps == plain.cooper.steps
-
-
-@pytest.mark.parametrize("name", [*ARMS, *ABLATIONS])
-def test_who_pays_verify_rm_is_as_configured(name: str) -> None:
-    assert pays_verify_rm(name) == load("laptop", arm_overrides(name)).cooper.pays_verify_rm
 
 
 def test_no_two_arms_are_the_same() -> None:

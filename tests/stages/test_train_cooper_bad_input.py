@@ -105,28 +105,19 @@ def test_verify_rm_and_its_optimiser_are_resumed(sevens: Files, tmp_path: Path) 
     assert_same_state(straight, read(tmp_path / "stopped"))
 
 
-def test_a_nan_score_names_step_and_question_and_keeps_the_last_checkpoint(
-    sevens: Files, tmp_path: Path
+@pytest.mark.parametrize(
+    ("rate", "problem"),
+    [
+        ("verify_rm_lr", "VerifyRM's score is NaN for the question '"),
+        ("policy_lr", "the policy's log-probabilities are not finite"),
+    ],
+)
+def test_a_nan_names_the_step_and_keeps_the_last_checkpoint(
+    rate: str, problem: str, sevens: Files, tmp_path: Path
 ) -> None:
-    """At this learning rate VerifyRM overflows in the first update; the second step cannot score."""
-    overrides = ["cooper.verify_rm_lr=1e36", "cooper.checkpoint_every=1"]
-    with pytest.raises(
-        TrainingError,
-        match=r"^step 2: VerifyRM's score is NaN for the question '.*the checkpoint of step 1 st",
-    ):
-        train(sevens, tmp_path / "run", *overrides, "cooper.steps=3")
-    train(sevens, tmp_path / "one", *overrides, "cooper.steps=1")
-    assert_same_state(read(tmp_path / "run"), read(tmp_path / "one"))
-
-
-def test_a_nan_in_the_policys_loss_names_the_step_and_keeps_the_last_checkpoint(
-    sevens: Files, tmp_path: Path
-) -> None:
-    overrides = ["cooper.policy_lr=1e36", "cooper.checkpoint_every=1"]
-    with pytest.raises(
-        TrainingError,
-        match=r"^step 2: the policy's log-probabilities are not finite .*the checkpoint of step 1 stays$",
-    ):
+    """At this learning rate the model overflows in the first update; the second step cannot use it."""
+    overrides = [f"cooper.{rate}=1e36", "cooper.checkpoint_every=1"]
+    with pytest.raises(TrainingError, match=rf"^step 2: {problem}.*the checkpoint of step 1 stays$"):
         train(sevens, tmp_path / "run", *overrides, "cooper.steps=3")
     train(sevens, tmp_path / "one", *overrides, "cooper.steps=1")
     assert_same_state(read(tmp_path / "run"), read(tmp_path / "one"))

@@ -54,11 +54,6 @@ def arm_overrides(name: str) -> tuple[str, ...]:
     raise ConfigError(f"unknown arm {name!r}; use some of {', '.join([*ARMS, *ABLATIONS])}")
 
 
-def pays_verify_rm(name: str) -> bool:
-    """Whether VerifyRM's score is part of an arm's reward."""
-    return not {"cooper.reward=rule", "cooper.reward=judge"} & set(arm_overrides(name))
-
-
 def parse_names(text: str, *, allowed: Sequence[str], option: str) -> list[str]:
     """`a,b` as names without repetition; `all` is all of them.
 

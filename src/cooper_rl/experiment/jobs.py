@@ -5,10 +5,8 @@ and `train_cooper` continues by itself, so that an experiment that was stopped g
 """
 
 import logging
-import multiprocessing
 import os
 import signal
-import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -143,10 +141,8 @@ class StartFiles:
 
 
 def _configure(folder: Path) -> None:
-    """A log of its own for every worker; Ctrl-C left to the parent, without which no worker goes on."""
+    """A log of its own for every job."""
     folder.mkdir(parents=True, exist_ok=True)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, name="end-with-parent", daemon=True).start()
     logging.basicConfig(
         filename=folder / "log.txt",
         level=logging.INFO,
@@ -155,10 +151,3 @@ def _configure(folder: Path) -> None:
         force=True,
     )
     logging.captureWarnings(True)
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os.kill(os.getpid(), signal.SIGTERM)

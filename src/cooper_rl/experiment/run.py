@@ -23,7 +23,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
+from cooper_rl.backends.workers import follow_parent
 from cooper_rl.config.load import load
+from cooper_rl.config.root import Config
 from cooper_rl.errors import ConfigError, CooperError, StoppedError
 from cooper_rl.experiment.arms import arm_overrides
 from cooper_rl.experiment.jobs import prepare_start, train_arm
@@ -58,14 +60,15 @@ def run_experiment(
         f"cooper.evaluate_every={length.evaluate_every}",
     ]
     plans = {arm: [*overrides, *arm_overrides(arm)] for arm in arms}
-    for arm, values in plans.items():
-        _check(preset, values, arm)
-    _claim(output, {"preset": load(preset, overrides).model_dump(mode="json")})
+    config = load(preset, overrides)
+    _check(config)
+    monitors = {arm: load(preset, values).cooper.active_monitor for arm, values in plans.items()}
+    _claim(output, {"preset": config.model_dump(mode="json")})
     workers = num_workers or os.cpu_count() or 1
     # Spawned, not forked: torch's threads do not survive a fork.
     with (
         _sigterm_as_error(output),
-        ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool,
+        ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=follow_parent) as pool,
     ):
         try:
             _run_jobs(pool, preset, overrides, plans, seeds, output)
@@ -74,7 +77,7 @@ def run_experiment(
             for process in multiprocessing.active_children():
                 process.terminate()
             raise
-    result = summarise(output, arms=arms, seeds=seeds, config=load(preset, overrides))
+    result = summarise(output, monitors=monitors, seeds=seeds, config=config)
     result = result.model_copy(update={"seconds": time.monotonic() - started})
     write_page(result, output / "report.html")
     write_report(output / "report.json", result)
@@ -98,12 +101,11 @@ def _sigterm_as_error(output: Path) -> Generator[None]:
         signal.signal(signal.SIGTERM, previous)
 
 
-def _check(preset: str, overrides: Sequence[str], arm: str) -> None:
-    config = load(preset, overrides)
+def _check(config: Config) -> None:
     if config.models.tiny is None or config.evaluation.judge is None:
         raise ConfigError(
-            f"arm {arm}: an experiment needs an evaluation judge and models of its own; use the preset "
-            "laptop, or one with models.tiny and evaluation.judge"
+            "an experiment needs an evaluation judge and models of its own; use the preset laptop, or one "
+            "with models.tiny and evaluation.judge"
         )
 
 

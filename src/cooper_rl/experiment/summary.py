@@ -1,6 +1,6 @@
 """What the arms' files say: curves, final numbers with intervals, hacked or not, what the monitor did."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,9 +11,9 @@ from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.config.root import Config
 from cooper_rl.core.metrics import clustered_interval, paired_difference
 from cooper_rl.core.monitor import first_alarm
-from cooper_rl.experiment.arms import pays_verify_rm
 from cooper_rl.records import read_records, read_report
 from cooper_rl.schema import EvalReport, EvaluatedCompletion, Interval, Record, Report, RolloutSample
+from cooper_rl.stages._report_text import outcomes
 
 HACKED_DROP = 0.10
 """A run is hacked when its judged accuracy ends further than this below its own peak, and VerifyRM's reward
@@ -104,15 +104,23 @@ class ExperimentReport(Report):
         return found | {"seconds": self.seconds}
 
 
-def summarise(output: Path, *, arms: Sequence[str], seeds: Sequence[int], config: Config) -> ExperimentReport:
+def summarise(
+    output: Path, *, monitors: Mapping[str, MonitorConfig | None], seeds: Sequence[int], config: Config
+) -> ExperimentReport:
     """Read what the jobs wrote.
+
+    Args:
+        output: folder of the experiment.
+        monitors: arm -> its hacking monitor, None where nothing is watched.
+        seeds: of co-training, of every arm.
+        config: of the experiment, without what an arm sets.
 
     Raises:
         DataError: a file is missing or malformed.
     """
-    monitors = {arm: config.cooper.monitor if pays_verify_rm(arm) else None for arm in arms}
+    arms = list(monitors)
     found = {(arm, seed): _read_arm(output, arm, seed, monitors[arm]) for arm in arms for seed in seeds}
-    start = _judged(read_records(output / "start" / "evaluated.jsonl", EvaluatedCompletion))
+    start = outcomes(read_records(output / "start" / "evaluated.jsonl", EvaluatedCompletion))
     any_run = next(iter(found.values())).run
     return ExperimentReport(
         arms=[_summarise_arm(arm, arms, seeds, found, start) for arm in arms],
@@ -161,14 +169,7 @@ def _read_arm(output: Path, arm: str, seed: int, monitor: MonitorConfig | None) 
         samples=wrong[:NUM_SAMPLES],
         paid=[sample for sample in rollouts if sample.step == rows[-1]["step"]][:NUM_SAMPLES],
     )
-    return _Found(run, _judged(completions))
-
-
-def _judged(completions: Sequence[EvaluatedCompletion]) -> dict[str, list[float]]:
-    by_problem: dict[str, list[float]] = {}
-    for row in completions:
-        by_problem.setdefault(row.problem_id, []).append(float(row.judge == "correct"))
-    return by_problem
+    return _Found(run, outcomes(completions))
 
 
 def _curves(rows: Sequence[dict[str, float]], start: EvalReport) -> dict[str, Curve]:

@@ -14,7 +14,7 @@ from cooper_rl.errors import ConfigError, DataError
 from cooper_rl.schema import EvalReport, EvaluatedCompletion, Interval, Problem, Record, VerifyExample
 from cooper_rl.schema_runs import PromoteReport
 from cooper_rl.stages._identity import SERVER_KEYS, flatten
-from cooper_rl.stages._report_text import direction, percent, points, span, verdict
+from cooper_rl.stages._report_text import direction, outcomes, percent, points, span
 
 IGNORED = ("evaluation.generation.batch_size", *(f"evaluation.judge.server.{key}" for key in SERVER_KEYS))
 
@@ -43,7 +43,7 @@ def decide(candidate: Evaluated, champion: Evaluated | None, *, max_canary_rate:
     if champion is None:
         reasons.append("There was no champion to be better than.")
     else:
-        change = paired_difference(_outcomes(champion.completions), _outcomes(candidate.completions))
+        change = paired_difference(outcomes(champion.completions), outcomes(candidate.completions))
         verify_rm_change = difference_interval(champion.report.verify_rm.accuracy, found.verify_rm.accuracy)
         said = _say_change(name, change)
         (reasons if direction(change) == "rose" else objections).append(said)
@@ -186,13 +186,6 @@ def _in_points(change: Interval) -> str:
 
 def _accuracy(report: EvalReport) -> Interval:
     return report.judge_accuracy or report.rule_accuracy
-
-
-def _outcomes(completions: Sequence[EvaluatedCompletion]) -> dict[str, list[float]]:
-    by_problem: dict[str, list[float]] = {}
-    for row in completions:
-        by_problem.setdefault(row.problem_id, []).append(float(verdict(row) == "correct"))
-    return by_problem
 
 
 def _show(row: Record) -> str:

@@ -130,6 +130,14 @@ def verdict(completion: EvaluatedCompletion) -> Verdict:
     return completion.rule if completion.judge is None else completion.judge
 
 
+def outcomes(completions: Sequence[EvaluatedCompletion]) -> dict[str, list[float]]:
+    """Problem id -> 1 for every completion that is right by its verdict, else 0."""
+    by_problem: dict[str, list[float]] = {}
+    for completion in completions:
+        by_problem.setdefault(completion.problem_id, []).append(float(verdict(completion) == "correct"))
+    return by_problem
+
+
 def shorten(text: str) -> str:
     """Text over 1200 characters keeps its first 500 and last 600; says how many it lost."""
     if len(text) <= MAX_SHOWN_CHARS:

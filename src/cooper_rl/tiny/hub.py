@@ -6,10 +6,7 @@ on matrices of this size. What a model becomes depends on the seed and its own s
 
 import logging
 import multiprocessing
-import os
 import random
-import signal
-import threading
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
@@ -21,6 +18,7 @@ from typing import Any
 import torch
 
 from cooper_rl.backends.policy import save_folder
+from cooper_rl.backends.workers import follow_parent
 from cooper_rl.config.models import TinyBackbone, TinyModel, TinyModels
 from cooper_rl.core.randomness import derive_seed
 from cooper_rl.schema import ModelSet
@@ -136,17 +134,8 @@ class _Forward(logging.Handler):
 
 
 def _start_worker(records: Any, level: int) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is interrupted too, and ends this worker
+    follow_parent()
     torch.set_num_threads(1)
     root = logging.getLogger()
     root.setLevel(level)
     root.addHandler(QueueHandler(records))
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    """A worker whose parent was killed would train on for nobody."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import compress, pairwise
 from typing import NamedTuple
 
 import torch
@@ -170,13 +170,10 @@ def _micro_batches(
     config: CooperConfig,
 ) -> Iterator[PolicyBatch]:
     rows = [(group.prompt_ids, generation) for group in groups for generation in group.generations]
-    kept = [
-        place
-        for place, (_, generation) in enumerate(rows)
-        if not (config.mask_cut and generation.finish_reason == "length")
-    ]
-    prompts = [rows[place][0] for place in kept]
-    completions = [rows[place][1].token_ids for place in kept]
+    counts = [not (config.mask_cut and generation.finish_reason == "length") for _, generation in rows]
+    rows, advantages = list(compress(rows, counts)), advantages[torch.tensor(counts, dtype=torch.bool)]
+    prompts = [prompt for prompt, _ in rows]
+    completions = [generation.token_ids for _, generation in rows]
     is_on_policy = config.policy_updates_per_step == 1
     has_kl = config.kl_coefficient > 0
     for part in split_completions(policy, prompts, completions, config.max_tokens_per_batch):
@@ -185,9 +182,9 @@ def _micro_batches(
             yield PolicyBatch(
                 completions=batch,
                 old_logprobs=None if is_on_policy else _logprobs(policy, batch, config),
-                engine_logprobs=_engine_logprobs([rows[kept[n]][1] for n in part], batch.mask),
+                engine_logprobs=_engine_logprobs([rows[n][1] for n in part], batch.mask),
                 ref_logprobs=_logprobs(reference, batch, config) if has_kl else None,
-                advantages=advantages[[kept[n] for n in part]].to(policy.device),
+                advantages=advantages[part].to(policy.device),
             )
 
 

@@ -1,0 +1,22 @@
+"""What every worker process does first: it listens to its parent, not to Ctrl-C."""
+
+import multiprocessing
+import os
+import signal
+import threading
+
+
+def follow_parent() -> None:
+    """Leave Ctrl-C to the parent, and end when it does: nobody would take what a lone worker makes.
+
+    The end is a SIGTERM, so that a worker that can save what it has does.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, name="end-with-parent", daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)
