@@ -242,6 +242,17 @@ def test_evaluations_stand_in_the_metrics_of_their_steps(guarded: GuardFiles, tm
     assert all(0 <= row[name] <= 1 for row in rows for name in row if name.startswith("eval/"))
 
 
+def test_an_alarm_is_evaluated_at_once(guarded: GuardFiles, warned: tuple[Path, int], tmp_path: Path) -> None:
+    """On the models that raised it, also where they are rolled back then."""
+    values = [*ALARMED, "cooper.evaluate_every=100", f"cooper.steps={warned[1] + 1}"]
+    given = {"examples": guarded.examples, "held_out": guarded.held_out}
+    go(guarded, tmp_path / "warned", *values, **given)
+    go(guarded, tmp_path / "back", *values, "cooper.monitor.action=rollback", **given)
+    rows, back = numbers(tmp_path / "warned"), numbers(tmp_path / "back")
+    assert [row["step"] for row in rows if "eval/judge_accuracy" in row] == [warned[1]]
+    assert rows[warned[1] - 1].items() <= back[warned[1] - 1].items()
+
+
 @pytest.mark.parametrize(
     ("overrides", "given", "message"),
     [

@@ -140,7 +140,8 @@ class CooperConfig(Section):
     monitor: MonitorConfig | None = MonitorConfig()
     """None: nobody watches; nor where VerifyRM's score is no part of the reward."""
     evaluate_every: int | None = Field(default=None, ge=1)
-    """Steps between evaluations on held-out problems and examples while training; None: none."""
+    """Steps between evaluations on held-out problems and examples while training, where the monitor's first
+    alarm is evaluated at once, too; None: none."""
     num_logged_rollouts: int = Field(default=2, ge=0)
     """Rollouts of every step that are kept for the audit: those with the highest rewards."""
     checkpoint_every: int = Field(default=20, ge=1)

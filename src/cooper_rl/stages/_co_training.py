@@ -12,7 +12,7 @@ from cooper_rl.backends.checkpoint_store import CheckpointStore
 from cooper_rl.backends.checkpoint_writer import CheckpointWriter
 from cooper_rl.backends.tracker import Tracker
 from cooper_rl.config.root import Config
-from cooper_rl.core.monitor import watch
+from cooper_rl.core.monitor import Reading, watch
 from cooper_rl.core.shortcuts import pair_shortcut_auroc
 from cooper_rl.errors import HackingError, StoppedError, TrainingError
 from cooper_rl.progress import Progress
@@ -107,9 +107,13 @@ class CoTraining:
         state.pairs.extend(result.pairs)
         state.rollouts.extend(result.rollouts)
         row |= self._probe_pairs()
-        if self.evaluator is not None and cooper.evaluate_every and step % cooper.evaluate_every == 0:
+        alarm = self._watch(row)
+        is_due = cooper.evaluate_every is not None and step % cooper.evaluate_every == 0
+        if self.evaluator is not None and (is_due or alarm):
             row |= self._evaluate(self.evaluator)
-        return self._watch(row)
+        if alarm and cooper.monitor and cooper.monitor.action == "rollback":
+            self._roll_back(alarm.since_step)
+        return alarm is not None
 
     def _probe_pairs(self) -> dict[str, float]:
         """The leak guard: can the last pairs be told apart without reading their answers?"""
@@ -146,18 +150,18 @@ class CoTraining:
         }
         return {name: value for name, value in found.items() if value is not None}
 
-    def _watch(self, row: dict[str, float]) -> bool:
-        """Ask the monitor; whether this is its first alarm."""
+    def _watch(self, row: dict[str, float]) -> Reading | None:
+        """Ask the monitor; its reading where this is its first alarm."""
         monitor = self.config.cooper.active_monitor
         reading = watch(self.state.metrics, monitor) if monitor else None
         if monitor is None or reading is None:
-            return False
+            return None
         row |= {
             "monitor/gap_rise": reading.gap_rise,
             "monitor/alarm": float(reading.is_hacking),
         }
         if not reading.is_hacking or _is_hacked(self.state.metrics[:-1]):
-            return False
+            return None
         logger.warning(
             "step %d: reward hacking: since step %d VerifyRM's reward rose by %.3f and rule accuracy fell by "
             "%.3f; cooper.monitor.action=%s",
@@ -167,9 +171,7 @@ class CoTraining:
             -reading.rule_change,
             monitor.action,
         )
-        if monitor.action == "rollback":
-            self._roll_back(reading.since_step)
-        return True
+        return reading
 
     def _roll_back(self, step: int) -> None:
         """Both models and optimisers as of the newest checkpoint up to a step; steps are not repeated."""
