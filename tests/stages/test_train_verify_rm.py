@@ -5,8 +5,10 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 from safetensors.torch import load_file
 
+from cooper_rl.backends.verify_rm import VerifyItem, load_verify_rm
 from cooper_rl.config.load import load
 from cooper_rl.errors import DataError, TrainingError
 from cooper_rl.records import read_records, read_report, write_report
@@ -30,9 +32,11 @@ def released(number: int, label: int) -> dict[str, object]:
     }
 
 
-def train(tmp_path: Path, train_rows: list[object], validation_rows: list[object], **paths: Path):
+def train(
+    tmp_path: Path, train_rows: list[object], validation_rows: list[object], *overrides: str, **paths: Path
+):
     return train_verify_rm.run(
-        load("laptop", ["verify_rm.num_epochs=1", "verify_rm.scratch.vocab_size=300"]),
+        load("laptop", ["verify_rm.num_epochs=1", "verify_rm.scratch.vocab_size=300", *overrides]),
         train=write_rows(tmp_path / "train.jsonl", train_rows),
         validation=write_rows(tmp_path / "validation.jsonl", validation_rows),
         verify_rm=tmp_path / "verify_rm",
@@ -113,3 +117,22 @@ def test_a_question_in_both_files_is_refused(tmp_path: Path) -> None:
     again = released(3, 1) | {"question": "what is  3+1? "}
     with pytest.raises(DataError, match=r"1 questions stand both in .*e\.g\. 'what is  3\+1\? '; split by"):
         train(tmp_path, TRAIN, [*VALIDATION, again])
+
+
+@pytest.mark.parametrize(
+    ("rate", "message", "is_kept"),
+    [
+        ("1e8", r"^update 2: the VerifyRM's gradient is nan.*the best weights, of update 1, are kept$", True),
+        ("1e36", r"^update 1: VerifyRM's score is NaN for .*; no weights were validated before$", False),
+    ],
+)
+def test_a_nan_keeps_the_last_good_folder(tmp_path: Path, rate: str, message: str, is_kept: bool) -> None:
+    values = [f"verify_rm.lr={rate}", "verify_rm.batch_size=4", "verify_rm.validate_every=1"]
+    with pytest.raises(TrainingError, match=message):
+        train(tmp_path, TRAIN, VALIDATION, *values)
+    assert (tmp_path / "verify_rm").is_dir() == is_kept
+    assert not (tmp_path / "report.json").exists()
+    if is_kept:
+        kept = load_verify_rm(tmp_path / "verify_rm", device=torch.device("cpu"))
+        scores = kept.score([VerifyItem("What is 1+1?", "2", "It is 2.")])
+        assert 0 <= scores[0] <= 1

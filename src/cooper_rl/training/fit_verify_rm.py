@@ -145,14 +145,14 @@ def fit_verify_rm(
         try:
             losses.append(data.backward(verify_rm, batch))
             apply_gradients(verify_rm.model, optimizer, config.max_grad_norm, name="VerifyRM")
+            if validation and (ends_epoch or (update + 1) % (config.validate_every or len(updates)) == 0):
+                best.check(verify_rm, update + 1)
         except (TrainingError, RuntimeError) as error:  # torch's out-of-memory error is a RuntimeError
             raise _explain(error, update, best, config) from error
         progress.advance(loss=losses[-1])
-        if validation and (ends_epoch or (update + 1) % (config.validate_every or len(updates)) == 0):
-            best.check(verify_rm, update + 1)
-            if config.patience is not None and best.num_worse >= config.patience:
-                logger.info("train_verify_rm stopped early after update %d", update + 1)
-                break
+        if config.patience is not None and best.num_worse >= config.patience:
+            logger.info("train_verify_rm stopped early after update %d", update + 1)
+            break
     verify_rm.model.eval()
     tail = losses[-max(1, len(losses) // 10) :]
     return Fit(

@@ -41,7 +41,7 @@ def apply_gradients(
         optimizer.zero_grad(set_to_none=True)
         raise TrainingError(
             f"the {name}'s gradient is {norm}; its weights are unchanged: "
-            "lower its learning rate or look at the rollouts of this step"
+            "lower its learning rate or look at what it was given in this step"
         )
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
