@@ -37,7 +37,7 @@ from cooper_rl.stages import evaluate_verify_rm, train_verify_rm
 SETTINGS = [
     "verify_rm.scratch.num_layers=3", "verify_rm.scratch.num_matching_examples=16000",
     "verify_rm.scratch.matching_lr=4e-3", "verify_rm.optimizer=muon", "verify_rm.lr=2e-3",
-    "verify_rm.batch_size=64", "verify_rm.answer_span_epochs=1", "verify_rm.answer_span_chars=60",
+    "verify_rm.batch_size=64", "verify_rm.answer_spans=[60, 160, 400]",
     "verify_rm.swapped_references=true", "verify_rm.num_canary_problems=100", "verify_rm.num_epochs=1",
     "verify_rm.validate_every=30",
 ]  # fmt: skip

@@ -33,17 +33,21 @@ def test_the_papers_recipe_has_one_lesson() -> None:
 
 
 def test_a_scratch_model_gets_its_lessons_in_order() -> None:
-    config = VerifyRMConfig.model_validate(
-        {"scratch": {"num_matching_examples": 9}, "answer_span_epochs": 2, "answer_span_chars": 2}
-    )
-    matching, spans, whole = plan_lessons(ROWS, config=config, is_from_scratch=True, seed=0)
-    assert [lesson.name for lesson in (matching, spans, whole)] == ["matching", "answer spans", "completions"]
+    config = VerifyRMConfig.model_validate({"scratch": {"num_matching_examples": 9}, "answer_spans": [2, 5]})
+    lessons = plan_lessons(ROWS, config=config, is_from_scratch=True, seed=0)
+    names = ["matching", "last 2 characters", "last 5 characters", "completions"]
+    assert [lesson.name for lesson in lessons] == names
+    matching, spans, longer, _ = lessons
     assert (len(matching.examples), matching.config.num_epochs) == (9, 1)
     assert [row.completion for row in spans.examples] == ["12", " 9", ""]
     assert {row.question for row in spans.examples} == {""}
-    assert spans.config.num_epochs == 2
+    assert spans.config.num_epochs == 1
+    assert all(
+        row.completion.endswith(short.completion)
+        for row, short in zip(longer.examples, spans.examples, strict=True)
+    )
     with_backbone = plan_lessons(ROWS, config=config, is_from_scratch=False, seed=0)
-    assert [lesson.name for lesson in with_backbone] == ["answer spans", "completions"]
+    assert [lesson.name for lesson in with_backbone] == names[1:]
 
 
 def test_generated_pairs_are_balanced_and_labelled_by_what_they_state() -> None:

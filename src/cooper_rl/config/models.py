@@ -1,7 +1,7 @@
 """Configuration of what a run starts from, and of VerifyRM's training and server."""
 
 import re
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -114,10 +114,10 @@ class VerifyRMConfig(Section):
 
     scratch: ScratchModel = ScratchModel()
     """Used only when the stage is given no backbone."""
-    answer_span_epochs: int = Field(default=0, ge=0)
-    """Passes over the data with every completion cut to its last `answer_span_chars`, before `num_epochs`
-    over whole completions: short texts in which little but the final answer is left to look at."""
-    answer_span_chars: int = Field(default=120, ge=1)
+    answer_spans: tuple[Annotated[int, Field(ge=1)], ...] = ()
+    """One pass each, before `num_epochs` over whole completions: every completion cut to its last so many
+    characters. A model from scratch that begins where little but the final answer is left to look at finds it
+    in longer texts, if they grow by two or three times."""
     swapped_references: bool = False
     """Also train on every completion with another reference answer: a correct one with another problem's
     answer (label 0), an incorrect one with the answer that it states itself (label 1), so that the label

@@ -44,10 +44,10 @@ def plan_lessons(
         rng = random.Random(derive_seed(seed, "train_canaries"))
         canaries = make_canaries(examples, max_problems=config.num_canary_problems, rng=rng)
         rows += [canary.example for canary in canaries]
-    if config.answer_span_epochs:
-        spans = [cut_to_answer(row, config.answer_span_chars) for row in rows]
-        changes = {"num_epochs": config.answer_span_epochs}
-        lessons.append(Lesson("answer spans", spans, config.model_copy(update=changes)))
+    for num_chars in config.answer_spans:
+        spans = [cut_to_answer(row, num_chars) for row in rows]
+        once = config.model_copy(update={"num_epochs": 1})
+        lessons.append(Lesson(f"last {num_chars} characters", spans, once))
     lessons.append(Lesson("completions", rows, config))
     return lessons
 
