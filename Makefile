@@ -37,7 +37,7 @@ VLLM_TESTS := tests/backends/test_engine_contract.py tests/backends/test_engine_
     tests/stages/test_train_cooper_vllm.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo experiment real-data test test-vllm check wheel format golden clean lock images push \
+.PHONY: help demo experiment real-data test test-vllm test-deepspeed check wheel format golden clean lock images push \
     wheelhouse wheelhouse-cpu wheelhouse-gpu image-cpu image-gpu
 
 help:  ## Show this list
@@ -57,6 +57,9 @@ test: $(VENV)/.dev  ## Run the tests, offline
 
 test-vllm: $(VLLM_VENV)/.vllm  ## Run the vLLM engine's tests with its CPU build, in an environment of its own
 	$(VLLM_VENV)/bin/python -m pytest -m vllm $(VLLM_TESTS) $(ARGS)
+
+test-deepspeed: $(VENV)/.deepspeed  ## Run the tests of training in several processes (installs DeepSpeed; minutes)
+	$(BIN)/python -m pytest -m deepspeed tests/stages/test_distributed.py $(ARGS)
 
 check: $(VENV)/.dev  ## Check format, lint, types, the import contract and the Dockerfiles
 	$(BIN)/ruff format --check .
@@ -149,4 +152,9 @@ $(VLLM_VENV)/.vllm: requirements-vllm.txt
 	$(VLLM_VENV)/bin/python -m pip install --quiet --no-deps $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) torch==2.13.0
 	$(VLLM_VENV)/bin/python -m pip install --quiet --no-deps --requirement requirements-vllm.txt
 	$(VLLM_VENV)/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.deepspeed: $(VENV)/.dev
+	@echo "Installing DeepSpeed into $(VENV), compiling nothing ..."
+	DS_BUILD_OPS=0 $(PIP) --no-build-isolation --editable '.[deepspeed]'
 	@touch $@

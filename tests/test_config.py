@@ -48,7 +48,7 @@ def test_null_removes_what_the_preset_set() -> None:
     ("override", "message"),
     [
         ("cooper.stps=2", r"cooper\.stps: unknown key; did you mean 'steps'\?"),
-        ("zz=1", "zz: unknown key; known here: cooper, engine, evaluation"),
+        ("zz=1", "zz: unknown key; known here: cooper, distributed, engine, evaluation"),
         ("cooper.reward=foo", r"cooper\.reward: Input should be .* \(found \"foo\"\)"),
         ("cooper.steps=many", r"cooper\.steps: .*integer.* \(found \"many\"\)"),
         ("cooper.group_size=1", "greater than or equal to 2"),

@@ -9,6 +9,7 @@ import argparse
 import ast
 import importlib
 import logging
+import os
 import sys
 import types
 from collections.abc import Iterator, Sequence
@@ -41,6 +42,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     "train_cooper": (
         "cooper",
         "engine",
+        "distributed",
         "evaluation",
         "labeling.rule",
         "storage",
@@ -112,7 +114,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"\n{parser.prog} {_command(options.stage)}: interrupted; files that were complete stay\n"
         )
         return EXIT_INTERRUPTED
-    sys.stdout.write(format_report(report, path=paths["report"]))
+    if os.environ.get("RANK", "0") == "0":  # of the processes that torchrun started, one speaks
+        sys.stdout.write(format_report(report, path=paths["report"]))
     return 0
 
 

@@ -4,13 +4,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import torch
 
-from cooper_rl.backends.policy import save_policy
+from cooper_rl.backends.policy import Policy, save_policy
 from cooper_rl.backends.verify_rm import save_verify_rm
 from cooper_rl.config.load import load
 from cooper_rl.config.root import Config
 from cooper_rl.records import write_records, write_report
-from cooper_rl.schema import ModelSet, VerifyExample
+from cooper_rl.schema import ModelSet, Problem, VerifyExample
 from cooper_rl.tiny.problems import generate_problems
 
 SMALL = [
@@ -65,3 +66,31 @@ def files(tmp_path_factory, make_policy, make_verify_rm) -> Files:
 @pytest.fixture(scope="session")
 def small() -> Config:
     return load("laptop", SMALL)
+
+
+@pytest.fixture(scope="session")
+def sevens(tmp_path_factory, make_policy, make_verify_rm) -> Files:
+    """Ten problems whose answer is 7, and a policy that mostly says so."""
+    folder = tmp_path_factory.mktemp("sevens")
+    problems = [problem.model_copy(update={"reference_answer": "7"}) for problem in generate_problems(10, 0)]
+    policy = make_policy(0)
+    _learn_by_heart(policy, problems, "#### 7")
+    save_policy(policy, folder / "models" / "policy")
+    names = ModelSet(policy="policy", samplers={"policy": "policy"}, backbone="policy")
+    write_report(folder / "models" / "models.json", names)
+    save_verify_rm(make_verify_rm(0), folder / "verify_rm")
+    write_records(folder / "problems.jsonl", problems)
+    return Files(folder, folder / "models", folder / "verify_rm", folder / "problems.jsonl", folder / "none")
+
+
+def _learn_by_heart(policy: Policy, problems: list[Problem], text: str) -> None:
+    answer = [*policy.tokenizer(text)["input_ids"], policy.tokenizer.eos_token_id]
+    rows = [[*policy.encode_prompt(problem.question, None), *answer] for problem in problems[:3]]
+    optimizer = torch.optim.AdamW(policy.model.parameters(), lr=1e-2)
+    for update in range(24):
+        ids = torch.tensor([rows[update % 3]])
+        labels = ids.clone()
+        labels[:, : -len(answer)] = -100
+        policy.model(input_ids=ids, labels=labels).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()

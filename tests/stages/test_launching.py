@@ -135,20 +135,22 @@ def test_a_job_that_leaves_no_checkpoint_is_no_success(
         train(files, tmp_path, overrides(s3_server, bucket))
 
 
-def test_more_processes_than_training_can_use_are_refused_before_a_job_is_posted(
+def test_several_processes_without_deepspeed_are_refused_before_a_job_is_posted(
     files: Files, tmp_path: Path, in_cluster: Cluster, s3_server: Gateway | Moto, bucket: str
 ) -> None:
     options = overrides(s3_server, bucket, "launch.nodes=2", "launch.gpus_per_node=8")
-    with pytest.raises(ConfigError, match=r"launch\.nodes x launch\.gpus_per_node: 16 processes, and train-"):
+    with pytest.raises(ConfigError, match=r"launch\.nodes x launch\.gpus_per_node: 16 processes, and dist"):
         train(files, tmp_path, options)
     assert in_cluster.asked == []
 
 
-def test_one_of_several_processes_refuses_to_train(
+def test_one_of_several_processes_refuses_to_train_without_deepspeed(
     files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(ConfigError, match=r"WORLD_SIZE: 2 processes, and train-cooper uses one; set launch"):
+    with pytest.raises(
+        ConfigError, match=r"WORLD_SIZE: 2 processes, and distributed\.zero_stage=0 trains in one"
+    ):
         train(files, tmp_path, SMALL)
 
 

@@ -14,49 +14,20 @@ from transformers import LlamaConfig, LlamaForSequenceClassification, PreTrained
 from cooper_rl.backends.checkpoint import TrainingState, read_metrics, read_state
 from cooper_rl.backends.checkpoint_reference import open_checkpoint
 from cooper_rl.backends.engine_hf import HFEngine
-from cooper_rl.backends.policy import Policy, load_policy, save_policy
+from cooper_rl.backends.policy import load_policy
 from cooper_rl.backends.verify_rm import VerifyItem, VerifyRM, load_verify_rm, save_verify_rm
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.config.load import load
 from cooper_rl.core.randomness import derive_seed
 from cooper_rl.errors import TrainingError
-from cooper_rl.records import read_records, write_records, write_report
-from cooper_rl.schema import CooperReport, ModelSet, Problem
+from cooper_rl.records import read_records
+from cooper_rl.schema import CooperReport, Problem
 from cooper_rl.stages import train_cooper
-from cooper_rl.tiny.problems import generate_problems
 from cooper_rl.training.rollout import collect_rollouts
 from cooper_rl.training.step import step_problems
 from tests.stages.conftest import SMALL, Files
 
 CPU = torch.device("cpu")
-
-
-@pytest.fixture(scope="module")
-def sevens(tmp_path_factory, make_policy, make_verify_rm) -> Files:
-    """Ten problems whose answer is 7, and a policy that mostly says so."""
-    folder = tmp_path_factory.mktemp("sevens")
-    problems = [problem.model_copy(update={"reference_answer": "7"}) for problem in generate_problems(10, 0)]
-    policy = make_policy(0)
-    _learn_by_heart(policy, problems, "#### 7")
-    save_policy(policy, folder / "models" / "policy")
-    names = ModelSet(policy="policy", samplers={"policy": "policy"}, backbone="policy")
-    write_report(folder / "models" / "models.json", names)
-    save_verify_rm(make_verify_rm(0), folder / "verify_rm")
-    write_records(folder / "problems.jsonl", problems)
-    return Files(folder, folder / "models", folder / "verify_rm", folder / "problems.jsonl", folder / "none")
-
-
-def _learn_by_heart(policy: Policy, problems: list[Problem], text: str) -> None:
-    answer = [*policy.tokenizer(text)["input_ids"], policy.tokenizer.eos_token_id]
-    rows = [[*policy.encode_prompt(problem.question, None), *answer] for problem in problems[:3]]
-    optimizer = torch.optim.AdamW(policy.model.parameters(), lr=1e-2)
-    for update in range(24):
-        ids = torch.tensor([rows[update % 3]])
-        labels = ids.clone()
-        labels[:, : -len(answer)] = -100
-        policy.model(input_ids=ids, labels=labels).loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
 
 
 def train(files: Files, checkpoint: Path, *overrides: str, **paths: Path) -> CooperReport:

@@ -55,6 +55,8 @@ class TrainingState:
     """That it learns from next; see `cooper.max_pair_staleness`."""
     rollouts: list[RolloutSample] = field(default_factory=list[RolloutSample])
     """A few of every step, for the audit."""
+    weights: dict[str, dict[str, torch.Tensor]] = field(default_factory=dict[str, dict[str, torch.Tensor]])
+    """`policy` and `verify_rm` -> fp32 weights, where the models themselves do not hold them."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,9 @@ def take_snapshot(state: TrainingState) -> Snapshot:
     return Snapshot(
         step=state.step,
         models=models,
-        weights={name: _copy(model.state_dict()) for name, model in models.items()},
+        weights={
+            name: _copy(state.weights.get(name) or model.state_dict()) for name, model in models.items()
+        },
         optimizers={
             "policy": _copy(state.policy_optimizer),
             "verify_rm": _copy(state.verify_rm_optimizer),
@@ -99,6 +103,7 @@ def write_snapshot(snapshot: Snapshot, folder: Path) -> None:
     try:
         for name, model in snapshot.models.items():
             model.save_pretrained(folder / name, state_dict=snapshot.weights[name])
+            _say_fp32(folder / name / "config.json")
         for name, tensors in snapshot.optimizers.items():
             save_file(tensors, folder / f"{name}_optimizer.safetensors")
         write_metrics(folder / METRICS, snapshot.metrics)
@@ -110,6 +115,13 @@ def write_snapshot(snapshot: Snapshot, folder: Path) -> None:
             f"{folder}: the checkpoint cannot be written ({error}); free space or choose another folder. "
             "The previous checkpoint is unharmed"
         ) from error
+
+
+def _say_fp32(config: Path) -> None:
+    """A model that computes in bf16 says so of its file too, which holds the fp32 weights."""
+    values = json.loads(config.read_text(encoding="utf-8"))
+    if values.get("dtype") != "float32":
+        config.write_text(json.dumps(values | {"dtype": "float32"}, indent=2) + "\n", encoding="utf-8")
 
 
 def save_tokenizers(state: TrainingState, folder: Path) -> None:

@@ -4,5 +4,7 @@ import torch
 
 
 def pick_device() -> torch.device:
-    """The first CUDA device, else the CPU. Called by stages, passed down from there."""
-    return torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
+    """This process's CUDA device, else the CPU. Called by stages, passed down from there."""
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    return torch.device("cuda", torch.cuda.current_device())

@@ -13,7 +13,7 @@ import torch
 
 from cooper_rl.backends.decoding import start_decoding
 from cooper_rl.backends.engine import Generation
-from cooper_rl.backends.precision import Compute, is_bfloat16
+from cooper_rl.backends.precision import Compute, is_bfloat16, round_weights
 from cooper_rl.config.data import GenerationConfig
 from cooper_rl.core.randomness import derive_seed
 
@@ -28,7 +28,10 @@ class HFEngine:
         self, model: Any, *, end_ids: frozenset[int], pad_id: int, compute: Compute = "auto"
     ) -> None:
         """Where it computes in bf16 it keeps a copy of the weights in bf16, which `load_weights` renews."""
-        self._model = _in_bfloat16(model) if is_bfloat16(model, compute) else model
+        if is_bfloat16(model, compute) and model.dtype != torch.bfloat16:
+            model = copy.deepcopy(model).requires_grad_(False)
+            round_weights(model)
+        self._model = model
         self._end_ids = torch.tensor(sorted(end_ids), device=model.device)
         self._pad_id = pad_id
 
@@ -102,15 +105,6 @@ class HFEngine:
         lengths = torch.tensor([len(prompt) for prompt in prompts])
         mask = torch.arange(longest)[None, :] >= longest - lengths[:, None]
         return ids.to(self._model.device), mask.to(self._model.device)
-
-
-def _in_bfloat16(model: Any) -> Any:
-    """A copy with its weights in bf16; buffers, such as the rotary frequencies, keep their precision."""
-    copied = copy.deepcopy(model)
-    copied.requires_grad_(False)
-    for weight in copied.parameters():
-        weight.data = weight.data.to(torch.bfloat16)
-    return copied
 
 
 @dataclass

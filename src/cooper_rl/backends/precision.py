@@ -1,4 +1,4 @@
-"""Whether forward passes run in bf16; weights and optimisers stay in fp32 (`training/optimizer.py`)."""
+"""Whether forward passes run in bf16; the weights that are stepped stay in fp32 (`training/optimizer.py`)."""
 
 from pathlib import Path
 from typing import Any, Literal
@@ -24,6 +24,17 @@ def is_bfloat16(model: Any, compute: Compute) -> bool:
         return False
     capability = torch.backends.cpu.get_cpu_capability()
     return capability.startswith("AVX512") and _has_cpu_bfloat16()
+
+
+def settle(model: Any, compute: Compute) -> Compute:
+    """What `auto` means for this model, to be asked before its weights are divided."""
+    return "bfloat16" if is_bfloat16(model, compute) else "float32"
+
+
+def round_weights(model: Any) -> None:
+    """Weights in bf16; buffers, such as the rotary frequencies, keep their precision."""
+    for weight in model.parameters():
+        weight.data = weight.data.to(torch.bfloat16)
 
 
 def _has_cpu_bfloat16() -> bool:

@@ -141,6 +141,25 @@ class LaunchConfig(Section):
         return self
 
 
+class DistributedConfig(Section):
+    """`train_cooper` in several processes (torchrun), or in one with DeepSpeed."""
+
+    zero_stage: Literal[0, 1, 2, 3] = 0
+    """What is divided over the processes: 1 the optimiser's state, 2 gradients too, 3 weights too. 0: one
+    process without DeepSpeed; the others need the extra `deepspeed`. Where `cooper.compute` is bf16, the
+    models then hold bf16 weights beside the fp32 ones that are stepped."""
+    offload_optimizer: bool = False
+    """Keep the optimiser's state and its weights in the memory of the CPU: slower, 12 bytes less a weight."""
+    timeout_seconds: float = Field(default=1800.0, gt=0)
+    """How long a process may wait for another one, before the job ends with an error."""
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.offload_optimizer and self.zero_stage == 0:
+            raise ValueError("distributed.offload_optimizer needs distributed.zero_stage=1, 2 or 3")
+        return self
+
+
 class TrackerConfig(Section):
     """Where the numbers of metrics.jsonl go besides; the run's name there is `storage.run_key`."""
 

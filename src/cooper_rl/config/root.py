@@ -7,7 +7,13 @@ from pydantic import model_validator
 from cooper_rl.config.cooper import CooperConfig, EvaluationConfig, ExperimentConfig
 from cooper_rl.config.data import LabelingConfig, ProblemsConfig, SamplingConfig
 from cooper_rl.config.engine import EngineConfig
-from cooper_rl.config.infrastructure import LaunchConfig, RegistryConfig, StorageConfig, TrackerConfig
+from cooper_rl.config.infrastructure import (
+    DistributedConfig,
+    LaunchConfig,
+    RegistryConfig,
+    StorageConfig,
+    TrackerConfig,
+)
 from cooper_rl.config.models import ModelsConfig, VerifyRMConfig
 from cooper_rl.config.section import Section
 
@@ -27,11 +33,21 @@ class Config(Section):
     cooper: CooperConfig
     storage: StorageConfig = StorageConfig()
     registry: RegistryConfig = RegistryConfig()
+    distributed: DistributedConfig = DistributedConfig()
     launch: LaunchConfig = LaunchConfig()
     tracker: TrackerConfig | None = None
     """None: metrics.jsonl alone."""
     evaluation: EvaluationConfig = EvaluationConfig()
     experiment: ExperimentConfig = ExperimentConfig()
+
+    @model_validator(mode="after")
+    def _average_has_one_process(self) -> Self:
+        if self.distributed.zero_stage and self.cooper.verify_rm_average:
+            raise ValueError(
+                f"cooper.verify_rm_average={self.cooper.verify_rm_average:g} is kept by one process without "
+                "DeepSpeed: set it to 0, or distributed.zero_stage=0"
+            )
+        return self
 
     @model_validator(mode="after")
     def _job_has_a_store(self) -> Self:

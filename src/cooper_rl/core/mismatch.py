@@ -4,6 +4,7 @@ Both speak of the same tokens and the same weights, and differ by the kernels an
 What is left of it is off-policy: the engine drew the tokens, the trainer computes their gradient.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -48,3 +49,13 @@ class Mismatch:
     def mean_ratio(self) -> float | None:
         """Mean p_trainer / p_engine, before truncation: 1 where both agree; None without tokens."""
         return self.ratio_sum / self.num_tokens if self.num_tokens else None
+
+
+def add_up(parts: Sequence[Mismatch]) -> Mismatch:
+    """The mismatch over the tokens of all parts."""
+    return Mismatch(
+        num_tokens=sum(part.num_tokens for part in parts),
+        difference_sum=sum(part.difference_sum for part in parts),
+        max_difference=max(part.max_difference for part in parts),
+        ratio_sum=sum(part.ratio_sum for part in parts),
+    )

@@ -6,10 +6,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from cooper_rl.backends.checkpoint import TrainingState, read_state
 from cooper_rl.backends.checkpoint_store import CheckpointStore
 from cooper_rl.backends.checkpoint_writer import CheckpointWriter
+from cooper_rl.backends.ranks import ALONE, Ranks
 from cooper_rl.backends.tracker import Tracker
 from cooper_rl.config.root import Config
 from cooper_rl.core.monitor import Reading, watch
@@ -19,7 +21,7 @@ from cooper_rl.progress import Progress
 from cooper_rl.schema import Problem
 from cooper_rl.stages._evaluation import Evaluator
 from cooper_rl.stages._stopping import StopRequest
-from cooper_rl.training.optimizer import optimizer_tensors, restore_optimizer
+from cooper_rl.training.optimizer import TrainedTensors, read_tensors, whole, write_tensors
 from cooper_rl.training.step import Trainer, run_step, step_problems
 
 logger = logging.getLogger(__name__)
@@ -43,6 +45,25 @@ def check_hacked(config: Config, metrics: Sequence[dict[str, float]]) -> None:
         )
 
 
+class _Earlier(NamedTuple):
+    """What a rollback puts back; empty on all ranks but the first."""
+
+    step: int
+    policy: TrainedTensors
+    verify_rm: TrainedTensors
+
+
+@dataclass(frozen=True)
+class Books:
+    """What is read and written beside the training, by the first rank alone."""
+
+    checkpoints: CheckpointStore
+    writer: CheckpointWriter
+    tracker: Tracker
+    first: Callable[[], TrainingState]
+    """What the iteration started from."""
+
+
 @dataclass
 class CoTraining:
     """One process's share of an iteration."""
@@ -52,12 +73,10 @@ class CoTraining:
     state: TrainingState
     problems: Sequence[Problem]
     evaluator: Evaluator | None
-    checkpoints: CheckpointStore
-    writer: CheckpointWriter
     stop: StopRequest
-    tracker: Tracker
-    first: Callable[[], TrainingState]
-    """What the iteration started from."""
+    books: Books | None
+    """None on all ranks but the first."""
+    ranks: Ranks = ALONE
 
     def run(self, last_step: int) -> None:
         """All steps that are left, with a checkpoint where one is due."""
@@ -65,9 +84,11 @@ class CoTraining:
         progress = Progress("train_cooper", last_step - state.step, logger)
         saved_step, held_up = state.step, 0.0
         for step in range(state.step + 1, last_step + 1):
-            self.writer.check()
+            if self.books is not None:
+                self.books.writer.check()
             is_alarmed = False
-            if not self.stop.is_made:
+            is_stopping = self.ranks.any(self.stop.is_made)
+            if not is_stopping:
                 try:
                     with self.stop.step():
                         is_alarmed = self._step(step, held_up)
@@ -75,22 +96,24 @@ class CoTraining:
                     kept = f"the checkpoint of step {saved_step} stays" if saved_step else "no checkpoint yet"
                     raise TrainingError(f"step {step}: {error}; {kept}") from error
                 row, held_up = state.metrics[-1], 0.0
-                self.tracker.write(row)
+                if self.books is not None:
+                    self.books.tracker.write(row)
                 progress.advance(
                     step=step,
                     reward=row["rollout/verify_rm_reward"],
                     rule=row["rollout/rule_accuracy"],
                     pairs=row.get("pairs/count", 0),
                 )
-            is_due = step % cooper.checkpoint_every == 0 or step == last_step or self.stop.is_made
+            is_stopping = self.ranks.any(self.stop.is_made)
+            is_due = step % cooper.checkpoint_every == 0 or step == last_step or is_stopping
             if (is_due or is_alarmed) and state.step > saved_step:
                 held_up = self._save(saved_step)
                 saved_step = state.step
             if is_alarmed:
-                self.writer.finish()
+                self._finish()
                 check_hacked(self.config, state.metrics)
-            if self.stop.is_made and state.step < last_step:
-                self.writer.finish()
+            if is_stopping and state.step < last_step:
+                self._finish()
                 raise StoppedError(
                     f"SIGTERM: stopped after step {state.step} of {last_step}, which is saved; start again "
                     "with the same arguments to continue"
@@ -135,9 +158,10 @@ class CoTraining:
     def _evaluate(self, evaluator: Evaluator) -> dict[str, float]:
         trainer = self.trainer
         started = time.perf_counter()
-        report = evaluator.evaluate(
-            trainer.engine, trainer.policy, trainer.verify_rm, step=self.state.step
-        ).report
+        with whole(trainer.policy_optimizer):
+            report = evaluator.evaluate(
+                trainer.engine, trainer.policy, trainer.verify_rm, step=self.state.step
+            ).report
         found = {
             "eval/rule_accuracy": report.rule_accuracy.value,
             "eval/judge_accuracy": None if report.judge_accuracy is None else report.judge_accuracy.value,
@@ -175,25 +199,35 @@ class CoTraining:
 
     def _roll_back(self, step: int) -> None:
         """Both models and optimisers as of the newest checkpoint up to a step; steps are not repeated."""
-        self.writer.finish()
+        earlier = _Earlier(0, TrainedTensors({}, {}), TrainedTensors({}, {}))
+        if self.books is not None:
+            earlier = self._read_earlier(self.books, step)
+        step = self.ranks.first(lambda: earlier.step)
+        trainer = self.trainer
+        for model, optimizer, tensors in (
+            (trainer.policy, trainer.policy_optimizer, earlier.policy),
+            (trainer.verify_rm, trainer.verify_rm_optimizer, earlier.verify_rm),
+        ):
+            write_tensors(model.model, optimizer, tensors, place=f"step {step}")
+        with whole(trainer.policy_optimizer):
+            trainer.engine.load_weights(trainer.policy.weights())
+        self.state.metrics[-1]["monitor/rolled_back_to"] = step
+        logger.warning("policy and VerifyRM are those of step %d again", step)
+
+    def _read_earlier(self, books: Books, step: int) -> _Earlier:
+        books.writer.finish()
         with tempfile.TemporaryDirectory(prefix="cooper-rl-") as folder:
-            found = self.checkpoints.newest_until(Path(folder), step=step)
-            earlier = (
-                self.first()
+            found = books.checkpoints.newest_until(Path(folder), step=step)
+            state = (
+                books.first()
                 if found is None
                 else read_state(found.folder, step=found.manifest.step, device=self.trainer.policy.device)
             )
-        trainer = self.trainer
-        for model, optimizer, before, tensors in (
-            (trainer.policy, trainer.policy_optimizer, earlier.policy, earlier.policy_optimizer),
-            (trainer.verify_rm, trainer.verify_rm_optimizer, earlier.verify_rm, earlier.verify_rm_optimizer),
-        ):
-            model.model.load_state_dict(before.model.state_dict())
-            optimizer.state.clear()
-            restore_optimizer(model.model, optimizer, tensors, place=f"step {earlier.step}")
-        trainer.engine.load_weights(trainer.policy.weights())
-        self.state.metrics[-1]["monitor/rolled_back_to"] = earlier.step
-        logger.warning("policy and VerifyRM are those of step %d again", earlier.step)
+        return _Earlier(
+            state.step,
+            TrainedTensors(state.policy.model.state_dict(), state.policy_optimizer),
+            TrainedTensors(state.verify_rm.model.state_dict(), state.verify_rm_optimizer),
+        )
 
     def _has_fallen_back(self) -> bool:
         monitor = self.config.cooper.monitor
@@ -204,11 +238,19 @@ class CoTraining:
     def _save(self, saved_step: int) -> float:
         """Begin a checkpoint; returns the seconds that training was held up."""
         state, trainer = self.state, self.trainer
-        state.policy_optimizer = optimizer_tensors(trainer.policy.model, trainer.policy_optimizer)
-        state.verify_rm_optimizer = optimizer_tensors(trainer.verify_rm.model, trainer.verify_rm_optimizer)
+        policy = read_tensors(trainer.policy.model, trainer.policy_optimizer)
+        verify_rm = read_tensors(trainer.verify_rm.model, trainer.verify_rm_optimizer)
+        if self.books is None:
+            return 0.0
+        state.weights = {"policy": policy.weights, "verify_rm": verify_rm.weights}
+        state.policy_optimizer, state.verify_rm_optimizer = policy.optimizer, verify_rm.optimizer
         state.pending = trainer.pairs.pending() if trainer.pairs is not None else []
         accuracies = [row["rollout/rule_accuracy"] for row in state.metrics if row["step"] > saved_step]
-        return self.writer.save(state, score=sum(accuracies) / len(accuracies))
+        return self.books.writer.save(state, score=sum(accuracies) / len(accuracies))
+
+    def _finish(self) -> None:
+        if self.books is not None:
+            self.books.writer.finish()
 
 
 def _is_hacked(metrics: Sequence[dict[str, float]]) -> bool:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from cooper_rl.backends.engine import Engine
 from cooper_rl.backends.policy import Policy
+from cooper_rl.backends.ranks import ALONE, Ranks
 from cooper_rl.backends.rule_verifier import RuleVerifier
 from cooper_rl.backends.verify_rm import VerifyItem, VerifyRM, score_examples
 from cooper_rl.config.cooper import EvaluationConfig
@@ -38,6 +39,7 @@ class Evaluator:
     canaries: Sequence[Canary]
     rule: RuleVerifier
     judge: Judge | None
+    ranks: Ranks = ALONE
 
     def evaluate(self, engine: Engine, policy: Policy, verify_rm: VerifyRM, *, step: int) -> Evaluation:
         """Draw completions for the problems and let every verifier speak.
@@ -55,6 +57,7 @@ class Evaluator:
             group_size=config.samples_per_problem,
             instruction=self.config.instruction,
             seed=derive_seed(self.config.seed, "evaluate"),
+            ranks=self.ranks,
         )
         scores = score_rollouts(
             groups,
@@ -62,6 +65,7 @@ class Evaluator:
             self.rule,
             judge=self.judge,
             max_tokens_per_batch=self.config.cooper.max_tokens_per_batch,
+            ranks=self.ranks,
         )
         items = [
             (group.problem, VerifyItem(group.problem.question, group.problem.reference_answer, text), each)

@@ -17,8 +17,9 @@ from cooper_rl.backends.storage import ObjectStore, check_key, content_sha256
 from cooper_rl.backends.trainjob import MOUNT, Program
 from cooper_rl.config.infrastructure import LaunchConfig
 from cooper_rl.config.root import Config
-from cooper_rl.errors import ConfigError, LaunchError
+from cooper_rl.errors import LaunchError
 from cooper_rl.schema import Record
+from cooper_rl.stages._ranks import check_processes
 from cooper_rl.stages._stopping import StopRequest
 
 logger = logging.getLogger(__name__)
@@ -37,19 +38,6 @@ class StagedInputs(Record):
     """Relative path of every file -> its hash."""
 
 
-def check_one_process(count: int, *, place: str) -> None:
-    """Refuse to be one of several processes: each would train a run of its own.
-
-    Raises:
-        ConfigError: naming where the number comes from.
-    """
-    if count > 1:
-        raise ConfigError(
-            f"{place}: {count} processes, and train-cooper uses one; set launch.nodes=1 and "
-            "launch.gpus_per_node=1 (or 0), or torchrun --nnodes=1 --nproc-per-node=1"
-        )
-
-
 def train_in_job(
     config: Config,
     inputs: Mapping[str, Path | None],
@@ -62,13 +50,14 @@ def train_in_job(
     """Run `train_cooper` with these inputs as a TrainJob; returns its last checkpoint's small files.
 
     Raises:
-        ConfigError: more processes than `train_cooper` can use, or the SDK is not installed.
+        ConfigError: several processes without `distributed.zero_stage`, or the SDK is not installed.
         LaunchError: the job cannot be started or followed, failed, or left no checkpoint of `last_step`.
         StorageError: inputs cannot be stored.
         StoppedError: SIGTERM.
     """
     options, storage = config.launch, config.storage
-    check_one_process(options.nodes * options.processes_per_node, place="launch.nodes x launch.gpus_per_node")
+    num_processes = options.nodes * options.processes_per_node
+    check_processes(num_processes, config.distributed, place="launch.nodes x launch.gpus_per_node")
     staged = stage_inputs(open_store(storage, f"{storage.run_uri()}/inputs"), inputs)
     credentials = Path(MOUNT) / (options.storage_secret or "")
     there = config.model_copy(

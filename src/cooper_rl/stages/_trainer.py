@@ -7,11 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+import torch
+
 from cooper_rl.backends.checkpoint import TrainingState
 from cooper_rl.backends.engine_hf import HFEngine
 from cooper_rl.backends.policy import Policy, load_policy
+from cooper_rl.backends.precision import round_weights, settle
+from cooper_rl.backends.ranks import ALONE, Ranks
 from cooper_rl.backends.rule_verifier import RuleVerifier
-from cooper_rl.backends.verify_rm import VerifyItem
+from cooper_rl.backends.verify_rm import VerifyItem, VerifyRM
+from cooper_rl.backends.zero import SharedVerifyRM, ZeroAdamW
 from cooper_rl.config.root import Config
 from cooper_rl.core.randomness import derive_seed
 from cooper_rl.errors import ConfigError
@@ -22,7 +27,7 @@ from cooper_rl.stages._evaluation import Evaluator, draw_canaries
 from cooper_rl.stages._models import read_models
 from cooper_rl.stages._wiring import check_fits, open_assistant, open_judge
 from cooper_rl.training.gate import GateReading, RewardGate, read_gate
-from cooper_rl.training.optimizer import make_adamw, restore_optimizer
+from cooper_rl.training.optimizer import Stepper, make_adamw, restore_optimizer
 from cooper_rl.training.pair_queue import PairQueue
 from cooper_rl.training.pairing import PairMaker
 from cooper_rl.training.rollout import collect_rollouts
@@ -72,8 +77,11 @@ def make_trainer(
     *,
     models: Path,
     place: str,
+    ranks: Ranks = ALONE,
 ) -> Trainer:
     """Everything that steps use; the stack closes what must be closed.
+
+    Of several ranks, the first one's state is what all train from.
 
     Raises:
         ConfigError: the engine cannot be started as configured.
@@ -81,20 +89,12 @@ def make_trainer(
         TrainingError: VerifyRM's score is not finite.
     """
     cooper = config.cooper
-    state = replace(
-        state,
-        policy=replace(state.policy, compute=cooper.compute),
-        verify_rm=replace(state.verify_rm, compute=cooper.compute),
-    )
-    policy, verify_rm = state.policy, state.verify_rm
+    trained = _make_trained(config, state, ranks, place=place)
+    policy, verify_rm = trained.policy, trained.verify_rm
     reference = load_policy(read_models(models).policy, device=policy.device, is_trained=False)
-    reference = replace(reference, compute=cooper.compute)
-    policy_optimizer = make_adamw(policy.model, lr=cooper.policy_lr, weight_decay=cooper.policy_weight_decay)
-    verify_rm_optimizer = make_adamw(
-        verify_rm.model, lr=cooper.verify_rm_lr, weight_decay=cooper.verify_rm_weight_decay
-    )
-    restore_optimizer(policy.model, policy_optimizer, state.policy_optimizer, place=place)
-    restore_optimizer(verify_rm.model, verify_rm_optimizer, state.verify_rm_optimizer, place=place)
+    reference = replace(reference, compute=policy.compute)
+    if policy.model.dtype == torch.bfloat16:
+        round_weights(reference.model)
     rule = stack.enter_context(RuleVerifier(config.labeling.rule))
     judge = open_judge(cooper.judge, config.seed) if cooper.judge else None
     pairs = None
@@ -102,7 +102,7 @@ def make_trainer(
         assistant = open_assistant(cooper.assistant) if cooper.assistant else None
         maker = PairMaker(cooper, rule, assistant, judge)
         pairs = stack.enter_context(
-            PairQueue(maker, max_staleness=cooper.max_pair_staleness, pending=state.pending)
+            PairQueue(maker, max_staleness=cooper.max_pair_staleness, pending=state.pending, ranks=ranks)
         )
     return Trainer(
         policy=policy,
@@ -112,18 +112,60 @@ def make_trainer(
         rule=rule,
         judge=judge,
         pairs=pairs,
-        gate=_make_gate(config, state, data),
+        gate=_make_gate(config, verify_rm, state.metrics, data),
         anchors=_draw_anchors(config, reference, problems),
         replay=data.replay,
-        policy_optimizer=policy_optimizer,
-        verify_rm_optimizer=verify_rm_optimizer,
+        policy_optimizer=trained.policy_optimizer,
+        verify_rm_optimizer=trained.verify_rm_optimizer,
         config=cooper,
         instruction=config.instruction,
         seed=config.seed if cooper.seed is None else cooper.seed,
     )
 
 
-def make_evaluator(config: Config, data: SideData, rule: RuleVerifier) -> Evaluator | None:
+class _Trained(NamedTuple):
+    """Both models with what steps them."""
+
+    policy: Policy
+    verify_rm: VerifyRM
+    policy_optimizer: Stepper
+    verify_rm_optimizer: Stepper
+
+
+def _make_trained(config: Config, state: TrainingState, ranks: Ranks, *, place: str) -> _Trained:
+    """As the state says; divided over the ranks where the configuration says so."""
+    cooper = config.cooper
+    policy = replace(state.policy, compute=settle(state.policy.model, cooper.compute))
+    verify_rm = replace(state.verify_rm, compute=settle(state.verify_rm.model, cooper.compute))
+    policy_optimizer: Stepper = make_adamw(
+        policy.model, lr=cooper.policy_lr, weight_decay=cooper.policy_weight_decay
+    )
+    verify_rm_optimizer: Stepper = make_adamw(
+        verify_rm.model, lr=cooper.verify_rm_lr, weight_decay=cooper.verify_rm_weight_decay
+    )
+    if config.distributed.zero_stage:
+        policy_optimizer, verify_rm_optimizer = (
+            ZeroAdamW(
+                each.model,
+                optimizer,
+                config=config.distributed,
+                is_bfloat16=each.compute == "bfloat16",
+                max_grad_norm=cooper.max_grad_norm,
+                ranks=ranks,
+            )
+            for each, optimizer in ((policy, policy_optimizer), (verify_rm, verify_rm_optimizer))
+        )
+        verify_rm = SharedVerifyRM(
+            verify_rm.model, verify_rm.tokenizer, verify_rm.compute, optimizer=verify_rm_optimizer
+        )
+    restore_optimizer(policy.model, policy_optimizer, state.policy_optimizer, place=place)
+    restore_optimizer(verify_rm.model, verify_rm_optimizer, state.verify_rm_optimizer, place=place)
+    return _Trained(policy, verify_rm, policy_optimizer, verify_rm_optimizer)
+
+
+def make_evaluator(
+    config: Config, data: SideData, rule: RuleVerifier, ranks: Ranks = ALONE
+) -> Evaluator | None:
     """Who evaluates while training goes on; None where nobody does.
 
     Raises:
@@ -139,6 +181,7 @@ def make_evaluator(config: Config, data: SideData, rule: RuleVerifier) -> Evalua
         canaries=draw_canaries(config, data.examples, max_problems=config.evaluation.max_canary_problems),
         rule=rule,
         judge=open_judge(config.evaluation.judge, config.seed) if config.evaluation.judge else None,
+        ranks=ranks,
     )
 
 
@@ -164,7 +207,9 @@ def _draw_anchors(config: Config, reference: Policy, problems: Sequence[Problem]
     ]
 
 
-def _make_gate(config: Config, state: TrainingState, data: SideData) -> RewardGate | None:
+def _make_gate(
+    config: Config, verify_rm: VerifyRM, metrics: Sequence[dict[str, float]], data: SideData
+) -> RewardGate | None:
     """The gate, whose bounds hold against the first step of the run, of which the metrics tell."""
     gate = config.cooper.gate
     if gate is None or not config.cooper.trains_verify_rm:
@@ -172,9 +217,9 @@ def _make_gate(config: Config, state: TrainingState, data: SideData) -> RewardGa
     rng = random.Random(derive_seed(config.seed, "gate"))
     examples = rng.sample(list(data.examples), min(gate.num_examples, len(data.examples)))
     canaries = draw_canaries(config, data.examples, max_problems=gate.num_canary_problems)
-    known = next((row for row in state.metrics if "gate/start_accuracy" in row), None)
+    known = next((row for row in metrics if "gate/start_accuracy" in row), None)
     if known is not None:
         start = GateReading(known["gate/start_accuracy"], known["gate/start_canary_rate"])
     else:
-        start = read_gate(state.verify_rm, examples, canaries)
+        start = read_gate(verify_rm, examples, canaries)
     return RewardGate(gate, examples, canaries, start)

@@ -7,13 +7,13 @@ what it left in the store is read here.
 """
 
 import logging
-import os
 import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, NamedTuple
 
 from cooper_rl.backends.checkpoint import TrainingState, library_versions, read_metrics, read_state
 from cooper_rl.backends.checkpoint_reference import open_checkpoint, write_reference
@@ -22,17 +22,19 @@ from cooper_rl.backends.checkpoint_writer import CheckpointWriter
 from cooper_rl.backends.device import pick_device
 from cooper_rl.backends.open_store import open_store
 from cooper_rl.backends.policy import load_policy
+from cooper_rl.backends.ranks import ALONE, Ranks
 from cooper_rl.backends.tracker import Tracker
 from cooper_rl.backends.verify_rm import load_verify_rm
 from cooper_rl.config.root import Config
 from cooper_rl.records import check_unique, read_records, write_report
-from cooper_rl.schema import CooperReport, Problem
-from cooper_rl.stages._co_training import CoTraining, check_hacked
+from cooper_rl.schema import CooperReport, PreferencePair, Problem
+from cooper_rl.stages._co_training import Books, CoTraining, check_hacked
 from cooper_rl.stages._identity import run_identity
-from cooper_rl.stages._launching import check_one_process, train_in_job
+from cooper_rl.stages._launching import train_in_job
 from cooper_rl.stages._models import read_models
+from cooper_rl.stages._ranks import open_ranks
 from cooper_rl.stages._stopping import StopRequest
-from cooper_rl.stages._trainer import make_evaluator, make_trainer, read_side_data
+from cooper_rl.stages._trainer import SideData, make_evaluator, make_trainer, read_side_data
 from cooper_rl.stages._wiring import check_fits
 
 logger = logging.getLogger(__name__)
@@ -57,7 +59,7 @@ def run(
 
     Raises:
         ConfigError: no `storage.run_key`, or the checkpoints here belong to a run of another configuration
-            or other data, or an option needs a file that was not given, or this is one of several processes.
+            or other data, an option needs a file that was not given, or several processes without DeepSpeed.
         HackingError: the monitor raised the alarm, and its action is `stop`; what was done is saved.
         LaunchError: the TrainJob cannot be started or followed, or failed.
         DataError: no problems, duplicate ids, or no whole checkpoint where there must be one.
@@ -67,7 +69,6 @@ def run(
         TrainingError: a score, loss or gradient is not finite; the last checkpoint stays.
     """
     started = time.monotonic()
-    check_one_process(int(os.environ.get("WORLD_SIZE", "1")), place="WORLD_SIZE")
     run_uri = config.storage.run_uri()
     rows = read_records(problems, Problem)
     check_unique(rows, field="id", path=problems)
@@ -76,9 +77,14 @@ def run(
     if config.cooper.asks_judge:
         check_fits(config.cooper.judge, rows, key="cooper.judge")
     data = read_side_data(config, replay=replay, examples=examples, held_out=held_out)
+    is_job = config.launch.kind == "trainjob"
 
     with ExitStack() as stack:
+        ranks = ALONE if is_job else stack.enter_context(open_ranks(config.distributed))
         stop = stack.enter_context(StopRequest(config.storage.grace_seconds))
+        share = _Share(config, rows, data, models, verify_rm, ranks, stop)
+        if not ranks.is_first:
+            return _follow(share, stack)
         begun = stack.enter_context(open_checkpoint(start, config.storage)) if start else None
         first_step = begun.manifest.step + 1 if begun else 1
         last_step = first_step + config.cooper.steps - 1
@@ -95,11 +101,12 @@ def run(
         store = open_store(config.storage, place)
         checkpoints = CheckpointStore(store, identity=identity, retention=config.storage)
         fetched = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cooper-rl-")))
-        is_job = config.launch.kind == "trainjob"
         # A job fetches what it continues from itself: here the small files do.
         found = checkpoints.newest(fetched, last_step=0 if is_job else last_step)
         if found is not None and found.manifest.step >= last_step:
             logger.info("%s/%s: finished already, nothing is trained", checkpoints.uri, found.name)
+            done = read_metrics(found.folder / "metrics.jsonl")
+            ranks.first(lambda: _Told(first_step, last_step, metrics=done))
         elif is_job:
             inputs = {"models": models, "verify_rm": verify_rm, "start": start, **files}
             found = train_in_job(
@@ -108,26 +115,18 @@ def run(
         else:
             state = _starting_state(found or begun, models=models, verify_rm=verify_rm)
             check_hacked(config, state.metrics)
-            writer = stack.enter_context(CheckpointWriter(checkpoints, checkpoint))
+            ranks.first(lambda: _tell(state, first_step, last_step))
             checkpoints.prepare()
-            place = str(start or verify_rm)
-            trainer = make_trainer(config, state, rows, data, stack, models=models, place=place)
-            training = CoTraining(
-                config=config,
-                trainer=trainer,
-                state=state,
-                problems=rows,
-                evaluator=make_evaluator(config, data, trainer.rule),
-                checkpoints=checkpoints,
-                writer=writer,
-                stop=stop,
+            books = Books(
+                checkpoints,
+                writer=stack.enter_context(CheckpointWriter(checkpoints, checkpoint)),
                 tracker=stack.enter_context(
                     Tracker(config.tracker, run=config.storage.run_key or "cooper-rl")
                 ),
                 first=lambda: _starting_state(begun, models=models, verify_rm=verify_rm),
             )
-            training.run(last_step)
-            writer.finish()
+            share.train(state, last_step, stack, books=books, place=str(start or verify_rm))
+            books.writer.finish()
             found = checkpoints.published(fetched)
         metrics = read_metrics(found.folder / "metrics.jsonl")
         check_hacked(config, metrics)
@@ -136,6 +135,72 @@ def run(
     result = _summarise(metrics, first_step=first_step, seconds=time.monotonic() - started)
     write_report(report, result)
     return result
+
+
+@dataclass(frozen=True)
+class _Share:
+    """What every process has before it knows where the iteration stands."""
+
+    config: Config
+    problems: Sequence[Problem]
+    data: SideData
+    models: Path
+    verify_rm: Path
+    ranks: Ranks
+    stop: StopRequest
+
+    def train(
+        self, state: TrainingState, last_step: int, stack: ExitStack, *, books: Books | None, place: str
+    ) -> None:
+        """All steps that are left."""
+        trainer = make_trainer(
+            self.config,
+            state,
+            self.problems,
+            self.data,
+            stack,
+            models=self.models,
+            place=place,
+            ranks=self.ranks,
+        )
+        training = CoTraining(
+            config=self.config,
+            trainer=trainer,
+            state=state,
+            problems=self.problems,
+            evaluator=make_evaluator(self.config, self.data, trainer.rule, self.ranks),
+            stop=self.stop,
+            books=books,
+            ranks=self.ranks,
+        )
+        training.run(last_step)
+
+
+class _Told(NamedTuple):
+    """Where the iteration stands, as the first rank tells the others; weights follow elsewhere."""
+
+    first_step: int
+    last_step: int
+    metrics: list[dict[str, float]]
+    pairs: list[PreferencePair] | None = None
+    """None: nothing is left to train."""
+
+
+def _tell(state: TrainingState, first_step: int, last_step: int) -> _Told:
+    return _Told(first_step, last_step, state.metrics, state.pairs)
+
+
+def _follow(share: _Share, stack: ExitStack) -> CooperReport:
+    """The iteration on all ranks but the first: it trains, and reads and writes no checkpoint."""
+    started = time.monotonic()
+    told: Any = share.ranks.first(lambda: None)
+    metrics = told.metrics
+    if told.pairs is not None:
+        state = _starting_state(None, models=share.models, verify_rm=share.verify_rm)
+        state.step = told.metrics[-1]["step"] if told.metrics else 0
+        state.metrics, state.pairs = metrics, told.pairs
+        share.train(state, told.last_step, stack, books=None, place="the first rank")
+    return _summarise(metrics, first_step=told.first_step, seconds=time.monotonic() - started)
 
 
 def _starting_state(found: Found | None, *, models: Path, verify_rm: Path) -> TrainingState:

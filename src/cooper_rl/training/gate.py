@@ -6,15 +6,14 @@ Deliberately left out: choosing the data, which the stage draws once.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
-
-import torch
+from typing import NamedTuple
 
 from cooper_rl.backends.verify_rm import VerifyRM, score_examples
 from cooper_rl.config.cooper import CooperConfig, GateConfig
 from cooper_rl.core.canaries import Canary, canary_rates, mean_rate
 from cooper_rl.errors import TrainingError
 from cooper_rl.schema import PreferencePair, VerifyExample
+from cooper_rl.training.optimizer import Stepper, keep_tensors, roll_back
 from cooper_rl.training.reward_update import RewardUpdate, update_verify_rm
 
 
@@ -71,7 +70,7 @@ class GatedUpdate(NamedTuple):
 def update_behind_gate(
     gate: RewardGate,
     verify_rm: VerifyRM,
-    optimizer: torch.optim.Optimizer,
+    optimizer: Stepper,
     pairs: Sequence[PreferencePair],
     replay: Sequence[VerifyExample] = (),
     *,
@@ -86,36 +85,15 @@ def update_behind_gate(
     """
     if not pairs:
         return None
-    kept = _keep(verify_rm.model, optimizer)
+    kept = keep_tensors(verify_rm.model, optimizer)
     update = update_verify_rm(verify_rm, optimizer, pairs, replay, config=config)
     assert update is not None, "there are pairs"
     try:
         reading = read_gate(verify_rm, gate.examples, gate.canaries)
     except TrainingError:
-        _roll_back(verify_rm.model, optimizer, kept)
+        roll_back(verify_rm.model, optimizer, kept)
         raise
     is_open = gate.is_open_to(reading)
     if not is_open:
-        _roll_back(verify_rm.model, optimizer, kept)
+        roll_back(verify_rm.model, optimizer, kept)
     return GatedUpdate(update, reading, is_rolled_back=not is_open)
-
-
-class _Kept(NamedTuple):
-    """What is put back."""
-
-    weights: dict[str, torch.Tensor]
-    optimizer: dict[Any, dict[str, Any]]
-
-
-def _keep(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> _Kept:
-    state = {
-        weight: {name: value.clone() if torch.is_tensor(value) else value for name, value in values.items()}
-        for weight, values in optimizer.state.items()
-    }
-    return _Kept({name: tensor.detach().clone() for name, tensor in model.state_dict().items()}, state)
-
-
-def _roll_back(model: torch.nn.Module, optimizer: torch.optim.Optimizer, kept: _Kept) -> None:
-    model.load_state_dict(kept.weights)
-    optimizer.state.clear()
-    optimizer.state.update(kept.optimizer)

@@ -1,14 +1,22 @@
 """AdamW over fp32 weights: made, stepped, and turned into named tensors and back for checkpoints.
 
 The weights that are stepped are the fp32 ones; bf16 is used in the forward pass only. (The release steps
-bf16 weights, where one update at lr 1e-5 changes only a tenth of them.)
+bf16 weights, where one update at lr 1e-5 changes only a tenth of them.) One process steps with torch's AdamW,
+several with `backends/zero.py`; what an update does with either is here.
 """
 
-from typing import Any
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
 
 import torch
 
+from cooper_rl.backends.ranks import ALONE, Ranks
+from cooper_rl.backends.zero import Kept, ZeroAdamW, shape_of
 from cooper_rl.errors import ModelError, TrainingError
+
+Stepper = torch.optim.Optimizer | ZeroAdamW
+"""What steps one model's weights."""
 
 
 def make_adamw(model: torch.nn.Module, *, lr: float, weight_decay: float) -> torch.optim.AdamW:
@@ -22,30 +30,109 @@ def make_adamw(model: torch.nn.Module, *, lr: float, weight_decay: float) -> tor
     return torch.optim.AdamW(groups, lr=lr)
 
 
-def set_warmed_up_lr(optimizer: torch.optim.Optimizer, lr: float, *, step: int, warmup_steps: int) -> None:
+def ranks_of(optimizer: Stepper) -> Ranks:
+    """The processes that step together."""
+    return optimizer.ranks if isinstance(optimizer, ZeroAdamW) else ALONE
+
+
+def whole(optimizer: Stepper) -> AbstractContextManager[None]:
+    """In the block the model's weights can be used, wherever they are kept otherwise."""
+    return optimizer.whole() if isinstance(optimizer, ZeroAdamW) else nullcontext()
+
+
+def backward(loss: torch.Tensor, optimizer: Stepper) -> None:
+    """Add the gradient of a part of an update's loss, whose parts on all ranks add up."""
+    if isinstance(optimizer, ZeroAdamW):
+        optimizer.backward(loss)
+    else:
+        loss.backward()
+
+
+def set_warmed_up_lr(optimizer: Stepper, lr: float, *, step: int, warmup_steps: int) -> None:
     """The learning rate of a step (from 1): rising in a line over `warmup_steps`, then `lr`."""
     for group in optimizer.param_groups:
         group["lr"] = lr * min(1.0, step / max(warmup_steps, 1))
 
 
-def apply_gradients(
-    model: torch.nn.Module, optimizer: torch.optim.Optimizer, max_norm: float, *, name: str
-) -> float:
+def apply_gradients(model: torch.nn.Module, optimizer: Stepper, max_norm: float, *, name: str) -> float:
     """Clip, step and clear; returns the norm before clipping.
 
     Raises:
         TrainingError: the gradient is not finite; nothing was stepped.
     """
-    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm).item()
-    if not norm < float("inf"):
+    if isinstance(optimizer, ZeroAdamW):
+        norm = optimizer.step()
+    else:
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm).item()
+        if norm < float("inf"):
+            optimizer.step()
         optimizer.zero_grad(set_to_none=True)
+    if not norm < float("inf"):
         raise TrainingError(
             f"the {name}'s gradient is {norm}; its weights are unchanged: "
             "lower its learning rate or look at what it was given in this step"
         )
-    optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
     return norm
+
+
+class TrainedTensors(NamedTuple):
+    """What a checkpoint keeps of a model; of several processes, the first one alone has it."""
+
+    weights: dict[str, torch.Tensor]
+    """State-dict names; fp32."""
+    optimizer: dict[str, torch.Tensor]
+    """See `optimizer_tensors`."""
+
+
+def read_tensors(model: torch.nn.Module, optimizer: Stepper) -> TrainedTensors:
+    """Weights as they are stepped, and the optimiser's state."""
+    if not isinstance(optimizer, ZeroAdamW):
+        return TrainedTensors(model.state_dict(), optimizer_tensors(model, optimizer))
+    return TrainedTensors(optimizer.weights(), optimizer.tensors())
+
+
+def write_tensors(model: torch.nn.Module, optimizer: Stepper, tensors: TrainedTensors, *, place: str) -> None:
+    """Put back what `read_tensors` read; the first process's tensors are taken.
+
+    Raises:
+        ModelError: the tensors belong to another model.
+    """
+    if isinstance(optimizer, ZeroAdamW):
+        optimizer.load_weights(tensors.weights)
+    else:
+        model.load_state_dict(tensors.weights)
+        optimizer.state.clear()
+    restore_optimizer(model, optimizer, tensors.optimizer, place=place)
+
+
+class KeptTensors(NamedTuple):
+    """What `roll_back` puts back."""
+
+    weights: dict[str, torch.Tensor]
+    optimizer: dict[Any, dict[str, Any]]
+
+
+def keep_tensors(model: torch.nn.Module, optimizer: Stepper) -> KeptTensors | Kept:
+    """A copy of the weights and the optimiser's state, on the device."""
+    if isinstance(optimizer, ZeroAdamW):
+        return optimizer.keep()
+    state = {
+        weight: {name: value.clone() if torch.is_tensor(value) else value for name, value in values.items()}
+        for weight, values in optimizer.state.items()
+    }
+    return KeptTensors({name: tensor.detach().clone() for name, tensor in model.state_dict().items()}, state)
+
+
+def roll_back(model: torch.nn.Module, optimizer: Stepper, kept: KeptTensors | Kept) -> None:
+    """Put a copy back."""
+    if isinstance(optimizer, ZeroAdamW):
+        assert isinstance(kept, Kept), "what keep_tensors made for this optimiser"
+        optimizer.roll_back(kept)
+        return
+    assert isinstance(kept, KeptTensors), "what keep_tensors made for this optimiser"
+    model.load_state_dict(kept.weights)
+    optimizer.state.clear()
+    optimizer.state.update(kept.optimizer)
 
 
 def optimizer_tensors(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
@@ -59,7 +146,7 @@ def optimizer_tensors(model: torch.nn.Module, optimizer: torch.optim.Optimizer) 
 
 
 def restore_optimizer(
-    model: torch.nn.Module, optimizer: torch.optim.Optimizer, tensors: dict[str, torch.Tensor], *, place: str
+    model: torch.nn.Module, optimizer: Stepper, tensors: Mapping[str, torch.Tensor], *, place: str
 ) -> None:
     """Put back what `optimizer_tensors` took; learning rate and decay stay as configured.
 
@@ -68,11 +155,16 @@ def restore_optimizer(
     """
     weights = dict(model.named_parameters())
     for full_name, tensor in tensors.items():
-        name, _, key = full_name.rpartition("/")
-        if name not in weights or (tensor.ndim and tensor.shape != weights[name].shape):
+        name = full_name.rpartition("/")[0]
+        if name not in weights or (tensor.ndim and tensor.shape != shape_of(weights[name])):
             raise ModelError(
                 f"{place}: optimiser state {full_name!r} of shape {tuple(tensor.shape)} fits no weight of "
                 "the model beside it; use the checkpoint's own folders together"
             )
+    if isinstance(optimizer, ZeroAdamW):
+        optimizer.load_state(tensors)
+        return
+    for full_name, tensor in tensors.items():
+        name, _, key = full_name.rpartition("/")
         state = optimizer.state[weights[name]]
         state[key] = tensor if key == "step" else tensor.to(weights[name].device)

@@ -10,6 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Self
 
+from cooper_rl.backends.ranks import ALONE, Ranks
 from cooper_rl.schema import Pairing
 from cooper_rl.training.pairing import PairMaker
 from cooper_rl.training.rollout import RolloutGroup, Scores
@@ -22,10 +23,19 @@ class PairQueue:
         maker: Makes them.
         max_staleness: 0 or 1.
         pending: With 1, the pairs of the last step before this process started.
+        ranks: The first one makes the pairs of all.
     """
 
-    def __init__(self, maker: PairMaker, *, max_staleness: int, pending: Sequence[Pairing] = ()) -> None:
+    def __init__(
+        self,
+        maker: PairMaker,
+        *,
+        max_staleness: int,
+        pending: Sequence[Pairing] = (),
+        ranks: Ranks = ALONE,
+    ) -> None:
         self._maker = maker
+        self._ranks = ranks
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="pairs")
         self._waiting: list[Future[Pairing]] = []
         if max_staleness:
@@ -43,12 +53,14 @@ class PairQueue:
 
     def submit(self, groups: Sequence[RolloutGroup], scores: Scores, *, step: int, seed: int) -> None:
         """Begin with the pairs of a step."""
+        if not self._ranks.is_first:
+            return
         self._waiting.append(self._threads.submit(self._maker.make, groups, scores, step=step, seed=seed))
 
     def take(self) -> Pairing:
         """The pairs that this step learns from; waits for them, and raises what making them raised."""
-        return self._waiting.pop(0).result()
+        return self._ranks.first(lambda: self._waiting.pop(0).result())
 
     def pending(self) -> list[Pairing]:
-        """What the next step will learn from, none or one; waits for it."""
+        """What the next step will learn from, none or one; waits for it. Only the first rank has it."""
         return [waiting.result() for waiting in self._waiting]

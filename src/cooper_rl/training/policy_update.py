@@ -15,10 +15,11 @@ from cooper_rl.backends.completions import (
 )
 from cooper_rl.backends.engine import Generation
 from cooper_rl.backends.policy import Policy
+from cooper_rl.backends.ranks import Ranks
 from cooper_rl.config.cooper import CooperConfig
 from cooper_rl.core.losses import grpo_loss
-from cooper_rl.core.mismatch import Mismatch, importance_weights
-from cooper_rl.training.optimizer import apply_gradients
+from cooper_rl.core.mismatch import Mismatch, add_up, importance_weights
+from cooper_rl.training.optimizer import Stepper, apply_gradients, backward, ranks_of, whole
 from cooper_rl.training.rollout import RolloutGroup
 
 
@@ -52,12 +53,14 @@ class PolicyBatch:
     """(B, C); None when there is no KL term."""
     advantages: torch.Tensor
     """(B,)."""
+    counts: bool
+    """False: another rank's, computed so that all ranks do equally many."""
 
 
 def update_policy(
     policy: Policy,
     reference: Policy,
-    optimizer: torch.optim.Optimizer,
+    optimizer: Stepper,
     groups: Sequence[RolloutGroup],
     advantages: torch.Tensor,
     *,
@@ -83,38 +86,25 @@ def update_policy(
     groups, advantages = _counted(groups, advantages, config)
     if not advantages.any():  # nothing is computed in vain
         return PolicyUpdate(loss=0.0, kl=0.0, clip_fraction=0.0, grad_norm=0.0)
-    shares = _shares(policy, reference, groups, advantages, config)
-    num_tokens = loss_sum = kl_sum = clipped_sum = grad_norm_sum = 0.0
+    ranks = ranks_of(optimizer)
+    with whole(optimizer):
+        shares = _shares(policy, reference, groups, advantages, config, ranks)
+    num_tokens = 0
+    loss_sum = kl_sum = clipped_sum = grad_norm_sum = 0.0
     mismatch = Mismatch()
     for share in shares:
-        share_tokens = sum(len(batch.completions.targets) for batch in share)
-        if not any(batch.advantages.any() for batch in share):
+        own_tokens = sum(len(batch.completions.targets) for batch in share if batch.counts)
+        share_tokens = int(ranks.sums(own_tokens)[0])
+        if not ranks.any(any(bool(batch.advantages.any()) for batch in share)):
             continue
-        for batch in share:
-            logprobs = _logprobs(policy, batch.completions, config)
-            old_logprobs = logprobs.detach() if batch.old_logprobs is None else batch.old_logprobs
-            mismatch.add(old_logprobs, batch.engine_logprobs, batch.completions.mask)
-            part = grpo_loss(
-                logprobs,
-                old_logprobs,
-                batch.ref_logprobs,
-                batch.advantages,
-                batch.completions.mask,
-                clip_epsilon=config.clip_epsilon,
-                kl_coefficient=config.kl_coefficient,
-                num_batch_tokens=share_tokens,
-                importance_weights=None
-                if config.max_importance_weight is None
-                else importance_weights(
-                    old_logprobs, batch.engine_logprobs, max_weight=config.max_importance_weight
-                ),
-            )
-            part.loss.backward()
-            loss_sum += part.loss.item() * share_tokens
-            kl_sum += part.kl_sum.item()
-            clipped_sum += part.clipped_sum.item()
+        with whole(optimizer):
+            sums = ranks.sums(*_backward(policy, optimizer, share, share_tokens, mismatch, config))
         grad_norm_sum += apply_gradients(policy.model, optimizer, config.max_grad_norm, name="policy")
+        loss_sum += sums[0]
+        kl_sum += sums[1]
+        clipped_sum += sums[2]
         num_tokens += share_tokens
+    mismatch = add_up(ranks.gather([mismatch], ranks.size))
     return PolicyUpdate(
         loss=loss_sum / max(num_tokens, 1),
         kl=kl_sum / max(num_tokens, 1),
@@ -124,6 +114,43 @@ def update_policy(
         max_mismatch=mismatch.max_difference if mismatch.num_tokens else None,
         importance_ratio=mismatch.mean_ratio,
     )
+
+
+def _backward(
+    policy: Policy,
+    optimizer: Stepper,
+    share: Sequence[PolicyBatch],
+    num_tokens: int,
+    mismatch: Mismatch,
+    config: CooperConfig,
+) -> tuple[float, float, float]:
+    """This rank's part of three sums over an update's tokens: of the loss, of the KL estimate, of the clipped."""
+    loss_sum = kl_sum = clipped_sum = 0.0
+    for batch in share:
+        logprobs = _logprobs(policy, batch.completions, config)
+        old_logprobs = logprobs.detach() if batch.old_logprobs is None else batch.old_logprobs
+        part = grpo_loss(
+            logprobs,
+            old_logprobs,
+            batch.ref_logprobs,
+            batch.advantages,
+            batch.completions.mask,
+            clip_epsilon=config.clip_epsilon,
+            kl_coefficient=config.kl_coefficient,
+            num_batch_tokens=num_tokens,
+            importance_weights=None
+            if config.max_importance_weight is None
+            else importance_weights(
+                old_logprobs, batch.engine_logprobs, max_weight=config.max_importance_weight
+            ),
+        )
+        backward(part.loss * batch.counts, optimizer)
+        if batch.counts:
+            loss_sum += part.loss.item() * num_tokens
+            kl_sum += part.kl_sum.item()
+            clipped_sum += part.clipped_sum.item()
+            mismatch.add(old_logprobs, batch.engine_logprobs, batch.completions.mask)
+    return loss_sum, kl_sum, clipped_sum
 
 
 def _counted(
@@ -143,6 +170,7 @@ def _shares(
     groups: Sequence[RolloutGroup],
     advantages: torch.Tensor,
     config: CooperConfig,
+    ranks: Ranks,
 ) -> list[list[PolicyBatch]]:
     """The micro-batches of every update, with everything that must be computed before the first one."""
     num_updates = config.policy_updates_per_step
@@ -156,6 +184,7 @@ def _shares(
                 groups[start:end],
                 advantages[start * group_size : end * group_size],
                 config,
+                ranks,
             )
         )
         for start, end in pairwise(bounds)
@@ -168,15 +197,18 @@ def _micro_batches(
     groups: Sequence[RolloutGroup],
     advantages: torch.Tensor,
     config: CooperConfig,
+    ranks: Ranks,
 ) -> Iterator[PolicyBatch]:
     rows = [(group.prompt_ids, generation) for group in groups for generation in group.generations]
-    counts = [not (config.mask_cut and generation.finish_reason == "length") for _, generation in rows]
-    rows, advantages = list(compress(rows, counts)), advantages[torch.tensor(counts, dtype=torch.bool)]
+    is_kept = [not (config.mask_cut and generation.finish_reason == "length") for _, generation in rows]
+    rows, advantages = list(compress(rows, is_kept)), advantages[torch.tensor(is_kept, dtype=torch.bool)]
     prompts = [prompt for prompt, _ in rows]
     completions = [generation.token_ids for _, generation in rows]
     is_on_policy = config.policy_updates_per_step == 1
     has_kl = config.kl_coefficient > 0
-    for part in split_completions(policy, prompts, completions, config.max_tokens_per_batch):
+    lengths = [len(prompt) + len(own) for prompt, own in zip(prompts, completions, strict=True)]
+    max_tokens = ranks.share_tokens(lengths, config.max_tokens_per_batch)
+    for part, counts in ranks.deal(split_completions(policy, prompts, completions, max_tokens)):
         batch = batch_completions(policy, [prompts[n] for n in part], [completions[n] for n in part])
         with torch.no_grad():
             yield PolicyBatch(
@@ -185,6 +217,7 @@ def _micro_batches(
                 engine_logprobs=_engine_logprobs([rows[n][1] for n in part], batch.mask),
                 ref_logprobs=_logprobs(reference, batch, config) if has_kl else None,
                 advantages=advantages[part].to(policy.device),
+                counts=counts,
             )
 
 

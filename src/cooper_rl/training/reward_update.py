@@ -14,7 +14,7 @@ from cooper_rl.config.cooper import CooperConfig
 from cooper_rl.core.losses import label_loss, pair_loss
 from cooper_rl.errors import TrainingError
 from cooper_rl.schema import PreferencePair, VerifyExample
-from cooper_rl.training.optimizer import apply_gradients
+from cooper_rl.training.optimizer import Stepper, apply_gradients, backward, ranks_of, whole
 
 TRAINED = "trained"
 """Name in the optimiser's state of the weights that are stepped, where an average of them scores."""
@@ -33,7 +33,7 @@ class RewardUpdate(NamedTuple):
 
 def update_verify_rm(
     verify_rm: VerifyRM,
-    optimizer: torch.optim.Optimizer,
+    optimizer: Stepper,
     pairs: Sequence[PreferencePair],
     replay: Sequence[VerifyExample] = (),
     *,
@@ -56,23 +56,30 @@ def update_verify_rm(
     """
     if not pairs:
         return None
-    averages = _take_trained(verify_rm.model, optimizer)
-    loss, num_ordered = _backward_pairs(verify_rm, pairs, config)
-    replay_loss = _backward_replay(verify_rm, replay, config) if replay else 0.0
+    averages: list[torch.Tensor] = []
+    if config.verify_rm_average > 0:
+        assert isinstance(optimizer, torch.optim.Optimizer), "the configuration allows one process alone"
+        averages = _take_trained(verify_rm.model, optimizer)
+    with whole(optimizer):
+        own = _backward_pairs(verify_rm, optimizer, pairs, config)
+        own_replay = _backward_replay(verify_rm, optimizer, replay, config) if replay else 0.0
+    loss, num_ordered, replay_loss = ranks_of(optimizer).sums(*own, own_replay)
     try:
         grad_norm = apply_gradients(verify_rm.model, optimizer, config.max_grad_norm, name="VerifyRM")
     except TrainingError:
-        _put(verify_rm.model, averages)
+        if averages:
+            _put(verify_rm.model, averages)
         raise
-    if config.verify_rm_average > 0:
+    if averages:
+        assert isinstance(optimizer, torch.optim.Optimizer), "the configuration allows one process alone"
         _put_average(verify_rm.model, optimizer, averages, decay=config.verify_rm_average)
     return RewardUpdate(loss, num_ordered / len(pairs), grad_norm, replay_loss)
 
 
 def _backward_pairs(
-    verify_rm: VerifyRM, pairs: Sequence[PreferencePair], config: CooperConfig
+    verify_rm: VerifyRM, optimizer: Stepper, pairs: Sequence[PreferencePair], config: CooperConfig
 ) -> tuple[float, int]:
-    """Mean loss over the pairs, and how many have the positive above the negative."""
+    """This rank's part of the mean loss over the pairs, and how many have the positive above the negative."""
     items = [
         VerifyItem(pair.question, pair.reference_answer, text)
         for pair in pairs
@@ -82,24 +89,30 @@ def _backward_pairs(
     # A pair shares question and reference answer, which a packed batch computes once.
     units = list(zip(sequences[::2], sequences[1::2], strict=True))
     loss, num_ordered = 0.0, 0
-    for batch in verify_rm.split(units, config.max_tokens_per_batch):
+    ranks = ranks_of(optimizer)
+    max_tokens = ranks.share_tokens([sum(map(len, unit)) for unit in units], config.max_tokens_per_batch)
+    for batch, counts in ranks.deal(verify_rm.split(units, max_tokens)):
         logits = verify_rm.logits([ids for index in batch for ids in units[index]])
         positive, negative = logits[::2], logits[1::2]
-        part = pair_loss(positive, negative, num_batch_pairs=len(pairs))
-        part.backward()
+        part = pair_loss(positive, negative, num_batch_pairs=len(pairs)) * counts
+        backward(part, optimizer)
         loss += part.item()
-        num_ordered += int((positive > negative).sum())
+        num_ordered += int((positive > negative).sum()) * counts
     return loss, num_ordered
 
 
-def _backward_replay(verify_rm: VerifyRM, examples: Sequence[VerifyExample], config: CooperConfig) -> float:
+def _backward_replay(
+    verify_rm: VerifyRM, optimizer: Stepper, examples: Sequence[VerifyExample], config: CooperConfig
+) -> float:
     sequences = verify_rm.encode([VerifyItem(e.question, e.reference_answer, e.completion) for e in examples])
     loss = 0.0
-    for batch in verify_rm.split([[ids] for ids in sequences], config.max_tokens_per_batch):
+    ranks = ranks_of(optimizer)
+    max_tokens = ranks.share_tokens([len(ids) for ids in sequences], config.max_tokens_per_batch)
+    for batch, counts in ranks.deal(verify_rm.split([[ids] for ids in sequences], max_tokens)):
         labels = torch.tensor([float(examples[index].label) for index in batch], device=verify_rm.device)
         logits = verify_rm.logits([sequences[index] for index in batch])
-        part = label_loss(logits, labels, num_batch_examples=len(examples))
-        (config.replay_weight * part).backward()
+        part = label_loss(logits, labels, num_batch_examples=len(examples)) * counts
+        backward(config.replay_weight * part, optimizer)
         loss += part.item()
     return loss
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from cooper_rl.backends.engine import Engine, Generation
 from cooper_rl.backends.policy import Policy
+from cooper_rl.backends.ranks import ALONE, Ranks
 from cooper_rl.backends.rule_verifier import RuleVerifier
 from cooper_rl.backends.verify_rm import VerifyItem, VerifyRM
 from cooper_rl.config.data import GenerationConfig
@@ -45,14 +46,18 @@ def collect_rollouts(
     group_size: int,
     instruction: str | None,
     seed: int,
+    ranks: Ranks = ALONE,
 ) -> list[RolloutGroup]:
-    """`group_size` rollouts for every problem, groups in the order of the problems.
+    """`group_size` rollouts for every problem, groups in the order of the problems; every rank draws a share.
 
     Raises:
         TrainingError: a log-probability is not finite; names the question.
     """
     prompts = [policy.encode_prompt(problem.question, instruction) for problem in problems]
-    drawn = engine.generate(prompts, generation, samples=group_size, seed=seed)
+    places = ranks.places(len(prompts))
+    own = [prompts[place] for place in places]
+    share = engine.generate(own, generation, samples=group_size, seed=seed, places=places) if own else []
+    drawn = ranks.gather(share, len(prompts))
     for problem, generations in zip(problems, drawn, strict=True):
         if not all(math.isfinite(value) for each in generations for value in each.logprobs):
             raise TrainingError(
@@ -77,6 +82,7 @@ def score_rollouts(
     *,
     judge: Judge | None = None,
     max_tokens_per_batch: int,
+    ranks: Ranks = ALONE,
 ) -> Scores:
     """Every verifier on every rollout; the reward is chosen from them by configuration.
 
@@ -89,14 +95,18 @@ def score_rollouts(
         for group in groups
         for text in group.texts
     ]
-    checks = rule.verify([(item.reference_answer, item.completion) for item in items])
+    own = [items[place] for place in ranks.places(len(items))]
+    share = rule.verify([(item.reference_answer, item.completion) for item in own])
+    checks = ranks.gather(share, len(items))
     return Scores(
         verify_rm=verify_rm.score(items, max_tokens_per_batch=max_tokens_per_batch),
         rule=[check.verdict for check in checks],
-        judge=None
-        if judge is None
-        else [result.verdict for result in judge.judge([JudgeItem(*item) for item in items])],
+        judge=None if judge is None else ranks.first(lambda: _ask(judge, items)),
     )
+
+
+def _ask(judge: Judge, items: Sequence[VerifyItem]) -> list[Verdict]:
+    return [result.verdict for result in judge.judge([JudgeItem(*item) for item in items])]
 
 
 def sample_rollouts(

@@ -26,7 +26,7 @@ from cooper_rl.core.pairs import SOURCES
 from cooper_rl.core.randomness import derive_seed
 from cooper_rl.schema import Pairing, PreferencePair, Problem, RolloutSample, VerifyExample
 from cooper_rl.training.gate import RewardGate, update_behind_gate
-from cooper_rl.training.optimizer import set_warmed_up_lr
+from cooper_rl.training.optimizer import Stepper, ranks_of, set_warmed_up_lr, whole
 from cooper_rl.training.pair_queue import PairQueue
 from cooper_rl.training.policy_update import update_policy
 from cooper_rl.training.reward_update import update_verify_rm
@@ -58,8 +58,9 @@ class Trainer:
     """Completions of the starting policy that show VerifyRM's level to the monitor; may be empty."""
     replay: Sequence[VerifyExample]
     """Labelled examples that `replay_examples` are drawn from."""
-    policy_optimizer: torch.optim.Optimizer
-    verify_rm_optimizer: torch.optim.Optimizer
+    policy_optimizer: Stepper
+    """Knows the processes that train together."""
+    verify_rm_optimizer: Stepper
     config: CooperConfig
     instruction: str | None
     seed: int
@@ -93,7 +94,9 @@ def run_step(
     result = StepResult(metrics={"step": step})
     seed = derive_seed(trainer.seed, "step", step)
 
-    with _timed(result, "rollout"):  # 1. rollouts
+    ranks = ranks_of(trainer.policy_optimizer)
+
+    with _timed(result, "rollout"), whole(trainer.policy_optimizer):  # 1. rollouts
         groups = collect_rollouts(
             trainer.engine,
             trainer.policy,
@@ -102,6 +105,7 @@ def run_step(
             group_size=config.group_size,
             instruction=trainer.instruction,
             seed=seed,
+            ranks=ranks,
         )
         trainer.engine.sleep()
     with _timed(result, "reward"):  # 2. rewards
@@ -111,6 +115,7 @@ def run_step(
             trainer.rule,
             judge=trainer.judge if config.reward == "judge" else None,
             max_tokens_per_batch=config.max_tokens_per_batch,
+            ranks=ranks,
         )
         if trainer.anchors:
             anchored = trainer.verify_rm.score(
@@ -138,7 +143,8 @@ def run_step(
         policy_update = update_policy(
             trainer.policy, trainer.reference, trainer.policy_optimizer, groups, advantages, config=config
         )
-        trainer.engine.load_weights(trainer.policy.weights())
+        with whole(trainer.policy_optimizer):
+            trainer.engine.load_weights(trainer.policy.weights())
     result.metrics |= _describe_rollouts(groups, scores, rewards, advantages)
     result.metrics |= {
         f"policy/{name}": value for name, value in policy_update._asdict().items() if value is not None

@@ -1,0 +1,207 @@
+"""Co-training in several processes: the numbers of one process, checkpoints that know nothing of ranks.
+
+Run by `make test-deepspeed`; on the CPU with gloo, in fp32, so that the numbers can be compared.
+"""
+
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from cooper_rl.backends.checkpoint import TrainingState, read_metrics, read_state
+from cooper_rl.backends.checkpoint_reference import open_checkpoint
+from cooper_rl.config.infrastructure import StorageConfig
+from cooper_rl.config.load import load
+from cooper_rl.stages import train_cooper
+from tests.stages.conftest import SMALL, Files
+
+pytestmark = [
+    pytest.mark.deepspeed,
+    pytest.mark.skipif(
+        importlib.util.find_spec("deepspeed") is None, reason="needs DeepSpeed: run `make test-deepspeed`"
+    ),
+]
+CPU = torch.device("cpu")
+TIMEOUT_SECONDS = 600
+GUARDED = [
+    "cooper.problems_per_step=3",  # which two ranks do not share evenly
+    "cooper.negatives.perturb=1",
+    "cooper.replay_examples=4",
+    "cooper.evaluate_every=1",
+    "cooper.gate={ num_examples = 8, num_canary_problems = 2 }",
+    "cooper.max_tokens_per_batch=512",
+]
+
+
+def options(files: Files, checkpoint: Path) -> dict[str, Path]:
+    return {
+        "models": files.models,
+        "verify_rm": files.verify_rm,
+        "problems": files.problems,
+        "checkpoint": checkpoint,
+        "report": checkpoint.with_suffix(".json"),
+        "replay": files.examples,
+        "examples": files.examples,
+        "held_out": files.problems,
+    }
+
+
+def train_alone(files: Files, checkpoint: Path, *overrides: str) -> None:
+    train_cooper.run(load("laptop", [*SMALL, *GUARDED, *overrides]), **options(files, checkpoint))
+
+
+def command(files: Files, checkpoint: Path, stage: int, *overrides: str) -> list[str]:
+    """Two processes, as a person starts them."""
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    paths = [
+        text
+        for name, path in options(files, checkpoint).items()
+        for text in (f"--{name.replace('_', '-')}", str(path))
+    ]
+    settings = [*SMALL, *GUARDED, f"distributed.zero_stage={stage}", *overrides]
+    chosen = [text for key in settings for text in ("--set", key)]
+    return [*torchrun, "-m", "cooper_rl", "train-cooper", "--preset=laptop", *chosen, *paths]
+
+
+def train_together(files: Files, checkpoint: Path, stage: int, *overrides: str) -> str:
+    done = subprocess.run(
+        command(files, checkpoint, stage, *overrides),
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return done.stdout
+
+
+def numbers(checkpoint: Path) -> list[dict[str, float]]:
+    """The metrics of every step without the timings."""
+    with open_checkpoint(checkpoint, StorageConfig()) as found:
+        rows = read_metrics(found.folder / "metrics.jsonl")
+    return [{key: row[key] for key in row if not key.startswith("seconds/")} for row in rows]
+
+
+def read(checkpoint: Path) -> TrainingState:
+    with open_checkpoint(checkpoint, StorageConfig()) as found:
+        return read_state(found.folder, step=found.manifest.step, device=CPU)
+
+
+def assert_same_numbers(found: list[dict[str, float]], expected: list[dict[str, float]]) -> None:
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected, strict=True):
+        assert one == pytest.approx(other, rel=1e-3, abs=2e-5)
+
+
+@pytest.fixture(scope="module")
+def examined(sevens: Files) -> Files:
+    """With labelled examples for gate, replay and evaluation."""
+    from cooper_rl.records import read_records, write_records
+    from cooper_rl.schema import Problem, VerifyExample
+
+    examples = [
+        VerifyExample(
+            question=problem.question, reference_answer="7", completion=f"#### {7 + wrong}", label=1 - wrong
+        )
+        for problem in read_records(sevens.problems, Problem)
+        for wrong in (0, 1)
+    ]
+    path = sevens.folder / "examples.jsonl"
+    write_records(path, examples)
+    return Files(sevens.folder, sevens.models, sevens.verify_rm, sevens.problems, path)
+
+
+@pytest.fixture(scope="module")
+def alone(examined: Files, tmp_path_factory) -> Path:
+    """Three steps in one process."""
+    checkpoint = tmp_path_factory.mktemp("alone") / "checkpoint"
+    train_alone(examined, checkpoint, "cooper.steps=3")
+    return checkpoint
+
+
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_two_processes_give_the_numbers_of_one_which_can_continue(
+    examined: Files, alone: Path, tmp_path: Path, stage: int
+) -> None:
+    """Two steps by two processes, whose checkpoint one process without DeepSpeed continues with the third."""
+    expected = numbers(alone)
+    assert sum(row["pairs/count"] for row in expected) > 0
+    shown = train_together(examined, tmp_path / "run", stage, "cooper.steps=2")
+    assert shown.count("CooperReport") == 1
+    assert_same_numbers(numbers(tmp_path / "run"), expected[:2])
+    train_alone(examined, tmp_path / "run", "cooper.steps=3")
+    assert_same_numbers(numbers(tmp_path / "run"), expected)
+    one, other = read(alone), read(tmp_path / "run")
+    assert one.pairs == other.pairs
+    assert one.policy_optimizer.keys() == other.policy_optimizer.keys()
+    for name, tensor in one.policy_optimizer.items():
+        torch.testing.assert_close(other.policy_optimizer[name], tensor, rtol=1e-2, atol=1e-5)
+
+
+def test_two_processes_continue_what_one_began(examined: Files, alone: Path, tmp_path: Path) -> None:
+    train_alone(examined, tmp_path / "run", "cooper.steps=1")
+    train_together(examined, tmp_path / "run", 3, "cooper.steps=3", "distributed.offload_optimizer=true")
+    assert_same_numbers(numbers(tmp_path / "run"), numbers(alone))
+    with open_checkpoint(tmp_path / "run", StorageConfig()) as found:
+        loaded = AutoModelForCausalLM.from_pretrained(found.folder / "policy")
+        assert sorted(path.name for path in (found.folder / "policy").iterdir()) == sorted(
+            path.name for path in (examined.models / "policy").iterdir()
+        )
+    expected = read(alone).policy.model.state_dict()
+    assert loaded.dtype == torch.float32
+    assert loaded.state_dict().keys() == expected.keys()
+
+
+def test_bf16_weights_keep_fp32_masters(examined: Files, tmp_path: Path) -> None:
+    """At a learning rate of 1e-6 bf16 weights alone would not change: half their spacing at .02 is 3e-5."""
+    train_together(
+        examined, tmp_path / "run", 2, "cooper.steps=1", "cooper.policy_lr=1e-6",
+        "cooper.compute=bfloat16",
+    )  # fmt: skip
+    before = AutoModelForCausalLM.from_pretrained(examined.models / "policy").state_dict()
+    with open_checkpoint(tmp_path / "run", StorageConfig()) as found:
+        after = AutoModelForCausalLM.from_pretrained(found.folder / "policy").state_dict()
+    name = "model.layers.0.mlp.up_proj.weight"
+    difference = (after[name] - before[name]).abs()
+    assert after[name].dtype == torch.float32
+    assert (difference > 0).float().mean() > 0.9
+    assert difference.max() < 3e-6
+
+
+def test_a_rank_that_dies_takes_the_job_down_with_its_error(examined: Files, tmp_path: Path) -> None:
+    log = (tmp_path / "log").open("w+")
+    job = subprocess.Popen(
+        command(examined, tmp_path / "run", 2, "cooper.steps=1000", "cooper.checkpoint_every=1"),
+        stdout=log,
+        stderr=log,
+    )
+    try:
+        deadline = time.monotonic() + TIMEOUT_SECONDS
+        while not (tmp_path / "run" / "LATEST").exists():
+            assert job.poll() is None, (tmp_path / "log").read_text()[-3000:]
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        os.kill(pid_of_rank(job.pid, 1), signal.SIGKILL)
+        killed = time.monotonic()
+        status = job.wait(timeout=120)
+    finally:
+        job.kill()
+    text = (tmp_path / "log").read_text()
+    assert status != 0
+    assert time.monotonic() - killed < 60
+    assert "rank      : 1" in text
+    assert "Signal 9 (SIGKILL)" in text
+
+
+def pid_of_rank(parent: int, rank: int) -> int:
+    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    return next(
+        int(pid) for pid in children if f"RANK={rank}" in Path(f"/proc/{pid}/environ").read_text().split("\0")
+    )
