@@ -99,6 +99,15 @@ def test_an_unknown_preset_lists_the_known_ones() -> None:
         load("lptop")
 
 
+def test_a_preset_that_extends_another_holds_what_differs(tmp_path: Path) -> None:
+    path = tmp_path / "own.toml"
+    path.write_text('extends = "laptop"\nseed = 7\n[cooper]\nsteps = 3')
+    assert load(str(path)) == load("laptop", ["seed=7", "cooper.steps=3"])
+    path.write_text('extends = "own.toml"')
+    with pytest.raises(ConfigError, match=r"own\.toml' extends 'own\.toml', which is none of \['laptop'"):
+        load(str(path))
+
+
 def test_a_preset_file_that_is_missing_or_not_toml_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"none\.toml'?: no such file"):
         load(str(tmp_path / "none.toml"))

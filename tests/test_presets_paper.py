@@ -1,13 +1,23 @@
-"""The paper's recipe as a preset: the published numbers, and a source beside every value."""
+"""The paper's recipe as presets: the published numbers, and a source beside every value."""
 
 from importlib import resources
 
+import pytest
+
+from cooper_rl.__main__ import main
 from cooper_rl.config.load import load
 
+PRESETS = ["paper", "llama", "single_gpu"]
 
-def test_the_published_numbers_are_the_papers() -> None:
+
+def read_preset(name: str) -> str:
+    return (resources.files("cooper_rl") / "presets" / f"{name}.toml").read_text()
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_the_published_numbers_are_the_papers(preset: str) -> None:
     """METHOD: lr 2e-5, decay .01, 3 epochs; policy 1e-6, clip .2, KL 1e-3; reward update 1e-5; .7/.95/8."""
-    config = load("paper")
+    config = load(preset)
     assert (config.verify_rm.lr, config.verify_rm.weight_decay, config.verify_rm.num_epochs) == (
         2e-5,
         0.01,
@@ -22,9 +32,48 @@ def test_the_published_numbers_are_the_papers() -> None:
     assert evaluation.samples_per_problem == 8
 
 
-def test_every_value_of_the_paper_preset_has_its_source() -> None:
-    text = (resources.files("cooper_rl") / "presets" / "paper.toml").read_text()
-    values = [line for line in text.splitlines() if " = " in line and not line.startswith("#")]
-    assert len(values) > 25
+@pytest.mark.parametrize(("preset", "count"), [("paper", 40), ("llama", 1), ("single_gpu", 4)])
+def test_every_value_of_a_preset_has_its_source(preset: str, count: int) -> None:
+    lines = read_preset(preset).splitlines()
+    values = [line for line in lines if " = " in line and not line.startswith(("#", "extends"))]
+    assert len(values) == count
     without = [line for line in values if "# " not in line]
     assert all(line.startswith(("reward", "update_verify_rm", "base_url")) for line in without)
+
+
+def test_the_other_presets_are_the_paper_but_for_what_they_say() -> None:
+    llama = load("paper", ["models.policy=meta-llama/Llama-3.2-1B-Instruct"])
+    assert load("llama") == llama
+    values = ["cooper.max_tokens_per_batch=16384", "cooper.gradient_checkpointing=true", "engine.kind=vllm"]
+    assert load("single_gpu") == load("paper", values)
+
+
+QWEN = """{"model_type": "qwen2", "num_hidden_layers": 28, "hidden_size": 1536, "intermediate_size": 8960,
+"vocab_size": 151936, "num_attention_heads": 12, "num_key_value_heads": 2, "tie_word_embeddings": %s}"""
+
+
+def test_single_gpu_fits_on_80_gb_and_not_on_40(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
+    """N = 1,543,714,304 for both but for VerifyRM's 1,536 more: 12N for each that rests and 4N of the
+    reference are 28N = 40.26 GiB; vLLM has .4 of the card and 2 GiB are reserved: 74.26 of 80, 58.26 of 40.
+
+    With the Hugging Face engine 2N are its copy and 4N gradients, 34N = 48.9 GiB; activations are 16384 *
+    (97,280 + 28 * 4 * 1536) bytes = 4.11 GiB, logits 0.75 and 2 reserved make 55.74."""
+    (tmp_path / "config.json").write_text(QWEN % "true")
+    models = ["--policy", str(tmp_path), "--verify-rm", str(tmp_path), "--preset", "single_gpu"]
+    assert main(["plan", *models, "--gpu-gib", "80"]) == 0
+    shown = capsys.readouterr().out
+    assert "most in the phase 'rollouts'" in shown
+    assert shown.splitlines()[-1].split() == ["together", "74.26", "GiB"]
+    assert main(["plan", *models, "--gpu-gib", "40"]) == 2
+    assert "needs about 58.3 GiB of a GPU that has 40.0 GiB: lower engine.gpu" in capsys.readouterr().err
+    assert main(["plan", *models, "--gpu-gib", "80", "--set", "engine.kind=hf"]) == 0
+    shown = capsys.readouterr().out
+    assert "most in the phase 'update of the policy'" in shown
+    assert shown.splitlines()[-1].split() == ["together", "55.74", "GiB"]
+
+
+def test_a_plan_without_models_is_refused(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "--preset", "laptop"]) == 2
+    assert "preset 'laptop' names no models: give --policy and --verify-rm" in capsys.readouterr().err
+    assert main(["plan", "--preset", "paper", "--policy", str(tmp_path), "--verify-rm", "x"]) == 2
+    assert "its config.json cannot be read" in capsys.readouterr().err

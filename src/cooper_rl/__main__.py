@@ -71,6 +71,10 @@ EXPERIMENT = "experiment"
 """Another: it runs all stages for several arms and seeds."""
 
 
+PLAN = "plan"
+"""A third: what co-training needs of a GPU."""
+
+
 class Parameter(NamedTuple):
     """One path that a stage reads or writes."""
 
@@ -99,6 +103,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _serve(options, parser.prog)
     if options.stage == EXPERIMENT:
         return _experiment(options, parser.prog)
+    if options.stage == PLAN:
+        return _plan(options, parser.prog)
     paths = {
         parameter.name: getattr(options, parameter.name)
         for parameter in read_signature(options.stage).parameters
@@ -143,6 +149,7 @@ def build_parser() -> argparse.ArgumentParser:
         _add_options(command, signature)
     _add_server(commands)
     _add_experiment(commands)
+    _add_plan(commands)
     return parser
 
 
@@ -211,6 +218,40 @@ def _experiment(options: argparse.Namespace, prog: str) -> int:
         sys.stderr.write(f"\n{prog} {EXPERIMENT}: interrupted; start it again to continue\n")
         return EXIT_INTERRUPTED
     sys.stdout.write(format_report(report, path=options.output / "report.html"))
+    return 0
+
+
+def _add_plan(commands: Any) -> None:
+    command = commands.add_parser(
+        PLAN,
+        help="What co-training needs of a GPU's memory, before anything is loaded.",
+        description="Add up what train-cooper holds on each GPU in its largest phase; exit 2: too much.",
+        allow_abbrev=False,
+    )
+    command.set_defaults(stage=PLAN)
+    _add_configuration(command)
+    command.add_argument("--policy", metavar="MODEL", help="folder or hub id; absent: models.policy")
+    command.add_argument(
+        "--verify-rm", metavar="MODEL", help="VerifyRM or its backbone; absent: models.backbone"
+    )
+    command.add_argument("--processes", type=int, default=1, help="that train together")
+    command.add_argument("--gpu-gib", type=float, default=80.0, help="memory of each GPU")
+
+
+def _plan(options: argparse.Namespace, prog: str) -> int:
+    try:
+        config = load(options.preset, options.overrides)
+        names = (options.policy or config.models.policy, options.verify_rm or config.models.backbone)
+        if not all(names):
+            raise ConfigError(f"preset {options.preset!r} names no models: give --policy and --verify-rm")
+        from cooper_rl.stages._memory import explain_memory
+
+        policy, verify_rm = map(str, names)
+        shown = explain_memory(config, policy, verify_rm, options.processes, options.gpu_gib)
+    except CooperError as error:
+        sys.stderr.write(f"{prog} {PLAN}: {error}\n")
+        return EXIT_USER_ERROR
+    sys.stdout.write(shown)
     return 0
 
 

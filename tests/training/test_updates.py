@@ -71,6 +71,21 @@ def run_policy_update(
     return result, weights(policy.model)
 
 
+def test_recomputed_activations_change_no_number(make_policy) -> None:
+    """Loss, norm and weights after the update; afterwards the model is in eval mode again."""
+    kept, kept_weights = run_policy_update(make_policy)
+    again, again_weights = run_policy_update(make_policy, gradient_checkpointing=True)
+    assert kept == pytest.approx(again, abs=1e-6)
+    for name, tensor in kept_weights.items():
+        torch.testing.assert_close(tensor, again_weights[name], atol=1e-6, rtol=1e-6)
+    policy = make_policy(0)
+    optimizer = make_adamw(policy.model, lr=1e-4, weight_decay=0.0)
+    config = cooper(gradient_checkpointing=True)
+    update_policy(policy, make_policy(1), optimizer, groups_of(policy), ADVANTAGES, config=config)
+    assert policy.model.get_decoder().gradient_checkpointing
+    assert not policy.model.training
+
+
 def test_the_policy_update_does_not_depend_on_the_micro_batches(make_policy) -> None:
     """All four completions at once, and one by one: the same loss, norm and weights to 1e-5."""
     whole, whole_weights = run_policy_update(make_policy, max_tokens_per_batch=10_000)

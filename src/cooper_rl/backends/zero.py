@@ -52,7 +52,7 @@ class ZeroAdamW:
         self.ranks = ranks
         self._model = model
         self._stage = config.zero_stage
-        self._num_whole = 0
+        self._is_whole = False
         device = next(model.parameters()).device
         masters: dict[str, torch.Tensor] = {}
         if ranks.is_first:
@@ -81,19 +81,15 @@ class ZeroAdamW:
     @contextmanager
     def whole(self) -> Iterator[None]:
         """In the block the model can be used as if it were alone; blocks may be nested."""
-        if self._stage < 3 or self._num_whole:
-            self._num_whole += 1
-            try:
-                yield
-            finally:
-                self._num_whole -= 1
+        if self._stage < 3 or self._is_whole:
+            yield
             return
-        self._num_whole = 1
+        self._is_whole = True
         try:
             with self._deepspeed.zero.GatheredParameters(list(self._model.parameters())):
                 yield
         finally:
-            self._num_whole = 0
+            self._is_whole = False
 
     def backward(self, loss: torch.Tensor) -> None:
         """Add the gradient of this rank's part of the loss; the loss is the sum of all ranks' parts."""
@@ -148,15 +144,11 @@ class ZeroAdamW:
 
     def keep(self) -> Kept:
         """A copy of this rank's part."""
-        state = self._zero.optimizer.state
         flat = self._flat_weights()
+        states = [self._zero.optimizer.state.get(weight, {}) for weight in flat]
         return Kept(
             [weight.detach().clone() for weight in flat],
-            [
-                {key: value.clone() for key, value in state[weight].items()}
-                for weight in flat
-                if weight in state
-            ],
+            [{key: value.clone() for key, value in state.items()} for state in states],
         )
 
     def roll_back(self, kept: Kept) -> None:
@@ -165,7 +157,7 @@ class ZeroAdamW:
         flat = self._flat_weights()
         for weight, value in zip(flat, kept.weights, strict=True):
             weight.data.copy_(value)
-        if kept.state:
+        if any(kept.state):
             for weight, values in zip(flat, kept.state, strict=True):
                 for key, value in values.items():
                     state[weight][key].copy_(value)

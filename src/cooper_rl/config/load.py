@@ -23,7 +23,7 @@ def load(preset: str, overrides: Sequence[str] = ()) -> Config:
     """Build the configuration from a preset's name (or a .toml path) and `dotted.key=value` overrides.
 
     A value is TOML (`0.1`, `true`, `["a", "b"]`); text that is no TOML value is taken as a string.
-    `key=null` removes what the preset set.
+    `key=null` removes what the preset set. A preset that says `extends = "paper"` holds what differs from it.
 
     Raises:
         ConfigError: naming the preset, key or value, the place, and what is allowed.
@@ -75,9 +75,26 @@ def _read_preset(preset: str) -> dict[str, Any]:
             f"unknown preset {preset!r}; use one of {preset_names()} or a path that ends in .toml"
         )
     try:
-        return tomllib.loads(text)
+        values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"preset {preset!r} is not TOML: {error}") from error
+    if "extends" not in values:
+        return values
+    base = values.pop("extends")
+    if base not in preset_names():
+        raise ConfigError(f"preset {preset!r} extends {base!r}, which is none of {preset_names()}")
+    return _merge(_read_preset(base), values)
+
+
+def _merge(base: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
+    """Sections are merged; any other value takes the place of the base's."""
+    merged = dict(base)
+    for key, value in values.items():
+        own = merged.get(key)
+        if isinstance(own, dict) and isinstance(value, dict):
+            value = _merge(cast("dict[str, Any]", own), cast("dict[str, Any]", value))
+        merged[key] = value
+    return merged
 
 
 def _read_text(path: Path) -> str:

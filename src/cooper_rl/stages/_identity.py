@@ -27,6 +27,7 @@ SERVER_KEYS = (
 MAY_DIFFER = (
     "cooper.steps",
     "cooper.checkpoint_every",
+    "cooper.gradient_checkpointing",
     "labeling.rule.num_workers",
     *(f"cooper.{who}.server.{key}" for who in ("assistant", "judge") for key in SERVER_KEYS),
 )

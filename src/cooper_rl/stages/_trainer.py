@@ -24,6 +24,7 @@ from cooper_rl.records import read_records
 from cooper_rl.schema import Problem, VerifyExample
 from cooper_rl.stages._engine import open_engine
 from cooper_rl.stages._evaluation import Evaluator, draw_canaries
+from cooper_rl.stages._memory import check_memory
 from cooper_rl.stages._models import read_models
 from cooper_rl.stages._wiring import check_fits, open_assistant, open_judge
 from cooper_rl.training.gate import GateReading, RewardGate, read_gate
@@ -84,11 +85,12 @@ def make_trainer(
     Of several ranks, the first one's state is what all train from.
 
     Raises:
-        ConfigError: the engine cannot be started as configured.
+        ConfigError: the engine cannot be started as configured, or the models do not fit on the GPU.
         ModelError: the reference policy cannot be loaded, or the optimisers' state does not fit.
         TrainingError: VerifyRM's score is not finite.
     """
     cooper = config.cooper
+    check_memory(config, policy=state.policy.model, verify_rm=state.verify_rm.model, num_processes=ranks.size)
     trained = _make_trained(config, state, ranks, place=place)
     policy, verify_rm = trained.policy, trained.verify_rm
     reference = load_policy(read_models(models).policy, device=policy.device, is_trained=False)

@@ -5,8 +5,8 @@ bf16 weights, where one update at lr 1e-5 changes only a tenth of them.) One pro
 several with `backends/zero.py`; what an update does with either is here.
 """
 
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -38,6 +38,18 @@ def ranks_of(optimizer: Stepper) -> Ranks:
 def whole(optimizer: Stepper) -> AbstractContextManager[None]:
     """In the block the model's weights can be used, wherever they are kept otherwise."""
     return optimizer.whole() if isinstance(optimizer, ZeroAdamW) else nullcontext()
+
+
+@contextmanager
+def recomputing(model: Any, *, is_on: bool) -> Iterator[None]:
+    """In the block, where it is on, backward passes recompute what forward passes did not keep."""
+    if is_on:
+        model.activation_checkpointing_enable()
+        model.train()
+    try:
+        yield
+    finally:
+        model.eval()
 
 
 def backward(loss: torch.Tensor, optimizer: Stepper) -> None:

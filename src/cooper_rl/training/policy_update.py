@@ -19,7 +19,7 @@ from cooper_rl.backends.ranks import Ranks
 from cooper_rl.config.cooper import CooperConfig
 from cooper_rl.core.losses import grpo_loss
 from cooper_rl.core.mismatch import Mismatch, add_up, importance_weights
-from cooper_rl.training.optimizer import Stepper, apply_gradients, backward, ranks_of, whole
+from cooper_rl.training.optimizer import Stepper, apply_gradients, backward, ranks_of, recomputing, whole
 from cooper_rl.training.rollout import RolloutGroup
 
 
@@ -97,7 +97,7 @@ def update_policy(
         share_tokens = int(ranks.sums(own_tokens)[0])
         if not ranks.any(any(bool(batch.advantages.any()) for batch in share)):
             continue
-        with whole(optimizer):
+        with whole(optimizer), recomputing(policy.model, is_on=config.gradient_checkpointing):
             sums = ranks.sums(*_backward(policy, optimizer, share, share_tokens, mismatch, config))
         grad_norm_sum += apply_gradients(policy.model, optimizer, config.max_grad_norm, name="policy")
         loss_sum += sums[0]
@@ -124,7 +124,7 @@ def _backward(
     mismatch: Mismatch,
     config: CooperConfig,
 ) -> tuple[float, float, float]:
-    """This rank's part of three sums over an update's tokens: of the loss, of the KL estimate, of the clipped."""
+    """This rank's part of sums over an update's tokens: of the loss, of the KL estimate, of the clipped."""
     loss_sum = kl_sum = clipped_sum = 0.0
     for batch in share:
         logprobs = _logprobs(policy, batch.completions, config)

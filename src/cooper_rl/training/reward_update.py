@@ -14,7 +14,7 @@ from cooper_rl.config.cooper import CooperConfig
 from cooper_rl.core.losses import label_loss, pair_loss
 from cooper_rl.errors import TrainingError
 from cooper_rl.schema import PreferencePair, VerifyExample
-from cooper_rl.training.optimizer import Stepper, apply_gradients, backward, ranks_of, whole
+from cooper_rl.training.optimizer import Stepper, apply_gradients, backward, ranks_of, recomputing, whole
 
 TRAINED = "trained"
 """Name in the optimiser's state of the weights that are stepped, where an average of them scores."""
@@ -60,7 +60,7 @@ def update_verify_rm(
     if config.verify_rm_average > 0:
         assert isinstance(optimizer, torch.optim.Optimizer), "the configuration allows one process alone"
         averages = _take_trained(verify_rm.model, optimizer)
-    with whole(optimizer):
+    with whole(optimizer), recomputing(verify_rm.model, is_on=config.gradient_checkpointing):
         own = _backward_pairs(verify_rm, optimizer, pairs, config)
         own_replay = _backward_replay(verify_rm, optimizer, replay, config) if replay else 0.0
     loss, num_ordered, replay_loss = ranks_of(optimizer).sums(*own, own_replay)

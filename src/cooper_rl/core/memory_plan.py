@@ -1,0 +1,247 @@
+"""What co-training needs of one GPU, computed before anything is loaded (rows 6 to 12).
+
+Weights, gradients and optimiser state are counted exactly from the models' configurations; activations are
+an estimate for the packed walk with fused attention. Deliberately left out: fragmentation and the CUDA
+context, for which `RESERVED` stands.
+
+Legend: N weights of a model, n processes.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from cooper_rl.errors import ConfigError
+
+GIB = 2**30
+RESERVED = 2 * GIB
+"""CUDA context, NCCL, kernels' work space, fragmentation."""
+LOGITS = 3 * 4 * 2**26
+"""A chunk of logits, their softmax and its gradient in fp32; see `MAX_LOGITS` of the policy update."""
+BUCKET = 500_000_000
+"""Gradients that DeepSpeed sends at a time, in values (its default)."""
+
+
+class Shape(NamedTuple):
+    """Sizes of a decoder, from its config.json."""
+
+    num_layers: int
+    hidden_size: int
+    intermediate_size: int
+    vocab_size: int
+    attention_size: int
+    """Heads x head size."""
+    key_value_size: int
+    """Key-value heads x head size."""
+    head_size: int
+    has_bias: bool
+    """Of query, key and value (Qwen2)."""
+    has_head_norms: bool
+    """Of query and key (Qwen3)."""
+    is_tied: bool
+
+
+class Part(NamedTuple):
+    """What one thing takes."""
+
+    name: str
+    bytes: int
+    remedy: str
+    """What makes it smaller; empty: nothing does."""
+
+
+class Plan(NamedTuple):
+    """The parts that are there together, in the phase that needs most."""
+
+    phase: str
+    parts: list[Part]
+
+    @property
+    def bytes(self) -> int:
+        return sum(part.bytes for part in self.parts)
+
+
+class Use(NamedTuple):
+    """How the models are trained."""
+
+    num_processes: int
+    zero_stage: int
+    is_bfloat16: bool
+    """Of forward passes; with DeepSpeed also of the weights that they use."""
+    is_offloaded: bool
+    is_checkpointed: bool
+    """Activations are recomputed."""
+    has_reference: bool
+    """A second copy of the policy, for the KL term."""
+    trains_verify_rm: bool
+    max_tokens: int
+    """Of one forward and backward pass."""
+    engine_bytes: int
+    """What the engine holds beside the policy's own weights: vLLM's share, or a KV cache."""
+    engine_remedy: str
+    copies_policy: bool
+    """The engine keeps the policy's weights once more, in bf16."""
+    engine_sleeps: bool
+    """It hands its memory back while models are trained."""
+
+
+def read_shape(config: Mapping[str, Any], *, place: str) -> Shape:
+    """The sizes that a Hugging Face config.json states.
+
+    Raises:
+        ConfigError: another architecture than Qwen2, Qwen3 or Llama.
+    """
+    kind = config.get("model_type")
+    if kind not in ("qwen2", "qwen3", "llama"):
+        raise ConfigError(
+            f"{place}: no memory plan for model_type={kind!r}; qwen2, qwen3 and llama are known"
+        )
+    heads = config["num_attention_heads"]
+    head_size = config.get("head_dim") or config["hidden_size"] // heads
+    return Shape(
+        num_layers=config["num_hidden_layers"],
+        hidden_size=config["hidden_size"],
+        intermediate_size=config["intermediate_size"],
+        vocab_size=config["vocab_size"],
+        attention_size=heads * head_size,
+        key_value_size=config.get("num_key_value_heads", heads) * head_size,
+        head_size=head_size,
+        has_bias=kind == "qwen2",
+        has_head_norms=kind == "qwen3",
+        is_tied=bool(config.get("tie_word_embeddings", False)),
+    )
+
+
+def count_weights(shape: Shape, *, is_classifier: bool = False) -> int:
+    """N of a causal LM, or of a VerifyRM, whose head is one logit."""
+    h, a, kv = shape.hidden_size, shape.attention_size, shape.key_value_size
+    layer = 2 * h * a + 2 * h * kv + 3 * h * shape.intermediate_size + 2 * h
+    if shape.has_bias:
+        layer += a + 2 * kv
+    if shape.has_head_norms:
+        layer += 2 * shape.head_size
+    embeddings = shape.vocab_size * h
+    head = h if is_classifier else 0 if shape.is_tied else embeddings
+    return embeddings + shape.num_layers * layer + h + head
+
+
+def cache_bytes(shape: Shape, *, num_tokens: int) -> int:
+    """Keys and values of so many tokens in bf16."""
+    return 2 * 2 * shape.num_layers * shape.key_value_size * num_tokens
+
+
+def activation_bytes(shape: Shape, *, max_tokens: int, is_checkpointed: bool) -> int:
+    """What a forward pass keeps for its backward pass, without the logits.
+
+    Per token and layer: both norms' inputs in fp32 and outputs in bf16, query, key, value and the attention's
+    output in bf16, and four values of the MLP in bf16; with checkpointing one layer of that and every layer's
+    input in fp32.
+    """
+    layer = 2 * (4 + 2) * shape.hidden_size
+    layer += 2 * (2 * shape.attention_size + 2 * shape.key_value_size)
+    layer += 2 * 4 * shape.intermediate_size
+    if is_checkpointed:
+        return max_tokens * (layer + 4 * shape.hidden_size * shape.num_layers)
+    return max_tokens * layer * shape.num_layers
+
+
+def plan_memory(policy: Shape, verify_rm: Shape, use: Use) -> Plan:
+    """What the phase that needs most holds on one GPU.
+
+    Without DeepSpeed a trained model has 4N bytes of weights, 4N of gradients while it is updated, 8N of
+    optimiser state. With ZeRO it has 2N of bf16 weights (or 4N), 4N / n of master weights and 8N / n of
+    state (in CPU memory when offloaded), and 4N of gradients (divided by n from stage 2) with their bucket.
+    """
+    num_policy = count_weights(policy)
+    num_verify_rm = count_weights(verify_rm, is_classifier=True)
+    trained = [("policy", num_policy), ("VerifyRM", num_verify_rm)]
+    if not use.trains_verify_rm:
+        trained = trained[:1]
+    resting: list[Part] = []
+    for name, count in trained:
+        resting += _model_parts(name, count, use)
+    if not use.trains_verify_rm:
+        resting.append(Part("VerifyRM: weights", 4 * num_verify_rm, ""))
+    if use.has_reference:
+        size = 2 if use.zero_stage and use.is_bfloat16 else 4
+        resting.append(Part("reference policy", size * num_policy, "cooper.kl_coefficient=0 needs none"))
+    if use.copies_policy:
+        resting.append(Part("engine: weights", 2 * num_policy, "set cooper.compute=float32"))
+    engine = Part("engine", use.engine_bytes, use.engine_remedy)
+    phases = [Plan("rollouts", [*resting, *_whole_parts("policy", num_policy, use), engine])]
+    shapes = {"policy": policy, "VerifyRM": verify_rm}
+    for name, count in trained:
+        parts = [*resting, *_update_parts(name, count, shapes[name], use)]
+        if not use.engine_sleeps:
+            parts.append(engine)
+        phases.append(Plan(f"update of the {name}", parts))
+    return max(phases, key=lambda plan: plan.bytes)
+
+
+def check_plan(plan: Plan, *, card_bytes: int) -> None:
+    """Refuse what does not fit.
+
+    Raises:
+        ConfigError: with what is needed, what there is, and what to lower, the largest first.
+    """
+    needed = plan.bytes + RESERVED
+    if needed <= card_bytes:
+        return
+    parts = sorted((part for part in plan.parts if part.remedy), key=lambda part: -part.bytes)
+    remedies = list(dict.fromkeys(part.remedy for part in parts))
+    raise ConfigError(
+        f"the phase '{plan.phase}' needs about {needed / GIB:.1f} GiB of a GPU that has "
+        f"{card_bytes / GIB:.1f} GiB: {'; or '.join(remedies)}\n{describe_plan(plan)}"
+    )
+
+
+def describe_plan(plan: Plan) -> str:
+    """A line for every part, the largest first."""
+    parts: Sequence[Part] = sorted(
+        [*plan.parts, Part("reserved", RESERVED, "")], key=lambda part: -part.bytes
+    )
+    width = max(len(part.name) for part in parts)
+    lines = [f"  {part.name:<{width}}  {part.bytes / GIB:7.2f} GiB" for part in parts]
+    return "\n".join([*lines, f"  {'together':<{width}}  {(plan.bytes + RESERVED) / GIB:7.2f} GiB"])
+
+
+def _model_parts(name: str, count: int, use: Use) -> list[Part]:
+    """What a trained model takes also while it is idle."""
+    if use.zero_stage == 0:
+        remedy = "set distributed.zero_stage=1 and distributed.offload_optimizer=true"
+        return [
+            Part(f"{name}: weights, fp32", 4 * count, remedy),
+            Part(f"{name}: optimiser state", 8 * count, remedy),
+        ]
+    size = 2 if use.is_bfloat16 else 4
+    weights = size * count // (use.num_processes if use.zero_stage == 3 else 1)
+    parts = [Part(f"{name}: weights", weights, "" if use.is_bfloat16 else "set cooper.compute=bfloat16")]
+    if not use.is_offloaded:
+        remedy = "set distributed.offload_optimizer=true"
+        parts.append(Part(f"{name}: master weights and state", 12 * count // use.num_processes, remedy))
+    return parts
+
+
+def _update_parts(name: str, count: int, shape: Shape, use: Use) -> list[Part]:
+    """What its update takes beside that."""
+    divided = use.num_processes if use.zero_stage >= 2 else 1
+    gradients = 4 * count // divided
+    if use.zero_stage:
+        gradients += (2 if use.is_bfloat16 else 4) * min(BUCKET, count)
+    tokens = "lower cooper.max_tokens_per_batch"
+    if not use.is_checkpointed:
+        tokens += " or set cooper.gradient_checkpointing=true"
+    activations = activation_bytes(shape, max_tokens=use.max_tokens, is_checkpointed=use.is_checkpointed)
+    return [
+        Part(f"{name}: gradients", gradients, ""),
+        *_whole_parts(name, count, use),
+        Part(f"{name}: activations", activations, tokens),
+        *([Part("logits", LOGITS, "")] if name == "policy" else []),
+    ]
+
+
+def _whole_parts(name: str, count: int, use: Use) -> list[Part]:
+    """What makes a model whole that ZeRO 3 has divided."""
+    if use.zero_stage < 3:
+        return []
+    size = (2 if use.is_bfloat16 else 4) * (count - count // use.num_processes)
+    return [Part(f"{name}: gathered weights", size, "")]

@@ -1,0 +1,117 @@
+"""Whether a configuration fits on a GPU, from the models' config.json; arithmetic: `core/memory_plan.py`."""
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from transformers import PretrainedConfig
+
+from cooper_rl.config.root import Config
+from cooper_rl.core.memory_plan import (
+    GIB,
+    Plan,
+    Use,
+    cache_bytes,
+    check_plan,
+    describe_plan,
+    plan_memory,
+    read_shape,
+)
+from cooper_rl.errors import ModelError
+
+logger = logging.getLogger(__name__)
+
+PROMPT_TOKENS = 512
+"""Of a prompt, for the engine's cache."""
+
+
+def make_plan(
+    config: Config,
+    *,
+    policy: Mapping[str, Any],
+    verify_rm: Mapping[str, Any],
+    num_processes: int,
+    card_bytes: int,
+) -> Plan:
+    """What `train_cooper` needs of each GPU.
+
+    Args:
+        config: of the run.
+        policy: the policy's config.json.
+        verify_rm: VerifyRM's, or its backbone's.
+        num_processes: that train together.
+        card_bytes: memory of each GPU, of which vLLM takes a share.
+
+    Raises:
+        ConfigError: an architecture whose sizes are not known.
+    """
+    cooper, distributed, engine = config.cooper, config.distributed, config.engine
+    shape = read_shape(policy, place="the policy's config.json")
+    is_vllm = engine.kind == "vllm"
+    num_cached = cooper.generation.batch_size * (PROMPT_TOKENS + cooper.generation.max_new_tokens)
+    use = Use(
+        num_processes=num_processes,
+        zero_stage=distributed.zero_stage,
+        is_bfloat16=cooper.compute != "float32",
+        is_offloaded=distributed.offload_optimizer,
+        is_checkpointed=cooper.gradient_checkpointing,
+        has_reference=cooper.kl_coefficient > 0,
+        trains_verify_rm=cooper.trains_verify_rm,
+        max_tokens=cooper.max_tokens_per_batch,
+        engine_bytes=round(engine.gpu_memory_utilization * card_bytes)
+        if is_vllm
+        else cache_bytes(shape, num_tokens=num_cached),
+        engine_remedy="lower engine.gpu_memory_utilization"
+        if is_vllm
+        else "lower cooper.generation.batch_size",
+        copies_policy=not is_vllm and distributed.zero_stage == 0 and cooper.compute != "float32",
+        engine_sleeps=not is_vllm or engine.sleep,
+    )
+    return plan_memory(shape, read_shape(verify_rm, place="VerifyRM's config.json"), use)
+
+
+def check_memory(config: Config, *, policy: Any, verify_rm: Any, num_processes: int) -> None:
+    """Refuse models that do not fit on this process's GPU; nothing on a CPU.
+
+    Raises:
+        ConfigError: with what is needed, what there is, and what to lower.
+    """
+    if policy.device.type != "cuda":
+        return
+    card_bytes = torch.cuda.get_device_properties(policy.device).total_memory
+    plan = make_plan(
+        config,
+        policy=policy.config.to_dict(),
+        verify_rm=verify_rm.config.to_dict(),
+        num_processes=num_processes,
+        card_bytes=card_bytes,
+    )
+    logger.info("memory of the phase '%s':\n%s", plan.phase, describe_plan(plan))
+    check_plan(plan, card_bytes=card_bytes)
+
+
+def explain_memory(config: Config, policy: str, verify_rm: str, num_processes: int, gpu_gib: float) -> str:
+    """The plan for models that are folders or hub ids, line by line.
+
+    Raises:
+        ConfigError: it does not fit on such GPUs, or an architecture whose sizes are not known.
+        ModelError: no config.json.
+    """
+    card_bytes = round(gpu_gib * GIB)
+    plan = make_plan(
+        config,
+        policy=_read_model_config(policy),
+        verify_rm=_read_model_config(verify_rm),
+        num_processes=num_processes,
+        card_bytes=card_bytes,
+    )
+    check_plan(plan, card_bytes=card_bytes)
+    return f"most in the phase '{plan.phase}':\n{describe_plan(plan)}\n"
+
+
+def _read_model_config(name: str) -> dict[str, Any]:
+    try:
+        return PretrainedConfig.get_config_dict(name)[0]
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{name}: its config.json cannot be read: {error}") from error

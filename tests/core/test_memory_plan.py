@@ -1,0 +1,130 @@
+"""The memory plan against bytes worked out by hand, and its weights against the models themselves."""
+
+import pytest
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification
+
+from cooper_rl.core.memory_plan import (
+    GIB,
+    RESERVED,
+    Use,
+    activation_bytes,
+    cache_bytes,
+    check_plan,
+    count_weights,
+    describe_plan,
+    plan_memory,
+    read_shape,
+)
+from cooper_rl.errors import ConfigError
+
+SMALL = {
+    "model_type": "qwen2", "num_hidden_layers": 2, "hidden_size": 8, "intermediate_size": 16,
+    "vocab_size": 10, "num_attention_heads": 2, "num_key_value_heads": 1, "tie_word_embeddings": True,
+}  # fmt: skip
+QWEN_1_5B = {
+    "model_type": "qwen2", "num_hidden_layers": 28, "hidden_size": 1536, "intermediate_size": 8960,
+    "vocab_size": 151936, "num_attention_heads": 12, "num_key_value_heads": 2, "tie_word_embeddings": True,
+}  # fmt: skip
+ONE = Use(
+    num_processes=1, zero_stage=0, is_bfloat16=True, is_offloaded=False, is_checkpointed=False,
+    has_reference=True, trains_verify_rm=True, max_tokens=100, engine_bytes=1000, engine_remedy="lower it",
+    copies_policy=True, engine_sleeps=True,
+)  # fmt: skip
+SHAPE = read_shape(SMALL, place="here")
+
+
+def sizes(use: Use) -> dict[str, int]:
+    return {part.name: part.bytes for part in plan_memory(SHAPE, SHAPE, use).parts}
+
+
+def test_weights_are_counted_by_hand() -> None:
+    """Layer: q, o 2*8*8, k, v 2*8*4, MLP 3*8*16, norms 16, biases 8+4+4 = 608. 10*8 + 2*608 + 8 = 1304."""
+    assert count_weights(SHAPE) == 1304
+    assert count_weights(SHAPE, is_classifier=True) == 1312
+
+
+def test_a_known_model_has_its_known_size() -> None:
+    """Qwen2.5-1.5B's own card: 1.54B weights, 1.31B without embeddings (151936 * 1536 = 233M)."""
+    assert count_weights(read_shape(QWEN_1_5B, place="here")) == 1_543_714_304
+
+
+@pytest.mark.parametrize("kind", ["qwen2", "qwen3", "llama"])
+def test_weights_are_those_of_the_library(kind: str) -> None:
+    values = SMALL | {"model_type": kind, "head_dim": 6, "tie_word_embeddings": kind == "llama"}
+    if kind == "qwen2":
+        values.pop("head_dim")
+    config = AutoConfig.for_model(**values)
+    shape = read_shape(config.to_dict(), place="here")
+    assert count_weights(shape) == AutoModelForCausalLM.from_config(config).num_parameters()
+    config.num_labels = 1
+    classifier = AutoModelForSequenceClassification.from_config(config)
+    assert count_weights(shape, is_classifier=True) == classifier.num_parameters()
+
+
+def test_activations_are_counted_by_hand() -> None:
+    """Per token and layer 12*8 + 2*(2*8 + 2*4) + 8*16 = 272 bytes; recomputed: 272 + 2 layers of 4*8."""
+    assert activation_bytes(SHAPE, max_tokens=100, is_checkpointed=False) == 100 * 2 * 272
+    assert activation_bytes(SHAPE, max_tokens=100, is_checkpointed=True) == 100 * (272 + 64)
+    assert cache_bytes(SHAPE, num_tokens=100) == 2 * 2 * 2 * 4 * 100
+
+
+def test_one_process_holds_everything_in_fp32() -> None:
+    """4 bytes a weight, 8 of state, 4 of gradients of the model that is updated, 4 of the reference and 2
+    of the engine's own copy."""
+    assert sizes(ONE) == {
+        "policy: weights, fp32": 4 * 1304,
+        "policy: optimiser state": 8 * 1304,
+        "VerifyRM: weights, fp32": 4 * 1312,
+        "VerifyRM: optimiser state": 8 * 1312,
+        "reference policy": 4 * 1304,
+        "engine: weights": 2 * 1304,
+        "policy: gradients": 4 * 1304,
+        "policy: activations": 54_400,
+        "logits": 3 * 4 * 2**26,
+    }
+
+
+def test_zero_2_divides_state_and_gradients() -> None:
+    """Four processes: 2 bytes of weights, 12/4 of masters and state, 4/4 of gradients and a bucket of 2."""
+    found = sizes(ONE._replace(num_processes=4, zero_stage=2))
+    assert found["policy: weights"] == 2 * 1304
+    assert found["policy: master weights and state"] == 3 * 1304
+    assert found["VerifyRM: master weights and state"] == 3 * 1312
+    assert found["policy: gradients"] == 1304 + 2 * 1304
+    assert found["reference policy"] == 2 * 1304
+
+
+def test_zero_3_divides_weights_and_gathers_those_in_use() -> None:
+    found = sizes(ONE._replace(num_processes=4, zero_stage=3))
+    assert found["policy: weights"] + found["policy: gathered weights"] == 2 * 1304
+    assert found["VerifyRM: weights"] == 2 * 1312 // 4
+
+
+def test_offload_frozen_verify_rm_and_no_reference_take_their_parts_away() -> None:
+    found = sizes(ONE._replace(zero_stage=1, is_offloaded=True, trains_verify_rm=False, has_reference=False))
+    assert "policy: master weights and state" not in found
+    assert "reference policy" not in found
+    assert found["VerifyRM: weights"] == 4 * 1312
+
+
+def test_an_engine_that_stays_awake_counts_in_every_phase() -> None:
+    assert "engine" not in sizes(ONE)
+    assert sizes(ONE._replace(engine_sleeps=False))["engine"] == 1000
+    assert plan_memory(SHAPE, SHAPE, ONE._replace(engine_bytes=2 * GIB)).phase == "rollouts"
+
+
+def test_what_does_not_fit_is_refused_with_what_to_lower() -> None:
+    plan = plan_memory(SHAPE, SHAPE, ONE)
+    check_plan(plan, card_bytes=plan.bytes + RESERVED)
+    with pytest.raises(
+        ConfigError, match=r"needs about 2\.8 GiB .* has 1\.0 GiB: lower cooper\.max_tokens_per"
+    ):
+        check_plan(plan, card_bytes=GIB)
+    assert "together" in describe_plan(plan)
+
+
+def test_an_unknown_architecture_is_refused() -> None:
+    with pytest.raises(
+        ConfigError, match=r"here: no memory plan for model_type='gpt2'; qwen2, qwen3 and llama"
+    ):
+        read_shape({"model_type": "gpt2"}, place="here")
