@@ -90,6 +90,19 @@ def test_a_bf16_walk_stays_close_to_the_fp32_one() -> None:
     torch.testing.assert_close(rough.float(), exact, atol=0.03, rtol=0.05)
 
 
+@pytest.mark.parametrize("name", KINDS)
+def test_gradients_of_a_bf16_walk_stay_close_to_those_of_the_fp32_one(name: str) -> None:
+    model = make(name)
+    packed_logits(model, pack(SEQUENCES, device=CPU)).sum().backward()
+    exact = {key: weight.grad.clone() for key, weight in model.named_parameters()}
+    model.zero_grad()
+    with torch.autocast("cpu", torch.bfloat16):
+        logits = packed_logits(model, pack(SEQUENCES, device=CPU))
+    logits.float().sum().backward()
+    for key, weight in model.named_parameters():
+        torch.testing.assert_close(weight.grad, exact[key], atol=0.03 * exact[key].abs().max().item(), rtol=0)
+
+
 def test_a_model_that_the_walk_does_not_know_is_left_to_the_library() -> None:
     windowed = make("qwen2", use_sliding_window=True, sliding_window=4, max_window_layers=1)
     assert not can_pack(windowed)

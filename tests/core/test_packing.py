@@ -38,10 +38,25 @@ def test_every_sequence_can_be_read_back_from_its_rows() -> None:
     assert len(batch.token_ids) == count_packed(sequences)
 
 
-def test_sources_lead_from_the_rows_back_to_the_tokens() -> None:
+def test_sources_lead_from_the_queries_back_to_the_tokens() -> None:
     batch = pack([[1, 2, 3], [1, 2, 4, 5], [7]], device=CPU)
-    rows = torch.cat([batch.token_ids[group.tokens].flatten() for group in batch.groups])
-    assert rows[batch.sources].tolist() == batch.token_ids.tolist()
+    queries = torch.cat([batch.token_ids[group.queries].flatten() for group in batch.groups])
+    assert queries[batch.sources].tolist() == batch.token_ids.tolist()
+
+
+def test_a_shared_beginning_asks_once_and_its_queries_look_back_at_all_before_them() -> None:
+    """[1 2 4 5] asks with 4 and 5 only: they look at 3 and 4 tokens."""
+    with_whole, with_end = pack([[1, 2, 3], [1, 2, 4, 5]], device=CPU).groups
+    assert (with_whole.queries.tolist(), with_whole.mask) == ([[0, 1, 2]], None)
+    assert (with_end.queries.tolist(), with_end.tokens.tolist()) == ([[3, 4]], [[0, 1, 3, 4]])
+    assert with_end.mask is not None
+    assert with_end.mask.tolist() == [[[True, True, True, False], [True, True, True, True]]]
+
+
+def test_on_a_gpu_every_sequence_asks_with_all_of_its_tokens() -> None:
+    (group,) = pack([[1, 2, 3, 4, 5], [1, 2, 6, 7, 8]], device=torch.device("meta")).groups
+    assert group.queries.shape == group.tokens.shape == (2, 5)
+    assert group.mask is None
 
 
 def test_batches_stay_under_the_budget_and_keep_relatives_together() -> None:

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
+from cooper_rl.backends.attention import attend
 from cooper_rl.core.packing import PackedBatch
 
 ARCHITECTURES = frozenset({"qwen2", "qwen3", "llama"})
@@ -68,15 +69,13 @@ def _layer(layer: Any, hidden: torch.Tensor, rotary: Any, batch: PackedBatch) ->
     query = project_heads(attention, "q", normed, rotary)
     key = project_heads(attention, "k", normed, rotary)
     value = project_heads(attention, "v", normed, None)
-    joined = torch.cat([query, key.to(query.dtype), value.to(query.dtype)], dim=1)
+    joined = torch.cat([key, value.to(key.dtype)], dim=1)
     parts = []
     for group in batch.groups:
-        # (n, heads, L, d); padding stands on the right, where a causal query does not look.
-        rows = joined[group.tokens].transpose(1, 2)
-        q, k, v = rows.split([query.shape[1], key.shape[1], value.shape[1]], dim=1)
-        mixed = F.scaled_dot_product_attention(
-            q, k, v, is_causal=True, scale=attention.scaling, enable_gqa=key.shape[1] != query.shape[1]
-        )
+        # (n, heads, Q or L, d); padding stands on the right, where no query looks that counts.
+        q = _rows(query, group.queries)
+        k, v = _rows(joined, group.tokens).chunk(2, dim=1)
+        mixed = attend(q, k, v, group.mask, scale=attention.scaling)
         parts.append(mixed.transpose(1, 2).flatten(2).flatten(0, 1))
     hidden = hidden + attention.o_proj(torch.cat(parts)[batch.sources])
     return hidden + layer.mlp(layer.post_attention_layernorm(hidden))
@@ -94,7 +93,7 @@ def _last_layer(layer: Any, hidden: torch.Tensor, rotary: Any, batch: PackedBatc
     parts = []
     start = 0
     for group in batch.groups:
-        k, v = joined[group.tokens].transpose(1, 2).split([key.shape[1], value.shape[1]], dim=1)
+        k, v = _rows(joined, group.tokens).chunk(2, dim=1)
         q = query[start : start + len(group.members), :, None]
         start += len(group.members)
         columns = torch.arange(k.shape[2], device=k.device)
@@ -105,6 +104,13 @@ def _last_layer(layer: Any, hidden: torch.Tensor, rotary: Any, batch: PackedBatc
         parts.append(mixed[:, :, 0].flatten(1))
     kept = hidden[last] + attention.o_proj(torch.cat(parts))
     return kept + layer.mlp(layer.post_attention_layernorm(kept))
+
+
+def _rows(heads: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    """(n, heads, L, d) from (N, heads, d) and places (n, L)."""
+    # index_select's backward adds whole rows, which indexing's does not.
+    rows = heads.flatten(1).index_select(0, places.flatten())
+    return rows.unflatten(1, heads.shape[1:]).unflatten(0, places.shape).transpose(1, 2)
 
 
 def project_heads(attention: Any, name: str, normed: torch.Tensor, rotary: Any) -> torch.Tensor:

@@ -2,8 +2,8 @@
 
 Completions of one problem begin with the same prompt, or with the same question and reference answer; a
 causal model computes the same for them, so they are kept once. Attention alone needs rows: `groups` says
-which tokens make up which sequence. Deliberately left out: the model's walk over a batch
-(`backends/packed_forward.py`).
+which tokens make up which sequence, and which of them ask. Deliberately left out: the model's walk over a
+batch (`backends/packed_forward.py`).
 """
 
 from collections.abc import Sequence
@@ -12,15 +12,19 @@ from dataclasses import dataclass
 import torch
 
 MIN_LENGTH_RATIO = 0.8
-"""The shortest sequence of an attention group against its longest."""
+"""The shortest of an attention group against its longest, in queries and in keys."""
 
 
 @dataclass(frozen=True)
 class AttentionGroup:
-    """n sequences of similar length, right-padded to L."""
+    """n sequences of similar length, right-padded to L, whose last tokens ask, right-padded to Q."""
 
     tokens: torch.Tensor
     """(n, L) int64: place of every token in the batch; padding repeats the sequence's last token."""
+    queries: torch.Tensor
+    """(n, Q) int64: place of every token that asks, padded likewise."""
+    mask: torch.Tensor | None
+    """(n, Q, L) bool, True = the query looks there; None: the queries are the tokens, and it is causal."""
     lengths: torch.Tensor
     """(n,) int64."""
     members: list[int]
@@ -38,9 +42,9 @@ class PackedBatch:
     places: list[list[int]]
     """Where each of the given sequences' tokens stand."""
     groups: list[AttentionGroup]
-    """Every sequence is in exactly one; longest first."""
+    """Every sequence is in exactly one."""
     sources: torch.Tensor
-    """(N,) int64: where every token first stands in the concatenation of the flattened groups."""
+    """(N,) int64: where every token first stands in the concatenation of the groups' flattened queries."""
     last_tokens: torch.Tensor
     """(S,) int64: the last token of each sequence, groups in order."""
     order: list[int]
@@ -50,11 +54,12 @@ class PackedBatch:
 def pack(sequences: Sequence[Sequence[int]], *, device: torch.device) -> PackedBatch:
     """Lay sequences end to end; a beginning that several share is kept once.
 
-    None may be empty.
+    None may be empty. On a CPU a shared beginning also asks once; a GPU's fastest attention has no such rows.
     """
     token_ids: list[int] = []
     positions: list[int] = []
     places: list[list[int]] = [[]] * len(sequences)
+    starts = [0] * len(sequences)
     before: Sequence[int] = ()
     before_places: list[int] = []
     # In lexicographic order, whoever shares most with a sequence stands right before it.
@@ -64,10 +69,12 @@ def pack(sequences: Sequence[Sequence[int]], *, device: torch.device) -> PackedB
         start = len(token_ids)
         token_ids += ids[shared:]
         positions += range(shared, len(ids))
+        if device.type == "cpu":
+            starts[index] = shared
         places[index] = before_places[:shared] + list(range(start, len(token_ids)))
         before, before_places = ids, places[index]
-    groups = [_group(members, places, device) for members in _similar([len(ids) for ids in sequences])]
-    flat = torch.cat([group.tokens.flatten() for group in groups])
+    groups = [_group(members, places, starts, device) for members in _similar(places, starts)]
+    flat = torch.cat([group.queries.flatten() for group in groups])
     sources = torch.empty(len(token_ids), dtype=torch.int64, device=device)
     # Written backwards, so that the first of equal places is what remains, on every device.
     sources[flat.flip(0)] = torch.arange(len(flat) - 1, -1, -1, device=device)
@@ -127,20 +134,42 @@ def count_packed(sequences: Sequence[Sequence[int]]) -> int:
     return total
 
 
-def _similar(lengths: Sequence[int]) -> list[list[int]]:
-    """Indices by falling length, split where the length falls under 0.8 of the longest."""
-    order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
+def _similar(places: Sequence[list[int]], starts: Sequence[int]) -> list[list[int]]:
+    """Indices of sequences with similar numbers of queries and of keys, most queries first."""
+
+    def is_similar(first: int, second: int) -> bool:
+        return min(first, second) >= MIN_LENGTH_RATIO * max(first, second)
+
+    keys = [len(row) for row in places]
+    queries = [length - start for length, start in zip(keys, starts, strict=True)]
     found: list[list[int]] = []
-    for index in order:
-        if found and lengths[index] >= MIN_LENGTH_RATIO * lengths[found[-1][0]]:
-            found[-1].append(index)
+    for index in sorted(range(len(keys)), key=lambda index: (-queries[index], -keys[index])):
+        for members in found:
+            first = members[0]
+            if is_similar(queries[first], queries[index]) and is_similar(keys[first], keys[index]):
+                members.append(index)
+                break
         else:
             found.append([index])
     return found
 
 
-def _group(members: list[int], places: Sequence[list[int]], device: torch.device) -> AttentionGroup:
-    longest = max(len(places[member]) for member in members)
-    rows = [places[member] + places[member][-1:] * (longest - len(places[member])) for member in members]
-    lengths = [len(places[member]) for member in members]
-    return AttentionGroup(torch.tensor(rows, device=device), torch.tensor(lengths, device=device), members)
+def _group(
+    members: list[int], places: Sequence[list[int]], starts: Sequence[int], device: torch.device
+) -> AttentionGroup:
+    tokens = _rectangle([places[member] for member in members])
+    queries = _rectangle([places[member][starts[member] :] for member in members])
+    mask = None
+    if any(starts[member] for member in members):
+        asking = (
+            torch.arange(queries.shape[1]) + torch.tensor([starts[member] for member in members])[:, None]
+        )
+        mask = (torch.arange(tokens.shape[1]) <= asking[:, :, None]).to(device)
+    lengths = torch.tensor([len(places[member]) for member in members], device=device)
+    return AttentionGroup(tokens.to(device), queries.to(device), mask, lengths, members)
+
+
+def _rectangle(rows: Sequence[list[int]]) -> torch.Tensor:
+    """Rows padded with their last entries."""
+    longest = max(map(len, rows))
+    return torch.tensor([row + row[-1:] * (longest - len(row)) for row in rows])
