@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
 from cooper_rl.backends.packed_forward import can_pack, packed_states
@@ -98,8 +99,10 @@ def _chunked_logprobs(
     head: torch.nn.Module, hidden: torch.Tensor, targets: torch.Tensor, temperature: float
 ) -> torch.Tensor:
     def logprobs(hidden: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        logits = head(hidden).float() / temperature
-        return logits.gather(1, targets[:, None])[:, 0] - logits.logsumexp(dim=1)
+        logits = head(hidden).float()
+        if temperature != 1:
+            logits = logits / temperature
+        return -F.cross_entropy(logits, targets, reduction="none")
 
     vocab_size = head.get_parameter("weight").shape[0]
     size = max(1, MAX_LOGITS // vocab_size)

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import torch
 import torch.nn.functional as F
 
-from cooper_rl.backends.packed_forward import can_pack, project_heads
+from cooper_rl.backends.packed_forward import can_pack, project_heads, rotary_angles
 
 
 class Decoder(Protocol):
@@ -115,8 +115,7 @@ class StaticDecoder:
         """See `Decoder`."""
         decoder = self._model.model
         hidden = decoder.embed_tokens(tokens)
-        cos, sin = decoder.rotary_emb(hidden[None], self._position[None])
-        rotary = cos[0, :, None], sin[0, :, None]
+        rotary = rotary_angles(decoder, hidden, self._position)
         self._length += 1
         mask = self._mask[:, None, None, : self._length]
         for layer, (keys, values) in zip(decoder.layers, self._buffer, strict=True):

@@ -52,8 +52,7 @@ def packed_logits(model: Any, batch: PackedBatch) -> torch.Tensor:
 def _walk(decoder: Any, layers: Any, batch: PackedBatch) -> Any:
     """(N, H) hidden states after these layers, and the rotary angles."""
     hidden = decoder.embed_tokens(batch.token_ids)
-    cos, sin = decoder.rotary_emb(hidden[None], batch.positions[None])
-    rotary = cos[0, :, None], sin[0, :, None]
+    rotary = rotary_angles(decoder, hidden, batch.positions)
     is_recomputed = torch.is_grad_enabled() and getattr(decoder, "gradient_checkpointing", False)
     for layer in layers:
         if is_recomputed:
@@ -65,11 +64,11 @@ def _walk(decoder: Any, layers: Any, batch: PackedBatch) -> Any:
 
 def _layer(layer: Any, hidden: torch.Tensor, rotary: Any, batch: PackedBatch) -> Any:
     attention = layer.self_attn
-    normed = layer.input_layernorm(hidden)
+    normed = _rounded(layer.input_layernorm(hidden))
     query = project_heads(attention, "q", normed, rotary)
     key = project_heads(attention, "k", normed, rotary)
     value = project_heads(attention, "v", normed, None)
-    joined = torch.cat([key, value.to(key.dtype)], dim=1)
+    joined = torch.cat([key, value], dim=1)
     parts = []
     for group in batch.groups:
         # (n, heads, Q or L, d); padding stands on the right, where no query looks that counts.
@@ -78,18 +77,18 @@ def _layer(layer: Any, hidden: torch.Tensor, rotary: Any, batch: PackedBatch) ->
         mixed = attend(q, k, v, group.mask, scale=attention.scaling)
         parts.append(mixed.transpose(1, 2).flatten(2).flatten(0, 1))
     hidden = hidden + attention.o_proj(torch.cat(parts)[batch.sources])
-    return hidden + layer.mlp(layer.post_attention_layernorm(hidden))
+    return hidden + layer.mlp(_rounded(layer.post_attention_layernorm(hidden)))
 
 
 def _last_layer(layer: Any, hidden: torch.Tensor, rotary: Any, batch: PackedBatch) -> Any:
     """(S, H) hidden states of the last tokens, groups in order."""
     attention = layer.self_attn
-    normed = layer.input_layernorm(hidden)
+    normed = _rounded(layer.input_layernorm(hidden))
     key = project_heads(attention, "k", normed, rotary)
     value = project_heads(attention, "v", normed, None)
     last = batch.last_tokens
     query = project_heads(attention, "q", normed[last], (rotary[0][last], rotary[1][last]))
-    joined = torch.cat([key, value.to(key.dtype)], dim=1)
+    joined = torch.cat([key, value], dim=1)
     parts = []
     start = 0
     for group in batch.groups:
@@ -103,7 +102,7 @@ def _last_layer(layer: Any, hidden: torch.Tensor, rotary: Any, batch: PackedBatc
         )
         parts.append(mixed[:, :, 0].flatten(1))
     kept = hidden[last] + attention.o_proj(torch.cat(parts))
-    return kept + layer.mlp(layer.post_attention_layernorm(kept))
+    return kept + layer.mlp(_rounded(layer.post_attention_layernorm(kept)))
 
 
 def _rows(heads: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
@@ -113,15 +112,26 @@ def _rows(heads: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
     return rows.unflatten(1, heads.shape[1:]).unflatten(0, places.shape).transpose(1, 2)
 
 
+def rotary_angles(decoder: Any, hidden: torch.Tensor, positions: torch.Tensor) -> Any:
+    """Cosines and sines (N, 1, d) of the positions (N,), as `project_heads` takes them."""
+    cos, sin = decoder.rotary_emb(hidden[None], positions[None])
+    first, second = sin[0].chunk(2, dim=-1)
+    return _rounded(cos[0, :, None]), _rounded(torch.cat([-first, second], dim=-1)[:, None])
+
+
 def project_heads(attention: Any, name: str, normed: torch.Tensor, rotary: Any) -> torch.Tensor:
     """(N, heads, d) projection, with Qwen3's norm where there is one, turned by the rotary angles."""
     heads = getattr(attention, f"{name}_proj")(normed).unflatten(-1, (-1, attention.head_dim))
     norm = getattr(attention, f"{name}_norm", None)
     if norm is not None:
-        heads = norm(heads)
+        heads = _rounded(norm(heads))
     if rotary is None:
         return heads
     cos, sin = rotary
-    first, second = heads.chunk(2, dim=-1)
-    turned = heads * cos + torch.cat([-second, first], dim=-1) * sin
-    return turned.to(heads.dtype)
+    return torch.addcmul(heads * cos, heads.roll(attention.head_dim // 2, dims=-1), sin)
+
+
+def _rounded(states: torch.Tensor) -> torch.Tensor:
+    """In autocast's type: here once, and not in every projection that reads them."""
+    kind = states.device.type
+    return states.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else states
