@@ -1,0 +1,94 @@
+"""What both sides of `cooper_step.py` have in common: problems, models, pairs, the clock."""
+
+import argparse
+import math
+import random
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2ForSequenceClassification
+
+from cooper_rl.backends.policy import Policy, save_policy
+from cooper_rl.backends.verify_rm import VerifyRM, save_verify_rm
+from cooper_rl.records import write_report
+from cooper_rl.schema import ModelSet, PreferencePair, Problem
+from cooper_rl.stages._models import MANIFEST
+from cooper_rl.tiny.problems import generate_stories
+from cooper_rl.tiny.tokenizer import build_tokenizer
+
+NUM_PROBLEMS, GROUP_SIZE, STORIES = 16, 8, 3
+MEAN_LENGTH = 96
+
+
+class Measured(NamedTuple):
+    """One step of one side."""
+
+    seconds: dict[str, float]
+    """By phase, `step` is the whole."""
+    num_tokens: int
+
+
+class Clock(NamedTuple):
+    """Seconds that pass on a device."""
+
+    device: torch.device
+
+    def __call__(self) -> float:
+        if self.device.type == "cpu":
+            return time.process_time()
+        torch.cuda.synchronize()
+        return time.perf_counter()
+
+
+def make_problems() -> list[Problem]:
+    """Each of three stories, so that a prompt has about 75 tokens."""
+    stories = generate_stories(NUM_PROBLEMS * STORIES, random.Random(0))
+    questions = [
+        " ".join(story.question for story in stories[start : start + STORIES])
+        for start in range(0, len(stories), STORIES)
+    ]
+    return [
+        Problem(id=str(place), source="benchmark", question=question, reference_answer=str(place))
+        for place, question in enumerate(questions)
+    ]
+
+
+def make_models(folder: Path, options: argparse.Namespace) -> None:
+    """Random policy and VerifyRM of the same size, in the folders that the stages read."""
+    tokenizer = build_tokenizer()
+    torch.manual_seed(0)
+    sizes: dict[str, Any] = {
+        "vocab_size": len(tokenizer), "hidden_size": options.hidden, "intermediate_size": 4 * options.hidden,
+        "num_hidden_layers": options.layers, "num_attention_heads": options.hidden // 64,
+        "num_key_value_heads": max(1, options.hidden // 128), "max_position_embeddings": 2048,
+        "bos_token_id": None, "pad_token_id": tokenizer.pad_token_id, "eos_token_id": tokenizer.eos_token_id,
+    }  # fmt: skip
+    policy = Qwen2ForCausalLM(Qwen2Config(**sizes))
+    policy.generation_config.eos_token_id = tokenizer.eos_token_id
+    policy.generation_config.do_sample = True
+    set_end_probability(policy, tokenizer.eos_token_id, 0.0 if options.fixed else 1 / MEAN_LENGTH)
+    end_ids = frozenset({tokenizer.eos_token_id})
+    save_policy(Policy(policy, tokenizer, end_ids, tokenizer.pad_token_id), folder / "policy")
+    verify_rm = Qwen2ForSequenceClassification(Qwen2Config(**sizes, num_labels=1))
+    save_verify_rm(VerifyRM(verify_rm, tokenizer), folder / "verify_rm")
+    write_report(folder / MANIFEST, ModelSet(policy="policy", samplers={}, backbone="policy"))
+
+
+@torch.no_grad()
+def set_end_probability(model: Any, end_id: int, probability: float) -> None:
+    """Give every hidden state a constant first entry, which the end token's logit alone reads."""
+    model.model.embed_tokens.weight[:, 0] = 1.0
+    constant = model.model(torch.arange(50)[None]).last_hidden_state[0, :, 0].mean().item()
+    model.lm_head.weight[:, 0] = 0.0
+    odds = probability / (1 - probability)
+    logit = math.log(odds * (model.config.vocab_size - 1)) if odds else -100.0
+    model.lm_head.weight[end_id, 0] = logit / constant
+
+
+def pair_of(problem: Problem, positive: str, negative: str) -> PreferencePair:
+    return PreferencePair(
+        step=1, problem_id=problem.id, question=problem.question, source="benchmark",
+        reference_answer=problem.reference_answer, positive=positive, negative=negative,
+    )  # fmt: skip
