@@ -27,8 +27,8 @@ QWEN_1_5B = {
 }  # fmt: skip
 ONE = Use(
     num_processes=1, zero_stage=0, is_bfloat16=True, is_offloaded=False, is_checkpointed=False,
-    has_reference=True, trains_verify_rm=True, max_tokens=100, engine_bytes=1000, engine_remedy="lower it",
-    copies_policy=True, engine_sleeps=True,
+    adapter_rank=None, trains_verify_rm=True, max_tokens=100, engine_bytes=1000, engine_remedy="lower it",
+    engine_weight_bytes=2, engine_sleeps=True,
 )  # fmt: skip
 SHAPE = read_shape(SMALL, place="here")
 
@@ -100,11 +100,20 @@ def test_zero_3_divides_weights_and_gathers_those_in_use() -> None:
     assert found["VerifyRM: weights"] == 2 * 1312 // 4
 
 
-def test_offload_frozen_verify_rm_and_no_reference_take_their_parts_away() -> None:
-    found = sizes(ONE._replace(zero_stage=1, is_offloaded=True, trains_verify_rm=False, has_reference=False))
+def test_offload_and_a_frozen_verify_rm_take_their_parts_away() -> None:
+    found = sizes(ONE._replace(zero_stage=1, is_offloaded=True, trains_verify_rm=False))
     assert "policy: master weights and state" not in found
-    assert "reference policy" not in found
     assert found["VerifyRM: weights"] == 4 * 1312
+
+
+def test_adapters_need_no_reference_and_have_little_state() -> None:
+    """Rank 3 beside q, o 2*(8+8), k, v 2*(8+4) and the MLP 3*(8+16) of 2 layers: 3 * 2 * 128 = 768."""
+    found = sizes(ONE._replace(adapter_rank=3))
+    assert "reference policy" not in found
+    assert found["policy: frozen weights"] == 4 * 1304
+    assert found["policy: optimiser state"] == 8 * 768
+    shares = sizes(ONE._replace(adapter_rank=3, max_tokens=10_000_000))
+    assert shares["policy: gradients"] == 4 * 768
 
 
 def test_an_engine_that_stays_awake_counts_in_every_phase() -> None:

@@ -10,8 +10,8 @@ from cooper_rl.config.cooper import CooperConfig
 from cooper_rl.core.losses import label_loss, pair_loss
 from cooper_rl.errors import TrainingError
 from cooper_rl.schema import PreferencePair, VerifyExample
-from cooper_rl.training.optimizer import make_adamw, optimizer_tensors, restore_optimizer
-from cooper_rl.training.reward_update import TRAINED, update_verify_rm
+from cooper_rl.training.optimizer import TRAINED, make_adamw, optimizer_tensors, restore_optimizer
+from cooper_rl.training.reward_update import update_verify_rm
 
 PAIR = PreferencePair(
     step=1, problem_id="p", question="Tom has 7 apples.", reference_answer="7",

@@ -6,12 +6,14 @@ takes the library's walk over padded batches, to the same numbers.
 """
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
+from cooper_rl.backends.lora import without_adapters
 from cooper_rl.backends.packed_forward import can_pack, packed_states
 from cooper_rl.backends.policy import Policy
 from cooper_rl.backends.precision import is_bfloat16
@@ -83,7 +85,8 @@ def completion_logprobs(policy: Policy, batch: CompletionBatch, *, temperature: 
     Differentiable where the policy's weights are; (B, C) in fp32, 0 where the mask is False.
     """
     is_rounded = is_bfloat16(policy.model, policy.compute)
-    with torch.autocast(policy.device.type, torch.bfloat16, enabled=is_rounded):
+    adapters = without_adapters(policy.model) if policy.is_bare else nullcontext()
+    with adapters, torch.autocast(policy.device.type, torch.bfloat16, enabled=is_rounded):
         if isinstance(batch.tokens, PackedBatch):
             hidden = packed_states(policy.model, batch.tokens)
         else:

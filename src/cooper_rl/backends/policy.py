@@ -11,6 +11,7 @@ from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
 
+from cooper_rl.backends.lora import merged_weights
 from cooper_rl.backends.precision import Compute
 from cooper_rl.backends.threads import limit_threads
 from cooper_rl.errors import DataError, ModelError
@@ -28,6 +29,8 @@ class Policy:
     pad_id: int
     compute: Compute = "auto"
     """Precision of the forward pass; see `CooperConfig.compute`."""
+    is_bare: bool = False
+    """Computes without the adapters that its model may have."""
 
     @property
     def device(self) -> torch.device:
@@ -46,7 +49,7 @@ class Policy:
 
     def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Names and tensors for `Engine.load_weights`."""
-        return iter(self.model.state_dict().items())
+        return merged_weights(self.model)
 
 
 def load_policy(path: str | Path, *, device: torch.device, is_trained: bool = True) -> Policy:

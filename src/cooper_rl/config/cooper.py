@@ -70,6 +70,14 @@ class MonitorConfig(Section):
     models back to a checkpoint from before the rise, then goes on with the rule reward."""
 
 
+class LoRAConfig(Section):
+    """Low-rank adapters beside all linear layers of the policy but its head."""
+
+    rank: int = Field(default=16, ge=1)
+    alpha: float = Field(default=32.0, gt=0)
+    """Their product counts alpha / rank times."""
+
+
 class CooperConfig(Section):
     """`train_cooper`: co-training of policy and VerifyRM."""
 
@@ -95,6 +103,9 @@ class CooperConfig(Section):
     """Steps over which the policy's learning rate rises to `policy_lr`; Adam's first steps are as long as its
     later ones, whatever the gradient."""
     policy_weight_decay: float = Field(default=0.01, ge=0)
+    lora: LoRAConfig | None = None
+    """Train adapters beside the policy's frozen weights (extra `lora`); None: train its weights. Checkpoints
+    hold the policy with its adapters merged."""
     clip_epsilon: float = Field(default=0.2, gt=0)
     kl_coefficient: float = Field(default=1e-3, ge=0)
     max_importance_weight: float | None = Field(default=None, ge=1)

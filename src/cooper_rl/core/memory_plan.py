@@ -70,16 +70,16 @@ class Use(NamedTuple):
     is_offloaded: bool
     is_checkpointed: bool
     """Activations are recomputed."""
-    has_reference: bool
-    """A second copy of the policy, for the KL term."""
+    adapter_rank: int | None
+    """Of LoRA; None: the policy's weights are trained, and the KL term needs a second copy of them."""
     trains_verify_rm: bool
     max_tokens: int
     """Of one forward and backward pass."""
     engine_bytes: int
     """What the engine holds beside the policy's own weights: vLLM's share, or a KV cache."""
     engine_remedy: str
-    copies_policy: bool
-    """The engine keeps the policy's weights once more, in bf16."""
+    engine_weight_bytes: int
+    """For each weight of the policy that the engine keeps once more; 0: none, or it counts them itself."""
     engine_sleeps: bool
     """It hands its memory back while models are trained."""
 
@@ -124,6 +124,12 @@ def count_weights(shape: Shape, *, is_classifier: bool = False) -> int:
     return embeddings + shape.num_layers * layer + h + head
 
 
+def count_adapters(shape: Shape, *, rank: int) -> int:
+    """Weights of LoRA beside every linear layer: rank x (inputs + outputs)."""
+    h, a, kv = shape.hidden_size, shape.attention_size, shape.key_value_size
+    return rank * shape.num_layers * (2 * (h + a) + 2 * (h + kv) + 3 * (h + shape.intermediate_size))
+
+
 def cache_bytes(shape: Shape, *, num_tokens: int) -> int:
     """Keys and values of so many tokens in bf16."""
     return 2 * 2 * shape.num_layers * shape.key_value_size * num_tokens
@@ -157,15 +163,21 @@ def plan_memory(policy: Shape, verify_rm: Shape, use: Use) -> Plan:
     if not use.trains_verify_rm:
         trained = trained[:1]
     resting: list[Part] = []
+    if use.adapter_rank is not None:
+        num_adapters = count_adapters(policy, rank=use.adapter_rank)
+        trained[0] = ("policy", num_adapters)
+        resting.append(Part("policy: frozen weights", 4 * num_policy, ""))
+    else:
+        size = 2 if use.zero_stage and use.is_bfloat16 else 4
+        resting.append(
+            Part("reference policy", size * num_policy, "set cooper.lora.rank=16, which needs none")
+        )
     for name, count in trained:
         resting += _model_parts(name, count, use)
     if not use.trains_verify_rm:
         resting.append(Part("VerifyRM: weights", 4 * num_verify_rm, ""))
-    if use.has_reference:
-        size = 2 if use.zero_stage and use.is_bfloat16 else 4
-        resting.append(Part("reference policy", size * num_policy, "cooper.kl_coefficient=0 needs none"))
-    if use.copies_policy:
-        resting.append(Part("engine: weights", 2 * num_policy, "set cooper.compute=float32"))
+    if use.engine_weight_bytes:
+        resting.append(Part("engine: weights", use.engine_weight_bytes * num_policy, "set engine.kind=vllm"))
     engine = Part("engine", use.engine_bytes, use.engine_remedy)
     phases = [Plan("rollouts", [*resting, *_whole_parts("policy", num_policy, use), engine])]
     shapes = {"policy": policy, "VerifyRM": verify_rm}

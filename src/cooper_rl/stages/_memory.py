@@ -56,7 +56,7 @@ def make_plan(
         is_bfloat16=cooper.compute != "float32",
         is_offloaded=distributed.offload_optimizer,
         is_checkpointed=cooper.gradient_checkpointing,
-        has_reference=cooper.kl_coefficient > 0,
+        adapter_rank=cooper.lora.rank if cooper.lora else None,
         trains_verify_rm=cooper.trains_verify_rm,
         max_tokens=cooper.max_tokens_per_batch,
         engine_bytes=round(engine.gpu_memory_utilization * card_bytes)
@@ -65,10 +65,19 @@ def make_plan(
         engine_remedy="lower engine.gpu_memory_utilization"
         if is_vllm
         else "lower cooper.generation.batch_size",
-        copies_policy=not is_vllm and distributed.zero_stage == 0 and cooper.compute != "float32",
+        engine_weight_bytes=_engine_weight_bytes(config),
         engine_sleeps=not is_vllm or engine.sleep,
     )
     return plan_memory(shape, read_shape(verify_rm, place="VerifyRM's config.json"), use)
+
+
+def _engine_weight_bytes(config: Config) -> int:
+    """The HF engine copies weights in bf16, and those of an adapted policy; vLLM counts its own."""
+    if config.engine.kind == "vllm" or config.distributed.zero_stage:
+        return 0
+    if config.cooper.compute != "float32":
+        return 2
+    return 4 if config.cooper.lora else 0
 
 
 def check_memory(config: Config, *, policy: Any, verify_rm: Any, num_processes: int) -> None:

@@ -11,13 +11,16 @@ import torch
 
 from cooper_rl.backends.checkpoint import TrainingState
 from cooper_rl.backends.engine_hf import HFEngine
+from cooper_rl.backends.lora import add_adapters
 from cooper_rl.backends.policy import Policy, load_policy
 from cooper_rl.backends.precision import round_weights, settle
 from cooper_rl.backends.ranks import ALONE, Ranks
 from cooper_rl.backends.rule_verifier import RuleVerifier
 from cooper_rl.backends.verify_rm import VerifyItem, VerifyRM
 from cooper_rl.backends.zero import SharedVerifyRM, ZeroAdamW
+from cooper_rl.config.cooper import CooperConfig
 from cooper_rl.config.root import Config
+from cooper_rl.core.labeling import Judge
 from cooper_rl.core.randomness import derive_seed
 from cooper_rl.errors import ConfigError
 from cooper_rl.records import read_records
@@ -91,31 +94,38 @@ def make_trainer(
     """
     cooper = config.cooper
     check_memory(config, policy=state.policy.model, verify_rm=state.verify_rm.model, num_processes=ranks.size)
+    reference = load_policy(read_models(models).policy, device=state.policy.device, is_trained=False)
+    reference = replace(reference, compute=settle(reference.model, cooper.compute))
+    anchors = _draw_anchors(config, reference, problems)
+    drawing = replace(state.policy, compute=reference.compute)  # what the engine draws with
+    if cooper.lora is not None:
+        # The adapted model is the reference, without its adapters; the engine has the other one.
+        seed = derive_seed(config.seed, "adapters")
+        add_adapters(reference.model, rank=cooper.lora.rank, alpha=cooper.lora.alpha, seed=seed)
+        state = replace(state, policy=replace(state.policy, model=reference.model))
+        reference = replace(reference, is_bare=True)
     trained = _make_trained(config, state, ranks, place=place)
     policy, verify_rm = trained.policy, trained.verify_rm
-    reference = load_policy(read_models(models).policy, device=policy.device, is_trained=False)
-    reference = replace(reference, compute=policy.compute)
     if policy.model.dtype == torch.bfloat16:
         round_weights(reference.model)
+    engine = stack.enter_context(closing(open_engine(drawing, config.engine)))
+    if cooper.lora is not None and (config.engine.kind == "vllm" or drawing.compute == "bfloat16"):
+        drawing.model.cpu()  # the engine has a copy, and checkpoints are written from here
     rule = stack.enter_context(RuleVerifier(config.labeling.rule))
     judge = open_judge(cooper.judge, config.seed) if cooper.judge else None
     pairs = None
     if cooper.trains_verify_rm:
-        assistant = open_assistant(cooper.assistant) if cooper.assistant else None
-        maker = PairMaker(cooper, rule, assistant, judge)
-        pairs = stack.enter_context(
-            PairQueue(maker, max_staleness=cooper.max_pair_staleness, pending=state.pending, ranks=ranks)
-        )
+        pairs = stack.enter_context(_make_pairs(cooper, state, rule, judge, ranks))
     return Trainer(
         policy=policy,
         reference=reference,
         verify_rm=verify_rm,
-        engine=stack.enter_context(closing(open_engine(policy, config.engine))),
+        engine=engine,
         rule=rule,
         judge=judge,
         pairs=pairs,
         gate=_make_gate(config, verify_rm, state.metrics, data),
-        anchors=_draw_anchors(config, reference, problems),
+        anchors=anchors,
         replay=data.replay,
         policy_optimizer=trained.policy_optimizer,
         verify_rm_optimizer=trained.verify_rm_optimizer,
@@ -123,6 +133,14 @@ def make_trainer(
         instruction=config.instruction,
         seed=config.seed if cooper.seed is None else cooper.seed,
     )
+
+
+def _make_pairs(
+    cooper: CooperConfig, state: TrainingState, rule: RuleVerifier, judge: Judge | None, ranks: Ranks
+) -> PairQueue:
+    assistant = open_assistant(cooper.assistant) if cooper.assistant else None
+    maker = PairMaker(cooper, rule, assistant, judge)
+    return PairQueue(maker, max_staleness=cooper.max_pair_staleness, pending=state.pending, ranks=ranks)
 
 
 class _Trained(NamedTuple):

@@ -11,18 +11,23 @@ from typing import Any, NamedTuple
 
 import torch
 
+from cooper_rl.backends.lora import adapter_weights, merged_weights, reset_adapters
 from cooper_rl.backends.ranks import ALONE, Ranks
 from cooper_rl.backends.zero import Kept, ZeroAdamW, shape_of
 from cooper_rl.errors import ModelError, TrainingError
 
+TRAINED = "trained"
+"""Name in the optimiser's state of the weights that are stepped, where the model's folder holds others: an
+average of them, or what they were merged into."""
 Stepper = torch.optim.Optimizer | ZeroAdamW
 """What steps one model's weights."""
 
 
 def make_adamw(model: torch.nn.Module, *, lr: float, weight_decay: float) -> torch.optim.AdamW:
     """AdamW with decay on matrices only (not on biases and norms), as the Hugging Face Trainer does."""
-    matrices = [weight for weight in model.parameters() if weight.ndim >= 2]
-    vectors = [weight for weight in model.parameters() if weight.ndim < 2]
+    trained = [weight for weight in model.parameters() if weight.requires_grad]
+    matrices = [weight for weight in trained if weight.ndim >= 2]
+    vectors = [weight for weight in trained if weight.ndim < 2]
     groups = [
         {"params": matrices, "weight_decay": weight_decay},
         {"params": vectors, "weight_decay": 0.0},
@@ -97,9 +102,10 @@ class TrainedTensors(NamedTuple):
 
 
 def read_tensors(model: torch.nn.Module, optimizer: Stepper) -> TrainedTensors:
-    """Weights as they are stepped, and the optimiser's state."""
+    """Weights as they are stepped (with adapters: merged), and the optimiser's state."""
     if not isinstance(optimizer, ZeroAdamW):
-        return TrainedTensors(model.state_dict(), optimizer_tensors(model, optimizer))
+        adapters = {f"{name}/{TRAINED}": weight.data for name, weight in adapter_weights(model).items()}
+        return TrainedTensors(dict(merged_weights(model)), optimizer_tensors(model, optimizer) | adapters)
     return TrainedTensors(optimizer.weights(), optimizer.tensors())
 
 
@@ -112,7 +118,10 @@ def write_tensors(model: torch.nn.Module, optimizer: Stepper, tensors: TrainedTe
     if isinstance(optimizer, ZeroAdamW):
         optimizer.load_weights(tensors.weights)
     else:
-        model.load_state_dict(tensors.weights)
+        if adapter_weights(model):
+            reset_adapters(model)
+        else:
+            model.load_state_dict(tensors.weights)
         optimizer.state.clear()
     restore_optimizer(model, optimizer, tensors.optimizer, place=place)
 
@@ -160,7 +169,7 @@ def optimizer_tensors(model: torch.nn.Module, optimizer: torch.optim.Optimizer) 
 def restore_optimizer(
     model: torch.nn.Module, optimizer: Stepper, tensors: Mapping[str, torch.Tensor], *, place: str
 ) -> None:
-    """Put back what `optimizer_tensors` took; learning rate and decay stay as configured.
+    """Put back what `optimizer_tensors` took, and adapters; learning rate and decay stay as configured.
 
     Raises:
         ModelError: the tensors belong to another model.
@@ -180,3 +189,6 @@ def restore_optimizer(
         name, _, key = full_name.rpartition("/")
         state = optimizer.state[weights[name]]
         state[key] = tensor if key == "step" else tensor.to(weights[name].device)
+    for weight in adapter_weights(model).values():
+        if weight in optimizer.state:
+            weight.data.copy_(optimizer.state[weight].pop(TRAINED))

@@ -14,10 +14,15 @@ from cooper_rl.config.cooper import CooperConfig
 from cooper_rl.core.losses import label_loss, pair_loss
 from cooper_rl.errors import TrainingError
 from cooper_rl.schema import PreferencePair, VerifyExample
-from cooper_rl.training.optimizer import Stepper, apply_gradients, backward, ranks_of, recomputing, whole
-
-TRAINED = "trained"
-"""Name in the optimiser's state of the weights that are stepped, where an average of them scores."""
+from cooper_rl.training.optimizer import (
+    TRAINED,
+    Stepper,
+    apply_gradients,
+    backward,
+    ranks_of,
+    recomputing,
+    whole,
+)
 
 
 class RewardUpdate(NamedTuple):

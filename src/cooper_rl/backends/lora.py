@@ -1,0 +1,78 @@
+"""LoRA through peft (rows 9, 10 and 13): small matrices beside the policy's frozen ones are what is trained.
+
+Without its adapters the model is the policy that it started from, which so needs no copy of its own.
+Deliberately left out: adapters for VerifyRM, dropout, and adapters in the engine, which gets merged weights.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from cooper_rl.errors import ConfigError
+
+NAME = "default"
+"""Of the adapters, in peft."""
+
+
+def add_adapters(model: Any, *, rank: int, alpha: float, seed: int) -> None:
+    """Freeze the model and put adapters beside every linear layer but the head; they change nothing yet.
+
+    Raises:
+        ConfigError: peft is not installed.
+    """
+    try:
+        from peft import LoraConfig, inject_adapter_in_model
+    except ImportError as error:
+        raise ConfigError(
+            f"cooper.lora needs peft ({error}): pip install 'cooper-rl[lora]', or set cooper.lora=null"
+        ) from error
+    model.requires_grad_(False)
+    config = LoraConfig(r=rank, lora_alpha=alpha, target_modules="all-linear", lora_dropout=0.0)  # pyright: ignore[reportArgumentType] fractions work
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        inject_adapter_in_model(config, model, adapter_name=NAME)
+    model.eval()
+
+
+def adapter_weights(model: Any) -> dict[str, torch.nn.Parameter]:
+    """Names and weights of the adapters; empty where there are none."""
+    return {name: weight for name, weight in model.named_parameters() if ".lora_" in name}
+
+
+def reset_adapters(model: Any) -> None:
+    """Let the adapters change nothing again."""
+    with torch.no_grad():
+        for name, weight in adapter_weights(model).items():
+            if ".lora_B." in name:
+                weight.zero_()
+
+
+@torch.no_grad()
+def merged_weights(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """Names and tensors of the plain model that computes the same; its own where it has no adapters."""
+    adapted = dict(_adapted(model))
+    for name, tensor in model.state_dict().items():
+        layer, _, leaf = name.partition(".base_layer.")
+        if layer in adapted and leaf == "weight":
+            yield f"{layer}.weight", tensor + adapted[layer].get_delta_weight(NAME)
+        elif ".lora_" not in name:
+            yield name.replace(".base_layer.", "."), tensor
+
+
+@contextmanager
+def without_adapters(model: Any) -> Iterator[None]:
+    """In the block the model computes as the one that the adapters were added to."""
+    layers = [layer for _, layer in _adapted(model)]
+    for layer in layers:
+        layer.enable_adapters(False)
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.enable_adapters(True)
+
+
+def _adapted(model: Any) -> Iterator[tuple[str, Any]]:
+    return ((name, layer) for name, layer in model.named_modules() if hasattr(layer, "get_delta_weight"))

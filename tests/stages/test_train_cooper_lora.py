@@ -1,0 +1,80 @@
+"""Co-training with adapters: a plain policy in every checkpoint, and exact resume from it."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from cooper_rl.backends.checkpoint import read_metrics
+from cooper_rl.backends.checkpoint_reference import open_checkpoint
+from cooper_rl.config.infrastructure import StorageConfig
+from cooper_rl.config.load import load
+from cooper_rl.stages import train_cooper
+from tests.stages.conftest import SMALL, Files
+
+LORA = [
+    "cooper.lora.rank=2",
+    "cooper.policy_warmup_steps=0",
+    "cooper.update_verify_rm=false",
+    "cooper.kl_coefficient=0.1",
+]
+
+
+def train(files: Files, checkpoint: Path, *overrides: str) -> None:
+    train_cooper.run(
+        load("laptop", [*SMALL, *LORA, *overrides]),
+        models=files.models,
+        verify_rm=files.verify_rm,
+        problems=files.problems,
+        checkpoint=checkpoint,
+        report=checkpoint.with_suffix(".json"),
+    )
+
+
+def tensors(checkpoint: Path) -> dict[str, dict[str, torch.Tensor]]:
+    with open_checkpoint(checkpoint, StorageConfig()) as found:
+        files = ("policy/model.safetensors", "policy_optimizer.safetensors")
+        return {file: load_file(found.folder / file) for file in files}
+
+
+def numbers(checkpoint: Path) -> list[dict[str, float]]:
+    with open_checkpoint(checkpoint, StorageConfig()) as found:
+        rows = read_metrics(found.folder / "metrics.jsonl")
+    return [{key: row[key] for key in row if not key.startswith("seconds/")} for row in rows]
+
+
+@pytest.fixture(scope="module")
+def straight(files: Files, tmp_path_factory) -> Path:
+    checkpoint = tmp_path_factory.mktemp("lora") / "checkpoint"
+    train(files, checkpoint, "cooper.steps=3")
+    return checkpoint
+
+
+def test_a_run_with_adapters_continues_exactly(files: Files, straight: Path, tmp_path: Path) -> None:
+    train(files, tmp_path / "run", "cooper.steps=2")
+    train(files, tmp_path / "run", "cooper.steps=3")
+    assert numbers(tmp_path / "run") == numbers(straight)
+    for file, expected in tensors(straight).items():
+        found = tensors(tmp_path / "run")[file]
+        assert found.keys() == expected.keys()
+        assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+
+
+def test_the_engine_draws_with_what_was_learned_and_the_reference_stays(straight: Path) -> None:
+    """Engine and trainer agree on every step's tokens though one has merged weights; KL starts at 0."""
+    rows = numbers(straight)
+    assert all(row["policy/max_mismatch"] < 1e-4 for row in rows)
+    assert rows[0]["policy/kl"] == pytest.approx(0, abs=1e-9)
+    assert rows[2]["policy/kl"] > 1e-6
+
+
+def test_a_checkpoint_holds_a_plain_policy_that_has_learned(files: Files, straight: Path) -> None:
+    merged = tensors(straight)["policy/model.safetensors"]
+    start = load_file(Path(files.models) / "policy" / "model.safetensors")
+    assert merged.keys() == start.keys()
+    changed = {name for name in start if not torch.equal(merged[name], start[name])}
+    assert all(name.endswith("_proj.weight") for name in changed)
+    assert len(changed) == len([name for name in start if name.endswith("_proj.weight")])
+    saved = tensors(straight)["policy_optimizer.safetensors"]
+    assert all(".lora_" in name for name in saved)
