@@ -37,7 +37,7 @@ VLLM_TESTS := tests/backends/test_engine_contract.py tests/backends/test_engine_
     tests/stages/test_train_cooper_vllm.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo experiment real-data test test-vllm test-deepspeed check wheel format golden clean lock images push \
+.PHONY: help demo experiment real-data test test-vllm test-deepspeed gpu-check check wheel format golden clean lock images push \
     wheelhouse wheelhouse-cpu wheelhouse-gpu image-cpu image-gpu
 
 help:  ## Show this list
@@ -60,6 +60,9 @@ test-vllm: $(VLLM_VENV)/.vllm  ## Run the vLLM engine's tests with its CPU build
 
 test-deepspeed: $(VENV)/.deepspeed  ## Run the tests of training in several processes (installs DeepSpeed; minutes)
 	$(BIN)/python -m pytest -m deepspeed tests/stages/test_distributed.py $(ARGS)
+
+gpu-check: $(VENV)/.dev  ## Run the pipeline and steps of Qwen2.5-1.5B's size on a GPU; prints JSON
+	PYTHONPATH=$(CURDIR) $(BIN)/python benchmarks/gpu_check.py $(ARGS)
 
 check: $(VENV)/.dev  ## Check format, lint, types, the import contract and the Dockerfiles
 	$(BIN)/ruff format --check .

@@ -1,0 +1,221 @@
+"""What one GPU does: the pipeline at its smallest, then Cooper steps of Qwen2.5-1.5B's size; prints JSON.
+
+    python benchmarks/gpu_check.py                 # or: make gpu-check
+    python benchmarks/gpu_check.py --device cpu --hidden 64 --layers 2 --vocab 2000 --problems 2 --group 2 \\
+        --max-new-tokens 8                         # a rehearsal: the same code, numbers of no meaning
+
+Weights are random, so nothing is downloaded; every token of the vocabulary has four characters of text. A
+step is the product's own (`training/step.py`) with the Hugging Face engine: 16 problems, 16 rollouts of 512
+tokens, rewards, policy update with a reference policy, and a reward update on two rollouts of every problem.
+The first step warms up and is left out. Model FLOPs of the policy update are 6 N T for the policy and 2 N T
+for the reference, N weights and T tokens with every prompt counted once, without attention; the recomputed
+forward pass does not count.
+"""
+
+import argparse
+import copy
+import itertools
+import json
+import random
+import statistics
+import string
+import subprocess
+import sys
+import tempfile
+import time
+import types
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2ForSequenceClassification
+
+from cooper_rl.backends.engine_hf import HFEngine
+from cooper_rl.backends.policy import Policy
+from cooper_rl.backends.rule_verifier import RuleVerifier
+from cooper_rl.backends.verify_rm import VerifyRM
+from cooper_rl.config.load import load
+from cooper_rl.config.root import Config
+from cooper_rl.core.memory_plan import GIB, RESERVED, count_weights, read_shape
+from cooper_rl.schema import Pairing, PreferencePair, Problem
+from cooper_rl.stages._memory import make_plan
+from cooper_rl.tiny.problems import generate_stories
+from cooper_rl.tiny.tokenizer import build_tokenizer
+from cooper_rl.training import step as step_module
+from cooper_rl.training.optimizer import make_adamw
+from cooper_rl.training.pair_queue import PairQueue
+from cooper_rl.training.pairing import PairMaker
+from cooper_rl.training.rollout import RolloutGroup, Scores
+from cooper_rl.training.step import Trainer, run_step
+from tests.small_run import SMALL
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = parse(arguments)
+    if options.device == "cuda" and not torch.cuda.is_available():
+        say("gpu_check: skipped, torch sees no CUDA device")
+        return 0
+    found: dict[str, Any] = {"torch": torch.__version__, "device": name_device(options.device)}
+    if not options.only_step:
+        found["pipeline_seconds"] = run_pipeline()
+    say(json.dumps(found | measure_steps(options), indent=2))
+    return 0
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
+    parser.add_argument("--only-step", action="store_true", help="without the pipeline")
+    parser.add_argument("--hidden", type=int, default=1536)
+    parser.add_argument("--layers", type=int, default=28)
+    parser.add_argument("--vocab", type=int, default=151936)
+    parser.add_argument("--problems", type=int, default=16)
+    parser.add_argument("--group", type=int, default=16)
+    parser.add_argument("--max-new-tokens", type=int, default=512)
+    parser.add_argument("--steps", type=int, default=2, help="measured, after one that warms up")
+    parser.add_argument(
+        "--peak-tflops",
+        type=float,
+        default=989.0,
+        help="of the GPU, dense bf16; 989: NVIDIA H100 and H200 SXM",
+    )
+    return parser.parse_args(arguments)
+
+
+def run_pipeline() -> float:
+    """Seconds of all stages on this machine's GPU, with models of one layer."""
+    values = [text for value in SMALL for text in ("--set", value)]
+    with tempfile.TemporaryDirectory() as folder:
+        started = time.perf_counter()
+        subprocess.run(
+            [sys.executable, "-m", "pipelines", "local", "--preset", "laptop", "--output", folder, *values],
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
+    return time.perf_counter() - started
+
+
+def measure_steps(options: argparse.Namespace) -> dict[str, Any]:
+    """Medians of the measured steps."""
+    device = torch.device(options.device)
+    config = load(
+        "single_gpu",
+        [
+            f"cooper.problems_per_step={options.problems}", f"cooper.group_size={options.group}",
+            f"cooper.generation.max_new_tokens={options.max_new_tokens}", "engine.kind=hf",
+            "cooper.generation.batch_size=256",
+        ],
+    )  # fmt: skip
+    step_module.__dict__["time"] = types.SimpleNamespace(perf_counter=lambda: clock(device))
+    with ExitStack() as stack:
+        trainer = make_random_trainer(config, options, device, stack)
+        problems = make_problems(options.problems)
+        rows: list[dict[str, float]] = []
+        for step in range(1, options.steps + 2):
+            started = clock(device)
+            rows.append(run_step(trainer, step, problems).metrics)
+            rows[-1]["seconds/step"] = clock(device) - started
+        median = {key: statistics.median(row[key] for row in rows[1:]) for key in rows[1]}
+        prompts = sum(len(trainer.policy.encode_prompt(problem.question, None)) for problem in problems)
+    num_tokens = prompts + median["rollout/tokens"]
+    sizes = trainer.policy.model.config.to_dict()
+    flops = 8 * count_weights(read_shape(sizes, place="the random policy")) * num_tokens
+    plan = make_plan(config, policy=sizes, verify_rm=sizes, num_processes=1, card_bytes=0)
+    return {
+        "seconds": {key.removeprefix("seconds/"): median[key] for key in median if "seconds/" in key},
+        "rollout_tokens": median["rollout/tokens"],
+        "rollout_tokens_per_second": median["rollout/tokens"] / median["seconds/rollout"],
+        "policy_update_mfu": flops / median["seconds/policy_update"] / (options.peak_tflops * 1e12),
+        "peak_gib": torch.cuda.max_memory_allocated() / GIB if device.type == "cuda" else None,
+        "planned_gib": (plan.bytes + RESERVED) / GIB,
+    }
+
+
+def make_random_trainer(
+    config: Config, options: argparse.Namespace, device: torch.device, stack: ExitStack
+) -> Trainer:
+    """What `train-cooper` steps with, on random weights."""
+    cooper, tokenizer = config.cooper, make_tokenizer(options.vocab)
+    sizes = Qwen2Config(
+        vocab_size=options.vocab, hidden_size=options.hidden, intermediate_size=options.hidden * 35 // 6,
+        num_hidden_layers=options.layers, num_attention_heads=max(1, options.hidden // 128),
+        num_key_value_heads=max(1, options.hidden // 768), max_position_embeddings=4096,
+        tie_word_embeddings=True, bos_token_id=None, pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    with device:
+        model = Qwen2ForCausalLM(sizes).eval()
+        judging = copy.deepcopy(sizes)
+        judging.num_labels = 1
+        verify_rm = VerifyRM(Qwen2ForSequenceClassification(judging).eval(), tokenizer, cooper.compute)
+    end_ids, pad_id = frozenset({tokenizer.eos_token_id}), tokenizer.pad_token_id
+    policy = Policy(model, tokenizer, end_ids, pad_id, cooper.compute)
+    reference = Policy(copy.deepcopy(model).requires_grad_(False), tokenizer, end_ids, pad_id, cooper.compute)
+    rule = stack.enter_context(RuleVerifier(config.labeling.rule))
+    return Trainer(
+        policy=policy, reference=reference, verify_rm=verify_rm, rule=rule, judge=None, gate=None,
+        engine=HFEngine(model, end_ids=end_ids, pad_id=pad_id, compute=cooper.compute),
+        pairs=stack.enter_context(RolloutPairs(PairMaker(cooper, rule, None, None), max_staleness=0)),
+        anchors=(), replay=(), config=cooper, instruction=None, seed=0,
+        policy_optimizer=make_adamw(model, lr=cooper.policy_lr, weight_decay=0.01),
+        verify_rm_optimizer=make_adamw(verify_rm.model, lr=cooper.verify_rm_lr, weight_decay=0.01),
+    )  # fmt: skip
+
+
+class RolloutPairs(PairQueue):
+    """Two rollouts of every problem, whatever they say: random text is never correct."""
+
+    def submit(self, groups: Sequence[RolloutGroup], scores: Scores, *, step: int, seed: int) -> None:
+        self._pairs = [
+            PreferencePair(
+                step=step, problem_id=group.problem.id, question=group.problem.question, source="benchmark",
+                reference_answer=group.problem.reference_answer, positive=group.texts[0],
+                negative=group.texts[1],
+            )
+            for group in groups
+        ]  # fmt: skip
+
+    def take(self) -> Pairing:
+        return Pairing(pairs=self._pairs)
+
+
+def make_tokenizer(vocab_size: int) -> Any:
+    """The laptop world's, with a text of four characters for every further token."""
+    tokenizer = build_tokenizer()
+    letters = itertools.product(string.ascii_letters + string.digits, repeat=3)
+    names = itertools.islice(letters, vocab_size - len(tokenizer))
+    tokenizer.add_tokens(["~" + "".join(name) for name in names])
+    return tokenizer
+
+
+def make_problems(count: int) -> list[Problem]:
+    stories = generate_stories(count, random.Random(0))
+    return [
+        Problem(
+            id=str(place), source="benchmark", question=story.question, reference_answer=str(story.answer)
+        )
+        for place, story in enumerate(stories)
+    ]
+
+
+def name_device(device: str) -> str:
+    return torch.cuda.get_device_name() if device == "cuda" else "cpu"
+
+
+def clock(device: torch.device) -> float:
+    """Seconds, once everything that was begun is done."""
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
