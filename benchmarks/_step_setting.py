@@ -1,9 +1,10 @@
-"""What both sides of `cooper_step.py` have in common: problems, models, pairs, the clock."""
+"""What benchmarks of a step have in common: problems, models, pairs, the clock."""
 
 import argparse
 import math
 import random
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,10 +14,12 @@ from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2ForSequenceClassifi
 from cooper_rl.backends.policy import Policy, save_policy
 from cooper_rl.backends.verify_rm import VerifyRM, save_verify_rm
 from cooper_rl.records import write_report
-from cooper_rl.schema import ModelSet, PreferencePair, Problem
+from cooper_rl.schema import ModelSet, Pairing, PreferencePair, Problem
 from cooper_rl.stages._models import MANIFEST
 from cooper_rl.tiny.problems import generate_stories
 from cooper_rl.tiny.tokenizer import build_tokenizer
+from cooper_rl.training.pair_queue import PairQueue
+from cooper_rl.training.rollout import RolloutGroup, Scores
 
 NUM_PROBLEMS, GROUP_SIZE, STORIES = 16, 8, 3
 MEAN_LENGTH = 96
@@ -92,3 +95,13 @@ def pair_of(problem: Problem, positive: str, negative: str) -> PreferencePair:
         step=1, problem_id=problem.id, question=problem.question, source="benchmark",
         reference_answer=problem.reference_answer, positive=positive, negative=negative,
     )  # fmt: skip
+
+
+class RolloutPairs(PairQueue):
+    """Two rollouts of every problem, whatever they say: random text is never correct."""
+
+    def submit(self, groups: Sequence[RolloutGroup], scores: Scores, *, step: int, seed: int) -> None:
+        self._pairs = [pair_of(group.problem, *group.texts[:2]) for group in groups]
+
+    def take(self) -> Pairing:
+        return Pairing(pairs=self._pairs)

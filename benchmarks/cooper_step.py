@@ -36,9 +36,9 @@ from _step_setting import (
     NUM_PROBLEMS,
     Clock,
     Measured,
+    RolloutPairs,
     make_models,
     make_problems,
-    pair_of,
 )
 from _trl_step import trl_side
 
@@ -46,12 +46,10 @@ from cooper_rl.backends.checkpoint import TrainingState
 from cooper_rl.backends.policy import load_policy
 from cooper_rl.backends.verify_rm import load_verify_rm
 from cooper_rl.config.load import load
-from cooper_rl.schema import Pairing, Problem
+from cooper_rl.schema import Problem
 from cooper_rl.stages._trainer import SideData, make_trainer
 from cooper_rl.training import step as step_module
-from cooper_rl.training.pair_queue import PairQueue
 from cooper_rl.training.pairing import PairMaker
-from cooper_rl.training.rollout import RolloutGroup, Scores
 
 BARS = {"natural": {"TRL": 5.0, "TRL tuned": 3.5}, "fixed": {"TRL": 2.8, "TRL tuned": 2.2}}
 PAIR_BAR = 2.0
@@ -93,16 +91,6 @@ def main() -> int:
                     found[side].append(measured)
     report(found, BARS["fixed" if options.fixed else "natural"])
     return 0
-
-
-class RolloutPairs(PairQueue):
-    """Two rollouts of every problem, whatever they say."""
-
-    def submit(self, groups: Sequence[RolloutGroup], scores: Scores, *, step: int, seed: int) -> None:
-        self._pairs = [pair_of(group.problem, *group.texts[:2]) for group in groups]
-
-    def take(self) -> Pairing:
-        return Pairing(pairs=self._pairs)
 
 
 def our_side(

@@ -31,6 +31,7 @@ from typing import Any
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2ForSequenceClassification
 
+from benchmarks._step_setting import RolloutPairs
 from cooper_rl.backends.engine_hf import HFEngine
 from cooper_rl.backends.policy import Policy
 from cooper_rl.backends.rule_verifier import RuleVerifier
@@ -38,15 +39,13 @@ from cooper_rl.backends.verify_rm import VerifyRM
 from cooper_rl.config.load import load
 from cooper_rl.config.root import Config
 from cooper_rl.core.memory_plan import GIB, RESERVED, count_weights, read_shape
-from cooper_rl.schema import Pairing, PreferencePair, Problem
+from cooper_rl.schema import Problem
 from cooper_rl.stages._memory import make_plan
 from cooper_rl.tiny.problems import generate_stories
 from cooper_rl.tiny.tokenizer import build_tokenizer
 from cooper_rl.training import step as step_module
 from cooper_rl.training.optimizer import make_adamw
-from cooper_rl.training.pair_queue import PairQueue
 from cooper_rl.training.pairing import PairMaker
-from cooper_rl.training.rollout import RolloutGroup, Scores
 from cooper_rl.training.step import Trainer, run_step
 from tests.small_run import SMALL
 
@@ -164,23 +163,6 @@ def make_random_trainer(
         policy_optimizer=make_adamw(model, lr=cooper.policy_lr, weight_decay=0.01),
         verify_rm_optimizer=make_adamw(verify_rm.model, lr=cooper.verify_rm_lr, weight_decay=0.01),
     )  # fmt: skip
-
-
-class RolloutPairs(PairQueue):
-    """Two rollouts of every problem, whatever they say: random text is never correct."""
-
-    def submit(self, groups: Sequence[RolloutGroup], scores: Scores, *, step: int, seed: int) -> None:
-        self._pairs = [
-            PreferencePair(
-                step=step, problem_id=group.problem.id, question=group.problem.question, source="benchmark",
-                reference_answer=group.problem.reference_answer, positive=group.texts[0],
-                negative=group.texts[1],
-            )
-            for group in groups
-        ]  # fmt: skip
-
-    def take(self) -> Pairing:
-        return Pairing(pairs=self._pairs)
 
 
 def make_tokenizer(vocab_size: int) -> Any:

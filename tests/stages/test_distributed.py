@@ -15,12 +15,12 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from cooper_rl.backends.checkpoint import TrainingState, read_metrics, read_state
 from cooper_rl.backends.checkpoint_reference import open_checkpoint
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.config.load import load
 from cooper_rl.stages import train_cooper
 from tests.stages.conftest import SMALL, Files
+from tests.stages.test_train_cooper import numbers, read
 
 pytestmark = [
     pytest.mark.deepspeed,
@@ -80,18 +80,6 @@ def train_together(files: Files, checkpoint: Path, stage: int, *overrides: str) 
     )
     assert done.returncode == 0, done.stderr[-4000:]
     return done.stdout
-
-
-def numbers(checkpoint: Path) -> list[dict[str, float]]:
-    """The metrics of every step without the timings."""
-    with open_checkpoint(checkpoint, StorageConfig()) as found:
-        rows = read_metrics(found.folder / "metrics.jsonl")
-    return [{key: row[key] for key in row if not key.startswith("seconds/")} for row in rows]
-
-
-def read(checkpoint: Path) -> TrainingState:
-    with open_checkpoint(checkpoint, StorageConfig()) as found:
-        return read_state(found.folder, step=found.manifest.step, device=CPU)
 
 
 def assert_same_numbers(found: list[dict[str, float]], expected: list[dict[str, float]]) -> None:

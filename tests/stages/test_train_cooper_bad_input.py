@@ -11,44 +11,21 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForSequenceClassification, PreTrainedTokenizerFast
 
-from cooper_rl.backends.checkpoint import TrainingState, read_metrics, read_state
-from cooper_rl.backends.checkpoint_reference import open_checkpoint
+from cooper_rl.backends.checkpoint import TrainingState
 from cooper_rl.backends.engine_hf import HFEngine
 from cooper_rl.backends.policy import load_policy
 from cooper_rl.backends.verify_rm import VerifyItem, VerifyRM, load_verify_rm, save_verify_rm
-from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.config.load import load
 from cooper_rl.core.randomness import derive_seed
 from cooper_rl.errors import TrainingError
 from cooper_rl.records import read_records
-from cooper_rl.schema import CooperReport, Problem
-from cooper_rl.stages import train_cooper
+from cooper_rl.schema import Problem
 from cooper_rl.training.rollout import collect_rollouts
 from cooper_rl.training.step import step_problems
 from tests.stages.conftest import SMALL, Files
+from tests.stages.test_train_cooper import numbers, read, train
 
 CPU = torch.device("cpu")
-
-
-def train(files: Files, checkpoint: Path, *overrides: str, **paths: Path) -> CooperReport:
-    return train_cooper.run(
-        load("laptop", [*SMALL, *overrides]),
-        models=files.models,
-        verify_rm=paths.get("verify_rm", files.verify_rm),
-        problems=files.problems,
-        checkpoint=checkpoint,
-        report=checkpoint.with_suffix(".json"),
-    )
-
-
-def read(checkpoint: Path) -> TrainingState:
-    with open_checkpoint(checkpoint, StorageConfig()) as found:
-        return read_state(found.folder, step=found.manifest.step, device=CPU)
-
-
-def metrics(checkpoint: Path) -> list[dict[str, float]]:
-    with open_checkpoint(checkpoint, StorageConfig()) as found:
-        return read_metrics(found.folder / "metrics.jsonl")
 
 
 def assert_equal_tensors(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> None:
@@ -112,8 +89,8 @@ def test_steps_without_a_correct_rollout_step_no_optimiser_and_are_counted(
     with caplog.at_level(logging.INFO):
         report = train(files, tmp_path / "run", "cooper.steps=2")
     assert (report.num_pairs, report.num_skipped_reward_updates) == (0, 2)
-    assert [row["pairs/count"] for row in metrics(tmp_path / "run")] == [0, 0]
-    assert not any("verify_rm/loss" in row for row in metrics(tmp_path / "run"))
+    assert [row["pairs/count"] for row in numbers(tmp_path / "run")] == [0, 0]
+    assert not any("verify_rm/loss" in row for row in numbers(tmp_path / "run"))
     assert "pairs=0" in caplog.text
     state = read(tmp_path / "run")
     assert state.verify_rm_optimizer == {}
@@ -165,7 +142,7 @@ def test_policy_and_verify_rm_may_have_different_tokenizers(
     )  # fmt: skip
     texts = [(group.problem, text) for group in groups for text in group.texts]
     scores = verify_rm.score([VerifyItem(p.question, p.reference_answer, text) for p, text in texts])
-    first = metrics(tmp_path / "run")[0]
+    first = numbers(tmp_path / "run")[0]
     assert first["rollout/verify_rm_reward"] == pytest.approx(sum(scores) / len(scores), abs=1e-6)
     assert first["pairs/count"] > 0
 

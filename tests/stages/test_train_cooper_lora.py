@@ -6,12 +6,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from cooper_rl.backends.checkpoint import read_metrics
 from cooper_rl.backends.checkpoint_reference import open_checkpoint
 from cooper_rl.config.infrastructure import StorageConfig
-from cooper_rl.config.load import load
-from cooper_rl.stages import train_cooper
-from tests.stages.conftest import SMALL, Files
+from tests.stages.conftest import Files
+from tests.stages.test_train_cooper import numbers, train
 
 LORA = [
     "cooper.lora.rank=2",
@@ -21,39 +19,22 @@ LORA = [
 ]
 
 
-def train(files: Files, checkpoint: Path, *overrides: str) -> None:
-    train_cooper.run(
-        load("laptop", [*SMALL, *LORA, *overrides]),
-        models=files.models,
-        verify_rm=files.verify_rm,
-        problems=files.problems,
-        checkpoint=checkpoint,
-        report=checkpoint.with_suffix(".json"),
-    )
-
-
 def tensors(checkpoint: Path) -> dict[str, dict[str, torch.Tensor]]:
     with open_checkpoint(checkpoint, StorageConfig()) as found:
         files = ("policy/model.safetensors", "policy_optimizer.safetensors")
         return {file: load_file(found.folder / file) for file in files}
 
 
-def numbers(checkpoint: Path) -> list[dict[str, float]]:
-    with open_checkpoint(checkpoint, StorageConfig()) as found:
-        rows = read_metrics(found.folder / "metrics.jsonl")
-    return [{key: row[key] for key in row if not key.startswith("seconds/")} for row in rows]
-
-
 @pytest.fixture(scope="module")
 def straight(files: Files, tmp_path_factory) -> Path:
     checkpoint = tmp_path_factory.mktemp("lora") / "checkpoint"
-    train(files, checkpoint, "cooper.steps=3")
+    train(files, checkpoint, *LORA, "cooper.steps=3")
     return checkpoint
 
 
 def test_a_run_with_adapters_continues_exactly(files: Files, straight: Path, tmp_path: Path) -> None:
-    train(files, tmp_path / "run", "cooper.steps=2")
-    train(files, tmp_path / "run", "cooper.steps=3")
+    train(files, tmp_path / "run", *LORA, "cooper.steps=2")
+    train(files, tmp_path / "run", *LORA, "cooper.steps=3")
     assert numbers(tmp_path / "run") == numbers(straight)
     for file, expected in tensors(straight).items():
         found = tensors(tmp_path / "run")[file]

@@ -16,6 +16,7 @@ from torch.distributed import HashStore  # pyright: ignore[reportPrivateImportUs
 
 from cooper_rl.errors import LaunchError
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 
@@ -51,6 +52,11 @@ class Ranks:
         """All `count` things in their order, from every rank's share of them."""
         shares = self._exchange(list(share))
         return [shares[place % self.size][place // self.size] for place in range(count)]
+
+    def share(self, items: Sequence[S], compute: Callable[[list[S]], Sequence[T]]) -> list[T]:
+        """What `compute` makes of every item, in their order; each rank computes its share."""
+        own = [items[place] for place in self.places(len(items))]
+        return self.gather(compute(own) if own else [], len(items))
 
     def first(self, compute: Callable[[], T]) -> T:
         """What the first rank computes; the others wait for it."""

@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -233,11 +234,9 @@ class SharedVerifyRM(VerifyRM):
 
     def score(self, items: Sequence[VerifyItem], *, max_tokens_per_batch: int = 16384) -> list[float]:
         """See `VerifyRM.score`. All ranks must call it with the same items."""
-        ranks = self.optimizer.ranks
-        own = [items[place] for place in ranks.places(len(items))]
+        score = partial(super().score, max_tokens_per_batch=max_tokens_per_batch)
         with self.optimizer.whole():
-            share = super().score(own, max_tokens_per_batch=max_tokens_per_batch) if own else []
-        return ranks.gather(share, len(items))
+            return self.optimizer.ranks.share(items, score)
 
 
 class _Through(torch.nn.Module):

@@ -10,7 +10,6 @@ from typing import NamedTuple
 import torch
 
 from cooper_rl.backends.checkpoint import TrainingState
-from cooper_rl.backends.engine_hf import HFEngine
 from cooper_rl.backends.lora import add_adapters
 from cooper_rl.backends.policy import Policy, load_policy
 from cooper_rl.backends.precision import round_weights, settle
@@ -19,6 +18,7 @@ from cooper_rl.backends.rule_verifier import RuleVerifier
 from cooper_rl.backends.verify_rm import VerifyItem, VerifyRM
 from cooper_rl.backends.zero import SharedVerifyRM, ZeroAdamW
 from cooper_rl.config.cooper import CooperConfig
+from cooper_rl.config.engine import EngineConfig
 from cooper_rl.config.root import Config
 from cooper_rl.core.labeling import Judge
 from cooper_rl.core.randomness import derive_seed
@@ -212,9 +212,7 @@ def _draw_anchors(config: Config, reference: Policy, problems: Sequence[Problem]
         return []
     seed = derive_seed(config.seed, "anchors")
     groups = collect_rollouts(
-        HFEngine(
-            reference.model, end_ids=reference.end_ids, pad_id=reference.pad_id, compute=reference.compute
-        ),
+        open_engine(reference, EngineConfig()),
         reference,
         random.Random(seed).sample(list(problems), min(monitor.num_anchors, len(problems))),
         config.cooper.generation,

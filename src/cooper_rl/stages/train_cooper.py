@@ -115,7 +115,7 @@ def run(
         else:
             state = _starting_state(found or begun, models=models, verify_rm=verify_rm)
             check_hacked(config, state.metrics)
-            ranks.first(lambda: _tell(state, first_step, last_step))
+            ranks.first(lambda: _Told(first_step, last_step, state.metrics, state.pairs))
             checkpoints.prepare()
             books = Books(
                 checkpoints,
@@ -184,10 +184,6 @@ class _Told(NamedTuple):
     metrics: list[dict[str, float]]
     pairs: list[PreferencePair] | None = None
     """None: nothing is left to train."""
-
-
-def _tell(state: TrainingState, first_step: int, last_step: int) -> _Told:
-    return _Told(first_step, last_step, state.metrics, state.pairs)
 
 
 def _follow(share: _Share, stack: ExitStack) -> CooperReport:

@@ -95,9 +95,7 @@ def score_rollouts(
         for group in groups
         for text in group.texts
     ]
-    own = [items[place] for place in ranks.places(len(items))]
-    share = rule.verify([(item.reference_answer, item.completion) for item in own])
-    checks = ranks.gather(share, len(items))
+    checks = ranks.share([(item.reference_answer, item.completion) for item in items], rule.verify)
     return Scores(
         verify_rm=verify_rm.score(items, max_tokens_per_batch=max_tokens_per_batch),
         rule=[check.verdict for check in checks],
