@@ -66,7 +66,7 @@ def main() -> int:
     parser.add_argument("--fixed", action="store_true", help="no completion ends before --max-new-tokens")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--warm-ups", type=int, default=1)
-    parser.add_argument("--sides", nargs="+", default=["TRL", "TRL tuned"], metavar="SIDE")
+    parser.add_argument("--sides", nargs="*", default=["TRL", "TRL tuned"], metavar="SIDE")
     options = parser.parse_args()
     if options.device == "cuda" and not torch.cuda.is_available():
         say("cooper_step: skipped, torch sees no CUDA device")

@@ -39,14 +39,19 @@ def test_an_override_is_a_toml_value_or_plain_text(override: str, value: object)
     assert getattr(load("laptop", [override]).cooper, name) == value
 
 
-def test_null_removes_what_the_preset_set() -> None:
-    assert load("laptop").evaluation.judge is not None
-    assert load("laptop", ["evaluation.judge=null"]).evaluation.judge is None
+def test_null_turns_off_what_the_preset_or_the_default_has() -> None:
+    config = load("laptop")
+    assert config.evaluation.judge is not None
+    assert config.cooper.monitor is not None
+    config = load("laptop", ["evaluation.judge=null", "cooper.monitor=null"])
+    assert config.evaluation.judge is None
+    assert config.cooper.monitor is None
 
 
 @pytest.mark.parametrize(
     ("override", "message"),
     [
+        ("cooper.steps=null", r"cooper\.steps: .*valid integer \(found null\)"),
         ("cooper.stps=2", r"cooper\.stps: unknown key; did you mean 'steps'\?"),
         ("zz=1", "zz: unknown key; known here: cooper, distributed, engine, evaluation"),
         ("cooper.reward=foo", r"cooper\.reward: Input should be .* \(found \"foo\"\)"),

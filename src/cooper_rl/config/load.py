@@ -23,7 +23,8 @@ def load(preset: str, overrides: Sequence[str] = ()) -> Config:
     """Build the configuration from a preset's name (or a .toml path) and `dotted.key=value` overrides.
 
     A value is TOML (`0.1`, `true`, `["a", "b"]`); text that is no TOML value is taken as a string.
-    `key=null` removes what the preset set. A preset that says `extends = "paper"` holds what differs from it.
+    `key=null` turns off what the preset or the default has. A preset that says `extends = "paper"` holds what
+    differs from it.
 
     Raises:
         ConfigError: naming the preset, key or value, the place, and what is allowed.
@@ -115,10 +116,7 @@ def _apply(values: dict[str, Any], override: str) -> None:
         if not isinstance(child, dict):
             raise ConfigError(f"override {override!r}: {part!r} is a value, not a section")
         section = cast("dict[str, Any]", child)
-    if text.strip() == "null":
-        section.pop(parts[-1], None)
-    else:
-        section[parts[-1]] = _parse_value(text)
+    section[parts[-1]] = None if text.strip() == "null" else _parse_value(text)
 
 
 def _parse_value(text: str) -> Any:
