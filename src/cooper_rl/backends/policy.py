@@ -13,7 +13,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from cooper_rl.backends.lora import merged_weights
 from cooper_rl.backends.precision import Compute
-from cooper_rl.backends.threads import limit_threads
+from cooper_rl.backends.threads import keep_freed_memory, limit_threads
 from cooper_rl.errors import DataError, ModelError
 
 
@@ -148,6 +148,8 @@ def load_model(kind: Any, name: str, *, device: torch.device, **options: Any) ->
         )
     model = model.to(device).eval()
     limit_threads(model)
+    if device.type == "cpu":
+        keep_freed_memory()
     return model
 
 

@@ -1,8 +1,15 @@
-"""How many threads torch uses for a model on the CPU."""
+"""How torch uses the CPU for a model: threads, and memory that was freed."""
+
+import ctypes
+import sys
+from functools import cache
 
 import torch
 
 SMALL_MODEL_PARAMETERS = 10_000_000
+KEPT_BYTES = 2**30
+M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3
+"""Of glibc's malloc.h."""
 
 
 def limit_threads(model: torch.nn.Module) -> None:
@@ -15,3 +22,19 @@ def limit_threads(model: torch.nn.Module) -> None:
     is_small = sum(weight.numel() for weight in parameters) < SMALL_MODEL_PARAMETERS
     if is_small and all(weight.device.type == "cpu" for weight in parameters):
         torch.set_num_threads(1)
+
+
+@cache
+def keep_freed_memory() -> None:
+    """Let the C library keep the memory that tensors gave back, instead of returning it to the system.
+
+    A training step allocates the same megabytes again and again; as pages that the system has to clear each
+    time, they cost a tenth of its time. Up to `KEPT_BYTES` stay with the process. Without glibc: nothing.
+    """
+    if not sys.platform.startswith("linux"):
+        return
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(M_MMAP_THRESHOLD, KEPT_BYTES)
+        mallopt(M_TRIM_THRESHOLD, KEPT_BYTES)
+        mallopt(M_TOP_PAD, KEPT_BYTES // 16)
