@@ -46,27 +46,28 @@ class _ByProducts(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, query: Any, key: Any, value: Any, mask: Any, scale: float) -> Any:
-        ctx.save_for_backward(query, key, value, mask)
+        mixed = _by_torch(query, key, value, mask, scale)
+        ctx.save_for_backward(query, key, value, mask, mixed)
         ctx.scale = scale
-        return _by_torch(query, key, value, mask, scale)
+        return mixed
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        *saved, mask = ctx.saved_tensors
-        query, key, value = (each.detach().requires_grad_() for each in saved)
-        with torch.enable_grad():
-            mixed = _by_products(query, key, value, mask, scale=ctx.scale)
-        return (*torch.autograd.grad(mixed, (query, key, value), gradients), None, None)
-
-
-def _by_products(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, *, scale: float
-) -> torch.Tensor:
-    # Heads that share a key stand below each other, as further queries.
-    folded = (query * scale).unflatten(1, (key.shape[1], -1)).flatten(2, 3)
-    scores = (folded @ key.transpose(2, 3)).unflatten(2, (-1, query.shape[2]))
-    if mask is None:
-        mask = torch.ones(query.shape[2], key.shape[2], dtype=torch.bool).tril()[None]
-    scores.masked_fill_(~mask[:, None, None], -torch.inf)
-    mixed = scores.softmax(dim=-1).flatten(2, 3) @ value
-    return mixed.unflatten(2, (-1, query.shape[2])).flatten(1, 2)
+        query, key, value, mask, mixed = ctx.saved_tensors
+        num_shared, num_queries = key.shape[1], query.shape[2]
+        # Heads that share a key stand below each other, as further queries.
+        fold = (1, (num_shared, -1))
+        queries = (query * ctx.scale).unflatten(*fold).flatten(2, 3)
+        to_mixed = gradients[0].unflatten(*fold).flatten(2, 3)
+        weights = queries @ key.transpose(2, 3)
+        if mask is None:
+            mask = torch.ones(num_queries, key.shape[2], dtype=torch.bool).tril()[None]
+        weights.unflatten(2, (-1, num_queries)).masked_fill_(~mask[:, None, None], -torch.inf)
+        weights = weights.softmax(dim=-1)
+        to_value = weights.transpose(2, 3) @ to_mixed
+        # Of a softmax: what all weights of a query share is taken off.
+        along = (to_mixed * mixed.unflatten(*fold).flatten(2, 3)).sum(-1, keepdim=True)
+        to_scores = (to_mixed @ value.transpose(2, 3)).sub_(along).mul_(weights)
+        to_query = (to_scores @ key).mul_(ctx.scale).unflatten(2, (-1, num_queries)).flatten(1, 2)
+        to_key = to_scores.transpose(2, 3) @ queries
+        return to_query, to_key, to_value, None, None

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
 from cooper_rl.backends.lora import without_adapters
-from cooper_rl.backends.packed_forward import can_pack, packed_states
+from cooper_rl.backends.packed_forward import can_pack, limit_tokens, packed_states
 from cooper_rl.backends.policy import Policy
 from cooper_rl.backends.precision import is_bfloat16
 from cooper_rl.core.batching import PaddedBatch, pad_right, split_by_tokens
@@ -22,8 +22,6 @@ from cooper_rl.core.packing import PackedBatch, pack, split_packed
 
 MAX_LOGITS = 2**26
 """Logits held at a time (256 MiB in fp32); more are computed in chunks and recomputed in the backward."""
-CPU_TOKENS_PER_BATCH = 2048
-"""A pass on a CPU takes no more tokens at a time: its activations then stay near the caches."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +45,7 @@ def split_completions(
     rows = [[*prompt, *completion] for prompt, completion in zip(prompts, completions, strict=True)]
     if not can_pack(policy.model):
         return split_by_tokens([len(row) for row in rows], max_tokens)
-    if policy.device.type == "cpu":
-        max_tokens = min(max_tokens, CPU_TOKENS_PER_BATCH)
-    return split_packed([[row] for row in rows], max_tokens)
+    return split_packed([[row] for row in rows], limit_tokens(policy.model, policy.compute, max_tokens))
 
 
 def batch_completions(
@@ -94,7 +90,7 @@ def completion_logprobs(policy: Policy, batch: CompletionBatch, *, temperature: 
                 input_ids=batch.tokens.input_ids, attention_mask=batch.tokens.attention_mask, use_cache=False
             ).last_hidden_state.flatten(0, 1)
         head = policy.model.get_output_embeddings()
-        flat = _chunked_logprobs(head, hidden[batch.predictors], batch.targets, temperature)
+        flat = _chunked_logprobs(head, hidden.index_select(0, batch.predictors), batch.targets, temperature)
     return torch.zeros(batch.mask.shape, device=flat.device).masked_scatter(batch.mask, flat)
 
 

@@ -14,9 +14,13 @@ import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
 from cooper_rl.backends.attention import attend
+from cooper_rl.backends.norms import normed
+from cooper_rl.backends.precision import Compute, is_bfloat16
 from cooper_rl.core.packing import PackedBatch
 
 ARCHITECTURES = frozenset({"qwen2", "qwen3", "llama"})
+CPU_TOKENS = {False: 2048, True: 4096}
+"""A pass on a CPU takes no more at a time, in fp32 and in bf16: its activations then stay near the caches."""
 
 
 def can_pack(model: Any) -> bool:
@@ -31,11 +35,18 @@ def can_pack(model: Any) -> bool:
     )
 
 
+def limit_tokens(model: Any, compute: Compute, max_tokens: int) -> int:
+    """Tokens of one pass within a budget."""
+    if model.device.type != "cpu":
+        return max_tokens
+    return min(max_tokens, CPU_TOKENS[is_bfloat16(model, compute)])
+
+
 def packed_states(model: Any, batch: PackedBatch) -> torch.Tensor:
     """Final hidden states (N, H) of a causal LM; differentiable."""
     decoder = model.model
     hidden, _ = _walk(decoder, decoder.layers, batch)
-    return decoder.norm(hidden)
+    return normed(decoder.norm, hidden)
 
 
 def packed_logits(model: Any, batch: PackedBatch) -> torch.Tensor:
@@ -43,7 +54,7 @@ def packed_logits(model: Any, batch: PackedBatch) -> torch.Tensor:
     decoder = model.model
     hidden, rotary = _walk(decoder, decoder.layers[:-1], batch)
     last = _last_layer(decoder.layers[-1], hidden, rotary, batch)
-    logits = model.score(decoder.norm(last))[:, 0]
+    logits = model.score(normed(decoder.norm, last))[:, 0]
     back = torch.empty(len(batch.order), dtype=torch.int64, device=logits.device)
     back[torch.tensor(batch.order, device=logits.device)] = torch.arange(len(back), device=logits.device)
     return logits[back]
@@ -64,10 +75,10 @@ def _walk(decoder: Any, layers: Any, batch: PackedBatch) -> Any:
 
 def _layer(layer: Any, hidden: torch.Tensor, rotary: Any, batch: PackedBatch) -> Any:
     attention = layer.self_attn
-    normed = _rounded(layer.input_layernorm(hidden))
-    query = project_heads(attention, "q", normed, rotary)
-    key = project_heads(attention, "k", normed, rotary)
-    value = project_heads(attention, "v", normed, None)
+    states = normed(layer.input_layernorm, hidden)
+    query = project_heads(attention, "q", states, rotary)
+    key = project_heads(attention, "k", states, rotary)
+    value = project_heads(attention, "v", states, None)
     joined = torch.cat([key, value], dim=1)
     parts = []
     for group in batch.groups:
@@ -76,18 +87,18 @@ def _layer(layer: Any, hidden: torch.Tensor, rotary: Any, batch: PackedBatch) ->
         k, v = _rows(joined, group.tokens).chunk(2, dim=1)
         mixed = attend(q, k, v, group.mask, scale=attention.scaling)
         parts.append(mixed.transpose(1, 2).flatten(2).flatten(0, 1))
-    hidden = hidden + attention.o_proj(torch.cat(parts)[batch.sources])
-    return hidden + layer.mlp(_rounded(layer.post_attention_layernorm(hidden)))
+    hidden = hidden + attention.o_proj(torch.cat(parts).index_select(0, batch.sources))
+    return hidden + layer.mlp(normed(layer.post_attention_layernorm, hidden))
 
 
 def _last_layer(layer: Any, hidden: torch.Tensor, rotary: Any, batch: PackedBatch) -> Any:
     """(S, H) hidden states of the last tokens, groups in order."""
     attention = layer.self_attn
-    normed = _rounded(layer.input_layernorm(hidden))
-    key = project_heads(attention, "k", normed, rotary)
-    value = project_heads(attention, "v", normed, None)
+    states = normed(layer.input_layernorm, hidden)
+    key = project_heads(attention, "k", states, rotary)
+    value = project_heads(attention, "v", states, None)
     last = batch.last_tokens
-    query = project_heads(attention, "q", normed[last], (rotary[0][last], rotary[1][last]))
+    query = project_heads(attention, "q", states[last], (rotary[0][last], rotary[1][last]))
     joined = torch.cat([key, value], dim=1)
     parts = []
     start = 0
@@ -102,7 +113,7 @@ def _last_layer(layer: Any, hidden: torch.Tensor, rotary: Any, batch: PackedBatc
         )
         parts.append(mixed[:, :, 0].flatten(1))
     kept = hidden[last] + attention.o_proj(torch.cat(parts))
-    return kept + layer.mlp(_rounded(layer.post_attention_layernorm(kept)))
+    return kept + layer.mlp(normed(layer.post_attention_layernorm, kept))
 
 
 def _rows(heads: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
@@ -119,16 +130,34 @@ def rotary_angles(decoder: Any, hidden: torch.Tensor, positions: torch.Tensor) -
     return _rounded(cos[0, :, None]), _rounded(torch.cat([-first, second], dim=-1)[:, None])
 
 
-def project_heads(attention: Any, name: str, normed: torch.Tensor, rotary: Any) -> torch.Tensor:
+def project_heads(attention: Any, name: str, states: torch.Tensor, rotary: Any) -> torch.Tensor:
     """(N, heads, d) projection, with Qwen3's norm where there is one, turned by the rotary angles."""
-    heads = getattr(attention, f"{name}_proj")(normed).unflatten(-1, (-1, attention.head_dim))
+    heads = getattr(attention, f"{name}_proj")(states).unflatten(-1, (-1, attention.head_dim))
     norm = getattr(attention, f"{name}_norm", None)
     if norm is not None:
-        heads = _rounded(norm(heads))
+        heads = normed(norm, heads)
     if rotary is None:
         return heads
-    cos, sin = rotary
-    return torch.addcmul(heads * cos, heads.roll(attention.head_dim // 2, dims=-1), sin)
+    return _Turned.apply(heads, *rotary)
+
+
+class _Turned(torch.autograd.Function):
+    """Heads (N, heads, d) turned by the rotary angles; the backward turns back."""
+
+    @staticmethod
+    def forward(ctx: Any, heads: Any, cos: Any, sin: Any) -> Any:
+        ctx.save_for_backward(cos, sin)
+        return torch.addcmul(heads * cos, heads.roll(heads.shape[-1] // 2, dims=-1), sin)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        cos, sin = ctx.saved_tensors
+        turned = gradients[0]
+        return (
+            torch.addcmul(turned * cos, turned.roll(turned.shape[-1] // 2, dims=-1), sin, value=-1),
+            None,
+            None,
+        )
 
 
 def _rounded(states: torch.Tensor) -> torch.Tensor:

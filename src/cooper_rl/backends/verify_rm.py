@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from transformers import AutoModelForSequenceClassification
 
-from cooper_rl.backends.packed_forward import can_pack, packed_logits
+from cooper_rl.backends.packed_forward import can_pack, limit_tokens, packed_logits
 from cooper_rl.backends.policy import check_architecture, load_model, load_tokenizer, save_folder
 from cooper_rl.backends.precision import Compute, is_bfloat16
 from cooper_rl.config.models import ScratchModel
@@ -30,10 +30,6 @@ class VerifyItem(NamedTuple):
     question: str
     reference_answer: str
     completion: str
-
-
-CPU_TOKENS_PER_BATCH = 2048
-"""A forward pass on a CPU takes no more tokens at a time: its activations then stay near the caches."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +58,7 @@ class VerifyRM:
         """
         if not can_pack(self.model):
             return split_by_tokens([len(unit) * max(map(len, unit)) for unit in units], max_tokens)
-        if self.device.type == "cpu":
-            max_tokens = min(max_tokens, CPU_TOKENS_PER_BATCH)
-        return split_packed(units, max_tokens)
+        return split_packed(units, limit_tokens(self.model, self.compute, max_tokens))
 
     def logits(self, sequences: Sequence[Sequence[int]]) -> torch.Tensor:
         """Raw logits (N,) in fp32 for N encoded items in one forward pass, differentiable."""
