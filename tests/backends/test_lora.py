@@ -13,6 +13,7 @@ from cooper_rl.backends.lora import (
     reset_adapters,
     without_adapters,
 )
+from cooper_rl.backends.packed_forward import can_pack
 from cooper_rl.backends.policy import Policy
 from cooper_rl.config.load import load
 from cooper_rl.errors import ConfigError
@@ -63,6 +64,7 @@ def test_without_adapters_the_model_is_the_one_it_was(make_policy, adapted: Poli
 
 def test_merged_weights_compute_the_same_in_a_plain_model(make_policy, adapted: Policy) -> None:
     """A matrix is W + (alpha / rank) B A, here 3 / 2."""
+    assert can_pack(adapted.model)
     plain = make_policy(1)
     merged = dict(merged_weights(adapted.model))
     assert merged.keys() == plain.model.state_dict().keys()

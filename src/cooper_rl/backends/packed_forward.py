@@ -31,8 +31,13 @@ def can_pack(model: Any) -> bool:
         config.model_type in ARCHITECTURES
         and all(kind == "full_attention" for kind in layer_types)
         and not (model.training and getattr(config, "attention_dropout", 0.0))
-        and all(type(layer.mlp.up_proj) is torch.nn.Linear for layer in model.model.layers)
+        and all(_is_plain(layer.mlp.up_proj) for layer in model.model.layers)
     )
+
+
+def _is_plain(projection: Any) -> bool:
+    """Not quantised; adapters may stand beside it."""
+    return type(getattr(projection, "base_layer", projection)) is torch.nn.Linear
 
 
 def limit_tokens(model: Any, compute: Compute, max_tokens: int) -> int:
