@@ -57,9 +57,10 @@ def train_alone(files: Files, checkpoint: Path, *overrides: str) -> None:
     train_cooper.run(load("laptop", [*SMALL, *GUARDED, *overrides]), **options(files, checkpoint))
 
 
-def command(files: Files, checkpoint: Path, stage: int, *overrides: str) -> list[str]:
-    """Two processes, as a person starts them."""
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+def command(files: Files, checkpoint: Path, stage: int, *overrides: str, num_processes: int = 2) -> list[str]:
+    """As a person starts it."""
+    torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={num_processes}"]
+    launcher = torchrun if num_processes > 1 else []
     paths = [
         text
         for name, path in options(files, checkpoint).items()
@@ -67,12 +68,14 @@ def command(files: Files, checkpoint: Path, stage: int, *overrides: str) -> list
     ]
     settings = [*SMALL, *GUARDED, f"distributed.zero_stage={stage}", *overrides]
     chosen = [text for key in settings for text in ("--set", key)]
-    return [*torchrun, "-m", "cooper_rl", "train-cooper", "--preset=laptop", *chosen, *paths]
+    return [sys.executable, *launcher, "-m", "cooper_rl", "train-cooper", "--preset=laptop", *chosen, *paths]
 
 
-def train_together(files: Files, checkpoint: Path, stage: int, *overrides: str) -> str:
+def train_together(
+    files: Files, checkpoint: Path, stage: int, *overrides: str, num_processes: int = 2
+) -> str:
     done = subprocess.run(
-        command(files, checkpoint, stage, *overrides),
+        command(files, checkpoint, stage, *overrides, num_processes=num_processes),
         capture_output=True,
         text=True,
         timeout=TIMEOUT_SECONDS,
@@ -131,6 +134,14 @@ def test_two_processes_give_the_numbers_of_one_which_can_continue(
     assert one.policy_optimizer.keys() == other.policy_optimizer.keys()
     for name, tensor in one.policy_optimizer.items():
         torch.testing.assert_close(other.policy_optimizer[name], tensor, rtol=1e-2, atol=1e-5)
+
+
+def test_one_process_with_deepspeed_gives_the_numbers_of_one_without(
+    examined: Files, alone: Path, tmp_path: Path
+) -> None:
+    offload = "distributed.offload_optimizer=true"
+    train_together(examined, tmp_path / "run", 1, "cooper.steps=3", offload, num_processes=1)
+    assert_same_numbers(numbers(tmp_path / "run"), numbers(alone))
 
 
 def test_two_processes_continue_what_one_began(examined: Files, alone: Path, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from cooper_rl.records import write_report
 from cooper_rl.schema import ModelSet
 from tests.backends.test_engine_contract import needs_vllm
 from tests.stages.conftest import Files
+from tests.stages.test_distributed import assert_same_numbers, train_alone, train_together
 from tests.stages.test_train_cooper import numbers, train
 
 pytestmark = [pytest.mark.slow, pytest.mark.vllm, needs_vllm]
@@ -64,3 +65,24 @@ def test_two_steps_measure_the_mismatch_and_a_stopped_run_continues(
     assert len(resumed) == 2
     for one, other in zip(rows, resumed, strict=True):
         assert other == pytest.approx(one, rel=1e-4, abs=1e-6)
+
+
+@pytest.mark.parametrize(("num_processes", "stage"), [(1, 2), (2, 3)])
+def test_processes_with_an_engine_each_give_the_numbers_of_one(
+    vllm_files: Files, tmp_path: Path, num_processes: int, stage: int
+) -> None:
+    """ZeRO 3 has whole weights only while they are handed to the engines."""
+    pytest.importorskip("deepspeed")
+    train_alone(vllm_files, tmp_path / "alone", *VLLM, "cooper.steps=2")
+    train_together(
+        vllm_files, tmp_path / "together", stage, *VLLM, "cooper.steps=2", num_processes=num_processes
+    )
+    assert_same_numbers(numbers(tmp_path / "together"), numbers(tmp_path / "alone"))
+
+
+def test_several_processes_with_several_gpus_each_are_refused(vllm_files: Files, tmp_path: Path) -> None:
+    pytest.importorskip("deepspeed")
+    with pytest.raises(AssertionError, match=r"engine\.tensor_parallel_size=2: each of the 2 processes"):
+        train_together(
+            vllm_files, tmp_path / "together", 1, *VLLM, "cooper.steps=1", "engine.tensor_parallel_size=2"
+        )

@@ -1,8 +1,9 @@
 """The vLLM engine (row 6): continuous batching and paged attention, in the process that trains.
 
 It starts with invented weights and takes the policy's at once, and again after every update: nothing goes
-through a disk. Prompts of a group share their prefix in the cache. Deliberately left out: several trainer
-processes (each would need an engine of its own), adapters, and everything that is not token ids.
+through a disk. Prompts of a group share their prefix in the cache. Of several processes that train together
+each has an engine of its own, on its own GPU. Deliberately left out: adapters, and everything that is not
+token ids.
 """
 
 # pyright: reportMissingImports=false
@@ -16,6 +17,7 @@ from collections.abc import Generator, Iterable, Sequence
 from typing import Any
 
 import torch
+from torch import distributed
 
 from cooper_rl.backends.engine import Generation
 from cooper_rl.config.data import GenerationConfig
@@ -46,6 +48,7 @@ class VLLMEngine:
         self._config = config
         self._end_ids = sorted(end_ids)
         self._is_asleep = self._has_cache_asleep = False
+        self._has_own_group = not distributed.is_initialized()
         self._llm, self._sampling_params = _start(model, config)
         self._max_model_len = int(self._llm.model_config.max_model_len)
         self.load_weights(iter(model.state_dict().items()))
@@ -118,7 +121,8 @@ class VLLMEngine:
 
         self._llm.llm_engine.engine_core.shutdown()
         del self._llm
-        cleanup_dist_env_and_memory()
+        if self._has_own_group:  # else it ends the group of the processes that train
+            cleanup_dist_env_and_memory()
 
     def _check_room(self, prompts: Sequence[Sequence[int]], generation: GenerationConfig) -> None:
         longest = max((len(prompt) for prompt in prompts), default=0)
@@ -140,6 +144,12 @@ def _generation(output: Any) -> Generation:
 
 def _start(model: Any, config: EngineConfig) -> tuple[Any, Any]:
     """A started `vllm.LLM`, and the class of its sampling parameters."""
+    is_one_of_several = distributed.is_initialized() and distributed.get_world_size() > 1
+    if is_one_of_several and config.tensor_parallel_size > 1:
+        raise ConfigError(
+            f"engine.tensor_parallel_size={config.tensor_parallel_size}: each of the "
+            f"{distributed.get_world_size()} processes that train has an engine on its own GPU; set it to 1"
+        )
     own = copy.deepcopy(model.config)
     own.architectures = [type(model).__name__]
     with _environment(), tempfile.TemporaryDirectory(prefix="cooper-rl-") as folder:
@@ -168,6 +178,7 @@ def _start(model: Any, config: EngineConfig) -> tuple[Any, Any]:
                 if config.kv_cache_gib is None
                 else int(config.kv_cache_gib * 2**30),
                 tensor_parallel_size=config.tensor_parallel_size,
+                distributed_executor_backend="external_launcher" if is_one_of_several else None,
                 enforce_eager=config.enforce_eager,
                 enable_sleep_mode=config.sleep and has_gpu,
                 enable_prefix_caching=True,

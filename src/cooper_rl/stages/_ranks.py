@@ -39,8 +39,9 @@ def open_ranks(config: DistributedConfig) -> Iterator[Ranks]:
     if config.zero_stage == 0:
         yield ALONE
         return
+    local_rank = os.environ.setdefault("LOCAL_RANK", "0")  # DeepSpeed reads it too
     if torch.cuda.is_available():
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(int(local_rank))
     if rank > 0:
         logging.getLogger("cooper_rl").setLevel(logging.ERROR)  # the first one speaks for all
     yield join_ranks(rank, size, device=pick_device(), timeout_seconds=config.timeout_seconds)

@@ -31,7 +31,7 @@ from cooper_rl.stages._memory import check_memory
 from cooper_rl.stages._models import read_models
 from cooper_rl.stages._wiring import check_fits, open_assistant, open_judge
 from cooper_rl.training.gate import GateReading, RewardGate, read_gate
-from cooper_rl.training.optimizer import Stepper, make_adamw, restore_optimizer
+from cooper_rl.training.optimizer import Stepper, make_adamw, restore_optimizer, whole
 from cooper_rl.training.pair_queue import PairQueue
 from cooper_rl.training.pairing import PairMaker
 from cooper_rl.training.rollout import collect_rollouts
@@ -108,7 +108,8 @@ def make_trainer(
     policy, verify_rm = trained.policy, trained.verify_rm
     if policy.model.dtype == torch.bfloat16:
         round_weights(reference.model)
-    engine = stack.enter_context(closing(open_engine(drawing, config.engine)))
+    with whole(trained.policy_optimizer):
+        engine = stack.enter_context(closing(open_engine(drawing, config.engine)))
     if cooper.lora is not None and (config.engine.kind == "vllm" or drawing.compute == "bfloat16"):
         drawing.model.cpu()  # the engine has a copy, and checkpoints are written from here
     rule = stack.enter_context(RuleVerifier(config.labeling.rule))
