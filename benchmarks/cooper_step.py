@@ -14,20 +14,23 @@ are checked by the rule verifier on our side only. With natural lengths every to
 probability of one in 96. After its step TRL's side also gives its pairs to TRL's RewardTrainer, whose seconds
 stand beside the step.
 
-Sides take turns, after warm-up rounds that are not counted. Seconds are the process's CPU seconds, on a GPU
-wall-clock seconds; ratios are those of seconds per generated token, of the reward update per pair.
+Sides take turns, each in a process of its own, after warm-up rounds that are not counted. Seconds are the
+process's CPU seconds, on a GPU wall-clock seconds; ratios are those of seconds per generated token, of the
+reward update per pair.
 """
 
 import argparse
 import logging
+import multiprocessing
 import statistics
 import sys
 import tempfile
 import types
 import warnings
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import torch
@@ -71,26 +74,53 @@ def main() -> int:
     if options.device == "cuda" and not torch.cuda.is_available():
         say("cooper_step: skipped, torch sees no CUDA device")
         return 0
-    logging.disable(logging.WARNING)
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
-    clock = Clock(torch.device(options.device))
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder = Path(name)
-        problems = make_problems()
         make_models(folder, options)
-        sides: dict[str, Callable[[], Measured]] = {"ours": our_side(folder, problems, stack, options, clock)}
-        for side in options.sides:
-            sides[side] = trl_side(folder, problems, options, clock, is_tuned=side == "TRL tuned")
+        sides = {
+            side: stack.enter_context(started(side, folder, options)) for side in ["ours", *options.sides]
+        }
         found: dict[str, list[Measured]] = {side: [] for side in sides}
         for turn in range(-options.warm_ups, options.repeats):
-            for side, run in sides.items():
-                measured = run()
+            for side, connection in sides.items():
+                connection.send("step")
+                measured = connection.recv()
                 say(f"{'warm-up' if turn < 0 else f'round {turn + 1}':9}{describe(side, measured)}")
                 if turn >= 0:
                     found[side].append(measured)
     report(found, BARS["fixed" if options.fixed else "natural"])
     return 0
+
+
+@contextmanager
+def started(side: str, folder: Path, options: argparse.Namespace) -> Iterator[Connection]:
+    """A side in a process of its own, which does a step whenever it is sent something."""
+    spawn = multiprocessing.get_context("spawn")
+    ours, theirs = spawn.Pipe()
+    process = spawn.Process(target=serve, args=(theirs, side, folder, options), daemon=True)
+    process.start()
+    theirs.close()
+    try:
+        yield ours
+    finally:
+        ours.close()
+        process.join()
+
+
+def serve(connection: Connection, side: str, folder: Path, options: argparse.Namespace) -> None:
+    """What a side's process does until the other end is closed."""
+    logging.disable(logging.WARNING)
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    clock = Clock(torch.device(options.device))
+    problems = make_problems()
+    with ExitStack() as stack, suppress(EOFError):
+        if side == "ours":
+            run = our_side(folder, problems, stack, options, clock)
+        else:
+            run = trl_side(folder, problems, options, clock, is_tuned=side == "TRL tuned")
+        while connection.recv():
+            connection.send(run())
 
 
 def our_side(
