@@ -83,6 +83,8 @@ def make_models(folder: Path, options: argparse.Namespace) -> None:
 def set_end_probability(model: Any, end_id: int, probability: float) -> None:
     """Give every hidden state a constant first entry, which the end token's logit alone reads."""
     model.model.embed_tokens.weight[:, 0] = 1.0
+    for layer in model.model.layers:
+        layer.self_attn.o_proj.weight[0] = layer.mlp.down_proj.weight[0] = 0.0
     constant = model.model(torch.arange(50)[None]).last_hidden_state[0, :, 0].mean().item()
     model.lm_head.weight[:, 0] = 0.0
     odds = probability / (1 - probability)
