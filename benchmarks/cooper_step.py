@@ -10,9 +10,9 @@ a plain padded pairwise update. Both: the same random models (Qwen2), prompts, r
 reference policy, one update a step, one thread. TRL's activation checkpointing is off, which favours it.
 
 Random text is never correct, so both make their pairs from the first two rollouts of every problem; rollouts
-are checked by the rule verifier on our side only. With natural lengths every token ends a completion with a
-probability of one in 96. After its step TRL's side also gives its pairs to TRL's RewardTrainer, whose seconds
-stand beside the step.
+are checked by the rule verifier on our side only. With natural lengths a completion may end after any token,
+with the same probability. After its step TRL's side also gives its pairs to TRL's RewardTrainer, whose
+seconds stand beside the step.
 
 Sides take turns, each in a process of its own, after warm-up rounds that are not counted. Seconds are the
 process's CPU seconds, on a GPU wall-clock seconds; ratios are those of seconds per generated token, of the
