@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Sequence
 
-from cooper_rl.__main__ import add_overrides
+from cooper_rl.cli.options import add_overrides
 from cooper_rl.config.load import preset_names
 from cooper_rl.errors import ConfigError
 

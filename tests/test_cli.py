@@ -12,7 +12,8 @@ from typing import get_args, get_type_hints
 
 import pytest
 
-from cooper_rl.__main__ import STAGES, build_parser, format_report, main, read_signature
+from cooper_rl.__main__ import build_parser, main
+from cooper_rl.cli.stages import STAGES, format_report, read_signature
 from cooper_rl.config.root import Config
 from cooper_rl.schema import CollectReport, Report
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cooper_rl.__main__ import SERVER
 from cooper_rl.__main__ import build_parser as build_stage_parser
+from cooper_rl.cli.serve import SERVER
 from cooper_rl.config.load import load, load_serve
 from pipelines.__main__ import build_parser as build_pipeline_parser
 from pipelines._profile import load_profile
@@ -46,7 +46,7 @@ def check(command: str) -> None:
         if end.code != 0:  # --help and --version end with 0
             raise AssertionError(f"{command!r} does not parse") from end
         return
-    if getattr(options, "stage", None) == SERVER:
+    if getattr(options, "command", None) == SERVER:
         load_serve(options.overrides)
         return
     if "overrides" in options:

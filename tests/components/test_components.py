@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from components.images import CPU_IMAGE, GPU_IMAGE
-from cooper_rl.__main__ import STAGES, read_signature
+from cooper_rl.cli.stages import STAGES, read_signature
 from cooper_rl.errors import ConfigError
 from cooper_rl.schema import BinaryScores, EvaluateVerifyRMReport, Interval
 

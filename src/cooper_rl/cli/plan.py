@@ -1,0 +1,37 @@
+"""The sub-command `plan`: what co-training needs of a GPU."""
+
+import argparse
+from typing import Any
+
+from cooper_rl.cli.options import add_configuration
+from cooper_rl.config.load import load
+from cooper_rl.errors import ConfigError
+
+
+def add_plan(commands: Any) -> None:
+    """Its options."""
+    command = commands.add_parser(
+        "plan",
+        help="What co-training needs of a GPU's memory, before anything is loaded.",
+        description="Add up what train-cooper holds on each GPU in its largest phase; exit 2: too much.",
+        allow_abbrev=False,
+    )
+    command.set_defaults(run=_run)
+    add_configuration(command)
+    command.add_argument("--policy", metavar="MODEL", help="folder or hub id; absent: models.policy")
+    command.add_argument(
+        "--verify-rm", metavar="MODEL", help="VerifyRM or its backbone; absent: models.backbone"
+    )
+    command.add_argument("--processes", type=int, default=1, help="that train together")
+    command.add_argument("--gpu-gib", type=float, default=80.0, help="memory of each GPU")
+
+
+def _run(options: argparse.Namespace) -> str:
+    config = load(options.preset, options.overrides)
+    names = (options.policy or config.models.policy, options.verify_rm or config.models.backbone)
+    if not all(names):
+        raise ConfigError(f"preset {options.preset!r} names no models: give --policy and --verify-rm")
+    from cooper_rl.stages._memory import explain_memory
+
+    policy, verify_rm = map(str, names)
+    return explain_memory(config, policy, verify_rm, options.processes, options.gpu_gib)
