@@ -46,14 +46,13 @@ class _ByProducts(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, query: Any, key: Any, value: Any, mask: Any, scale: float) -> Any:
-        mixed = _by_torch(query, key, value, mask, scale)
-        ctx.save_for_backward(query, key, value, mask, mixed)
+        ctx.save_for_backward(query, key, value, mask)
         ctx.scale = scale
-        return mixed
+        return _by_torch(query, key, value, mask, scale)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        query, key, value, mask, mixed = ctx.saved_tensors
+        query, key, value, mask = ctx.saved_tensors
         num_shared, num_queries = key.shape[1], query.shape[2]
         # Heads that share a key stand below each other, as further queries.
         fold = (1, (num_shared, -1))
@@ -65,9 +64,9 @@ class _ByProducts(torch.autograd.Function):
         weights.unflatten(2, (-1, num_queries)).masked_fill_(~mask[:, None, None], -torch.inf)
         weights = weights.softmax(dim=-1)
         to_value = weights.transpose(2, 3) @ to_mixed
-        # Of a softmax: what all weights of a query share is taken off.
-        along = (to_mixed * mixed.unflatten(*fold).flatten(2, 3)).sum(-1, keepdim=True)
-        to_scores = (to_mixed @ value.transpose(2, 3)).sub_(along).mul_(weights)
+        # In one pass, which adds up in fp32.
+        to_weights = to_mixed @ value.transpose(2, 3)
+        to_scores = torch.ops.aten._softmax_backward_data(to_weights, weights, -1, weights.dtype)
         to_query = (to_scores @ key).mul_(ctx.scale).unflatten(2, (-1, num_queries)).flatten(1, 2)
         to_key = to_scores.transpose(2, 3) @ queries
         return to_query, to_key, to_value, None, None

@@ -147,7 +147,7 @@ def project_heads(attention: Any, name: str, states: torch.Tensor, rotary: Any) 
 
 
 class _Turned(torch.autograd.Function):
-    """Heads (N, heads, d) turned by the rotary angles; the backward turns back."""
+    """Heads (N, heads, d) turned by the rotary angles, which both halves share; the backward turns back."""
 
     @staticmethod
     def forward(ctx: Any, heads: Any, cos: Any, sin: Any) -> Any:
