@@ -8,6 +8,8 @@ import torch
 
 SMALL_MODEL_PARAMETERS = 10_000_000
 KEPT_BYTES = 2**30
+MAPPED_BYTES = 2**25
+"""Larger tensors go back to the system all the same; older releases of glibc take no higher value."""
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3
 """Of glibc's malloc.h."""
 
@@ -29,12 +31,13 @@ def keep_freed_memory() -> None:
     """Let the C library keep the memory that tensors gave back, instead of returning it to the system.
 
     A training step allocates the same megabytes again and again; as pages that the system has to clear each
-    time, they cost a tenth of its time. Up to `KEPT_BYTES` stay with the process. Without glibc: nothing.
+    time, they cost a tenth of its time. The free end of the heap stays, up to `KEPT_BYTES`. Without glibc:
+    nothing.
     """
     if not sys.platform.startswith("linux"):
         return
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
-        mallopt(M_MMAP_THRESHOLD, KEPT_BYTES)
+        mallopt(M_MMAP_THRESHOLD, MAPPED_BYTES)
         mallopt(M_TRIM_THRESHOLD, KEPT_BYTES)
         mallopt(M_TOP_PAD, KEPT_BYTES // 16)
