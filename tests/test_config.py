@@ -46,6 +46,16 @@ def test_null_turns_off_what_the_preset_or_the_default_has() -> None:
     config = load("laptop", ["evaluation.judge=null", "cooper.monitor=null"])
     assert config.evaluation.judge is None
     assert config.cooper.monitor is None
+    again = load("laptop", ["cooper.monitor=null", "cooper.monitor.window=4"]).cooper.monitor
+    assert again is not None
+    assert again.window == 4
+
+
+def test_null_takes_an_entry_out_of_a_table() -> None:
+    tiny = load("laptop", ["models.tiny.samplers.small=null"]).models.tiny
+    assert tiny is not None
+    assert tiny.samplers == {}
+    assert load("laptop", ["launch.environment.NOT_THERE=null"]).launch.environment == {}
 
 
 @pytest.mark.parametrize(

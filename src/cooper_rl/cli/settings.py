@@ -1,13 +1,13 @@
 """The configuration keys that `--help` lists, with their defaults and docstrings."""
 
-import types
 from collections.abc import Iterator, Sequence
-from typing import Any, get_args
+from typing import Any
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from cooper_rl.config.load import section_of
 from cooper_rl.config.models import ServeConfig
 from cooper_rl.config.root import Config
 
@@ -35,13 +35,13 @@ def _find_field(dotted: str) -> FieldInfo:
     section: type[BaseModel] = Config
     *outer, last = dotted.split(".")
     for part in outer:
-        section = _section_of(section.model_fields[part].annotation) or section
+        section = section_of(section.model_fields[part].annotation) or section
     return section.model_fields[last]
 
 
 def _walk(key: str, field: FieldInfo) -> Iterator[tuple[str, Any, str | None]]:
     """Every leaf below a field as (dotted key, default, docstring)."""
-    section = _section_of(field.annotation)
+    section = section_of(field.annotation)
     if section is None:
         yield key, field.default, field.description
         return
@@ -50,20 +50,6 @@ def _walk(key: str, field: FieldInfo) -> Iterator[tuple[str, Any, str | None]]:
     inner = f"{key}.NAME" if getattr(field.annotation, "__origin__", None) is dict else key
     for name, child in section.model_fields.items():
         yield from _walk(f"{inner}.{name}", child)
-
-
-def _section_of(annotation: Any) -> type[BaseModel] | None:
-    kinds = [annotation, *get_args(annotation)]
-    return next(
-        (
-            kind
-            for kind in kinds
-            if isinstance(kind, type)
-            and not isinstance(kind, types.GenericAlias)
-            and issubclass(kind, BaseModel)
-        ),
-        None,
-    )
 
 
 def _show(value: Any) -> str:

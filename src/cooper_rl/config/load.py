@@ -7,10 +7,11 @@ pipeline's `overrides` parameter. Unknown keys are refused; nothing is read from
 import difflib
 import json
 import tomllib
+import types
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, cast, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
@@ -23,15 +24,15 @@ def load(preset: str, overrides: Sequence[str] = ()) -> Config:
     """Build the configuration from a preset's name (or a .toml path) and `dotted.key=value` overrides.
 
     A value is TOML (`0.1`, `true`, `["a", "b"]`); text that is no TOML value is taken as a string.
-    `key=null` turns off what the preset or the default has. A preset that says `extends = "paper"` holds what
-    differs from it.
+    `key=null` turns off what the preset or the default has, and takes an entry out of a table. A preset that
+    says `extends = "paper"` holds what differs from it.
 
     Raises:
         ConfigError: naming the preset, key or value, the place, and what is allowed.
     """
     values = _read_preset(preset)
     for override in overrides:
-        _apply(values, override)
+        _apply(values, override, Config)
     try:
         return Config.model_validate(values)
     except ValidationError as error:
@@ -46,7 +47,7 @@ def load_serve(overrides: Sequence[str] = ()) -> ServeConfig:
     """
     values: dict[str, Any] = {}
     for override in overrides:
-        _apply(values, override)
+        _apply(values, override, ServeConfig)
     try:
         return ServeConfig.model_validate(values)
     except ValidationError as error:
@@ -105,18 +106,36 @@ def _read_text(path: Path) -> str:
         raise ConfigError(f"preset {str(path)!r} cannot be read as UTF-8 text: {error}") from error
 
 
-def _apply(values: dict[str, Any], override: str) -> None:
+def _apply(values: dict[str, Any], override: str, root: type[BaseModel]) -> None:
     key, separator, text = override.partition("=")
     parts = key.strip().split(".")
     if not separator or not all(parts):
         raise ConfigError(f"override {override!r} is not dotted.key=value, e.g. cooper.steps=2")
     section = values
     for part in parts[:-1]:
-        child: Any = section.setdefault(part, {})
+        if section.get(part) is None:
+            section[part] = {}
+        child: Any = section[part]
         if not isinstance(child, dict):
             raise ConfigError(f"override {override!r}: {part!r} is a value, not a section")
         section = cast("dict[str, Any]", child)
-    section[parts[-1]] = None if text.strip() == "null" else _parse_value(text)
+    if text.strip() != "null":
+        section[parts[-1]] = _parse_value(text)
+    elif _is_entry(parts, root):
+        section.pop(parts[-1], None)
+    else:
+        section[parts[-1]] = None
+
+
+def _is_entry(parts: Sequence[str], root: type[BaseModel]) -> bool:
+    """Whether a key names an entry of a table such as `launch.environment`, which may be taken out."""
+    section = root
+    for part in parts[:-1]:
+        field = section.model_fields.get(part)
+        if field is None or get_origin(field.annotation) is dict:
+            return field is not None
+        section = section_of(field.annotation) or section
+    return False
 
 
 def _parse_value(text: str) -> Any:
@@ -150,8 +169,20 @@ def _known_keys(location: tuple[int | str, ...], root: type[BaseModel]) -> list[
         field = section.model_fields.get(str(part))
         if field is None:
             return []
-        kinds: list[Any] = [field.annotation, *getattr(field.annotation, "__args__", ())]
-        section = next(
-            (kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), section
-        )
+        section = section_of(field.annotation) or section
     return sorted(section.model_fields)
+
+
+def section_of(annotation: Any) -> type[BaseModel] | None:
+    """The section that a field of this type holds, perhaps in a table; None: it holds a value."""
+    kinds = [annotation, *get_args(annotation)]
+    return next(
+        (
+            kind
+            for kind in kinds
+            if isinstance(kind, type)
+            and not isinstance(kind, types.GenericAlias)
+            and issubclass(kind, BaseModel)
+        ),
+        None,
+    )
