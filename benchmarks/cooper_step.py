@@ -28,7 +28,7 @@ import tempfile
 import types
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -114,13 +114,21 @@ def serve(connection: Connection, side: str, folder: Path, options: argparse.Nam
     torch.set_num_threads(1)
     clock = Clock(torch.device(options.device))
     problems = make_problems()
-    with ExitStack() as stack, suppress(EOFError):
+    with ExitStack() as stack:
         if side == "ours":
             run = our_side(folder, problems, stack, options, clock)
         else:
             run = trl_side(folder, problems, options, clock, is_tuned=side == "TRL tuned")
-        while connection.recv():
+        while is_asked(connection):
             connection.send(run())
+
+
+def is_asked(connection: Connection) -> bool:
+    """Waits for the next question; False: there will be none."""
+    try:
+        return bool(connection.recv())
+    except EOFError:
+        return False
 
 
 def our_side(

@@ -92,3 +92,20 @@ def test_a_missing_peft_names_its_extra(make_policy, monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(sys.modules, "peft", None)
     with pytest.raises(ConfigError, match=r"cooper\.lora needs peft .*pip install 'cooper-rl\[lora\]'"):
         add_adapters(make_policy(0).model, rank=2, alpha=4.0, seed=0)
+
+
+def test_adapters_get_the_gradients_of_the_librarys_walk(
+    adapted: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights = adapter_weights(adapted.model)
+
+    def gradients() -> tuple[torch.Tensor, ...]:
+        batch = batch_completions(adapted, PROMPTS, COMPLETIONS)
+        logprobs = completion_logprobs(adapted, batch, temperature=1.0)
+        return torch.autograd.grad(logprobs.sin().sum(), list(weights.values()))
+
+    packed = gradients()
+    monkeypatch.setattr("cooper_rl.backends.completions.can_pack", lambda _: False)
+    for name, own, theirs in zip(weights, packed, gradients(), strict=True):
+        assert own.abs().max() > 0, name
+        torch.testing.assert_close(own, theirs, atol=1e-6, rtol=1e-4)

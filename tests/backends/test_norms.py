@@ -41,6 +41,17 @@ def test_the_gradient_is_exact_up_to_the_rounding() -> None:
     torch.testing.assert_close(own, theirs, atol=1e-5, rtol=1e-5)
 
 
+def test_a_frozen_weight_gets_no_gradient_and_changes_none() -> None:
+    norm, states = made((5, 16))
+    with torch.autocast("cpu", torch.bfloat16):
+        expected = gradients(norm, states, normed(norm, states))[0]
+        norm.weight.requires_grad_(False)
+        normed(norm, states).float().sin().sum().backward()
+    assert states.grad is not None
+    assert torch.equal(states.grad, expected)
+    assert norm.weight.grad is None
+
+
 def test_fp32_takes_the_librarys_own() -> None:
     norm, states = made((5, 16))
     assert torch.equal(normed(norm, states), norm(states))
