@@ -34,9 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"{name}: {error}\n")
         return EXIT_USER_ERROR
     except KeyboardInterrupt:
-        sys.stderr.write(
-            f"\n{name}: interrupted; files that were complete stay, start it again to continue\n"
-        )
+        sys.stderr.write(f"\n{name}: interrupted; files that were complete stay\n")
         return EXIT_INTERRUPTED
     sys.stdout.write(shown)
     return 0
