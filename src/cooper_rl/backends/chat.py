@@ -14,7 +14,8 @@ import secrets
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from itertools import islice
 from typing import Any, Literal, NoReturn
 
 import httpx
@@ -220,14 +221,24 @@ class ChatJudge:
         return results
 
     def stream(self, items: Sequence[JudgeItem]) -> Iterator[tuple[int, JudgeResult]]:
-        """(index, result) of every item, in the order in which the verdicts come."""
+        """(index, result) of every item, in the order in which the verdicts come.
+
+        The next request is made when a verdict was taken, so that a run that is killed has lost no more than
+        were on their way.
+        """
         progress = Progress("judge", len(items), logger)
         self._client.begin()
+        rest = iter(enumerate(items))
+        waiting: dict[Future[JudgeResult], int] = {}
         with ThreadPoolExecutor(self._client.server.max_concurrency) as threads:
-            waiting = {threads.submit(self._judge_one, item): index for index, item in enumerate(items)}
             try:
-                for done in as_completed(waiting):
-                    yield waiting[done], done.result()
+                while True:
+                    for index, item in islice(rest, self._client.server.max_concurrency - len(waiting)):
+                        waiting[threads.submit(self._judge_one, item)] = index
+                    if not waiting:
+                        return
+                    done = next(iter(wait(waiting, return_when=FIRST_COMPLETED).done))
+                    yield waiting.pop(done), done.result()
                     progress.advance()
             finally:
                 threads.shutdown(wait=True, cancel_futures=True)
