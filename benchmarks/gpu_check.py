@@ -31,7 +31,7 @@ from typing import Any
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2ForSequenceClassification
 
-from benchmarks._step_setting import RolloutPairs
+from benchmarks._step_setting import Clock, RolloutPairs
 from cooper_rl.backends.engine_hf import HFEngine
 from cooper_rl.backends.policy import Policy
 from cooper_rl.backends.rule_verifier import RuleVerifier
@@ -100,6 +100,7 @@ def run_pipeline() -> float:
 def measure_steps(options: argparse.Namespace) -> dict[str, Any]:
     """Medians of the measured steps."""
     device = torch.device(options.device)
+    clock = Clock(device)
     config = load(
         "single_gpu",
         [
@@ -108,15 +109,15 @@ def measure_steps(options: argparse.Namespace) -> dict[str, Any]:
             "cooper.generation.batch_size=256",
         ],
     )  # fmt: skip
-    step_module.__dict__["time"] = types.SimpleNamespace(perf_counter=lambda: clock(device))
+    step_module.__dict__["time"] = types.SimpleNamespace(perf_counter=clock)
     with ExitStack() as stack:
         trainer = make_random_trainer(config, options, device, stack)
         problems = make_problems(options.problems)
         rows: list[dict[str, float]] = []
         for step in range(1, options.steps + 2):
-            started = clock(device)
+            started = clock()
             rows.append(run_step(trainer, step, problems).metrics)
-            rows[-1]["seconds/step"] = clock(device) - started
+            rows[-1]["seconds/step"] = clock() - started
         median = {key: statistics.median(row[key] for row in rows[1:]) for key in rows[1]}
         prompts = sum(len(trainer.policy.encode_prompt(problem.question, None)) for problem in problems)
     num_tokens = prompts + median["rollout/tokens"]
@@ -186,13 +187,6 @@ def make_problems(count: int) -> list[Problem]:
 
 def name_device(device: str) -> str:
     return torch.cuda.get_device_name() if device == "cuda" else "cpu"
-
-
-def clock(device: torch.device) -> float:
-    """Seconds, once everything that was begun is done."""
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-    return time.perf_counter()
 
 
 def say(text: str) -> None:

@@ -51,7 +51,7 @@ class VLLMEngine:
         self._is_asleep = self._has_cache_asleep = False
         self._has_own_group = not distributed.is_initialized()
         """Else it is that of the processes that train."""
-        self._llm, self._sampling_params = _start(model, config)
+        self._llm, self._sampling_params = _start(model, config, self._has_own_group)
         self._max_model_len = int(self._llm.model_config.max_model_len)
         self.load_weights(iter(model.state_dict().items()))
 
@@ -141,10 +141,9 @@ def _generation(output: Any) -> Generation:
     return Generation(tuple(output.token_ids), logprobs, reasons[output.finish_reason])
 
 
-def _start(model: Any, config: EngineConfig) -> tuple[Any, Any]:
+def _start(model: Any, config: EngineConfig, has_own_group: bool) -> tuple[Any, Any]:
     """A started `vllm.LLM`, and the class of its sampling parameters."""
-    has_own_group = not distributed.is_initialized()
-    is_one_of_several = distributed.is_initialized() and distributed.get_world_size() > 1
+    is_one_of_several = not has_own_group and distributed.get_world_size() > 1
     if is_one_of_several and config.tensor_parallel_size > 1:
         raise ConfigError(
             f"engine.tensor_parallel_size={config.tensor_parallel_size}: each of the "
