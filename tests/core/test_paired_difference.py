@@ -2,7 +2,7 @@
 
 import pytest
 
-from cooper_rl.core.metrics import paired_difference
+from cooper_rl.core.intervals import paired_difference
 from cooper_rl.errors import DataError
 
 

@@ -11,7 +11,8 @@ from cooper_rl.backends.verify_rm import save_verify_rm
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.config.load import load
 from cooper_rl.config.root import Config
-from cooper_rl.core.metrics import binary_scores, clustered_interval
+from cooper_rl.core.intervals import clustered_interval
+from cooper_rl.core.metrics import binary_scores
 from cooper_rl.records import write_records
 from cooper_rl.schema import EvalReport, EvaluatedCompletion, Problem, VerifyExample
 from cooper_rl.tiny.problems import generate_problems

@@ -4,13 +4,8 @@ import json
 import random
 from pathlib import Path
 
-from cooper_rl.core.metrics import (
-    binary_scores,
-    clustered_interval,
-    confusion_counts,
-    reliability_bins,
-    roc_points,
-)
+from cooper_rl.core.intervals import clustered_interval
+from cooper_rl.core.metrics import binary_scores, confusion_counts, reliability_bins, roc_points
 from cooper_rl.records import write_records, write_report
 from cooper_rl.schema import EvalReport, EvaluatedCompletion, EvaluateVerifyRMReport, Interval, LabelReport
 

@@ -8,7 +8,8 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from cooper_rl.core.metrics import THRESHOLD, clustered_interval
+from cooper_rl.core.intervals import clustered_interval
+from cooper_rl.core.metrics import THRESHOLD
 from cooper_rl.core.pairs import RewriteItem
 from cooper_rl.core.randomness import derive_seed
 from cooper_rl.schema import Interval, VerifyExample

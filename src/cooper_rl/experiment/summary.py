@@ -9,7 +9,7 @@ from cooper_rl.backends.checkpoint_reference import open_checkpoint
 from cooper_rl.config.cooper import MonitorConfig
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.config.root import Config
-from cooper_rl.core.metrics import clustered_interval, paired_difference
+from cooper_rl.core.intervals import clustered_interval, paired_difference
 from cooper_rl.core.monitor import first_alarm
 from cooper_rl.records import read_records, read_report
 from cooper_rl.schema import EvalReport, EvaluatedCompletion, Interval, Record, Report, RolloutSample

@@ -13,8 +13,9 @@ from cooper_rl.backends.verify_rm import VerifyItem, VerifyRM, score_examples
 from cooper_rl.config.cooper import EvaluationConfig
 from cooper_rl.config.root import Config
 from cooper_rl.core.canaries import Canary, canary_rates, make_canaries, mean_rate
+from cooper_rl.core.intervals import clustered_interval
 from cooper_rl.core.labeling import Judge
-from cooper_rl.core.metrics import binary_scores, clustered_interval
+from cooper_rl.core.metrics import binary_scores
 from cooper_rl.core.randomness import derive_seed
 from cooper_rl.schema import EvalReport, EvaluatedCompletion, Interval, Problem, VerifyExample
 from cooper_rl.training.rollout import collect_rollouts, score_rollouts

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from cooper_rl.config.root import Config
-from cooper_rl.core.metrics import difference_interval, paired_difference
+from cooper_rl.core.intervals import difference_interval, paired_difference
 from cooper_rl.errors import ConfigError, DataError
 from cooper_rl.schema import EvalReport, EvaluatedCompletion, Interval, Problem, Record, VerifyExample
 from cooper_rl.schema_runs import PromoteReport

@@ -7,7 +7,7 @@ and figures (`_report_plots.py`).
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
-from cooper_rl.core.metrics import difference_interval
+from cooper_rl.core.intervals import difference_interval
 from cooper_rl.schema import EvalReport, EvaluatedCompletion, Interval, RunReport, Verdict
 
 SAMPLES_PER_GROUP = 3
