@@ -15,7 +15,9 @@ def add_configuration(command: argparse.ArgumentParser) -> None:
     add_overrides(command)
 
 
-def add_overrides(command: argparse.ArgumentParser) -> None:
+def add_overrides(
+    command: argparse.ArgumentParser, purpose: str = "change the preset, e.g. --set cooper.steps=2"
+) -> None:
     """The option `--set`."""
     command.add_argument(
         "--set",
@@ -23,5 +25,5 @@ def add_overrides(command: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         action="append",
         default=[],
-        help="change the preset, e.g. --set cooper.steps=2; may be given more than once",
+        help=f"{purpose}; may be given more than once",
     )

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from cooper_rl.cli.options import add_overrides
 from cooper_rl.cli.settings import describe_server
 from cooper_rl.config.load import load_serve
 from cooper_rl.errors import ConfigError
@@ -23,9 +24,7 @@ def add_server(commands: Any) -> None:
     )
     command.set_defaults(run=_run)
     command.add_argument("--verify-rm", type=Path, required=True, metavar="PATH", help="Folder of VerifyRM")
-    command.add_argument(
-        "--set", dest="overrides", metavar="KEY=VALUE", action="append", default=[], help="see below"
-    )
+    add_overrides(command, "change the server, e.g. --set port=9000")
 
 
 def _run(options: argparse.Namespace) -> str:
