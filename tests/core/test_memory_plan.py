@@ -116,6 +116,15 @@ def test_adapters_need_no_reference_and_have_little_state() -> None:
     assert shares["policy: gradients"] == 4 * 768
 
 
+def test_zero_divides_adapters_alone_which_stay_in_fp32() -> None:
+    found = sizes(ONE._replace(adapter_rank=3, num_processes=4, zero_stage=3, max_tokens=10_000_000))
+    assert found["policy: frozen weights"] == 4 * 1304
+    assert found["policy: weights"] == 768
+    assert found["policy: gathered weights"] == 3 * 768
+    assert found["policy: master weights and state"] == 3 * 768
+    assert found["policy: gradients"] == 768 + 4 * 768
+
+
 def test_an_engine_that_stays_awake_counts_in_every_phase() -> None:
     assert "engine" not in sizes(ONE)
     assert sizes(ONE._replace(engine_sleeps=False))["engine"] == 1000

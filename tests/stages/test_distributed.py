@@ -174,6 +174,50 @@ def test_bf16_weights_keep_fp32_masters(examined: Files, tmp_path: Path) -> None
     assert difference.max() < 3e-6
 
 
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_adapters_give_the_numbers_of_one_process_which_can_continue(
+    examined: Files, tmp_path: Path, stage: int
+) -> None:
+    adapters = ["cooper.lora.rank=2", "cooper.kl_coefficient=0.1", "cooper.policy_warmup_steps=0"]
+    train_alone(examined, tmp_path / "alone", *adapters, "cooper.steps=3")
+    expected = numbers(tmp_path / "alone")
+    assert expected[2]["policy/kl"] > 1e-6
+    train_together(examined, tmp_path / "run", stage, *adapters, "cooper.steps=1")
+    train_together(examined, tmp_path / "run", stage, *adapters, "cooper.steps=2")
+    assert_same_numbers(numbers(tmp_path / "run"), expected[:2])
+    train_alone(examined, tmp_path / "run", *adapters, "cooper.steps=3")
+    assert_same_numbers(numbers(tmp_path / "run"), expected)
+    one, other = read(tmp_path / "alone"), read(tmp_path / "run")
+    assert one.policy_optimizer.keys() == other.policy_optimizer.keys()
+    for name, tensor in one.policy.model.state_dict().items():
+        torch.testing.assert_close(other.policy.model.state_dict()[name], tensor, rtol=1e-3, atol=1e-5)
+
+
+def test_adapters_leave_the_weights_beside_them_unrounded_in_bf16(examined: Files, tmp_path: Path) -> None:
+    lora = ["cooper.lora.rank=2", "cooper.compute=bfloat16", "cooper.policy_lr=1e-6"]
+    train_together(examined, tmp_path / "run", 3, "cooper.steps=1", *lora)
+    before = AutoModelForCausalLM.from_pretrained(examined.models / "policy").state_dict()
+    after = read(tmp_path / "run").policy.model.state_dict()
+    for name, weight in before.items():
+        change = (after[name] - weight).abs().max()
+        assert (0 < change < 1e-5) if name.endswith("_proj.weight") else change == 0, name
+
+
+@pytest.mark.parametrize("adapters", [[], ["cooper.lora.rank=2"]], ids=["weights", "adapters"])
+def test_an_alarm_rolls_both_processes_back(examined: Files, tmp_path: Path, adapters: list[str]) -> None:
+    values = [
+        *adapters, "cooper.monitor.action=rollback", "cooper.monitor.window=2",
+        "cooper.monitor.max_gap_rise=1e-6", "cooper.update_verify_rm=false", "cooper.evaluate_every=null",
+        "cooper.policy_lr=3e-3", "cooper.policy_warmup_steps=0", "cooper.checkpoint_every=1",
+        "storage.keep_last=20", "cooper.steps=8",
+    ]  # fmt: skip
+    train_alone(examined, tmp_path / "alone", *values)
+    train_together(examined, tmp_path / "run", 3, *values)
+    expected = numbers(tmp_path / "alone")
+    assert [row["monitor/rolled_back_to"] for row in expected if "monitor/rolled_back_to" in row] == [2]
+    assert_same_numbers(numbers(tmp_path / "run"), expected)
+
+
 def test_a_rank_that_dies_takes_the_job_down_with_its_error(examined: Files, tmp_path: Path) -> None:
     log = (tmp_path / "log").open("w+")
     job = subprocess.Popen(

@@ -4,7 +4,7 @@ Without its adapters the model is the policy that it started from, which so need
 Deliberately left out: adapters for VerifyRM, dropout, and adapters in the engine, which gets merged weights.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -41,12 +41,11 @@ def adapter_weights(model: Any) -> dict[str, torch.nn.Parameter]:
     return {name: weight for name, weight in model.named_parameters() if ".lora_" in name}
 
 
-def reset_adapters(model: Any) -> None:
-    """Let the adapters change nothing again."""
-    with torch.no_grad():
-        for name, weight in adapter_weights(model).items():
-            if ".lora_B." in name:
-                weight.zero_()
+def idle_adapters(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Adapters that change nothing, from others by name."""
+    return {
+        name: torch.zeros_like(weight) if ".lora_B." in name else weight for name, weight in weights.items()
+    }
 
 
 @torch.no_grad()

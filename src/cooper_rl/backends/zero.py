@@ -8,7 +8,7 @@ nothing of ranks: state is gathered weight by weight to the first one, and sent 
 import importlib
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -47,6 +47,8 @@ class ZeroAdamW:
     ) -> None:
         """The model's fp32 weights become the master weights; where asked, the model's own are then bf16.
 
+        Frozen weights stay as they are, whole on every rank.
+
         Raises:
             ConfigError: DeepSpeed is not installed.
         """
@@ -57,17 +59,14 @@ class ZeroAdamW:
         device = next(model.parameters()).device
         masters: dict[str, torch.Tensor] = {}
         if ranks.is_first:
-            masters = {name: weight.detach().cpu().clone() for name, weight in model.named_parameters()}
-        buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+            masters = {name: weight.detach().cpu().clone() for name, weight in self._trained()}
         self._deepspeed = import_deepspeed(device)
         self._engine, self._zero, *_ = self._deepspeed.initialize(
-            model=_Through(model),
+            model=_Through(weight for _, weight in self._trained()),
             optimizer=optimizer,
             config=_deepspeed_config(config, is_bfloat16, max_grad_norm),
             dist_init_required=False,
         )
-        for name, buffer in model.named_buffers():
-            buffer.data = buffers[name]  # rotary frequencies are not for bf16
         if self._stage == 3:
             # Gathering layer by layer would need the same calls in the same order on every rank.
             offload = self._zero.parameter_offload
@@ -87,7 +86,7 @@ class ZeroAdamW:
             return
         self._is_whole = True
         try:
-            with self._deepspeed.zero.GatheredParameters(list(self._model.parameters())):
+            with self._deepspeed.zero.GatheredParameters([weight for _, weight in self._trained()]):
                 yield
         finally:
             self._is_whole = False
@@ -240,11 +239,12 @@ class SharedVerifyRM(VerifyRM):
 
 
 class _Through(torch.nn.Module):
-    """What DeepSpeed sees of a model: its weights. A loss that was computed elsewhere passes through."""
+    """What DeepSpeed sees of a model: the weights that are trained. A loss that was computed elsewhere passes
+    through."""
 
-    def __init__(self, model: torch.nn.Module) -> None:
+    def __init__(self, weights: Iterable[torch.nn.Parameter]) -> None:
         super().__init__()
-        self.model = model
+        self.weights = torch.nn.ParameterList(weights)
 
     def forward(self, loss: torch.Tensor) -> torch.Tensor:
         return loss

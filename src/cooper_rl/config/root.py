@@ -42,11 +42,6 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _has_what_zero_knows(self) -> Self:
-        if self.distributed.zero_stage and self.cooper.lora is not None:
-            raise ValueError(
-                "cooper.lora trains in one process without DeepSpeed: set it to null, or "
-                "distributed.zero_stage=0"
-            )
         if self.distributed.zero_stage and self.cooper.verify_rm_average:
             raise ValueError(
                 f"cooper.verify_rm_average={self.cooper.verify_rm_average:g} is kept by one process without "

@@ -156,36 +156,35 @@ def plan_memory(policy: Shape, verify_rm: Shape, use: Use) -> Plan:
     Without DeepSpeed a trained model has 4N bytes of weights, 4N of gradients while it is updated, 8N of
     optimiser state. With ZeRO it has 2N of bf16 weights (or 4N), 4N / n of master weights and 8N / n of
     state (in CPU memory when offloaded), and 4N of gradients (divided by n from stage 2) with their bucket.
+    Adapters are fp32, and so are the frozen weights beside them, which nothing divides.
     """
     num_policy = count_weights(policy)
     num_verify_rm = count_weights(verify_rm, is_classifier=True)
-    trained = [("policy", num_policy), ("VerifyRM", num_verify_rm)]
-    if not use.trains_verify_rm:
-        trained = trained[:1]
+    size = 2 if use.zero_stage and use.is_bfloat16 else 4
     resting: list[Part] = []
     if use.adapter_rank is not None:
-        num_adapters = count_adapters(policy, rank=use.adapter_rank)
-        trained[0] = ("policy", num_adapters)
+        trained = [_Trained("policy", policy, count_adapters(policy, rank=use.adapter_rank), 4)]
         resting.append(Part("policy: frozen weights", 4 * num_policy, ""))
     else:
-        size = 2 if use.zero_stage and use.is_bfloat16 else 4
+        trained = [_Trained("policy", policy, num_policy, size)]
         resting.append(
             Part("reference policy", size * num_policy, "set cooper.lora.rank=16, which needs none")
         )
-    for name, count in trained:
-        resting += _model_parts(name, count, use)
+    if use.trains_verify_rm:
+        trained.append(_Trained("VerifyRM", verify_rm, num_verify_rm, size))
+    for each in trained:
+        resting += _model_parts(each, use)
     if not use.trains_verify_rm:
         resting.append(Part("VerifyRM: weights", 4 * num_verify_rm, ""))
     if use.engine_weight_bytes:
         resting.append(Part("engine: weights", use.engine_weight_bytes * num_policy, "set engine.kind=vllm"))
     engine = Part("engine", use.engine_bytes, use.engine_remedy)
-    phases = [Plan("rollouts", [*resting, *_whole_parts("policy", num_policy, use), engine])]
-    shapes = {"policy": policy, "VerifyRM": verify_rm}
-    for name, count in trained:
-        parts = [*resting, *_update_parts(name, count, shapes[name], use)]
+    phases = [Plan("rollouts", [*resting, *_whole_parts(trained[0], use), engine])]
+    for each in trained:
+        parts = [*resting, *_update_parts(each, use)]
         if not use.engine_sleeps:
             parts.append(engine)
-        phases.append(Plan(f"update of the {name}", parts))
+        phases.append(Plan(f"update of the {each.name}", parts))
     return max(phases, key=lambda plan: plan.bytes)
 
 
@@ -216,16 +215,27 @@ def describe_plan(plan: Plan) -> str:
     return "\n".join([*lines, f"  {'together':<{width}}  {(plan.bytes + RESERVED) / GIB:7.2f} GiB"])
 
 
-def _model_parts(name: str, count: int, use: Use) -> list[Part]:
+class _Trained(NamedTuple):
+    """What is stepped of a model."""
+
+    name: str
+    shape: Shape
+    size: int
+    """Number of weights that are stepped."""
+    weight_bytes: int
+    """Of each in the model itself."""
+
+
+def _model_parts(trained: _Trained, use: Use) -> list[Part]:
     """What a trained model takes also while it is idle."""
+    name, count = trained.name, trained.size
     if use.zero_stage == 0:
         remedy = "set distributed.zero_stage=1 and distributed.offload_optimizer=true"
         return [
             Part(f"{name}: weights, fp32", 4 * count, remedy),
             Part(f"{name}: optimiser state", 8 * count, remedy),
         ]
-    size = 2 if use.is_bfloat16 else 4
-    weights = size * count // (use.num_processes if use.zero_stage == 3 else 1)
+    weights = trained.weight_bytes * count // (use.num_processes if use.zero_stage == 3 else 1)
     parts = [Part(f"{name}: weights", weights, "" if use.is_bfloat16 else "set cooper.compute=bfloat16")]
     if not use.is_offloaded:
         remedy = "set distributed.offload_optimizer=true"
@@ -233,27 +243,30 @@ def _model_parts(name: str, count: int, use: Use) -> list[Part]:
     return parts
 
 
-def _update_parts(name: str, count: int, shape: Shape, use: Use) -> list[Part]:
+def _update_parts(trained: _Trained, use: Use) -> list[Part]:
     """What its update takes beside that."""
+    name, count = trained.name, trained.size
     divided = use.num_processes if use.zero_stage >= 2 else 1
     gradients = 4 * count // divided
     if use.zero_stage:
-        gradients += (2 if use.is_bfloat16 else 4) * min(BUCKET, count)
+        gradients += trained.weight_bytes * min(BUCKET, count)
     tokens = "lower cooper.max_tokens_per_batch"
     if not use.is_checkpointed:
         tokens += " or set cooper.gradient_checkpointing=true"
-    activations = activation_bytes(shape, max_tokens=use.max_tokens, is_checkpointed=use.is_checkpointed)
+    activations = activation_bytes(
+        trained.shape, max_tokens=use.max_tokens, is_checkpointed=use.is_checkpointed
+    )
     return [
         Part(f"{name}: gradients", gradients, ""),
-        *_whole_parts(name, count, use),
+        *_whole_parts(trained, use),
         Part(f"{name}: activations", activations, tokens),
         *([Part("logits", LOGITS, "")] if name == "policy" else []),
     ]
 
 
-def _whole_parts(name: str, count: int, use: Use) -> list[Part]:
+def _whole_parts(trained: _Trained, use: Use) -> list[Part]:
     """What makes a model whole that ZeRO 3 has divided."""
     if use.zero_stage < 3:
         return []
-    size = (2 if use.is_bfloat16 else 4) * (count - count // use.num_processes)
-    return [Part(f"{name}: gathered weights", size, "")]
+    size = trained.weight_bytes * (trained.size - trained.size // use.num_processes)
+    return [Part(f"{trained.name}: gathered weights", size, "")]

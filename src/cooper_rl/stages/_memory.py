@@ -73,11 +73,12 @@ def make_plan(
 
 def _engine_weight_bytes(config: Config) -> int:
     """The HF engine copies weights in bf16, and those of an adapted policy; vLLM counts its own."""
-    if config.engine.kind == "vllm" or config.distributed.zero_stage:
+    is_adapted = config.cooper.lora is not None
+    if config.engine.kind == "vllm" or (config.distributed.zero_stage and not is_adapted):
         return 0
     if config.cooper.compute != "float32":
         return 2
-    return 4 if config.cooper.lora else 0
+    return 4 if is_adapted else 0
 
 
 def check_memory(config: Config, *, policy: Any, verify_rm: Any, num_processes: int) -> None:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 
 from cooper_rl.backends.checkpoint import TrainingState
-from cooper_rl.backends.lora import add_adapters
+from cooper_rl.backends.lora import adapter_weights, add_adapters
 from cooper_rl.backends.policy import Policy, load_policy
 from cooper_rl.backends.precision import round_weights, settle
 from cooper_rl.backends.ranks import ALONE, Ranks
@@ -110,6 +110,8 @@ def make_trainer(
         round_weights(reference.model)
     with whole(trained.policy_optimizer):
         engine = stack.enter_context(closing(open_engine(drawing, config.engine)))
+        if cooper.lora is not None:
+            engine.load_weights(policy.weights())  # of several ranks, the first one's
     if cooper.lora is not None and (config.engine.kind == "vllm" or drawing.compute == "bfloat16"):
         drawing.model.cpu()  # the engine has a copy, and checkpoints are written from here
     rule = stack.enter_context(RuleVerifier(config.labeling.rule))
@@ -170,7 +172,7 @@ def _make_trained(config: Config, state: TrainingState, ranks: Ranks, *, place: 
                 each.model,
                 optimizer,
                 config=config.distributed,
-                is_bfloat16=each.compute == "bfloat16",
+                is_bfloat16=each.compute == "bfloat16" and not adapter_weights(each.model),
                 max_grad_norm=cooper.max_grad_norm,
                 ranks=ranks,
             )

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from cooper_rl.backends.lora import adapter_weights, merged_weights, reset_adapters
+from cooper_rl.backends.lora import adapter_weights, idle_adapters, merged_weights
 from cooper_rl.backends.ranks import ALONE, Ranks
 from cooper_rl.backends.zero import Kept, ZeroAdamW, shape_of
 from cooper_rl.errors import ModelError, TrainingError
@@ -102,11 +102,20 @@ class TrainedTensors(NamedTuple):
 
 
 def read_tensors(model: torch.nn.Module, optimizer: Stepper) -> TrainedTensors:
-    """Weights as they are stepped (with adapters: merged), and the optimiser's state."""
-    if not isinstance(optimizer, ZeroAdamW):
-        adapters = {f"{name}/{TRAINED}": weight.data for name, weight in adapter_weights(model).items()}
-        return TrainedTensors(dict(merged_weights(model)), optimizer_tensors(model, optimizer) | adapters)
-    return TrainedTensors(optimizer.weights(), optimizer.tensors())
+    """Weights as they are stepped (with adapters: merged), and the optimiser's state.
+
+    All ranks must call it.
+    """
+    if isinstance(optimizer, ZeroAdamW):
+        weights, state = optimizer.weights(), optimizer.tensors()
+    else:
+        weights, state = model.state_dict(), optimizer_tensors(model, optimizer)
+    adapters = adapter_weights(model)
+    if adapters:
+        state |= {f"{name}/{TRAINED}": weights[name] for name in adapters if name in weights}
+        with whole(optimizer):
+            weights = dict(merged_weights(model)) if ranks_of(optimizer).is_first else {}
+    return TrainedTensors(weights, state)
 
 
 def write_tensors(model: torch.nn.Module, optimizer: Stepper, tensors: TrainedTensors, *, place: str) -> None:
@@ -115,12 +124,12 @@ def write_tensors(model: torch.nn.Module, optimizer: Stepper, tensors: TrainedTe
     Raises:
         ModelError: the tensors belong to another model.
     """
+    is_adapted = bool(adapter_weights(model))  # then what was merged is not what is stepped
     if isinstance(optimizer, ZeroAdamW):
-        optimizer.load_weights(tensors.weights)
+        if not is_adapted:
+            optimizer.load_weights(tensors.weights)
     else:
-        if adapter_weights(model):
-            reset_adapters(model)
-        else:
+        if not is_adapted:
             model.load_state_dict(tensors.weights)
         optimizer.state.clear()
     restore_optimizer(model, optimizer, tensors.optimizer, place=place)
@@ -169,7 +178,8 @@ def optimizer_tensors(model: torch.nn.Module, optimizer: torch.optim.Optimizer) 
 def restore_optimizer(
     model: torch.nn.Module, optimizer: Stepper, tensors: Mapping[str, torch.Tensor], *, place: str
 ) -> None:
-    """Put back what `optimizer_tensors` took, and adapters; learning rate and decay stay as configured.
+    """Put back what `optimizer_tensors` took, and adapters, which change nothing where there are none to put
+    back; learning rate and decay stay as configured.
 
     Raises:
         ModelError: the tensors belong to another model.
@@ -184,11 +194,23 @@ def restore_optimizer(
             )
     if isinstance(optimizer, ZeroAdamW):
         optimizer.load_state(tensors)
+    else:
+        for full_name, tensor in tensors.items():
+            name, _, key = full_name.rpartition("/")
+            state = optimizer.state[weights[name]]
+            state[key] = tensor if key == "step" else tensor.to(weights[name].device)
+    if adapter_weights(model):
+        _restore_adapters(model, optimizer, tensors)
+
+
+def _restore_adapters(
+    model: torch.nn.Module, optimizer: Stepper, tensors: Mapping[str, torch.Tensor]
+) -> None:
+    if isinstance(optimizer, ZeroAdamW):
+        idle = idle_adapters(optimizer.weights())
+        optimizer.load_weights({name: tensors.get(f"{name}/{TRAINED}", idle[name]) for name in idle})
         return
-    for full_name, tensor in tensors.items():
-        name, _, key = full_name.rpartition("/")
-        state = optimizer.state[weights[name]]
-        state[key] = tensor if key == "step" else tensor.to(weights[name].device)
-    for weight in adapter_weights(model).values():
-        if weight in optimizer.state:
-            weight.data.copy_(optimizer.state[weight].pop(TRAINED))
+    adapters = adapter_weights(model)
+    for name, tensor in idle_adapters(adapters).items():
+        adapters[name].data.copy_(tensors.get(f"{name}/{TRAINED}", tensor))
+        optimizer.state.get(adapters[name], {}).pop(TRAINED, None)
