@@ -182,8 +182,8 @@ def read_metrics(path: Path) -> list[dict[str, float]]:
 
 def _read_rows(path: Path, kind: type[_Row]) -> list[_Row]:
     """May be empty, unlike other record files."""
-    lines = path.read_text(encoding="utf-8").splitlines()
-    return [kind.model_validate_json(line) for line in lines]
+    with path.open(encoding="utf-8", newline="\n") as lines:  # texts hold other characters that end lines
+        return [kind.model_validate_json(line) for line in lines]
 
 
 def _copy(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
