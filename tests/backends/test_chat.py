@@ -213,6 +213,28 @@ def test_an_answer_that_is_no_chat_completion_is_unparsable(serve) -> None:
     assert "not a chat completion: '<html>'" in result.reason
 
 
+@pytest.mark.parametrize(
+    "odd",
+    [
+        '{"choices": [{"message": {"content": ["a list"]}}]}',
+        '{"choices": [{"message": {"content": "fine"}}], "usage": ["a list"]}',
+        '{"choices": [{"message": {"content": "fine"}}], "usage": {"prompt_tokens": "many"}}',
+        '{"choices": [{"message": {"content": "fine"}}], "usage": {"prompt_tokens": 1e400}}',
+    ],
+)
+def test_an_answer_of_other_types_is_unparsable(serve, odd: str) -> None:
+    server = serve(lambda number, body: honest(number, body) if number else (200, {}, odd))
+    result = ChatJudge(config(server, max_concurrency=1)).judge([ITEM, ITEM])[0]
+    assert (result.verdict, result.failure) == ("unparsable", "unreachable")
+
+
+def test_half_a_surrogate_pair_in_an_answer_is_replaced(serve) -> None:
+    """JSON can spell it; no UTF-8 file can hold it, and neither could the journal of verdicts."""
+    server = serve(lambda number, body: completion("\ud83d is half a face"))
+    result = ChatJudge(config(server)).judge([ITEM])[0]
+    assert result.reason == "no verdict line in '? is half a face'"
+
+
 @pytest.mark.parametrize("reply", [(503, {}, "down"), (400, {}, "no such model"), (200, {}, "<html>")])
 def test_a_run_in_which_every_request_fails_is_an_error_however_few(serve, reply: Reply) -> None:
     judge = ChatJudge(config(serve(lambda number, body: reply), max_attempts=2))

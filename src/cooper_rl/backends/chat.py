@@ -161,14 +161,17 @@ class ChatClient:
     def _read(self, answer: httpx.Response) -> str:
         try:
             value = answer.json()
-            text = value["choices"][0]["message"]["content"]
-        except (ValueError, KeyError, IndexError, TypeError) as error:
+            text = value["choices"][0]["message"]["content"] or ""
+            # Half a surrogate pair, which JSON can spell, fits in no file.
+            text = text.encode("utf-8", errors="replace").decode("utf-8")
+            usage = value.get("usage") or {}
+            counts = {kind: int(usage.get(f"{kind}_tokens") or 0) for kind in ("prompt", "completion")}
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             raise _RequestError(f"not a chat completion: {answer.text[:200]!r}", "unreachable") from error
-        usage = value.get("usage") or {}
         with self._lock:
-            self._counts["prompt"] += int(usage.get("prompt_tokens") or 0)
-            self._counts["completion"] += int(usage.get("completion_tokens") or 0)
-        return _without_thought(text or "")
+            for kind, count in counts.items():
+                self._counts[kind] += count
+        return _without_thought(text)
 
 
 def _headers(server: ServerConfig) -> dict[str, str]:
