@@ -75,9 +75,9 @@ def pack(sequences: Sequence[Sequence[int]], *, device: torch.device) -> PackedB
         before, before_places = ids, places[index]
     groups = [_group(members, places, starts, device) for members in _similar(places, starts)]
     flat = torch.cat([group.queries.flatten() for group in groups])
-    sources = torch.empty(len(token_ids), dtype=torch.int64, device=device)
-    # Written backwards, so that the first of equal places is what remains, on every device.
-    sources[flat.flip(0)] = torch.arange(len(flat) - 1, -1, -1, device=device)
+    # The least of equal places; plain assignment leaves any of them on a GPU, padding's too.
+    sources = torch.full((len(token_ids),), len(flat), device=device)
+    sources.scatter_reduce_(0, flat, torch.arange(len(flat), device=device), "amin")
     return PackedBatch(
         token_ids=torch.tensor(token_ids, device=device),
         positions=torch.tensor(positions, device=device),
