@@ -38,7 +38,8 @@ from cooper_rl.backends.rule_verifier import RuleVerifier
 from cooper_rl.backends.verify_rm import VerifyRM
 from cooper_rl.config.load import load
 from cooper_rl.config.root import Config
-from cooper_rl.core.memory_plan import GIB, RESERVED, count_weights, read_shape
+from cooper_rl.core.memory_plan import GIB, RESERVED
+from cooper_rl.core.model_shape import count_weights, read_shape
 from cooper_rl.schema import Problem
 from cooper_rl.stages._memory import make_plan
 from cooper_rl.tiny.problems import generate_stories

@@ -10,11 +10,10 @@ from cooper_rl.core.memory_plan import (
     activation_bytes,
     cache_bytes,
     check_plan,
-    count_weights,
     describe_plan,
     plan_memory,
-    read_shape,
 )
+from cooper_rl.core.model_shape import count_weights, read_shape
 from cooper_rl.errors import ConfigError
 
 SMALL = {
@@ -28,7 +27,7 @@ QWEN_1_5B = {
 ONE = Use(
     num_processes=1, zero_stage=0, is_bfloat16=True, is_offloaded=False, is_checkpointed=False,
     adapter_rank=None, trains_verify_rm=True, max_tokens=100, engine_bytes=1000, engine_remedy="lower it",
-    engine_weight_bytes=2, engine_sleeps=True,
+    engine_weight_bytes=2, engine_sleeps=True, engine_wakes_early=False, has_gate=False, has_average=False,
 )  # fmt: skip
 SHAPE = read_shape(SMALL, place="here")
 
@@ -69,8 +68,8 @@ def test_activations_are_counted_by_hand() -> None:
 
 
 def test_one_process_holds_everything_in_fp32() -> None:
-    """4 bytes a weight, 8 of state, 4 of gradients of the model that is updated, 4 of the reference and 2
-    of the engine's own copy."""
+    """4 bytes a weight, 8 of state, 4 of gradients and 2 of rounded weights of the model that is updated, 4
+    of the reference and 2 of the engine's own copy."""
     assert sizes(ONE) == {
         "policy: weights, fp32": 4 * 1304,
         "policy: optimiser state": 8 * 1304,
@@ -79,6 +78,7 @@ def test_one_process_holds_everything_in_fp32() -> None:
         "reference policy": 4 * 1304,
         "engine: weights": 2 * 1304,
         "policy: gradients": 4 * 1304,
+        "policy: weights in bf16": 2 * 1304,
         "policy: activations": 54_400,
         "logits": 3 * 4 * 2**26,
     }
@@ -123,6 +123,28 @@ def test_zero_divides_adapters_alone_which_stay_in_fp32() -> None:
     assert found["policy: gathered weights"] == 3 * 768
     assert found["policy: master weights and state"] == 3 * 768
     assert found["policy: gradients"] == 768 + 4 * 768
+
+
+def test_what_guards_verify_rm_counts_in_its_update() -> None:
+    """4 bytes for what is trained beside the average, also at rest, 4 for the new average, and 16 for the
+    gate's copy of that; without an average 12, of which two processes copy half each."""
+    large = read_shape(QWEN_1_5B, place="here")
+    count = count_weights(large, is_classifier=True)
+    guarded = ONE._replace(has_gate=True, has_average=True, engine_wakes_early=True)
+    plan = plan_memory(large, large, guarded)
+    parts = {part.name: part.bytes for part in plan.parts}
+    assert plan.phase == "update of the VerifyRM"
+    assert parts["gate: copy of VerifyRM"] == 16 * count
+    assert parts["VerifyRM: trained beside its average"] == parts["VerifyRM: new average"] == 4 * count
+    assert parts["engine: weights, awake"] == 2 * count_weights(large)
+    assert parts["VerifyRM: weights in bf16"] == 2 * count
+    resting = plan_memory(large, large, guarded._replace(engine_bytes=100 * GIB))
+    assert resting.phase == "rollouts"
+    assert "VerifyRM: trained beside its average" in [part.name for part in resting.parts]
+    two = guarded._replace(num_processes=2, zero_stage=2, has_average=False)
+    parts = {part.name: part.bytes for part in plan_memory(large, large, two).parts}
+    assert parts["gate: copy of VerifyRM"] == 6 * count
+    assert "VerifyRM: weights in bf16" not in parts
 
 
 def test_an_engine_that_stays_awake_counts_in_every_phase() -> None:

@@ -1,4 +1,4 @@
-"""What co-training needs of one GPU, computed before anything is loaded (rows 6 to 12).
+"""What co-training needs of one GPU, computed before it begins (rows 6 to 12).
 
 Weights, gradients and optimiser state are counted exactly from the models' configurations; activations are
 an estimate for the packed walk with fused attention. Deliberately left out: fragmentation and the CUDA
@@ -7,9 +7,10 @@ context, for which `RESERVED` stands.
 Legend: N weights of a model, n processes.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
+from cooper_rl.core.model_shape import Shape, count_adapters, count_weights
 from cooper_rl.errors import ConfigError
 
 GIB = 2**30
@@ -17,27 +18,9 @@ RESERVED = 2 * GIB
 """CUDA context, NCCL, kernels' work space, fragmentation."""
 LOGITS = 3 * 4 * 2**26
 """A chunk of logits, their softmax and its gradient in fp32; see `MAX_LOGITS` of the policy update."""
+NO_AVERAGE = "set cooper.verify_rm_average=0"
 BUCKET = 500_000_000
 """Gradients that DeepSpeed sends at a time, in values (its default)."""
-
-
-class Shape(NamedTuple):
-    """Sizes of a decoder, from its config.json."""
-
-    num_layers: int
-    hidden_size: int
-    intermediate_size: int
-    vocab_size: int
-    attention_size: int
-    """Heads x head size."""
-    key_value_size: int
-    """Key-value heads x head size."""
-    head_size: int
-    has_bias: bool
-    """Of query, key and value (Qwen2)."""
-    has_head_norms: bool
-    """Of query and key (Qwen3)."""
-    is_tied: bool
 
 
 class Part(NamedTuple):
@@ -82,52 +65,12 @@ class Use(NamedTuple):
     """For each weight of the policy that the engine keeps once more; 0: none, or it counts them itself."""
     engine_sleeps: bool
     """It hands its memory back while models are trained."""
-
-
-def read_shape(config: Mapping[str, Any], *, place: str) -> Shape:
-    """The sizes that a Hugging Face config.json states.
-
-    Raises:
-        ConfigError: another architecture than Qwen2, Qwen3 or Llama.
-    """
-    kind = config.get("model_type")
-    if kind not in ("qwen2", "qwen3", "llama"):
-        raise ConfigError(
-            f"{place}: no memory plan for model_type={kind!r}; qwen2, qwen3 and llama are known"
-        )
-    heads = config["num_attention_heads"]
-    head_size = config.get("head_dim") or config["hidden_size"] // heads
-    return Shape(
-        num_layers=config["num_hidden_layers"],
-        hidden_size=config["hidden_size"],
-        intermediate_size=config["intermediate_size"],
-        vocab_size=config["vocab_size"],
-        attention_size=heads * head_size,
-        key_value_size=config.get("num_key_value_heads", heads) * head_size,
-        head_size=head_size,
-        has_bias=kind == "qwen2",
-        has_head_norms=kind == "qwen3",
-        is_tied=bool(config.get("tie_word_embeddings", False)),
-    )
-
-
-def count_weights(shape: Shape, *, is_classifier: bool = False) -> int:
-    """N of a causal LM, or of a VerifyRM, whose head is one logit."""
-    h, a, kv = shape.hidden_size, shape.attention_size, shape.key_value_size
-    layer = 2 * h * a + 2 * h * kv + 3 * h * shape.intermediate_size + 2 * h
-    if shape.has_bias:
-        layer += a + 2 * kv
-    if shape.has_head_norms:
-        layer += 2 * shape.head_size
-    embeddings = shape.vocab_size * h
-    head = h if is_classifier else 0 if shape.is_tied else embeddings
-    return embeddings + shape.num_layers * layer + h + head
-
-
-def count_adapters(shape: Shape, *, rank: int) -> int:
-    """Weights of LoRA beside every linear layer: rank x (inputs + outputs)."""
-    h, a, kv = shape.hidden_size, shape.attention_size, shape.key_value_size
-    return rank * shape.num_layers * (2 * (h + a) + 2 * (h + kv) + 3 * (h + shape.intermediate_size))
+    engine_wakes_early: bool
+    """Its weights, in bf16, are there again when VerifyRM is updated."""
+    has_gate: bool
+    """VerifyRM is copied before its update."""
+    has_average: bool
+    """The reward comes from an average of VerifyRMs."""
 
 
 def cache_bytes(shape: Shape, *, num_tokens: int) -> int:
@@ -156,34 +99,43 @@ def plan_memory(policy: Shape, verify_rm: Shape, use: Use) -> Plan:
     Without DeepSpeed a trained model has 4N bytes of weights, 4N of gradients while it is updated, 8N of
     optimiser state. With ZeRO it has 2N of bf16 weights (or 4N), 4N / n of master weights and 8N / n of
     state (in CPU memory when offloaded), and 4N of gradients (divided by n from stage 2) with their bucket.
-    Adapters are fp32, and so are the frozen weights beside them, which nothing divides.
+    Adapters are fp32, and so are the frozen weights beside them, which nothing divides. Where weights are
+    fp32 and passes bf16, the pass that is differentiated keeps 2N of rounded weights.
     """
     num_policy = count_weights(policy)
     num_verify_rm = count_weights(verify_rm, is_classifier=True)
     size = 2 if use.zero_stage and use.is_bfloat16 else 4
     resting: list[Part] = []
+    rounded_bytes = 2 if use.is_bfloat16 and not use.zero_stage else 0
     if use.adapter_rank is not None:
-        trained = [_Trained("policy", policy, count_adapters(policy, rank=use.adapter_rank), 4)]
+        num_adapters = count_adapters(policy, rank=use.adapter_rank)
+        trained = [_Trained("policy", policy, num_adapters, 4, 2 * use.is_bfloat16 * num_policy)]
         resting.append(Part("policy: frozen weights", 4 * num_policy, ""))
     else:
-        trained = [_Trained("policy", policy, num_policy, size)]
+        trained = [_Trained("policy", policy, num_policy, size, rounded_bytes * num_policy)]
         resting.append(
             Part("reference policy", size * num_policy, "set cooper.lora.rank=16, which needs none")
         )
     if use.trains_verify_rm:
-        trained.append(_Trained("VerifyRM", verify_rm, num_verify_rm, size))
+        trained.append(_Trained("VerifyRM", verify_rm, num_verify_rm, size, rounded_bytes * num_verify_rm))
     for each in trained:
         resting += _model_parts(each, use)
     if not use.trains_verify_rm:
         resting.append(Part("VerifyRM: weights", 4 * num_verify_rm, ""))
+    if use.has_average:
+        resting.append(Part("VerifyRM: trained beside its average", 4 * num_verify_rm, NO_AVERAGE))
     if use.engine_weight_bytes:
         resting.append(Part("engine: weights", use.engine_weight_bytes * num_policy, "set engine.kind=vllm"))
     engine = Part("engine", use.engine_bytes, use.engine_remedy)
     phases = [Plan("rollouts", [*resting, *_whole_parts(trained[0], use), engine])]
     for each in trained:
         parts = [*resting, *_update_parts(each, use)]
+        if each.name == "VerifyRM":
+            parts += _guard_parts(num_verify_rm, use)
         if not use.engine_sleeps:
             parts.append(engine)
+        elif use.engine_wakes_early and each.name == "VerifyRM":
+            parts.append(Part("engine: weights, awake", 2 * num_policy, ""))
         phases.append(Plan(f"update of the {each.name}", parts))
     return max(phases, key=lambda plan: plan.bytes)
 
@@ -224,6 +176,8 @@ class _Trained(NamedTuple):
     """Number of weights that are stepped."""
     weight_bytes: int
     """Of each in the model itself."""
+    rounded_bytes: int
+    """Of all copies in bf16 that a pass makes."""
 
 
 def _model_parts(trained: _Trained, use: Use) -> list[Part]:
@@ -259,9 +213,22 @@ def _update_parts(trained: _Trained, use: Use) -> list[Part]:
     return [
         Part(f"{name}: gradients", gradients, ""),
         *_whole_parts(trained, use),
+        *([Part(f"{name}: weights in bf16", trained.rounded_bytes, "")] if trained.rounded_bytes else []),
         Part(f"{name}: activations", activations, tokens),
         *([Part("logits", LOGITS, "")] if name == "policy" else []),
     ]
+
+
+def _guard_parts(num_verify_rm: int, use: Use) -> list[Part]:
+    """What the update of VerifyRM keeps so that it can be taken back, and of what it averages."""
+    parts: list[Part] = []
+    if use.has_gate and not use.is_offloaded:
+        copied = (16 if use.has_average else 12) * num_verify_rm
+        copied //= use.num_processes if use.zero_stage else 1
+        parts.append(Part("gate: copy of VerifyRM", copied, "set cooper.gate=null"))
+    if use.has_average:
+        parts.append(Part("VerifyRM: new average", 4 * num_verify_rm, NO_AVERAGE))
+    return parts
 
 
 def _whole_parts(trained: _Trained, use: Use) -> list[Part]:

@@ -16,8 +16,8 @@ from cooper_rl.core.memory_plan import (
     check_plan,
     describe_plan,
     plan_memory,
-    read_shape,
 )
+from cooper_rl.core.model_shape import read_shape
 from cooper_rl.errors import ModelError
 
 logger = logging.getLogger(__name__)
@@ -67,6 +67,9 @@ def make_plan(
         else "lower cooper.generation.batch_size",
         engine_weight_bytes=_engine_weight_bytes(config),
         engine_sleeps=not is_vllm or engine.sleep,
+        engine_wakes_early=is_vllm,
+        has_gate=cooper.gate is not None,
+        has_average=cooper.verify_rm_average > 0,
     )
     return plan_memory(shape, read_shape(verify_rm, place="VerifyRM's config.json"), use)
 
