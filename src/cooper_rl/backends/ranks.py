@@ -14,7 +14,7 @@ import torch
 from torch import distributed
 from torch.distributed import HashStore  # pyright: ignore[reportPrivateImportUsage] it is documented there
 
-from cooper_rl.errors import LaunchError
+from cooper_rl.errors import CooperError, LaunchError
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -59,12 +59,20 @@ class Ranks:
         return self.gather(compute(own) if own else [], len(items))
 
     def first(self, compute: Callable[[], T]) -> T:
-        """What the first rank computes; the others wait for it."""
+        """What the first rank computes; the others wait for it. Its CooperError is raised on all ranks."""
         if self.size == 1:
             return compute()
-        box: list[Any] = [compute() if self.is_first else None]
+        box: list[Any] = [None]
+        if self.is_first:
+            try:
+                box = [(compute(), None)]
+            except CooperError as error:
+                box = [(None, error)]
         self._talk(lambda: distributed.broadcast_object_list(box, src=0, group=self.group))
-        return box[0]
+        value, error = box[0]
+        if error is not None:
+            raise error
+        return value
 
     def sums(self, *values: float) -> list[float]:
         """Every value summed over all ranks, in the same order of addition on each."""

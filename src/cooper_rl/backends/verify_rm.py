@@ -76,18 +76,22 @@ class VerifyRM:
         Raises:
             TrainingError: a score is not finite; names the question.
         """
-        sequences = self.encode(items)
-        scores = [0.0] * len(items)
-        for batch in self.split([[ids] for ids in sequences], max_tokens_per_batch):
-            values = torch.sigmoid(self.logits([sequences[index] for index in batch]))
-            for index, value in zip(batch, values.tolist(), strict=True):
-                scores[index] = value
+        scores = self._score(items, max_tokens_per_batch)
         for item, score in zip(items, scores, strict=True):
             if score != score:
                 raise TrainingError(
                     f"VerifyRM's score is NaN for the question {item.question[:100]!r}; "
                     "its weights are damaged: go back to an earlier checkpoint and lower its learning rate"
                 )
+        return scores
+
+    def _score(self, items: Sequence[VerifyItem], max_tokens_per_batch: int) -> list[float]:
+        sequences = self.encode(items)
+        scores = [0.0] * len(items)
+        for batch in self.split([[ids] for ids in sequences], max_tokens_per_batch):
+            values = torch.sigmoid(self.logits([sequences[index] for index in batch]))
+            for index, value in zip(batch, values.tolist(), strict=True):
+                scores[index] = value
         return scores
 
 

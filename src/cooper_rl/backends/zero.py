@@ -11,7 +11,6 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -227,15 +226,14 @@ class ZeroAdamW:
 
 @dataclass(frozen=True, kw_only=True)
 class SharedVerifyRM(VerifyRM):
-    """A VerifyRM that all ranks score with, each a share."""
+    """A VerifyRM that all ranks score with, each a share; all must call `score` with the same items."""
 
     optimizer: ZeroAdamW
 
-    def score(self, items: Sequence[VerifyItem], *, max_tokens_per_batch: int = 16384) -> list[float]:
-        """See `VerifyRM.score`. All ranks must call it with the same items."""
-        score = partial(super().score, max_tokens_per_batch=max_tokens_per_batch)
+    def _score(self, items: Sequence[VerifyItem], max_tokens_per_batch: int) -> list[float]:
+        own = super()._score
         with self.optimizer.whole():
-            return self.optimizer.ranks.share(items, score)
+            return self.optimizer.ranks.share(items, lambda share: own(share, max_tokens_per_batch))
 
 
 class _Through(torch.nn.Module):

@@ -44,5 +44,11 @@ def open_ranks(config: DistributedConfig) -> Iterator[Ranks]:
         torch.cuda.set_device(int(local_rank))
     if rank > 0:
         logging.getLogger("cooper_rl").setLevel(logging.ERROR)  # the first one speaks for all
-    yield join_ranks(rank, size, device=pick_device(), timeout_seconds=config.timeout_seconds)
-    leave_ranks()  # not after an error: the others may wait for something else
+    ranks = join_ranks(rank, size, device=pick_device(), timeout_seconds=config.timeout_seconds)
+    try:
+        yield ranks
+    except BaseException:
+        if size == 1:  # else the others may wait for something else
+            leave_ranks()
+        raise
+    leave_ranks()
