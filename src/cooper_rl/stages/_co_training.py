@@ -16,7 +16,7 @@ from cooper_rl.backends.tracker import Tracker
 from cooper_rl.config.root import Config
 from cooper_rl.core.monitor import Reading, watch
 from cooper_rl.core.shortcuts import pair_shortcut_auroc
-from cooper_rl.errors import HackingError, StoppedError, TrainingError
+from cooper_rl.errors import HackingError, ServerError, StoppedError, TrainingError
 from cooper_rl.progress import Progress
 from cooper_rl.schema import Problem
 from cooper_rl.stages._evaluation import Evaluator
@@ -95,6 +95,12 @@ class CoTraining:
                 except TrainingError as error:
                     kept = f"the checkpoint of step {saved_step} stays" if saved_step else "no checkpoint yet"
                     raise TrainingError(f"step {step}: {error}; {kept}") from error
+                except ServerError as error:
+                    # The reward's judge, which speaks before anything is trained.
+                    if state.step > saved_step:
+                        self._save(saved_step)
+                        self._finish()
+                    raise ServerError(f"step {step}: {error}; what was done before is saved") from error
                 row, held_up = state.metrics[-1], 0.0
                 if self.books is not None:
                     self.books.tracker.write(row)
@@ -160,7 +166,7 @@ class CoTraining:
         started = time.perf_counter()
         with whole(trainer.policy_optimizer):
             report = evaluator.evaluate(
-                trainer.engine, trainer.policy, trainer.verify_rm, step=self.state.step
+                trainer.engine, trainer.policy, trainer.verify_rm, step=self.state.step, needs_judge=False
             ).report
         found = {
             "eval/rule_accuracy": report.rule_accuracy.value,

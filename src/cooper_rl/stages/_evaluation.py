@@ -1,5 +1,6 @@
 """A policy and its VerifyRM on held-out data (row 14): of a checkpoint, and while training goes on."""
 
+import logging
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,8 +18,11 @@ from cooper_rl.core.intervals import clustered_interval
 from cooper_rl.core.labeling import Judge
 from cooper_rl.core.metrics import binary_scores
 from cooper_rl.core.randomness import derive_seed
-from cooper_rl.schema import EvalReport, EvaluatedCompletion, Interval, Problem, VerifyExample
-from cooper_rl.training.rollout import collect_rollouts, score_rollouts
+from cooper_rl.errors import ServerError
+from cooper_rl.schema import EvalReport, EvaluatedCompletion, Interval, Problem, Verdict, VerifyExample
+from cooper_rl.training.rollout import ask_judge, collect_rollouts, score_rollouts
+
+logger = logging.getLogger(__name__)
 
 
 class Evaluation(NamedTuple):
@@ -42,11 +46,19 @@ class Evaluator:
     judge: Judge | None
     ranks: Ranks = ALONE
 
-    def evaluate(self, engine: Engine, policy: Policy, verify_rm: VerifyRM, *, step: int) -> Evaluation:
+    def evaluate(
+        self,
+        engine: Engine,
+        policy: Policy,
+        verify_rm: VerifyRM,
+        *,
+        step: int,
+        needs_judge: bool = True,
+    ) -> Evaluation:
         """Draw completions for the problems and let every verifier speak.
 
         Raises:
-            ServerError: the evaluation judge cannot be used.
+            ServerError: the evaluation judge cannot be used, and is needed.
             TrainingError: a score is not finite.
         """
         config = self.config.evaluation
@@ -64,7 +76,7 @@ class Evaluator:
             groups,
             verify_rm,
             self.rule,
-            judge=self.judge,
+            judge=None,
             max_tokens_per_batch=self.config.cooper.max_tokens_per_batch,
             ranks=self.ranks,
         )
@@ -73,7 +85,8 @@ class Evaluator:
             for group in groups
             for text, each in zip(group.texts, group.generations, strict=True)
         ]
-        judged = scores.judge or [None] * len(items)
+        verdicts = self._ask([item for _, item, _ in items], needs_judge=needs_judge)
+        judged = verdicts or [None] * len(items)
         completions = [
             EvaluatedCompletion(
                 problem_id=problem.id,
@@ -89,10 +102,29 @@ class Evaluator:
                 items, scores.rule, judged, scores.verify_rm, strict=True
             )
         ]
-        return Evaluation(self._report(completions, verify_rm, step=step), completions)
+        judge = None if verdicts is None else self.judge
+        return Evaluation(self._report(completions, verify_rm, judge=judge, step=step), completions)
+
+    def _ask(self, items: Sequence[VerifyItem], *, needs_judge: bool) -> list[Verdict] | None:
+        """What the judge says; None without one, or without an answer where none is needed."""
+        judge = self.judge
+        if judge is None:
+            return None
+        try:
+            return self.ranks.first(lambda: ask_judge(judge, items))
+        except ServerError as error:
+            if needs_judge:
+                raise
+            logger.warning("this evaluation goes without its judge: %s", error)
+            return None
 
     def _report(
-        self, completions: Sequence[EvaluatedCompletion], verify_rm: VerifyRM, *, step: int
+        self,
+        completions: Sequence[EvaluatedCompletion],
+        verify_rm: VerifyRM,
+        *,
+        judge: Judge | None,
+        step: int,
     ) -> EvalReport:
         config = self.config.evaluation
         scores = score_examples(verify_rm, [*self.examples, *(canary.example for canary in self.canaries)])
@@ -103,9 +135,9 @@ class Evaluator:
             samples_per_problem=config.samples_per_problem,
             rule_accuracy=_mean([row.rule == "correct" for row in completions], config),
             judge_accuracy=None
-            if self.judge is None
+            if judge is None
             else _mean([row.judge == "correct" for row in completions], config),
-            judge_model=None if self.judge is None else self.judge.name,
+            judge_model=None if judge is None else judge.name,
             verify_rm_reward=_mean([row.score for row in completions], config),
             verify_rm=binary_scores(
                 [example.label for example in self.examples],

@@ -64,6 +64,7 @@ def run(
         LaunchError: the TrainJob cannot be started or followed, or failed.
         DataError: no problems, duplicate ids, or no whole checkpoint where there must be one.
         ModelError: a model cannot be used.
+        ServerError: the judge that is the reward cannot be used; what was done before is saved.
         StorageError: checkpoints cannot be stored or read; the last visible one stays.
         StoppedError: SIGTERM; what was done is saved.
         TrainingError: a score, loss or gradient is not finite; the last checkpoint stays.

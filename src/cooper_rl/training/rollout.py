@@ -99,11 +99,16 @@ def score_rollouts(
     return Scores(
         verify_rm=verify_rm.score(items, max_tokens_per_batch=max_tokens_per_batch),
         rule=[check.verdict for check in checks],
-        judge=None if judge is None else ranks.first(lambda: _ask(judge, items)),
+        judge=None if judge is None else ranks.first(lambda: ask_judge(judge, items)),
     )
 
 
-def _ask(judge: Judge, items: Sequence[VerifyItem]) -> list[Verdict]:
+def ask_judge(judge: Judge, items: Sequence[VerifyItem]) -> list[Verdict]:
+    """Its verdicts, in order.
+
+    Raises:
+        ServerError: it cannot be used.
+    """
     return [result.verdict for result in judge.judge([JudgeItem(*item) for item in items])]
 
 
