@@ -1,5 +1,6 @@
 """Co-training with adapters: a plain policy in every checkpoint, and exact resume from it."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,9 @@ import torch
 from safetensors.torch import load_file
 
 from cooper_rl.backends.checkpoint_reference import open_checkpoint
+from cooper_rl.backends.policy import save_policy
 from cooper_rl.config.infrastructure import StorageConfig
+from cooper_rl.errors import ConfigError, ModelError
 from tests.stages.conftest import Files
 from tests.stages.test_train_cooper import numbers, train
 
@@ -59,3 +62,23 @@ def test_a_checkpoint_holds_a_plain_policy_that_has_learned(files: Files, straig
     assert len(changed) == len([name for name in start if name.endswith("_proj.weight")])
     saved = tensors(straight)["policy_optimizer.safetensors"]
     assert all(".lora_" in name for name in saved)
+
+
+@pytest.mark.parametrize(
+    ("change", "name"), [("cooper.lora.alpha=64", "_proj.weight"), (None, "model.embed_tokens.weight")]
+)
+def test_adapters_of_another_scale_or_for_other_models_are_refused(
+    files: Files, straight: Path, tmp_path: Path, make_policy, change: str | None, name: str
+) -> None:
+    """A new iteration from a checkpoint whose adapters would make another policy."""
+    models = files.models
+    if change is None:
+        models = shutil.copytree(files.models, tmp_path / "models")
+        save_policy(make_policy(5), models / "policy")
+    with pytest.raises(ConfigError, match=rf"does not give the policy that was saved .*{name} differs"):
+        train(files, tmp_path / "run", *LORA, *filter(None, [change]), start=straight, models=models)
+
+
+def test_adapters_of_another_rank_are_refused(files: Files, straight: Path, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"fits no weight of the model .* cooper\.lora\.rank"):
+        train(files, tmp_path / "run", *LORA, "cooper.lora.rank=3", start=straight)

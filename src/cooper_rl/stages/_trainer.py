@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 
 from cooper_rl.backends.checkpoint import TrainingState
-from cooper_rl.backends.lora import adapter_weights, add_adapters
+from cooper_rl.backends.lora import adapter_weights, add_adapters, merged_weights
 from cooper_rl.backends.policy import Policy, load_policy
 from cooper_rl.backends.precision import round_weights, settle
 from cooper_rl.backends.ranks import ALONE, Ranks
@@ -88,7 +88,8 @@ def make_trainer(
     Of several ranks, the first one's state is what all train from.
 
     Raises:
-        ConfigError: the engine cannot be started as configured, or the models do not fit on the GPU.
+        ConfigError: the engine cannot be started as configured, the models do not fit on the GPU, or
+            adapters belong to other models.
         ModelError: the reference policy cannot be loaded, or the optimisers' state does not fit.
         TrainingError: VerifyRM's score is not finite.
     """
@@ -109,6 +110,8 @@ def make_trainer(
     if policy.model.dtype == torch.bfloat16:
         round_weights(reference.model)
     with whole(trained.policy_optimizer):
+        if cooper.lora is not None and ranks.is_first:
+            _check_merged(policy, drawing, place=place)
         engine = stack.enter_context(closing(open_engine(drawing, config.engine)))
         if cooper.lora is not None:
             engine.load_weights(policy.weights())  # of several ranks, the first one's
@@ -136,6 +139,21 @@ def make_trainer(
         instruction=config.instruction,
         seed=config.seed if cooper.seed is None else cooper.seed,
     )
+
+
+def _check_merged(policy: Policy, saved: Policy, *, place: str) -> None:
+    """Refuse adapters that do not make the saved policy of the frozen weights.
+
+    Raises:
+        ConfigError: other frozen weights, or another scale.
+    """
+    expected = saved.model.state_dict()
+    for name, tensor in merged_weights(policy.model):
+        if not torch.allclose(tensor, expected[name].to(tensor.device), rtol=1e-4, atol=1e-6):
+            raise ConfigError(
+                f"{place}: with its adapters, --models does not give the policy that was saved with them "
+                f"({name} differs): use the --models and the cooper.lora.alpha that it was trained with"
+            )
 
 
 def _make_pairs(
