@@ -161,6 +161,24 @@ def test_what_is_kept(kept: dict[str, object], left: list[int]) -> None:
     assert [entry.step for entry in rolling] == left
 
 
+def test_the_newest_up_to_a_step_is_kept_as_long_as_it_is_asked_for(
+    state: TrainingState, store: ObjectStore, tmp_path: Path
+) -> None:
+    """What a rollback would need; also after a restart, which does not know of it yet."""
+    opened = checkpoints(store, keep_last=1)
+    with CheckpointWriter(opened, tmp_path / "work") as writer:
+        for step, back_to in ((2, []), (4, [2]), (6, [5]), (8, [5])):
+            state.step = step
+            writer.save(state, score=0, back_to=back_to)
+    again = checkpoints(store, keep_last=1)
+    assert again.newest(tmp_path / "fetched", last_step=1000) is not None
+    for found in (opened, again):
+        kept = found.newest_until(tmp_path / "earlier", step=7)
+        assert kept is not None
+        assert kept.manifest.step == 4
+        assert found.newest_until(tmp_path / "earlier", step=3) is None
+
+
 def test_a_step_that_was_published_twice_is_kept_once() -> None:
     names = [("step-000002", 2), ("step-000004", 4), ("step-000004-0123abcd", 4)]
     entries = tuple(CheckpointEntry(name=name, step=step, score=None) for name, step in names)

@@ -180,6 +180,19 @@ def test_rollback_puts_back_an_earlier_checkpoint_and_goes_on_with_the_rule_rewa
     assert paid == accuracy
 
 
+def test_rollback_finds_its_checkpoint_among_the_few_that_are_kept(
+    guarded: GuardFiles, warned: tuple[Path, int], tmp_path: Path
+) -> None:
+    """Stopped and continued before the alarm, with only the newest checkpoint kept otherwise."""
+    alarm = warned[1]
+    back = [*ALARMED, "cooper.monitor.action=rollback"]
+    go(guarded, tmp_path / "all", *back, f"cooper.steps={alarm}")
+    for last in (alarm - 1, alarm):
+        go(guarded, tmp_path / "few", *back, "storage.keep_last=1", f"cooper.steps={last}")
+    every, few = (numbers(tmp_path / name)[-1]["monitor/rolled_back_to"] for name in ("all", "few"))
+    assert few == every > 0
+
+
 def test_rollback_without_an_early_checkpoint_goes_back_to_the_start(
     guarded: GuardFiles, warned: tuple[Path, int], tmp_path: Path
 ) -> None:

@@ -74,18 +74,24 @@ class Snapshot:
     rollouts: list[RolloutSample]
 
 
-def take_snapshot(state: TrainingState) -> Snapshot:
-    """Copy what the next step will change into the memory of the CPU."""
+def take_snapshot(state: TrainingState, *, is_copy: bool = False) -> Snapshot:
+    """Copy what the next step will change into the memory of the CPU.
+
+    Args:
+        state: what to copy.
+        is_copy: its weights and optimiser state are copies already, or never change.
+    """
     models = {"policy": state.policy.model, "verify_rm": state.verify_rm.model}
+    copied = dict[str, torch.Tensor] if is_copy else _copy
     return Snapshot(
         step=state.step,
         models=models,
         weights={
-            name: _copy(state.weights.get(name) or model.state_dict()) for name, model in models.items()
+            name: copied(state.weights.get(name) or model.state_dict()) for name, model in models.items()
         },
         optimizers={
-            "policy": _copy(state.policy_optimizer),
-            "verify_rm": _copy(state.verify_rm_optimizer),
+            "policy": copied(state.policy_optimizer),
+            "verify_rm": copied(state.verify_rm_optimizer),
         },
         metrics=list(state.metrics),
         pairs=list(state.pairs),

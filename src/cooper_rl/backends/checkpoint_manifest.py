@@ -50,8 +50,11 @@ class CheckpointManifest(Record):
         )
 
 
-def retained(entries: Sequence[CheckpointEntry], config: StorageConfig) -> tuple[CheckpointEntry, ...]:
-    """Which checkpoints are kept: the last ones, every m-th, and the best, oldest first."""
+def retained(
+    entries: Sequence[CheckpointEntry], config: StorageConfig, *, back_to: Sequence[int] = ()
+) -> tuple[CheckpointEntry, ...]:
+    """Which checkpoints are kept: the last ones, every m-th, the best, and the newest up to each step of
+    `back_to`; oldest first."""
     # After a fallback to an earlier checkpoint a step may have been published twice: the later one counts.
     last = {entry.step: entry for entry in entries}
     known = [last[step] for step in sorted(last) if step <= entries[-1].step]
@@ -61,6 +64,8 @@ def retained(entries: Sequence[CheckpointEntry], config: StorageConfig) -> tuple
     scored = [entry for entry in known if entry.score is not None]
     if config.keep_best and scored:
         chosen.append(max(scored, key=lambda entry: (entry.score, entry.step)).name)
+    for step in back_to:
+        chosen += [entry.name for entry in known if entry.step <= step][-1:]
     return tuple(entry for entry in known if entry.name in chosen)
 
 

@@ -87,7 +87,8 @@ class CheckpointStore:
             return None
         self._tag = pointer.tag
         latest = pointer.data.decode(errors="replace").strip()
-        for name in self._candidates(latest):
+        candidates = self._candidates(latest)
+        for name in candidates:
             try:
                 manifest = read_manifest(self._store, name)
                 self._check_identity(manifest)
@@ -99,7 +100,7 @@ class CheckpointStore:
                 continue
             entry = CheckpointEntry(name=name, step=manifest.step, score=manifest.score)
             # What the writer removed after it was published is not there any more.
-            self._history = retained((*manifest.history, entry), self._retention)
+            self._history = tuple(each for each in (*manifest.history, entry) if each.name in candidates)
             return Found(name, path, manifest)
         raise DataError(
             f"{self.uri}/{LATEST}: names {latest!r}, which holds no checkpoint; restore the folder, or "
@@ -134,8 +135,18 @@ class CheckpointStore:
         """
         check_conditions(self._store)
 
-    def publish(self, folder: Path, *, step: int, score: float | None, versions: Mapping[str, str]) -> None:
+    def publish(
+        self,
+        folder: Path,
+        *,
+        step: int,
+        score: float | None,
+        versions: Mapping[str, str],
+        back_to: Sequence[int] = (),
+    ) -> None:
         """Store a folder's files, then its manifest, then LATEST; then remove what is no longer kept.
+
+        Beside what the retention says, the newest checkpoint up to each step of `back_to` is kept.
 
         Raises:
             WriteConflictError: another run published meanwhile; its checkpoint stands.
@@ -155,7 +166,8 @@ class CheckpointStore:
         ).sealed()
         self._store.write(f"{name}/{MANIFEST}", dump_manifest(manifest), replaces=None)
         self._tag = self._store.write(LATEST, f"{name}\n".encode(), replaces=self._tag)
-        kept = retained((*self._history, CheckpointEntry(name=name, step=step, score=score)), self._retention)
+        entries = (*self._history, CheckpointEntry(name=name, step=step, score=score))
+        kept = retained(entries, self._retention, back_to=back_to)
         self._history = kept
         logger.info("checkpoint %s/%s", self.uri, name)
         self._published = (name, manifest)

@@ -8,6 +8,7 @@ import logging
 import secrets
 import shutil
 import time
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
@@ -60,8 +61,21 @@ class CheckpointWriter:
             self._thread.shutdown()
             remove_folder(self._staging)
 
-    def save(self, state: TrainingState, *, score: float | None) -> float:
+    def save(
+        self,
+        state: TrainingState,
+        *,
+        score: float | None,
+        is_copy: bool = False,
+        back_to: Sequence[int] = (),
+    ) -> float:
         """Copy the state and begin to write it; returns the seconds that the caller was held up.
+
+        Args:
+            state: what the checkpoint holds.
+            score: see `CheckpointEntry`.
+            is_copy: its tensors are copies, or never change; they are not copied again.
+            back_to: see `CheckpointStore.publish`.
 
         Raises:
             StorageError, DataError: the checkpoint before could not be written.
@@ -71,8 +85,8 @@ class CheckpointWriter:
         tokenizers = self._staging / "tokenizers"
         if not tokenizers.is_dir():
             save_tokenizers(state, tokenizers)
-        snapshot = take_snapshot(state)
-        self._under_way = self._thread.submit(self._write, snapshot, score)
+        snapshot = take_snapshot(state, is_copy=is_copy)
+        self._under_way = self._thread.submit(self._write, snapshot, score, back_to)
         return time.perf_counter() - started
 
     def check(self) -> None:
@@ -93,13 +107,19 @@ class CheckpointWriter:
         if under_way is not None:
             under_way.result()
 
-    def _write(self, snapshot: Snapshot, score: float | None) -> None:
+    def _write(self, snapshot: Snapshot, score: float | None, back_to: Sequence[int]) -> None:
         draft = self._staging / f"step-{snapshot.step:06d}"
         try:
             remove_folder(draft)
             shutil.copytree(self._staging / "tokenizers", draft)
             write_snapshot(snapshot, draft)
-            self._checkpoints.publish(draft, step=snapshot.step, score=score, versions=library_versions())
+            self._checkpoints.publish(
+                draft,
+                step=snapshot.step,
+                score=score,
+                versions=library_versions(),
+                back_to=back_to,
+            )
             for other in self._work.glob(f"{STAGING}*"):
                 if other != self._staging:  # of a killed process: whoever else lives has lost by now
                     remove_folder(other)

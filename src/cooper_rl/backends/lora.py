@@ -49,13 +49,16 @@ def idle_adapters(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor
 
 
 @torch.no_grad()
-def merged_weights(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    """Names and tensors of the plain model that computes the same; its own where it has no adapters."""
+def merged_weights(model: Any, *, device: torch.device | None = None) -> Iterator[tuple[str, torch.Tensor]]:
+    """Names and tensors of the plain model that computes the same; its own where it has no adapters.
+
+    What is merged is put onto `device`, where one is given.
+    """
     adapted = dict(_adapted(model))
     for name, tensor in model.state_dict().items():
         layer, _, leaf = name.partition(".base_layer.")
         if layer in adapted and leaf == "weight":
-            yield f"{layer}.weight", tensor + adapted[layer].get_delta_weight(NAME)
+            yield f"{layer}.weight", (tensor + adapted[layer].get_delta_weight(NAME)).to(device)
         elif ".lora_" not in name:
             yield name.replace(".base_layer.", "."), tensor
 

@@ -67,7 +67,7 @@ class MonitorConfig(Section):
     comes to pay an unchanged policy more is not being hacked. Drawn whenever a run starts or goes on."""
     action: Literal["warn", "stop", "rollback", "rule"] = "warn"
     """`stop` ends the run with its checkpoint kept; `rule` goes on with the rule reward; `rollback` takes the
-    models back to a checkpoint from before the rise, then goes on with the rule reward."""
+    models back to a checkpoint from before the rise, kept for that, then goes on with the rule reward."""
 
 
 class LoRAConfig(Section):

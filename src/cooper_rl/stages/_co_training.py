@@ -4,15 +4,18 @@ import logging
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
+
+import torch
 
 from cooper_rl.backends.checkpoint import TrainingState, read_state
 from cooper_rl.backends.checkpoint_store import CheckpointStore
 from cooper_rl.backends.checkpoint_writer import CheckpointWriter
 from cooper_rl.backends.ranks import ALONE, Ranks
 from cooper_rl.backends.tracker import Tracker
+from cooper_rl.backends.zero import ZeroAdamW
 from cooper_rl.config.root import Config
 from cooper_rl.core.monitor import Reading, watch
 from cooper_rl.core.shortcuts import pair_shortcut_auroc
@@ -77,6 +80,8 @@ class CoTraining:
     books: Books | None
     """None on all ranks but the first."""
     ranks: Ranks = ALONE
+    _calm_until: int | None = None
+    """Last step before the rise that the monitor sees; None: it sees nothing yet."""
 
     def run(self, last_step: int) -> None:
         """All steps that are left, with a checkpoint where one is due."""
@@ -99,7 +104,7 @@ class CoTraining:
                     # The reward's judge, which speaks before anything is trained.
                     if state.step > saved_step:
                         self._save(saved_step)
-                        self._finish()
+                    self._finish()
                     raise ServerError(f"step {step}: {error}; what was done before is saved") from error
                 row, held_up = state.metrics[-1], 0.0
                 if self.books is not None:
@@ -186,6 +191,7 @@ class CoTraining:
         reading = watch(self.state.metrics, monitor) if monitor else None
         if monitor is None or reading is None:
             return None
+        self._calm_until = reading.since_step
         row |= {
             "monitor/gap_rise": reading.gap_rise,
             "monitor/alarm": float(reading.is_hacking),
@@ -208,7 +214,7 @@ class CoTraining:
         earlier = _Earlier(0, TrainedTensors({}, {}), TrainedTensors({}, {}))
         if self.books is not None:
             earlier = self._read_earlier(self.books, step)
-        step = self.ranks.first(lambda: earlier.step)
+        since_step, step = step, self.ranks.first(lambda: earlier.step)
         trainer = self.trainer
         for model, optimizer, tensors in (
             (trainer.policy, trainer.policy_optimizer, earlier.policy),
@@ -219,6 +225,10 @@ class CoTraining:
             trainer.engine.load_weights(trainer.policy.weights())
         self.state.metrics[-1]["monitor/rolled_back_to"] = step
         logger.warning("policy and VerifyRM are those of step %d again", step)
+        if step > since_step:
+            logger.warning(
+                "the reward rose since step %d already, of which this iteration has no checkpoint", since_step
+            )
 
     def _read_earlier(self, books: Books, step: int) -> _Earlier:
         books.writer.finish()
@@ -227,7 +237,7 @@ class CoTraining:
             state = (
                 books.first()
                 if found is None
-                else read_state(found.folder, step=found.manifest.step, device=self.trainer.policy.device)
+                else read_state(found.folder, step=found.manifest.step, device=torch.device("cpu"))
             )
         return _Earlier(
             state.step,
@@ -248,15 +258,34 @@ class CoTraining:
         verify_rm = read_tensors(trainer.verify_rm.model, trainer.verify_rm_optimizer)
         if self.books is None:
             return 0.0
-        state.weights = {"policy": policy.weights, "verify_rm": verify_rm.weights}
-        state.policy_optimizer, state.verify_rm_optimizer = policy.optimizer, verify_rm.optimizer
-        state.pending = trainer.pairs.pending() if trainer.pairs is not None else []
+        saved = replace(
+            state,
+            weights={"policy": policy.weights, "verify_rm": verify_rm.weights},
+            policy_optimizer=policy.optimizer,
+            verify_rm_optimizer=verify_rm.optimizer,
+            pending=trainer.pairs.pending() if trainer.pairs is not None else [],
+        )
         accuracies = [row["rollout/rule_accuracy"] for row in state.metrics if row["step"] > saved_step]
-        return self.books.writer.save(state, score=sum(accuracies) / len(accuracies))
+        return self.books.writer.save(
+            saved,
+            score=sum(accuracies) / len(accuracies),
+            is_copy=isinstance(trainer.policy_optimizer, ZeroAdamW),
+            back_to=self._rollback_steps(),
+        )
+
+    def _rollback_steps(self) -> list[int]:
+        """The steps that an alarm may go back to: the one before the lowest gap's rise, or those of windows
+        that the monitor does not look at yet, because they overlap the last one."""
+        monitor = self.config.cooper.active_monitor
+        if monitor is None or monitor.action != "rollback" or _is_hacked(self.state.metrics):
+            return []
+        known = [] if self._calm_until is None else [self._calm_until]
+        return [*known, *range(self.state.step - monitor.window, self.state.step + 1)]
 
     def _finish(self) -> None:
-        if self.books is not None:
-            self.books.writer.finish()
+        """Wait on all ranks until the last checkpoint is visible: one that ends takes the others down."""
+        books = self.books
+        self.ranks.first(lambda: None if books is None else books.writer.finish())
 
 
 def _is_hacked(metrics: Sequence[dict[str, float]]) -> bool:

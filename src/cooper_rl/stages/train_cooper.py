@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
+import torch
+
 from cooper_rl.backends.checkpoint import TrainingState, library_versions, read_metrics, read_state
 from cooper_rl.backends.checkpoint_reference import open_checkpoint, write_reference
 from cooper_rl.backends.checkpoint_store import CheckpointStore, Found
@@ -124,7 +126,9 @@ def run(
                 tracker=stack.enter_context(
                     Tracker(config.tracker, run=config.storage.run_key or "cooper-rl")
                 ),
-                first=lambda: _starting_state(begun, models=models, verify_rm=verify_rm),
+                first=lambda: _starting_state(
+                    begun, models=models, verify_rm=verify_rm, device=torch.device("cpu")
+                ),
             )
             share.train(state, last_step, stack, books=books, place=str(start or verify_rm))
             books.writer.finish()
@@ -164,6 +168,7 @@ class _Share:
             place=place,
             ranks=self.ranks,
         )
+        state.policy_optimizer, state.verify_rm_optimizer = {}, {}  # the optimisers have them now
         training = CoTraining(
             config=self.config,
             trainer=trainer,
@@ -200,9 +205,11 @@ def _follow(share: _Share, stack: ExitStack) -> CooperReport:
     return _summarise(metrics, first_step=told.first_step, seconds=time.monotonic() - started)
 
 
-def _starting_state(found: Found | None, *, models: Path, verify_rm: Path) -> TrainingState:
-    """A checkpoint's state, or the starting models."""
-    device = pick_device()
+def _starting_state(
+    found: Found | None, *, models: Path, verify_rm: Path, device: torch.device | None = None
+) -> TrainingState:
+    """A checkpoint's state, or the starting models, where training goes on unless another device is given."""
+    device = device or pick_device()
     if found is not None:
         logger.info("continue from %s, step %d", found.name, found.manifest.step)
         if found.manifest.versions != library_versions():

@@ -114,7 +114,9 @@ def read_tensors(model: torch.nn.Module, optimizer: Stepper) -> TrainedTensors:
     if adapters:
         state |= {f"{name}/{TRAINED}": weights[name] for name in adapters if name in weights}
         with whole(optimizer):
-            weights = dict(merged_weights(model)) if ranks_of(optimizer).is_first else {}
+            # One after the other to the CPU: no second model on a GPU.
+            merged = merged_weights(model, device=torch.device("cpu"))
+            weights = dict(merged) if ranks_of(optimizer).is_first else {}
     return TrainedTensors(weights, state)
 
 
@@ -178,8 +180,9 @@ def optimizer_tensors(model: torch.nn.Module, optimizer: torch.optim.Optimizer) 
 def restore_optimizer(
     model: torch.nn.Module, optimizer: Stepper, tensors: Mapping[str, torch.Tensor], *, place: str
 ) -> None:
-    """Put back what `optimizer_tensors` took, and adapters, which change nothing where there are none to put
-    back; learning rate and decay stay as configured.
+    """Put back what `optimizer_tensors` took, and adapters; learning rate and decay stay as configured.
+
+    Adapters that are not among the tensors change nothing then, though they do not begin as a new run's.
 
     Raises:
         ModelError: the tensors belong to another model.
@@ -190,7 +193,7 @@ def restore_optimizer(
         if name not in weights or (tensor.ndim and tensor.shape != shape_of(weights[name])):
             raise ModelError(
                 f"{place}: optimiser state {full_name!r} of shape {tuple(tensor.shape)} fits no weight of "
-                "the model beside it; use the checkpoint's own folders together"
+                "the model beside it; use the checkpoint's own folders together, and its cooper.lora.rank"
             )
     if isinstance(optimizer, ZeroAdamW):
         optimizer.load_state(tensors)
