@@ -1,5 +1,6 @@
 """VerifyRM: one template, one logit, scores that do not depend on the batch."""
 
+import logging
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,19 @@ def test_the_backbone_gives_everything_but_the_head(make_policy, tmp_path: Path)
     assert torch.equal(first.model.model.embed_tokens.weight, backbone.model.model.embed_tokens.weight)
     assert torch.equal(first.model.score.weight, again.model.score.weight)
     assert not torch.equal(first.model.score.weight, other.model.score.weight)
+
+
+def test_a_new_head_is_nothing_to_report(
+    make_policy, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library would print a table that advises to train it."""
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
+    save_policy(make_policy(0), tmp_path / "lm")
+    AutoModelForSequenceClassification.from_pretrained(tmp_path / "lm", num_labels=1)
+    assert "LOAD REPORT" in caplog.text
+    caplog.clear()
+    make_from_backbone(tmp_path / "lm", seed=1, device=CPU)
+    assert "LOAD REPORT" not in caplog.text
 
 
 def test_a_scratch_model_brings_a_tokenizer_that_keeps_every_text(tmp_path: Path) -> None:

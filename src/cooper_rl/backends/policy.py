@@ -1,7 +1,9 @@
 """The policy as plain Hugging Face folders: load, save, prompt (row 6)."""
 
+import logging
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -131,14 +133,15 @@ def load_model(kind: Any, name: str, *, device: torch.device, **options: Any) ->
     new_weights = options.pop("new_weights", ())
     disable_progress_bar()  # a bar breaks the progress lines
     try:
-        model, info = kind.from_pretrained(
-            name,
-            dtype=torch.float32,
-            trust_remote_code=False,
-            use_safetensors=True,  # the older format is a pickle
-            output_loading_info=True,
-            **options,
-        )
+        with _without_load_report() if new_weights else nullcontext():
+            model, info = kind.from_pretrained(
+                name,
+                dtype=torch.float32,
+                trust_remote_code=False,
+                use_safetensors=True,  # the older format is a pickle
+                output_loading_info=True,
+                **options,
+            )
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise ModelError(f"{name}: cannot be loaded: {error}") from error
     missing = sorted(set(info["missing_keys"]) - set(new_weights))
@@ -151,6 +154,18 @@ def load_model(kind: Any, name: str, *, device: torch.device, **options: Any) ->
     if device.type == "cpu":
         keep_freed_memory()
     return model
+
+
+@contextmanager
+def _without_load_report() -> Iterator[None]:
+    """The library's table of missing weights advises to train them, which is what is going to happen."""
+    reporter = logging.getLogger("transformers.modeling_utils")
+    before = reporter.level
+    reporter.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        reporter.setLevel(before)
 
 
 def load_tokenizer(name: str) -> Any:
