@@ -5,6 +5,7 @@ Run by `make test-deepspeed`; on the CPU with gloo, in fp32, so that the numbers
 
 import importlib.util
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -203,19 +204,36 @@ def test_adapters_leave_the_weights_beside_them_unrounded_in_bf16(examined: File
         assert (0 < change < 1e-5) if name.endswith("_proj.weight") else change == 0, name
 
 
+ALARMED = [
+    "cooper.monitor.window=2", "cooper.monitor.max_gap_rise=1e-6", "cooper.update_verify_rm=false",
+    "cooper.evaluate_every=null", "cooper.policy_lr=3e-3", "cooper.policy_warmup_steps=0",
+]  # fmt: skip
+"""Bounds so small that any rise is an alarm."""
+
+
 @pytest.mark.parametrize("adapters", [[], ["cooper.lora.rank=2"]], ids=["weights", "adapters"])
 def test_an_alarm_rolls_both_processes_back(examined: Files, tmp_path: Path, adapters: list[str]) -> None:
-    values = [
-        *adapters, "cooper.monitor.action=rollback", "cooper.monitor.window=2",
-        "cooper.monitor.max_gap_rise=1e-6", "cooper.update_verify_rm=false", "cooper.evaluate_every=null",
-        "cooper.policy_lr=3e-3", "cooper.policy_warmup_steps=0", "cooper.checkpoint_every=1",
-        "storage.keep_last=20", "cooper.steps=8",
-    ]  # fmt: skip
-    train_alone(examined, tmp_path / "alone", *values)
-    train_together(examined, tmp_path / "run", 3, *values)
+    values = [*ALARMED, *adapters, "cooper.monitor.action=rollback", "cooper.checkpoint_every=1"]
+    train_alone(examined, tmp_path / "alone", *values, "cooper.steps=8")
+    train_together(examined, tmp_path / "run", 3, *values, "cooper.steps=8")
     expected = numbers(tmp_path / "alone")
     assert [row["monitor/rolled_back_to"] for row in expected if "monitor/rolled_back_to" in row] == [2]
     assert_same_numbers(numbers(tmp_path / "run"), expected)
+
+
+def test_an_alarm_stops_both_processes_when_all_is_saved(examined: Files, tmp_path: Path) -> None:
+    values = [*ALARMED, "cooper.monitor.action=stop", "cooper.steps=8"]
+    done = subprocess.run(
+        command(examined, tmp_path / "run", 2, *values),
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_SECONDS,
+        check=False,
+    )
+    assert done.returncode != 0
+    found = re.findall(r"found reward hacking by step (\d+), which is saved", done.stderr)
+    assert found
+    assert {int(step) for step in found} == {read(tmp_path / "run").step}
 
 
 def test_a_rank_that_dies_takes_the_job_down_with_its_error(examined: Files, tmp_path: Path) -> None:
