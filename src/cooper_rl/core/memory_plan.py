@@ -106,18 +106,17 @@ def plan_memory(policy: Shape, verify_rm: Shape, use: Use) -> Plan:
     num_verify_rm = count_weights(verify_rm, is_classifier=True)
     size = 2 if use.zero_stage and use.is_bfloat16 else 4
     resting: list[Part] = []
-    rounded_bytes = 2 if use.is_bfloat16 and not use.zero_stage else 0
     if use.adapter_rank is not None:
         num_adapters = count_adapters(policy, rank=use.adapter_rank)
-        trained = [_Trained("policy", policy, num_adapters, 4, 2 * use.is_bfloat16 * num_policy)]
+        trained = [_Trained("policy", policy, num_adapters, 4, num_policy)]
         resting.append(Part("policy: frozen weights", 4 * num_policy, ""))
     else:
-        trained = [_Trained("policy", policy, num_policy, size, rounded_bytes * num_policy)]
+        trained = [_Trained("policy", policy, num_policy, size, num_policy)]
         resting.append(
             Part("reference policy", size * num_policy, "set cooper.lora.rank=16, which needs none")
         )
     if use.trains_verify_rm:
-        trained.append(_Trained("VerifyRM", verify_rm, num_verify_rm, size, rounded_bytes * num_verify_rm))
+        trained.append(_Trained("VerifyRM", verify_rm, num_verify_rm, size, num_verify_rm))
     for each in trained:
         resting += _model_parts(each, use)
     if not use.trains_verify_rm:
@@ -130,12 +129,12 @@ def plan_memory(policy: Shape, verify_rm: Shape, use: Use) -> Plan:
     phases = [Plan("rollouts", [*resting, *_whole_parts(trained[0], use), engine])]
     for each in trained:
         parts = [*resting, *_update_parts(each, use)]
-        if each.name == "VerifyRM":
-            parts += _guard_parts(num_verify_rm, use)
         if not use.engine_sleeps:
             parts.append(engine)
-        elif use.engine_wakes_early and each.name == "VerifyRM":
-            parts.append(Part("engine: weights, awake", 2 * num_policy, ""))
+        if each.name == "VerifyRM":
+            parts += _guard_parts(num_verify_rm, use)
+            if use.engine_sleeps and use.engine_wakes_early:
+                parts.append(Part("engine: weights, awake", 2 * num_policy, ""))
         phases.append(Plan(f"update of the {each.name}", parts))
     return max(phases, key=lambda plan: plan.bytes)
 
@@ -176,8 +175,8 @@ class _Trained(NamedTuple):
     """Number of weights that are stepped."""
     weight_bytes: int
     """Of each in the model itself."""
-    rounded_bytes: int
-    """Of all copies in bf16 that a pass makes."""
+    num_used: int
+    """Weights that a pass goes through, frozen ones too."""
 
 
 def _model_parts(trained: _Trained, use: Use) -> list[Part]:
@@ -207,13 +206,14 @@ def _update_parts(trained: _Trained, use: Use) -> list[Part]:
     tokens = "lower cooper.max_tokens_per_batch"
     if not use.is_checkpointed:
         tokens += " or set cooper.gradient_checkpointing=true"
+    rounded = 2 * trained.num_used if use.is_bfloat16 and trained.weight_bytes == 4 else 0
     activations = activation_bytes(
         trained.shape, max_tokens=use.max_tokens, is_checkpointed=use.is_checkpointed
     )
     return [
         Part(f"{name}: gradients", gradients, ""),
         *_whole_parts(trained, use),
-        *([Part(f"{name}: weights in bf16", trained.rounded_bytes, "")] if trained.rounded_bytes else []),
+        *([Part(f"{name}: weights in bf16", rounded, "")] if rounded else []),
         Part(f"{name}: activations", activations, tokens),
         *([Part("logits", LOGITS, "")] if name == "policy" else []),
     ]
