@@ -15,7 +15,6 @@ from cooper_rl.backends.checkpoint_store import CheckpointStore
 from cooper_rl.backends.checkpoint_writer import CheckpointWriter
 from cooper_rl.backends.ranks import ALONE, Ranks
 from cooper_rl.backends.tracker import Tracker
-from cooper_rl.backends.zero import ZeroAdamW
 from cooper_rl.config.root import Config
 from cooper_rl.core.monitor import Reading, watch
 from cooper_rl.core.shortcuts import pair_shortcut_auroc
@@ -269,7 +268,7 @@ class CoTraining:
         return self.books.writer.save(
             saved,
             score=sum(accuracies) / len(accuracies),
-            is_copy=isinstance(trainer.policy_optimizer, ZeroAdamW),
+            is_copy=policy.is_copy and verify_rm.is_copy,
             back_to=self._rollback_steps(),
         )
 

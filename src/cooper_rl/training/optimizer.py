@@ -99,6 +99,8 @@ class TrainedTensors(NamedTuple):
     """State-dict names; fp32."""
     optimizer: dict[str, torch.Tensor]
     """See `optimizer_tensors`."""
+    is_copy: bool = False
+    """What it holds is a copy, or never changes."""
 
 
 def read_tensors(model: torch.nn.Module, optimizer: Stepper) -> TrainedTensors:
@@ -117,7 +119,7 @@ def read_tensors(model: torch.nn.Module, optimizer: Stepper) -> TrainedTensors:
             # One after the other to the CPU: no second model on a GPU.
             merged = merged_weights(model, device=torch.device("cpu"))
             weights = dict(merged) if ranks_of(optimizer).is_first else {}
-    return TrainedTensors(weights, state)
+    return TrainedTensors(weights, state, is_copy=isinstance(optimizer, ZeroAdamW))
 
 
 def write_tensors(model: torch.nn.Module, optimizer: Stepper, tensors: TrainedTensors, *, place: str) -> None:
