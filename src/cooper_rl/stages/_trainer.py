@@ -113,8 +113,8 @@ def make_trainer(
         if cooper.lora is not None and ranks.is_first:
             _check_merged(policy, drawing, place=place)
         engine = stack.enter_context(closing(open_engine(drawing, config.engine)))
-        if cooper.lora is not None:
-            engine.load_weights(policy.weights())  # of several ranks, the first one's
+        if cooper.lora is not None and not ranks.is_first:
+            engine.load_weights(policy.weights())  # the first one's, which may be a checkpoint's
     if cooper.lora is not None and (config.engine.kind == "vllm" or drawing.compute == "bfloat16"):
         drawing.model.cpu()  # the engine has a copy, and checkpoints are written from here
     rule = stack.enter_context(RuleVerifier(config.labeling.rule))
