@@ -72,16 +72,22 @@ def command(files: Files, checkpoint: Path, stage: int, *overrides: str, num_pro
     return [sys.executable, *launcher, "-m", "cooper_rl", "train-cooper", "--preset=laptop", *chosen, *paths]
 
 
-def train_together(
+def start_together(
     files: Files, checkpoint: Path, stage: int, *overrides: str, num_processes: int = 2
-) -> str:
-    done = subprocess.run(
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
         command(files, checkpoint, stage, *overrides, num_processes=num_processes),
         capture_output=True,
         text=True,
         timeout=TIMEOUT_SECONDS,
         check=False,
     )
+
+
+def train_together(
+    files: Files, checkpoint: Path, stage: int, *overrides: str, num_processes: int = 2
+) -> str:
+    done = start_together(files, checkpoint, stage, *overrides, num_processes=num_processes)
     assert done.returncode == 0, done.stderr[-4000:]
     return done.stdout
 
@@ -223,13 +229,7 @@ def test_an_alarm_rolls_both_processes_back(examined: Files, tmp_path: Path, ada
 
 def test_an_alarm_stops_both_processes_when_all_is_saved(examined: Files, tmp_path: Path) -> None:
     values = [*ALARMED, "cooper.monitor.action=stop", "cooper.steps=8"]
-    done = subprocess.run(
-        command(examined, tmp_path / "run", 2, *values),
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_SECONDS,
-        check=False,
-    )
+    done = start_together(examined, tmp_path / "run", 2, *values)
     assert done.returncode != 0
     found = re.findall(r"found reward hacking by step (\d+), which is saved", done.stderr)
     assert found
