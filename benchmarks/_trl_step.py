@@ -7,9 +7,10 @@ from typing import Any
 
 import torch
 from _step_setting import GROUP_SIZE, NUM_PROBLEMS, Clock, Measured, pair_of
-from transformers import PrinterCallback, TrainerCallback
+from transformers import AutoModelForSequenceClassification, PrinterCallback, TrainerCallback
+from transformers.utils.logging import disable_progress_bar
 
-from cooper_rl.backends.verify_rm import VerifyItem, VerifyRM, load_verify_rm
+from cooper_rl.backends.verify_rm import VerifyItem, VerifyRM
 from cooper_rl.core.batching import pad_right
 from cooper_rl.schema import PreferencePair, Problem
 from cooper_rl.tiny.tokenizer import build_tokenizer
@@ -19,10 +20,12 @@ def trl_side(
     folder: Path, problems: Sequence[Problem], options: argparse.Namespace, clock: Clock, *, is_tuned: bool
 ) -> Callable[[], Measured]:
     """A new GRPOTrainer for one step, the pairwise update after it, a RewardTrainer for the same pairs."""
-    verify_rm = load_verify_rm(folder / "verify_rm", device=clock.device)
-    if is_tuned:
-        verify_rm.model.to(torch.bfloat16)
-    verify_rm.model.train()
+    disable_progress_bar()
+    # By the library: our own loader would also give this process our settings of the allocator.
+    model = AutoModelForSequenceClassification.from_pretrained(
+        folder / "verify_rm", dtype=torch.bfloat16 if is_tuned else torch.float32
+    )
+    verify_rm = VerifyRM(model.to(clock.device).train(), build_tokenizer())
     optimizer = torch.optim.AdamW(verify_rm.model.parameters(), lr=1e-5)
 
     def run() -> Measured:
