@@ -14,8 +14,12 @@ def inputs(dtype: torch.dtype, *, num_queries: int) -> list[torch.Tensor]:
     return [torch.randn(shape, generator=generator).to(dtype).requires_grad_() for shape in shapes]
 
 
+@pytest.mark.parametrize("kept_keys", [7, 6], ids=["kept", "computed again"])
 @pytest.mark.parametrize("num_queries", [7, 3], ids=["causal", "masked"])
-def test_products_give_the_values_and_gradients_of_the_library(num_queries: int) -> None:
+def test_products_give_the_values_and_gradients_of_the_library(
+    num_queries: int, kept_keys: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attention, "KEPT_KEYS", kept_keys)
     mask = None
     if num_queries < 7:
         ends = torch.tensor([[4, 5, 6], [2, 3, 4], [0, 1, 2]])

@@ -1,13 +1,16 @@
-"""Attention of a packed walk's rows (rows 5 and 9), with a backward that a CPU does quickly in bf16.
+"""Attention of a packed walk's rows (rows 5 and 9), as a CPU does it quickly in bf16: by matrix products.
 
-torch's own backward takes ten times its forward there; matrix products take twice it. The forward is torch's
-everywhere, so that a training pass and one without gradients say the same.
+torch's own backward takes ten times its forward there; matrix products take twice it, and less with the
+forward's weights. A training pass and one without gradients compute the same.
 """
 
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+
+KEPT_KEYS = 512
+"""Longer rows compute their weights again in the backward, which would take more memory than the states."""
 
 
 def attend(
@@ -22,7 +25,7 @@ def attend(
         mask: (n, Q, L) bool, True = the query looks there; None: causal, with Q = L.
         scale: Of the scores.
     """
-    if query.device.type == "cpu" and query.dtype == torch.bfloat16 and torch.is_grad_enabled():
+    if query.device.type == "cpu" and query.dtype == torch.bfloat16:
         return _ByProducts.apply(query, key, value, mask, scale)
     return _by_torch(query, key, value, mask, scale)
 
@@ -42,31 +45,46 @@ def _by_torch(
 
 
 class _ByProducts(torch.autograd.Function):
-    """Torch's forward; the backward computes the weights again, by plain matrix products."""
+    """Heads that share a key stand below each other, as further queries (n, shared heads, ..., d)."""
 
     @staticmethod
     def forward(ctx: Any, query: Any, key: Any, value: Any, mask: Any, scale: float) -> Any:
-        ctx.save_for_backward(query, key, value, mask)
         ctx.scale = scale
-        return _by_torch(query, key, value, mask, scale)
+        if key.shape[2] > KEPT_KEYS:
+            ctx.save_for_backward(query, key, value, mask, None)
+            return _by_torch(query, key, value, mask, scale)
+        weights = _weights(query, key, mask, scale)
+        ctx.save_for_backward(query, key, value, mask, weights)
+        return _unfolded(weights @ value, query)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        query, key, value, mask = ctx.saved_tensors
-        num_shared, num_queries = key.shape[1], query.shape[2]
-        # Heads that share a key stand below each other, as further queries.
-        fold = (1, (num_shared, -1))
-        queries = (query * ctx.scale).unflatten(*fold).flatten(2, 3)
-        to_mixed = gradients[0].unflatten(*fold).flatten(2, 3)
-        weights = queries @ key.transpose(2, 3)
-        if mask is None:
-            mask = torch.ones(num_queries, key.shape[2], dtype=torch.bool).tril()[None]
-        weights.unflatten(2, (-1, num_queries)).masked_fill_(~mask[:, None, None], -torch.inf)
-        weights = weights.softmax(dim=-1)
+        query, key, value, mask, weights = ctx.saved_tensors
+        if weights is None:
+            weights = _weights(query, key, mask, ctx.scale)
+        to_mixed = _folded(gradients[0], key)
         to_value = weights.transpose(2, 3) @ to_mixed
         # In one pass, which adds up in fp32.
         to_weights = to_mixed @ value.transpose(2, 3)
         to_scores = torch.ops.aten._softmax_backward_data(to_weights, weights, -1, weights.dtype)
-        to_query = (to_scores @ key).mul_(ctx.scale).unflatten(2, (-1, num_queries)).flatten(1, 2)
-        to_key = to_scores.transpose(2, 3) @ queries
+        to_query = _unfolded((to_scores @ key).mul_(ctx.scale), query)
+        to_key = to_scores.transpose(2, 3) @ _folded(query * ctx.scale, key)
         return to_query, to_key, to_value, None, None
+
+
+def _weights(query: Any, key: Any, mask: Any, scale: float) -> torch.Tensor:
+    """(n, shared heads, queries that share a key, L)."""
+    num_queries = query.shape[2]
+    scores = _folded(query * scale, key) @ key.transpose(2, 3)
+    if mask is None:
+        mask = torch.ones(num_queries, num_queries, dtype=torch.bool).tril()[None]
+    scores.unflatten(2, (-1, num_queries)).masked_fill_(~mask[:, None, None], -torch.inf)
+    return scores.softmax(dim=-1)
+
+
+def _folded(heads: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+    return heads.unflatten(1, (key.shape[1], -1)).flatten(2, 3)
+
+
+def _unfolded(rows: torch.Tensor, query: torch.Tensor) -> torch.Tensor:
+    return rows.unflatten(2, (-1, query.shape[2])).flatten(1, 2)
