@@ -1,29 +1,22 @@
 """The steps of one process (rows 6 to 14): train, probe, evaluate, watch, save; and what an alarm does."""
 
 import logging
-import tempfile
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
-import torch
-
-from cooper_rl.backends.checkpoint import TrainingState, read_state
-from cooper_rl.backends.checkpoint_store import CheckpointStore
-from cooper_rl.backends.checkpoint_writer import CheckpointWriter
+from cooper_rl.backends.checkpoint import TrainingState
 from cooper_rl.backends.ranks import ALONE, Ranks
-from cooper_rl.backends.tracker import Tracker
 from cooper_rl.config.root import Config
 from cooper_rl.core.monitor import Reading, watch
 from cooper_rl.core.shortcuts import pair_shortcut_auroc
 from cooper_rl.errors import HackingError, ServerError, StoppedError, TrainingError
 from cooper_rl.progress import Progress
 from cooper_rl.schema import Problem
+from cooper_rl.stages._books import NOTHING, Books
 from cooper_rl.stages._evaluation import Evaluator
 from cooper_rl.stages._stopping import StopRequest
-from cooper_rl.training.optimizer import TrainedTensors, read_tensors, whole, write_tensors
+from cooper_rl.training.optimizer import read_tensors, whole, write_tensors
 from cooper_rl.training.step import Trainer, run_step, step_problems
 
 logger = logging.getLogger(__name__)
@@ -47,25 +40,6 @@ def check_hacked(config: Config, metrics: Sequence[dict[str, float]]) -> None:
         )
 
 
-class _Earlier(NamedTuple):
-    """What a rollback puts back; empty on all ranks but the first."""
-
-    step: int
-    policy: TrainedTensors
-    verify_rm: TrainedTensors
-
-
-@dataclass(frozen=True)
-class Books:
-    """What is read and written beside the training, by the first rank alone."""
-
-    checkpoints: CheckpointStore
-    writer: CheckpointWriter
-    tracker: Tracker
-    first: Callable[[], TrainingState]
-    """What the iteration started from."""
-
-
 @dataclass
 class CoTraining:
     """One process's share of an iteration."""
@@ -79,46 +53,29 @@ class CoTraining:
     books: Books | None
     """None on all ranks but the first."""
     ranks: Ranks = ALONE
-    _calm_until: int | None = None
+    _saved_step: int = field(init=False)
+    _held_up: float = field(default=0.0, init=False)
+    """Seconds for which the last checkpoint held up training; the next step tells them."""
+    _calm_until: int | None = field(default=None, init=False)
     """Last step before the rise that the monitor sees; None: it sees nothing yet."""
+
+    def __post_init__(self) -> None:
+        self._saved_step = self.state.step
 
     def run(self, last_step: int) -> None:
         """All steps that are left, with a checkpoint where one is due."""
-        state, cooper = self.state, self.config.cooper
+        state, every = self.state, self.config.cooper.checkpoint_every
         progress = Progress("train_cooper", last_step - state.step, logger)
-        saved_step, held_up = state.step, 0.0
         for step in range(state.step + 1, last_step + 1):
             if self.books is not None:
                 self.books.writer.check()
             is_alarmed = False
+            if not self.ranks.any(self.stop.is_made):
+                is_alarmed = self._try_step(step)
+                self._tell(progress)
             is_stopping = self.ranks.any(self.stop.is_made)
-            if not is_stopping:
-                try:
-                    with self.stop.step():
-                        is_alarmed = self._step(step, held_up)
-                except TrainingError as error:
-                    kept = f"the checkpoint of step {saved_step} stays" if saved_step else "no checkpoint yet"
-                    raise TrainingError(f"step {step}: {error}; {kept}") from error
-                except ServerError as error:
-                    # The reward's judge, which speaks before anything is trained.
-                    if state.step > saved_step:
-                        self._save(saved_step)
-                    self._finish()
-                    raise ServerError(f"step {step}: {error}; what was done before is saved") from error
-                row, held_up = state.metrics[-1], 0.0
-                if self.books is not None:
-                    self.books.tracker.write(row)
-                progress.advance(
-                    step=step,
-                    reward=row["rollout/verify_rm_reward"],
-                    rule=row["rollout/rule_accuracy"],
-                    pairs=row.get("pairs/count", 0),
-                )
-            is_stopping = self.ranks.any(self.stop.is_made)
-            is_due = step % cooper.checkpoint_every == 0 or step == last_step or is_stopping
-            if (is_due or is_alarmed) and state.step > saved_step:
-                held_up = self._save(saved_step)
-                saved_step = state.step
+            if is_alarmed or is_stopping or step == last_step or step % every == 0:
+                self._save()
             if is_alarmed:
                 self._finish()
                 check_hacked(self.config, state.metrics)
@@ -129,13 +86,42 @@ class CoTraining:
                     "with the same arguments to continue"
                 )
 
-    def _step(self, step: int, held_up: float) -> bool:
+    def _try_step(self, step: int) -> bool:
+        """`_step`, whose errors say what is saved."""
+        try:
+            with self.stop.step():
+                return self._step(step)
+        except TrainingError as error:
+            kept = (
+                f"the checkpoint of step {self._saved_step} stays"
+                if self._saved_step
+                else "no checkpoint yet"
+            )
+            raise TrainingError(f"step {step}: {error}; {kept}") from error
+        except ServerError as error:
+            # The reward's judge, which speaks before anything is trained.
+            self._save()
+            self._finish()
+            raise ServerError(f"step {step}: {error}; what was done before is saved") from error
+
+    def _tell(self, progress: Progress) -> None:
+        row = self.state.metrics[-1]
+        if self.books is not None:
+            self.books.tracker.write(row)
+        progress.advance(
+            step=self.state.step,
+            reward=row["rollout/verify_rm_reward"],
+            rule=row["rollout/rule_accuracy"],
+            pairs=row.get("pairs/count", 0),
+        )
+
+    def _step(self, step: int) -> bool:
         """One step with everything that is said of it; whether the monitor raises its first alarm."""
         state, cooper = self.state, self.config.cooper
         batch = step_problems(self.problems, step, count=cooper.problems_per_step, seed=self.trainer.seed)
         result = run_step(self.trainer, step, batch, falls_back_to_rule=self._has_fallen_back())
-        row = result.metrics | {"seconds/checkpoint": held_up}
-        state.step = step
+        row = result.metrics | {"seconds/checkpoint": self._held_up}
+        state.step, self._held_up = step, 0.0
         state.metrics.append(row)
         state.pairs.extend(result.pairs)
         state.rollouts.extend(result.rollouts)
@@ -210,9 +196,7 @@ class CoTraining:
 
     def _roll_back(self, step: int) -> None:
         """Both models and optimisers as of the newest checkpoint up to a step; steps are not repeated."""
-        earlier = _Earlier(0, TrainedTensors({}, {}), TrainedTensors({}, {}))
-        if self.books is not None:
-            earlier = self._read_earlier(self.books, step)
+        earlier = NOTHING if self.books is None else self.books.earlier(step)
         since_step, step = step, self.ranks.first(lambda: earlier.step)
         trainer = self.trainer
         for model, optimizer, tensors in (
@@ -229,34 +213,22 @@ class CoTraining:
                 "the reward rose since step %d already, of which this iteration has no checkpoint", since_step
             )
 
-    def _read_earlier(self, books: Books, step: int) -> _Earlier:
-        books.writer.finish()
-        with tempfile.TemporaryDirectory(prefix="cooper-rl-") as folder:
-            found = books.checkpoints.newest_until(Path(folder), step=step)
-            state = (
-                books.first()
-                if found is None
-                else read_state(found.folder, step=found.manifest.step, device=torch.device("cpu"))
-            )
-        return _Earlier(
-            state.step,
-            TrainedTensors(state.policy.model.state_dict(), state.policy_optimizer),
-            TrainedTensors(state.verify_rm.model.state_dict(), state.verify_rm_optimizer),
-        )
-
     def _has_fallen_back(self) -> bool:
         monitor = self.config.cooper.monitor
         return (
             monitor is not None and monitor.action in ("rule", "rollback") and _is_hacked(self.state.metrics)
         )
 
-    def _save(self, saved_step: int) -> float:
-        """Begin a checkpoint; returns the seconds that training was held up."""
+    def _save(self) -> None:
+        """Begin a checkpoint, unless the last one is of this step."""
         state, trainer = self.state, self.trainer
+        if state.step == self._saved_step:
+            return
+        since, self._saved_step = self._saved_step, state.step
         policy = read_tensors(trainer.policy.model, trainer.policy_optimizer)
         verify_rm = read_tensors(trainer.verify_rm.model, trainer.verify_rm_optimizer)
         if self.books is None:
-            return 0.0
+            return
         saved = replace(
             state,
             weights={"policy": policy.weights, "verify_rm": verify_rm.weights},
@@ -264,8 +236,8 @@ class CoTraining:
             verify_rm_optimizer=verify_rm.optimizer,
             pending=trainer.pairs.pending() if trainer.pairs is not None else [],
         )
-        accuracies = [row["rollout/rule_accuracy"] for row in state.metrics if row["step"] > saved_step]
-        return self.books.writer.save(
+        accuracies = [row["rollout/rule_accuracy"] for row in state.metrics if row["step"] > since]
+        self._held_up = self.books.writer.save(
             saved,
             score=sum(accuracies) / len(accuracies),
             is_copy=policy.is_copy and verify_rm.is_copy,

@@ -9,7 +9,7 @@ what it left in the store is read here.
 import logging
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +30,8 @@ from cooper_rl.backends.verify_rm import load_verify_rm
 from cooper_rl.config.root import Config
 from cooper_rl.records import check_unique, read_records, write_report
 from cooper_rl.schema import CooperReport, PreferencePair, Problem
-from cooper_rl.stages._co_training import Books, CoTraining, check_hacked
+from cooper_rl.stages._books import Books
+from cooper_rl.stages._co_training import CoTraining, check_hacked
 from cooper_rl.stages._identity import run_identity
 from cooper_rl.stages._launching import train_in_job
 from cooper_rl.stages._models import read_models
@@ -73,13 +74,9 @@ def run(
     """
     started = time.monotonic()
     run_uri = config.storage.run_uri()
-    rows = read_records(problems, Problem)
-    check_unique(rows, field="id", path=problems)
-    if config.cooper.trains_verify_rm:
-        check_fits(config.cooper.assistant, rows, key="cooper.assistant")
-    if config.cooper.asks_judge:
-        check_fits(config.cooper.judge, rows, key="cooper.judge")
+    rows = _read_problems(config, problems)
     data = read_side_data(config, replay=replay, examples=examples, held_out=held_out)
+    files = {"problems": problems, "replay": replay, "examples": examples, "held_out": held_out}
     is_job = config.launch.kind == "trainjob"
 
     with ExitStack() as stack:
@@ -89,57 +86,41 @@ def run(
         if not ranks.is_first:
             return _follow(share, stack)
         begun = stack.enter_context(open_checkpoint(start, config.storage)) if start else None
-        first_step = begun.manifest.step + 1 if begun else 1
-        last_step = first_step + config.cooper.steps - 1
-        files = {"problems": problems, "replay": replay, "examples": examples, "held_out": held_out}
-        identity = run_identity(
-            config,
-            models=models,
-            verify_rm=verify_rm,
-            files=files,
-            start=begun.manifest if begun else None,
-        )
-        # Each iteration has a place of its own.
-        place = f"{run_uri}/from-{first_step:06d}" if run_uri else checkpoint
-        store = open_store(config.storage, place)
-        checkpoints = CheckpointStore(store, identity=identity, retention=config.storage)
+        iteration = _open_iteration(share, begun, files, uri=run_uri, folder=checkpoint)
+        checkpoints, last_step = iteration.checkpoints, iteration.last_step
         fetched = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cooper-rl-")))
         # A job fetches what it continues from itself: here the small files do.
         found = checkpoints.newest(fetched, last_step=0 if is_job else last_step)
         if found is not None and found.manifest.step >= last_step:
             logger.info("%s/%s: finished already, nothing is trained", checkpoints.uri, found.name)
             done = read_metrics(found.folder / "metrics.jsonl")
-            ranks.first(lambda: _Told(first_step, last_step, metrics=done))
+            ranks.first(lambda: _Told(iteration.first_step, last_step, metrics=done))
         elif is_job:
             inputs = {"models": models, "verify_rm": verify_rm, "start": start, **files}
             found = train_in_job(
                 config, inputs, checkpoints=checkpoints, folder=fetched, last_step=last_step, stop=stop
             )
         else:
-            state = _starting_state(found or begun, models=models, verify_rm=verify_rm)
-            check_hacked(config, state.metrics)
-            ranks.first(lambda: _Told(first_step, last_step, state.metrics, state.pairs))
-            checkpoints.prepare()
-            books = Books(
-                checkpoints,
-                writer=stack.enter_context(CheckpointWriter(checkpoints, checkpoint)),
-                tracker=stack.enter_context(
-                    Tracker(config.tracker, run=config.storage.run_key or "cooper-rl")
-                ),
-                first=lambda: _starting_state(
-                    begun, models=models, verify_rm=verify_rm, device=torch.device("cpu")
-                ),
-            )
-            share.train(state, last_step, stack, books=books, place=str(start or verify_rm))
-            books.writer.finish()
+            _lead(share, iteration, found, begun, stack, folder=checkpoint, place=str(start or verify_rm))
             found = checkpoints.published(fetched)
         metrics = read_metrics(found.folder / "metrics.jsonl")
         check_hacked(config, metrics)
         if run_uri:
             write_reference(checkpoint, found, uri=checkpoints.uri)
-    result = _summarise(metrics, first_step=first_step, seconds=time.monotonic() - started)
+    result = _summarise(metrics, first_step=iteration.first_step, seconds=time.monotonic() - started)
     write_report(report, result)
     return result
+
+
+def _read_problems(config: Config, path: Path) -> list[Problem]:
+    """Problems that are wired to the assistant and the judge that the run asks."""
+    rows = read_records(path, Problem)
+    check_unique(rows, field="id", path=path)
+    if config.cooper.trains_verify_rm:
+        check_fits(config.cooper.assistant, rows, key="cooper.assistant")
+    if config.cooper.asks_judge:
+        check_fits(config.cooper.judge, rows, key="cooper.judge")
+    return rows
 
 
 @dataclass(frozen=True)
@@ -153,6 +134,29 @@ class _Share:
     verify_rm: Path
     ranks: Ranks
     stop: StopRequest
+
+    def starting_state(self, found: Found | None, *, device: torch.device | None = None) -> TrainingState:
+        """A checkpoint's state, or the starting models, where training goes on unless told a device."""
+        device = device or pick_device()
+        if found is not None:
+            logger.info("continue from %s, step %d", found.name, found.manifest.step)
+            if found.manifest.versions != library_versions():
+                logger.warning(
+                    "the checkpoint was written with %s and is continued with %s: the numbers may differ in "
+                    "their last digits from those of an uninterrupted run",
+                    found.manifest.versions,
+                    library_versions(),
+                )
+            return read_state(found.folder, step=found.manifest.step, device=device)
+        return TrainingState(
+            step=0,
+            policy=load_policy(read_models(self.models).policy, device=device),
+            verify_rm=load_verify_rm(self.verify_rm, device=device),
+            policy_optimizer={},
+            verify_rm_optimizer={},
+            metrics=[],
+            pairs=[],
+        )
 
     def train(
         self, state: TrainingState, last_step: int, stack: ExitStack, *, books: Books | None, place: str
@@ -182,6 +186,60 @@ class _Share:
         training.run(last_step)
 
 
+class _Iteration(NamedTuple):
+    """Which steps, and where their checkpoints are."""
+
+    first_step: int
+    last_step: int
+    checkpoints: CheckpointStore
+
+
+def _open_iteration(
+    share: _Share, begun: Found | None, files: Mapping[str, Path | None], *, uri: str | None, folder: Path
+) -> _Iteration:
+    """The steps after those of the iteration before, of which `begun` is the last."""
+    config = share.config
+    first_step = begun.manifest.step + 1 if begun else 1
+    identity = run_identity(
+        config,
+        models=share.models,
+        verify_rm=share.verify_rm,
+        files=files,
+        start=begun.manifest if begun else None,
+    )
+    # Each iteration has a place of its own.
+    store = open_store(config.storage, f"{uri}/from-{first_step:06d}" if uri else folder)
+    checkpoints = CheckpointStore(store, identity=identity, retention=config.storage)
+    return _Iteration(first_step, first_step + config.cooper.steps - 1, checkpoints)
+
+
+def _lead(
+    share: _Share,
+    iteration: _Iteration,
+    found: Found | None,
+    begun: Found | None,
+    stack: ExitStack,
+    *,
+    folder: Path,
+    place: str,
+) -> None:
+    """The iteration on the first rank, which reads and writes its checkpoints."""
+    checkpoints = iteration.checkpoints
+    state = share.starting_state(found or begun)
+    check_hacked(share.config, state.metrics)
+    share.ranks.first(lambda: _Told(iteration.first_step, iteration.last_step, state.metrics, state.pairs))
+    checkpoints.prepare()
+    run_key = share.config.storage.run_key or "cooper-rl"
+    books = Books(
+        checkpoints,
+        writer=stack.enter_context(CheckpointWriter(checkpoints, folder)),
+        tracker=stack.enter_context(Tracker(share.config.tracker, run=run_key)),
+        first=lambda: share.starting_state(begun, device=torch.device("cpu")),
+    )
+    share.train(state, iteration.last_step, stack, books=books, place=place)
+    books.writer.finish()
+
+
 class _Told(NamedTuple):
     """Where the iteration stands, as the first rank tells the others; weights follow elsewhere."""
 
@@ -198,37 +256,11 @@ def _follow(share: _Share, stack: ExitStack) -> CooperReport:
     told: Any = share.ranks.first(lambda: None)
     metrics = told.metrics
     if told.pairs is not None:
-        state = _starting_state(None, models=share.models, verify_rm=share.verify_rm)
+        state = share.starting_state(None)
         state.step = told.metrics[-1]["step"] if told.metrics else 0
         state.metrics, state.pairs = metrics, told.pairs
         share.train(state, told.last_step, stack, books=None, place="the first rank")
     return _summarise(metrics, first_step=told.first_step, seconds=time.monotonic() - started)
-
-
-def _starting_state(
-    found: Found | None, *, models: Path, verify_rm: Path, device: torch.device | None = None
-) -> TrainingState:
-    """A checkpoint's state, or the starting models, where training goes on unless another device is given."""
-    device = device or pick_device()
-    if found is not None:
-        logger.info("continue from %s, step %d", found.name, found.manifest.step)
-        if found.manifest.versions != library_versions():
-            logger.warning(
-                "the checkpoint was written with %s and is continued with %s: the numbers may differ in "
-                "their last digits from those of an uninterrupted run",
-                found.manifest.versions,
-                library_versions(),
-            )
-        return read_state(found.folder, step=found.manifest.step, device=device)
-    return TrainingState(
-        step=0,
-        policy=load_policy(read_models(models).policy, device=device),
-        verify_rm=load_verify_rm(verify_rm, device=device),
-        policy_optimizer={},
-        verify_rm_optimizer={},
-        metrics=[],
-        pairs=[],
-    )
 
 
 def _summarise(metrics: Sequence[dict[str, float]], *, first_step: int, seconds: float) -> CooperReport:
