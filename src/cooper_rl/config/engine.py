@@ -11,8 +11,9 @@ class EngineConfig(Section):
     """What generates completions in `sample_completions`, `train_cooper` and `evaluate_policy`."""
 
     kind: Literal["hf", "vllm"] = "hf"
-    """`hf`: the model that is trained itself, on CPU or GPU. `vllm`: vLLM in the same process, with a copy of
-    the weights that every step renews (extra `vllm`); the rest of this section is for vLLM alone."""
+    """`hf`: transformers, on CPU or GPU, with the weights that are trained or a copy of them in bf16. `vllm`:
+    vLLM in the same process, with a copy that every step renews (extra `vllm`); the rest of this section is for
+    vLLM alone."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Of vLLM's weights and activations. `auto`: bfloat16 on a GPU, float32 on a CPU."""
     max_model_len: int | None = Field(default=None, ge=2)
