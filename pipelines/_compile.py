@@ -4,7 +4,9 @@ The same pipeline, profile and iterations always give the same bytes. Deliberate
 """
 
 import hashlib
-from collections.abc import Callable, Mapping
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,8 @@ from kfp import compiler
 from kfp.compiler.compiler_utils import KubernetesManifestOptions
 from kfp.dsl.base_component import BaseComponent
 
+from cooper_rl.config.load import load
+from cooper_rl.config.root import Config
 from cooper_rl.errors import ConfigError
 from pipelines._profile import Profile
 from pipelines.cooper import build_cooper
@@ -33,6 +37,23 @@ WITH_RUN_KEY = frozenset({"end_to_end", "cooper", "retrain"})
 
 WITH_REGISTRY = frozenset({"retrain"})
 """Pipelines that keep a champion."""
+
+
+def check_settings(name: str, preset: str, changes: Sequence[str], parameters: Mapping[str, str]) -> Config:
+    """The configuration of the stages, which has a name for the checkpoints where it has a store for them.
+
+    Kubeflow's macros, such as `[[ScheduledTime]]`, stand for a number.
+
+    Raises:
+        ConfigError: a setting is wrong, or one is missing that the pipeline needs.
+    """
+    run_key = re.sub(r"\[\[\w+\]\]", "0", parameters.get("run_key") or "")
+    config = load(preset, [*([f"storage.run_key={json.dumps(run_key)}"] if run_key else []), *changes])
+    if name in WITH_RUN_KEY:
+        config.storage.run_uri()
+    if name in WITH_REGISTRY:
+        config.registry.needed_uri()
+    return config
 
 
 def compile_pipeline(name: str, folder: Path, *, profile: Profile, iterations: int) -> Path:

@@ -21,12 +21,10 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from cooper_rl.config.load import load
-from cooper_rl.config.root import Config
 from cooper_rl.progress import clock
 from pipelines._compile import (
-    WITH_REGISTRY,
-    WITH_RUN_KEY,
     check_parameters,
+    check_settings,
     compile_pipeline,
     count_tasks,
     read_compiled,
@@ -72,7 +70,7 @@ def run_local(
     if preset.endswith(".toml"):
         preset = str(Path(preset).resolve())
     changes = [*profile.overrides, *overrides]
-    config = _check(name, preset, changes, parameters)
+    config = check_settings(name, preset, changes, parameters)
     image_id = find_image(image) if image else ""
     output = output.resolve()
     pipeline = compile_pipeline(name, output, profile=profile, iterations=iterations)
@@ -111,17 +109,6 @@ def run_local(
     kept = f", {follower.num_cached} stages kept from an earlier run" if follower.num_cached else ""
     screen.write(f"\nDone in {clock(seconds)} ({seconds:.0f} s{kept}). {headline(run, output)}")
     return 0
-
-
-def _check(name: str, preset: str, changes: Sequence[str], parameters: Mapping[str, str]) -> Config:
-    """The configuration of the stages, which has a name for the checkpoints where it has a store for them."""
-    run_key = parameters.get("run_key")
-    config = load(preset, [*([f"storage.run_key={json.dumps(run_key)}"] if run_key else []), *changes])
-    if name in WITH_RUN_KEY:
-        config.storage.run_uri()
-    if name in WITH_REGISTRY:
-        config.registry.needed_uri()
-    return config
 
 
 def _follow_worker(request: dict[str, Any], log: Path, follower: Follower) -> int:

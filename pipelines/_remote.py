@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cooper_rl.config.load import load, preset_names
+from cooper_rl.config.load import preset_names
 from cooper_rl.errors import ConfigError
 from pipelines._options import add_arguments, add_pipeline, read_parameters
 
@@ -128,18 +128,18 @@ def _schedule_delete(options: argparse.Namespace) -> int:
 
 def _upload(options: argparse.Namespace, defaults: "dict[str, str]") -> "tuple[Server, Version]":
     """Connect and upload; `defaults` are for parameters that the pipeline may not have."""
-    from pipelines._compile import WITH_RUN_KEY
+    from pipelines._compile import WITH_RUN_KEY, check_settings
     from pipelines._profile import load_profile
     from pipelines._submit import upload
 
     profile = load_profile(options.profile)
     preset = options.preset or profile.preset
-    if preset in preset_names():  # another one lies in the image
-        load(preset, [*profile.overrides, *options.overrides])
     given: dict[str, Any] = {"preset": preset, "overrides": options.overrides}
     if options.pipeline in WITH_RUN_KEY:
         given |= defaults
     given |= read_parameters(options.parameters)
+    if preset in preset_names():  # another one lies in the image
+        check_settings(options.pipeline, preset, [*profile.overrides, *options.overrides], given)
     server = _connect(options)
     version = upload(
         server, options.pipeline, profile=profile, iterations=options.iterations, parameters=given

@@ -4,7 +4,7 @@ One place for all pipelines, so that a rule of docs/kubeflow.md is kept or broke
 which tasks there are and what flows between them (the pipelines).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from kfp import kubernetes
@@ -40,8 +40,10 @@ Component = Callable[..., Any]
 class Tasks:
     """Makes the tasks of one pipeline; `choice` (preset and overrides) goes to each of them."""
 
-    def __init__(self, profile: Profile, choice: dict[str, Any]) -> None:
-        self._profile = profile
+    def __init__(
+        self, profile: Profile, choice: dict[str, Any], *, uncached: Collection[str] = UNCACHED
+    ) -> None:
+        self._profile, self._uncached = profile, uncached
         self._choice = choice | {"site": list(profile.overrides)}
 
     def add(self, component: Component, display_name: str, **inputs: Any) -> Any:
@@ -49,7 +51,7 @@ class Tasks:
         task: PipelineTask = component(**self._choice, **inputs)
         name: str = task.component_spec.name.replace("-", "_")  # pyright: ignore[reportAttributeAccessIssue] untyped
         task.set_display_name(display_name)
-        task.set_caching_options(name not in UNCACHED)
+        task.set_caching_options(name not in self._uncached)
         profile = self._profile
         waits_for_job = name == "train_cooper" and profile.starts_jobs
         is_gpu_stage = task.container_spec is not None and task.container_spec.image == GPU_IMAGE

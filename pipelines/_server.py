@@ -49,12 +49,13 @@ class Place:
             return os.environ.get(TOKEN_ENV) or None
         try:
             text = self.token_file.read_text(encoding="utf-8").strip()
-        except OSError as error:
-            raise ConfigError(
-                f"--token-file {self.token_file}: {error.strerror}; give a readable file"
-            ) from error
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or "not UTF-8"
+            raise ConfigError(f"--token-file {self.token_file}: {reason}; give a readable file") from error
         if not text:
             raise ConfigError(f"--token-file {self.token_file}: is empty; write the bearer token into it")
+        if not (text.isascii() and text.isprintable()):
+            raise ConfigError(f"--token-file {self.token_file}: is no bearer token; write it in one line")
         return text
 
 
@@ -151,7 +152,14 @@ def _limit(api_client: Any, seconds: float) -> None:
     def call_with_limit(*arguments: Any, **options: Any) -> Any:
         if options.get("_request_timeout") is None:
             options["_request_timeout"] = (seconds, seconds)  # it passes over a lone float
-        return call(*arguments, **options)
+        found = call(*arguments, **options)
+        kind = api_client.last_response.getheader("content-type") or ""
+        if kind.startswith("text/html"):
+            raise ServerError(
+                f"{api_client.configuration.host}: answers with a web page, perhaps to log in; check "
+                "--host, and get a new token (kubectl create token)"
+            )
+        return found
 
     api_client.call_api = call_with_limit
 

@@ -17,7 +17,7 @@ from kfp.dsl.base_component import BaseComponent
 from components.promote import promote
 from components.take_champion import take_champion
 from pipelines._profile import Profile
-from pipelines._resources import Tasks
+from pipelines._resources import UNCACHED, Tasks
 from pipelines._steps import (
     Start,
     Task,
@@ -50,7 +50,9 @@ def build_retrain(profile: Profile, iterations: int) -> BaseComponent:
             run_key: Name of the checkpoints below storage.uri: a run with the same name continues.
                 Needed with storage.uri, and only then.
         """
-        tasks = Tasks(profile, {"preset": preset, "overrides": overrides})
+        # Whose inputs are the same in every run, and what they name is not.
+        uncached = UNCACHED | {"collect_problems"}
+        tasks = Tasks(profile, {"preset": preset, "overrides": overrides}, uncached=uncached)
         with summarised(tasks, run_key):
             begun = prepare(tasks)
             champion = tasks.add(

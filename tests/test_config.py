@@ -80,6 +80,9 @@ def test_null_takes_an_entry_out_of_a_table() -> None:
         ("storage.uri=s3://b/p", r"storage\.uri=s3://\.\.\. needs storage\.endpoint"),
         ("labeling.judge={}", "set exactly one of server and tiny_error_rate"),
         ("cooper.assistant={}", "set exactly one of server and tiny"),
+        ("sampling.temperatures.early=-1", r"sampling\.temperatures\.early: .*greater than or equal to 0"),
+        ("sampling.generation.temperature=inf", "finite number"),
+        ("seed=" + 5000 * "9", r"seed: .*integer"),
         ("cooper.steps.x=1", "'steps' is a value, not a section"),
         ("cooper.steps", "is not dotted.key=value"),
         ("=1", "is not dotted.key=value"),
@@ -107,6 +110,10 @@ def test_an_address_with_a_password_is_not_shown_by_an_error() -> None:
     with pytest.raises(ConfigError, match=r"needs storage\.endpoint") as refused:
         load("laptop", ["storage.uri=s3://me:hunter2@b"])
     assert "hunter2" not in str(refused.value)
+
+
+def test_an_override_with_line_breaks_is_one_text() -> None:
+    assert load("laptop", ['instruction="a"\nb=3']).instruction == '"a"\nb=3'
 
 
 def test_an_unknown_preset_lists_the_known_ones() -> None:

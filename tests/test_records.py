@@ -86,6 +86,11 @@ def test_a_missing_file_and_an_unknown_format_are_named(tmp_path: Path) -> None:
     (tmp_path / "rows.parquet").write_text("a,b\n")
     with pytest.raises(DataError, match="not a readable Parquet file"):
         read_records(tmp_path / "rows.parquet", Problem)
+    with pytest.raises(DataError, match=r"cannot be read .*File name too long.*check its permissions"):
+        read_records(tmp_path / ("x" * 300 + ".jsonl"), Problem)
+    if Path("/proc/self/mem").exists():
+        with pytest.raises(DataError, match=r"/proc/self/mem: cannot be read .*Input/output error"):
+            read_records(Path("/proc/self/mem"), Problem)
 
 
 def test_a_damaged_or_missing_report_is_named(tmp_path: Path) -> None:

@@ -34,16 +34,25 @@ def read_rows(path: Path) -> Iterator[RawRow]:
     Raises:
         DataError: the file is missing, a folder, neither format, or not readable as such.
     """
-    if path.is_dir():
-        raise DataError(f"{path}: is a folder; give one file in it")
-    if not path.is_file():
-        raise DataError(f"{path}: no such file; check the path, or run the stage that writes it")
-    if path.suffix == ".parquet":
-        yield from _read_parquet(path)
-    elif path.suffix in {".jsonl", ".json", ""}:
-        yield from _read_jsonl(path)
-    else:
-        raise DataError(f"{path}: unknown format {path.suffix!r}; use .jsonl or .parquet")
+    with _readable(path):
+        if path.is_dir():
+            raise DataError(f"{path}: is a folder; give one file in it")
+        if not path.is_file():
+            raise DataError(f"{path}: no such file; check the path, or run the stage that writes it")
+        if path.suffix == ".parquet":
+            yield from _read_parquet(path)
+        elif path.suffix in {".jsonl", ".json", ""}:
+            yield from _read_jsonl(path)
+        else:
+            raise DataError(f"{path}: unknown format {path.suffix!r}; use .jsonl or .parquet")
+
+
+@contextmanager
+def _readable(path: Path) -> Generator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error}); check its permissions and its disk") from error
 
 
 def _read_jsonl(path: Path) -> Iterator[RawRow]:
@@ -69,10 +78,10 @@ def _read_parquet(path: Path) -> Iterator[RawRow]:
     import pyarrow.parquet as pq
 
     try:
-        table: Any = pq.read_table(path)
-    except (pa.ArrowInvalid, OSError) as error:
+        rows: list[Any] = pq.read_table(path).to_pylist()
+    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
         raise DataError(f"{path}: not a readable Parquet file ({error}); write it again") from error
-    for number, value in enumerate(table.to_pylist(), start=1):
+    for number, value in enumerate(rows, start=1):
         yield RawRow(str(path), number, value, json.dumps(value, default=str), None)
 
 
@@ -157,10 +166,12 @@ def read_report(path: Path, kind: type[R]) -> R:
     Raises:
         DataError: the file is missing or is not such a record.
     """
-    if not path.is_file():
-        raise DataError(f"{path}: no such file; run the stage that writes this {kind.__name__}")
+    with _readable(path):
+        if not path.is_file():
+            raise DataError(f"{path}: no such file; run the stage that writes this {kind.__name__}")
+        content = path.read_bytes()
     try:
-        return kind.model_validate_json(path.read_bytes())
+        return kind.model_validate_json(content)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         field = ".".join(str(part) for part in first["loc"]) or "(file)"

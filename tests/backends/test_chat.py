@@ -132,6 +132,31 @@ def test_a_server_that_is_gone_is_an_error_that_says_what_to_do(serve) -> None:
     assert len(server.bodies) == 16
 
 
+def test_requests_that_are_refused_do_not_make_a_server_gone(serve) -> None:
+    """Ten completions of one problem that is too long."""
+    server = serve(lambda number, body: (400, {}, "too long") if number < 10 else completion("CORRECT"))
+    results = ChatJudge(config(server, max_concurrency=1)).judge([ITEM] * 12)
+    assert [result.failure for result in results] == ["refused"] * 10 + [None] * 2
+
+
+def test_an_answer_that_cannot_be_decoded_costs_one_verdict(serve) -> None:
+    bad = (200, {"Content-Encoding": "gzip", "Retry-After": "\u00b2"}, "no gzip")
+    server = serve(lambda number, body: bad if number < 2 else completion("CORRECT"))
+    results = ChatJudge(config(server, max_concurrency=1, max_attempts=2)).judge([ITEM] * 2)
+    assert [result.failure for result in results] == ["unreachable", None]
+
+
+def test_a_key_that_no_header_can_carry_is_refused_and_not_shown(serve, monkeypatch) -> None:
+    server = serve(honest)
+    monkeypatch.setenv("JUDGE_KEY", "sesame\n")
+    ChatJudge(config(server, api_key_env="JUDGE_KEY")).judge([ITEM])
+    assert server.headers[0]["authorization"] == "Bearer sesame"
+    monkeypatch.setenv("JUDGE_KEY", "ses\name")
+    with pytest.raises(ConfigError, match="holds characters that no header can carry") as raised:
+        ChatJudge(config(server, api_key_env="JUDGE_KEY"))
+    assert "ses" not in str(raised.value)
+
+
 def test_a_refused_key_is_an_error_at_once(serve) -> None:
     server = serve(lambda number, body: (401, {}, "bad key"))
     with pytest.raises(ServerError, match=r"refuses model 'judge-1' with HTTP 401: bad key; check base_url"):

@@ -108,3 +108,16 @@ def test_workers_that_cannot_be_started_are_reported(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("sys.executable", "/bin/false")
     with RuleVerifier(RuleConfig(num_workers=1)) as broken, pytest.raises(CooperError, match="rule verifier"):
         broken.verify(ALGEBRA)
+
+
+def test_a_late_reply_answers_no_other_question() -> None:
+    with RuleVerifier(RuleConfig(num_workers=1)) as late:
+        late.verify(ALGEBRA[:1])
+        assert late._pool is not None
+        (channel,) = late._pool._channels
+        channel.settimeout(0)
+        with pytest.raises(CooperError, match="a rule verifier worker is gone"):
+            late.verify(ALGEBRA[1:2])
+        channel.settimeout(30)
+        with pytest.raises(CooperError, match=r"a rule verifier worker is gone|processes ended"):
+            late.verify(OTHER_ALGEBRA[:1])

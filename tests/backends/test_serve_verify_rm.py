@@ -125,11 +125,16 @@ def test_damage_while_serving_is_answered_500(make_verify_rm) -> None:
 
 
 def test_too_many_waiting_items_are_answered_503(make_verify_rm) -> None:
-    config = ServeConfig(max_waiting_items=3)
-    answer = visit(make_verify_rm(0), lambda c: c.post("/v1/score", json={"items": [ITEM] * 4}), config)
-    assert answer.status_code == 503
-    assert answer.headers["retry-after"] == "1"
-    assert "at most 3 may; try again in a second" in answer.json()["detail"]
+    config = ServeConfig(max_waiting_items=3, max_items_per_request=3, max_wait_seconds=0.5)
+
+    async def talk(client: httpx.AsyncClient) -> list[httpx.Response]:
+        posts = [client.post("/v1/score", json={"items": [ITEM] * 2}) for _ in range(2)]
+        return await asyncio.gather(*posts)
+
+    first, second = visit(make_verify_rm(0), talk, config)
+    assert (first.status_code, second.status_code) == (200, 503)
+    assert second.headers["retry-after"] == "1"
+    assert "2 items wait and at most 3 may; try again in a second" in second.json()["detail"]
 
 
 def test_what_waits_at_the_end_is_still_scored_and_what_comes_later_refused() -> None:

@@ -60,9 +60,9 @@ def test_everything_is_learned_from_the_champion_and_judged_on_its_frozen_sets(
     assert source("promote", "evaluations") == "evaluate-policy-3-evaluations"
 
 
-def test_what_looks_at_the_registry_is_never_cached(compiled: dict[str, Any]) -> None:
+def test_what_looks_at_the_registry_or_at_addresses_is_never_cached(compiled: dict[str, Any]) -> None:
     tasks = compiled["comp-exit-handler-1"]["dag"]["tasks"] | compiled["comp-condition-2"]["dag"]["tasks"]
-    for name in ("take-champion", "promote", "train-cooper"):
+    for name in ("collect-problems", "take-champion", "promote", "train-cooper"):
         assert not tasks[name]["cachingOptions"].get("enableCache")
     assert tasks["label-completions"]["cachingOptions"]["enableCache"]
 

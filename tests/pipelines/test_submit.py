@@ -162,13 +162,31 @@ def test_somebody_elses_upload_of_the_same_content_is_taken(api: KfpApi) -> None
             ["submit", "verify_rm"],
             "no server: give --host, the dashboard's address, or set $KF_PIPELINES_END",
         ),
-        (["submit", "--host", "kfp.example"], "--host 'kfp.example': write it with http:// or https://"),
-        (["submit", "--host", "http://127.0.0.1:1"], "cannot connect: Connection refused; check --host"),
+        (
+            ["submit", "verify_rm", "--host", "kfp.example"],
+            "--host 'kfp.example': write it with http:// or https://",
+        ),
+        (
+            ["submit", "verify_rm", "--host", "http://127.0.0.1:1"],
+            "cannot connect: Connection refused; check --host",
+        ),
         (
             ["submit", "verify_rm", "--set", "cooper.stepz=1", "--host", "http://x"],
             "cooper.stepz: unknown key",
         ),
-        (["submit", "--host", "http://x", "--token-file", "/gone"], "--token-file /gone: No such file"),
+        (
+            ["submit", "verify_rm", "--host", "http://x", "--token-file", "/gone"],
+            "--token-file /gone: No such file",
+        ),
+        (["submit", "end_to_end", "--host", "http://x"], "storage.uri needs storage.run_key"),
+        (
+            ["submit", "retrain", "--param", "run_key=a", "--set", "registry.uri=null", "--host", "http://x"],
+            "registry.uri is not set",
+        ),
+        (
+            ["schedule", "apply", "end_to_end", "--name", "every night", *NIGHTLY, "--host", "http://x"],
+            "storage.run_key: use 1 to 100 letters",
+        ),
     ],
 )
 def test_an_error_of_use_is_one_sentence(
@@ -176,6 +194,12 @@ def test_an_error_of_use_is_one_sentence(
 ) -> None:
     assert main(arguments) == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_page_to_log_in_is_no_success(api: KfpApi, capsys: pytest.CaptureFixture[str]) -> None:
+    api.faults = [Fault("GET", "/recurringruns", 200, kind="text/html; charset=utf-8")]
+    assert schedule(api, "list") == 2
+    assert "answers with a web page, perhaps to log in; check --host" in capsys.readouterr().err
 
 
 def test_an_empty_token_file_is_refused(

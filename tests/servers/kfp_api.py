@@ -33,6 +33,8 @@ class Fault:
     message: str = "injected"
     is_late: bool = False
     """The request is carried out, and only its answer is this."""
+    kind: str = "application/json"
+    """Of the answer's content."""
 
 
 @dataclass
@@ -65,9 +67,9 @@ class KfpApi:
 class Answer(Exception):  # noqa: N818 - an answer, not always an error
     """Ends the handling of a request."""
 
-    def __init__(self, status: int, body: dict[str, Any]) -> None:
+    def __init__(self, status: int, body: dict[str, Any], kind: str = "application/json") -> None:
         super().__init__(status)
-        self.status, self.body = status, body
+        self.status, self.body, self.kind = status, body, kind
 
 
 @contextmanager
@@ -118,7 +120,7 @@ class _Handler(BaseHTTPRequestHandler):
         data = json.dumps(answer.body).encode()
         with suppress(BrokenPipeError, ConnectionResetError):  # the client gave up
             self.send_response(answer.status)
-            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Type", answer.kind)
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()
             self.wfile.write(data)
@@ -131,9 +133,8 @@ class _Handler(BaseHTTPRequestHandler):
                 fault.times -= 1
                 if fault.status == 0:
                     time.sleep(3)
-                raise Answer(
-                    fault.status or 504, {"error": fault.message, "code": 13, "message": fault.message}
-                )
+                said = {"error": fault.message, "code": 13, "message": fault.message}
+                raise Answer(fault.status or 504, said, fault.kind)
 
     def _authorise(self) -> None:
         if self.state.token and self.headers.get("Authorization") != f"Bearer {self.state.token}":

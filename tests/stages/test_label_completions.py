@@ -254,6 +254,21 @@ def test_a_journal_with_a_torn_last_line_loses_that_verdict_only(tmp_path: Path)
         assert journal.recall("b") == ("unparsable", "again")
 
 
+def test_a_damaged_line_of_a_journal_loses_that_verdict_only(tmp_path: Path) -> None:
+    path = tmp_path / "labels.journal"
+    path.write_text('5\n[["a"], "correct", "r"]\n["b", "correct", "r"]\n')
+    with Journal(path) as journal:
+        assert journal.recall("b") == ("correct", "r")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device that is always full is Linux's")
+def test_a_full_disk_under_a_journal_is_named(tmp_path: Path) -> None:
+    with Journal(tmp_path / "labels.journal") as journal:
+        journal._file = Path("/dev/full").open("a")  # noqa: SIM115 - the journal closes it
+        with pytest.raises(DataError, match=r"a verdict cannot be written .*No space left"):
+            journal.keep("a", "correct", "first")
+
+
 def test_a_journal_that_cannot_be_opened_is_refused_with_its_path(tmp_path: Path) -> None:
     (tmp_path / "labels.journal").mkdir()
     with pytest.raises(DataError, match=r"labels.journal: the journal of verdicts cannot be opened"):

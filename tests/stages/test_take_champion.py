@@ -122,7 +122,7 @@ def test_nothing_new_is_said_and_is_no_error(tmp_path: Path, prepared: Path, reg
     assert (
         "Of 20 collected problems 0 are new, 8 were learned from before, and 12 are frozen" in found.statement
     )
-    assert "Nothing is trained in this run, and nothing changes: fewer than registry.min_new_problems=1" in (
+    assert "Nothing is trained in this run, and nothing changes: fewer than registry.min_new_problems=3" in (
         found.statement
     )
     assert list(taken["models"].iterdir()) == []

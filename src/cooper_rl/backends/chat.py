@@ -39,12 +39,15 @@ MAX_FAILURES_IN_A_ROW = 8
 """So many requests given up without one answered between them: the server is gone, not the request bad."""
 
 
+FailureKind = Literal["refused", "unreachable"]
+
+
 class _RequestError(Exception):
     """One request was given up; the reason is for the verdict's record."""
 
-    def __init__(self, reason: str, kind: Literal["refused", "unreachable"]) -> None:
+    def __init__(self, reason: str, kind: FailureKind) -> None:
         super().__init__(reason)
-        self.kind: Literal["refused", "unreachable"] = kind
+        self.kind: FailureKind = kind
 
 
 class ChatClient:
@@ -106,7 +109,7 @@ class ChatClient:
         try:
             text = self._ask_patiently(body, random.Random(seed))
         except _RequestError as failure:
-            self._count_failure(str(failure), time.monotonic() - started)
+            self._count_failure(str(failure), failure.kind, time.monotonic() - started)
             raise
         with self._lock:
             self._failures_in_a_row = 0
@@ -114,12 +117,13 @@ class ChatClient:
             self._seconds += time.monotonic() - started
         return text
 
-    def _count_failure(self, reason: str, seconds: float) -> None:
+    def _count_failure(self, reason: str, kind: FailureKind, seconds: float) -> None:
         with self._lock:
             self._counts["requests"] += 1
             self._counts["failed"] += 1
             self._seconds += seconds
-            self._failures_in_a_row += 1
+            # A request that is refused is answered: the server is there.
+            self._failures_in_a_row = 0 if kind == "refused" else self._failures_in_a_row + 1
             is_gone = self._failures_in_a_row >= MAX_FAILURES_IN_A_ROW
         if is_gone:
             self._give_up(
@@ -140,7 +144,7 @@ class ChatClient:
             asked_pause = None
             try:
                 answer = self._post(self._url, json=body)
-            except httpx.TransportError as error:
+            except httpx.RequestError as error:
                 reason = f"{type(error).__name__}: {error}"
             else:
                 if answer.status_code == 200:
@@ -177,11 +181,16 @@ class ChatClient:
 def _headers(server: ServerConfig) -> dict[str, str]:
     if server.api_key_env is None:
         return {}
-    key = os.environ.get(server.api_key_env)
+    key = os.environ.get(server.api_key_env, "").strip()
     if not key:
         raise ConfigError(
             f"server.api_key_env={server.api_key_env!r}: that environment variable is not set; export it, or "
             "set api_key_env=null for a server without a key"
+        )
+    if not (key.isascii() and key.isprintable()):
+        raise ConfigError(
+            f"server.api_key_env={server.api_key_env!r}: that environment variable holds characters that no "
+            "header can carry; set it to the key alone"
         )
     return {"Authorization": f"Bearer {key}"}
 
@@ -189,7 +198,7 @@ def _headers(server: ServerConfig) -> dict[str, str]:
 def _pause_seconds(attempt: int, asked: str | None, first: float, jitter: random.Random) -> float:
     """Doubling pauses, at least what the server asks for, spread so that clients do not meet again."""
     pause = first * 2**attempt * jitter.uniform(0.5, 1.0)
-    if asked is not None and asked.isdigit():
+    if asked is not None and asked.isascii() and asked.isdecimal():
         pause = max(pause, float(asked))
     return min(pause, MAX_PAUSE_SECONDS)
 

@@ -134,7 +134,7 @@ def _run(options: argparse.Namespace) -> None:
             provider = StaticProvider(access_key, secret_key)
             admin = MinioAdmin(endpoint=endpoint.netloc, credentials=provider, **where)
             prepare_users(admin, plan, policies=options.plan.parent, credentials=options.users)
-    except (MinioException, urllib3.exceptions.HTTPError) as error:
+    except (MinioException, MinioAdminException, urllib3.exceptions.HTTPError, ValueError) as error:
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
         raise StorageError(
             f"{options.endpoint}: {reason}; check that the server runs and that {options.administrator} "

@@ -67,6 +67,10 @@ def download(
             f"{url}: the server answered {status} {error.response.reason_phrase}; check the address and "
             "whether it needs a login, or download the file and give its path"
         ) from error
+    except OSError as error:
+        raise DataError(
+            f"{url}: cannot be stored below {folder} ({error}); free space, or set TMPDIR to a larger place"
+        ) from error
     except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
         raise DataError(
             f"{url}: cannot be downloaded ({type(error).__name__}: {error}); check the address and the "

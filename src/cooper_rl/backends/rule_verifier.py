@@ -16,6 +16,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
@@ -170,6 +171,8 @@ class _Pool:
             send_message(channel, [kind, *stated])
             reply = receive_message(channel)
         except OSError as error:
+            with suppress(OSError):
+                channel.shutdown(socket.SHUT_RDWR)  # a late reply would answer the next question
             raise CooperError(
                 f"a rule verifier worker is gone ({error}); see its messages above and start again"
             ) from error

@@ -1,6 +1,6 @@
 """Configuration of problems, completions and labels, and of the servers asked for them."""
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -54,7 +54,7 @@ class SamplingConfig(Section):
     """Problems to sample for; None: all."""
     completions_per_problem: int = Field(default=1, ge=1)
     """From each sampler."""
-    temperatures: dict[str, float] = {}
+    temperatures: dict[str, Annotated[float, Field(ge=0)]] = {}
     """Sampler -> temperature, where it differs from generation.temperature."""
 
 

@@ -72,8 +72,9 @@ class RegistryConfig(Section):
 
     uri: str | None = None
     """`s3://bucket/prefix`, reached as `storage` says, or a folder. Needed by the two stages."""
-    min_new_problems: int = Field(default=1, ge=1)
-    """New problems that are worth a training; where there are fewer, nothing is trained."""
+    min_new_problems: int = Field(default=3, ge=3)
+    """New problems that are worth a training; where there are fewer, nothing is trained. Fewer than three
+    cannot fill the parts of the labels."""
     max_canary_rate: float = Field(default=0.2, ge=0, le=1)
     """Mean share of canaries that the VerifyRM of a champion may score above 0.5."""
 

@@ -140,9 +140,10 @@ def _is_entry(parts: Sequence[str], root: type[BaseModel]) -> bool:
 
 def _parse_value(text: str) -> Any:
     try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+        found = tomllib.loads(f"value = {text}")
+    except (ValueError, RecursionError):  # also integers and nesting beyond Python's limits
         return text
+    return found["value"] if len(found) == 1 else text
 
 
 def _explain(error: ValidationError, preset: str, root: type[BaseModel] = Config) -> str:

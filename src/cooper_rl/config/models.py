@@ -167,6 +167,15 @@ class ServeConfig(Section):
     max_wait_seconds: float = Field(default=0.005, ge=0)
     """How long the first waiting request waits for company."""
     max_waiting_items: int = Field(default=4096, ge=1)
-    """Beyond that, requests are answered 503."""
+    """Beyond that, requests are answered 503; at least `max_items_per_request`."""
     grace_seconds: float = Field(default=25.0, ge=0)
     """After SIGTERM, how long requests in progress may take; orchestrators kill after 30 s by default."""
+
+    @model_validator(mode="after")
+    def _check_room(self) -> Self:
+        if self.max_waiting_items < self.max_items_per_request:
+            raise ValueError(
+                f"max_waiting_items={self.max_waiting_items} holds no request of "
+                f"max_items_per_request={self.max_items_per_request}; raise the one or lower the other"
+            )
+        return self

@@ -7,6 +7,7 @@ of this package and of math-verify). Deliberately left out: what the verdicts le
 
 import hashlib
 import json
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import IO, NamedTuple, Self, get_args
@@ -46,7 +47,8 @@ class Journal:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._file is not None:
-            self._file.close()
+            with suppress(OSError):  # of what could not be written, which was said then
+                self._file.close()
 
     def _read(self) -> None:
         if not self._path.exists():
@@ -59,9 +61,9 @@ class Journal:
         for line in whole.splitlines():
             try:
                 key, verdict, reason = json.loads(line)
-            except ValueError:
+            except (TypeError, ValueError):
                 continue
-            if verdict in get_args(Verdict):
+            if isinstance(key, str) and isinstance(reason, str) and verdict in get_args(Verdict):
                 self._kept[key] = KeptVerdict(verdict, reason)
 
     def recall(self, key: str) -> KeptVerdict | None:
@@ -75,8 +77,14 @@ class Journal:
             raise RuntimeError(
                 f"{self._path}: the journal is not open; keep verdicts inside its `with` block"
             )
-        self._file.write(json.dumps([key, verdict, reason], ensure_ascii=False) + "\n")
-        self._file.flush()
+        try:
+            self._file.write(json.dumps([key, verdict, reason], ensure_ascii=False) + "\n")
+            self._file.flush()
+        except OSError as error:
+            raise DataError(
+                f"{self._path}: a verdict cannot be written ({error}); free space and start again: those "
+                "before it are kept"
+            ) from error
 
 
 def verdict_key(voter: str, *texts: str) -> str:
