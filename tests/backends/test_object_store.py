@@ -6,6 +6,7 @@ import os
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -331,3 +332,36 @@ def test_a_bucket_name_that_is_none_is_refused(monkeypatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
     with pytest.raises(StorageError, match=r"cannot be used \(.*bucket name.*\); check storage\.uri"):
         open_store(storage_config("http://127.0.0.1:1", "B!"), "s3://B!/x")
+
+
+def test_a_server_that_is_none_of_s3_is_named_and_nothing_is_taken_for_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Console(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.rfile.read(int(self.headers.get("content-length", 0)))
+            self.send_response(200)
+            self.send_header("content-length", "6")
+            self.end_headers()
+            self.wfile.write(b"<html>")
+
+        do_PUT = do_GET  # noqa: N815 - the library's name
+
+        def log_message(self, format: str, *args: object) -> None: ...
+
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
+    path, sha256 = make_file(tmp_path, 100)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Console) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        endpoint = f"http://127.0.0.1:{server.server_port}"
+        config = StorageConfig(uri="s3://bucket/test", endpoint=endpoint, run_key="a", path_style=True)
+        store = open_store(config, "s3://bucket/test")
+        for visit in (
+            lambda: store.read("x"),
+            lambda: store.write("x", b"1", replaces=None),
+            lambda: store.put_file("x", path, sha256=sha256),
+        ):
+            with pytest.raises(StorageError, match=r"answers as no S3 server does.*check storage\.endpoint"):
+                visit()
+        server.shutdown()

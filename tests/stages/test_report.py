@@ -154,8 +154,10 @@ def test_a_long_run_stays_under_a_megabyte(tmp_path):
 
 
 def test_passwords_in_urls_are_blanked_in_the_configuration():
-    config = load("laptop", ['labeling.judge={server={base_url="http://me:secret@host/v1", model="m"}}'])
-    shown = dict(report.settings(config))
+    judge = 'labeling.judge={server={base_url="http://me:secret@host/v1", model="m"}}'
+    sources = 'problems.sources=["https://minio/b/p.jsonl?X-Amz-Signature=secret&a=1", "b.jsonl"]'
+    shown = dict(report.settings(load("laptop", [judge, sources])))
+    assert shown["problems.sources"] == '["https://minio/b/p.jsonl?***", "b.jsonl"]'
     assert shown["labeling.judge.server.base_url"] == '"http://***@host/v1"'
     assert shown["cooper.group_size"] == "8"
 

@@ -34,6 +34,7 @@ from cooper_rl.backends.storage import (
     joined_sha256,
 )
 from cooper_rl.backends.transfer import (
+    check_tag,
     explain_refusal,
     map_in_order,
     may_succeed_later,
@@ -238,11 +239,13 @@ class S3Store:
         def send() -> Any:
             try:
                 options: dict[str, Any] = {"headers": dict(headers or {}), "query_params": dict(query or {})}
-                return self._client._execute(method, self._bucket, name, body=body, **options)
+                answer = self._client._execute(method, self._bucket, name, body=body, **options)
             except S3Error as error:
                 if is_missing_ok and error.code == "NoSuchKey":
                     return None
                 raise
+            check_tag(method, answer.headers, config=self._config)
+            return answer
 
         return self._retry(key, send)
 

@@ -5,7 +5,7 @@ Deliberately left out: requests (`object_store.py`, the only file that makes the
 
 import hashlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
@@ -33,6 +33,19 @@ _REMEDIES = {
     "XMinioStorageFull": "the server's disks are full; add space, or remove old checkpoints",
     "RequestTimeTooSkewed": "this machine's clock and the server's differ too much; synchronise them (NTP)",
 }
+
+
+def check_tag(method: str, headers: Mapping[str, str], *, config: StorageConfig) -> None:
+    """Refuse the 200 of a server that is none of S3, such as MinIO's console or a page to log in.
+
+    Raises:
+        StorageError: an object was written or read, and has no ETag.
+    """
+    if method in ("GET", "HEAD", "PUT") and "etag" not in headers:
+        raise StorageError(
+            f"{config.endpoint}: answers as no S3 server does, without an ETag; check storage.endpoint "
+            "(MinIO's console has another port than its API)"
+        )
 
 
 def map_in_order(function: Callable[[int], T], items: Iterable[int], num_parallel: int) -> Iterator[T]:

@@ -19,7 +19,7 @@ from cooper_rl.core.answers import parse_reference
 from cooper_rl.core.labeling import Judge, JudgeItem, Split, StreamingJudge, decide, split_by_question
 from cooper_rl.core.questions import question_key
 from cooper_rl.errors import DataError
-from cooper_rl.records import read_records, write_records, write_report
+from cooper_rl.records import parse_row, read_rows, write_records, write_report
 from cooper_rl.schema import Completion, Label, LabelReport, Problem, RejectedRow, VerifyExample
 from cooper_rl.stages._journal import Journal
 from cooper_rl.stages._rejected import read_usable, set_aside
@@ -112,8 +112,7 @@ def _read_rows(problems: Path, completions: Path) -> tuple[list[_Row], list[Reje
 
 
 def _read_frozen(path: Path | None) -> list[VerifyExample]:
-    is_empty = path is None or (path.is_file() and path.stat().st_size == 0)
-    return [] if path is None or is_empty else read_records(path, VerifyExample)
+    return [] if path is None else [parse_row(row, VerifyExample) for row in read_rows(path)]
 
 
 def _check_apart(

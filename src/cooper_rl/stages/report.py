@@ -112,11 +112,11 @@ def read_step_metrics(checkpoint: Path) -> list[dict[str, float]]:
     if not path.is_file():
         raise DataError(f"{path}: no such file; give a checkpoint folder that train-cooper wrote")
     rows: list[dict[str, float]] = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
         try:
             row = json.loads(line)
             rows.append({"step": float(number)} | {str(key): float(value) for key, value in row.items()})
-        except (ValueError, TypeError, AttributeError) as error:
+        except (ArithmeticError, AttributeError, TypeError, ValueError) as error:
             raise DataError(
                 f"{path}:{number}: not an object of numbers ({error}); use an earlier checkpoint"
             ) from error
@@ -135,7 +135,8 @@ def verdict_table(completions: Sequence[EvaluatedCompletion]) -> list[tuple[str,
 
 
 def settings(config: Config) -> list[tuple[str, str]]:
-    """Every setting as (dotted key, value), as `--set` takes them; passwords in URLs are blanked."""
+    """Every setting as (dotted key, value), as `--set` takes them; passwords and queries in
+    URLs are blanked."""
     found: list[tuple[str, str]] = []
 
     def walk(prefix: str, value: Any) -> None:
@@ -144,6 +145,7 @@ def settings(config: Config) -> list[tuple[str, str]]:
                 walk(f"{prefix}.{key}" if prefix else str(key), child)  # pyright: ignore[reportUnknownArgumentType]
         else:
             text = json.dumps(value, ensure_ascii=False)
+            text = re.sub(r"(://[^\s\"?]*\?)[^\s\"]*", r"\1***", text)  # a signature, perhaps
             found.append((prefix, re.sub(r"(://)[^/@\s\"]*@", r"\1***@", text)))
 
     walk("", config.model_dump(mode="json"))
