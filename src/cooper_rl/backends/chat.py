@@ -38,7 +38,6 @@ MAX_PAUSE_SECONDS = 60.0
 MAX_FAILURES_IN_A_ROW = 8
 """So many requests given up without one answered between them: the server is gone, not the request bad."""
 
-
 FailureKind = Literal["refused", "unreachable"]
 
 
