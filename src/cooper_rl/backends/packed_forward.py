@@ -10,7 +10,6 @@ model takes the library's walk over padded batches.
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
 from cooper_rl.backends.attention import attend
@@ -112,10 +111,8 @@ def _last_layer(layer: Any, hidden: torch.Tensor, rotary: Any, batch: PackedBatc
         q = query[start : start + len(group.members), :, None]
         start += len(group.members)
         columns = torch.arange(k.shape[2], device=k.device)
-        is_real = (columns[None] < group.lengths[:, None])[:, None, None]
-        mixed = F.scaled_dot_product_attention(
-            q, k, v, attn_mask=is_real, scale=attention.scaling, enable_gqa=k.shape[1] != q.shape[1]
-        )
+        is_real = (columns < group.lengths[:, None])[:, None]
+        mixed = attend(q, k, v, is_real, scale=attention.scaling)
         parts.append(mixed[:, :, 0].flatten(1))
     kept = hidden[last] + attention.o_proj(torch.cat(parts))
     return kept + layer.mlp(normed(layer.post_attention_layernorm, kept))
