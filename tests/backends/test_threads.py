@@ -1,4 +1,5 @@
 import ctypes
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -6,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from cooper_rl.backends.threads import limit_threads
+from cooper_rl.backends.threads import KEPT_KERNELS, limit_kept_kernels, limit_threads
 
 
 @pytest.fixture(autouse=True)
@@ -25,6 +26,14 @@ def test_a_small_model_on_the_cpu_gets_one_thread() -> None:
 def test_a_large_model_keeps_the_threads_that_it_finds() -> None:
     limit_threads(torch.nn.Linear(4000, 4000))
     assert torch.get_num_threads() == 2
+
+
+def test_kernels_are_kept_as_many_as_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "7")
+    monkeypatch.delenv("LRU_CACHE_CAPACITY", raising=False)
+    limit_kept_kernels()
+    assert os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"] == "7"
+    assert os.environ["LRU_CACHE_CAPACITY"] == str(KEPT_KERNELS)
 
 
 ALLOCATES = """

@@ -15,7 +15,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from cooper_rl.backends.lora import merged_weights
 from cooper_rl.backends.precision import Compute
-from cooper_rl.backends.threads import keep_freed_memory, limit_threads
+from cooper_rl.backends.threads import keep_freed_memory, limit_kept_kernels, limit_threads
 from cooper_rl.errors import DataError, ModelError
 
 
@@ -153,6 +153,7 @@ def load_model(kind: Any, name: str, *, device: torch.device, **options: Any) ->
     limit_threads(model)
     if device.type == "cpu":
         keep_freed_memory()
+        limit_kept_kernels()
     return model
 
 
