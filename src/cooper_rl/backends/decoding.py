@@ -1,9 +1,10 @@
 """One token for every row at a time, through a cache of keys and values (row 6).
 
-`StaticDecoder` walks the architectures that the packed walk knows (`packed_forward.py`) over one buffer that
-is allocated once: nothing is copied as the rows grow, and rows that are done are dropped in place. Any other
-model takes `LibraryDecoder`, the library's own forward and cache. Both speak of the same rows: every prompt
-is computed once and stands for `samples` neighbouring rows.
+`StaticDecoder` walks the architectures that the packed walk knows (`packed_forward.py`) over a buffer that is
+allocated once: nothing is copied as the rows grow, rows that are done are dropped in place, and a prompt's
+keys and values are read once for all of its rows. Any other model takes `LibraryDecoder`, the library's own
+forward and cache. Both speak of the same rows: every prompt is computed once and stands for `samples`
+neighbouring rows.
 """
 
 from typing import Any, Protocol
@@ -12,6 +13,9 @@ import torch
 import torch.nn.functional as F
 
 from cooper_rl.backends.packed_forward import can_pack, project_heads, rotary_angles
+
+GROWTH = 16
+"""Tokens by which room for the rows grows. Without room that is spare, products read keys without a copy."""
 
 
 class Decoder(Protocol):
@@ -27,7 +31,7 @@ class Decoder(Protocol):
 
 
 def start_decoding(
-    model: Any, ids: torch.Tensor, mask: torch.Tensor, *, samples: int, max_new_tokens: int
+    model: Any, ids: torch.Tensor, mask: torch.Tensor, *, samples: int
 ) -> tuple[torch.Tensor, Decoder]:
     """Compute every prompt once.
 
@@ -36,17 +40,14 @@ def start_decoding(
         ids: (P, T) prompts, padded on the left.
         mask: (P, T) bool, True = a real token.
         samples: Rows of every prompt, neighbours.
-        max_new_tokens: Tokens that rows can grow by.
 
     Returns:
         Next-token logits (P * samples, V), and who goes on from there.
     """
     position = (mask.long().cumsum(dim=1) - 1).clamp_min(0)
     out = model(input_ids=ids, attention_mask=mask, position_ids=position, use_cache=True, logits_to_keep=1)
-    mask = mask.repeat_interleave(samples, dim=0)
-    position = position[:, -1].repeat_interleave(samples) + 1
     decoder = (StaticDecoder if can_pack(model) else LibraryDecoder)(
-        model, out.past_key_values, mask, position, samples=samples, max_new_tokens=max_new_tokens
+        model, out.past_key_values, mask, position[:, -1] + 1, samples=samples
     )
     return out.logits[:, -1].repeat_interleave(samples, dim=0), decoder
 
@@ -55,18 +56,13 @@ class LibraryDecoder:
     """The model's own forward."""
 
     def __init__(
-        self,
-        model: Any,
-        cache: Any,
-        mask: torch.Tensor,
-        position: torch.Tensor,
-        *,
-        samples: int,
-        max_new_tokens: int,
+        self, model: Any, cache: Any, mask: torch.Tensor, position: torch.Tensor, *, samples: int
     ) -> None:
-        """The cache is that of the prompts; mask (R, T) and position (R,) are those of the rows."""
+        """The cache, the mask (P, T) and the next position (P,) of the prompts."""
         cache.batch_repeat_interleave(samples)
-        self._model, self._cache, self._mask, self._position = model, cache, mask, position
+        self._model, self._cache = model, cache
+        self._mask = mask.repeat_interleave(samples, dim=0)
+        self._position = position.repeat_interleave(samples)
 
     def step(self, tokens: torch.Tensor) -> torch.Tensor:
         """See `Decoder`."""
@@ -88,58 +84,74 @@ class LibraryDecoder:
 
 
 class StaticDecoder:
-    """Qwen2, Qwen3 and Llama over one buffer of keys and values."""
+    """Qwen2, Qwen3 and Llama; keys and values of a prompt stand once, those of its rows in one buffer."""
 
     def __init__(
-        self,
-        model: Any,
-        cache: Any,
-        mask: torch.Tensor,
-        position: torch.Tensor,
-        *,
-        samples: int,
-        max_new_tokens: int,
+        self, model: Any, cache: Any, mask: torch.Tensor, position: torch.Tensor, *, samples: int
     ) -> None:
         """See `LibraryDecoder`."""
-        self._model, self._position, self._length = model, position, mask.shape[1]
-        room = self._length + max_new_tokens
-        self._mask = F.pad(mask, (0, max_new_tokens), value=True)
-        first = cache.layers[0].keys
-        self._buffer = first.new_zeros(len(cache.layers), 2, len(mask), first.shape[1], room, first.shape[3])
-        """(layers, keys and values, R, heads, room, d)."""
-        for layer, into in zip(cache.layers, self._buffer, strict=True):
-            into[0, :, :, : self._length] = layer.keys.repeat_interleave(samples, dim=0)
-            into[1, :, :, : self._length] = layer.values.repeat_interleave(samples, dim=0)
+        self._model, self._mask, self._samples, self._length = model, mask, samples, 0
+        self._position = position.repeat_interleave(samples)
+        self._slots = torch.arange(len(self._position), device=position.device)
+        """(R,) int64: `samples` for every prompt, of which some may be free."""
+        self._prompts = torch.stack([torch.stack([layer.keys, layer.values]) for layer in cache.layers])
+        """(layers, keys and values, P, heads, T, d)."""
+        _, _, _, heads, _, size = self._prompts.shape
+        none = self._prompts.new_zeros(2, len(self._position), heads, 0, size)
+        self._own = [none for _ in cache.layers]
+        """Of every layer (keys and values, R, heads, room, d)."""
 
     def step(self, tokens: torch.Tensor) -> torch.Tensor:
         """See `Decoder`."""
+        if self._length == self._own[0].shape[3]:
+            self._own = [F.pad(own, (0, 0, 0, GROWTH)) for own in self._own]
         decoder = self._model.model
         hidden = decoder.embed_tokens(tokens)
         rotary = rotary_angles(decoder, hidden, self._position)
-        self._length += 1
-        mask = self._mask[:, None, None, : self._length]
-        for layer, (keys, values) in zip(decoder.layers, self._buffer, strict=True):
+        for layer, prompts, own in zip(decoder.layers, self._prompts, self._own, strict=True):
             attention = layer.self_attn
             normed = layer.input_layernorm(hidden)
             query = project_heads(attention, "q", normed, rotary)
-            keys[:, :, self._length - 1] = project_heads(attention, "k", normed, rotary)
-            values[:, :, self._length - 1] = project_heads(attention, "v", normed, None)
-            mixed = F.scaled_dot_product_attention(
-                query[:, :, None],
-                keys[:, :, : self._length],
-                values[:, :, : self._length],
-                attn_mask=mask,
-                scale=attention.scaling,
-                enable_gqa=query.shape[1] != keys.shape[1],
-            )
+            own[0, :, :, self._length] = project_heads(attention, "k", normed, rotary)
+            own[1, :, :, self._length] = project_heads(attention, "v", normed, None)
+            mixed = self._attend(query * attention.scaling, prompts, own)
             hidden = hidden + attention.o_proj(mixed.flatten(1))
             hidden = hidden + layer.mlp(layer.post_attention_layernorm(hidden))
         self._position = self._position + 1
+        self._length += 1
         return self._model.lm_head(decoder.norm(hidden))
 
     def keep(self, rows: torch.Tensor) -> None:
         """See `Decoder`."""
-        used = self._buffer[:, :, :, :, : self._length]
-        used[:, :, : len(rows)] = used[:, :, rows]
-        self._buffer = self._buffer[:, :, : len(rows)]
-        self._mask, self._position = self._mask[rows], self._position[rows]
+        self._own = [own[:, rows] for own in self._own]
+        self._position, self._slots = self._position[rows], self._slots[rows]
+        prompts, places = self._slots.div(self._samples, rounding_mode="floor").unique(return_inverse=True)
+        if len(prompts) < len(self._mask):
+            self._prompts, self._mask = self._prompts[:, :, prompts], self._mask[prompts]
+            self._slots = places * self._samples + self._slots % self._samples
+
+    def _attend(self, query: torch.Tensor, prompts: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
+        """(R, heads, d) mix of the values, for a query (R, heads, d) that is scaled.
+
+        By matrix products, in which a prompt's rows, and heads that share a key, stand below each other.
+        """
+        query = query.unflatten(1, (own.shape[2], -1))
+        hidden = ~self._mask[:, None, None]
+        to_prompts = (self._by_prompt(query) @ prompts[0].transpose(2, 3)).masked_fill_(hidden, -torch.inf)
+        to_own = query @ own[0].transpose(2, 3)
+        to_own[..., self._length + 1 :] = -torch.inf
+        weights = torch.cat([self._by_row(to_prompts, query), to_own], dim=-1).softmax(dim=-1)
+        of_prompts, of_own = weights.split([to_prompts.shape[-1], to_own.shape[-1]], dim=-1)
+        mixed = self._by_row(self._by_prompt(of_prompts) @ prompts[1], query)
+        return (mixed + of_own @ own[1]).flatten(1, 2)
+
+    def _by_prompt(self, rows: torch.Tensor) -> torch.Tensor:
+        """(P, shared heads, samples * heads that share, n) from (R, shared heads, heads that share, n)."""
+        slots = rows.new_zeros(len(self._mask) * self._samples, *rows.shape[1:])
+        slots[self._slots] = rows
+        return slots.unflatten(0, (-1, self._samples)).transpose(1, 2).flatten(2, 3)
+
+    def _by_row(self, slots: torch.Tensor, query: torch.Tensor) -> torch.Tensor:
+        """The way back; the query tells how many heads share."""
+        rows = slots.unflatten(2, (self._samples, query.shape[2])).transpose(1, 2).flatten(0, 1)
+        return rows[self._slots]

@@ -81,9 +81,7 @@ class HFEngine:
         uniforms = _uniforms(seeds, generation.max_new_tokens, self._model.device)
         live = list(range(len(seeds)))
         ids, mask = self._pad_left(prompts)
-        logits, decoder = start_decoding(
-            self._model, ids, mask, samples=samples, max_new_tokens=generation.max_new_tokens
-        )
+        logits, decoder = start_decoding(self._model, ids, mask, samples=samples)
         for step in range(generation.max_new_tokens):
             tokens, logprobs = _draw(logits, uniforms[:, step], generation)
             is_end = torch.isin(tokens, self._end_ids)

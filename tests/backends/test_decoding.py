@@ -1,0 +1,56 @@
+"""The decoder of our own against the library's forward, token by token."""
+
+import random
+
+import pytest
+import torch
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+from cooper_rl.backends.decoding import GROWTH, LibraryDecoder, StaticDecoder, start_decoding
+
+SIZES = {
+    "vocab_size": 50, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
+}  # fmt: skip
+LIBRARY = {
+    "qwen2": (Qwen2Config, Qwen2ForCausalLM),
+    "qwen3": (Qwen3Config, Qwen3ForCausalLM),
+    "llama": (LlamaConfig, LlamaForCausalLM),
+}
+
+
+@pytest.mark.parametrize("kind", LIBRARY)
+@pytest.mark.parametrize("samples", [1, 3])
+@torch.no_grad()
+def test_rows_that_leave_change_nothing_for_those_that_stay(
+    kind: str, samples: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Prompts of unequal lengths, of which some lose a row and some all; past the room's first growth."""
+    torch.manual_seed(0)
+    config, model_of = LIBRARY[kind]
+    model = model_of(config(**SIZES)).eval()
+    ids = torch.randint(0, 50, (5, 7))
+    mask = torch.arange(7)[None] >= torch.tensor([0, 2, 5, 1, 6])[:, None]
+    first, ours = start_decoding(model, ids, mask, samples=samples)
+    monkeypatch.setattr("cooper_rl.backends.decoding.can_pack", lambda model: False)
+    expected, library = start_decoding(model, ids, mask, samples=samples)
+    assert isinstance(ours, StaticDecoder)
+    assert isinstance(library, LibraryDecoder)
+    torch.testing.assert_close(first, expected)
+    drawn = random.Random(0)
+    live = 5 * samples
+    for step in range(2 * GROWTH + 3):
+        if step % 5 == 4 and live > 2:
+            rows = torch.tensor(sorted(drawn.sample(range(live), live - max(1, live // 4))))
+            ours.keep(rows)
+            library.keep(rows)
+            live = len(rows)
+        tokens = torch.randint(0, 50, (live,))
+        torch.testing.assert_close(ours.step(tokens), library.step(tokens), rtol=1e-4, atol=1e-5)
