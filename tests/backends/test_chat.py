@@ -1,5 +1,6 @@
 """Judge and assistant against a scripted chat server on a real socket."""
 
+import gzip
 import json
 import re
 import time
@@ -104,6 +105,37 @@ def test_a_request_that_takes_too_long_is_tried_again(serve) -> None:
     judge = ChatJudge(config(serve(slow_once), timeout_seconds=0.3))
     assert judge.judge([ITEM])[0].verdict == "correct"
     assert judge.usage.num_retries == 1
+
+
+@pytest.mark.parametrize("hedge_after", [None, 3.0])
+def test_an_answer_that_never_ends_is_given_up(serve, hedge_after: float | None) -> None:
+    """Blanks that keep a connection open, as some servers and proxies send them."""
+
+    def blanks() -> Iterator[bytes]:
+        for _ in range(100):
+            yield b" "
+            time.sleep(0.1)
+
+    judge = ChatJudge(
+        config(
+            serve(lambda *_: (200, {}, blanks())),
+            timeout_seconds=0.4,
+            max_attempts=2,
+            hedge_after=hedge_after,
+        )
+    )
+    started = time.monotonic()
+    with pytest.raises(ServerError, match=r"the answer took over 0\.4 s after 2 attempts"):
+        judge.judge([ITEM])
+    assert time.monotonic() - started < 5
+
+
+def test_a_compressed_answer_is_read(serve) -> None:
+    def compressed(number: int, body: dict[str, Any]) -> Reply:
+        status, headers, text = honest(number, body)
+        return status, {**headers, "content-encoding": "gzip"}, gzip.compress(text.encode())
+
+    assert ChatJudge(config(serve(compressed))).judge([ITEM])[0].verdict == "correct"
 
 
 def test_a_request_that_always_fails_costs_one_verdict_not_the_run(serve) -> None:

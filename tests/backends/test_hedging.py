@@ -180,7 +180,7 @@ def test_the_median_is_of_first_requests_and_a_loser_counts_as_long_as_it_ran(se
     server = serve(script)
     hedger = Hedger(config(server), {})
     for seed in (2, 3, 4, 5, 6, 1):
-        assert hedger.post(f"{server.url}/chat/completions", json={"seed": seed}).status_code == 200
+        assert hedger.post(f"{server.url}/chat/completions", {"seed": seed}).status_code == 200
     seconds = list(hedger._seconds)
     assert hedger.num_hedged == 1
     assert len(seconds) == 6

@@ -2,12 +2,12 @@
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-Reply = tuple[int, dict[str, str], str]
-"""Status (0 closes the connection), headers, body."""
+Reply = tuple[int, dict[str, str], str | bytes | Iterable[bytes]]
+"""Status (0 closes the connection), headers, body; one in parts ends with the connection."""
 
 
 class ScriptedServer:
@@ -36,10 +36,16 @@ class ScriptedServer:
                     self.connection.close()
                     return
                 self.send_response(status)
-                for name, value in {"content-length": str(len(text.encode())), **headers}.items():
+                if isinstance(text, str):
+                    text = text.encode()
+                if isinstance(text, bytes):
+                    headers = {"content-length": str(len(text)), **headers}
+                    text = [text]
+                for name, value in headers.items():
                     self.send_header(name, value)
                 self.end_headers()
-                self.wfile.write(text.encode())
+                for part in text:
+                    self.wfile.write(part)
 
             def log_message(self, format: str, *args: Any) -> None:
                 pass

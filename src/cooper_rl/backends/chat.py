@@ -59,7 +59,7 @@ class ChatClient:
         headers = _headers(server)
         self._http = httpx.Client(timeout=server.timeout_seconds, limits=limits, headers=headers)
         self._hedger = None if server.hedge_after is None else Hedger(server, headers)
-        self._post = self._http.post if self._hedger is None else self._hedger.post
+        self._post = self._post_once if self._hedger is None else self._hedger.post
         self._lock = threading.Lock()
         self._failures_in_a_row = 0
         self._gone: str | None = None
@@ -142,7 +142,7 @@ class ChatClient:
                     self._counts["retries"] += 1
             asked_pause = None
             try:
-                answer = self._post(self._url, json=body)
+                answer = self._post(self._url, body)
             except httpx.RequestError as error:
                 reason = f"{type(error).__name__}: {error}"
             else:
@@ -160,6 +160,17 @@ class ChatClient:
             if attempt + 1 < self.server.max_attempts:
                 time.sleep(_pause_seconds(attempt, asked_pause, self.server.backoff_seconds, jitter))
         raise _RequestError(f"{reason} after {self.server.max_attempts} attempts", "unreachable")
+
+    def _post_once(self, url: str, body: dict[str, Any]) -> httpx.Response:
+        """An answer within the limit as a whole; httpx gives every read of it the same time again."""
+        ends = time.monotonic() + self.server.timeout_seconds
+        content = bytearray()
+        with self._http.stream("POST", url, json=body) as answer:
+            for part in answer.iter_raw():
+                content += part
+                if time.monotonic() > ends:
+                    raise httpx.ReadTimeout(f"the answer took over {self.server.timeout_seconds} s")
+        return httpx.Response(answer.status_code, headers=answer.headers, content=bytes(content))
 
     def _read(self, answer: httpx.Response) -> str:
         try:

@@ -48,14 +48,14 @@ class Hedger:
         """Second requests so far."""
         return self._num_hedged
 
-    def post(self, url: str, *, json: dict[str, Any]) -> httpx.Response:
+    def post(self, url: str, body: dict[str, Any]) -> httpx.Response:
         """The first answer with status 200, else what became of the first request.
 
         Raises:
             httpx.TransportError: no request was answered.
         """
         with self._free:
-            return asyncio.run(self._race(url, json))
+            return asyncio.run(self._race(url, body))
 
     async def _race(self, url: str, body: dict[str, Any]) -> httpx.Response:
         # A client of this call alone: a connection that was cancelled half-way is nobody else's.
@@ -63,10 +63,10 @@ class Hedger:
             timeout=self._server.timeout_seconds, headers=self._headers, verify=self._tls
         ) as client:
             started = time.monotonic()
-            requests = [asyncio.create_task(client.post(url, json=body))]
+            requests = [asyncio.create_task(self._post_once(client, url, body))]
             try:
                 if await self._is_late(requests[0], started):
-                    requests.append(asyncio.create_task(client.post(url, json=body)))
+                    requests.append(asyncio.create_task(self._post_once(client, url, body)))
                 return await _first_answer(requests)
             finally:
                 # Only first requests are timed. One that lost took longer than the median, which is all
@@ -78,6 +78,13 @@ class Hedger:
                 await asyncio.gather(*requests, return_exceptions=True)
                 if len(requests) > 1:
                     self._free.release()
+
+    async def _post_once(self, client: httpx.AsyncClient, url: str, body: dict[str, Any]) -> httpx.Response:
+        try:
+            async with asyncio.timeout(self._server.timeout_seconds):
+                return await client.post(url, json=body)
+        except TimeoutError as error:
+            raise httpx.ReadTimeout(f"the answer took over {self._server.timeout_seconds} s") from error
 
     async def _is_late(self, request: _Request, started: float) -> bool:
         """Whether a request takes too long and there is room for another, which is then taken."""
