@@ -60,12 +60,15 @@ def compile_pipeline(name: str, folder: Path, *, profile: Profile, iterations: i
     """Write `<name>.yaml` into `folder`; returns its path.
 
     Raises:
-        ConfigError: an unknown name, or `iterations` out of range.
+        ConfigError: an unknown name, `iterations` out of range, or a folder that cannot be written to.
     """
     path = folder / f"{name}.yaml"
     pipeline = _build(name, profile, iterations)
-    folder.mkdir(parents=True, exist_ok=True)
-    compiler.Compiler().compile(pipeline, str(path))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        compiler.Compiler().compile(pipeline, str(path))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be written: {error.strerror}; give another folder") from error
     return path
 
 

@@ -1,6 +1,7 @@
 """The commands that talk to a KFP API server: `submit` and `schedule`. kfp is imported when one runs."""
 
 import argparse
+import math
 import os
 import sys
 from pathlib import Path
@@ -74,10 +75,17 @@ def _add_server(command: argparse.ArgumentParser) -> None:
     command.add_argument("--ca-bundle", type=Path, metavar="FILE", help="authorities to trust (PEM)")
     command.add_argument(
         "--timeout-seconds",
-        type=float,
+        type=_seconds,
         default=30.0,
         help="how long the server may say nothing (default: 30)",
     )
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is no time; give seconds above 0")
+    return seconds
 
 
 def _submit(options: argparse.Namespace) -> int:

@@ -43,19 +43,24 @@ class Place:
         """The bearer token; read anew each time, since tokens are short-lived.
 
         Raises:
-            ConfigError: the file cannot be read, or is empty.
+            ConfigError: the file cannot be read or is empty, or what is given is no token.
         """
         if self.token_file is None:
-            return os.environ.get(TOKEN_ENV) or None
+            place, text = f"${TOKEN_ENV}", os.environ.get(TOKEN_ENV, "").strip()
+        else:
+            place, text = f"--token-file {self.token_file}", self._read_token(self.token_file)
+        if not (text.isascii() and text.isprintable()):
+            raise ConfigError(f"{place}: is no bearer token; write it in one line")
+        return text or None
+
+    def _read_token(self, file: Path) -> str:
         try:
-            text = self.token_file.read_text(encoding="utf-8").strip()
+            text = file.read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or "not UTF-8"
-            raise ConfigError(f"--token-file {self.token_file}: {reason}; give a readable file") from error
+            raise ConfigError(f"--token-file {file}: {reason}; give a readable file") from error
         if not text:
-            raise ConfigError(f"--token-file {self.token_file}: is empty; write the bearer token into it")
-        if not (text.isascii() and text.isprintable()):
-            raise ConfigError(f"--token-file {self.token_file}: is no bearer token; write it in one line")
+            raise ConfigError(f"--token-file {file}: is empty; write the bearer token into it")
         return text
 
 

@@ -364,4 +364,6 @@ def test_a_server_that_is_none_of_s3_is_named_and_nothing_is_taken_for_stored(
         ):
             with pytest.raises(StorageError, match=r"answers as no S3 server does.*check storage\.endpoint"):
                 visit()
+        with pytest.raises(StorageError, match=r"cannot be used \(ParseError.*storage\.endpoint is right"):
+            store.keys("")
         server.shutdown()

@@ -199,6 +199,12 @@ def test_compile_says_what_is_wrong_in_one_line(capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().err.startswith("error: iterations=9: ")
 
 
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+    assert command_line.main(["compile", "--output", str(tmp_path / "file/below")]) == 2
+    assert "file/below/end_to_end.yaml: cannot be written: Not a directory" in capsys.readouterr().err
+
+
 def test_compiling_writes_no_credential_into_the_yaml(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -210,6 +210,21 @@ def test_an_empty_token_file_is_refused(
     assert "is empty; write the bearer token into it" in capsys.readouterr().err
 
 
+def test_a_token_with_a_line_break_is_refused_and_not_shown(
+    api: KfpApi, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("KFP_TOKEN", "very\nsecret")
+    assert submit(api) == 2
+    assert capsys.readouterr().err == "error: $KFP_TOKEN: is no bearer token; write it in one line\n"
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf"])
+def test_a_time_limit_is_above_zero(api: KfpApi, capsys: pytest.CaptureFixture[str], seconds: str) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        submit(api, f"--timeout-seconds={seconds}")
+    assert f"{seconds} is no time; give seconds above 0" in capsys.readouterr().err
+
+
 def test_a_schedule_is_made_once_and_said_in_words(api: KfpApi, capsys: pytest.CaptureFixture[str]) -> None:
     for _ in range(2):
         assert schedule(api, "apply", "end_to_end", *NIGHTLY, "--max-concurrency", "2") == 0

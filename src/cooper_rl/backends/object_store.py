@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
+from xml.etree.ElementTree import ParseError
 
 import certifi
 import urllib3
@@ -255,7 +256,7 @@ class S3Store:
         while True:
             try:
                 return send()
-            except (MinioException, urllib3.exceptions.HTTPError, OSError, ValueError) as error:
+            except (MinioException, urllib3.exceptions.HTTPError, OSError, ValueError, ParseError) as error:
                 wait = self._random.uniform(pause / 2, pause)
                 if not may_succeed_later(error) or time.monotonic() + wait > deadline:
                     raise explain_refusal(f"{self.uri}/{key}", error, config=self._config) from error
