@@ -1,12 +1,16 @@
 """The paper's recipe as presets: the published numbers, and a source beside every value."""
 
+import re
+from collections.abc import Sequence
 from importlib import resources
+from pathlib import Path
 
 import pytest
 
 from cooper_rl.__main__ import main
 from cooper_rl.config.load import load
 
+DOCS = Path(__file__).parents[1] / "docs"
 PRESETS = ["paper", "llama", "single_gpu"]
 
 
@@ -73,8 +77,73 @@ def test_single_gpu_fits_on_80_gb_and_not_on_40(tmp_path, capsys: pytest.Capture
     assert shown.splitlines()[-1].split() == ["together", "58.62", "GiB"]
 
 
+QWEN_7B = """{"model_type": "qwen2", "num_hidden_layers": 28, "hidden_size": 3584, "intermediate_size": 18944,
+"vocab_size": 152064, "num_attention_heads": 28, "num_key_value_heads": 4, "tie_word_embeddings": false}"""
+PLANNED = [
+    line.strip("| ").split(" | ")
+    for line in (DOCS / "distributed.md").read_text(encoding="utf-8").splitlines()
+    if line.startswith(("| as it is", "| `engine.kind=hf`"))
+]
+TOLD = {
+    "96.1 GiB with the preset `paper`": ("paper", QWEN, [], 1),
+    "74.3 GiB with `single_gpu`": ("single_gpu", QWEN, [], 1),
+    "58.6 GiB with that": ("single_gpu", QWEN, ["engine.kind=hf"], 1),
+    "199.6 GiB in one": ("single_gpu", QWEN_7B, ["engine.kind=hf"], 1),
+    "72.6 GiB with": (
+        "single_gpu", QWEN_7B,
+        ["engine.kind=hf", "distributed.zero_stage=1", "distributed.offload_optimizer=true"], 1,
+    ),
+    "60.6 GiB on each of 8": ("single_gpu", QWEN_7B, ["engine.kind=hf", "distributed.zero_stage=2"], 8),
+    "75.5 GiB on each of 8": ("single_gpu", QWEN_7B, ["distributed.zero_stage=3"], 8),
+}  # fmt: skip
+"""What docs/operations.md says: preset, policy, settings, processes."""
+
+
+def plan(
+    folder: Path,
+    told: tuple[str, str, Sequence[str], int],
+    capsys: pytest.CaptureFixture[str],
+) -> list[str]:
+    """The lines of a plan with a VerifyRM of 1.5B, on a card of 80 GiB where vLLM takes its share of it."""
+    preset, policy, settings, processes = told
+    for name, content in {"policy": policy, "verify_rm": QWEN % "true"}.items():
+        (folder / name).mkdir()
+        (folder / name / "config.json").write_text(content % "true" if "%s" in content else content)
+    models = ["--policy", str(folder / "policy"), "--verify-rm", str(folder / "verify_rm")]
+    changes = [part for setting in settings for part in ("--set", setting)]
+    gib = "80" if load(preset, settings).engine.kind == "vllm" else "400"
+    given = ["--preset", preset, "--processes", str(processes), "--gpu-gib", gib]
+    assert main(["plan", *models, *given, *changes]) == 0
+    return capsys.readouterr().out.splitlines()
+
+
+@pytest.mark.parametrize(("settings", "phase", "needs"), PLANNED, ids=[row[0] for row in PLANNED])
+def test_the_table_of_what_fits_is_what_plan_says(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], settings: str, phase: str, needs: str
+) -> None:
+    changes = re.findall(r"`(.+?)`", settings)
+    processes = 8 if "8 processes" in settings else 1
+    shown = plan(tmp_path, ("single_gpu", QWEN, changes, processes), capsys)
+    assert f"most in the phase '{phase}'" in shown[0]
+    assert float(shown[-1].split()[1]) == pytest.approx(float(needs), abs=0.051)
+
+
+@pytest.mark.parametrize("said", TOLD)
+def test_what_operations_say_a_gpu_holds_is_what_plan_says(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], said: str
+) -> None:
+    text = " ".join((DOCS / "operations.md").read_text(encoding="utf-8").split())
+    assert said in text
+    shown = plan(tmp_path, TOLD[said], capsys)
+    assert float(shown[-1].split()[1]) == pytest.approx(float(said.split()[0]), abs=0.051)
+
+
 def test_a_plan_without_models_is_refused(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "--preset", "laptop"]) == 2
     assert "preset 'laptop' names no models: give --policy and --verify-rm" in capsys.readouterr().err
-    assert main(["plan", "--preset", "paper", "--policy", str(tmp_path), "--verify-rm", "x"]) == 2
-    assert "its config.json cannot be read" in capsys.readouterr().err
+    models = ["--policy", str(tmp_path), "--verify-rm", str(tmp_path)]
+    assert main(["plan", "--preset", "paper", *models]) == 2
+    assert f"{tmp_path}: no config.json; give a model's folder" in capsys.readouterr().err
+    (tmp_path / "config.json").write_text("{")
+    assert main(["plan", "--preset", "paper", *models]) == 2
+    assert f"{tmp_path}: its config.json cannot be read" in capsys.readouterr().err

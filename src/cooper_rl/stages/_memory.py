@@ -125,6 +125,9 @@ def explain_memory(config: Config, policy: str, verify_rm: str, num_processes: i
 
 def _read_model_config(name: str) -> dict[str, Any]:
     try:
-        return PretrainedConfig.get_config_dict(name)[0]
+        config = PretrainedConfig.get_config_dict(name)[0]
     except (OSError, ValueError) as error:
         raise ModelError(f"{name}: its config.json cannot be read: {error}") from error
+    if not config:  # the library's answer for a folder without the file
+        raise ModelError(f"{name}: no config.json; give a model's folder, or the id of a model on the hub")
+    return config
