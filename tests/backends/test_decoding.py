@@ -13,7 +13,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from cooper_rl.backends.decoding import GROWTH, LibraryDecoder, StaticDecoder, start_decoding
+from cooper_rl.backends.decoding import GROWTH, LibraryDecoder, SharedPromptDecoder, start_decoding
 
 SIZES = {
     "vocab_size": 50, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
@@ -41,7 +41,7 @@ def test_rows_that_leave_change_nothing_for_those_that_stay(
     first, ours = start_decoding(model, ids, mask, samples=samples)
     monkeypatch.setattr("cooper_rl.backends.decoding.can_pack", lambda model: False)
     expected, library = start_decoding(model, ids, mask, samples=samples)
-    assert isinstance(ours, StaticDecoder)
+    assert isinstance(ours, SharedPromptDecoder)
     assert isinstance(library, LibraryDecoder)
     torch.testing.assert_close(first, expected)
     drawn = random.Random(0)

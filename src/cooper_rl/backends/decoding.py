@@ -1,12 +1,12 @@
 """One token for every row at a time, through a cache of keys and values (row 6).
 
-`StaticDecoder` walks the architectures that the packed walk knows (`packed_forward.py`) over a buffer that is
-allocated once: nothing is copied as the rows grow, rows that are done are dropped in place, and a prompt's
-keys and values are read once for all of its rows. Any other model takes `LibraryDecoder`, the library's own
-forward and cache. Both speak of the same rows: every prompt is computed once and stands for `samples`
-neighbouring rows.
+`SharedPromptDecoder` walks the architectures that the packed walk knows (`packed_forward.py`): a prompt's keys and
+values stand once and are read once for all of its rows, those of the rows grow by some tokens at a time. Any
+other model takes `LibraryDecoder`, the library's own forward and cache. Both speak of the same rows: every
+prompt is computed once and stands for `samples` neighbouring rows.
 """
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
@@ -46,7 +46,7 @@ def start_decoding(
     """
     position = (mask.long().cumsum(dim=1) - 1).clamp_min(0)
     out = model(input_ids=ids, attention_mask=mask, position_ids=position, use_cache=True, logits_to_keep=1)
-    decoder = (StaticDecoder if can_pack(model) else LibraryDecoder)(
+    decoder = (SharedPromptDecoder if can_pack(model) else LibraryDecoder)(
         model, out.past_key_values, mask, position[:, -1] + 1, samples=samples
     )
     return out.logits[:, -1].repeat_interleave(samples, dim=0), decoder
@@ -83,8 +83,8 @@ class LibraryDecoder:
         self._mask, self._position = self._mask[rows], self._position[rows]
 
 
-class StaticDecoder:
-    """Qwen2, Qwen3 and Llama; keys and values of a prompt stand once, those of its rows in one buffer."""
+class SharedPromptDecoder:
+    """Qwen2, Qwen3 and Llama, by matrix products, which round the scores to the model's precision."""
 
     def __init__(
         self, model: Any, cache: Any, mask: torch.Tensor, position: torch.Tensor, *, samples: int
@@ -104,7 +104,7 @@ class StaticDecoder:
     def step(self, tokens: torch.Tensor) -> torch.Tensor:
         """See `Decoder`."""
         if self._length == self._own[0].shape[3]:
-            self._own = [F.pad(own, (0, 0, 0, GROWTH)) for own in self._own]
+            self._replace_own(lambda own: F.pad(own, (0, 0, 0, GROWTH)))
         decoder = self._model.model
         hidden = decoder.embed_tokens(tokens)
         rotary = rotary_angles(decoder, hidden, self._position)
@@ -123,12 +123,17 @@ class StaticDecoder:
 
     def keep(self, rows: torch.Tensor) -> None:
         """See `Decoder`."""
-        self._own = [own[:, rows] for own in self._own]
+        self._replace_own(lambda own: own[:, rows])
         self._position, self._slots = self._position[rows], self._slots[rows]
         prompts, places = self._slots.div(self._samples, rounding_mode="floor").unique(return_inverse=True)
         if len(prompts) < len(self._mask):
             self._prompts, self._mask = self._prompts[:, :, prompts], self._mask[prompts]
             self._slots = places * self._samples + self._slots % self._samples
+
+    def _replace_own(self, change: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        """One layer at a time, so that no more than one of them is held twice."""
+        for place, own in enumerate(self._own):
+            self._own[place] = change(own)
 
     def _attend(self, query: torch.Tensor, prompts: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
         """(R, heads, d) mix of the values, for a query (R, heads, d) that is scaled.
