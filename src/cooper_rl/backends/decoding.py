@@ -1,9 +1,9 @@
 """One token for every row at a time, through a cache of keys and values (row 6).
 
-`SharedPromptDecoder` walks the architectures that the packed walk knows (`packed_forward.py`): a prompt's keys and
-values stand once and are read once for all of its rows, those of the rows grow by some tokens at a time. Any
-other model takes `LibraryDecoder`, the library's own forward and cache. Both speak of the same rows: every
-prompt is computed once and stands for `samples` neighbouring rows.
+`SharedPromptDecoder` walks the architectures that the packed walk knows (`packed_forward.py`): a prompt's
+keys and values stand once and are read once for all of its rows, those of the rows grow by some tokens at a
+time. Any other model takes `LibraryDecoder`, the library's own forward and cache. Both speak of the same
+rows: every prompt is computed once and stands for `samples` neighbouring rows.
 """
 
 from collections.abc import Callable
