@@ -23,6 +23,7 @@ def train_cooper(
     replay: Optional[Input[Dataset]] = None,
     examples: Optional[Input[Dataset]] = None,
     held_out: Optional[Input[Dataset]] = None,
+    test: Optional[Input[Dataset]] = None,
 ) -> float:
     """Co-train policy and VerifyRM for many steps; returns the rule accuracy of the last rollouts.
 
@@ -40,6 +41,7 @@ def train_cooper(
         replay: Labelled examples for cooper.replay_examples.
         examples: Held-out labelled examples for cooper.gate and cooper.evaluate_every.
         held_out: Held-out problems for cooper.evaluate_every.
+        test: Labelled examples of later evaluations; their questions are left out of `problems`.
     """
     from pathlib import Path
 
@@ -57,6 +59,7 @@ def train_cooper(
         replay=Path(replay.path) if replay else None,
         examples=Path(examples.path) if examples else None,
         held_out=Path(held_out.path) if held_out else None,
+        test=Path(test.path) if test else None,
         checkpoint=Path(checkpoint.path),
         report=Path(report.path),
     )

@@ -125,6 +125,7 @@ def co_train(
             run_key=run_key,
             problems=start.problems.outputs["problems"],
             held_out=start.problems.outputs["held_out"],
+            test=examples,
             **(lessons or {}),
             **before,
         )

@@ -36,6 +36,25 @@ class Files:
     verify_rm: Path
     problems: Path
     examples: Path
+    held_out: Path
+
+
+def files_in(folder: Path) -> Files:
+    return Files(
+        folder,
+        models=folder / "models",
+        verify_rm=folder / "verify_rm",
+        problems=folder / "problems.jsonl",
+        examples=folder / "examples.jsonl",
+        held_out=folder / "held_out.jsonl",
+    )
+
+
+def write_problems(folder: Path, problems: list[Problem]) -> tuple[list[Problem], list[Problem]]:
+    """Ten to train on; the others are held out."""
+    write_records(folder / "problems.jsonl", problems[:10])
+    write_records(folder / "held_out.jsonl", problems[10:])
+    return problems[:10], problems[10:]
 
 
 @pytest.fixture(scope="session")
@@ -45,8 +64,7 @@ def files(tmp_path_factory, make_policy, make_verify_rm) -> Files:
     models = ModelSet(policy="policy", samplers={"policy": "policy"}, backbone="policy")
     write_report(folder / "models" / "models.json", models)
     save_verify_rm(make_verify_rm(0), folder / "verify_rm")
-    problems = generate_problems(10, 0)
-    write_records(folder / "problems.jsonl", problems)
+    _, held_out = write_problems(folder, generate_problems(20, 0))
     examples = [
         VerifyExample(
             question=problem.question,
@@ -54,13 +72,11 @@ def files(tmp_path_factory, make_policy, make_verify_rm) -> Files:
             completion=f"#### {problem.reference_answer if right else 'nothing'}",
             label=right,
         )
-        for problem in problems
+        for problem in held_out
         for right in (0, 1)
     ]
     write_records(folder / "examples.jsonl", examples)
-    return Files(
-        folder, folder / "models", folder / "verify_rm", folder / "problems.jsonl", folder / "examples.jsonl"
-    )
+    return files_in(folder)
 
 
 @pytest.fixture(scope="session")
@@ -72,15 +88,16 @@ def small() -> Config:
 def sevens(tmp_path_factory, make_policy, make_verify_rm) -> Files:
     """Ten problems whose answer is 7, and a policy that mostly says so."""
     folder = tmp_path_factory.mktemp("sevens")
-    problems = [problem.model_copy(update={"reference_answer": "7"}) for problem in generate_problems(10, 0)]
+    problems, _ = write_problems(
+        folder, [problem.model_copy(update={"reference_answer": "7"}) for problem in generate_problems(20, 0)]
+    )
     policy = make_policy(0)
     _learn_by_heart(policy, problems, "#### 7")
     save_policy(policy, folder / "models" / "policy")
     names = ModelSet(policy="policy", samplers={"policy": "policy"}, backbone="policy")
     write_report(folder / "models" / "models.json", names)
     save_verify_rm(make_verify_rm(0), folder / "verify_rm")
-    write_records(folder / "problems.jsonl", problems)
-    return Files(folder, folder / "models", folder / "verify_rm", folder / "problems.jsonl", folder / "none")
+    return files_in(folder)
 
 
 def _learn_by_heart(policy: Policy, problems: list[Problem], text: str) -> None:

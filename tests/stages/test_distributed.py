@@ -50,7 +50,7 @@ def options(files: Files, checkpoint: Path) -> dict[str, Path]:
         "report": checkpoint.with_suffix(".json"),
         "replay": files.examples,
         "examples": files.examples,
-        "held_out": files.problems,
+        "held_out": files.held_out,
     }
 
 
@@ -108,12 +108,11 @@ def examined(sevens: Files) -> Files:
         VerifyExample(
             question=problem.question, reference_answer="7", completion=f"#### {7 + wrong}", label=1 - wrong
         )
-        for problem in read_records(sevens.problems, Problem)
+        for problem in read_records(sevens.held_out, Problem)
         for wrong in (0, 1)
     ]
-    path = sevens.folder / "examples.jsonl"
-    write_records(path, examples)
-    return Files(sevens.folder, sevens.models, sevens.verify_rm, sevens.problems, path)
+    write_records(sevens.examples, examples)
+    return sevens
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,7 @@
 """Co-training's guards through the stage, with a policy that is right every other time."""
 
 import random
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,13 +28,6 @@ ALARMED = [
 NUM_STEPS = 16
 
 
-@dataclass(frozen=True)
-class GuardFiles(Files):
-    """The same files with a policy that can be right."""
-
-    held_out: Path
-
-
 def teach(policy: Policy, questions: list[str]) -> None:
     """Plain gradient descent on both solutions of every question, until it writes one or the other."""
     torch.manual_seed(0)
@@ -55,7 +48,7 @@ def teach(policy: Policy, questions: list[str]) -> None:
 
 
 @pytest.fixture(scope="module")
-def guarded(files: Files, tmp_path_factory, make_policy) -> GuardFiles:
+def guarded(files: Files, tmp_path_factory, make_policy) -> Files:
     folder = tmp_path_factory.mktemp("guarded")
     problems = [
         Problem(id=str(n), source="tiny", question=f"Tom has {n} pens.", reference_answer="10")
@@ -68,14 +61,19 @@ def guarded(files: Files, tmp_path_factory, make_policy) -> GuardFiles:
     write_report(folder / "models.json", models)
     write_records(folder / "problems.jsonl", problems)
     write_records(folder / "held_out.jsonl", problems[:3])
-    changed = replace(files, folder=folder, models=folder, problems=folder / "problems.jsonl")
-    return GuardFiles(**vars(changed), held_out=folder / "held_out.jsonl")
+    return replace(
+        files,
+        folder=folder,
+        models=folder,
+        problems=folder / "problems.jsonl",
+        held_out=folder / "held_out.jsonl",
+    )
 
 
 GENERATION = ["cooper.generation.max_new_tokens=24", "evaluation.generation.max_new_tokens=24"]
 
 
-def go(files: GuardFiles, checkpoint: Path, *overrides: str, **paths: Path):
+def go(files: Files, checkpoint: Path, *overrides: str, **paths: Path):
     return train(files, checkpoint, *GENERATION, *overrides, **paths)
 
 
@@ -83,7 +81,7 @@ def go(files: GuardFiles, checkpoint: Path, *overrides: str, **paths: Path):
 
 
 @pytest.fixture(scope="module")
-def warned(guarded: GuardFiles, tmp_path_factory) -> tuple[Path, int]:
+def warned(guarded: Files, tmp_path_factory) -> tuple[Path, int]:
     """A run that only warns, and the step of its first alarm."""
     checkpoint = tmp_path_factory.mktemp("warned") / "run"
     report = go(guarded, checkpoint, *ALARMED, f"cooper.steps={NUM_STEPS}")
@@ -104,7 +102,7 @@ def test_warn_goes_on_as_before(warned: tuple[Path, int]) -> None:
     assert not any("monitor/alarm" in row for row in rows[:3])
 
 
-def test_anchors_stay_while_the_policy_moves(guarded: GuardFiles, tmp_path: Path) -> None:
+def test_anchors_stay_while_the_policy_moves(guarded: Files, tmp_path: Path) -> None:
     """With VerifyRM frozen their score is one number; updates of VerifyRM move it."""
     values = ["cooper.monitor.num_anchors=8", "cooper.steps=3"]
     go(guarded, tmp_path / "frozen", *values, "cooper.update_verify_rm=false")
@@ -117,14 +115,12 @@ def test_anchors_stay_while_the_policy_moves(guarded: GuardFiles, tmp_path: Path
     assert len(set(moved)) == 3
 
 
-def test_a_reward_without_verify_rm_is_not_watched(guarded: GuardFiles, tmp_path: Path) -> None:
+def test_a_reward_without_verify_rm_is_not_watched(guarded: Files, tmp_path: Path) -> None:
     go(guarded, tmp_path / "run", *ALARMED, "cooper.reward=rule", "cooper.steps=5")
     assert not any(key.startswith("monitor/") for row in numbers(tmp_path / "run") for key in row)
 
 
-def test_stop_saves_and_refuses_to_go_on(
-    guarded: GuardFiles, warned: tuple[Path, int], tmp_path: Path
-) -> None:
+def test_stop_saves_and_refuses_to_go_on(guarded: Files, warned: tuple[Path, int], tmp_path: Path) -> None:
     alarm = warned[1]
     stopping = [*ALARMED, "cooper.monitor.action=stop", f"cooper.steps={NUM_STEPS}"]
     for _ in range(2):
@@ -135,7 +131,7 @@ def test_stop_saves_and_refuses_to_go_on(
 
 
 def test_an_alarm_in_the_last_step_is_not_handed_on(
-    guarded: GuardFiles, warned: tuple[Path, int], tmp_path: Path
+    guarded: Files, warned: tuple[Path, int], tmp_path: Path
 ) -> None:
     """The iteration is complete, but starting it again must not make a success of it."""
     stopping = [*ALARMED, "cooper.monitor.action=stop", f"cooper.steps={warned[1]}"]
@@ -145,9 +141,7 @@ def test_an_alarm_in_the_last_step_is_not_handed_on(
     assert not (tmp_path / "run.json").exists()
 
 
-def test_rule_goes_on_with_the_rule_reward(
-    guarded: GuardFiles, warned: tuple[Path, int], tmp_path: Path
-) -> None:
+def test_rule_goes_on_with_the_rule_reward(guarded: Files, warned: tuple[Path, int], tmp_path: Path) -> None:
     alarm = warned[1]
     go(guarded, tmp_path / "run", *ALARMED, "cooper.monitor.action=rule", f"cooper.steps={alarm + 2}")
     rows = numbers(tmp_path / "run")
@@ -158,7 +152,7 @@ def test_rule_goes_on_with_the_rule_reward(
 
 
 def test_rollback_puts_back_an_earlier_checkpoint_and_goes_on_with_the_rule_reward(
-    guarded: GuardFiles, warned: tuple[Path, int], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    guarded: Files, warned: tuple[Path, int], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Stopped right after the alarm, the run holds what it held at the step that it went back to."""
     alarm = warned[1]
@@ -181,7 +175,7 @@ def test_rollback_puts_back_an_earlier_checkpoint_and_goes_on_with_the_rule_rewa
 
 
 def test_rollback_finds_its_checkpoint_among_the_few_that_are_kept(
-    guarded: GuardFiles, warned: tuple[Path, int], tmp_path: Path
+    guarded: Files, warned: tuple[Path, int], tmp_path: Path
 ) -> None:
     """Stopped and continued before the alarm, with only the newest checkpoint kept otherwise."""
     alarm = warned[1]
@@ -194,7 +188,7 @@ def test_rollback_finds_its_checkpoint_among_the_few_that_are_kept(
 
 
 def test_rollback_without_an_early_checkpoint_goes_back_to_the_start(
-    guarded: GuardFiles, warned: tuple[Path, int], tmp_path: Path
+    guarded: Files, warned: tuple[Path, int], tmp_path: Path
 ) -> None:
     alarm = warned[1]
     values = ["cooper.monitor.action=rollback", "cooper.checkpoint_every=50", f"cooper.steps={alarm}"]
@@ -211,7 +205,7 @@ def test_rollback_without_an_early_checkpoint_goes_back_to_the_start(
 # The gate
 
 
-def test_updates_that_the_gate_takes_back_are_counted(guarded: GuardFiles, tmp_path: Path) -> None:
+def test_updates_that_the_gate_takes_back_are_counted(guarded: Files, tmp_path: Path) -> None:
     """The held-out labels are what VerifyRM says at the start (accuracy 1); replay teaches the contrary."""
     verify_rm = load_verify_rm(guarded.verify_rm, device=torch.device("cpu"))
     rng = random.Random(0)
@@ -238,7 +232,7 @@ def test_updates_that_the_gate_takes_back_are_counted(guarded: GuardFiles, tmp_p
 # Evaluation, and files that options need
 
 
-def test_evaluations_stand_in_the_metrics_of_their_steps(guarded: GuardFiles, tmp_path: Path) -> None:
+def test_evaluations_stand_in_the_metrics_of_their_steps(guarded: Files, tmp_path: Path) -> None:
     go(guarded, tmp_path / "run", "cooper.evaluate_every=2", "cooper.steps=4",
        examples=guarded.examples, held_out=guarded.held_out)  # fmt: skip
     rows = numbers(tmp_path / "run")
@@ -255,7 +249,7 @@ def test_evaluations_stand_in_the_metrics_of_their_steps(guarded: GuardFiles, tm
     assert all(0 <= row[name] <= 1 for row in rows for name in row if name.startswith("eval/"))
 
 
-def test_an_alarm_is_evaluated_at_once(guarded: GuardFiles, warned: tuple[Path, int], tmp_path: Path) -> None:
+def test_an_alarm_is_evaluated_at_once(guarded: Files, warned: tuple[Path, int], tmp_path: Path) -> None:
     """On the models that raised it, also where they are rolled back then."""
     values = [*ALARMED, "cooper.evaluate_every=100", f"cooper.steps={warned[1] + 1}"]
     given = {"examples": guarded.examples, "held_out": guarded.held_out}
@@ -276,14 +270,14 @@ def test_an_alarm_is_evaluated_at_once(guarded: GuardFiles, warned: tuple[Path, 
     ],
 )
 def test_an_option_without_its_file_is_refused(
-    guarded: GuardFiles, tmp_path: Path, overrides: list[str], given: list[str], message: str
+    guarded: Files, tmp_path: Path, overrides: list[str], given: list[str], message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         go(guarded, tmp_path / "run", *overrides, **{name: getattr(guarded, name) for name in given})
     assert not (tmp_path / "run").exists()
 
 
-def test_a_gate_is_not_needed_where_verify_rm_stays(guarded: GuardFiles, tmp_path: Path) -> None:
+def test_a_gate_is_not_needed_where_verify_rm_stays(guarded: Files, tmp_path: Path) -> None:
     values = ["cooper.gate={}", "cooper.replay_examples=2", "cooper.update_verify_rm=false", "cooper.steps=1"]
     assert go(guarded, tmp_path / "run", *values).num_pairs == 0
 
@@ -314,9 +308,7 @@ EVERYTHING = [
     ],
     ids=["late pairs", "everything", "everything with late pairs"],
 )
-def test_two_runs_equal_one_of_twice_the_length(
-    guarded: GuardFiles, tmp_path: Path, options: list[str]
-) -> None:
+def test_two_runs_equal_one_of_twice_the_length(guarded: Files, tmp_path: Path, options: list[str]) -> None:
     """Continued in its own folder and as a second iteration: the same numbers, weights, optimisers, pairs."""
     inputs = {"examples": guarded.examples, "replay": guarded.examples, "held_out": guarded.held_out}
     go(guarded, tmp_path / "straight", *options, "cooper.steps=4", **inputs)

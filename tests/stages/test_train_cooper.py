@@ -11,7 +11,8 @@ from cooper_rl.backends.verify_rm import load_verify_rm
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.config.load import load
 from cooper_rl.errors import ConfigError, DataError, ModelError
-from cooper_rl.schema import CooperReport
+from cooper_rl.records import read_records, write_records
+from cooper_rl.schema import CooperReport, Problem, VerifyExample
 from cooper_rl.stages import train_cooper
 from tests.stages.conftest import SMALL, Files
 
@@ -128,3 +129,28 @@ def test_the_other_two_arms_leave_verify_rm_as_it_was(files: Files, tmp_path: Pa
     for name, tensor in original.model.state_dict().items():
         assert torch.equal(tensor, loaded.verify_rm.model.state_dict()[name])
     assert loaded.pairs == []
+
+
+def test_no_step_trains_on_what_is_evaluated(files: Files, tmp_path: Path) -> None:
+    """Questions of the gate's examples, of held-out problems and of later tests, however they are written."""
+    rows = read_records(files.problems, Problem)
+    example = read_records(files.examples, VerifyExample)[0]
+    sides = {
+        "examples": [example.model_copy(update={"question": rows[0].question.upper()})],
+        "test": [example.model_copy(update={"question": rows[1].question})],
+        "held_out": [rows[2]],
+    }
+    paths = {name: tmp_path / f"{name}.jsonl" for name in sides}
+    for name, records in sides.items():
+        write_records(paths[name], records)
+    train(files, tmp_path / "run", "cooper.steps=6", **paths)
+    drawn = {sample.problem_id for sample in read(tmp_path / "run").rollouts}
+    assert drawn
+    assert drawn <= {row.id for row in rows[3:]}
+
+
+def test_problems_that_are_all_evaluated_on_are_refused(files: Files, tmp_path: Path) -> None:
+    with pytest.raises(
+        DataError, match="every problem has a question that is evaluated on; give other problems"
+    ):
+        train(files, tmp_path / "run", held_out=files.problems)

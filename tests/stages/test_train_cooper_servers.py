@@ -64,7 +64,7 @@ def test_an_evaluation_goes_without_a_judge_that_is_gone(
 ) -> None:
     values = [*judge.settings("evaluation.judge"), "cooper.evaluate_every=1", "cooper.steps=2"]
     judge.patience = 20  # requests of one evaluation: ten problems, two completions each
-    train(files, tmp_path / "run", *values, examples=files.examples, held_out=files.problems)
+    train(files, tmp_path / "run", *values, examples=files.examples, held_out=files.held_out)
     first, second = numbers(tmp_path / "run")
     assert "eval/judge_accuracy" in first
     assert "eval/judge_accuracy" not in second

@@ -1,13 +1,22 @@
 """When two questions are the same one: the rule that every split and every check of a split goes by."""
 
 import hashlib
+from collections.abc import Iterable, Sequence
 
-from cooper_rl.schema import Problem
+from cooper_rl.schema import Problem, VerifyExample
 
 
 def question_key(question: str) -> str:
     """Equal for questions that differ in case and white space only."""
     return " ".join(question.casefold().split())
+
+
+def without_questions(
+    problems: Sequence[Problem], others: Iterable[Problem | VerifyExample]
+) -> list[Problem]:
+    """Problems whose question none of the others has."""
+    keys = {question_key(other.question) for other in others}
+    return [problem for problem in problems if question_key(problem.question) not in keys]
 
 
 def fingerprint(problem: Problem) -> str:

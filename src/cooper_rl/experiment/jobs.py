@@ -104,6 +104,7 @@ def train_arm(preset: str, overrides: Sequence[str], start: Path, folder: Path) 
                 replay=files.train,
                 examples=files.validation,
                 held_out=files.held_out,
+                test=files.test,
                 checkpoint=folder / "checkpoint",
                 report=folder / "train_cooper.json",
             )

@@ -16,7 +16,7 @@ from typing import Annotated, NamedTuple
 
 from cooper_rl.backends.registry import EXAMPLES, HELD_OUT, KNOWN, MODELS, Champion, Registry, open_registry
 from cooper_rl.config.root import Config
-from cooper_rl.core.questions import fingerprint, question_key
+from cooper_rl.core.questions import fingerprint, without_questions
 from cooper_rl.errors import DataError
 from cooper_rl.records import atomic_path, read_records, read_report, write_records, write_report
 from cooper_rl.schema import ModelSet, Problem, VerifyExample
@@ -87,8 +87,7 @@ def _sort(folder: Path, collected: Sequence[Problem]) -> _Sets:
     held_out = read_records(folder / HELD_OUT, Problem)
     examples = read_records(folder / EXAMPLES, VerifyExample)
     known = {row.fingerprint for row in read_records(folder / KNOWN, KnownProblem)}
-    frozen = {question_key(row.question) for row in (*held_out, *examples)}
-    trainable = [problem for problem in collected if question_key(problem.question) not in frozen]
+    trainable = without_questions(collected, (*held_out, *examples))
     new = [problem for problem in trainable if fingerprint(problem) not in known]
     return _Sets(
         new,

@@ -28,8 +28,10 @@ from cooper_rl.backends.ranks import ALONE, Ranks
 from cooper_rl.backends.tracker import Tracker
 from cooper_rl.backends.verify_rm import load_verify_rm
 from cooper_rl.config.root import Config
+from cooper_rl.core.questions import without_questions
+from cooper_rl.errors import DataError
 from cooper_rl.records import check_unique, read_records, write_report
-from cooper_rl.schema import CooperReport, PreferencePair, Problem
+from cooper_rl.schema import CooperReport, PreferencePair, Problem, VerifyExample
 from cooper_rl.stages._books import Books
 from cooper_rl.stages._co_training import CoTraining, check_hacked
 from cooper_rl.stages._identity import run_identity
@@ -57,15 +59,19 @@ def run(
         Path | None, "Held-out labelled examples (cooper.gate, cooper.evaluate_every)"
     ] = None,
     held_out: Annotated[Path | None, "Held-out problems (cooper.evaluate_every)"] = None,
+    test: Annotated[Path | None, "Labelled examples that VerifyRM is evaluated on later"] = None,
 ) -> CooperReport:
     """Train policy and VerifyRM together for `cooper.steps` steps.
+
+    Problems with a question of `examples`, `held_out` or `test` are left out: pairs would teach VerifyRM what
+    the gate and the evaluations ask.
 
     Raises:
         ConfigError: no `storage.run_key`, or the checkpoints here belong to a run of another configuration
             or other data, an option needs a file that was not given, or several processes without DeepSpeed.
         HackingError: the monitor raised the alarm, and its action is `stop`; what was done is saved.
         LaunchError: the TrainJob cannot be started or followed, or failed.
-        DataError: no problems, duplicate ids, or no whole checkpoint where there must be one.
+        DataError: no problems are left, duplicate ids, or no whole checkpoint where there must be one.
         ModelError: a model cannot be used.
         ServerError: the judge that is the reward cannot be used; what was done before is saved.
         StorageError: checkpoints cannot be stored or read; the last visible one stays.
@@ -74,9 +80,10 @@ def run(
     """
     started = time.monotonic()
     run_uri = config.storage.run_uri()
-    rows = _read_problems(config, problems)
+    evaluated = [(examples, VerifyExample), (held_out, Problem), (test, VerifyExample)]
+    rows = _read_problems(config, problems, evaluated=evaluated)
     data = read_side_data(config, replay=replay, examples=examples, held_out=held_out)
-    files = {"problems": problems, "replay": replay, "examples": examples, "held_out": held_out}
+    files = {"problems": problems, "replay": replay, "examples": examples, "held_out": held_out, "test": test}
     is_job = config.launch.kind == "trainjob"
 
     with ExitStack() as stack:
@@ -112,10 +119,20 @@ def run(
     return result
 
 
-def _read_problems(config: Config, path: Path) -> list[Problem]:
-    """Problems that are wired to the assistant and the judge that the run asks."""
-    rows = read_records(path, Problem)
-    check_unique(rows, field="id", path=path)
+def _read_problems(
+    config: Config, path: Path, *, evaluated: Sequence[tuple[Path | None, type[Problem | VerifyExample]]]
+) -> list[Problem]:
+    """Problems that are wired to the assistant and the judge that the run asks, and not evaluated on."""
+    found = read_records(path, Problem)
+    check_unique(found, field="id", path=path)
+    others = [row for file, kind in evaluated if file for row in read_records(file, kind)]
+    rows = without_questions(found, others)
+    if len(rows) < len(found):
+        logger.info(
+            "%d of %d problems are left out: they are evaluated on", len(found) - len(rows), len(found)
+        )
+    if not rows:
+        raise DataError(f"{path}: every problem has a question that is evaluated on; give other problems")
     if config.cooper.trains_verify_rm:
         check_fits(config.cooper.assistant, rows, key="cooper.assistant")
     if config.cooper.asks_judge:
