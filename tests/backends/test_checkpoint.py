@@ -10,7 +10,11 @@ import torch
 from cooper_rl.backends import checkpoint as checkpoint_module
 from cooper_rl.backends.checkpoint import TrainingState, read_state, take_snapshot
 from cooper_rl.backends.checkpoint_manifest import CheckpointEntry, CheckpointManifest, retained
-from cooper_rl.backends.checkpoint_reference import open_checkpoint, write_reference
+from cooper_rl.backends.checkpoint_reference import (
+    check_reference_folder,
+    open_checkpoint,
+    write_reference,
+)
 from cooper_rl.backends.checkpoint_store import CheckpointStore, Found
 from cooper_rl.backends.checkpoint_writer import CheckpointWriter
 from cooper_rl.backends.open_store import open_store
@@ -399,3 +403,20 @@ def test_optimiser_state_that_is_not_safetensors_is_refused(state: TrainingState
     (folder / "policy_optimizer.safetensors").write_bytes(b"pickle")
     with pytest.raises(ModelError, match="optimiser state is not safetensors"):
         read_state(folder, step=3, device=CPU)
+
+
+@pytest.mark.parametrize("other", ["models/model.safetensors", "step-000001/policy/model.safetensors"])
+def test_a_folder_with_anything_else_is_not_cleared_for_a_reference(tmp_path: Path, other: str) -> None:
+    """A run that was killed, or has ended, may leave what is its own."""
+    folder = tmp_path / "run"
+    check_reference_folder(folder)
+    for own in (".staging-12345678/x", "step-000001/metrics.jsonl", "LATEST", "reference.json"):
+        (folder / own).parent.mkdir(parents=True, exist_ok=True)
+        (folder / own).touch()
+    check_reference_folder(folder)
+    (folder / other).parent.mkdir(parents=True)
+    (folder / other).touch()
+    with pytest.raises(
+        ConfigError, match=rf"holds '{other.split('/')[0]}', which .*give a folder of its own"
+    ):
+        check_reference_folder(folder)

@@ -17,15 +17,17 @@ from pathlib import Path
 from cooper_rl.backends.checkpoint_manifest import (
     LATEST,
     MANIFEST,
+    NAME,
     SMALL_FILES,
     CheckpointManifest,
     dump_manifest,
 )
 from cooper_rl.backends.checkpoint_store import Found, fetch, read_manifest, remove_folder
+from cooper_rl.backends.checkpoint_writer import STAGING
 from cooper_rl.backends.open_store import open_store
 from cooper_rl.backends.storage import ObjectStore, check_key
 from cooper_rl.config.infrastructure import StorageConfig
-from cooper_rl.errors import DamagedObjectError, DataError, StorageError
+from cooper_rl.errors import ConfigError, DamagedObjectError, DataError, StorageError
 from cooper_rl.records import read_report, write_report
 from cooper_rl.schema import Record
 
@@ -41,6 +43,28 @@ class CheckpointReference(Record):
     step: int
     checksum: str
     """Of the manifest, which holds the hash of every file."""
+
+
+def check_reference_folder(folder: Path) -> None:
+    """Refuse a folder in which a reference would replace what is none.
+
+    Raises:
+        ConfigError: it holds other files, or checkpoints themselves; names one.
+    """
+    held = sorted(folder.iterdir()) if folder.is_dir() else []
+    others = [path.name for path in held if not _is_replaceable(path)]
+    if others:
+        raise ConfigError(
+            f"--checkpoint {folder}: holds {others[0]!r}, which the reference to the checkpoint in "
+            "storage.uri would replace; give a folder of its own"
+        )
+
+
+def _is_replaceable(path: Path) -> bool:
+    """A part of a reference, or what a killed run left."""
+    if NAME.fullmatch(path.name) and path.is_dir():
+        return {file.name for file in path.iterdir()} <= {*SMALL_FILES, MANIFEST}
+    return path.name in {REFERENCE, LATEST} or path.name.startswith(STAGING)
 
 
 def write_reference(folder: Path, found: Found, *, uri: str) -> None:

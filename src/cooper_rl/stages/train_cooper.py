@@ -18,7 +18,11 @@ from typing import Annotated, Any, NamedTuple
 import torch
 
 from cooper_rl.backends.checkpoint import TrainingState, library_versions, read_metrics, read_state
-from cooper_rl.backends.checkpoint_reference import open_checkpoint, write_reference
+from cooper_rl.backends.checkpoint_reference import (
+    check_reference_folder,
+    open_checkpoint,
+    write_reference,
+)
 from cooper_rl.backends.checkpoint_store import CheckpointStore, Found
 from cooper_rl.backends.checkpoint_writer import CheckpointWriter
 from cooper_rl.backends.device import pick_device
@@ -67,8 +71,9 @@ def run(
     the gate and the evaluations ask.
 
     Raises:
-        ConfigError: no `storage.run_key`, or the checkpoints here belong to a run of another configuration
-            or other data, an option needs a file that was not given, or several processes without DeepSpeed.
+        ConfigError: no `storage.run_key`, a folder that a reference would clear, checkpoints of a run of another
+            configuration or other data, an option needs a file that was not given, or several processes
+            without DeepSpeed.
         HackingError: the monitor raised the alarm, and its action is `stop`; what was done is saved.
         LaunchError: the TrainJob cannot be started or followed, or failed.
         DataError: no problems are left, duplicate ids, or no whole checkpoint where there must be one.
@@ -80,6 +85,8 @@ def run(
     """
     started = time.monotonic()
     run_uri = config.storage.run_uri()
+    if run_uri:
+        check_reference_folder(checkpoint)
     evaluated = [(examples, VerifyExample), (held_out, Problem), (test, VerifyExample)]
     rows = _read_problems(config, problems, evaluated=evaluated)
     data = read_side_data(config, replay=replay, examples=examples, held_out=held_out)
