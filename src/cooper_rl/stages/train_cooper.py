@@ -71,9 +71,9 @@ def run(
     the gate and the evaluations ask.
 
     Raises:
-        ConfigError: no `storage.run_key`, a folder that a reference would clear, checkpoints of a run of another
-            configuration or other data, an option needs a file that was not given, or several processes
-            without DeepSpeed.
+        ConfigError: no `storage.run_key`, a folder that a reference would clear, checkpoints of a run of
+            another configuration or other data, an option needs a file that was not given, or several
+            processes without DeepSpeed.
         HackingError: the monitor raised the alarm, and its action is `stop`; what was done is saved.
         LaunchError: the TrainJob cannot be started or followed, or failed.
         DataError: no problems are left, duplicate ids, or no whole checkpoint where there must be one.
