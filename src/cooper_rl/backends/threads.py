@@ -18,10 +18,11 @@ M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3
 
 
 def limit_threads(model: torch.nn.Module) -> None:
-    """One thread for a model under 10M parameters on the CPU; anything else is left as it is.
+    """One thread for the process of a model under 10M parameters on the CPU; otherwise all is left as it is.
 
-    Its operations are so short that threads spend their time waking and waiting for each other: on two
-    busy cores, generation with a 1M-parameter model took 2.7 s with one thread and 24 s with two.
+    So also for a larger model beside it, which nobody trains on a CPU. The small one's operations are so
+    short that threads spend their time waking and waiting for each other: on two busy cores, generation with
+    a 1M-parameter model took 2.7 s with one thread and 24 s with two.
     """
     parameters = list(model.parameters())
     is_small = sum(weight.numel() for weight in parameters) < SMALL_MODEL_PARAMETERS

@@ -47,10 +47,16 @@ def whole(optimizer: Stepper) -> AbstractContextManager[None]:
 
 @contextmanager
 def recomputing(model: Any, *, is_on: bool) -> Iterator[None]:
-    """In the block, where it is on, backward passes recompute what forward passes did not keep."""
+    """In the block, where it is on, backward passes recompute what forward passes did not keep.
+
+    The library recomputes only in training mode, in which dropout would be on too, and the numbers others
+    than without: of the model only the modules that recompute are put into it.
+    """
     if is_on:
         model.activation_checkpointing_enable()
-        model.train()
+        for module in model.modules():
+            if getattr(module, "gradient_checkpointing", False):
+                module.training = True
     try:
         yield
     finally:
