@@ -53,7 +53,7 @@ def test_the_other_presets_are_the_paper_but_for_what_they_say() -> None:
 
 
 QWEN = """{"model_type": "qwen2", "num_hidden_layers": 28, "hidden_size": 1536, "intermediate_size": 8960,
-"vocab_size": 151936, "num_attention_heads": 12, "num_key_value_heads": 2, "tie_word_embeddings": %s}"""
+"vocab_size": 151936, "num_attention_heads": 12, "num_key_value_heads": 2, "tie_word_embeddings": true}"""
 
 
 def test_single_gpu_fits_on_80_gb_and_not_on_40(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -63,7 +63,7 @@ def test_single_gpu_fits_on_80_gb_and_not_on_40(tmp_path, capsys: pytest.Capture
     With the Hugging Face engine 2N are its copy, 4N gradients and 2N rounded weights, 36N = 51.8 GiB;
     activations are 16384 * (97,280 + 28 * 4 * 1536) bytes = 4.11 GiB, logits 0.75 and 2 reserved make
     58.62."""
-    (tmp_path / "config.json").write_text(QWEN % "true")
+    (tmp_path / "config.json").write_text(QWEN)
     models = ["--policy", str(tmp_path), "--verify-rm", str(tmp_path), "--preset", "single_gpu"]
     assert main(["plan", *models, "--gpu-gib", "80"]) == 0
     shown = capsys.readouterr().out
@@ -106,9 +106,9 @@ def plan(
 ) -> list[str]:
     """The lines of a plan with a VerifyRM of 1.5B, on a card of 80 GiB where vLLM takes its share of it."""
     preset, policy, settings, processes = told
-    for name, content in {"policy": policy, "verify_rm": QWEN % "true"}.items():
+    for name, content in {"policy": policy, "verify_rm": QWEN}.items():
         (folder / name).mkdir()
-        (folder / name / "config.json").write_text(content % "true" if "%s" in content else content)
+        (folder / name / "config.json").write_text(content)
     models = ["--policy", str(folder / "policy"), "--verify-rm", str(folder / "verify_rm")]
     changes = [part for setting in settings for part in ("--set", setting)]
     gib = "80" if load(preset, settings).engine.kind == "vllm" else "400"

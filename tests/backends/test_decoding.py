@@ -4,29 +4,17 @@ import random
 
 import pytest
 import torch
-from transformers import (
-    LlamaConfig,
-    LlamaForCausalLM,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-)
 
 from cooper_rl.backends.decoding import GROWTH, LibraryDecoder, SharedPromptDecoder, start_decoding
+from tests.backends.test_verify_rm_backbones import KINDS
 
 SIZES = {
     "vocab_size": 50, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
     "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
 }  # fmt: skip
-LIBRARY = {
-    "qwen2": (Qwen2Config, Qwen2ForCausalLM),
-    "qwen3": (Qwen3Config, Qwen3ForCausalLM),
-    "llama": (LlamaConfig, LlamaForCausalLM),
-}
 
 
-@pytest.mark.parametrize("kind", LIBRARY)
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("samples", [1, 3])
 @torch.no_grad()
 def test_rows_that_leave_change_nothing_for_those_that_stay(
@@ -34,7 +22,7 @@ def test_rows_that_leave_change_nothing_for_those_that_stay(
 ) -> None:
     """Prompts of unequal lengths, of which some lose a row and some all; past the room's first growth."""
     torch.manual_seed(0)
-    config, model_of = LIBRARY[kind]
+    config, model_of = KINDS[kind]
     model = model_of(config(**SIZES)).eval()
     ids = torch.randint(0, 50, (5, 7))
     mask = torch.arange(7)[None] >= torch.tensor([0, 2, 5, 1, 6])[:, None]

@@ -90,7 +90,7 @@ class SharedPromptDecoder:
         self, model: Any, cache: Any, mask: torch.Tensor, position: torch.Tensor, *, samples: int
     ) -> None:
         """See `LibraryDecoder`."""
-        self._model, self._mask, self._samples, self._length = model, mask, samples, 0
+        self._model, self._padding, self._samples, self._length = model, ~mask, samples, 0
         self._position = position.repeat_interleave(samples)
         self._slots = torch.arange(len(self._position), device=position.device)
         """(R,) int64: `samples` for every prompt, of which some may be free."""
@@ -126,8 +126,8 @@ class SharedPromptDecoder:
         self._replace_own(lambda own: own[:, rows])
         self._position, self._slots = self._position[rows], self._slots[rows]
         prompts, places = self._slots.div(self._samples, rounding_mode="floor").unique(return_inverse=True)
-        if len(prompts) < len(self._mask):
-            self._prompts, self._mask = self._prompts[:, :, prompts], self._mask[prompts]
+        if len(prompts) < len(self._padding):
+            self._prompts, self._padding = self._prompts[:, :, prompts], self._padding[prompts]
             self._slots = places * self._samples + self._slots % self._samples
 
     def _replace_own(self, change: Callable[[torch.Tensor], torch.Tensor]) -> None:
@@ -141,8 +141,8 @@ class SharedPromptDecoder:
         By matrix products, in which a prompt's rows, and heads that share a key, stand below each other.
         """
         query = query.unflatten(1, (own.shape[2], -1))
-        hidden = ~self._mask[:, None, None]
-        to_prompts = (self._by_prompt(query) @ prompts[0].transpose(2, 3)).masked_fill_(hidden, -torch.inf)
+        to_prompts = self._by_prompt(query) @ prompts[0].transpose(2, 3)
+        to_prompts.masked_fill_(self._padding[:, None, None], -torch.inf)
         to_own = query @ own[0].transpose(2, 3)
         to_own[..., self._length + 1 :] = -torch.inf
         weights = torch.cat([self._by_row(to_prompts, query), to_own], dim=-1).softmax(dim=-1)
@@ -152,7 +152,7 @@ class SharedPromptDecoder:
 
     def _by_prompt(self, rows: torch.Tensor) -> torch.Tensor:
         """(P, shared heads, samples * heads that share, n) from (R, shared heads, heads that share, n)."""
-        slots = rows.new_zeros(len(self._mask) * self._samples, *rows.shape[1:])
+        slots = rows.new_zeros(len(self._padding) * self._samples, *rows.shape[1:])
         slots[self._slots] = rows
         return slots.unflatten(0, (-1, self._samples)).transpose(1, 2).flatten(2, 3)
 

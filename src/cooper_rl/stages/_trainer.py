@@ -1,9 +1,10 @@
 """What `train_cooper` trains with: models, servers, gate and replay, from configuration and files."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -44,10 +45,21 @@ class SideData(NamedTuple):
     replay: Sequence[VerifyExample]
     examples: Sequence[VerifyExample]
     held_out: Sequence[Problem]
+    test: Sequence[VerifyExample] = ()
+
+    @property
+    def evaluated(self) -> Iterator[Problem | VerifyExample]:
+        """Rows whose questions are evaluated on, while training goes on or later."""
+        return chain(self.examples, self.held_out, self.test)
 
 
 def read_side_data(
-    config: Config, *, replay: Path | None, examples: Path | None, held_out: Path | None
+    config: Config,
+    *,
+    replay: Path | None,
+    examples: Path | None,
+    held_out: Path | None,
+    test: Path | None,
 ) -> SideData:
     """Read what the configuration needs.
 
@@ -68,7 +80,8 @@ def read_side_data(
     return SideData(
         replay=read_records(replay, VerifyExample) if replay else (),
         examples=read_records(examples, VerifyExample) if examples else (),
-        held_out=read_records(held_out, Problem)[: config.evaluation.max_problems] if held_out else (),
+        held_out=read_records(held_out, Problem) if held_out else (),
+        test=read_records(test, VerifyExample) if test else (),
     )
 
 
@@ -214,10 +227,11 @@ def make_evaluator(
     """
     if config.cooper.evaluate_every is None:
         return None
-    check_fits(config.evaluation.judge, data.held_out, key="evaluation.judge")
+    problems = data.held_out[: config.evaluation.max_problems]
+    check_fits(config.evaluation.judge, problems, key="evaluation.judge")
     return Evaluator(
         config=config,
-        problems=data.held_out,
+        problems=problems,
         examples=data.examples,
         canaries=draw_canaries(config, data.examples, max_problems=config.evaluation.max_canary_problems),
         rule=rule,

@@ -35,7 +35,7 @@ from cooper_rl.config.root import Config
 from cooper_rl.core.questions import without_questions
 from cooper_rl.errors import DataError
 from cooper_rl.records import check_unique, read_records, write_report
-from cooper_rl.schema import CooperReport, PreferencePair, Problem, VerifyExample
+from cooper_rl.schema import CooperReport, PreferencePair, Problem
 from cooper_rl.stages._books import Books
 from cooper_rl.stages._co_training import CoTraining, check_hacked
 from cooper_rl.stages._identity import run_identity
@@ -87,10 +87,10 @@ def run(
     run_uri = config.storage.run_uri()
     if run_uri:
         check_reference_folder(checkpoint)
-    evaluated = [(examples, VerifyExample), (held_out, Problem), (test, VerifyExample)]
-    rows = _read_problems(config, problems, evaluated=evaluated)
-    data = read_side_data(config, replay=replay, examples=examples, held_out=held_out)
-    files = {"problems": problems, "replay": replay, "examples": examples, "held_out": held_out, "test": test}
+    side = {"replay": replay, "examples": examples, "held_out": held_out, "test": test}
+    files = {"problems": problems, **side}
+    data = read_side_data(config, **side)
+    rows = _read_problems(config, problems, data)
     is_job = config.launch.kind == "trainjob"
 
     with ExitStack() as stack:
@@ -126,14 +126,11 @@ def run(
     return result
 
 
-def _read_problems(
-    config: Config, path: Path, *, evaluated: Sequence[tuple[Path | None, type[Problem | VerifyExample]]]
-) -> list[Problem]:
+def _read_problems(config: Config, path: Path, data: SideData) -> list[Problem]:
     """Problems that are wired to the assistant and the judge that the run asks, and not evaluated on."""
     found = read_records(path, Problem)
     check_unique(found, field="id", path=path)
-    others = [row for file, kind in evaluated if file for row in read_records(file, kind)]
-    rows = without_questions(found, others)
+    rows = without_questions(found, data.evaluated)
     if len(rows) < len(found):
         logger.info(
             "%d of %d problems are left out: they are evaluated on", len(found) - len(rows), len(found)
