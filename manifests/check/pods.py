@@ -8,6 +8,7 @@ from manifests.check.resources import Pod, Problem, Resource
 
 SECRET_NAMES = re.compile(r"(password|passwd|secret|token|api_?key|access_?key|credential)", re.IGNORECASE)
 PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----|AKIA[0-9A-Z]{16}")
+UNITS = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 PLACEHOLDERS = re.compile(r"example\.(com|org|net)|192\.0\.2\.\d+")
 
 
@@ -25,6 +26,7 @@ def check_pod(pod: Pod) -> Iterator[Problem]:
         for variable in container.get("env", []):
             if variable.get("value") and SECRET_NAMES.search(variable["name"]):
                 yield Problem(place, f"env {variable['name']} holds a plain value; use secretKeyRef")
+    yield from _check_disk(pod)
     yield from _check_probes(pod)
     yield from _check_gpu(pod)
 
@@ -78,6 +80,28 @@ def _resource_problems(resources: Mapping[str, Any]) -> Iterator[str]:
     asked, allowed = (resources.get(part, {}).get("nvidia.com/gpu") for part in ("requests", "limits"))
     if asked != allowed:
         yield f"requests {asked} and limits {allowed} of nvidia.com/gpu must be equal"
+
+
+def _check_disk(pod: Pod) -> Iterator[Problem]:
+    """The kubelet evicts a pod whose volumes on disk, logs and files exceed the sum of its limits."""
+    volumes = [volume.get("emptyDir", {}) for volume in pod.spec.get("volumes", [])]
+    needed = sum(_bytes(each.get("sizeLimit")) for each in volumes if each.get("medium") != "Memory")
+    limits = [item.get("resources", {}).get("limits", {}) for item in pod.spec["containers"]]
+    allowed = sum(_bytes(each.get("ephemeral-storage")) for each in limits)
+    if needed >= allowed:
+        yield Problem(
+            pod.place,
+            f"its volumes may hold {needed / 2**30:g} GiB of disk and limits.ephemeral-storage allow "
+            f"{allowed / 2**30:g} GiB: the kubelet would evict it",
+        )
+
+
+def _bytes(quantity: str | None) -> float:
+    """Of a Kubernetes quantity of storage; 0 of none."""
+    if quantity is None:
+        return 0.0
+    number, unit = quantity[:-2], quantity[-2:]
+    return float(number) * UNITS[unit] if unit in UNITS else float(quantity)
 
 
 def _check_gpu(pod: Pod) -> Iterator[Problem]:

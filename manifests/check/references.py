@@ -189,12 +189,23 @@ def _check_queue(resource: Resource, known: Known) -> Iterator[Problem]:
         wanted = [("ClusterQueue", resource.spec["clusterQueue"])]
     elif resource.kind == "ClusterQueue":
         groups = resource.spec["resourceGroups"]
+        covered = {name for group in groups for name in group["coveredResources"]}
+        for asked in sorted(_asked_by_default(known) - covered):
+            yield Problem(
+                resource.place,
+                f"does not cover {asked}, which a LimitRange makes every pod ask for: all would stay pending",
+            )
         wanted = [("ResourceFlavor", flavor["name"]) for group in groups for flavor in group["flavors"]]
     else:
         return
     for kind, name in wanted:
         if (kind, "", name) not in known:
             yield Problem(resource.place, f"{kind} {name} does not exist")
+
+
+def _asked_by_default(known: Known) -> set[str]:
+    ranges = [resource.spec["limits"] for (kind, _, _), resource in known.items() if kind == "LimitRange"]
+    return {name for limits in ranges for limit in limits for name in limit.get("defaultRequest", {})}
 
 
 def _has_namespace(resource: Resource, known: Known, expected: Expected) -> bool:

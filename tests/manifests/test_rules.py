@@ -80,6 +80,13 @@ POD_RULES: list[Breaking] = [
         "is a hostPath",
     ),
     ("Deployment", "judge", (*POD, "volumes", 0), {"name": "models", "emptyDir": {}}, "has no sizeLimit"),
+    (
+        "Deployment",
+        "judge",
+        (*MAIN, "resources", "limits", "ephemeral-storage"),
+        "50Gi",
+        "hold 50 GiB of disk and limits.ephemeral-storage allow 50 GiB",
+    ),
     ("Deployment", "judge", (*POD, "nodeSelector"), REMOVED, "no nodeSelector for a pool"),
     ("Deployment", "judge", (*POD, "tolerations"), REMOVED, "does not tolerate the taint"),
     (
@@ -167,6 +174,13 @@ REFERENCE_RULES: list[Breaking] = [
         ("spec", "resourceGroups", 0, "flavors", 0, "name"),
         "gone",
         "ResourceFlavor gone does not exist",
+    ),
+    (
+        "ClusterQueue",
+        "cooper",
+        ("spec", "resourceGroups", 0, "coveredResources"),
+        ["cpu", "memory", "nvidia.com/gpu"],
+        "does not cover ephemeral-storage",
     ),
     ("ConfigMap", "kfp", ("metadata", "namespace"), "typo", "namespace typo is neither here nor expected"),
 ]
