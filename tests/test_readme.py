@@ -29,6 +29,11 @@ def commands_of(text: str) -> list[str]:
     return [line for line in found if ours.match(line)]
 
 
+def shipped(profile: str) -> str:
+    """The reader's own profile is a copy of `cluster`."""
+    return "cluster" if profile.endswith(".toml") and not (ROOT / profile).is_file() else profile
+
+
 def check(command: str) -> None:
     """Parse a command as its program would; raise AssertionError for what that program would refuse."""
     words = shlex.split(command, comments=True)
@@ -50,7 +55,7 @@ def check(command: str) -> None:
         load_serve(options.overrides)
         return
     if "overrides" in options:
-        preset = options.preset or load_profile(options.profile).preset
+        preset = options.preset or load_profile(shipped(options.profile)).preset
         if not preset.endswith(".toml") or (ROOT / preset).is_file():
             load(preset, options.overrides)
 

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Generator
 from contextlib import ExitStack
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
@@ -217,7 +218,7 @@ def test_a_job_that_is_there_already_is_followed_and_one_that_ended_is_replaced(
     del job["status"]
     cluster.end(job, "Complete")
     job["status"]["conditions"][0]["type"] = "Suspended"
-    stops = iter([False, False, True])
+    stops = chain([False, False], repeat(True))
     with pytest.raises(StoppedError):
         run(options(), is_stopped=lambda: next(stops))
     assert len(cluster.posted) == 2
@@ -291,6 +292,24 @@ def test_an_unknown_runtime_and_one_of_another_framework_are_refused(start: Star
     cluster.runtimes["mpi"] = make_runtime("mpi", "deepspeed")
     with pytest.raises(LaunchError, match=r"launch\.runtime=mpi is made for deepspeed, not torchrun"):
         run(options(runtime="mpi"))
+
+
+def test_a_trainer_that_drops_what_the_job_needs_is_named_and_the_job_removed(start: Start) -> None:
+    cluster = start(wait)
+    cluster.is_old = True
+    with pytest.raises(LaunchError, match=r"knows no runtimePatches, .* install Trainer 2\.2 or later"):
+        run(options())
+    assert cluster.deleted == [job_name(options(), PROGRAM)]
+
+
+def test_a_stop_is_noticed_between_two_looks_at_the_job(start: Start) -> None:
+    """A pipeline task that is ended has about a second to delete its job."""
+    cluster = start(wait)
+    began = time.monotonic()
+    with pytest.raises(StoppedError):
+        run(options(poll_seconds=60.0), is_stopped=lambda: bool(cluster.pods))
+    assert time.monotonic() - began < 20
+    assert cluster.deleted == [job_name(options(poll_seconds=60.0), PROGRAM)]
 
 
 def test_an_ended_job_that_does_not_go_away_is_named(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:

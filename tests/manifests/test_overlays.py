@@ -168,11 +168,11 @@ def test_kubeflow_pipelines_keeps_everything_in_the_store(tmp_path: Path) -> Non
     assert (repository["endpoint"], repository["bucket"]) == (f"{host}:9000", "mlpipeline")
 
 
-def test_a_task_whose_pod_was_lost_is_tried_again(tmp_path: Path) -> None:
+def test_a_task_whose_pod_was_lost_is_tried_again_and_no_graph_is(tmp_path: Path) -> None:
     resources = kustomize(tmp_path, resources=[KFP], components=[MANIFESTS / "components" / "kfp"])
     controller = find(resources, "ConfigMap", "workflow-controller-configmap").body["data"]
     defaults = yaml.safe_load(controller["workflowDefaults"])["spec"]["templateDefaults"]
-    assert defaults["retryStrategy"] == {"limit": "2", "retryPolicy": "Always"}
+    assert defaults["retryStrategy"] == {"limit": "0", "retryPolicy": "Always"}
     assert controller["executor"] == "imagePullPolicy: IfNotPresent\n"
 
 

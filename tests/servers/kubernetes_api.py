@@ -44,6 +44,8 @@ class Cluster(ThreadingHTTPServer):
         self.deleted: list[str] = []
         self.refusals: dict[tuple[str, str], tuple[int, str]] = {}
         """Method and end of a path -> status and message."""
+        self.is_old = False
+        """A Trainer of before runtimePatches."""
         self.cut_logs = 0
         """How many times a log's connection is cut after its first line."""
 
@@ -148,6 +150,8 @@ class _Handler(BaseHTTPRequestHandler):
             return
         self.cluster.posted.append(json.loads(json.dumps(body)))
         body["metadata"] |= {"namespace": NAMESPACE, "creationTimestamp": CREATED}
+        if self.cluster.is_old:
+            del body["spec"]["runtimePatches"]
         self.cluster.jobs[name] = body
         self._send(201, body)
         threading.Thread(target=self.cluster.kubelet, args=(self.cluster, body), daemon=True).start()

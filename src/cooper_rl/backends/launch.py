@@ -21,10 +21,13 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+GROUP, VERSION = "trainer.kubeflow.org", "v1alpha1"
 NUM_TAIL_LINES = 40
 """Of a failed pod's log, shown in the error; torchrun's own account of a failure takes about 25."""
 SECONDS_TO_REPLACE = 60.0
 SECONDS_TO_READ_LOG = 10.0
+SECONDS_TO_NOTICE = 0.2
+"""A pipeline task that is ended has about a second: Kubeflow's launcher does not wait for its process."""
 
 
 def run(config: LaunchConfig, program: Program, *, is_stopped: Callable[[], bool]) -> None:
@@ -71,6 +74,7 @@ class _Cluster:
                 runtime=runtime, trainer=trainer_of(self._config), options=options_of(self._config, program)
             ),
         )
+        self._check_patched()
         logger.info("TrainJob %s created, %d nodes of %s", self._place, self._config.nodes, runtime.name)
 
     def follow(self, is_stopped: Callable[[], bool]) -> None:
@@ -92,7 +96,7 @@ class _Cluster:
                         f"{error}; the job goes on: start again with the same arguments to follow it"
                     ) from error
                 logger.warning("%s; asking again", error)
-                time.sleep(self._config.poll_seconds)
+                self._pause(is_stopped)
                 continue
             if job is None:
                 raise LaunchError(
@@ -112,7 +116,13 @@ class _Cluster:
             if job.status == "Failed":
                 log.finish(steps)
                 raise self._failure(steps)
-            time.sleep(self._config.poll_seconds)
+            self._pause(is_stopped)
+
+    def _pause(self, is_stopped: Callable[[], bool]) -> None:
+        """Until it is time to look again, or to stop."""
+        end = time.monotonic() + self._config.poll_seconds
+        while not is_stopped() and (left := end - time.monotonic()) > 0:
+            time.sleep(min(left, SECONDS_TO_NOTICE))
 
     def delete(self) -> None:
         """Best effort: an error is logged, since another one is on its way."""
@@ -154,6 +164,22 @@ class _Cluster:
                 "one of the framework torch, such as torch-distributed"
             )
         return runtime
+
+    def _check_patched(self) -> None:
+        """An API server drops what its version does not know: here secrets, volumes and security context."""
+        backend = self._client.backend
+        job = self._ask(
+            f"TrainJob {self._place} cannot be read",
+            lambda: backend.custom_api.get_namespaced_custom_object(
+                GROUP, VERSION, backend.namespace, "trainjobs", self._name
+            ),
+        )
+        if not job["spec"].get("runtimePatches"):
+            self.delete()
+            raise LaunchError(
+                f"TrainJob {self._place}: the Kubeflow Trainer here knows no runtimePatches, so the job "
+                "would have neither its secrets nor /dev/shm: install Trainer 2.2 or later, and its CRDs"
+            )
 
     def _replace(self) -> None:
         """Remove the ended job of this name, and wait until the name is free."""
