@@ -62,9 +62,15 @@ def test_on_a_gpu_every_sequence_asks_with_all_of_its_tokens() -> None:
 def test_batches_stay_under_the_budget_and_keep_relatives_together() -> None:
     """Two families of three that share 8 of 10 tokens: 14 computed tokens each."""
     units = [[[family] * 8 + [rest, rest]] for rest in range(10, 13) for family in (1, 2)]
-    batches = split_packed(units, 14)
+    batches = split_packed(units, 15)
     assert [sorted(batch) for batch in batches] == [[0, 2, 4], [1, 3, 5]]
     assert split_packed(units, 1) == [[0], [2], [4], [1], [3], [5]]
+
+
+def test_short_endings_of_a_long_beginning_are_divided_by_the_rows_of_their_attention() -> None:
+    """Eight of 10 tokens, 9 of them shared: 17 tokens are computed, and 80 rows asked of a budget of 20."""
+    units = [[[1] * 9 + [ending]] for ending in range(8)]
+    assert split_packed(units, 20) == [[0, 1, 2, 3], [4, 5, 6, 7]]
 
 
 def test_the_two_halves_of_a_pair_share_a_batch() -> None:

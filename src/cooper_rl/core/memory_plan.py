@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from cooper_rl.core.model_shape import Shape, count_adapters, count_weights
+from cooper_rl.core.packing import MAX_ROWS
 from cooper_rl.errors import ConfigError
 
 GIB = 2**30
@@ -81,12 +82,12 @@ def cache_bytes(shape: Shape, *, num_tokens: int) -> int:
 def activation_bytes(shape: Shape, *, max_tokens: int, is_checkpointed: bool) -> int:
     """What a forward pass keeps for its backward pass, without the logits.
 
-    Per token and layer: both norms' inputs in fp32 and outputs in bf16, query, key, value and the attention's
-    output in bf16, and four values of the MLP in bf16; with checkpointing one layer of that and every layer's
-    input in fp32.
+    Per token and layer: both norms' inputs in fp32 and outputs in bf16, the attention's output in bf16, and
+    four values of the MLP in bf16; `MAX_ROWS` times query, key, value and mix of the attention's own rows in
+    bf16; with checkpointing one layer of that and every layer's input in fp32.
     """
-    layer = 2 * (4 + 2) * shape.hidden_size
-    layer += 2 * (2 * shape.attention_size + 2 * shape.key_value_size)
+    layer = 2 * (4 + 2) * shape.hidden_size + 2 * shape.attention_size
+    layer += MAX_ROWS * 2 * (2 * shape.attention_size + 2 * shape.key_value_size)
     layer += 2 * 4 * shape.intermediate_size
     if is_checkpointed:
         return max_tokens * (layer + 4 * shape.hidden_size * shape.num_layers)

@@ -13,6 +13,8 @@ import torch
 
 MIN_LENGTH_RATIO = 0.8
 """The shortest of an attention group against its longest, in queries and in keys."""
+MAX_ROWS = 2
+"""Rows of attention for a token of a batch's budget: sequences are whole there, shared beginnings too."""
 
 
 @dataclass(frozen=True)
@@ -104,22 +106,24 @@ def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
 def split_packed(units: Sequence[Sequence[Sequence[int]]], max_tokens: int) -> list[list[int]]:
     """Indices of units (one sequence, or a pair that must stay together) in packed batches under a budget.
 
-    Units that begin alike come together. The count of a batch is what it computes, shared beginnings once. A
+    Units that begin alike come together. The count of a batch is what it computes, shared beginnings once, or
+    its sequences' whole lengths over `MAX_ROWS`, where that is more: short completions of one long prompt. A
     unit over the budget is a batch of its own; every index appears exactly once.
     """
     batches: list[list[int]] = []
-    total = 0
+    total = rows = 0
     before: Sequence[int] = ()
     for index in sorted(range(len(units)), key=lambda i: tuple(units[i][0])):
         unit = units[index]
         alone = count_packed(unit)
         added = alone - common_prefix(before, unit[0])
-        if batches and total + added <= max_tokens:
+        whole = sum(map(len, unit))
+        if batches and total + added <= max_tokens and rows + whole <= MAX_ROWS * max_tokens:
             batches[-1].append(index)
-            total += added
+            total, rows = total + added, rows + whole
         else:
             batches.append([index])
-            total = alone
+            total, rows = alone, whole
         before = unit[0]
     return batches
 
