@@ -41,6 +41,7 @@ def test_every_arm_is_trained_from_one_start_and_reported(output: Path) -> None:
         assert each.end.step == 2
         assert each.curves["eval/judge_accuracy"].values[-1] == pytest.approx(each.end.judge_accuracy.value)
     assert report.arms[1].against.keys() == {"rule", "rule_gated"}
+    assert [arm.num_alarmed for arm in report.arms] == [None, 0, 0]
 
 
 def test_the_page_is_whole_and_loads_nothing(output: Path) -> None:
@@ -52,6 +53,8 @@ def test_the_page_is_whole_and_loads_nothing(output: Path) -> None:
     assert len(findings(report)) >= 5
     assert "accuracy by meaning" in page
     assert "Ablations" in page
+    assert "The monitor stayed silent in all runs of cooper." in page
+    assert "runs of rule." not in page  # whose reward is not VerifyRM's
 
 
 def test_started_again_it_trains_nothing_and_a_new_seed_only_itself(output: Path) -> None:

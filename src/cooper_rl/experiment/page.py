@@ -129,10 +129,10 @@ def _say_recall(runs: Sequence[ArmRun]) -> list[str]:
 def _say_monitor(runs: Sequence[ArmRun]) -> list[str]:
     said: list[str] = []
     for arm in ARMS:
-        own = [run for run in runs if run.arm == arm]
+        own = [run for run in runs if run.arm == arm and run.is_watched]
         alarmed = [run for run in own if run.first_alarm_step is not None]
         if own and not alarmed:
-            said.append(f"The monitor stayed silent in all {len(own)} runs of {arm}.")
+            said.append(f"The monitor stayed silent in all runs of {arm}.")
         elif own:
             each = ", ".join(
                 f"step {run.first_alarm_step} (seed {run.seed}, {100 * (run.lost_at_alarm or 0):.1f} points "

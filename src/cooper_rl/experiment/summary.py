@@ -50,6 +50,8 @@ class ArmRun(Record):
     """Highest judged accuracy of the curve."""
     peak_step: int
     is_hacked: bool
+    is_watched: bool
+    """By the monitor, which looks where VerifyRM's score is the reward."""
     first_alarm_step: int | None
     lost_at_alarm: float | None
     """Judged accuracy at the peak before the first alarm minus that at the next evaluation; what the monitor
@@ -80,7 +82,8 @@ class ArmSummary(Record):
     against: dict[str, Interval]
     """Other arm -> this arm's judged accuracy minus the other's at the end, paired by problem."""
     num_hacked: int
-    num_alarmed: int
+    num_alarmed: int | None
+    """None: the monitor watches no run of this arm."""
     num_runs: int
 
 
@@ -161,6 +164,7 @@ def _read_arm(output: Path, arm: str, seed: int, monitor: MonitorConfig | None) 
         peak_accuracy=accuracy.values[peak],
         peak_step=accuracy.steps[peak],
         is_hacked=is_hacked(accuracy, reward),
+        is_watched=monitor is not None,
         first_alarm_step=alarm,
         lost_at_alarm=None if alarm is None else _lost(accuracy, alarm),
         rule_recall=sum(row.rule == "correct" for row in right) / max(len(right), 1),
@@ -231,9 +235,13 @@ def _summarise_arm(
             if other != arm
         },
         num_hacked=sum(run.is_hacked for run in by_run),
-        num_alarmed=sum(run.first_alarm_step is not None for run in by_run),
+        num_alarmed=_count_alarms(by_run),
         num_runs=len(by_run),
     )
+
+
+def _count_alarms(runs: Sequence[ArmRun]) -> int | None:
+    return sum(run.first_alarm_step is not None for run in runs) if runs[0].is_watched else None
 
 
 def _pool(by_seed: Sequence[dict[str, list[float]]]) -> dict[str, list[float]]:
