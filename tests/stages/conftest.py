@@ -10,7 +10,7 @@ from cooper_rl.backends.policy import Policy, save_policy
 from cooper_rl.backends.verify_rm import save_verify_rm
 from cooper_rl.config.load import load
 from cooper_rl.config.root import Config
-from cooper_rl.records import write_records, write_report
+from cooper_rl.records import read_records, write_records, write_report
 from cooper_rl.schema import ModelSet, Problem, VerifyExample
 from cooper_rl.tiny.problems import generate_problems
 
@@ -48,6 +48,14 @@ def files_in(folder: Path) -> Files:
         examples=folder / "examples.jsonl",
         held_out=folder / "held_out.jsonl",
     )
+
+
+def with_other_questions(examples: Path) -> Path:
+    """The same examples for replay, which asks nothing that is evaluated on; the file beside theirs."""
+    path = examples.with_name(f"replay-{examples.name}")
+    rows = read_records(examples, VerifyExample)
+    write_records(path, [row.model_copy(update={"question": f"{row.question} Now?"}) for row in rows])
+    return path
 
 
 def write_problems(folder: Path, problems: list[Problem]) -> tuple[list[Problem], list[Problem]]:

@@ -20,7 +20,7 @@ from cooper_rl.backends.checkpoint_reference import open_checkpoint
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.config.load import load
 from cooper_rl.stages import train_cooper
-from tests.stages.conftest import SMALL, Files
+from tests.stages.conftest import SMALL, Files, with_other_questions
 from tests.stages.test_train_cooper import numbers, read
 
 pytestmark = [
@@ -48,7 +48,7 @@ def options(files: Files, checkpoint: Path) -> dict[str, Path]:
         "problems": files.problems,
         "checkpoint": checkpoint,
         "report": checkpoint.with_suffix(".json"),
-        "replay": files.examples,
+        "replay": with_other_questions(files.examples),
         "examples": files.examples,
         "held_out": files.held_out,
     }

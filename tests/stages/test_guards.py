@@ -9,10 +9,10 @@ import torch
 
 from cooper_rl.backends.policy import Policy, save_policy
 from cooper_rl.backends.verify_rm import load_verify_rm, score_examples
-from cooper_rl.errors import ConfigError, HackingError
+from cooper_rl.errors import ConfigError, DataError, HackingError
 from cooper_rl.records import write_records, write_report
 from cooper_rl.schema import ModelSet, Problem, VerifyExample
-from tests.stages.conftest import Files
+from tests.stages.conftest import Files, with_other_questions
 from tests.stages.test_train_cooper import is_same_state, numbers, read, train
 
 RIGHT, WRONG = "7-2=5;5*2=10.\n#### 10", "7-2=5;5*2=12.\n#### 12"
@@ -220,7 +220,7 @@ def test_updates_that_the_gate_takes_back_are_counted(guarded: Files, tmp_path: 
     report = go(
         guarded, tmp_path / "run", "cooper.gate={ max_accuracy_drop = 0.0, max_canary_rise = 1.0 }",
         "cooper.replay_examples=12", "cooper.replay_weight=100", "cooper.verify_rm_lr=1e-2", "cooper.steps=4",
-        examples=tmp_path / "examples.jsonl", replay=tmp_path / "replay.jsonl",
+        examples=tmp_path / "examples.jsonl", replay=with_other_questions(tmp_path / "replay.jsonl"),
     )  # fmt: skip
     rows = [row for row in numbers(tmp_path / "run") if row["pairs/count"]]
     assert rows
@@ -277,6 +277,16 @@ def test_an_option_without_its_file_is_refused(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize("place", ["examples", "test"])
+def test_replay_of_questions_that_are_evaluated_on_is_refused(
+    guarded: Files, tmp_path: Path, place: str
+) -> None:
+    given = {"replay": guarded.examples, place: guarded.examples}
+    with pytest.raises(DataError, match=r"of its questions are evaluated on, e\.g\. .*of other questions"):
+        go(guarded, tmp_path / "run", "cooper.replay_examples=2", **given)
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_gate_is_not_needed_where_verify_rm_stays(guarded: Files, tmp_path: Path) -> None:
     values = ["cooper.gate={}", "cooper.replay_examples=2", "cooper.update_verify_rm=false", "cooper.steps=1"]
     assert go(guarded, tmp_path / "run", *values).num_pairs == 0
@@ -310,7 +320,8 @@ EVERYTHING = [
 )
 def test_two_runs_equal_one_of_twice_the_length(guarded: Files, tmp_path: Path, options: list[str]) -> None:
     """Continued in its own folder and as a second iteration: the same numbers, weights, optimisers, pairs."""
-    inputs = {"examples": guarded.examples, "replay": guarded.examples, "held_out": guarded.held_out}
+    replay = with_other_questions(guarded.examples)
+    inputs = {"examples": guarded.examples, "replay": replay, "held_out": guarded.held_out}
     go(guarded, tmp_path / "straight", *options, "cooper.steps=4", **inputs)
     rows = numbers(tmp_path / "straight")
     assert sum(row["pairs/count"] for row in rows) > 10

@@ -22,8 +22,9 @@ from cooper_rl.config.cooper import CooperConfig
 from cooper_rl.config.engine import EngineConfig
 from cooper_rl.config.root import Config
 from cooper_rl.core.labeling import Judge
+from cooper_rl.core.questions import question_key
 from cooper_rl.core.randomness import derive_seed
-from cooper_rl.errors import ConfigError
+from cooper_rl.errors import ConfigError, DataError
 from cooper_rl.records import read_records
 from cooper_rl.schema import Problem, VerifyExample
 from cooper_rl.stages._engine import open_engine
@@ -65,7 +66,7 @@ def read_side_data(
 
     Raises:
         ConfigError: an option needs a file that was not given.
-        DataError: a file is missing or malformed.
+        DataError: a file is missing or malformed, or replayed questions are evaluated on.
     """
     cooper = config.cooper
     asks_for_replay = "replay_examples" in cooper.model_fields_set and cooper.replay_examples > 0
@@ -77,12 +78,20 @@ def read_side_data(
     ):
         if is_needed and path is None:
             raise ConfigError(f"--{option} is missing, which this configuration needs; or set cooper.{key}")
-    return SideData(
+    data = SideData(
         replay=read_records(replay, VerifyExample) if replay else (),
         examples=read_records(examples, VerifyExample) if examples else (),
         held_out=read_records(held_out, Problem) if held_out else (),
         test=read_records(test, VerifyExample) if test else (),
     )
+    evaluated = {question_key(row.question) for row in data.evaluated}
+    shared = {row.question for row in data.replay if question_key(row.question) in evaluated}
+    if shared:
+        raise DataError(
+            f"{replay}: {len(shared)} of its questions are evaluated on, e.g. "
+            f"{min(shared)[:80]!r}; replay examples of other questions"
+        )
+    return data
 
 
 def make_trainer(
