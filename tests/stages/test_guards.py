@@ -10,7 +10,7 @@ import torch
 from cooper_rl.backends.policy import Policy, save_policy
 from cooper_rl.backends.verify_rm import load_verify_rm, score_examples
 from cooper_rl.errors import ConfigError, DataError, HackingError
-from cooper_rl.records import write_records, write_report
+from cooper_rl.records import read_records, write_records, write_report
 from cooper_rl.schema import ModelSet, Problem, VerifyExample
 from tests.stages.conftest import Files, with_other_questions
 from tests.stages.test_train_cooper import is_same_state, numbers, read, train
@@ -227,6 +227,26 @@ def test_updates_that_the_gate_takes_back_are_counted(guarded: Files, tmp_path: 
     assert {row["gate/start_accuracy"] for row in rows} == {1.0}
     assert [row["gate/rolled_back"] for row in rows] == [float(row["gate/accuracy"] < 1) for row in rows]
     assert report.num_rolled_back_reward_updates == sum(row["gate/rolled_back"] for row in rows) > 0
+
+
+def test_the_gate_reads_its_start_anew_on_other_examples(guarded: Files, tmp_path: Path) -> None:
+    """A second iteration with the same examples keeps the first one's start; with others it has its own."""
+    options = ["cooper.gate={ num_canary_problems = 2 }", "cooper.steps=2"]
+    go(guarded, tmp_path / "first", *options, examples=guarded.examples)
+    others = with_other_questions(guarded.examples)
+    for name, examples in (("same", guarded.examples), ("other", others)):
+        go(guarded, tmp_path / name, *options, start=tmp_path / "first", examples=examples)
+    data, same, other = (
+        [row["gate/data"] for row in numbers(tmp_path / name) if row["pairs/count"]]
+        for name in ("first", "same", "other")
+    )
+    assert len(set(data + same)) == 1
+    assert len(set(other)) == 2
+    rows = read_records(others, VerifyExample)
+    scores = score_examples(read(tmp_path / "first").verify_rm, rows)
+    right = [(score > 0.5) == (row.label == 1) for row, score in zip(rows, scores, strict=True)]
+    own = [row for row in numbers(tmp_path / "other") if row.get("gate/data") == other[-1]]
+    assert {row["gate/start_accuracy"] for row in own} == {sum(right) / len(right)}
 
 
 # Evaluation, and files that options need

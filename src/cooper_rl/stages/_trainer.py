@@ -32,7 +32,7 @@ from cooper_rl.stages._evaluation import Evaluator, draw_canaries
 from cooper_rl.stages._memory import check_memory
 from cooper_rl.stages._models import read_models
 from cooper_rl.stages._wiring import check_fits, open_assistant, open_judge
-from cooper_rl.training.gate import GateReading, RewardGate, read_gate
+from cooper_rl.training.gate import GateReading, RewardGate, data_key, read_gate
 from cooper_rl.training.optimizer import Stepper, make_adamw, restore_optimizer, whole
 from cooper_rl.training.pair_queue import PairQueue
 from cooper_rl.training.pairing import PairMaker
@@ -272,16 +272,17 @@ def _draw_anchors(config: Config, reference: Policy, problems: Sequence[Problem]
 def _make_gate(
     config: Config, verify_rm: VerifyRM, metrics: Sequence[dict[str, float]], data: SideData
 ) -> RewardGate | None:
-    """The gate, whose bounds hold against the first step of the run, of which the metrics tell."""
+    """The gate, whose bounds hold against the first step on its data, of which the metrics tell."""
     gate = config.cooper.gate
     if gate is None or not config.cooper.trains_verify_rm:
         return None
     rng = random.Random(derive_seed(config.seed, "gate"))
     examples = rng.sample(list(data.examples), min(gate.num_examples, len(data.examples)))
     canaries = draw_canaries(config, data.examples, max_problems=gate.num_canary_problems)
-    known = next((row for row in metrics if "gate/start_accuracy" in row), None)
+    key = data_key(examples, canaries)
+    known = next((row for row in metrics if row.get("gate/data") == key), None)
     if known is not None:
         start = GateReading(known["gate/start_accuracy"], known["gate/start_canary_rate"])
     else:
         start = read_gate(verify_rm, examples, canaries)
-    return RewardGate(gate, examples, canaries, start)
+    return RewardGate(gate, examples, canaries, start, key)

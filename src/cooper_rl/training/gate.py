@@ -7,6 +7,7 @@ Deliberately left out: choosing the data, which the stage draws once.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
+from zlib import crc32
 
 from cooper_rl.backends.verify_rm import VerifyRM, score_examples
 from cooper_rl.config.cooper import CooperConfig, GateConfig
@@ -35,6 +36,8 @@ class RewardGate:
     canaries: Sequence[Canary]
     start: GateReading
     """From before the first step of the run."""
+    data: int = 0
+    """Says which examples and canaries the start was read on; see `data_key`."""
 
     def is_open_to(self, reading: GateReading) -> bool:
         """Whether an update with this reading stays."""
@@ -42,6 +45,12 @@ class RewardGate:
             reading.accuracy >= self.start.accuracy - self.config.max_accuracy_drop
             and reading.canary_rate <= self.start.canary_rate + self.config.max_canary_rise
         )
+
+
+def data_key(examples: Sequence[VerifyExample], canaries: Sequence[Canary]) -> int:
+    """CRC-32 of the gate's data: a start that was read on other data is none."""
+    rows = [*examples, *(canary.example for canary in canaries)]
+    return crc32("\n".join(row.model_dump_json() for row in rows).encode())
 
 
 def read_gate(

@@ -183,6 +183,7 @@ def _update_reward(trainer: Trainer, pairs: Sequence[PreferencePair], *, seed: i
         "gate/accuracy": gated.reading.accuracy,
         "gate/canary_rate": gated.reading.canary_rate,
         "gate/rolled_back": float(gated.is_rolled_back),
+        "gate/data": float(trainer.gate.data),
         "gate/start_accuracy": trainer.gate.start.accuracy,
         "gate/start_canary_rate": trainer.gate.start.canary_rate,
     }
