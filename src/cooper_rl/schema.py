@@ -289,7 +289,7 @@ class EvaluateVerifyRMReport(Report):
     by_answer_type: dict[str, BinaryScores] = {}
     """Empty where the data name no answer types."""
     intervals: dict[str, Interval] = {}
-    """precision, recall, f1, auroc and ece of all examples, 95 % bootstrap over questions."""
+    """precision, recall, f1 and auroc of all examples, 95 % over questions."""
     reliability: list[ReliabilityBin] = []
     """Bins that hold an example, by rising score."""
     canaries: dict[str, Interval] = {}

@@ -2,6 +2,7 @@
 
 import itertools
 import random
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -9,11 +10,11 @@ import pytest
 from cooper_rl.core.metrics import (
     auroc,
     binary_scores,
-    bootstrap_intervals,
     calibration_error,
     confusion_counts,
     reliability_bins,
     roc_points,
+    score_intervals,
 )
 from cooper_rl.errors import DataError
 
@@ -105,19 +106,70 @@ def test_calibration_and_f1_of_a_small_case_are_the_hand_worked_numbers():
     assert (found.f1, found.ece) == (0.5, pytest.approx(0.40))
 
 
-def test_bootstrap_intervals_hold_the_estimate_and_count_problems():
+def test_intervals_hold_the_estimate_and_what_is_always_right_is_not_certain():
     labels = [place % 2 for place in range(40)]
     scores = [0.9 if label else (0.8 if place % 7 == 0 else 0.1) for place, label in enumerate(labels)]
     problems = [str(place // 2) for place in range(40)]
-    found = bootstrap_intervals(labels, scores, problems=problems, rng=np.random.default_rng(0))
-    assert set(found) == {"precision", "recall", "f1", "auroc", "ece"}
+    found = score_intervals(labels, scores, problems=problems)
+    points = binary_scores(labels, scores)
+    assert {name: interval.value for name, interval in found.items()} == {
+        name: pytest.approx(getattr(points, name)) for name in ("precision", "recall", "f1", "auroc")
+    }
     for interval in found.values():
-        assert interval.low <= interval.value <= interval.high
+        assert interval.low < interval.value <= interval.high
         assert interval.count == 20
-    assert found["recall"].low == found["recall"].high == 1.0
-    assert found["precision"].low < found["precision"].value < found["precision"].high
+    assert (found["recall"].value, found["recall"].high) == (1.0, 1.0)
 
 
-def test_bootstrap_intervals_leave_out_what_one_class_cannot_say():
-    found = bootstrap_intervals([0, 0], [0.1, 0.2], problems=["a", "b"], rng=np.random.default_rng(0))
-    assert set(found) == {"ece"}
+def test_forty_of_forty_have_the_intervals_of_a_share_of_their_problems():
+    """20 of 20 by Wilson: low = 1 / (1 + 3.841459/20) = .838874; F1 = 2 * .838874 / 1.838874 = .912378."""
+    labels, scores = [1] * 20 + [0] * 20, [0.9] * 20 + [0.1] * 20
+    found = score_intervals(labels, scores, problems=[str(place) for place in range(40)])
+    assert {name: interval.high for name, interval in found.items()} == dict.fromkeys(found, 1.0)
+    lows = {name: pytest.approx(0.838874, abs=1e-6) for name in ("precision", "recall", "auroc")}
+    assert {name: interval.low for name, interval in found.items()} == lows | {
+        "f1": pytest.approx(0.912378, abs=1e-6)
+    }
+
+
+def test_the_interval_of_auroc_is_the_hand_worked_one():
+    """Five positives each at .8 and .4, five negatives each at .6 and .2, 20 problems: A = .75.
+
+    Every example ranks all or half of the other class right: influences -+ .25/10, squares 20 * .000625.
+    Added: 2 * (.75^2 + .25^2)/4 / 10^2 = .003125, so v = 20/19 * .015625 = .0164474, and .1875/v = 11.4
+    outcomes. By Wilson: centre (.75 + .168485)/1.336970 = .686990, half .226335.
+    """
+    labels = [1] * 10 + [0] * 10
+    scores = [0.8] * 5 + [0.4] * 5 + [0.6] * 5 + [0.2] * 5
+    found = score_intervals(labels, scores, problems=[str(row) for row in range(20)])["auroc"]
+    assert (found.value, found.count) == (0.75, 20)
+    assert (found.low, found.high) == pytest.approx((0.460655, 0.913325), abs=1e-5)
+
+
+@pytest.mark.parametrize(("area", "num_samples"), [(0.98, 50), (0.9, 30), (0.8, 50)])
+def test_95_percent_or_more_of_the_intervals_of_auroc_cover_the_truth(area, num_samples):
+    """Normal scores of both classes, apart so that a positive's is above with that probability."""
+    rng, covered = np.random.default_rng(3), 0
+    apart = NormalDist().inv_cdf(area) * 2**0.5
+    labels, problems = [1] * num_samples + [0] * num_samples, [str(row) for row in range(2 * num_samples)]
+    for _ in range(300):
+        scores = rng.normal(size=2 * num_samples) + apart * np.asarray(labels)
+        found = score_intervals(labels, list(scores), problems=problems)["auroc"]
+        covered += found.low <= area <= found.high
+    assert covered / 300 >= 0.93
+
+
+@pytest.mark.parametrize(("precision", "num_accepted"), [(0.98, 50), (0.95, 40)])
+def test_about_95_percent_of_the_intervals_of_precision_cover_the_truth(precision, num_accepted):
+    rng, covered = np.random.default_rng(4), 0
+    problems = [str(row) for row in range(num_accepted)]
+    for _ in range(600):
+        labels = [int(draw < precision) for draw in rng.uniform(size=num_accepted)]
+        found = score_intervals(labels, [0.9] * num_accepted, problems=problems)["precision"]
+        covered += found.low <= precision <= found.high
+    assert 0.92 <= covered / 600 <= 0.99
+
+
+def test_intervals_leave_out_what_one_class_cannot_say():
+    assert score_intervals([0, 0], [0.1, 0.2], problems=["a", "b"]) == {}
+    assert set(score_intervals([1, 1], [0.9, 0.2], problems=["a", "a"])) == {"precision", "recall", "f1"}

@@ -90,7 +90,7 @@ def test_the_report_says_how_it_can_be_fooled(verify_rm, tmp_path):
     assert result.canaries["empty"].count == 10
     assert result.wrong_reference is not None
     assert sum(found.count for found in result.reliability) == 30
-    assert {"auroc", "ece"} <= set(result.intervals)
+    assert "auroc" in result.intervals
     assert 0 <= result.shortcut_auroc <= 1
 
 

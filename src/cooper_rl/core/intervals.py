@@ -44,9 +44,11 @@ def clustered_interval(values_per_problem: Sequence[Sequence[float]]) -> Interva
     mean = math.fsum(values) / len(values)
     squares = math.fsum(math.fsum(value - mean for value in problem) ** 2 for problem in problems)
     if all(value in (0.0, 1.0) for value in values):
-        low, high = _wilson(mean, _effective_size(mean, squares, len(problems), num_samples=len(values)))
+        low, high = wilson_bounds(
+            mean, _effective_size(mean, squares, len(problems), num_samples=len(values))
+        )
     elif len(problems) == 1 or squares < 1e-18:
-        low, high = _wilson(mean, len(problems))
+        low, high = wilson_bounds(mean, len(problems))
     else:
         error = math.sqrt(squares * len(problems) / (len(problems) - 1)) / len(values)
         half = _t_quantile(len(problems) - 1) * error
@@ -95,6 +97,15 @@ def difference_interval(before: Interval, after: Interval) -> Interval:
     return Interval(value=value, low=value - down, high=value + up, count=min(before.count, after.count))
 
 
+def wilson_bounds(mean: float, size: float) -> tuple[float, float]:
+    """Low and high of Wilson's 95 % score interval (1927) of a share of `size` independent outcomes."""
+    scale = 1 + _Z**2 / size
+    centre = (mean + _Z**2 / (2 * size)) / scale
+    half = _Z * math.sqrt(mean * (1 - mean) / size + _Z**2 / (4 * size**2)) / scale
+    # At 0 and 1 the bound is exact; rounding must not leave it inside.
+    return (0.0 if mean == 0 else centre - half), (1.0 if mean == 1 else centre + half)
+
+
 def _effective_size(mean: float, squares: float, num_problems: int, *, num_samples: int) -> float:
     """Independent outcomes that would give the clustered variance; see `clustered_interval`."""
     if num_problems == 1 or mean in (0.0, 1.0):
@@ -102,14 +113,6 @@ def _effective_size(mean: float, squares: float, num_problems: int, *, num_sampl
     added = (num_samples / num_problems) ** 2 * (mean**2 + (1 - mean) ** 2) / 2
     variance = (squares + added) / num_samples**2 * num_problems / (num_problems - 1)
     return min(max(mean * (1 - mean) / variance, num_problems), num_samples)
-
-
-def _wilson(mean: float, size: float) -> tuple[float, float]:
-    scale = 1 + _Z**2 / size
-    centre = (mean + _Z**2 / (2 * size)) / scale
-    half = _Z * math.sqrt(mean * (1 - mean) / size + _Z**2 / (4 * size**2)) / scale
-    # At 0 and 1 the bound is exact; rounding must not leave it inside.
-    return (0.0 if mean == 0 else centre - half), (1.0 if mean == 1 else centre + half)
 
 
 def _t_quantile(degrees: int) -> float:

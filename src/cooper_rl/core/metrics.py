@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cooper_rl.core.intervals import clustered_interval
+from cooper_rl.core.intervals import clustered_interval, wilson_bounds
 from cooper_rl.errors import DataError
 from cooper_rl.schema import BinaryScores, Interval, ReliabilityBin
 
@@ -74,50 +74,70 @@ def calibration_error(bins: Sequence[ReliabilityBin]) -> float:
     return sum(found.count * abs(found.mean_score - found.correct_fraction) for found in bins) / total
 
 
-def bootstrap_intervals(
-    labels: Sequence[int],
-    scores: Sequence[float],
-    *,
-    problems: Sequence[str],
-    rng: np.random.Generator,
-    num_draws: int = 200,
+def score_intervals(
+    labels: Sequence[int], scores: Sequence[float], *, problems: Sequence[str]
 ) -> dict[str, Interval]:
-    """95 % percentile intervals of precision, recall, f1, auroc and ece, redrawing whole problems.
+    """95 % intervals of precision, recall, f1 and auroc over problems; what is undefined is left out.
 
-    A quantity that is undefined for all examples, or in more than half of the draws, is left out.
+    Precision and recall are means of true positives over what is said to be, or is, correct. So is their mean
+    J over both together, and F1 = 2J / (1 + J). The calibration error has no interval: it cannot be below 0,
+    and bins of few examples alone put it above.
     """
-    truth, values = np.asarray(labels), np.asarray(scores, dtype=float)
-    clusters: dict[str, list[int]] = {}
-    for row, problem in enumerate(problems):
-        clusters.setdefault(problem, []).append(row)
-    rows = list(clusters.values())
-    num_problems = len(rows)
-    drawn: dict[str, list[float]] = {}
-    for _ in range(num_draws):
-        chosen: list[int] = [int(place) for place in rng.integers(num_problems, size=num_problems)]
-        picked = [row for place in chosen for row in rows[place]]
-        for name, value in _point_values(truth[picked], values[picked]).items():
-            drawn.setdefault(name, []).append(value)
-    found: dict[str, Interval] = {}
-    for name, value in _point_values(truth, values).items():
-        if len(drawn.get(name, [])) > num_draws / 2:
-            low, high = np.quantile(drawn[name], [0.025, 0.975])
-            found[name] = Interval(value=value, low=float(low), high=float(high), count=num_problems)
-    return found
-
-
-def _point_values(labels: Any, scores: Any) -> dict[str, float]:
-    counts = confusion_counts(list(labels), list(scores))
-    positives = counts["true_positive"] + counts["false_negative"]
-    predicted = counts["true_positive"] + counts["false_positive"]
-    values = {
-        "precision": counts["true_positive"] / predicted if predicted else None,
-        "recall": counts["true_positive"] / positives if positives else None,
-        "f1": _f1(counts),
-        "auroc": auroc(labels, scores),
-        "ece": calibration_error(reliability_bins(labels, scores)),
+    rows = [
+        (problem, label == 1, score > THRESHOLD)
+        for problem, label, score in zip(problems, labels, scores, strict=True)
+    ]
+    members = {
+        "precision": [row for row in rows if row[2]],
+        "recall": [row for row in rows if row[1]],
+        "f1": [row for row in rows if row[1] or row[2]],
     }
-    return {name: value for name, value in values.items() if value is not None}
+    found: dict[str, Interval] = {}
+    for name, chosen in members.items():
+        if chosen:
+            hits = [float(is_correct and is_accepted) for _, is_correct, is_accepted in chosen]
+            found[name] = clustered_interval(_cluster(hits, [problem for problem, _, _ in chosen]))
+    if "f1" in found:
+        shares = found["f1"].model_dump(exclude={"count"})
+        f1 = {name: 2 * share / (1 + share) for name, share in shares.items()}
+        found["f1"] = found["f1"].model_copy(update=f1)
+    area = _auroc_interval(labels, scores, problems)
+    return found if area is None else found | {"auroc": area}
+
+
+def _auroc_interval(
+    labels: Sequence[int], scores: Sequence[float], problems: Sequence[str]
+) -> Interval | None:
+    """Wilson's interval at the effective size A(1-A)/v, where v is AUROC's variance over problems.
+
+    v = k/(k-1) * sum of squared influences of k problems (Obuchowski 1997), with half a problem of each class
+    added, as likely all above as all below: near A = 1 a few problems decide v and it comes out too small.
+    The size is at least the smaller number of problems of a class, since v <= A(1-A) over the smaller number
+    of examples (Birnbaum and Klose 1957).
+    """
+    area = auroc(labels, scores)
+    if area is None:
+        return None
+    values, is_positive = np.asarray(scores, dtype=float), np.asarray(labels) == 1
+    place = np.unique(np.asarray(problems), return_inverse=True)[1]
+    num_problems = int(place.max()) + 1
+    influence: _Floats = np.zeros(num_problems)
+    added, least = 0.0, num_problems
+    for members, sign in ((is_positive, 1), (~is_positive, -1)):
+        others: _Floats = np.sort(sign * values[~members])
+        own: _Floats = sign * values[members]
+        above = (np.searchsorted(others, own, "left") + np.searchsorted(others, own, "right")) / 2
+        share = (above / len(others) - area) / len(own)
+        influence += np.bincount(place[members], weights=share, minlength=num_problems)
+        count = len(np.unique(place[members]))
+        added += (area**2 + (1 - area) ** 2) / 4 / count**2
+        least = min(least, count)
+    size = float(least)
+    if num_problems > 1:
+        variance = (float((influence**2).sum()) + added) * num_problems / (num_problems - 1)
+        size = max(area * (1 - area) / variance, size)
+    low, high = wilson_bounds(area, size)
+    return Interval(value=area, low=low, high=high, count=num_problems)
 
 
 def _f1(counts: dict[str, int]) -> float | None:

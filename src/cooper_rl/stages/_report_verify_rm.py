@@ -24,7 +24,6 @@ MEASURES = {
     "recall": "recall",
     "f1": "F1",
     "auroc": "AUROC",
-    "ece": "calibration error",
 }
 
 
@@ -48,7 +47,7 @@ def fooled_rows(report: EvaluateVerifyRMReport) -> list[Row]:
 
 
 def measure_rows(report: EvaluateVerifyRMReport) -> list[Row]:
-    """What the bootstrap gave an interval to."""
+    """What has an interval over questions, beside the accuracy."""
     return [Row(MEASURES[name], "", found) for name, found in report.intervals.items() if name in MEASURES]
 
 

@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
-
 from cooper_rl.backends.device import pick_device
 from cooper_rl.backends.verify_rm import VerifyRM, load_verify_rm, score_examples
 from cooper_rl.config.root import Config
@@ -25,10 +23,10 @@ from cooper_rl.core.canaries import (
 )
 from cooper_rl.core.metrics import (
     binary_scores,
-    bootstrap_intervals,
     confusion_counts,
     reliability_bins,
     roc_points,
+    score_intervals,
 )
 from cooper_rl.core.randomness import derive_seed
 from cooper_rl.core.shortcuts import shortcut_auroc
@@ -75,9 +73,7 @@ def run(
         overall=_binary_scores(rows, scores),
         by_source=_by_group(rows, scores, [row.source or NO_SOURCE for row in rows]),
         by_answer_type=_by_group(rows, scores, [row.answer_type for row in rows]),
-        intervals=bootstrap_intervals(
-            labels, scores, problems=[row.question for row in rows], rng=np.random.default_rng(config.seed)
-        ),
+        intervals=score_intervals(labels, scores, problems=[row.question for row in rows]),
         reliability=reliability_bins(labels, scores),
         confusion=confusion_counts(labels, scores),
         roc=roc_points(labels, scores),
