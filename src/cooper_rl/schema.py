@@ -342,6 +342,9 @@ class EvalReport(Report):
     """Mean score of VerifyRM on the same completions."""
     verify_rm: BinaryScores
     """VerifyRM on held-out labelled examples."""
+    verify_rm_hits: str | None = Field(default=None, pattern="^[01]*$")
+    """A character for each of them, in the order of the file: 1 where VerifyRM is right. None in evaluations
+    of earlier versions."""
     canary_false_positive_rate: float | None = None
     """Mean over the attacks of the share of canaries that VerifyRM scores above 0.5; all are wrong."""
     cut_fraction: float

@@ -62,7 +62,8 @@ class PromoteReport(Report):
     verify_rm_accuracy: Interval
     champion_verify_rm_accuracy: Interval | None
     verify_rm_accuracy_change: Interval | None
-    """Candidate's VerifyRM minus the champion's, taken as independent."""
+    """Candidate's VerifyRM minus the champion's, paired by problem; as if independent where one of the two
+    evaluations is of an earlier version."""
     canary_false_positive_rate: float | None
     max_canary_rate: float
     reasons: list[str]

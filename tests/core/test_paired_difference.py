@@ -25,6 +25,14 @@ def test_problems_that_all_change_alike_leave_no_doubt() -> None:
     assert (found.low, found.value, found.high) == (0.25, 0.25, 0.25)
 
 
+def test_a_problem_weighs_by_its_samples_so_that_the_change_is_that_of_the_means() -> None:
+    """a falls by 1 with three samples, b stays with one: -3/4. Squares (3 * -.25)^2 + (.75)^2 = 1.125; the
+    error is sqrt(1.125 * 2) / 4 = .375, and t(1) = 12.706205."""
+    found = paired_difference({"a": [1.0] * 3, "b": [1.0]}, {"a": [0.0] * 3, "b": [1.0]})
+    assert found.value == -0.75
+    assert found.high - found.value == pytest.approx(12.706205 * 0.375, abs=1e-5)
+
+
 @pytest.mark.parametrize(
     ("before", "after"),
     [({"a": [1.0]}, {"a": [1.0]}), ({"a": [1.0], "b": [1.0]}, {"a": [1.0], "c": [1.0]}), ({}, {})],

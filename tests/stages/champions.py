@@ -64,12 +64,14 @@ def make_evaluation(
     *,
     step: int = 3,
     num_right: int = 6,
+    hits: str | None = None,
     canary_rate: float | None = 0.1,
     examples: Sequence[VerifyExample] = EXAMPLES,
 ) -> EvalReport:
-    """Of those outcomes; VerifyRM is right on the first `num_right` examples."""
+    """Of those outcomes; VerifyRM is right on the first `num_right` examples, or where `hits` has a 1."""
     labels = [example.label for example in examples]
-    scores = [float(label if row < num_right else 1 - label) for row, label in enumerate(labels)]
+    hits = hits or "".join(str(int(row < num_right)) for row in range(len(examples)))
+    scores = [float(label if hit == "1" else 1 - label) for label, hit in zip(labels, hits, strict=True)]
     return EvalReport(
         step=step,
         num_problems=len(outcomes),
@@ -78,7 +80,8 @@ def make_evaluation(
         judge_accuracy=clustered_interval([[float(each)] for each in outcomes]),
         judge_model="tiny",
         verify_rm_reward=clustered_interval([[0.5] for _ in outcomes]),
-        verify_rm=binary_scores(labels, scores),
+        verify_rm=binary_scores(labels, scores, problems=[example.question for example in examples]),
+        verify_rm_hits=hits,
         canary_false_positive_rate=canary_rate,
         cut_fraction=0.0,
     )

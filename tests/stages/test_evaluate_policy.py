@@ -34,7 +34,8 @@ def test_every_completion_is_kept_with_every_verdict(files: Files, tmp_path: Pat
     assert result.rule_accuracy.value == sum(row.rule == "correct" for row in rows) / 20
     assert result.judge_accuracy.value == sum(row.judge == "correct" for row in rows) / 20
     assert result.rule_accuracy.count == 10
-    assert result.verify_rm.num_examples == 20
+    assert result.verify_rm.num_examples == len(result.verify_rm_hits) == 20
+    assert result.verify_rm.accuracy.value == result.verify_rm_hits.count("1") / 20
 
 
 def test_evaluations_of_earlier_points_stay_in_front(files: Files, tmp_path: Path) -> None:

@@ -61,7 +61,8 @@ def paired_difference(
 ) -> Interval:
     """Mean change of the same problems with a 95 % t interval over problems.
 
-    Narrower than `difference_interval` as far as a problem that was hard before is hard afterwards.
+    A problem weighs as much as it has samples afterwards, as in `clustered_interval`. Narrower than
+    `difference_interval` as far as a problem that was hard before is hard afterwards.
 
     Args:
         before: Problem id -> outcomes of its samples.
@@ -75,14 +76,16 @@ def paired_difference(
             f"a paired difference needs the same two problems or more on both sides, not {len(before)} and "
             f"{len(after)}; compare evaluations of the same held-out file"
         )
+    sizes = [len(after[name]) for name in before]
     changes = [
-        math.fsum(after[name]) / len(after[name]) - math.fsum(values) / len(values)
-        for name, values in before.items()
+        math.fsum(after[name]) / size - math.fsum(values) / len(values)
+        for (name, values), size in zip(before.items(), sizes, strict=True)
     ]
-    mean = math.fsum(changes) / len(changes)
-    variance = math.fsum((change - mean) ** 2 for change in changes) / (len(changes) - 1)
-    half = _t_quantile(len(changes) - 1) * math.sqrt(variance / len(changes))
-    return Interval(value=mean, low=mean - half, high=mean + half, count=len(changes))
+    count, total = len(changes), sum(sizes)
+    mean = math.fsum(size * change for size, change in zip(sizes, changes, strict=True)) / total
+    squares = math.fsum((size * (change - mean)) ** 2 for size, change in zip(sizes, changes, strict=True))
+    half = _t_quantile(count - 1) * math.sqrt(squares * count / (count - 1)) / total
+    return Interval(value=mean, low=mean - half, high=mean + half, count=count)
 
 
 def difference_interval(before: Interval, after: Interval) -> Interval:

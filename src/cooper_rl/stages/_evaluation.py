@@ -16,7 +16,7 @@ from cooper_rl.config.root import Config
 from cooper_rl.core.canaries import Canary, canary_rates, make_canaries, mean_rate
 from cooper_rl.core.intervals import clustered_interval
 from cooper_rl.core.labeling import Judge
-from cooper_rl.core.metrics import binary_scores
+from cooper_rl.core.metrics import THRESHOLD, binary_scores
 from cooper_rl.core.randomness import derive_seed
 from cooper_rl.errors import ServerError
 from cooper_rl.schema import EvalReport, EvaluatedCompletion, Interval, Problem, Verdict, VerifyExample
@@ -143,6 +143,10 @@ class Evaluator:
                 [example.label for example in self.examples],
                 own,
                 problems=[example.question for example in self.examples],
+            ),
+            verify_rm_hits="".join(
+                str(int((score > THRESHOLD) == (example.label == 1)))
+                for example, score in zip(self.examples, own, strict=True)
             ),
             canary_false_positive_rate=mean_rate(canary_rates(self.canaries, of_canaries)),
             cut_fraction=sum(row.finish_reason == "length" for row in completions) / len(completions),

@@ -18,6 +18,11 @@ from cooper_rl.stages._report_text import direction, outcomes, percent, points, 
 
 IGNORED = ("evaluation.generation.batch_size", *(f"evaluation.judge.server.{key}" for key in SERVER_KEYS))
 
+_UNPAIRED = (
+    "VerifyRM's accuracies are compared as if on different examples, which seldom shows a fall: one of the "
+    "two was evaluated by an earlier version, which did not keep what its VerifyRM has right."
+)
+
 
 class Evaluated(NamedTuple):
     """A policy and its VerifyRM, as they were evaluated on the frozen sets."""
@@ -27,8 +32,14 @@ class Evaluated(NamedTuple):
     completions: Sequence[EvaluatedCompletion]
 
 
-def decide(candidate: Evaluated, champion: Evaluated | None, *, max_canary_rate: float) -> PromoteReport:
-    """The decision with its reasons; both sides must have been evaluated on the same problems.
+def decide(
+    candidate: Evaluated,
+    champion: Evaluated | None,
+    *,
+    examples: Sequence[VerifyExample],
+    max_canary_rate: float,
+) -> PromoteReport:
+    """The decision with its reasons; both sides must have been evaluated on the same problems and examples.
 
     Raises:
         DataError: the problems differ.
@@ -39,12 +50,17 @@ def decide(candidate: Evaluated, champion: Evaluated | None, *, max_canary_rate:
         "rule accuracy" if found.judge_accuracy is None else "judged accuracy"
     )
     reasons: list[str] = []
+    remarks: list[str] = []
     objections = _object_to_canaries(found.canary_false_positive_rate, max_canary_rate)
     if champion is None:
         reasons.append("There was no champion to be better than.")
     else:
         change = paired_difference(outcomes(champion.completions), outcomes(candidate.completions))
-        verify_rm_change = difference_interval(champion.report.verify_rm.accuracy, found.verify_rm.accuracy)
+        verify_rm_change = _verify_rm_change(champion, candidate, examples)
+        if verify_rm_change is None:
+            before, after = champion.report.verify_rm, found.verify_rm
+            verify_rm_change = difference_interval(before.accuracy, after.accuracy)
+            remarks.append(_UNPAIRED)
         said = _say_change(name, change)
         (reasons if direction(change) == "rose" else objections).append(said)
         if direction(verify_rm_change) == "fell":
@@ -64,7 +80,7 @@ def decide(candidate: Evaluated, champion: Evaluated | None, *, max_canary_rate:
         verify_rm_accuracy_change=verify_rm_change,
         canary_false_positive_rate=found.canary_false_positive_rate,
         max_canary_rate=max_canary_rate,
-        reasons=objections or reasons,
+        reasons=(objections or reasons) + remarks,
     )
 
 
@@ -171,6 +187,24 @@ def _object_to_canaries(rate: float | None, limit: float) -> list[str]:
     if rate > limit:
         return [f"{percent(rate)} of the canaries pass VerifyRM; at most {percent(limit)} may."]
     return []
+
+
+def _verify_rm_change(
+    champion: Evaluated, candidate: Evaluated, examples: Sequence[VerifyExample]
+) -> Interval | None:
+    """Paired by problem; None where an evaluation does not say which examples were right."""
+    before, after = (_hits(side.report, examples) for side in (champion, candidate))
+    return None if before is None or after is None else paired_difference(before, after)
+
+
+def _hits(report: EvalReport, examples: Sequence[VerifyExample]) -> dict[str, list[float]] | None:
+    """Question -> 1 for every example of it that VerifyRM has right, else 0."""
+    if report.verify_rm_hits is None:
+        return None
+    by_question: dict[str, list[float]] = {}
+    for example, hit in zip(examples, report.verify_rm_hits, strict=True):
+        by_question.setdefault(example.question, []).append(float(hit))
+    return by_question
 
 
 def _say_change(name: str, change: Interval) -> str:

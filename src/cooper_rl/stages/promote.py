@@ -183,7 +183,12 @@ def _compare(
             champion.record.evaluation,
             read_records(folder / EVALUATED, EvaluatedCompletion),
         )
-    return decide(candidate.evaluated, before, max_canary_rate=config.registry.max_canary_rate)
+    return decide(
+        candidate.evaluated,
+        before,
+        examples=candidate.examples,
+        max_canary_rate=config.registry.max_canary_rate,
+    )
 
 
 def _promote(
