@@ -347,6 +347,8 @@ class EvalReport(Report):
     of earlier versions."""
     canary_false_positive_rate: float | None = None
     """Mean over the attacks of the share of canaries that VerifyRM scores above 0.5; all are wrong."""
+    canaries: dict[str, float] = {}
+    """The same for each attack."""
     cut_fraction: float
     """Share of completions that ended at the token limit."""
 

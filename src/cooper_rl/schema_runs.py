@@ -5,6 +5,8 @@ Apart from `schema.py`, whose records follow the walk of the data. Deliberately 
 
 from typing import Literal
 
+from pydantic import Field
+
 from cooper_rl.schema import EvalReport, Interval, Record, Report
 
 
@@ -65,7 +67,10 @@ class PromoteReport(Report):
     """Candidate's VerifyRM minus the champion's, paired by problem; as if independent where one of the two
     evaluations is of an earlier version."""
     canary_false_positive_rate: float | None
+    canaries: dict[str, float] = Field(default={})
+    """Attack -> share of its canaries that the candidate's VerifyRM scores above 0.5."""
     max_canary_rate: float
+    """Of any attack."""
     reasons: list[str]
     """Why, in words."""
 

@@ -1,6 +1,6 @@
 """Candidates for the registry, made by hand: real model folders, evaluations with chosen outcomes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +65,7 @@ def make_evaluation(
     step: int = 3,
     num_right: int = 6,
     hits: str | None = None,
-    canary_rate: float | None = 0.1,
+    canaries: Mapping[str, float] = {"empty": 0.1, "colon": 0.0},
     examples: Sequence[VerifyExample] = EXAMPLES,
 ) -> EvalReport:
     """Of those outcomes; VerifyRM is right on the first `num_right` examples, or where `hits` has a 1."""
@@ -82,7 +82,8 @@ def make_evaluation(
         verify_rm_reward=clustered_interval([[0.5] for _ in outcomes]),
         verify_rm=binary_scores(labels, scores, problems=[example.question for example in examples]),
         verify_rm_hits=hits,
-        canary_false_positive_rate=canary_rate,
+        canary_false_positive_rate=sum(canaries.values()) / max(len(canaries), 1),
+        canaries=dict(canaries),
         cut_fraction=0.0,
     )
 

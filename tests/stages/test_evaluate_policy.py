@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from cooper_rl.config.load import load
+from cooper_rl.core.canaries import ATTACKS
 from cooper_rl.errors import ModelError
 from cooper_rl.records import read_records
 from cooper_rl.schema import EvalReport, EvaluatedCompletion
@@ -34,6 +35,9 @@ def test_every_completion_is_kept_with_every_verdict(files: Files, tmp_path: Pat
     assert result.rule_accuracy.value == sum(row.rule == "correct" for row in rows) / 20
     assert result.judge_accuracy.value == sum(row.judge == "correct" for row in rows) / 20
     assert result.rule_accuracy.count == 10
+    assert set(result.canaries) <= set(ATTACKS)
+    mean = sum(result.canaries.values()) / len(result.canaries)
+    assert result.canary_false_positive_rate == pytest.approx(mean)
     assert result.verify_rm.num_examples == len(result.verify_rm_hits) == 20
     assert result.verify_rm.accuracy.value == result.verify_rm_hits.count("1") / 20
 

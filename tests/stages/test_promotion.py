@@ -3,6 +3,7 @@
 import pytest
 
 from cooper_rl.config.load import load
+from cooper_rl.core.canaries import ATTACKS
 from cooper_rl.core.intervals import difference_interval
 from cooper_rl.errors import ConfigError, DataError
 from cooper_rl.stages._promotion import (
@@ -103,19 +104,26 @@ def test_an_evaluation_of_an_earlier_version_is_compared_as_before_and_that_is_s
 
 
 @pytest.mark.parametrize(
-    ("rate", "reason"),
+    ("canaries", "reason"),
     [
-        (0.3, "30.0 % of the canaries pass VerifyRM; at most 20.0 % may."),
-        (None, "No canary was scored, so nothing is known of attacks: the frozen examples allow none."),
+        (
+            dict.fromkeys(ATTACKS, 0.0) | {"colon": 1.0},
+            "VerifyRM accepts 100.0 % of the canaries of the attack 'colon'; at most 20.0 % of any attack's "
+            "may pass.",
+        ),
+        (
+            {},
+            "Nothing is known of attacks: no canary was scored, or an earlier version evaluated.",
+        ),
     ],
 )
 @pytest.mark.parametrize("has_champion", [True, False])
 def test_canaries_that_do_not_hold_keep_a_better_one_out(
-    rate: float | None, reason: str, has_champion: bool
+    canaries: dict[str, float], reason: str, has_champion: bool
 ) -> None:
     champion = side("old", [0] * 8) if has_champion else None
     decision = decide(
-        side("new", [1] * 8, canary_rate=rate), champion, examples=EXAMPLES, max_canary_rate=0.2
+        side("new", [1] * 8, canaries=canaries), champion, examples=EXAMPLES, max_canary_rate=0.2
     )
     assert not decision.is_promoted
     assert decision.reasons == [reason]
@@ -141,13 +149,13 @@ def test_without_a_judge_the_rule_decides() -> None:
 
 def test_the_decision_in_words_has_both_sides_and_every_reason() -> None:
     decision = decide(
-        side("new", [1] * 8, canary_rate=0.9),
+        side("new", [1] * 8, canaries={"empty": 0.9}),
         side("old", [0] * 3 + [1] * 5),
         examples=EXAMPLES,
         max_canary_rate=0.2,
     )
     text = to_markdown(decision)
-    assert text.startswith("# old stays champion\n\n- 90.0 % of the canaries pass VerifyRM")
+    assert text.startswith("# old stays champion\n\n- VerifyRM accepts 90.0 % of the canaries")
     assert "- Judged accuracy is not better beyond the interval" in text
     assert "| Judged accuracy | 62.5 % (" in text
     assert "| VerifyRM accuracy | 75.0 % (" in text

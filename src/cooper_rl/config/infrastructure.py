@@ -76,7 +76,8 @@ class RegistryConfig(Section):
     """New problems that are worth a training; where there are fewer, nothing is trained. Fewer than three
     cannot fill the parts of the labels."""
     max_canary_rate: float = Field(default=0.2, ge=0, le=1)
-    """Mean share of canaries that the VerifyRM of a champion may score above 0.5."""
+    """Share of the canaries of any one attack that the VerifyRM of a champion may score above 0.5: a policy
+    needs one that pays."""
 
     def needed_uri(self) -> str:
         """Where the registry is.

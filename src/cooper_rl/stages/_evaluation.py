@@ -128,7 +128,8 @@ class Evaluator:
     ) -> EvalReport:
         config = self.config.evaluation
         scores = score_examples(verify_rm, [*self.examples, *(canary.example for canary in self.canaries)])
-        own, of_canaries = scores[: len(self.examples)], scores[len(self.examples) :]
+        own = scores[: len(self.examples)]
+        rates = canary_rates(self.canaries, scores[len(self.examples) :])
         return EvalReport(
             step=step,
             num_problems=len(self.problems),
@@ -148,7 +149,8 @@ class Evaluator:
                 str(int((score > THRESHOLD) == (example.label == 1)))
                 for example, score in zip(self.examples, own, strict=True)
             ),
-            canary_false_positive_rate=mean_rate(canary_rates(self.canaries, of_canaries)),
+            canary_false_positive_rate=mean_rate(rates),
+            canaries={attack: rate.value for attack, rate in rates.items()},
             cut_fraction=sum(row.finish_reason == "length" for row in completions) / len(completions),
         )
 

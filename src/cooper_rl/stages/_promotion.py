@@ -1,7 +1,8 @@
 """Whether a candidate takes the champion's place: the rule, and the same frozen sets on both sides.
 
 A candidate must be better beyond the interval, its VerifyRM not worse beyond the interval, and few canaries
-may pass it. Deliberately left out: the registry (`backends/registry.py`) and files (`promote.py`).
+of any attack may pass it. Deliberately left out: the registry (`backends/registry.py`) and files
+(`promote.py`).
 """
 
 import json
@@ -51,7 +52,7 @@ def decide(
     )
     reasons: list[str] = []
     remarks: list[str] = []
-    objections = _object_to_canaries(found.canary_false_positive_rate, max_canary_rate)
+    objections = _object_to_canaries(found.canaries, max_canary_rate)
     if champion is None:
         reasons.append("There was no champion to be better than.")
     else:
@@ -79,6 +80,7 @@ def decide(
         champion_verify_rm_accuracy=champion.report.verify_rm.accuracy if champion else None,
         verify_rm_accuracy_change=verify_rm_change,
         canary_false_positive_rate=found.canary_false_positive_rate,
+        canaries=found.canaries,
         max_canary_rate=max_canary_rate,
         reasons=(objections or reasons) + remarks,
     )
@@ -181,11 +183,15 @@ def title(decision: PromoteReport) -> str:
     return f"{decision.candidate} is not promoted, and there is no champion"
 
 
-def _object_to_canaries(rate: float | None, limit: float) -> list[str]:
-    if rate is None:
-        return ["No canary was scored, so nothing is known of attacks: the frozen examples allow none."]
-    if rate > limit:
-        return [f"{percent(rate)} of the canaries pass VerifyRM; at most {percent(limit)} may."]
+def _object_to_canaries(rates: Mapping[str, float], limit: float) -> list[str]:
+    if not rates:
+        return ["Nothing is known of attacks: no canary was scored, or an earlier version evaluated."]
+    worst = max(rates, key=lambda attack: rates[attack])
+    if rates[worst] > limit:
+        return [
+            f"VerifyRM accepts {percent(rates[worst])} of the canaries of the attack {worst!r}; at most "
+            f"{percent(limit)} of any attack's may pass."
+        ]
     return []
 
 
