@@ -7,9 +7,10 @@ from transformers import AutoModelForCausalLM, AutoModelForSequenceClassificatio
 
 from cooper_rl.backends.registry import CHAMPION, Registry, open_registry
 from cooper_rl.config.load import load
+from cooper_rl.core.intervals import clustered_interval
 from cooper_rl.errors import ConfigError, DataError, StorageError, WriteConflictError
-from cooper_rl.records import read_records, read_report
-from cooper_rl.schema import Problem
+from cooper_rl.records import read_records, read_report, write_records
+from cooper_rl.schema import EvalReport, EvaluatedCompletion, Problem, Verdict
 from cooper_rl.schema_runs import KnownProblem, PromoteReport
 from cooper_rl.stages import promote
 from tests.stages.champions import (
@@ -150,6 +151,35 @@ def test_who_always_comes_second_gives_up(
     monkeypatch.setattr(Registry, "promote", lose)
     with pytest.raises(WriteConflictError, match="5 other champions were promoted while this one was"):
         promote.run(configured(tmp_path / "registry"), **candidates(0, [1] * 8))
+
+
+def test_a_champion_is_judged_anew_by_the_rule_verifier_of_today(
+    tmp_path: Path, candidates: Candidates
+) -> None:
+    """Its verifier refused what is right by today's; the candidate, judged by today's, is no better."""
+    config = configured(tmp_path / "registry", "evaluation.judge=null")
+    first = promote.run(config, **without_judge(candidates(0, [0] * 8), "incorrect"))
+    assert first.accuracy.value == 0
+    decision = promote.run(config, **without_judge(candidates(1, [1] * 8), "correct"))
+    assert not decision.is_promoted
+    assert decision.champion_accuracy == decision.accuracy
+    assert decision.accuracy.value == 1
+    assert decision.accuracy_change is not None
+    assert decision.accuracy_change.value == 0
+
+
+def without_judge(paths: dict[str, Path], rule: Verdict) -> dict[str, Path]:
+    """A candidate whose completions are right, and of which its rule verifier said so much."""
+    rows = [
+        row.model_copy(update={"completion": f"#### {row.reference_answer}", "judge": None, "rule": rule})
+        for row in read_records(paths["completions"], EvaluatedCompletion)
+    ]
+    write_records(paths["completions"], rows)
+    accuracy = clustered_interval([[float(rule == "correct")] for _ in rows])
+    changes = {"judge_accuracy": None, "judge_model": None, "rule_accuracy": accuracy}
+    reports = read_records(paths["evaluations"], EvalReport)
+    write_records(paths["evaluations"], [report.model_copy(update=changes) for report in reports])
+    return paths
 
 
 def test_a_candidate_that_was_judged_on_other_sets_is_refused(tmp_path: Path, candidates: Candidates) -> None:

@@ -173,6 +173,22 @@ def test_other_settings_of_the_evaluation_are_refused_and_named() -> None:
         check_conditions("old", there=there, here=here)
 
 
+def test_another_engine_and_another_prompt_of_the_judge_are_other_settings() -> None:
+    judge = "evaluation.judge={server={base_url='http://judge/v1', model='m'}}"
+    here = evaluation_conditions(load("laptop", [judge]))
+    there = here | {"engine.dtype": '"bfloat16"', "evaluation.judge.prompt": "0123456789ab"}
+    expected = r'\(engine.dtype: "bfloat16" there, "auto" here; evaluation.judge.prompt: 0123456789ab there, '
+    with pytest.raises(ConfigError, match=expected):
+        check_conditions("old", there=there, here=here)
+
+
+def test_what_an_earlier_version_did_not_keep_does_not_end_its_registry() -> None:
+    here = evaluation_conditions(load("laptop"))
+    there = {key: value for key, value in here.items() if not key.startswith("engine.")}
+    assert there != here
+    check_conditions("old", there=there, here=here)
+
+
 def test_how_fast_an_evaluation_runs_is_no_setting_of_it() -> None:
     faster = ["evaluation.generation.batch_size=7", "labeling.rule.num_workers=1"]
     assert evaluation_conditions(load("laptop")) == evaluation_conditions(load("laptop", faster))

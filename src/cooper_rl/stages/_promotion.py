@@ -5,18 +5,23 @@ of any attack may pass it. Deliberately left out: the registry (`backends/regist
 (`promote.py`).
 """
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from cooper_rl.config.root import Config
 from cooper_rl.core.intervals import difference_interval, paired_difference
+from cooper_rl.core.prompts import judge_prompt
 from cooper_rl.errors import ConfigError, DataError
 from cooper_rl.schema import EvalReport, EvaluatedCompletion, Interval, Problem, Record, VerifyExample
 from cooper_rl.schema_runs import PromoteReport
 from cooper_rl.stages._identity import SERVER_KEYS, flatten
 from cooper_rl.stages._report_text import direction, outcomes, percent, points, span
 
+PROMPT = "evaluation.judge.prompt"
+LATER = ("engine.kind", "engine.dtype", PROMPT)
+"""What champions of earlier versions do not say, and is taken to have been as it is now."""
 IGNORED = ("evaluation.generation.batch_size", *(f"evaluation.judge.server.{key}" for key in SERVER_KEYS))
 
 _UNPAIRED = (
@@ -87,15 +92,23 @@ def decide(
 
 
 def evaluation_conditions(config: Config) -> dict[str, str]:
-    """Dotted key -> value of every setting that an evaluation's numbers depend on."""
+    """Dotted key -> value of every setting that an evaluation's numbers depend on.
+
+    The version of the rule verifier is none of them: what it says is said anew (`promote.py`).
+    """
     values = config.model_dump(mode="json")
     chosen = {
         "seed": values["seed"],
         "instruction": values["instruction"],
         "evaluation": values["evaluation"],
         "labeling": {"rule": {"policy": values["labeling"]["rule"]["policy"]}},
+        "engine": {key: values["engine"][key] for key in ("kind", "dtype")},
     }
-    return {key: json.dumps(value) for key, value in flatten(chosen) if key not in IGNORED}
+    conditions = {key: json.dumps(value) for key, value in flatten(chosen) if key not in IGNORED}
+    if config.evaluation.judge is not None and config.evaluation.judge.server is not None:
+        prompt = judge_prompt("question", "reference answer", "completion", nonce="nonce")
+        conditions[PROMPT] = hashlib.sha256(repr(prompt).encode()).hexdigest()[:12]
+    return conditions
 
 
 def check_conditions(champion: str, *, there: Mapping[str, str], here: Mapping[str, str]) -> None:
@@ -104,6 +117,7 @@ def check_conditions(champion: str, *, there: Mapping[str, str], here: Mapping[s
     Raises:
         ConfigError: naming every setting that differs.
     """
+    there = {key: here[key] for key in LATER if key in here} | dict(there)
     differing = [key for key in sorted({*there, *here}) if there.get(key) != here.get(key)]
     if differing:
         shown = "; ".join(

@@ -25,7 +25,9 @@ from cooper_rl.backends.registry import (
     open_registry,
     version_name,
 )
+from cooper_rl.backends.rule_verifier import RuleVerifier
 from cooper_rl.config.root import Config
+from cooper_rl.core.intervals import clustered_interval
 from cooper_rl.core.questions import fingerprint
 from cooper_rl.errors import DataError, WriteConflictError
 from cooper_rl.records import atomic_path, read_records, read_report, write_records, write_report
@@ -40,6 +42,7 @@ from cooper_rl.stages._promotion import (
     title,
     to_markdown,
 )
+from cooper_rl.stages._report_text import outcomes
 
 logger = logging.getLogger(__name__)
 
@@ -178,10 +181,13 @@ def _compare(
             here=candidate.examples,
         )
         check_conditions(champion.name, there=champion.record.conditions, here=evaluation_conditions(config))
-        before = Evaluated(
-            champion.name,
-            champion.record.evaluation,
-            read_records(folder / EVALUATED, EvaluatedCompletion),
+        before = _judge_again(
+            config,
+            Evaluated(
+                champion.name,
+                champion.record.evaluation,
+                read_records(folder / EVALUATED, EvaluatedCompletion),
+            ),
         )
     return decide(
         candidate.evaluated,
@@ -189,6 +195,19 @@ def _compare(
         examples=candidate.examples,
         max_canary_rate=config.registry.max_canary_rate,
     )
+
+
+def _judge_again(config: Config, champion: Evaluated) -> Evaluated:
+    """With the verdicts of the rule verifier of today, where they decide: an upgrade may change them."""
+    if config.evaluation.judge is not None:
+        return champion
+    rows = champion.completions
+    with RuleVerifier(config.labeling.rule) as rule:
+        checks = rule.verify([(row.reference_answer, row.completion) for row in rows])
+    rows = [row.model_copy(update={"rule": check.verdict}) for row, check in zip(rows, checks, strict=True)]
+    accuracy = clustered_interval(list(outcomes(rows).values()))
+    report = champion.report.model_copy(update={"rule_accuracy": accuracy})
+    return champion._replace(report=report, completions=rows)
 
 
 def _promote(
