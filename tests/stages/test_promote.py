@@ -138,7 +138,7 @@ def test_who_comes_second_is_compared_with_who_came_first(
     assert champion is not None
     assert decision.champion == champion.name
     assert decision.reasons == [
-        "Judged accuracy is not better beyond the interval: +0.0 points (+0.0 to +0.0) on 8 problems."
+        "Judged accuracy is not better beyond the interval: +0.0 points (−22.3 to +22.3) on 8 problems."
     ]
 
 

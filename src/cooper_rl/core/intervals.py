@@ -62,10 +62,12 @@ def paired_difference(
     """Mean change of the same problems with a 95 % t interval over problems.
 
     A problem weighs as much as it has samples afterwards, as in `clustered_interval`. Narrower than
-    `difference_interval` as far as a problem that was hard before is hard afterwards.
+    `difference_interval` as far as a problem that was hard before is hard afterwards. Where problems
+    change all alike that is no certainty: the sum of squares is at least that of half a problem of mean size,
+    as likely all up as all down.
 
     Args:
-        before: Problem id -> outcomes of its samples.
+        before: Problem id -> outcomes of its samples, in [0, 1].
         after: The same problems.
 
     Raises:
@@ -84,8 +86,9 @@ def paired_difference(
     count, total = len(changes), sum(sizes)
     mean = math.fsum(size * change for size, change in zip(sizes, changes, strict=True)) / total
     squares = math.fsum((size * (change - mean)) ** 2 for size, change in zip(sizes, changes, strict=True))
+    squares = max(squares, (total / count) ** 2 * (1 + mean**2) / 2)
     half = _t_quantile(count - 1) * math.sqrt(squares * count / (count - 1)) / total
-    return Interval(value=mean, low=mean - half, high=mean + half, count=count)
+    return Interval(value=mean, low=max(-1.0, mean - half), high=min(1.0, mean + half), count=count)
 
 
 def difference_interval(before: Interval, after: Interval) -> Interval:
