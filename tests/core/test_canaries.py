@@ -57,3 +57,17 @@ def test_a_wrong_reference_is_put_to_correct_completions_only() -> None:
     assert all(row.label == 0 for row in swapped)
     assert [row.reference_answer for row in swapped] != ["12", "7"]
     assert wrong_references(ROWS[:1], random.Random(0)) == []
+
+
+def test_an_equal_answer_in_another_spelling_is_no_wrong_one() -> None:
+    """One half in three spellings: nothing wrong can be made of one with another, but of each with 7."""
+    halves = [
+        VerifyExample(question=answer, reference_answer=answer, completion=f"\\boxed{{{answer}}}", label=1)
+        for answer in (r"\frac12", "0.5", r"50\%")
+    ]
+    attacks = {canary.attack for canary in make_canaries(halves, max_problems=3, rng=random.Random(0))}
+    assert attacks & {"answer_to_another_problem", "several_boxes"} == set()
+    assert wrong_references(halves, random.Random(0)) == []
+    swapped = wrong_references([*halves, ROWS[1]], random.Random(0))
+    assert swapped
+    assert all("7" in (row.reference_answer, row.completion[-1]) for row in swapped)

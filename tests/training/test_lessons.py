@@ -26,6 +26,14 @@ def test_one_reference_answer_alone_cannot_be_swapped() -> None:
     assert swap_references(ROWS[:1], random.Random(0)) == []
 
 
+def test_an_equal_answer_in_another_spelling_does_not_turn_the_label() -> None:
+    halves = [
+        VerifyExample(question=answer, reference_answer=answer, completion=f"#### {answer}", label=1)
+        for answer in (r"\frac12", "0.5", r"50\%")
+    ]
+    assert swap_references(halves, random.Random(0)) == []
+
+
 def test_the_papers_recipe_has_one_lesson() -> None:
     config = VerifyRMConfig()
     (lesson,) = plan_lessons(ROWS, config=config, is_from_scratch=True, seed=0)

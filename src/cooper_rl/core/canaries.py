@@ -8,6 +8,8 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from cooper_rl.config.data import AnswerPolicy
+from cooper_rl.core.answers import AnswerCheck, compare_quickly, state_answer
 from cooper_rl.core.intervals import clustered_interval
 from cooper_rl.core.metrics import THRESHOLD
 from cooper_rl.core.pairs import RewriteItem
@@ -90,19 +92,27 @@ def false_positive_rate(wrong: Sequence[VerifyExample], scores: Sequence[float])
 def wrong_references(examples: Sequence[VerifyExample], rng: random.Random) -> list[VerifyExample]:
     """Every correct completion with another problem's reference answer; label 0.
 
-    Left out where no other reference answer is drawn that differs as text.
+    Left out where none is drawn that is another answer.
     """
     answers = sorted({example.reference_answer.strip() for example in examples})
     swapped: list[VerifyExample] = []
     for example in examples:
         if example.label == 0:
             continue
-        others = [
-            a for a in rng.sample(answers, min(2, len(answers))) if a != example.reference_answer.strip()
-        ]
+        drawn = rng.sample(answers, min(2, len(answers)))
+        others = [answer for answer in drawn if is_another_answer(example.reference_answer, answer)]
         if others:
             swapped.append(example.model_copy(update={"reference_answer": others[0], "label": 0}))
     return swapped
+
+
+def is_another_answer(answer: str, reference_answer: str) -> bool:
+    """Whether an answer is not the reference answer, by its text and by the rules that need no algebra."""
+    if answer.strip() == reference_answer.strip():
+        return False
+    stated = state_answer(reference_answer, f"\\boxed{{{answer}}}", AnswerPolicy())
+    check = stated if isinstance(stated, AnswerCheck) else compare_quickly(stated, AnswerPolicy())
+    return check is None or check.verdict != "correct"
 
 
 def _draw(correct: Sequence[VerifyExample], rng: random.Random) -> list[VerifyExample]:
@@ -110,8 +120,9 @@ def _draw(correct: Sequence[VerifyExample], rng: random.Random) -> list[VerifyEx
 
 
 def _differ(first: VerifyExample, second: VerifyExample) -> bool:
-    answers = first.reference_answer.strip(), second.reference_answer.strip()
-    return first.question != second.question and answers[0] != answers[1]
+    return first.question != second.question and is_another_answer(
+        first.reference_answer, second.reference_answer
+    )
 
 
 def _truncated(case: _Case) -> str | None:

@@ -13,7 +13,7 @@ from cooper_rl.config.data import AnswerPolicy
 from cooper_rl.config.models import VerifyRMConfig
 from cooper_rl.core.answer_extraction import find_final_answer
 from cooper_rl.core.answer_matching import matching_examples
-from cooper_rl.core.canaries import make_canaries
+from cooper_rl.core.canaries import is_another_answer, make_canaries
 from cooper_rl.core.randomness import derive_seed
 from cooper_rl.schema import VerifyExample
 
@@ -60,7 +60,7 @@ def cut_to_answer(example: VerifyExample, num_chars: int) -> VerifyExample:
 def swap_references(examples: Sequence[VerifyExample], rng: random.Random) -> list[VerifyExample]:
     """Every example once more with another reference answer and, as a rule, the other label.
 
-    A correct completion gets the reference answer of another problem (another text: label 0). An incorrect
+    A correct completion gets the reference answer of another problem (another answer: label 0). An incorrect
     one gets the answer that it states itself (label 1); where it states none, it is left out.
     """
     answers = sorted({example.reference_answer for example in examples})
@@ -68,7 +68,7 @@ def swap_references(examples: Sequence[VerifyExample], rng: random.Random) -> li
     for example in examples:
         if example.label == 1:
             others = rng.sample(answers, min(2, len(answers)))
-            reference = next((a for a in others if a.strip() != example.reference_answer.strip()), None)
+            reference = next((a for a in others if is_another_answer(example.reference_answer, a)), None)
         else:
             found = find_final_answer(example.completion, AnswerPolicy())
             reference = found.text if found is not None and len(found.text) <= 100 else None
