@@ -1,7 +1,8 @@
 """Comparing answers part by part (row 3): multisets for lists and sets, order for tuples and intervals.
 
-A part that cannot be compared makes the whole unparsable, unless another part already differs. Deliberately
-left out: comparing two leaves, which the caller brings, with or without algebra.
+Parts with names, `x=1, y=2`, are compared by name. A part that cannot be compared makes the whole unparsable,
+unless another part already differs. Deliberately left out: comparing two leaves, which the caller brings,
+with or without algebra.
 """
 
 import re
@@ -34,7 +35,7 @@ def compare_parts(reference: Node, answer: Node, leaf: LeafComparison) -> Answer
         return _compare_tuple_with_list(reference, answer, leaf)
     if reference.variable and answer.variable and _name(reference) != _name(answer):
         return None
-    return _compare_unordered(reference.parts, answer.parts, leaf)
+    return _compare_lists(reference.parts, answer.parts, leaf)
 
 
 def _unwrap(node: Node) -> Node:
@@ -47,7 +48,7 @@ def _name(node: Node) -> str:
     return re.sub(r"[{}\s\\]", "", node.variable)
 
 
-_FUNCTION = re.compile(r"\w+'?\((\w)\)")
+_FUNCTION = re.compile(r"\w+'?\(([A-Za-z])\)")
 
 
 def _compare_leaves(reference: Node, answer: Node, leaf: LeafComparison) -> AnswerCheck | None:
@@ -89,7 +90,13 @@ def _compare_tuple_with_list(reference: Node, answer: Node, leaf: LeafComparison
     if len(reference.parts) != len(answer.parts):
         return None
     check = _compare_in_order(reference.parts, answer.parts, leaf)
-    return check if check is None or check.verdict == "correct" else None
+    if not (_distinct_names(reference.parts) or _distinct_names(answer.parts)):
+        return check if check is None or check.verdict == "correct" else None
+    left, right = (sorted(node.parts, key=_name) for node in (reference, answer))
+    by_name = _compare_in_order(left, right, leaf)
+    if check is None or by_name is None or check.verdict == by_name.verdict:
+        return check
+    return AnswerCheck("unparsable", "the parts are in another order than their names")
 
 
 def _compare_in_order(
@@ -104,6 +111,30 @@ def _compare_in_order(
         if check is None or check.verdict == "unparsable":
             is_open, open_check = True, check
     return open_check if is_open else AnswerCheck("correct", f"all {len(reference)} parts are equal")
+
+
+def _compare_lists(
+    reference: Sequence[Node], answer: Sequence[Node], leaf: LeafComparison
+) -> AnswerCheck | None:
+    """`x=1, y=2` by name, or in order where one side leaves the names out; other lists have no order."""
+    left, right = _distinct_names(reference), _distinct_names(answer)
+    if len(reference) != len(answer) or not (left or right):
+        return _compare_unordered(reference, answer, leaf)
+    if left == right:
+        return _compare_in_order(sorted(reference, key=_name), sorted(answer, key=_name), leaf)
+    check = _compare_unordered(reference, answer, leaf)
+    if check is None or check.verdict != "correct":
+        return check
+    check = _compare_in_order(reference, answer, leaf)
+    if check is None or check.verdict != "incorrect":
+        return check
+    return AnswerCheck("unparsable", "one side does not say which part is which")
+
+
+def _distinct_names(nodes: Sequence[Node]) -> set[str]:
+    """What the parts are called; nothing where a part has no name, or two have the same."""
+    names = {_name(node) for node in nodes}
+    return names if len(names) == len(nodes) and "" not in names else set()
 
 
 def _compare_unordered(
@@ -142,7 +173,7 @@ def _values(nodes: Sequence[Node]) -> Counter[Fraction] | None:
     values: list[Fraction] = []
     for node in nodes:
         quantity = parse_quantity(node.text) if node.kind == "leaf" else None
-        if quantity is None or quantity.unit or quantity.base is not None:
+        if quantity is None or quantity.unit or quantity.base is not None or node.variable:
             return None
         values.append(quantity.value)
     return Counter(values)

@@ -68,7 +68,7 @@ _QUALIFIER = re.compile(
 _MATRIX = re.compile(r"\\begin\s?\{([pbBv]?)matrix\}((?:(?!\\begin).)*)\\end\s?\{\1matrix\}", re.DOTALL)
 _SUBSCRIPT = r"(?:_(?:\{\w+\}|\w))?"
 _LETTER = r"(?:[A-Za-z](?![A-Za-z])|\\[A-Za-z]+|[A-Z][a-z]{2,})"
-_NAME = rf"(?:{_LETTER}{_SUBSCRIPT}'?(?: ?\([A-Za-z](?:, ?[A-Za-z])*\))?)"
+_NAME = rf"(?:{_LETTER}{_SUBSCRIPT}'?(?: ?\([A-Za-z0-9](?:, ?[A-Za-z0-9])*\))?)"
 _POINT_NAME = rf"\( ?{_NAME}(?: ?, ?{_NAME})+ ?\)"
 _ASSIGNED = re.compile(rf"({_NAME}|\|[A-Z]{{1,3}}\||[A-Z]:[A-Z]|{_POINT_NAME}) ?(?:=|\\in(?![a-z]))(?!=)")
 _LABEL = re.compile(r"[A-Z][A-Za-z]{2,20}(?: \d+)?: ?")

@@ -103,8 +103,7 @@ def _compare(
     left, right = parse_structure(reference), parse_structure(answer)
     if left.kind != "leaf" or right.kind != "leaf" or left.variable or right.variable:
         by_parts = compare_parts(left, right, leaf)
-        is_named = bool(left.variable and right.variable)
-        if by_parts is not None and (is_named or by_parts.verdict != "unparsable"):
+        if by_parts is not None:
             return by_parts
     if check is not None or algebra is None:
         return check

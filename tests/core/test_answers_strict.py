@@ -1,0 +1,31 @@
+"""Pairs that share numbers or letters but not their meaning, and pairs that differ in form only."""
+
+import pytest
+
+from cooper_rl.core.answers import verify_answer
+
+NAMES = [
+    ("x=1,y=2", "y=2,x=1", "correct"),
+    ("x=1,y=2", "1,2", "correct"),
+    ("1,2", r"x=1 \text{ or } x=2", "correct"),
+    ("f(1)=2, f(2)=3", "f(2)=3, f(1)=2", "correct"),
+    ("(3,4)", "x=3,y=4", "correct"),
+    ("x=1,y=2", "x=2,y=1", "incorrect"),
+    ("x=1,y=2", "(x,y)=(2,1)", "incorrect"),
+    (r"x=\frac12,y=\sqrt2", r"x=\sqrt2,y=\frac12", "incorrect"),
+    ("f(1)=2, f(2)=3", "f(1)=3, f(2)=2", "incorrect"),
+    ("(3,4)", "x=4,y=3", "incorrect"),
+    ("x=1,y=2", "3,1", "incorrect"),
+    ("x=1,y=2", "2,1", "unparsable"),
+    ("1,2", "x=2,y=1", "unparsable"),
+    ("x=1,y=2", "a=1,b=2", "unparsable"),
+    ("(3,4)", "y=4,x=3", "unparsable"),
+    ("(3,4)", "y=3,x=4", "unparsable"),
+]
+
+
+@pytest.mark.parametrize(("reference_answer", "answer", "verdict"), NAMES)
+def test_what_a_part_is_called_decides_what_it_is_compared_with(
+    reference_answer: str, answer: str, verdict: str
+) -> None:
+    assert verify_answer(reference_answer, rf"\boxed{{{answer}}}").verdict == verdict
