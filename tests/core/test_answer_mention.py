@@ -47,6 +47,8 @@ def test_a_number_that_is_written_nowhere_is_rejected(reference_answer: str, com
         ("2", "1,2"),
         ("2 km", "2"),
         ("$5", "costs $5,$"),
+        ("5 million", "5 million"),
+        ("5000000", "5 Million"),
     ],
 )
 def test_a_number_that_is_written_somehow_is_an_abstention(reference_answer: str, completion: str) -> None:

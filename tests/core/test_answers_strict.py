@@ -29,3 +29,36 @@ def test_what_a_part_is_called_decides_what_it_is_compared_with(
     reference_answer: str, answer: str, verdict: str
 ) -> None:
     assert verify_answer(reference_answer, rf"\boxed{{{answer}}}").verdict == verdict
+
+
+SCALES = [
+    ("1.2 million", "1200000", "correct"),
+    ("1200000", r"1.2 \text{ million}", "correct"),
+    ("3,000,000 people", "3 million people", "correct"),
+    ("$2 million", r"\$2,000,000", "correct"),
+    ("3 hundred", "300", "correct"),
+    ("600000", "6 hundred thousand", "correct"),
+    ("4 dozen eggs", "48 eggs", "correct"),
+    ("3 million", "2 million", "incorrect"),
+    ("5", "5 million", "unparsable"),
+    ("5 billion", "5", "unparsable"),
+    ("7", "7 hundred", "unparsable"),
+    ("4", "4 dozen", "unparsable"),
+    ("$3 million", r"\$3", "unparsable"),
+]
+
+
+@pytest.mark.parametrize(("reference_answer", "answer", "verdict"), SCALES)
+def test_a_word_that_multiplies_a_number_is_no_unit(reference_answer: str, answer: str, verdict: str) -> None:
+    assert verify_answer(reference_answer, rf"\boxed{{{answer}}}").verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("reference_answer", "answer"),
+    [
+        ("4", "4 thousandths"), ("3", "3 tenths"), ("2", "2 thirds"), ("5", "5 halves"), ("3", "3 squared"),
+        ("5", "5 more than x"), ("6", "6 increased by x"), ("5", "5 below zero"), ("5", "5 m less than x"),
+    ],
+)  # fmt: skip
+def test_words_that_go_on_with_the_mathematics_are_no_unit(reference_answer: str, answer: str) -> None:
+    assert verify_answer(reference_answer, rf"\boxed{{{answer}}}").verdict == "unparsable"

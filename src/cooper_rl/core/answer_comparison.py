@@ -62,6 +62,10 @@ def _compare_quantities(reference: Quantity, answer: Quantity, policy: AnswerPol
         return AnswerCheck("correct", f"{_show(answer)} equals the reference answer as a percentage")
     if policy.reference_rounding and _rounds_to(reference, answer):
         return AnswerCheck("correct", f"{_show(answer)} rounds to the reference answer {_show(reference)}")
+    if reference.scale != answer.scale and reference.value * answer.scale == answer.value * reference.scale:
+        return AnswerCheck(
+            "unparsable", "the same number, but only one side counts dozens, thousands or millions"
+        )
     return AnswerCheck("incorrect", f"{_show(answer)} is not {_show(reference)}")
 
 

@@ -10,6 +10,7 @@ from itertools import pairwise
 from cooper_rl.core.answer_comparison import NUMBER_WORDS
 from cooper_rl.core.answer_numbers import Quantity, parse_quantity
 from cooper_rl.core.answer_text import normalise_answer
+from cooper_rl.core.answer_units import SCALES
 from cooper_rl.schema import Verdict
 
 MAX_CHARS = 20_000
@@ -25,7 +26,8 @@ _WORD = re.compile(r"[a-z]+")
 def check_mention(reference_answer: str, completion: str) -> Verdict:
     """`incorrect` where a number is the reference answer and its value is written nowhere, else `unparsable`.
 
-    Signs are not compared: `x = -3` mentions 3. Beside a percent sign `50` mentions .5.
+    Signs are not compared: `x = -3` mentions 3. Beside a percent sign `50` mentions .5, beside `million`
+    `5` mentions 5,000,000.
     """
     reference = parse_quantity(normalise_answer(reference_answer))
     if reference is None or reference.base is not None or len(completion) > MAX_CHARS:
@@ -33,6 +35,7 @@ def check_mention(reference_answer: str, completion: str) -> Verdict:
     text = completion.lower()
     value = abs(reference.value)
     wanted = {value, value * 100, value / 100} if "%" in reference_answer + text else {value}
+    wanted |= {value / scale for word, scale in SCALES.items() if word in reference_answer + text}
     numbers = (number for match in _NUMBER.finditer(text) for number in _readings(match[0]))
     if any(abs(number.value) in wanted for number in numbers):
         return "unparsable"

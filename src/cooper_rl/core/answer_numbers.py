@@ -8,7 +8,7 @@ import re
 from fractions import Fraction
 from typing import NamedTuple
 
-from cooper_rl.core.answer_units import read_unit
+from cooper_rl.core.answer_units import read_scale, read_unit
 
 MAX_DIGITS = 400
 """Longer numbers are left to math-verify: big-integer arithmetic is the cheapest way to hang a verifier."""
@@ -53,6 +53,8 @@ class Quantity(NamedTuple):
     """The subscript of `204_5`; the value is already converted."""
     digits: str
     """As written, without separators."""
+    scale: int = 1
+    """The million of `5 million`; the value is already multiplied."""
 
 
 def parse_quantity(text: str) -> Quantity | None:
@@ -65,7 +67,8 @@ def parse_quantity(text: str) -> Quantity | None:
     match = _NUMBER.fullmatch(text)
     if match is None:
         return None
-    unit = read_unit(match["rest"])
+    scale, rest = read_scale(match["rest"])
+    unit = read_unit(rest)
     if unit is None:
         return None
     value = _value(match)
@@ -81,11 +84,12 @@ def parse_quantity(text: str) -> Quantity | None:
             return None
         value = Fraction(converted)
     return Quantity(
-        -value if match["sign"] == "-" else value,
+        (-value if match["sign"] == "-" else value) * scale,
         unit or (match["currency"] and "$"),
         len(decimals) - 1 if is_decimal and decimals else None,
         base,
         digits,
+        scale,
     )
 
 

@@ -1,10 +1,12 @@
 r"""Units after a number (row 3): `5 km`, `12 apples`, `125\textnormal{ miles}`, `90^\circ`, `28 percent`.
 
+Words that change the number are no units: `5 million` is 5,000,000, and `5 more than x` is no number.
 Deliberately left out: compound units with products, which stay unknown words and are compared as text.
 """
 
 import re
 from fractions import Fraction
+from math import prod
 from typing import NamedTuple
 
 
@@ -29,12 +31,23 @@ def read_unit(rest: str) -> str | None:
     if len(words) > MAX_UNIT_CHARS or _WORDS.fullmatch(words) is None:
         return None
     name = words.lower()
+    if not _NOT_ANYWHERE.isdisjoint(re.split(r"[ ^/.\-]", name)):
+        return None
     first = re.split(r"[ ^/.]", name, maxsplit=1)[0]
     if _canonical(name) in _UNITS or _canonical(first) in _UNITS:
         return name
     if len(first) < 3 and not is_spelled_out:
         return None
-    return None if first in _NOT_UNITS else name
+    return None if first in _NOT_FIRST else name
+
+
+def read_scale(rest: str) -> tuple[int, str]:
+    """What the words after a number multiply it by, and the text after them: `million people`."""
+    words = TEXT_COMMAND.sub(r" \1 ", rest).lstrip()
+    found = _SCALE.match(words)
+    if found is None:
+        return 1, rest
+    return prod(SCALES[word.lower()] for word in found[0].split()), words[found.end() :]
 
 
 def same_unit(left: str, right: str) -> bool:
@@ -53,6 +66,15 @@ def is_generic(unit: str) -> bool:
 
 
 MAX_UNIT_CHARS = 60
+SCALES = {
+    "dozen": 12,
+    "hundred": 100,
+    "thousand": 10**3,
+    "million": 10**6,
+    "billion": 10**9,
+    "trillion": 10**12,
+}
+_SCALE = re.compile(rf"(?:(?:{'|'.join(SCALES)})(?![A-Za-z]) *){{1,3}}", re.IGNORECASE)
 TEXT_COMMAND = re.compile(
     r"\\(?:text|mathrm|textbf|textit|textnormal|textrm|mbox|mathbf|operatorname|rm|hbox)\s*\{([^{}]*)\}"
 )
@@ -60,28 +82,25 @@ _ORDINAL = re.compile(r"^\^?\{?\s*(?:th|st|nd|rd)\s*\}?(?![A-Za-z])")
 _WORDS = re.compile(r"[A-Za-zµμΩ°%$€][A-Za-zµμΩ°%$€ ./'\-]*(?:\^\s?-?\d[A-Za-z ./]*)?(?:\([A-Za-z ]*\))?")
 _SYMBOLS = {"%": "%", "°": "°", "$": "$", "€": "€", "£": "£", "¥": "¥", "percent": "%", "pct": "%",
             "per cent": "%", "percentage": "%", "percents": "%"}  # fmt: skip
-_NOT_UNITS = frozenset(
+_NOT_FIRST = frozenset(
     (
-        *(
-            "and",
-            "or",
-            "to",
-            "if",
-            "when",
-            "where",
-            "which",
-            "since",
-            "because",
-            "but",
-            "then",
-            "than",
-            "from",
-        ),
-        *("with", "for", "not", "over", "so", "is", "are", "was", "plus", "minus", "times", "mod", "div"),
-        *("equals", "factorial", "choose", "pi", "sqrt", "sin", "cos", "tan", "log", "exp", "infty", "frac"),
-        "cdot",
+        *("and", "or", "to", "if", "when", "where", "which", "since", "because", "but", "then", "than"),
+        *("from", "with", "for", "not", "over", "so", "is", "are", "was", "plus", "minus", "times", "mod"),
+        *("div", "equals", "factorial", "choose", "pi", "sqrt", "sin", "cos", "tan", "log", "exp", "infty"),
+        *("frac", "cdot", "squared", "cubed", "half", "halves", "third", "thirds", "quarter", "quarters"),
+        *("fourth", "fourths", "fifth", "fifths", "sixth", "sixths", "seventh", "sevenths", "eighth"),
+        *("eighths", "ninth", "ninths", "tenth", "tenths", "hundredth", "hundredths", "thousandth"),
+        *("thousandths", "millionth", "millionths", "billionth", "billionths"),
     )
 )
+"""Words that go on with the mathematics when they stand after the number."""
+_NOT_ANYWHERE = frozenset(
+    (
+        *("than", "by", "plus", "minus", "above", "below", "except", "unless", "zero", "one", "two", "three"),
+        *("four", "five", "six", "seven", "eight", "nine", "ten", "dozen", *SCALES),
+    )
+)
+"""`5 more than x`, `6 increased by x`: words that no unit holds."""
 _GENERIC = frozenset(
     {"unit", "square unit", "cubic unit", "sq unit", "in total", "total", "altogether", "time"}
 )
