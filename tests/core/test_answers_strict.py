@@ -62,3 +62,16 @@ def test_a_word_that_multiplies_a_number_is_no_unit(reference_answer: str, answe
 )  # fmt: skip
 def test_words_that_go_on_with_the_mathematics_are_no_unit(reference_answer: str, answer: str) -> None:
     assert verify_answer(reference_answer, rf"\boxed{{{answer}}}").verdict == "unparsable"
+
+
+@pytest.mark.parametrize(("reference_answer", "answer"), [("1000", "1 000"), ("10000", r"10\,000")])
+def test_a_space_between_groups_of_thousands_is_nothing(reference_answer: str, answer: str) -> None:
+    assert verify_answer(reference_answer, rf"\boxed{{{answer}}}").verdict == "correct"
+
+
+@pytest.mark.parametrize(
+    ("reference_answer", "answer"),
+    [("12", "1 2"), ("42", "4 2"), ("12", r"1\quad 2"), ("1 2", "12"), ("3", "1 2")],
+)
+def test_any_other_space_between_digits_parts_two_numbers(reference_answer: str, answer: str) -> None:
+    assert verify_answer(reference_answer, rf"\boxed{{{answer}}}").verdict == "unparsable"

@@ -202,7 +202,8 @@ def _without_commands(text: str) -> str:
 
 
 def _squeezed(text: str) -> str:
-    return re.sub(r"\{(\w)\}", r"\1", re.sub(r"\s", "", text))
+    """Without spaces, but those between two digits: `1 2` is not 12."""
+    return re.sub(r"\{(\w)\}", r"\1", re.sub(r"(?<!\d)\s+|\s+(?!\d|\s)", "", text))
 
 
 _SMALL_NUMBERS = (

@@ -88,13 +88,17 @@ def _same_imaginary_unit(reference: str, answer: str) -> str:
 _QUANTIFIER = re.compile(r"\\forall|\\exists|[∀∃]")
 _ENVIRONMENT = re.compile(r"\\(?:begin|end)\s?\{[A-Za-z]+\*?\}")
 _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{3,}")
+_SIDE_BY_SIDE = re.compile(r"(?<![\d._^])(?<!\\frac)(?<!\\frac )[\d.]+ +[\d.]")
+"""`1 2`; not `\\frac 1 2`, nor `\\log_2 8`."""
 _MATH_WORDS = frozenset(
     ("sqrt", "sin", "cos", "tan", "log", "ln", "exp", "pi", "and", "or", "min", "max", "mod", "gcd", "lcm")
 )
 
 
 def find_doubt(reference: str, answer: str) -> str | None:
-    """Words that math-verify would read as products of letters or skip."""
+    """Words, and numbers side by side, that math-verify would read as products or sums or skip."""
+    if _SIDE_BY_SIDE.search(reference) or _SIDE_BY_SIDE.search(answer):
+        return "two numbers side by side"
     if _QUANTIFIER.search(reference) or _QUANTIFIER.search(answer):
         return "a statement with quantifiers"
     words = [word.lower() for word in _WORD.findall(_ENVIRONMENT.sub("", f"{reference} {answer}"))]
