@@ -75,3 +75,14 @@ def test_a_space_between_groups_of_thousands_is_nothing(reference_answer: str, a
 )
 def test_any_other_space_between_digits_parts_two_numbers(reference_answer: str, answer: str) -> None:
     assert verify_answer(reference_answer, rf"\boxed{{{answer}}}").verdict == "unparsable"
+
+
+@pytest.mark.parametrize("answer", ["(A) or (B)", "(A), (B), (C)", "A. or B.", "(B) or (A)", "A) and B"])
+def test_more_than_one_choice_is_none(answer: str) -> None:
+    assert verify_answer("A", rf"\boxed{{{answer}}}").verdict == "unparsable"
+
+
+@pytest.mark.parametrize("answer", ["(A) 12", "A. Vitamin C and sugar", r"\textbf{(A)}\ x = 5"])
+def test_a_choice_may_be_followed_by_what_it_says(answer: str) -> None:
+    assert verify_answer("A", rf"\boxed{{{answer}}}").verdict == "correct"
+    assert verify_answer("B", rf"\boxed{{{answer}}}").verdict == "incorrect"

@@ -150,7 +150,8 @@ def _ratio_value(ratio: re.Match[str]) -> Fraction | None:
     return Fraction(ratio[1]) / Fraction(ratio[2]) if Fraction(ratio[2]) else None
 
 
-_CHOICE = re.compile(r"\(?([A-Z])\)?(?:[).:]\s?.{0,200})?", re.DOTALL)
+_CHOICE = re.compile(r"\(?([A-Z])\)?(?:[).:]\s?(.{0,200}))?", re.DOTALL)
+_OTHER_CHOICE = re.compile(r"(?<![A-Za-z\\])[A-Z](?:[).:,]|\s*$)")
 _TRUTH = {"true": True, "yes": True, "correct": True, "false": False, "no": False, "incorrect": False}
 _INFINITE = frozenset(("infinitely many", "infinite", "infinity", r"\infty", "an infinite number"))
 _NOTHING = frozenset(
@@ -167,6 +168,8 @@ def _compare_words(reference: str, answer: str) -> AnswerCheck | None:
     choice = re.fullmatch(r"\(?([A-Z])\)?", left.strip())
     if choice:
         chosen = _CHOICE.fullmatch(right.strip())
+        if chosen and _OTHER_CHOICE.search(chosen[2] or ""):
+            return AnswerCheck("unparsable", f"more than one choice: {shorten(right)}")
         if chosen:
             verdict: Verdict = "correct" if chosen[1] == choice[1] else "incorrect"
             return AnswerCheck(verdict, f"choice {chosen[1]} against {choice[1]}")
