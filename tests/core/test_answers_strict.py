@@ -86,3 +86,35 @@ def test_more_than_one_choice_is_none(answer: str) -> None:
 def test_a_choice_may_be_followed_by_what_it_says(answer: str) -> None:
     assert verify_answer("A", rf"\boxed{{{answer}}}").verdict == "correct"
     assert verify_answer("B", rf"\boxed{{{answer}}}").verdict == "incorrect"
+
+
+@pytest.mark.parametrize(
+    "completion",
+    [
+        "The answer is definitely not equal to 5.",
+        "The answer is something greater than 5.",
+        "The answer is certainly less than the number 5.",
+        "The answer is surely at least $5$ for now.",
+        "The answer cannot be 5.",
+        "The answer can't be 5.",
+        "It is not 5.",
+        "The total cannot be 5.",
+        "There are 5 of them, not 6.",
+    ],
+)
+def test_a_number_that_a_sentence_denies_is_not_its_answer(completion: str) -> None:
+    assert verify_answer("5", completion).verdict == "unparsable"
+
+
+@pytest.mark.parametrize(
+    "completion",
+    [
+        "The answer is not 4, it is 5.",
+        "The answer is certainly what we found, 5.",
+        "It cannot be negative, so the answer is 5.",
+        "Since 4 is not enough we need 5 of them.",
+        "Since that is not enough, 5 of them are needed.",
+    ],
+)
+def test_a_number_in_a_sentence_that_denies_another_is_its_answer(completion: str) -> None:
+    assert verify_answer("5", completion).verdict == "correct"

@@ -169,8 +169,10 @@ def _phrase(text: str, pattern: re.Pattern[str]) -> _Candidate | None:
     last = _last_match(pattern, text)
     if last is None:
         return None
+    if _DENIED.search(last[0]):
+        return last.start(), FinalAnswer("", last[0].strip(" *:\n"))
     sentence = _first_sentence(text[last.end() :])
-    spans = _answer_spans(sentence)
+    spans = [span for span in _answer_spans(sentence) if span]
     if len(_PROSE_WORD.findall(_TEX.sub(" ", sentence))) >= 3 and len(spans) == 1:
         sentence = spans[0]
     return last.start(), FinalAnswer(sentence, last[0].strip(" *:\n") or "answer")
@@ -199,8 +201,16 @@ _SPAN = re.compile(
 
 
 def _answer_spans(text: str) -> list[str]:
-    """Formulas and numbers in prose that hold a digit or a relation."""
-    return [span[0] for span in _SPAN.finditer(text) if re.search(r"\d|[<>=]", span[0])]
+    """Formulas and numbers in prose that hold a digit or a relation; empty where denied: `not 5`."""
+    spans = [span for span in _SPAN.finditer(text) if re.search(r"\d|[<>=]", span[0])]
+    starts = [text[max(0, span.start() - 60) : span.start()] for span in spans]
+    return ["" if _DENIED.search(start) else span[0] for span, start in zip(spans, starts, strict=True)]
+
+
+_DENIED = re.compile(
+    r"(?:\b(?:not|cannot|never|than|at most|at least|exceeds?|unequal)|n't)\b(?:\s+[A-Za-z]+){0,2}[\s:*]*$",
+    re.IGNORECASE,
+)
 
 
 _ENUMERATOR = re.compile(r"^\d{1,2}[.)]\s+(?=\S)")
