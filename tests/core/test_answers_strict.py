@@ -118,3 +118,17 @@ def test_a_number_that_a_sentence_denies_is_not_its_answer(completion: str) -> N
 )
 def test_a_number_in_a_sentence_that_denies_another_is_its_answer(completion: str) -> None:
     assert verify_answer("5", completion).verdict == "correct"
+
+
+@pytest.mark.parametrize(
+    ("reference_answer", "answer", "verdict"),
+    [
+        ("€20", "20 euros", "correct"),
+        ("$20", "20 dollars", "correct"),
+        ("20", "€20", "correct"),
+        ("$20", "€20", "unparsable"),
+        ("£20", "$20$", "correct"),
+    ],
+)
+def test_a_currency_is_that_of_its_sign(reference_answer: str, answer: str, verdict: str) -> None:
+    assert verify_answer(reference_answer, rf"\boxed{{{answer}}}").verdict == verdict

@@ -85,7 +85,7 @@ def parse_quantity(text: str) -> Quantity | None:
         value = Fraction(converted)
     return Quantity(
         (-value if match["sign"] == "-" else value) * scale,
-        unit or (match["currency"] and "$"),
+        unit or match["currency"],
         len(decimals) - 1 if is_decimal and decimals else None,
         base,
         digits,
