@@ -132,3 +132,35 @@ def test_a_number_in_a_sentence_that_denies_another_is_its_answer(completion: st
 )
 def test_a_currency_is_that_of_its_sign(reference_answer: str, answer: str, verdict: str) -> None:
     assert verify_answer(reference_answer, rf"\boxed{{{answer}}}").verdict == verdict
+
+
+BRACKETS = [
+    (r"\{1,2\}", "2,1", "correct"),
+    ("1,2", "(1,2)", "correct"),
+    ("[1,2,3]", "1,2,3", "correct"),
+    (r"[0,1]\cup[1,2]", "[0,2]", "correct"),
+    ("[1,3]", r"\{1,2\}", "incorrect"),
+    ("[1,2]", r"\{1,2\}", "unparsable"),
+    (r"\{1,2\}", "[1,2]", "unparsable"),
+    ("(1,2)", r"\{1,2\}", "unparsable"),
+    ("[1,2]", "1,2", "unparsable"),
+]
+SEVERAL = [
+    ("1000.99", "1000,99", "correct"),
+    ("3,456", "3456", "correct"),
+    ("2", "2,2", "incorrect"),
+    ("1,1", "1", "incorrect"),
+    ("13.5", "13,4", "incorrect"),
+    ("8", "8 or 9", "incorrect"),
+    ("11", r"7 \text{ goats and } 4 \text{ helicopters}", "unparsable"),
+]
+
+
+@pytest.mark.parametrize(("reference_answer", "answer", "verdict"), BRACKETS)
+def test_an_interval_is_no_set_of_its_ends(reference_answer: str, answer: str, verdict: str) -> None:
+    assert verify_answer(reference_answer, rf"\boxed{{{answer}}}").verdict == verdict
+
+
+@pytest.mark.parametrize(("reference_answer", "answer", "verdict"), SEVERAL)
+def test_several_numbers_are_not_one(reference_answer: str, answer: str, verdict: str) -> None:
+    assert verify_answer(reference_answer, rf"\boxed{{{answer}}}").verdict == verdict

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 
-from cooper_rl.core.answer_comparison import AnswerCheck
+from cooper_rl.core.answer_comparison import AnswerCheck, shorten
 from cooper_rl.core.answer_numbers import parse_quantity
 from cooper_rl.core.answer_structure import Node
 
@@ -28,9 +28,11 @@ def compare_parts(reference: Node, answer: Node, leaf: LeafComparison) -> Answer
     if kinds == {"leaf"}:
         return _compare_leaves(reference, answer, leaf)
     if "leaf" in kinds:
-        return _compare_decimal_comma(reference, answer)
+        return _compare_with_leaf(reference, answer)
     if kinds == {"tuple"}:
         return _compare_tuples(reference, answer, leaf)
+    if kinds == {"tuple", "union"}:
+        return None
     if kinds == {"list", "tuple"}:
         return _compare_tuple_with_list(reference, answer, leaf)
     if reference.variable and answer.variable and _name(reference) != _name(answer):
@@ -63,13 +65,22 @@ def _compare_leaves(reference: Node, answer: Node, leaf: LeafComparison) -> Answ
     return check
 
 
-def _compare_decimal_comma(reference: Node, answer: Node) -> AnswerCheck | None:
-    """`1000,99` against 1000.99: a comma that could be a decimal point is read as one if that is equal."""
+def _compare_with_leaf(reference: Node, answer: Node) -> AnswerCheck | None:
+    """Several numbers are not one, but `1000,99` is 1000.99: a comma that could be a decimal point is one."""
     texts = [re.sub(r"^(-?\d+),(\d+)$", r"\1.\2", node.text) for node in (reference, answer)]
     left, right = parse_quantity(texts[0]), parse_quantity(texts[1])
     if left is not None and right is not None and left.value == right.value:
         return AnswerCheck("correct", f"{answer.text} equals {reference.text} with a decimal comma")
+    single, several = (reference, answer) if reference.kind == "leaf" else (answer, reference)
+    number = None if "," in single.text else parse_quantity(single.text)
+    if number is not None and all(map(_is_plain_number, several.parts)):
+        return AnswerCheck("incorrect", f"{len(several.parts)} numbers against one")
     return None
+
+
+def _is_plain_number(node: Node) -> bool:
+    quantity = parse_quantity(node.text) if node.kind == "leaf" else None
+    return quantity is not None and not quantity.unit
 
 
 def _compare_tuples(reference: Node, answer: Node, leaf: LeafComparison) -> AnswerCheck | None:
@@ -90,6 +101,11 @@ def _compare_tuple_with_list(reference: Node, answer: Node, leaf: LeafComparison
     if len(reference.parts) != len(answer.parts):
         return None
     check = _compare_in_order(reference.parts, answer.parts, leaf)
+    brackets = reference.brackets + answer.brackets
+    if "{}" in brackets or (len(answer.parts) == 2 and ("[" in brackets or "]" in brackets)):
+        if check is None or check.verdict != "correct":
+            return check
+        return AnswerCheck("unparsable", f"{shorten(answer.text)} may be an interval, a tuple or a set")
     if not (_distinct_names(reference.parts) or _distinct_names(answer.parts)):
         return check if check is None or check.verdict == "correct" else None
     left, right = (sorted(node.parts, key=_name) for node in (reference, answer))

@@ -21,7 +21,7 @@ class Node:
     kind: Literal["leaf", "list", "tuple", "union"]
     text: str = ""
     brackets: str = ""
-    """`()`, `[]`, `[)` or `(]` of a tuple: the same text can be a point or an interval."""
+    """`()`, `[]`, `[)` or `(]` of a tuple: the same text can be a point or an interval. `{}` of a set."""
     parts: tuple["Node", ...] = ()
     variable: str = ""
     """What stood left of `=`, or what an inequality bounds."""
@@ -150,7 +150,7 @@ def _bracketed(text: str, depth: int) -> Node | None:
     if is_set or opening == "{":
         if not is_set and len(parts) < 2:
             return _parse(inner, depth + 1)
-        return Node("list", text, parts=tuple(_parse(part, depth + 1) for part in parts[:MAX_PARTS]))
+        return Node("list", text, "{}", tuple(_parse(part, depth + 1) for part in parts[:MAX_PARTS]))
     if len(parts) < 2:
         return _parse(inner, depth + 1) if opening == "(" and text[-1] == ")" else None
     parsed = tuple(_parse(part, depth + 1) for part in parts[:MAX_PARTS])
