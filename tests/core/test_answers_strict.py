@@ -164,3 +164,21 @@ def test_an_interval_is_no_set_of_its_ends(reference_answer: str, answer: str, v
 @pytest.mark.parametrize(("reference_answer", "answer", "verdict"), SEVERAL)
 def test_several_numbers_are_not_one(reference_answer: str, answer: str, verdict: str) -> None:
     assert verify_answer(reference_answer, rf"\boxed{{{answer}}}").verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("reference_answer", "answer", "verdict"),
+    [
+        (r"90^\circ", "90", "correct"),
+        ("3+4i", "3+4j", "correct"),
+        ("1+2i", "1-2i", "incorrect"),
+        ("(1+i)^2", "2i", "unparsable"),
+        ("i^2", "-1", "unparsable"),
+        (r"\sin 30^\circ", "0.5", "unparsable"),
+        ("30", r"\sin 30^\circ", "unparsable"),
+    ],
+)
+def test_degrees_and_the_imaginary_unit_are_no_letters(
+    reference_answer: str, answer: str, verdict: str
+) -> None:
+    assert verify_answer(reference_answer, rf"\boxed{{{answer}}}").verdict == verdict

@@ -20,6 +20,8 @@ from sympy.core import random as sympy_random  # pyright: ignore[reportMissingTy
 from cooper_rl.core.answer_comparison import AnswerCheck, shorten
 from cooper_rl.core.answer_sampling import agree_at_points
 
+_SYMPY: Any = sympy  # untyped library: its overloads resolve to unknown types
+
 # It warns once per process that its time limit is off, which is the point here.
 logging.getLogger("math_verify").setLevel(logging.ERROR)
 
@@ -41,6 +43,8 @@ def compare_by_math_verify(reference: str, answer: str) -> AnswerCheck:
         return AnswerCheck("unparsable", f"the answer {shorten(answer)} cannot be parsed")
     # Cheap, and right about what differs: algebra would try every simplification first.
     if not _is_percent(left, right) and agree_at_points(left, right, 1e-7) == "no":
+        if _agree_with_imaginary_i(left, right):
+            return AnswerCheck("unparsable", "equal if i is the imaginary unit")
         return AnswerCheck("incorrect", f"{shorten(answer)} differs from {shorten(reference)} in value")
     try:
         equal = verify(left, right, timeout_seconds=None, raise_on_error=True)
@@ -99,11 +103,21 @@ def find_doubt(reference: str, answer: str) -> str | None:
     """Words, and numbers side by side, that math-verify would read as products or sums or skip."""
     if _SIDE_BY_SIDE.search(reference) or _SIDE_BY_SIDE.search(answer):
         return "two numbers side by side"
+    if "°" in reference or "°" in answer:
+        return "degrees in an expression"
     if _QUANTIFIER.search(reference) or _QUANTIFIER.search(answer):
         return "a statement with quantifiers"
     words = [word.lower() for word in _WORD.findall(_ENVIRONMENT.sub("", f"{reference} {answer}"))]
     unknown = sorted({word for word in words if word not in _MATH_WORDS})
     return f"words beside the mathematics: {', '.join(unknown)[:100]}" if unknown else None
+
+
+def _agree_with_imaginary_i(left: Any, right: Any) -> bool:
+    """math-verify holds i as a letter like any other, so that i^2 is not -1."""
+    letters: dict[Any, Any] = {
+        symbol: _SYMPY.I for symbol in left.free_symbols | right.free_symbols if str(symbol) == "i"
+    }
+    return bool(letters) and agree_at_points(left.subs(letters), right.subs(letters), 1e-7) == "yes"
 
 
 def _is_percent(left: Any, right: Any) -> bool:
