@@ -182,3 +182,19 @@ def test_degrees_and_the_imaginary_unit_are_no_letters(
     reference_answer: str, answer: str, verdict: str
 ) -> None:
     assert verify_answer(reference_answer, rf"\boxed{{{answer}}}").verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("reference_answer", "answer", "verdict"),
+    [
+        ("5 pm", "5 PM", "correct"),
+        ("10:00 AM", "10:00 am", "correct"),
+        ("10:00 a.m.", r"10 \text{ AM}", "correct"),
+        ("5 am", "5 pm", "incorrect"),
+        ("5:30 PM", "5:45 PM", "incorrect"),
+        ("5:30 PM", "5:30", "unparsable"),
+        ("5:30 PM", "17:30", "unparsable"),
+    ],
+)
+def test_a_time_of_day_is_in_the_morning_or_not(reference_answer: str, answer: str, verdict: str) -> None:
+    assert verify_answer(reference_answer, rf"\boxed{{{answer}}}").verdict == verdict

@@ -28,6 +28,9 @@ def compare_exactly(reference: str, answer: str, policy: AnswerPolicy) -> Answer
     left, right = parse_quantity(reference), read_quantity(answer, policy)
     if left is not None and right is not None:
         return _compare_quantities(left, right, policy)
+    clock = _compare_clocks(reference, answer)
+    if clock is not None:
+        return clock
     ratio = _compare_ratios(reference, answer)
     if ratio is not None:
         return ratio
@@ -121,6 +124,24 @@ def _show(quantity: Quantity) -> str:
 
 
 _RATIO = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)\s?(?::|\bto\b|\\colon)\s?(\d{1,15}(?:\.\d{1,9})?)")
+
+
+_CLOCK = re.compile(r"(\d{1,2})(?::(\d\d))? ?(?:([ap])\.? ?m\.?)?", re.IGNORECASE)
+
+
+def _compare_clocks(reference: str, answer: str) -> AnswerCheck | None:
+    """`10:00 AM` against `10 a.m.`; where one side says neither am nor pm it cannot be decided."""
+    texts = (" ".join(_without_commands(text).split()) for text in (reference, answer))
+    left, right = (_CLOCK.fullmatch(text) for text in texts)
+    if left is None or right is None or not (left[3] or right[3]):
+        return None
+    if (int(left[1]), left[2] or "00") != (int(right[1]), right[2] or "00"):
+        is_same_clock = left[3] and right[3]
+        return AnswerCheck("incorrect" if is_same_clock else "unparsable", f"{answer} against {reference}")
+    if not (left[3] and right[3]):
+        return AnswerCheck("unparsable", f"{answer} against {reference}: am or pm is missing")
+    equal = left[3].lower() == right[3].lower()
+    return AnswerCheck("correct" if equal else "incorrect", f"{answer} against {reference}")
 
 
 def _compare_ratios(reference: str, answer: str) -> AnswerCheck | None:
