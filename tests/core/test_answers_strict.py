@@ -198,3 +198,21 @@ def test_degrees_and_the_imaginary_unit_are_no_letters(
 )
 def test_a_time_of_day_is_in_the_morning_or_not(reference_answer: str, answer: str, verdict: str) -> None:
     assert verify_answer(reference_answer, rf"\boxed{{{answer}}}").verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("reference_answer", "answer", "verdict"),
+    [
+        (r"16\pi", r"16\pi \text{ cm}^2", "correct"),
+        (r"16\pi \text{ cm}^2", r"16\pi", "correct"),
+        (r"16\pi", r"16\pi \text{ square cm}", "correct"),
+        (r"5\sqrt{2}", r"\sqrt{50} km", "correct"),
+        (r"2\sqrt{3}\text{ units}", r"2\sqrt{3}", "correct"),
+        (r"x+1 \text{ cm}", "x+1", "correct"),
+        (r"5\sqrt{2}", r"4\sqrt{2} \text{ m}^2", "incorrect"),
+        (r"5\sqrt2 \text{ m}", r"5\sqrt2 \text{ cm}", "unparsable"),
+        (r"4\pi\text{ m}^2", r"4\pi\text{ cm}^2", "unparsable"),
+    ],
+)
+def test_an_expression_has_a_unit_as_a_number_has(reference_answer: str, answer: str, verdict: str) -> None:
+    assert verify_answer(reference_answer, rf"\boxed{{{answer}}}").verdict == verdict

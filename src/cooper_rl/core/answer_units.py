@@ -50,6 +50,17 @@ def read_scale(rest: str) -> tuple[int, str]:
     return prod(SCALES[word.lower()] for word in found[0].split()), words[found.end() :]
 
 
+def split_unit(text: str) -> tuple[str, str]:
+    r"""An expression and the unit of the table that ends it, if any: `5\sqrt2 \text{ cm}`, `16\pi cm^2`."""
+    found = _TRAILING_UNIT.fullmatch(text)
+    if found is None or (found[3] and _LETTER.search(found[1])):
+        return text, ""
+    unit = (found[2] or found[3]).strip() + re.sub(r"[{}\s]", "", found[4] or "")
+    table = known(unit)
+    is_unit = is_generic(unit) or (table is not None and table.dimension != "angle")
+    return (found[1].strip(), unit) if is_unit else (text, "")
+
+
 def same_unit(left: str, right: str) -> bool:
     """Whether two units are the same word, up to plural and spelling."""
     return _canonical(left) == _canonical(right) or (known(left) is not None and known(left) == known(right))
@@ -78,6 +89,13 @@ _SCALE = re.compile(rf"(?:(?:{'|'.join(SCALES)})(?![A-Za-z]) *){{1,3}}", re.IGNO
 TEXT_COMMAND = re.compile(
     r"\\(?:text|mathrm|textbf|textit|textnormal|textrm|mbox|mathbf|operatorname|rm|hbox)\s*\{([^{}]*)\}"
 )
+_TRAILING_UNIT = re.compile(
+    r"(.*[^\s\\])\s*(?:\\(?:text|mathrm|textnormal|textrm|mbox|rm)\s?\{([A-Za-z. ]+)\}|\s([A-Za-z]{2,}))"
+    r"\s*(\^\s?(?:\d|\{\s?\d\s?\}))?",
+    re.DOTALL,
+)
+_LETTER = re.compile(r"(?<![\\A-Za-z])[A-Za-z]")
+"""A variable: where there is one, only a unit in `\\text{}` is sure to be no product of variables."""
 _ORDINAL = re.compile(r"^\^?\{?\s*(?:th|st|nd|rd)\s*\}?(?![A-Za-z])")
 _WORDS = re.compile(r"[A-Za-zµμΩ°%$€][A-Za-zµμΩ°%$€ ./'\-]*(?:\^\s?-?\d[A-Za-z ./]*)?(?:\([A-Za-z ]*\))?")
 _SYMBOLS = {"%": "%", "°": "°", "$": "$", "€": "€", "£": "£", "¥": "¥", "percent": "%", "pct": "%",

@@ -16,6 +16,7 @@ from cooper_rl.core.answer_extraction import find_final_answer
 from cooper_rl.core.answer_parts import LeafComparison, compare_parts
 from cooper_rl.core.answer_structure import find_syntax_fault, parse_structure
 from cooper_rl.core.answer_text import normalise_answer
+from cooper_rl.core.answer_units import same_unit, split_unit
 
 __all__ = [
     "AnswerCheck",
@@ -100,6 +101,11 @@ def _compare(
     check = _compare_leaf(reference, answer, policy)
     if check is not None and check.verdict != "unparsable":
         return check
+    (value, unit), (other_value, other_unit) = split_unit(reference), split_unit(answer)
+    if check is None and (unit or other_unit):
+        if unit and other_unit and not same_unit(unit, other_unit):
+            return AnswerCheck("unparsable", f"units differ: {other_unit} against {unit}")
+        return _compare(Comparison(value, other_value, stated.marker), policy, algebra=algebra)
     left, right = parse_structure(reference), parse_structure(answer)
     if left.kind != "leaf" or right.kind != "leaf" or left.variable or right.variable:
         by_parts = compare_parts(left, right, leaf)
