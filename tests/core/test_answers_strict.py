@@ -216,3 +216,28 @@ def test_a_time_of_day_is_in_the_morning_or_not(reference_answer: str, answer: s
 )
 def test_an_expression_has_a_unit_as_a_number_has(reference_answer: str, answer: str, verdict: str) -> None:
     assert verify_answer(reference_answer, rf"\boxed{{{answer}}}").verdict == verdict
+
+
+EQUATIONS = [
+    ("y=2x+1", "2x-y+1=0", "correct"),
+    ("x+y=3", "y=3-x", "correct"),
+    ("3x+4y=12", r"y=-\frac34x+3", "correct"),
+    ("y=x^2", "x^2=y", "correct"),
+    ("y=2x", r"x=\frac{y}{2}", "correct"),
+    ("x=2", "2=x", "correct"),
+    ("y=x", "x=y", "correct"),
+    ("a_n=2^n", "2^n=a_{n}", "correct"),
+    ("x=5", "2+3=5", "correct"),
+    ("y=2x+1", "y=2x+2", "incorrect"),
+    ("x^2+y^2=4", "x^2+y^2=5", "incorrect"),
+    ("y=3-x", "x+y=4", "unparsable"),
+    ("xy=1", r"y=\frac1x", "unparsable"),
+    ("x=3", "x^2=9", "unparsable"),
+]
+
+
+@pytest.mark.parametrize(("reference_answer", "answer", "verdict"), EQUATIONS)
+def test_an_equation_may_be_solved_for_another_variable(
+    reference_answer: str, answer: str, verdict: str
+) -> None:
+    assert verify_answer(reference_answer, rf"\boxed{{{answer}}}").verdict == verdict

@@ -47,13 +47,19 @@ def _unwrap(node: Node) -> Node:
 
 
 def _name(node: Node) -> str:
-    return re.sub(r"[{}\s\\]", "", node.variable)
+    return _bare(node.variable)
+
+
+def _bare(text: str) -> str:
+    return re.sub(r"[{}\s\\]", "", text)
 
 
 _FUNCTION = re.compile(r"\w+'?\(([A-Za-z])\)")
 
 
 def _compare_leaves(reference: Node, answer: Node, leaf: LeafComparison) -> AnswerCheck | None:
+    if _are_equations(reference, answer):
+        return leaf(_statement(reference), _statement(answer))
     left, right = _FUNCTION.fullmatch(_name(reference)), _FUNCTION.fullmatch(_name(answer))
     text = answer.text
     if left and right and left[1] != right[1]:
@@ -63,6 +69,18 @@ def _compare_leaves(reference: Node, answer: Node, leaf: LeafComparison) -> Answ
     if check and check.verdict == "correct" and is_other_name and _name(reference) != _name(answer):
         return AnswerCheck("unparsable", f"{answer.variable} is given, {reference.variable} was asked for")
     return check
+
+
+def _are_equations(reference: Node, answer: Node) -> bool:
+    """`y=2x+1` and `2x-y+1=0`, `y=x` and `x=y`: equations that are not solved for the same variable."""
+    left, right = _name(reference), _name(answer)
+    if left == right or any(_statement(node).count("=") != 1 for node in (reference, answer)):
+        return False
+    return left in _bare(answer.text) and right in _bare(reference.text)
+
+
+def _statement(node: Node) -> str:
+    return f"{node.variable} = {node.text}" if node.variable else node.text
 
 
 def _compare_with_leaf(reference: Node, answer: Node) -> AnswerCheck | None:

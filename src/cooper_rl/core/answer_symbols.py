@@ -36,6 +36,10 @@ def compare_by_math_verify(reference: str, answer: str) -> AnswerCheck:
     doubt = find_doubt(reference, answer)
     if doubt is not None:
         return AnswerCheck("unparsable", doubt)
+    if "=" in reference and "=" in answer:
+        equations = _compare_equations(reference, answer)
+        if equations is not None:
+            return equations
     left, right = parse_symbols(reference), parse_symbols(_same_imaginary_unit(reference, answer))
     if left is None:
         return AnswerCheck("unparsable", f"the reference answer {shorten(reference)} cannot be parsed")
@@ -63,6 +67,34 @@ def compare_by_math_verify(reference: str, answer: str) -> AnswerCheck:
     if _are_far_apart(left, right):
         return AnswerCheck("incorrect", f"{shorten(answer)} is only rounded to {shorten(reference)}")
     return AnswerCheck("correct", f"math-verify: {shorten(answer)} equals {shorten(reference)}")
+
+
+def _compare_equations(reference: str, answer: str) -> AnswerCheck | None:
+    """Correct where left side less right side differs by a factor only; None where math-verify decides.
+
+    It cannot where one equation is solved for a variable: then it compares what stands right of `=`.
+    """
+    left, right = _difference(reference), _difference(answer)
+    if left is None or right is None or left.free_symbols != right.free_symbols or right == 0:
+        return None
+    ratio: Any = _SYMPY.cancel(left / right)
+    if ratio.is_number and ratio.is_finite and ratio != 0:
+        return AnswerCheck("correct", f"{shorten(answer)} is the same equation as {shorten(reference)}")
+    if _IS_SOLVED.match(reference) or _IS_SOLVED.match(answer):
+        return AnswerCheck("unparsable", f"{shorten(answer)} may be another form of {shorten(reference)}")
+    return None
+
+
+_IS_SOLVED = re.compile(r"\s*[A-Za-z](?:_\w)?\s*=")
+
+
+def _difference(equation: str) -> Any | None:
+    """Left side less right side of an equation."""
+    sides = [parse_symbols(side) for side in equation.split("=")]
+    if len(sides) != 2 or not all(isinstance(side, sympy.Expr) for side in sides):
+        return None
+    left: Any = sides[0]
+    return left - sides[1]
 
 
 def parse_symbols(text: str) -> Any | None:
