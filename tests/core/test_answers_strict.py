@@ -241,3 +241,20 @@ def test_an_equation_may_be_solved_for_another_variable(
     reference_answer: str, answer: str, verdict: str
 ) -> None:
     assert verify_answer(reference_answer, rf"\boxed{{{answer}}}").verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("reference_answer", "answer", "verdict"),
+    [
+        ("-1<x<2", "2>x>-1", "correct"),
+        (r"1\le x<2", r"2>x\ge1", "correct"),
+        ("[1,2)", r"2>x\ge1", "correct"),
+        (r"1\le x<2", r"2\ge x>1", "incorrect"),
+        ("-1<x<2", "2>x>-3", "incorrect"),
+        ("[-2,2]", r"|x|\le2", "unparsable"),
+    ],
+)
+def test_an_inequality_reads_the_same_from_its_other_end(
+    reference_answer: str, answer: str, verdict: str
+) -> None:
+    assert verify_answer(reference_answer, rf"\boxed{{{answer}}}").verdict == verdict

@@ -90,10 +90,15 @@ def _compare_with_leaf(reference: Node, answer: Node) -> AnswerCheck | None:
     if left is not None and right is not None and left.value == right.value:
         return AnswerCheck("correct", f"{answer.text} equals {reference.text} with a decimal comma")
     single, several = (reference, answer) if reference.kind == "leaf" else (answer, reference)
+    if single.text.count("|") > 1 and _BOUND.search(single.text):
+        return AnswerCheck("unparsable", f"{single.text} is not solved")
     number = None if "," in single.text else parse_quantity(single.text)
     if number is not None and all(map(_is_plain_number, several.parts)):
         return AnswerCheck("incorrect", f"{len(several.parts)} numbers against one")
     return None
+
+
+_BOUND = re.compile(r"[<>]|\\[lg]e(?![a-z])")
 
 
 def _is_plain_number(node: Node) -> bool:

@@ -75,6 +75,7 @@ _LABEL = re.compile(r"[A-Z][A-Za-z]{2,20}(?: \d+)?: ?")
 _SET_BUILDER = re.compile(r"\\\{ ?(\\?[A-Za-z]+) ?(?:\||\\mid|:)(?! ?\\\{)(.*)\\\}", re.DOTALL)
 _VARIABLE = rf"{_LETTER}{_SUBSCRIPT}(?: ?\([a-z]\))?"
 _BETWEEN = re.compile(rf"(.+?) ?(<|\\le) ?({_VARIABLE}) ?(<|\\le)(?![a-z]) ?(.+)", re.DOTALL)
+_FLIPPED_BETWEEN = re.compile(rf"(.+?) ?(>|\\ge) ?({_VARIABLE}) ?(>|\\ge)(?![a-z]) ?(.+)", re.DOTALL)
 _BOUND = re.compile(rf"({_VARIABLE}) ?(<|>|\\le|\\ge)(?![a-z]) ?(.+)", re.DOTALL)
 _FLIPPED_BOUND = re.compile(rf"(.+?) ?(<|>|\\le|\\ge)(?![a-z]) ?({_VARIABLE})", re.DOTALL)
 _RELATION = re.compile(r"[<>=]|\\(?:le|ge|ne|in)(?![a-z])")
@@ -167,6 +168,11 @@ def _relation_or_leaf(text: str, depth: int) -> Node:
         brackets = ("(" if between[2] == "<" else "[") + (")" if between[4] == "<" else "]")
         ends = (Node("leaf", between[1]), Node("leaf", between[5]))
         return Node("tuple", text, brackets, ends, between[3])
+    falling = _FLIPPED_BETWEEN.fullmatch(text)
+    if falling and len(_RELATION.findall(text)) == 2:
+        brackets = ("(" if falling[4] == ">" else "[") + (")" if falling[2] == ">" else "]")
+        ends = (Node("leaf", falling[5]), Node("leaf", falling[1]))
+        return Node("tuple", text, brackets, ends, falling[3])
     if len(_RELATION.findall(text)) == 1:
         bound, flipped = _BOUND.fullmatch(text), _FLIPPED_BOUND.fullmatch(text)
         if bound:
