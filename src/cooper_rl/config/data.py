@@ -113,8 +113,8 @@ class AnswerPolicy(Section):
     number_words: bool = True
     """Read `ten` as 10. Off: an answer in number words is `unparsable`, so that the judge decides."""
     reference_rounding: bool = True
-    """Accept an exact answer that rounds to a reference answer with two or more decimals (27/59 for 0.458).
-    The other way round (0.333 for 1/3) is never accepted."""
+    """Accept a fraction that rounds to a reference answer with two or more decimals (27/59 for 0.458).
+    No root or other expression is, nor the other way round (0.333 for 1/3)."""
     convert_units: bool = True
     """Compare `5 km` with `5000 m` by converting. Off: answers in different units are `unparsable`."""
     several_boxes: Literal["last", "abstain"] = "last"
