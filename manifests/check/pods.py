@@ -8,7 +8,7 @@ from manifests.check.resources import Pod, Problem, Resource
 
 SECRET_NAMES = re.compile(r"(password|passwd|secret|token|api_?key|access_?key|credential)", re.IGNORECASE)
 PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----|AKIA[0-9A-Z]{16}")
-UNITS = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+UNITS = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 PLACEHOLDERS = re.compile(r"example\.(com|org|net)|192\.0\.2\.\d+")
 
 
@@ -88,7 +88,7 @@ def _check_disk(pod: Pod) -> Iterator[Problem]:
     needed = sum(_bytes(each.get("sizeLimit")) for each in volumes if each.get("medium") != "Memory")
     limits = [item.get("resources", {}).get("limits", {}) for item in pod.spec["containers"]]
     allowed = sum(_bytes(each.get("ephemeral-storage")) for each in limits)
-    if needed >= allowed:
+    if needed and needed >= allowed:
         yield Problem(
             pod.place,
             f"its volumes may hold {needed / 2**30:g} GiB of disk and limits.ephemeral-storage allow "
@@ -96,12 +96,12 @@ def _check_disk(pod: Pod) -> Iterator[Problem]:
         )
 
 
-def _bytes(quantity: str | None) -> float:
+def _bytes(quantity: str | int | None) -> float:
     """Of a Kubernetes quantity of storage; 0 of none."""
-    if quantity is None:
-        return 0.0
-    number, unit = quantity[:-2], quantity[-2:]
-    return float(number) * UNITS[unit] if unit in UNITS else float(quantity)
+    if not isinstance(quantity, str):
+        return float(quantity or 0)
+    unit = next((name for name in UNITS if quantity.endswith(name)), "")
+    return float(quantity.removesuffix(unit)) * UNITS.get(unit, 1)
 
 
 def _check_gpu(pod: Pod) -> Iterator[Problem]:

@@ -302,6 +302,20 @@ def test_a_trainer_that_drops_what_the_job_needs_is_named_and_the_job_removed(st
     assert cluster.deleted == [job_name(options(), PROGRAM)]
 
 
+def test_a_job_that_is_there_already_is_looked_at_too(start: Start) -> None:
+    """Of a start that ended before it could."""
+    cluster = start(wait)
+    cluster.refusals["DELETE", job_name(options(), PROGRAM)] = (503, "away")
+    with pytest.raises(StoppedError):
+        run(options(), is_stopped=lambda: bool(cluster.pods))
+    cluster.refusals.clear()
+    (job,) = cluster.jobs.values()
+    del job["spec"]["runtimePatches"]
+    with pytest.raises(LaunchError, match=r"knows no runtimePatches"):
+        run(options())
+    assert cluster.deleted == [job_name(options(), PROGRAM)]
+
+
 def test_a_stop_is_noticed_between_two_looks_at_the_job(start: Start) -> None:
     """A pipeline task that is ended has about a second to delete its job."""
     cluster = start(wait)

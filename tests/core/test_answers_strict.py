@@ -82,7 +82,9 @@ def test_more_than_one_choice_is_none(answer: str) -> None:
     assert verify_answer("A", rf"\boxed{{{answer}}}").verdict == "unparsable"
 
 
-@pytest.mark.parametrize("answer", ["(A) 12", "A. Vitamin C and sugar", r"\textbf{(A)}\ x = 5"])
+@pytest.mark.parametrize(
+    "answer", ["(A) 12", "A. Vitamin C and sugar", r"\textbf{(A)}\ x = 5", "A) Vitamin A", "A. x = B"]
+)
 def test_a_choice_may_be_followed_by_what_it_says(answer: str) -> None:
     assert verify_answer("A", rf"\boxed{{{answer}}}").verdict == "correct"
     assert verify_answer("B", rf"\boxed{{{answer}}}").verdict == "incorrect"
@@ -114,6 +116,7 @@ def test_a_number_that_a_sentence_denies_is_not_its_answer(completion: str) -> N
         "It cannot be negative, so the answer is 5.",
         "Since 4 is not enough we need 5 of them.",
         "Since that is not enough, 5 of them are needed.",
+        "The answer to how many more than Tom is 5.",
     ],
 )
 def test_a_number_in_a_sentence_that_denies_another_is_its_answer(completion: str) -> None:
@@ -152,6 +155,8 @@ SEVERAL = [
     ("1,1", "1", "incorrect"),
     ("13.5", "13,4", "incorrect"),
     ("8", "8 or 9", "incorrect"),
+    ("0.5", r"\frac{1}{2} \text{ or } 0.5", "unparsable"),
+    (r"\frac{1}{2}", "1/2, 0.5", "unparsable"),
     ("11", r"7 \text{ goats and } 4 \text{ helicopters}", "unparsable"),
 ]
 
@@ -194,6 +199,8 @@ def test_degrees_and_the_imaginary_unit_are_no_letters(
         ("5:30 PM", "5:45 PM", "incorrect"),
         ("5:30 PM", "5:30", "unparsable"),
         ("5:30 PM", "17:30", "unparsable"),
+        (r"5 \text{ pm}", r"5 \text{ am}", "incorrect"),
+        (r"5 \text{ p.m.}", "5", "unparsable"),
     ],
 )
 def test_a_time_of_day_is_in_the_morning_or_not(reference_answer: str, answer: str, verdict: str) -> None:
@@ -212,6 +219,10 @@ def test_a_time_of_day_is_in_the_morning_or_not(reference_answer: str, answer: s
         (r"5\sqrt{2}", r"4\sqrt{2} \text{ m}^2", "incorrect"),
         (r"5\sqrt2 \text{ m}", r"5\sqrt2 \text{ cm}", "unparsable"),
         (r"4\pi\text{ m}^2", r"4\pi\text{ cm}^2", "unparsable"),
+        (r"10\sqrt2 \text{ percent}", r"\frac{\sqrt2}{10}", "unparsable"),
+        ("3 cm, 4 m", "4 m, 3 cm", "correct"),
+        ("3 cm, 4 m", "4 cm, 3 m", "incorrect"),
+        (r"\sqrt2", r"\sqrt2" + r"\text{cm}" * 1000, "unparsable"),
     ],
 )
 def test_an_expression_has_a_unit_as_a_number_has(reference_answer: str, answer: str, verdict: str) -> None:
@@ -233,6 +244,7 @@ EQUATIONS = [
     ("y=3-x", "x+y=4", "unparsable"),
     ("xy=1", r"y=\frac1x", "unparsable"),
     ("x=3", "x^2=9", "unparsable"),
+    ("x=y", "y=x^{10^{10}}", "unparsable"),
 ]
 
 

@@ -87,6 +87,13 @@ POD_RULES: list[Breaking] = [
         "50Gi",
         "hold 50 GiB of disk and limits.ephemeral-storage allow 50 GiB",
     ),
+    (
+        "Deployment",
+        "judge",
+        (*MAIN, "resources", "limits", "ephemeral-storage"),
+        "50G",
+        "hold 50 GiB of disk and limits.ephemeral-storage allow 46.5661 GiB",
+    ),
     ("Deployment", "judge", (*POD, "nodeSelector"), REMOVED, "no nodeSelector for a pool"),
     ("Deployment", "judge", (*POD, "tolerations"), REMOVED, "does not tolerate the taint"),
     (

@@ -21,7 +21,6 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-GROUP, VERSION = "trainer.kubeflow.org", "v1alpha1"
 NUM_TAIL_LINES = 40
 """Of a failed pod's log, shown in the error; torchrun's own account of a failure takes about 25."""
 SECONDS_TO_REPLACE = 60.0
@@ -63,6 +62,7 @@ class _Cluster:
         """Create the job, unless it is there and goes on."""
         found = self._find()
         if found is not None and found.status not in ("Complete", "Failed"):
+            self._check_patched()
             logger.info("TrainJob %s is there already and is followed", self._place)
             return
         runtime = self._get_runtime()
@@ -167,11 +167,13 @@ class _Cluster:
 
     def _check_patched(self) -> None:
         """An API server drops what its version does not know: here secrets, volumes and security context."""
+        from kubeflow.trainer.constants.constants import GROUP, TRAINJOB_PLURAL, VERSION
+
         backend = self._client.backend
         job = self._ask(
             f"TrainJob {self._place} cannot be read",
             lambda: backend.custom_api.get_namespaced_custom_object(
-                GROUP, VERSION, backend.namespace, "trainjobs", self._name
+                GROUP, VERSION, backend.namespace, TRAINJOB_PLURAL, self._name
             ),
         )
         if not job["spec"].get("runtimePatches"):

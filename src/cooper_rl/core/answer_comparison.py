@@ -25,12 +25,12 @@ def compare_exactly(reference: str, answer: str, policy: AnswerPolicy) -> Answer
     """Compare two normalised answers where that needs no algebra; None when it does."""
     if not answer:
         return AnswerCheck("unparsable", "the answer is empty")
-    left, right = parse_quantity(reference), read_quantity(answer, policy)
-    if left is not None and right is not None:
-        return _compare_quantities(left, right, policy)
     clock = _compare_clocks(reference, answer)
     if clock is not None:
         return clock
+    left, right = parse_quantity(reference), read_quantity(answer, policy)
+    if left is not None and right is not None:
+        return _compare_quantities(left, right, policy)
     ratio = _compare_ratios(reference, answer)
     if ratio is not None:
         return ratio
@@ -172,7 +172,7 @@ def _ratio_value(ratio: re.Match[str]) -> Fraction | None:
 
 
 _CHOICE = re.compile(r"\(?([A-Z])\)?(?:[).:]\s?(.{0,200}))?", re.DOTALL)
-_OTHER_CHOICE = re.compile(r"(?<![A-Za-z\\])[A-Z](?:[).:,]|\s*$)")
+_OTHER_CHOICE = re.compile(r"(?:\b(?:or|and)\b|[,;/&])\s*\(?[A-Z](?:[).:,]|\s*$)")
 _TRUTH = {"true": True, "yes": True, "correct": True, "false": False, "no": False, "incorrect": False}
 _INFINITE = frozenset(("infinitely many", "infinite", "infinity", r"\infty", "an infinite number"))
 _NOTHING = frozenset(

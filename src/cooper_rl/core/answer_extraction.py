@@ -169,7 +169,7 @@ def _phrase(text: str, pattern: re.Pattern[str]) -> _Candidate | None:
     last = _last_match(pattern, text)
     if last is None:
         return None
-    if _DENIED.search(last[0]):
+    if _DENIED_VERB.search(last[0]):
         return last.start(), FinalAnswer("", last[0].strip(" *:\n"))
     sentence = _first_sentence(text[last.end() :])
     spans = [span for span in _answer_spans(sentence) if span]
@@ -211,6 +211,9 @@ _DENIED = re.compile(
     r"(?:\b(?:not|cannot|never|than|at most|at least|exceeds?|unequal)|n't)\b(?:\s+[A-Za-z]+){0,2}[\s:*]*$",
     re.IGNORECASE,
 )
+
+
+_DENIED_VERB = re.compile(r"(?:\b(?:not|cannot|never)|n't)\b(?:\s+[A-Za-z]+){0,2}[\s:*]*$", re.IGNORECASE)
 
 
 _ENUMERATOR = re.compile(r"^\d{1,2}[.)]\s+(?=\S)")

@@ -94,6 +94,10 @@ def _compare_with_leaf(reference: Node, answer: Node) -> AnswerCheck | None:
         return AnswerCheck("unparsable", f"{single.text} is not solved")
     number = None if "," in single.text else parse_quantity(single.text)
     if number is not None and all(map(_is_plain_number, several.parts)):
+        if len({part.text for part in several.parts}) > 1 and _values(several.parts) == Counter(
+            {number.value: len(several.parts)}
+        ):
+            return AnswerCheck("unparsable", f"{shorten(answer.text)}: one number in several spellings")
         return AnswerCheck("incorrect", f"{len(several.parts)} numbers against one")
     return None
 

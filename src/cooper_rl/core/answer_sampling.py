@@ -4,6 +4,7 @@ Points are fixed rationals, so the outcome is the same every time. Deliberately 
 expressions (sets, relations and matrices are compared part by part or by math-verify).
 """
 
+import cmath
 from typing import Any, Literal
 
 import sympy  # pyright: ignore[reportMissingTypeStubs] it ships none
@@ -28,6 +29,22 @@ def agree_at_points(left: Any, right: Any, tolerance: float) -> Literal["yes", "
             return "unknown"
         verdicts.append(abs(first - second) <= tolerance * max(abs(first), abs(second)))
     return "yes" if all(verdicts) else "no"
+
+
+def are_multiples(left: Any, right: Any, tolerance: float) -> bool:
+    """Whether two expressions have one ratio at the points; no where that is unknown."""
+    names = sorted({str(symbol) for symbol in left.free_symbols | right.free_symbols})
+    if len(names) > len(_POINTS[0]):
+        return False
+    values: list[tuple[complex, complex]] = []
+    for point in _POINTS:
+        replaced = {name: sympy.Rational(text) for name, text in zip(names, point, strict=False)}
+        pair = evaluate_at(left, replaced), evaluate_at(right, replaced)
+        if pair[0] is None or pair[1] is None:
+            return False
+        values.append((pair[0], pair[1]))
+    (a, b), *others = values
+    return all(cmath.isclose(a * d, b * c, rel_tol=tolerance) for c, d in others)
 
 
 def evaluate_at(expression: Any, values: dict[str, Any]) -> complex | None:

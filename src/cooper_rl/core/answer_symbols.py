@@ -18,7 +18,7 @@ from math_verify import (  # pyright: ignore[reportMissingTypeStubs] it ships no
 from sympy.core import random as sympy_random  # pyright: ignore[reportMissingTypeStubs] it ships none
 
 from cooper_rl.core.answer_comparison import AnswerCheck, shorten
-from cooper_rl.core.answer_sampling import agree_at_points
+from cooper_rl.core.answer_sampling import agree_at_points, are_multiples
 
 _SYMPY: Any = sympy  # untyped library: its overloads resolve to unknown types
 
@@ -77,9 +77,11 @@ def _compare_equations(reference: str, answer: str) -> AnswerCheck | None:
     left, right = _difference(reference), _difference(answer)
     if left is None or right is None or left.free_symbols != right.free_symbols or right == 0:
         return None
-    ratio: Any = _SYMPY.cancel(left / right)
-    if ratio.is_number and ratio.is_finite and ratio != 0:
-        return AnswerCheck("correct", f"{shorten(answer)} is the same equation as {shorten(reference)}")
+    # Cheap, so that powers which nobody can expand never reach `cancel`.
+    if are_multiples(left, right, 1e-7):
+        ratio: Any = _SYMPY.cancel(left / right)
+        if ratio.is_number and ratio.is_finite and ratio != 0:
+            return AnswerCheck("correct", f"{shorten(answer)} is the same equation as {shorten(reference)}")
     if _IS_SOLVED.match(reference) or _IS_SOLVED.match(answer):
         return AnswerCheck("unparsable", f"{shorten(answer)} may be another form of {shorten(reference)}")
     return None

@@ -31,7 +31,7 @@ def read_unit(rest: str) -> str | None:
     if len(words) > MAX_UNIT_CHARS or _WORDS.fullmatch(words) is None:
         return None
     name = words.lower()
-    if not _NOT_ANYWHERE.isdisjoint(re.split(r"[ ^/.\-]", name)):
+    if not _NOT_ANYWHERE.isdisjoint(re.split(r"[ ^/.]", name)):
         return None
     first = re.split(r"[ ^/.]", name, maxsplit=1)[0]
     if _canonical(name) in _UNITS or _canonical(first) in _UNITS:
@@ -53,11 +53,11 @@ def read_scale(rest: str) -> tuple[int, str]:
 def split_unit(text: str) -> tuple[str, str]:
     r"""An expression and the unit of the table that ends it, if any: `5\sqrt2 \text{ cm}`, `16\pi cm^2`."""
     found = _TRAILING_UNIT.fullmatch(text)
-    if found is None or (found[3] and _LETTER.search(found[1])):
+    if found is None or _TRAILING_UNIT.fullmatch(found[1]) or (found[3] and _LETTER.search(found[1])):
         return text, ""
     unit = (found[2] or found[3]).strip() + re.sub(r"[{}\s]", "", found[4] or "")
     table = known(unit)
-    is_unit = is_generic(unit) or (table is not None and table.dimension != "angle")
+    is_unit = is_generic(unit) or (table is not None and table.dimension not in {"angle", "share"})
     return (found[1].strip(), unit) if is_unit else (text, "")
 
 

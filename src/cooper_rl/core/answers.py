@@ -21,6 +21,7 @@ from cooper_rl.core.answer_units import same_unit, split_unit
 __all__ = [
     "AnswerCheck",
     "compare_answers",
+    "is_another_answer",
     "parse_reference",
     "state_answer",
     "verify_answer",
@@ -72,6 +73,15 @@ def compare_quickly(stated: Comparison, policy: AnswerPolicy) -> AnswerCheck | N
     return _compare(stated, policy, algebra=None)
 
 
+def is_another_answer(answer: str, reference_answer: str) -> bool:
+    """Whether an answer is not the reference answer, as far as that needs no algebra."""
+    if answer.strip() == reference_answer.strip():
+        return False
+    stated = Comparison(_reference_text(reference_answer), _reference_text(answer), "")
+    check = compare_quickly(stated, AnswerPolicy())
+    return check is None or check.verdict != "correct"
+
+
 def compare_answers(stated: Comparison, policy: AnswerPolicy) -> AnswerCheck:
     """The verdict on two stated answers, with algebra; may take any time on hostile text."""
     from cooper_rl.core.answer_symbols import compare_by_math_verify
@@ -101,12 +111,12 @@ def _compare(
     check = _compare_leaf(reference, answer, policy)
     if check is not None and check.verdict != "unparsable":
         return check
+    left, right = parse_structure(reference), parse_structure(answer)
     (value, unit), (other_value, other_unit) = split_unit(reference), split_unit(answer)
-    if check is None and (unit or other_unit):
+    if check is None and (unit or other_unit) and "list" not in (left.kind, right.kind):
         if unit and other_unit and not same_unit(unit, other_unit):
             return AnswerCheck("unparsable", f"units differ: {other_unit} against {unit}")
         return _compare(Comparison(value, other_value, stated.marker), policy, algebra=algebra)
-    left, right = parse_structure(reference), parse_structure(answer)
     if left.kind != "leaf" or right.kind != "leaf" or left.variable or right.variable:
         by_parts = compare_parts(left, right, leaf)
         if by_parts is not None:

@@ -8,8 +8,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from cooper_rl.config.data import AnswerPolicy
-from cooper_rl.core.answers import AnswerCheck, compare_quickly, state_answer
+from cooper_rl.core.answers import is_another_answer
 from cooper_rl.core.intervals import clustered_interval
 from cooper_rl.core.metrics import THRESHOLD
 from cooper_rl.core.pairs import RewriteItem
@@ -104,15 +103,6 @@ def wrong_references(examples: Sequence[VerifyExample], rng: random.Random) -> l
         if others:
             swapped.append(example.model_copy(update={"reference_answer": others[0], "label": 0}))
     return swapped
-
-
-def is_another_answer(answer: str, reference_answer: str) -> bool:
-    """Whether an answer is not the reference answer, by its text and by the rules that need no algebra."""
-    if answer.strip() == reference_answer.strip():
-        return False
-    stated = state_answer(reference_answer, f"\\boxed{{{answer}}}", AnswerPolicy())
-    check = stated if isinstance(stated, AnswerCheck) else compare_quickly(stated, AnswerPolicy())
-    return check is None or check.verdict != "correct"
 
 
 def _draw(correct: Sequence[VerifyExample], rng: random.Random) -> list[VerifyExample]:

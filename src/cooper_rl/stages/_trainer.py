@@ -280,7 +280,9 @@ def _make_gate(
     examples = rng.sample(list(data.examples), min(gate.num_examples, len(data.examples)))
     canaries = draw_canaries(config, data.examples, max_problems=gate.num_canary_problems)
     key = data_key(examples, canaries)
-    known = next((row for row in metrics if row.get("gate/data") == key), None)
+    # Runs of earlier versions do not name their data.
+    starts = (row for row in metrics if "gate/start_accuracy" in row and row.get("gate/data", key) == key)
+    known = next(starts, None)
     if known is not None:
         start = GateReading(known["gate/start_accuracy"], known["gate/start_canary_rate"])
     else:

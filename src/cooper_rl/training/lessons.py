@@ -13,7 +13,8 @@ from cooper_rl.config.data import AnswerPolicy
 from cooper_rl.config.models import VerifyRMConfig
 from cooper_rl.core.answer_extraction import find_final_answer
 from cooper_rl.core.answer_matching import matching_examples
-from cooper_rl.core.canaries import is_another_answer, make_canaries
+from cooper_rl.core.answers import is_another_answer
+from cooper_rl.core.canaries import make_canaries
 from cooper_rl.core.randomness import derive_seed
 from cooper_rl.schema import VerifyExample
 
