@@ -207,13 +207,13 @@ def _answer_spans(text: str) -> list[str]:
     return ["" if _DENIED.search(start) else span[0] for span, start in zip(spans, starts, strict=True)]
 
 
-_DENIED = re.compile(
-    r"(?:\b(?:not|cannot|never|than|at most|at least|exceeds?|unequal)|n't)\b(?:\s+[A-Za-z]+){0,2}[\s:*]*$",
-    re.IGNORECASE,
-)
+def _ends_with(words: str) -> re.Pattern[str]:
+    """Text that ends with one of the words, or two words after it."""
+    return re.compile(rf"(?:\b(?:{words})|n't)\b(?:\s+[A-Za-z]+){{0,2}}[\s:*]*$", re.IGNORECASE)
 
 
-_DENIED_VERB = re.compile(r"(?:\b(?:not|cannot|never)|n't)\b(?:\s+[A-Za-z]+){0,2}[\s:*]*$", re.IGNORECASE)
+_DENIED_VERB = _ends_with("not|cannot|never")
+_DENIED = _ends_with("not|cannot|never|than|at most|at least|exceeds?|unequal")
 
 
 _ENUMERATOR = re.compile(r"^\d{1,2}[.)]\s+(?=\S)")

@@ -18,33 +18,34 @@ def agree_at_points(left: Any, right: Any, tolerance: float) -> Literal["yes", "
     """Compare by value where both are expressions in the same variables; relative tolerance."""
     if not (isinstance(left, sympy.Expr) and isinstance(right, sympy.Expr)):
         return "unknown"
-    names = sorted({str(symbol) for symbol in left.free_symbols | right.free_symbols})
-    if len(names) > len(_POINTS[0]):
+    values = _values_at_points(left, right)
+    if values is None:
         return "unknown"
-    verdicts: list[bool] = []
-    for point in _POINTS[: 2 if names else 1]:
-        values = {name: sympy.Rational(text) for name, text in zip(names, point, strict=False)}
-        first, second = evaluate_at(left, values), evaluate_at(right, values)
-        if first is None or second is None:
-            return "unknown"
-        verdicts.append(abs(first - second) <= tolerance * max(abs(first), abs(second)))
-    return "yes" if all(verdicts) else "no"
+    return "yes" if all(abs(a - b) <= tolerance * max(abs(a), abs(b)) for a, b in values) else "no"
 
 
 def are_multiples(left: Any, right: Any, tolerance: float) -> bool:
     """Whether two expressions have one ratio at the points; no where that is unknown."""
-    names = sorted({str(symbol) for symbol in left.free_symbols | right.free_symbols})
-    if len(names) > len(_POINTS[0]):
+    values = _values_at_points(left, right)
+    if values is None:
         return False
-    values: list[tuple[complex, complex]] = []
-    for point in _POINTS:
-        replaced = {name: sympy.Rational(text) for name, text in zip(names, point, strict=False)}
-        pair = evaluate_at(left, replaced), evaluate_at(right, replaced)
-        if pair[0] is None or pair[1] is None:
-            return False
-        values.append((pair[0], pair[1]))
     (a, b), *others = values
     return all(cmath.isclose(a * d, b * c, rel_tol=tolerance) for c, d in others)
+
+
+def _values_at_points(left: Any, right: Any) -> list[tuple[complex, complex]] | None:
+    """Both values at every point, one point where there are no variables; None where one has no value."""
+    names = sorted({str(symbol) for symbol in left.free_symbols | right.free_symbols})
+    if len(names) > len(_POINTS[0]):
+        return None
+    values: list[tuple[complex, complex]] = []
+    for point in _POINTS[: 2 if names else 1]:
+        replaced = {name: sympy.Rational(text) for name, text in zip(names, point, strict=False)}
+        first, second = evaluate_at(left, replaced), evaluate_at(right, replaced)
+        if first is None or second is None:
+            return None
+        values.append((first, second))
+    return values
 
 
 def evaluate_at(expression: Any, values: dict[str, Any]) -> complex | None:

@@ -163,16 +163,12 @@ def _relation_or_leaf(text: str, depth: int) -> Node:
     if assigned and len(_RELATION.findall(text)) == 1 and text[assigned.end() :].strip():
         right = _parse(text[assigned.end() :], depth + 1)
         return Node(right.kind, right.text, right.brackets, right.parts, assigned[1].strip())
-    between = _BETWEEN.fullmatch(text)
+    rising = _BETWEEN.fullmatch(text)
+    between = rising or _FLIPPED_BETWEEN.fullmatch(text)
     if between and len(_RELATION.findall(text)) == 2:
-        brackets = ("(" if between[2] == "<" else "[") + (")" if between[4] == "<" else "]")
-        ends = (Node("leaf", between[1]), Node("leaf", between[5]))
-        return Node("tuple", text, brackets, ends, between[3])
-    falling = _FLIPPED_BETWEEN.fullmatch(text)
-    if falling and len(_RELATION.findall(text)) == 2:
-        brackets = ("(" if falling[4] == ">" else "[") + (")" if falling[2] == ">" else "]")
-        ends = (Node("leaf", falling[5]), Node("leaf", falling[1]))
-        return Node("tuple", text, brackets, ends, falling[3])
+        low, below, variable, above, high = between.groups() if rising else between.groups()[::-1]
+        brackets = ("(" if below in "<>" else "[") + (")" if above in "<>" else "]")
+        return Node("tuple", text, brackets, (Node("leaf", low), Node("leaf", high)), variable)
     if len(_RELATION.findall(text)) == 1:
         bound, flipped = _BOUND.fullmatch(text), _FLIPPED_BOUND.fullmatch(text)
         if bound:

@@ -35,7 +35,7 @@ def binary_scores(
         DataError: no examples, or a score that is not finite.
     """
     _check_scores(labels, scores)
-    hits = [float((score > THRESHOLD) == (label == 1)) for label, score in zip(labels, scores, strict=True)]
+    hits = [float(is_right) for is_right in right_verdicts(labels, scores)]
     counts = confusion_counts(labels, scores)
     positives = counts["true_positive"] + counts["false_negative"]
     predicted = counts["true_positive"] + counts["false_positive"]
@@ -49,6 +49,11 @@ def binary_scores(
         f1=_f1(counts),
         ece=calibration_error(reliability_bins(labels, scores)),
     )
+
+
+def right_verdicts(labels: Sequence[int], scores: Sequence[float]) -> list[bool]:
+    """Whether each score is on its label's side of the threshold."""
+    return [(score > THRESHOLD) == (label == 1) for label, score in zip(labels, scores, strict=True)]
 
 
 def reliability_bins(labels: Sequence[int], scores: Sequence[float]) -> list[ReliabilityBin]:
@@ -148,8 +153,7 @@ def _f1(counts: dict[str, int]) -> float | None:
 def confusion_counts(labels: Sequence[int], scores: Sequence[float]) -> dict[str, int]:
     """`true_positive`, `false_positive`, `true_negative`, `false_negative` at score > 0.5."""
     counts = {"true_positive": 0, "false_positive": 0, "true_negative": 0, "false_negative": 0}
-    for label, score in zip(labels, scores, strict=True):
-        is_hit = (score > THRESHOLD) == (label == 1)
+    for score, is_hit in zip(scores, right_verdicts(labels, scores), strict=True):
         counts[f"{'true' if is_hit else 'false'}_{'positive' if score > THRESHOLD else 'negative'}"] += 1
     return counts
 

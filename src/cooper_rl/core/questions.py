@@ -2,8 +2,11 @@
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 from cooper_rl.schema import Problem, VerifyExample
+
+Row = TypeVar("Row", Problem, VerifyExample)
 
 
 def question_key(question: str) -> str:
@@ -15,8 +18,18 @@ def without_questions(
     problems: Sequence[Problem], others: Iterable[Problem | VerifyExample]
 ) -> list[Problem]:
     """Problems whose question none of the others has."""
-    keys = {question_key(other.question) for other in others}
+    keys = _keys(others)
     return [problem for problem in problems if question_key(problem.question) not in keys]
+
+
+def with_questions(rows: Iterable[Row], others: Iterable[Problem | VerifyExample]) -> list[Row]:
+    """Rows whose question one of the others has."""
+    keys = _keys(others)
+    return [row for row in rows if question_key(row.question) in keys]
+
+
+def _keys(rows: Iterable[Problem | VerifyExample]) -> set[str]:
+    return {question_key(row.question) for row in rows}
 
 
 def fingerprint(problem: Problem) -> str:

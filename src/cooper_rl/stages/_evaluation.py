@@ -16,7 +16,7 @@ from cooper_rl.config.root import Config
 from cooper_rl.core.canaries import Canary, canary_rates, make_canaries, mean_rate
 from cooper_rl.core.intervals import clustered_interval
 from cooper_rl.core.labeling import Judge
-from cooper_rl.core.metrics import THRESHOLD, binary_scores
+from cooper_rl.core.metrics import binary_scores, right_verdicts
 from cooper_rl.core.randomness import derive_seed
 from cooper_rl.errors import ServerError
 from cooper_rl.schema import EvalReport, EvaluatedCompletion, Interval, Problem, Verdict, VerifyExample
@@ -128,7 +128,7 @@ class Evaluator:
     ) -> EvalReport:
         config = self.config.evaluation
         scores = score_examples(verify_rm, [*self.examples, *(canary.example for canary in self.canaries)])
-        own = scores[: len(self.examples)]
+        labels, own = [example.label for example in self.examples], scores[: len(self.examples)]
         rates = canary_rates(self.canaries, scores[len(self.examples) :])
         return EvalReport(
             step=step,
@@ -141,14 +141,11 @@ class Evaluator:
             judge_model=None if judge is None else judge.name,
             verify_rm_reward=_mean([row.score for row in completions], config),
             verify_rm=binary_scores(
-                [example.label for example in self.examples],
+                labels,
                 own,
                 problems=[example.question for example in self.examples],
             ),
-            verify_rm_hits="".join(
-                str(int((score > THRESHOLD) == (example.label == 1)))
-                for example, score in zip(self.examples, own, strict=True)
-            ),
+            verify_rm_hits="".join(str(int(is_right)) for is_right in right_verdicts(labels, own)),
             canary_false_positive_rate=mean_rate(rates),
             canaries={attack: rate.value for attack, rate in rates.items()},
             cut_fraction=sum(row.finish_reason == "length" for row in completions) / len(completions),

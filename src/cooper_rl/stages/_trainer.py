@@ -22,7 +22,7 @@ from cooper_rl.config.cooper import CooperConfig
 from cooper_rl.config.engine import EngineConfig
 from cooper_rl.config.root import Config
 from cooper_rl.core.labeling import Judge
-from cooper_rl.core.questions import question_key
+from cooper_rl.core.questions import with_questions
 from cooper_rl.core.randomness import derive_seed
 from cooper_rl.errors import ConfigError, DataError
 from cooper_rl.records import read_records
@@ -84,8 +84,7 @@ def read_side_data(
         held_out=read_records(held_out, Problem) if held_out else (),
         test=read_records(test, VerifyExample) if test else (),
     )
-    evaluated = {question_key(row.question) for row in data.evaluated}
-    shared = {row.question for row in data.replay if question_key(row.question) in evaluated}
+    shared = {row.question for row in with_questions(data.replay, data.evaluated)}
     if shared:
         raise DataError(
             f"{replay}: {len(shared)} of its questions are evaluated on, e.g. "

@@ -17,7 +17,7 @@ from cooper_rl.config.data import LabelingConfig
 from cooper_rl.config.root import Config
 from cooper_rl.core.answers import parse_reference
 from cooper_rl.core.labeling import Judge, JudgeItem, Split, StreamingJudge, decide, split_by_question
-from cooper_rl.core.questions import question_key
+from cooper_rl.core.questions import with_questions
 from cooper_rl.errors import DataError
 from cooper_rl.records import parse_row, read_rows, write_records, write_report
 from cooper_rl.schema import Completion, Label, LabelReport, Problem, RejectedRow, VerifyExample
@@ -118,12 +118,11 @@ def _read_frozen(path: Path | None) -> list[VerifyExample]:
 def _check_apart(
     rows: Sequence[Problem], fixed: Sequence[VerifyExample], *, problems: Path, frozen: Path | None
 ) -> None:
-    held_out = {question_key(example.question) for example in fixed}
-    shared = next((row for row in rows if question_key(row.question) in held_out), None)
-    if shared is not None:
+    shared = with_questions(rows, fixed)
+    if shared:
         raise DataError(
-            f"{problems}: problem {shared.id!r} has a question of {frozen}; take the frozen questions out of "
-            "the problems, as take-champion does"
+            f"{problems}: problem {shared[0].id!r} has a question of {frozen}; take the frozen questions out "
+            "of the problems, as take-champion does"
         )
 
 

@@ -21,7 +21,7 @@ from cooper_rl.backends.verify_rm import (
 from cooper_rl.config.root import Config
 from cooper_rl.core.metrics import binary_scores
 from cooper_rl.core.prompts import verify_rm_text
-from cooper_rl.core.questions import question_key
+from cooper_rl.core.questions import with_questions
 from cooper_rl.errors import DataError
 from cooper_rl.records import write_report
 from cooper_rl.schema import TrainVerifyRMReport, VerifyExample
@@ -119,8 +119,7 @@ def _starting_model(
 def _check_apart(
     examples: list[VerifyExample], held_out: list[VerifyExample], *, train: Path, validation: Path
 ) -> None:
-    questions = {question_key(example.question) for example in examples}
-    shared = {example.question for example in held_out if question_key(example.question) in questions}
+    shared = {example.question for example in with_questions(held_out, examples)}
     if shared:
         raise DataError(
             f"{len(shared)} questions stand both in {train} and in {validation}, e.g. {min(shared)[:80]!r}; "

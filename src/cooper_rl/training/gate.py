@@ -12,6 +12,7 @@ from zlib import crc32
 from cooper_rl.backends.verify_rm import VerifyRM, score_examples
 from cooper_rl.config.cooper import CooperConfig, GateConfig
 from cooper_rl.core.canaries import Canary, canary_rates, mean_rate
+from cooper_rl.core.metrics import right_verdicts
 from cooper_rl.errors import TrainingError
 from cooper_rl.schema import PreferencePair, VerifyExample
 from cooper_rl.training.optimizer import Stepper, keep_tensors, roll_back
@@ -62,7 +63,7 @@ def read_gate(
         TrainingError: a score is not finite.
     """
     scores = score_examples(verify_rm, [*examples, *(canary.example for canary in canaries)])
-    hits = [(score > 0.5) == (e.label == 1) for e, score in zip(examples, scores, strict=False)]
+    hits = right_verdicts([example.label for example in examples], scores[: len(examples)])
     rates = canary_rates(canaries, scores[len(examples) :])
     return GateReading(accuracy=sum(hits) / len(hits), canary_rate=mean_rate(rates))
 
