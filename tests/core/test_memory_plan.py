@@ -126,15 +126,15 @@ def test_zero_divides_adapters_alone_which_stay_in_fp32() -> None:
 
 
 def test_what_guards_verify_rm_counts_in_its_update() -> None:
-    """4 bytes for what is trained beside the average, also at rest, 4 for the new average, and 16 for the
-    gate's copy of that; without an average 12, of which two processes copy half each."""
+    """4 bytes for what is trained beside the average, also at rest, 4 for the new average, and 8 for the
+    gate's copy of both; without an average 4, of which two processes copy half each."""
     large = read_shape(QWEN_1_5B, place="here")
     count = count_weights(large, is_classifier=True)
     guarded = ONE._replace(has_gate=True, has_average=True, engine_wakes_early=True)
     plan = plan_memory(large, large, guarded)
     parts = {part.name: part.bytes for part in plan.parts}
     assert plan.phase == "update of the VerifyRM"
-    assert parts["gate: copy of VerifyRM"] == 16 * count
+    assert parts["gate: copy of VerifyRM"] == 8 * count
     assert parts["VerifyRM: trained beside its average"] == parts["VerifyRM: new average"] == 4 * count
     assert parts["engine: weights, awake"] == 2 * count_weights(large)
     assert parts["VerifyRM: weights in bf16"] == 2 * count
@@ -143,7 +143,7 @@ def test_what_guards_verify_rm_counts_in_its_update() -> None:
     assert "VerifyRM: trained beside its average" in [part.name for part in resting.parts]
     two = guarded._replace(num_processes=2, zero_stage=2, has_average=False)
     parts = {part.name: part.bytes for part in plan_memory(large, large, two).parts}
-    assert parts["gate: copy of VerifyRM"] == 6 * count
+    assert parts["gate: copy of VerifyRM"] == 2 * count
     assert "VerifyRM: weights in bf16" not in parts
 
 

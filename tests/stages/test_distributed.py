@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,8 @@ from transformers import AutoModelForCausalLM
 from cooper_rl.backends.checkpoint_reference import open_checkpoint
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.config.load import load
+from cooper_rl.records import read_records, write_records
+from cooper_rl.schema import Problem, VerifyExample
 from cooper_rl.stages import train_cooper
 from tests.stages.conftest import SMALL, Files, with_other_questions
 from tests.stages.test_train_cooper import numbers, read
@@ -101,9 +104,6 @@ def assert_same_numbers(found: list[dict[str, float]], expected: list[dict[str, 
 @pytest.fixture(scope="module")
 def examined(sevens: Files) -> Files:
     """With labelled examples for gate, replay and evaluation."""
-    from cooper_rl.records import read_records, write_records
-    from cooper_rl.schema import Problem, VerifyExample
-
     examples = [
         VerifyExample(
             question=problem.question, reference_answer="7", completion=f"#### {7 + wrong}", label=1 - wrong
@@ -140,6 +140,28 @@ def test_two_processes_give_the_numbers_of_one_which_can_continue(
     assert one.policy_optimizer.keys() == other.policy_optimizer.keys()
     for name, tensor in one.policy_optimizer.items():
         torch.testing.assert_close(other.policy_optimizer[name], tensor, rtol=1e-2, atol=1e-5)
+
+
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_processes_take_back_what_the_gate_refuses(examined: Files, tmp_path: Path, stage: int) -> None:
+    """VerifyRM learns what is right, which the gate's examples deny: its second update goes too far."""
+    turned = [
+        row.model_copy(update={"label": 1 - row.label})
+        for row in read_records(examined.examples, VerifyExample)
+    ]
+    write_records(tmp_path / "turned.jsonl", turned)
+    files = replace(examined, examples=tmp_path / "turned.jsonl")
+    values = ["cooper.steps=2", "cooper.replay_examples=0"]
+    train_alone(files, tmp_path / "alone", *values)
+    train_together(files, tmp_path / "run", stage, *values)
+    assert [row["gate/rolled_back"] for row in numbers(tmp_path / "alone")] == [0.0, 1.0]
+    assert_same_numbers(numbers(tmp_path / "run"), numbers(tmp_path / "alone"))
+    one, other = read(tmp_path / "alone"), read(tmp_path / "run")
+    for name, tensor in one.verify_rm.model.state_dict().items():
+        torch.testing.assert_close(other.verify_rm.model.state_dict()[name], tensor, rtol=1e-3, atol=1e-5)
+    assert one.verify_rm_optimizer.keys() == other.verify_rm_optimizer.keys()
+    for name, tensor in one.verify_rm_optimizer.items():
+        torch.testing.assert_close(other.verify_rm_optimizer[name], tensor, rtol=1e-2, atol=1e-5)
 
 
 def test_one_process_with_deepspeed_gives_the_numbers_of_one_without(

@@ -1,4 +1,4 @@
-"""The gate: an update that makes VerifyRM worse is taken back as if it had never been."""
+"""The gate: an update that makes VerifyRM worse is taken back."""
 
 import copy
 
@@ -11,7 +11,7 @@ from cooper_rl.core.canaries import Canary
 from cooper_rl.errors import TrainingError
 from cooper_rl.schema import PreferencePair, VerifyExample
 from cooper_rl.training.gate import GateReading, RewardGate, read_gate, update_behind_gate
-from cooper_rl.training.optimizer import make_adamw, optimizer_tensors
+from cooper_rl.training.optimizer import TRAINED, make_adamw, optimizer_tensors
 
 CONFIG = CooperConfig.model_validate({"assistant": {"tiny": True}})
 BOUNDS = GateConfig(max_accuracy_drop=0.03, max_canary_rise=0.05)
@@ -41,15 +41,27 @@ def says_yes(verify_rm: VerifyRM, *, to_canaries: bool) -> VerifyRM:
     return verify_rm
 
 
-def state(verify_rm: VerifyRM, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
-    tensors = verify_rm.model.state_dict() | optimizer_tensors(verify_rm.model, optimizer)
-    return copy.deepcopy(dict(tensors))
+def moments(verify_rm: VerifyRM, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
+    tensors = optimizer_tensors(verify_rm.model, optimizer)
+    return {name: tensor for name, tensor in tensors.items() if not name.endswith(f"/{TRAINED}")}
+
+
+def weights(verify_rm: VerifyRM, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
+    """The model's, and those that are stepped where the model has an average of them."""
+    tensors = optimizer_tensors(verify_rm.model, optimizer)
+    trained = {name: tensor for name, tensor in tensors.items() if name.endswith(f"/{TRAINED}")}
+    return copy.deepcopy({**verify_rm.model.state_dict(), **trained})
 
 
 def is_same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
     return one.keys() == other.keys() and all(
         torch.equal(tensor, other[name]) for name, tensor in one.items()
     )
+
+
+WIDE = RewardGate(
+    GateConfig(max_accuracy_drop=1, max_canary_rise=1), EXAMPLES, CANARIES, GateReading(0.5, 1.0)
+)
 
 
 def gate(start: GateReading) -> RewardGate:
@@ -81,67 +93,58 @@ def test_both_bounds_hold_against_the_start_of_the_run(
     ids=["accuracy", "canaries"],
 )  # fmt: skip
 @pytest.mark.parametrize("average", [0.0, 0.5])
-def test_an_update_beyond_a_bound_leaves_no_trace(make_verify_rm, start: GateReading, average: float) -> None:
+@pytest.mark.parametrize("num_before", [0, 1])
+def test_an_update_beyond_a_bound_leaves_the_weights_and_teaches_the_optimiser(
+    make_verify_rm, start: GateReading, average: float, num_before: int
+) -> None:
     """After it, VerifyRM reads .5 and 1: .1 below the one start, .1 above the other.
 
-    The update after it is that of a VerifyRM that never had the first: optimiser and average went back too.
+    Weights, and those that an average is of, are those of before. The moments are those of a twin whose
+    update stayed: without this gradient the next update would go the same way, and be taken back as well.
     """
     config = CONFIG.model_copy(update={"verify_rm_average": average})
-    wide = RewardGate(GateConfig(max_accuracy_drop=1, max_canary_rise=1), EXAMPLES, CANARIES, start)
     verify_rm, twin = (says_yes(make_verify_rm(0), to_canaries=True) for _ in range(2))
     optimizer, other = (make_adamw(model.model, lr=1e-6, weight_decay=0.01) for model in (verify_rm, twin))
-    for model, steps in ((verify_rm, optimizer), (twin, other)):
-        update_behind_gate(wide, model, steps, PAIRS, config=config)
-    before = state(verify_rm, optimizer)
+    for model, steps in num_before * ((verify_rm, optimizer), (twin, other)):
+        update_behind_gate(WIDE, model, steps, PAIRS, config=config)
+    before = weights(verify_rm, optimizer)
 
     shut = update_behind_gate(gate(start), verify_rm, optimizer, PAIRS[:2], config=config)
     assert shut is not None
     assert shut.is_rolled_back
     assert shut.reading == GateReading(0.5, 1.0)
-    assert is_same(before, state(verify_rm, optimizer))
+    assert is_same(before, weights(verify_rm, optimizer))
 
-    for model, steps in ((verify_rm, optimizer), (twin, other)):
-        update_behind_gate(wide, model, steps, PAIRS, config=config)
-    assert not is_same(before, state(verify_rm, optimizer))
-    assert is_same(state(verify_rm, optimizer), state(twin, other))
-
-
-def test_the_first_update_of_all_is_taken_back_to_an_empty_optimiser(make_verify_rm) -> None:
-    verify_rm = says_yes(make_verify_rm(0), to_canaries=True)
-    optimizer = make_adamw(verify_rm.model, lr=1e-6, weight_decay=0.0)
-    before = state(verify_rm, optimizer)
-    shut = update_behind_gate(gate(GateReading(1.0, 1.0)), verify_rm, optimizer, PAIRS, config=CONFIG)
-    assert shut is not None
-    assert shut.is_rolled_back
-    assert len(optimizer.state) == 0
-    assert is_same(before, state(verify_rm, optimizer))
+    update_behind_gate(WIDE, twin, other, PAIRS[:2], config=config)
+    assert not is_same(before, weights(twin, other))
+    assert is_same(moments(verify_rm, optimizer), moments(twin, other))
 
 
 def test_an_update_within_the_bounds_stays(make_verify_rm) -> None:
     verify_rm = says_yes(make_verify_rm(0), to_canaries=False)
     optimizer = make_adamw(verify_rm.model, lr=1e-6, weight_decay=0.0)
-    before = state(verify_rm, optimizer)
+    before = weights(verify_rm, optimizer)
     start = read_gate(verify_rm, EXAMPLES, CANARIES)
     stays = update_behind_gate(gate(start), verify_rm, optimizer, PAIRS, config=CONFIG)
     assert stays is not None
     assert not stays.is_rolled_back
     assert stays.reading == read_gate(verify_rm, EXAMPLES, CANARIES)
-    assert not is_same(before, state(verify_rm, optimizer))
+    assert not is_same(before, weights(verify_rm, optimizer))
 
 
 def test_without_pairs_nothing_is_read_or_changed(make_verify_rm) -> None:
     verify_rm = make_verify_rm(0)
     optimizer = make_adamw(verify_rm.model, lr=1e-3, weight_decay=0.1)
-    before = state(verify_rm, optimizer)
+    before = weights(verify_rm, optimizer)
     assert update_behind_gate(gate(GateReading(1, 0)), verify_rm, optimizer, [], config=CONFIG) is None
-    assert is_same(before, state(verify_rm, optimizer))
+    assert is_same(before, weights(verify_rm, optimizer))
 
 
 def test_an_update_after_which_no_score_is_finite_is_taken_back_and_named(make_verify_rm) -> None:
     """An infinite learning rate makes every weight NaN."""
     verify_rm = make_verify_rm(0)
     optimizer = make_adamw(verify_rm.model, lr=float("inf"), weight_decay=0.0)
-    before = state(verify_rm, optimizer)
+    before = weights(verify_rm, optimizer)
     with pytest.raises(TrainingError, match="VerifyRM's score is NaN for the question 'Q'"):
         update_behind_gate(gate(GateReading(0, 1)), verify_rm, optimizer, PAIRS, config=CONFIG)
-    assert is_same(before, state(verify_rm, optimizer))
+    assert is_same(before, weights(verify_rm, optimizer))

@@ -8,10 +8,10 @@ nothing of ranks: state is gathered weight by weight to the first one, and sent 
 import importlib
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import distributed
@@ -22,13 +22,6 @@ from cooper_rl.config.infrastructure import DistributedConfig
 from cooper_rl.errors import ConfigError
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
-
-
-class Kept(NamedTuple):
-    """This rank's part of master weights and optimiser state."""
-
-    weights: list[torch.Tensor]
-    state: list[dict[str, torch.Tensor]]
 
 
 class ZeroAdamW:
@@ -141,29 +134,16 @@ class ZeroAdamW:
             for key in MOMENTS:
                 self._put(weight, self._send(tensors.get(f"{name}/{key}"), weight), key=key)
 
-    def keep(self) -> Kept:
-        """A copy of this rank's part."""
-        flat = self._flat_weights()
-        states = [self._zero.optimizer.state.get(weight, {}) for weight in flat]
-        return Kept(
-            [weight.detach().clone() for weight in flat],
-            [{key: value.clone() for key, value in state.items()} for state in states],
-        )
+    def keep(self) -> Callable[[], None]:
+        """Copy this rank's master weights; returns what puts them back, which all ranks must call."""
+        kept = [(weight, weight.detach().clone()) for weight in self._flat_weights()]
 
-    def roll_back(self, kept: Kept) -> None:
-        """Put a copy back. All ranks must call it."""
-        state = self._zero.optimizer.state
-        flat = self._flat_weights()
-        for weight, value in zip(flat, kept.weights, strict=True):
-            weight.data.copy_(value)
-        if any(kept.state):
-            for weight, values in zip(flat, kept.state, strict=True):
-                for key, value in values.items():
-                    state[weight][key].copy_(value)
-        else:
-            state.clear()
-            self._link()
-        self._refresh()
+        def put_back() -> None:
+            for weight, value in kept:
+                weight.data.copy_(value)
+            self._refresh()
+
+        return put_back
 
     def _trained(self) -> Iterator[tuple[str, Any]]:
         return ((name, weight) for name, weight in self._model.named_parameters() if weight.requires_grad)

@@ -224,7 +224,7 @@ def _guard_parts(num_verify_rm: int, use: Use) -> list[Part]:
     """What the update of VerifyRM keeps so that it can be taken back, and of what it averages."""
     parts: list[Part] = []
     if use.has_gate and not use.is_offloaded:
-        copied = (16 if use.has_average else 12) * num_verify_rm
+        copied = (8 if use.has_average else 4) * num_verify_rm
         copied //= use.num_processes if use.zero_stage else 1
         parts.append(Part("gate: copy of VerifyRM", copied, "set cooper.gate=null"))
     if use.has_average:

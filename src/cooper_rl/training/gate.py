@@ -15,7 +15,7 @@ from cooper_rl.core.canaries import Canary, canary_rates, mean_rate
 from cooper_rl.core.metrics import right_verdicts
 from cooper_rl.errors import TrainingError
 from cooper_rl.schema import PreferencePair, VerifyExample
-from cooper_rl.training.optimizer import Stepper, keep_tensors, roll_back
+from cooper_rl.training.optimizer import Stepper, keep_weights
 from cooper_rl.training.reward_update import RewardUpdate, update_verify_rm
 
 
@@ -86,24 +86,25 @@ def update_behind_gate(
     *,
     config: CooperConfig,
 ) -> GatedUpdate | None:
-    """`update_verify_rm`, taken back with the optimiser's state where the gate is shut; None without pairs.
+    """`update_verify_rm`, whose weights are taken back where the gate is shut; None without pairs.
 
-    Needs the memory of a second copy of the weights and the optimiser's state.
+    The optimiser's moments stay, so that the next update is another one. Needs the memory of a second copy of
+    the weights.
 
     Raises:
         TrainingError: the gradient or a score is not finite; the weights are left as before.
     """
     if not pairs:
         return None
-    kept = keep_tensors(verify_rm.model, optimizer)
+    put_back = keep_weights(verify_rm.model, optimizer)
     update = update_verify_rm(verify_rm, optimizer, pairs, replay, config=config)
     assert update is not None, "there are pairs"
     try:
         reading = read_gate(verify_rm, gate.examples, gate.canaries)
     except TrainingError:
-        roll_back(verify_rm.model, optimizer, kept)
+        put_back()
         raise
     is_open = gate.is_open_to(reading)
     if not is_open:
-        roll_back(verify_rm.model, optimizer, kept)
+        put_back()
     return GatedUpdate(update, reading, is_rolled_back=not is_open)

@@ -5,7 +5,7 @@ bf16 weights, where one update at lr 1e-5 changes only a tenth of them.) One pro
 several with `backends/zero.py`; what an update does with either is here.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ import torch
 
 from cooper_rl.backends.lora import adapter_weights, idle_adapters, merged_weights
 from cooper_rl.backends.ranks import ALONE, Ranks
-from cooper_rl.backends.zero import Kept, ZeroAdamW, shape_of
+from cooper_rl.backends.zero import ZeroAdamW, shape_of
 from cooper_rl.errors import ModelError, TrainingError
 
 TRAINED = "trained"
@@ -145,34 +145,29 @@ def write_tensors(model: torch.nn.Module, optimizer: Stepper, tensors: TrainedTe
     restore_optimizer(model, optimizer, tensors.optimizer, place=place)
 
 
-class KeptTensors(NamedTuple):
-    """What `roll_back` puts back."""
+def keep_weights(model: torch.nn.Module, optimizer: Stepper) -> Callable[[], None]:
+    """Copy the weights that are stepped, on the device; returns what puts them back, on all ranks at once.
 
-    weights: dict[str, torch.Tensor]
-    optimizer: dict[Any, dict[str, Any]]
-
-
-def keep_tensors(model: torch.nn.Module, optimizer: Stepper) -> KeptTensors | Kept:
-    """A copy of the weights and the optimiser's state, on the device."""
+    The optimiser's moments stay as they are: their gradients are of the weights that are put back, and
+    without the newest the next update would be much the same.
+    """
     if isinstance(optimizer, ZeroAdamW):
         return optimizer.keep()
-    state = {
-        weight: {name: value.clone() if torch.is_tensor(value) else value for name, value in values.items()}
-        for weight, values in optimizer.state.items()
-    }
-    return KeptTensors({name: tensor.detach().clone() for name, tensor in model.state_dict().items()}, state)
+    kept = [
+        (weight, weight.detach().clone(), optimizer.state.get(weight, {}).get(TRAINED))
+        for weight in model.parameters()
+    ]
 
+    @torch.no_grad()
+    def put_back() -> None:
+        for weight, value, trained in kept:
+            weight.copy_(value)
+            state = optimizer.state.get(weight, {})
+            state.pop(TRAINED, None)
+            if trained is not None:
+                state[TRAINED] = trained
 
-def roll_back(model: torch.nn.Module, optimizer: Stepper, kept: KeptTensors | Kept) -> None:
-    """Put a copy back."""
-    if isinstance(optimizer, ZeroAdamW):
-        assert isinstance(kept, Kept), "what keep_tensors made for this optimiser"
-        optimizer.roll_back(kept)
-        return
-    assert isinstance(kept, KeptTensors), "what keep_tensors made for this optimiser"
-    model.load_state_dict(kept.weights)
-    optimizer.state.clear()
-    optimizer.state.update(kept.optimizer)
+    return put_back
 
 
 def optimizer_tensors(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
