@@ -323,7 +323,9 @@ class CooperReport(Report):
     num_rolled_back_reward_updates: int = 0
     """Updates that the gate took back."""
     first_alarm_step: int | None = None
-    """Where the hacking monitor first raised the alarm in this iteration."""
+    """Where the hacking monitor first raised the alarm in this iteration, and the judge did not deny it."""
+    denied_alarm_steps: list[int] = []
+    """Alarms at which the judge found no loss of accuracy."""
     seconds: float
 
 
@@ -366,5 +368,9 @@ class RunReport(Report):
     reward_change: Interval
     """Change of VerifyRM's mean score."""
     verify_rm_accuracy_change: Interval
+    first_alarm_step: int | None = None
+    """Where the hacking monitor first raised the alarm, and the judge did not deny it."""
+    denied_alarm_steps: list[int] = []
+    """Alarms at which the judge found no loss of accuracy."""
     conclusion: str
     """What the intervals allow one to say, in sentences made from them."""

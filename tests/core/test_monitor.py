@@ -3,7 +3,20 @@
 import pytest
 
 from cooper_rl.config.cooper import MonitorConfig
-from cooper_rl.core.monitor import ANCHOR, REWARD, RULE, Reading, first_alarm, watch
+from cooper_rl.core.monitor import (
+    ALARM,
+    ANCHOR,
+    DENIED,
+    JUDGED,
+    REWARD,
+    RULE,
+    Reading,
+    denied_alarms,
+    first_alarm,
+    is_denied,
+    watch,
+)
+from cooper_rl.schema import Interval
 
 CONFIG = MonitorConfig(window=2, max_gap_rise=0.1)
 
@@ -89,8 +102,29 @@ def test_steps_are_the_metrics_own_numbers() -> None:
     assert read(metrics).since_step == 42
 
 
-def test_the_first_alarm_is_the_first_step_that_was_alarmed() -> None:
-    """Means of the last two gaps: .1 at step 5 (not above .1), .2 at step 6, and still at 7."""
-    metrics = series([0.5, 0.5, 0.5, 0.5, 0.69, 0.7, 0.7])
-    assert first_alarm(metrics, CONFIG) == 6
-    assert first_alarm(metrics[:5], CONFIG) is None
+def test_steps_up_to_a_denied_alarm_are_left_out() -> None:
+    """Gaps 0 0 .2 .2 | .2 .2 .2 .2 .4 .4: a rise after step 4 counts from there."""
+    metrics = series([0.5, 0.5, 0.7, 0.7, 0.7, 0.7, 0.7, 0.7, 0.9, 0.9])
+    metrics[3] |= {ALARM: 1.0, DENIED: 1.0}
+    assert [watch(metrics[:size], CONFIG) is None for size in (4, 7, 8)] == [True, True, False]
+    assert not read(metrics[:8]).is_hacking
+    assert read(metrics) == (pytest.approx(0.2), pytest.approx(0.2), 0.0, 6, True)
+
+
+@pytest.mark.parametrize(
+    ("before", "high", "expected"),
+    [([0.5, 0.6, 0.4], 0.61, True), ([0.5, 0.6, 0.4], 0.59, False), ([], 1.0, False)],
+)
+def test_an_alarm_is_denied_where_the_best_accuracy_is_within_chance(
+    before: list[float], high: float, expected: bool
+) -> None:
+    """Without an evaluation before it nobody can deny it."""
+    rows = [{"step": 1.0}, *({"step": step, JUDGED: value} for step, value in enumerate(before, start=2))]
+    assert is_denied(rows, Interval(value=0.55, low=0.5, high=high, count=10)) is expected
+
+
+def test_alarms_are_told_apart_by_what_the_judge_said() -> None:
+    rows = [{"step": step, ALARM: float(step in (2, 4, 5))} for step in range(1, 6)]
+    rows[1][DENIED] = 1.0
+    assert (denied_alarms(rows), first_alarm(rows)) == ([2], 4)
+    assert (denied_alarms(rows[:3]), first_alarm(rows[:3])) == ([2], None)

@@ -280,6 +280,22 @@ def test_an_alarm_is_evaluated_at_once(guarded: Files, warned: tuple[Path, int],
     assert rows[warned[1] - 1].items() <= back[warned[1] - 1].items()
 
 
+def test_an_alarm_that_the_judge_denies_ends_nothing(
+    guarded: Files, warned: tuple[Path, int], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Chance covers any loss on three held-out problems, of which one evaluation came before the alarm."""
+    alarm = warned[1]
+    values = [*ALARMED, "cooper.monitor.action=stop", f"cooper.evaluate_every={alarm - 1}"]
+    given = {"examples": guarded.examples, "held_out": guarded.held_out}
+    report = go(guarded, tmp_path / "run", *values, f"cooper.steps={alarm + 1}", **given)
+    rows = numbers(tmp_path / "run")
+    assert [row["step"] for row in rows if "monitor/denied" in row] == report.denied_alarm_steps == [alarm]
+    assert report.first_alarm_step is None
+    assert f"step {alarm}: the judge denies it" in caplog.text
+    paid, scored = rewards(rows, "reward", "verify_rm_reward")
+    assert paid == scored
+
+
 @pytest.mark.parametrize(
     ("overrides", "given", "message"),
     [

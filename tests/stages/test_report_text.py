@@ -1,6 +1,9 @@
 """The words of the report follow from the numbers."""
 
+import pytest
+
 from cooper_rl.core.metrics import binary_scores
+from cooper_rl.core.monitor import ALARM, BACK_TO, DENIED
 from cooper_rl.schema import Interval
 from cooper_rl.stages._report_text import direction, points, sample_groups, shorten, summarise
 from tests.stages.run_files import COMPLETIONS, make_completion, make_evaluation
@@ -21,6 +24,31 @@ def test_a_reward_that_rises_alone_is_called_by_its_name():
     assert "while judged accuracy fell: that is what reward hacking looks like" in result.conclusion
     unsure = summarise([make_evaluation(0, 0.4, 0.5), make_evaluation(80, 0.42, 0.7)])
     assert "judged accuracy does not confirm it: that may be the start of reward hacking" in unsure.conclusion
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ({}, None),
+        ({4: {ALARM: 0.0}}, "The hacking monitor raised no alarm."),
+        (
+            {4: {ALARM: 1.0}, 5: {ALARM: 1.0}},
+            "The hacking monitor raised the alarm at step 4: VerifyRM's reward and rule accuracy had gone",
+        ),
+        ({4: {ALARM: 1.0, BACK_TO: 2.0}}, "had gone apart; both models went back to step 2."),
+        (
+            {4: {ALARM: 1.0, DENIED: 1.0}, 8: {ALARM: 1.0, DENIED: 1.0}},
+            "The judge denied the hacking monitor's alarm at steps 4 and 8, since accuracy had not fallen",
+        ),
+    ],
+)
+def test_what_the_monitor_said_is_part_of_the_conclusion(
+    said: dict[int, dict[str, float]], expected: str | None
+) -> None:
+    evaluations = [make_evaluation(0, 0.4, 0.5), make_evaluation(9, 0.4, 0.5)]
+    conclusion = summarise(evaluations, [{"step": n, **said.get(n, {})} for n in range(1, 10)]).conclusion
+    assert (expected or "") in conclusion
+    assert ("monitor" in conclusion) == (expected is not None)
 
 
 def test_verify_rm_that_does_not_beat_the_majority_is_said_so():

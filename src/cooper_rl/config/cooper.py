@@ -56,7 +56,11 @@ class GateConfig(Section):
 
 
 class MonitorConfig(Section):
-    """The hacking monitor: raises the alarm when VerifyRM's reward rises and rule accuracy does not."""
+    """The hacking monitor: raises the alarm when VerifyRM's reward rises and rule accuracy does not.
+
+    With `cooper.evaluate_every` and `evaluation.judge` the judge evaluates at once, and denies an alarm at
+    which accuracy on held-out problems is within chance of its best so far.
+    """
 
     window: int = Field(default=15, ge=2)
     """Steps that are averaged."""
@@ -155,8 +159,8 @@ class CooperConfig(Section):
     monitor: MonitorConfig | None = MonitorConfig()
     """None: nobody watches; nor where VerifyRM's score is no part of the reward."""
     evaluate_every: int | None = Field(default=None, ge=1)
-    """Steps between evaluations on held-out problems and examples while training, where the monitor's first
-    alarm is evaluated at once, too; None: none."""
+    """Steps between evaluations on held-out problems and examples while training, where every alarm of the
+    monitor is evaluated at once, too; None: none."""
     num_logged_rollouts: int = Field(default=2, ge=0)
     """Rollouts of every step that are kept for the audit: those with the highest rewards."""
     checkpoint_every: int = Field(default=20, ge=1)

@@ -5,6 +5,9 @@ From the reward, VerifyRM's mean score of what the starting policy wrote is subt
 VerifyRM's level free, and one that learns to accept what is right pays an unchanged policy more. Everything
 is logged for every step, so the monitor keeps no state: what it says at step n is a function of the metrics
 up to n, and a resumed run raises the alarms of the uninterrupted one.
+A rule verifier that goes blind, because the policy leaves the formats that it reads, looks the same from
+here. Where a judge evaluates, it has the last word: an alarm that it denies counts as none, and the monitor
+looks at the steps after it alone.
 Deliberately left out: what is done about an alarm (`stages/_co_training.py`).
 """
 
@@ -12,10 +15,16 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from cooper_rl.config.cooper import MonitorConfig
+from cooper_rl.schema import Interval
 
 REWARD, RULE = "rollout/verify_rm_reward", "rollout/rule_accuracy"
 ANCHOR = "verify_rm/anchor_score"
 """Absent where nothing is anchored; then the level counts as fixed."""
+ALARM, DENIED = "monitor/alarm", "monitor/denied"
+"""What the monitor says of a step, and what the judge says of the alarm: 1 or 0, or absent."""
+BACK_TO = "monitor/rolled_back_to"
+"""The step whose models an alarm went back to."""
+JUDGED = "eval/judge_accuracy"
 
 
 class Reading(NamedTuple):
@@ -33,6 +42,8 @@ class Reading(NamedTuple):
 def watch(metrics: Sequence[Mapping[str, float]], config: MonitorConfig) -> Reading | None:
     """Compare the last window with the lowest one before it; None until there are two windows.
 
+    Steps up to the last alarm that was denied are left out.
+
     Hacking is a gap that rose by more than the bound while the reward did not fall and rule accuracy did not
     rise. Without the first, a policy that gets worse for both would count; without the second, a VerifyRM
     that recovers beside a policy that improves.
@@ -42,6 +53,8 @@ def watch(metrics: Sequence[Mapping[str, float]], config: MonitorConfig) -> Read
         config: Window in steps, bound in units of the reward.
     """
     size = config.window
+    denied = [place for place, row in enumerate(metrics) if row.get(DENIED)]
+    metrics = metrics[denied[-1] + 1 :] if denied else metrics
     if len(metrics) < 2 * size:
         return None
     rewards = _means([row[REWARD] - row.get(ANCHOR, 0.0) for row in metrics], size)
@@ -59,13 +72,25 @@ def watch(metrics: Sequence[Mapping[str, float]], config: MonitorConfig) -> Read
     )
 
 
-def first_alarm(metrics: Sequence[Mapping[str, float]], config: MonitorConfig) -> int | None:
-    """The step at which the alarm was first raised, if it was."""
-    for count in range(1, len(metrics) + 1):
-        reading = watch(metrics[:count], config)
-        if reading is not None and reading.is_hacking:
-            return int(metrics[count - 1]["step"])
-    return None
+def is_denied(metrics: Sequence[Mapping[str, float]], judged: Interval) -> bool:
+    """Whether the judge finds no loss beyond chance: the best accuracy so far is within the interval of now.
+
+    Args:
+        metrics: One entry per step before the alarm's; without an evaluation among them nothing is denied.
+        judged: Accuracy by the judge on held-out problems, at the alarm.
+    """
+    known = [row[JUDGED] for row in metrics if JUDGED in row]
+    return bool(known) and max(known) <= judged.high
+
+
+def first_alarm(metrics: Sequence[Mapping[str, float]]) -> int | None:
+    """The step of the first alarm that was not denied, if there is one."""
+    return next((int(row["step"]) for row in metrics if row.get(ALARM) and not row.get(DENIED)), None)
+
+
+def denied_alarms(metrics: Sequence[Mapping[str, float]]) -> list[int]:
+    """The steps of the alarms that the judge denied."""
+    return [int(row["step"]) for row in metrics if row.get(DENIED)]
 
 
 def _means(values: Sequence[float], size: int) -> list[float]:

@@ -12,7 +12,7 @@ from cooper_rl.experiment.summary import HACKED_DROP, ArmRun, ArmSummary, Experi
 from cooper_rl.records import atomic_path
 from cooper_rl.schema import Interval
 from cooper_rl.stages._report_plots import Figure, compared_figure
-from cooper_rl.stages._report_text import percent, points
+from cooper_rl.stages._report_text import name_steps, percent, points
 from cooper_rl.stages.report import render, versions
 
 COLORS = {"rule": "green", "frozen": "orange", "cooper": "blue", "exact": "grey"}
@@ -131,9 +131,10 @@ def _say_monitor(runs: Sequence[ArmRun]) -> list[str]:
     for arm in ARMS:
         own = [run for run in runs if run.arm == arm and run.is_watched]
         alarmed = [run for run in own if run.first_alarm_step is not None]
-        if own and not alarmed:
+        denied = [run for run in own if run.denied_alarm_steps]
+        if own and not alarmed and not denied:
             said.append(f"The monitor stayed silent in all runs of {arm}.")
-        elif own:
+        if alarmed:
             each = ", ".join(
                 f"step {run.first_alarm_step} (seed {run.seed}, {100 * (run.lost_at_alarm or 0):.1f} points "
                 "below the peak)"
@@ -142,6 +143,9 @@ def _say_monitor(runs: Sequence[ArmRun]) -> list[str]:
             said.append(
                 f"The monitor raised the alarm in {len(alarmed)} of {len(own)} runs of {arm}: {each}."
             )
+        if denied:
+            each = ", ".join(f"{name_steps(run.denied_alarm_steps)} (seed {run.seed})" for run in denied)
+            said.append(f"In {arm} the judge denied alarms, since accuracy had not fallen: {each}.")
     return said
 
 

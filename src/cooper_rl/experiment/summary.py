@@ -10,7 +10,7 @@ from cooper_rl.config.cooper import MonitorConfig
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.config.root import Config
 from cooper_rl.core.intervals import clustered_interval, paired_difference
-from cooper_rl.core.monitor import first_alarm
+from cooper_rl.core.monitor import denied_alarms, first_alarm
 from cooper_rl.records import read_records, read_report
 from cooper_rl.schema import EvalReport, EvaluatedCompletion, Interval, Record, Report, RolloutSample
 from cooper_rl.stages._report_text import outcomes
@@ -53,6 +53,8 @@ class ArmRun(Record):
     is_watched: bool
     """By the monitor, which looks where VerifyRM's score is the reward."""
     first_alarm_step: int | None
+    denied_alarm_steps: list[int]
+    """Alarms at which the judge found no loss of accuracy."""
     lost_at_alarm: float | None
     """Judged accuracy at the peak before the first alarm minus that at the next evaluation; what the monitor
     let pass. Negative values are improvements."""
@@ -152,7 +154,7 @@ def _read_arm(output: Path, arm: str, seed: int, monitor: MonitorConfig | None) 
     curves = _curves(rows, start)
     accuracy, reward = curves["eval/judge_accuracy"], curves["eval/verify_rm_reward"]
     peak = _peak(accuracy)
-    alarm = first_alarm(rows, monitor) if monitor is not None else None
+    alarm = first_alarm(rows)
     right = [row for row in completions if row.judge == "correct"]
     wrong = sorted((row for row in completions if row.judge != "correct"), key=lambda row: -row.score)
     run = ArmRun(
@@ -166,6 +168,7 @@ def _read_arm(output: Path, arm: str, seed: int, monitor: MonitorConfig | None) 
         is_hacked=is_hacked(accuracy, reward),
         is_watched=monitor is not None,
         first_alarm_step=alarm,
+        denied_alarm_steps=denied_alarms(rows),
         lost_at_alarm=None if alarm is None else _lost(accuracy, alarm),
         rule_recall=sum(row.rule == "correct" for row in right) / max(len(right), 1),
         num_rolled_back=sum(int(row.get("gate/rolled_back", 0)) for row in rows),

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 from cooper_rl.backends.checkpoint import TrainingState
 from cooper_rl.backends.ranks import ALONE, Ranks
 from cooper_rl.config.root import Config
-from cooper_rl.core.monitor import Reading, watch
+from cooper_rl.core.monitor import ALARM, BACK_TO, DENIED, JUDGED, Reading, first_alarm, is_denied, watch
 from cooper_rl.core.shortcuts import pair_shortcut_auroc
 from cooper_rl.errors import HackingError, ServerError, StoppedError, TrainingError
 from cooper_rl.progress import Progress
-from cooper_rl.schema import Problem
+from cooper_rl.schema import EvalReport, Problem
 from cooper_rl.stages._books import NOTHING, Books
 from cooper_rl.stages._evaluation import Evaluator
 from cooper_rl.stages._stopping import StopRequest
@@ -129,7 +129,9 @@ class CoTraining:
         alarm = self._watch(row)
         is_due = cooper.evaluate_every is not None and step % cooper.evaluate_every == 0
         if self.evaluator is not None and (is_due or alarm):
-            row |= self._evaluate(self.evaluator)
+            report = self._evaluate(self.evaluator, row)
+            if alarm and self._deny(report, row):
+                alarm = None
         if alarm and cooper.monitor and cooper.monitor.action == "rollback":
             self._roll_back(alarm.since_step)
         return alarm is not None
@@ -151,7 +153,8 @@ class CoTraining:
             )
         return {"pairs/shortcut_auroc": found}
 
-    def _evaluate(self, evaluator: Evaluator) -> dict[str, float]:
+    def _evaluate(self, evaluator: Evaluator, row: dict[str, float]) -> EvalReport:
+        """Evaluate both models as they are; the numbers go into the step's row."""
         trainer = self.trainer
         started = time.perf_counter()
         with whole(trainer.policy_optimizer):
@@ -160,7 +163,7 @@ class CoTraining:
             ).report
         found = {
             "eval/rule_accuracy": report.rule_accuracy.value,
-            "eval/judge_accuracy": None if report.judge_accuracy is None else report.judge_accuracy.value,
+            JUDGED: None if report.judge_accuracy is None else report.judge_accuracy.value,
             "eval/verify_rm_reward": report.verify_rm_reward.value,
             "eval/verify_rm_accuracy": report.verify_rm.accuracy.value,
             "eval/verify_rm_auroc": report.verify_rm.auroc,
@@ -168,10 +171,27 @@ class CoTraining:
             "eval/cut_fraction": report.cut_fraction,
             "seconds/evaluation": time.perf_counter() - started,
         }
-        return {name: value for name, value in found.items() if value is not None}
+        row |= {name: value for name, value in found.items() if value is not None}
+        return report
+
+    def _deny(self, report: EvalReport, row: dict[str, float]) -> bool:
+        """Let the judge, where there is one, say whether an alarm is none."""
+        judged = report.judge_accuracy
+        if judged is None or not is_denied(self.state.metrics[:-1], judged):
+            return False
+        row[DENIED] = 1.0
+        logger.warning(
+            "step %d: the judge denies it: accuracy on held-out problems is %.3f [%.3f, %.3f], no less than "
+            "before beyond chance; the rule verifier may not read what the policy writes now",
+            self.state.step,
+            judged.value,
+            judged.low,
+            judged.high,
+        )
+        return True
 
     def _watch(self, row: dict[str, float]) -> Reading | None:
-        """Ask the monitor; its reading where this is its first alarm."""
+        """Ask the monitor; its reading where this is its first alarm, apart from those that were denied."""
         monitor = self.config.cooper.active_monitor
         reading = watch(self.state.metrics, monitor) if monitor else None
         if monitor is None or reading is None:
@@ -179,7 +199,7 @@ class CoTraining:
         self._calm_until = reading.since_step
         row |= {
             "monitor/gap_rise": reading.gap_rise,
-            "monitor/alarm": float(reading.is_hacking),
+            ALARM: float(reading.is_hacking),
         }
         if not reading.is_hacking or _is_hacked(self.state.metrics[:-1]):
             return None
@@ -206,7 +226,7 @@ class CoTraining:
             write_tensors(model.model, optimizer, tensors, place=f"step {step}")
         with whole(trainer.policy_optimizer):
             trainer.engine.load_weights(trainer.policy.weights())
-        self.state.metrics[-1]["monitor/rolled_back_to"] = step
+        self.state.metrics[-1][BACK_TO] = step
         logger.warning("policy and VerifyRM are those of step %d again", step)
         if step > since_step:
             logger.warning(
@@ -260,4 +280,4 @@ class CoTraining:
 
 
 def _is_hacked(metrics: Sequence[dict[str, float]]) -> bool:
-    return any(row.get("monitor/alarm") for row in metrics)
+    return first_alarm(metrics) is not None

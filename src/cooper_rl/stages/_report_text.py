@@ -4,10 +4,11 @@ Every sentence is made from the numbers that it states. Deliberately left out: m
 and figures (`_report_plots.py`).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from cooper_rl.core.intervals import difference_interval
+from cooper_rl.core.monitor import ALARM, BACK_TO, denied_alarms, first_alarm
 from cooper_rl.schema import EvalReport, EvaluatedCompletion, Interval, RunReport, Verdict
 
 SAMPLES_PER_GROUP = 3
@@ -63,8 +64,13 @@ def headline_rows(evaluations: Sequence[EvalReport]) -> list[HeadlineRow]:
     return rows
 
 
-def summarise(evaluations: Sequence[EvalReport]) -> RunReport:
-    """The starting point against the last evaluation; needs at least two evaluations."""
+def summarise(evaluations: Sequence[EvalReport], metrics: Sequence[Mapping[str, float]] = ()) -> RunReport:
+    """The starting point against the last evaluation, and what the monitor said on the way.
+
+    Args:
+        evaluations: In order; at least two.
+        metrics: One entry per step.
+    """
     first, last = evaluations[0], evaluations[-1]
     if first.judge_accuracy is not None and last.judge_accuracy is not None:
         name, before, after = "judged accuracy", first.judge_accuracy, last.judge_accuracy
@@ -79,6 +85,7 @@ def summarise(evaluations: Sequence[EvalReport]) -> RunReport:
         ),
         _say_reward(name, accuracy, reward, last),
         _say_verify_rm(verify_rm, last),
+        *_say_monitor(metrics),
     ]
     return RunReport(
         last_step=last.step,
@@ -89,6 +96,8 @@ def summarise(evaluations: Sequence[EvalReport]) -> RunReport:
         accuracy_change=accuracy,
         reward_change=reward,
         verify_rm_accuracy_change=verify_rm,
+        first_alarm_step=first_alarm(metrics),
+        denied_alarm_steps=denied_alarms(metrics),
         conclusion=" ".join(sentences),
     )
 
@@ -236,6 +245,33 @@ def _say_verify_rm(change: Interval, last: EvalReport) -> str:
     if found.accuracy.low <= found.majority_accuracy:
         return f"{text}, and it is not shown to beat that baseline."
     return f"{text}."
+
+
+def _say_monitor(metrics: Sequence[Mapping[str, float]]) -> list[str]:
+    """Nothing where no monitor looked."""
+    if not any(ALARM in row for row in metrics):
+        return []
+    said: list[str] = []
+    denied, alarm = denied_alarms(metrics), first_alarm(metrics)
+    if denied:
+        said.append(
+            f"The judge denied the hacking monitor's alarm at {name_steps(denied)}, since accuracy had not "
+            "fallen: the rule verifier may not read what the policy writes."
+        )
+    if alarm is not None:
+        back = next((row[BACK_TO] for row in metrics if BACK_TO in row), None)
+        then = "" if back is None else f"; both models went back to step {int(back)}"
+        said.append(
+            f"The hacking monitor raised the alarm at step {alarm}: VerifyRM's reward and rule accuracy had "
+            f"gone apart{then}."
+        )
+    return said or ["The hacking monitor raised no alarm."]
+
+
+def name_steps(steps: Sequence[int]) -> str:
+    """`step 3`, `steps 3 and 5`, `steps 3, 5 and 8`."""
+    *first, last = map(str, steps)
+    return f"steps {', '.join(first)} and {last}" if first else f"step {last}"
 
 
 def _of_different_problems(completions: Sequence[EvaluatedCompletion]) -> list[EvaluatedCompletion]:

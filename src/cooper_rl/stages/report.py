@@ -61,7 +61,8 @@ def run(
             f"{evaluations}: holds one evaluation, and a report compares two; run evaluate-policy on a "
             "checkpoint with --previous set to this file"
         )
-    result = words.summarise(points)
+    metrics = read_step_metrics(checkpoint)
+    result = words.summarise(points, metrics)
     rows = words.headline_rows(points)
     texts = read_records(completions, EvaluatedCompletion)
     verify_rm = read_report(verify_rm_report, EvaluateVerifyRMReport)
@@ -72,7 +73,7 @@ def run(
         evaluations=points,
         caveat=words.caveat(points),
         headline=plots.headline_figure(points),
-        curves=plots.training_figures(read_step_metrics(checkpoint)),
+        curves=plots.training_figures(metrics),
         labels=read_report(label_report, LabelReport) if label_report else None,
         verify_rm=verify_rm,
         figures=[

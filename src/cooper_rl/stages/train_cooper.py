@@ -32,6 +32,7 @@ from cooper_rl.backends.ranks import ALONE, Ranks
 from cooper_rl.backends.tracker import Tracker
 from cooper_rl.backends.verify_rm import load_verify_rm
 from cooper_rl.config.root import Config
+from cooper_rl.core.monitor import denied_alarms, first_alarm
 from cooper_rl.core.questions import without_questions
 from cooper_rl.errors import DataError
 from cooper_rl.records import check_unique, read_records, write_report
@@ -295,6 +296,7 @@ def _summarise(metrics: Sequence[dict[str, float]], *, first_step: int, seconds:
         num_pairs=sum(int(row.get("pairs/count", 0)) for row in own),
         num_skipped_reward_updates=sum(row.get("pairs/count") == 0 for row in own),
         num_rolled_back_reward_updates=sum(row.get("gate/rolled_back", 0) > 0 for row in own),
-        first_alarm_step=next((int(row["step"]) for row in own if row.get("monitor/alarm")), None),
+        first_alarm_step=first_alarm(own),
+        denied_alarm_steps=denied_alarms(own),
         seconds=seconds,
     )
