@@ -5,13 +5,19 @@ from dataclasses import replace
 
 import pytest
 import torch
-from transformers import Qwen2Config, Qwen2ForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 from cooper_rl.backends import completions as module
-from cooper_rl.backends.completions import batch_completions, completion_logprobs, split_completions
+from cooper_rl.backends.completions import (
+    batch_completions,
+    check_head,
+    completion_logprobs,
+    split_completions,
+)
 from cooper_rl.backends.packed_forward import can_pack
 from cooper_rl.backends.policy import Policy
 from cooper_rl.core.packing import PackedBatch
+from cooper_rl.errors import ModelError
 
 PROMPTS = [[10, 11, 12], [10, 11, 12], [20, 21], [10, 11, 12]]
 COMPLETIONS = [[13, 14, 15, 16], [13, 14, 30], [22], [40, 41]]
@@ -106,3 +112,32 @@ def test_logits_in_chunks_give_the_same_values_and_gradients(make_policy, monkey
     monkeypatch.setattr(module, "MAX_LOGITS", 3 * policy.model.config.vocab_size)
     chunked = values_and_gradient()
     torch.testing.assert_close(chunked, whole)
+
+
+def of_kind(policy: Policy, kind: str) -> Policy:
+    """Random weights of another architecture, whose logits lie far from 0."""
+    config = AutoConfig.for_model(
+        kind, vocab_size=len(policy.tokenizer), hidden_size=32, intermediate_size=48, num_hidden_layers=1,
+        num_attention_heads=4, num_key_value_heads=2, head_dim=8, max_position_embeddings=256, pad_token_id=0,
+        eos_token_id=1, bos_token_id=2, **({"logits_scaling": 8.0} if kind == "granite" else {}),
+    )  # fmt: skip
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(config).eval()
+    with torch.no_grad():
+        model.get_output_embeddings().weight.mul_(100)
+    return replace(policy, model=model)
+
+
+@pytest.mark.parametrize("kind", ["gemma2", "granite", "cohere"])
+def test_a_model_that_changes_its_heads_logits_is_refused(make_policy, kind: str) -> None:
+    """Gemma 2 caps them, Granite divides and Cohere multiplies them: the head alone gives others."""
+    with pytest.raises(ModelError, match=r"the policy: \w+ForCausalLM scales or caps the logits of its head"):
+        check_head(of_kind(make_policy(0), kind))
+
+
+@pytest.mark.parametrize("kind", ["qwen3", "llama", "mistral", "gemma3_text", "phi3", "olmo2"])
+def test_a_model_whose_head_gives_its_logits_is_taken(make_policy, kind: str) -> None:
+    policy = of_kind(make_policy(0), kind)
+    check_head(policy)
+    found = completion_logprobs(policy, batch_completions(policy, PROMPTS, COMPLETIONS), temperature=1.0)
+    torch.testing.assert_close(found, one_by_one(policy, temperature=1.0), rtol=1e-4, atol=1e-4)

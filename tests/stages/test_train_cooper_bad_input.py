@@ -4,20 +4,28 @@ The policy here has learned by heart to answer 7, so that pairs arise and Verify
 """
 
 import logging
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import LlamaConfig, LlamaForSequenceClassification, PreTrainedTokenizerFast
+from transformers import (
+    GraniteConfig,
+    GraniteForCausalLM,
+    LlamaConfig,
+    LlamaForSequenceClassification,
+    PreTrainedTokenizerFast,
+)
 
 from cooper_rl.backends.checkpoint import TrainingState
 from cooper_rl.backends.engine_hf import HFEngine
-from cooper_rl.backends.policy import load_policy
+from cooper_rl.backends.policy import load_policy, save_policy
 from cooper_rl.backends.verify_rm import VerifyItem, VerifyRM, load_verify_rm, save_verify_rm
 from cooper_rl.config.load import load
 from cooper_rl.core.randomness import derive_seed
-from cooper_rl.errors import TrainingError
+from cooper_rl.errors import ModelError, TrainingError
 from cooper_rl.records import read_records
 from cooper_rl.schema import Problem
 from cooper_rl.training.rollout import collect_rollouts
@@ -96,6 +104,19 @@ def test_steps_without_a_correct_rollout_step_no_optimiser_and_are_counted(
     assert state.verify_rm_optimizer == {}
     original = load_verify_rm(files.verify_rm, device=CPU)
     assert_equal_tensors(state.verify_rm.model.state_dict(), original.model.state_dict())
+
+
+def test_a_policy_that_scales_its_logits_is_refused(files: Files, make_policy, tmp_path: Path) -> None:
+    """Its completions would be drawn from other probabilities than the update computes."""
+    policy = make_policy(0)
+    config = GraniteConfig(
+        vocab_size=len(policy.tokenizer), hidden_size=32, intermediate_size=64, num_hidden_layers=1,
+        num_attention_heads=4, logits_scaling=8.0, eos_token_id=policy.tokenizer.eos_token_id,
+    )  # fmt: skip
+    models = shutil.copytree(files.models, tmp_path / "models")
+    save_policy(replace(policy, model=GraniteForCausalLM(config)), models / "policy")
+    with pytest.raises(ModelError, match=r"GraniteForCausalLM scales or caps the logits of its head"):
+        train(files, tmp_path / "run", models=models)
 
 
 @pytest.fixture(scope="module")

@@ -19,6 +19,7 @@ from cooper_rl.backends.policy import Policy
 from cooper_rl.backends.precision import is_bfloat16
 from cooper_rl.core.batching import PaddedBatch, pad_right, split_by_tokens
 from cooper_rl.core.packing import PackedBatch, pack, split_packed
+from cooper_rl.errors import ModelError
 
 MAX_LOGITS = 2**26
 """Logits held at a time (256 MiB in fp32); more are computed in chunks and recomputed in the backward."""
@@ -36,6 +37,25 @@ class CompletionBatch:
     """(K,) int64: the completion tokens, one completion after the other."""
     mask: torch.Tensor
     """(B, C) bool, True = a completion token, counts."""
+
+
+@torch.no_grad()
+def check_head(policy: Policy) -> None:
+    """Refuse a model whose logits are more than what its head makes of its last hidden states.
+
+    Below they are that alone: others would be trained on than completions are drawn from.
+
+    Raises:
+        ModelError: its architecture scales or caps them.
+    """
+    ids = torch.tensor([policy.encode_prompt("What is 1 + 1?", None)], device=policy.device)
+    hidden = policy.model.get_decoder()(input_ids=ids, use_cache=False).last_hidden_state
+    logits = policy.model(input_ids=ids, use_cache=False).logits
+    if not torch.allclose(policy.model.get_output_embeddings()(hidden), logits, 1e-4, 1e-5, equal_nan=True):
+        raise ModelError(
+            f"the policy: {type(policy.model).__name__} scales or caps the logits of its head, which "
+            "training does not: take a policy of another architecture, such as Qwen2, Qwen3 or Llama"
+        )
 
 
 def split_completions(

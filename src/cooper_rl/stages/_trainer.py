@@ -11,6 +11,7 @@ from typing import NamedTuple
 import torch
 
 from cooper_rl.backends.checkpoint import TrainingState
+from cooper_rl.backends.completions import check_head
 from cooper_rl.backends.lora import adapter_weights, add_adapters, merged_weights
 from cooper_rl.backends.policy import Policy, load_policy
 from cooper_rl.backends.precision import round_weights, settle
@@ -111,12 +112,13 @@ def make_trainer(
     Raises:
         ConfigError: the engine cannot be started as configured, the models do not fit on the GPU, or
             adapters belong to other models.
-        ModelError: the reference policy cannot be loaded, or the optimisers' state does not fit.
+        ModelError: the reference policy cannot be loaded or trained, or the optimisers' state does not fit.
         TrainingError: VerifyRM's score is not finite.
     """
     cooper = config.cooper
     check_memory(config, policy=state.policy.model, verify_rm=state.verify_rm.model, num_processes=ranks.size)
     reference = load_policy(read_models(models).policy, device=state.policy.device, is_trained=False)
+    check_head(reference)
     reference = replace(reference, compute=settle(reference.model, cooper.compute))
     anchors = _draw_anchors(config, reference, problems)
     drawing = replace(state.policy, compute=reference.compute)  # what the engine draws with
