@@ -30,6 +30,19 @@ def test_the_prompt_decodes_to_question_and_instruction(make_policy) -> None:
     assert policy.tokenizer.decode(prompt) == "Question: Tom has 7 apples.\nThink.\nAnswer: "
 
 
+def test_a_prompt_does_not_depend_on_the_day(make_policy) -> None:
+    """As Llama 3's template asks for it; its default would be another prompt tomorrow."""
+    policy = make_policy(0)
+    policy.tokenizer.chat_template = (
+        "{%- if not date_string is defined %}\n    {%- if strftime_now is defined %}\n"
+        '        {%- set date_string = strftime_now("%d %b %Y") %}\n    {%- else %}\n'
+        '        {%- set date_string = "26 Jul 2024" %}\n    {%- endif %}\n{%- endif %}\n'
+        "{{- 'Today Date: ' + date_string + '\\n' + messages[0]['content'] }}"
+    )
+    prompt = policy.encode_prompt("Tom has 7 apples.", None)
+    assert policy.tokenizer.decode(prompt) == "Today Date: 26 Jul 2024\nTom has 7 apples."
+
+
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"nowhere: no config\.json there; give a folder"):
         load_policy(tmp_path / "nowhere", device=CPU)

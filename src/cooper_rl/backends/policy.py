@@ -18,6 +18,10 @@ from cooper_rl.backends.precision import Compute
 from cooper_rl.backends.threads import keep_freed_memory, limit_kept_kernels, limit_threads
 from cooper_rl.errors import DataError, ModelError
 
+FIXED_DATE = "{% macro strftime_now(format) %}26 Jul 2024{% endmacro %}"
+"""Before a chat template: whoever asks for today's date (Llama 3 does) gets the day that Llama's own template
+falls back to. A run that is continued tomorrow has the same prompts."""
+
 
 @dataclass(frozen=True)
 class Policy:
@@ -42,7 +46,12 @@ class Policy:
         """Token ids of the prompt, through the tokenizer's own chat template."""
         content = question if instruction is None else f"{question}\n{instruction}"
         messages = [{"role": "user", "content": content}]
-        encoded = self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True)
+        encoded = self.tokenizer.apply_chat_template(
+            messages,
+            chat_template=FIXED_DATE + self.tokenizer.get_chat_template(),
+            add_generation_prompt=True,
+            return_dict=True,
+        )
         return list(encoded["input_ids"])
 
     def decode(self, token_ids: tuple[int, ...]) -> str:
