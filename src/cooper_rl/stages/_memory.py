@@ -18,7 +18,7 @@ from cooper_rl.core.memory_plan import (
     plan_memory,
 )
 from cooper_rl.core.model_shape import read_shape
-from cooper_rl.errors import ModelError
+from cooper_rl.errors import ConfigError, ModelError
 
 logger = logging.getLogger(__name__)
 
@@ -85,7 +85,7 @@ def _engine_weight_bytes(config: Config) -> int:
 
 
 def check_memory(config: Config, *, policy: Any, verify_rm: Any, num_processes: int) -> None:
-    """Refuse models that do not fit on this process's GPU; nothing on a CPU.
+    """Refuse models that do not fit on this process's GPU; nothing on a CPU, or where sizes are not known.
 
     Raises:
         ConfigError: with what is needed, what there is, and what to lower.
@@ -93,13 +93,17 @@ def check_memory(config: Config, *, policy: Any, verify_rm: Any, num_processes: 
     if policy.device.type != "cuda":
         return
     card_bytes = torch.cuda.get_device_properties(policy.device).total_memory
-    plan = make_plan(
-        config,
-        policy=policy.config.to_dict(),
-        verify_rm=verify_rm.config.to_dict(),
-        num_processes=num_processes,
-        card_bytes=card_bytes,
-    )
+    try:
+        plan = make_plan(
+            config,
+            policy=policy.config.to_dict(),
+            verify_rm=verify_rm.config.to_dict(),
+            num_processes=num_processes,
+            card_bytes=card_bytes,
+        )
+    except ConfigError as error:
+        logger.warning("whether the models fit on the GPU is not known: %s", error)
+        return
     logger.info("memory of the phase '%s':\n%s", plan.phase, describe_plan(plan))
     check_plan(plan, card_bytes=card_bytes)
 
