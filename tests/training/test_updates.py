@@ -219,6 +219,17 @@ def test_a_restored_optimiser_continues_bit_for_bit(make_verify_rm) -> None:
         assert torch.equal(tensor, resumed.model.state_dict()[name])
 
 
+def test_an_offloaded_optimiser_takes_one_pass_to_the_same_weights(make_verify_rm) -> None:
+    plain, offloaded = make_verify_rm(0), make_verify_rm(0)
+    for each, is_offloaded in ((plain, False), (offloaded, True)):
+        optimizer = make_adamw(each.model, lr=1e-3, weight_decay=0.01, is_offloaded=is_offloaded)
+        assert bool(optimizer.defaults["fused"]) == is_offloaded
+        for _ in range(3):
+            update_verify_rm(each, optimizer, pairs_of(3), config=cooper())
+    for name, tensor in plain.model.state_dict().items():
+        torch.testing.assert_close(offloaded.model.state_dict()[name], tensor, rtol=1e-5, atol=1e-6)
+
+
 def test_optimiser_state_of_another_model_is_refused(make_verify_rm) -> None:
     model = make_verify_rm(0).model
     optimizer = make_adamw(model, lr=1e-3, weight_decay=0.01)

@@ -201,11 +201,18 @@ def _make_trained(config: Config, state: TrainingState, ranks: Ranks, *, place: 
     cooper = config.cooper
     policy = replace(state.policy, compute=settle(state.policy.model, cooper.compute))
     verify_rm = replace(state.verify_rm, compute=settle(state.verify_rm.model, cooper.compute))
+    is_offloaded = config.distributed.offload_optimizer
     policy_optimizer: Stepper = make_adamw(
-        policy.model, lr=cooper.policy_lr, weight_decay=cooper.policy_weight_decay
+        policy.model,
+        lr=cooper.policy_lr,
+        weight_decay=cooper.policy_weight_decay,
+        is_offloaded=is_offloaded,
     )
     verify_rm_optimizer: Stepper = make_adamw(
-        verify_rm.model, lr=cooper.verify_rm_lr, weight_decay=cooper.verify_rm_weight_decay
+        verify_rm.model,
+        lr=cooper.verify_rm_lr,
+        weight_decay=cooper.verify_rm_weight_decay,
+        is_offloaded=is_offloaded,
     )
     if config.distributed.zero_stage:
         policy_optimizer, verify_rm_optimizer = (
