@@ -1,4 +1,5 @@
 import asyncio
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -43,6 +44,16 @@ def test_an_item_over_its_limit_is_unparsable_and_the_next_ones_are_not_harmed(
         *("correct", "incorrect"),
     ]
     assert checks[0] == checks[6] == ("unparsable", "no verdict within 1 s")
+
+
+def test_processes_that_verify_at_the_same_time_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight on a node of 128 cores would start 1,024 workers, each with a thread that waits for it."""
+    monkeypatch.setattr(os, "cpu_count", lambda: 9)
+    with RuleVerifier(RuleConfig(), num_processes=4) as verifier:
+        verifier.verify(ALGEBRA)
+        assert verifier._pool is not None
+        assert len(verifier._pool._channels) == 2
+    assert RuleVerifier(RuleConfig(), num_processes=16)._num_workers == 1
 
 
 def test_equal_comparisons_are_made_once(verifier: RuleVerifier) -> None:

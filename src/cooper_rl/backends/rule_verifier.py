@@ -45,9 +45,10 @@ class RuleVerifier:
     Workers start with the first comparison that needs them and end with the context, or with this process.
     """
 
-    def __init__(self, config: RuleConfig) -> None:
+    def __init__(self, config: RuleConfig, *, num_processes: int = 1) -> None:
+        """`num_processes`: that verify at the same time and share the cores."""
         self._config = config
-        self._num_workers = config.num_workers or os.cpu_count() or 1
+        self._num_workers = config.num_workers or max(1, (os.cpu_count() or 1) // num_processes)
         self._cache: OrderedDict[_Question, AnswerCheck] = OrderedDict()
         self._lock = threading.Lock()
         self._pool: _Pool | None = None

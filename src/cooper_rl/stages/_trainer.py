@@ -140,7 +140,7 @@ def make_trainer(
             engine.load_weights(policy.weights())  # the first one's, which may be a checkpoint's
     if cooper.lora is not None and (config.engine.kind == "vllm" or drawing.compute == "bfloat16"):
         drawing.model.cpu()  # the engine has a copy, and checkpoints are written from here
-    rule = stack.enter_context(RuleVerifier(config.labeling.rule))
+    rule = stack.enter_context(RuleVerifier(config.labeling.rule, num_processes=ranks.size))
     judge = open_judge(cooper.judge, config.seed) if cooper.judge else None
     pairs = None
     if cooper.trains_verify_rm:
