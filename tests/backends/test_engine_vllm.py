@@ -94,6 +94,20 @@ def test_a_sleeping_engine_wants_weights_first(engine: VLLMEngine) -> None:
     assert len(engine.generate(PROMPTS, GREEDY, samples=1, seed=0)) == len(PROMPTS)
 
 
+@needs_vllm
+@pytest.mark.vllm
+def test_a_cache_of_the_old_weights_is_no_cache_of_the_new_ones(engine: VLLMEngine) -> None:
+    """As long as a request is under way vLLM refuses to empty it, with a warning that is not shown."""
+    params = engine._sampling_params(max_tokens=4, detokenize=False)
+    engine._llm.llm_engine.add_request("under way", {"prompt_token_ids": PROMPTS[0]}, params)
+    engine._llm.llm_engine.step()
+    with pytest.raises(TrainingError, match=r"keeps keys and values of the old weights"):
+        engine.load_weights(iter(make_model(0).state_dict().items()))
+    while engine._llm.llm_engine.has_unfinished_requests():
+        engine._llm.llm_engine.step()
+    engine.load_weights(iter(make_model(0).state_dict().items()))
+
+
 class UnheardOfForCausalLM(Qwen2ForCausalLM):
     """No release of vLLM knows it."""
 

@@ -102,14 +102,22 @@ class VLLMEngine:
         return [drawn[start : start + samples] for start in range(0, len(drawn), samples)]
 
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
-        """Copy weights over vLLM's own, wherever its kernels keep them; what was cached is forgotten."""
+        """Copy weights over vLLM's own, wherever its kernels keep them; what was cached is forgotten.
+
+        Raises:
+            TrainingError: vLLM still holds on to what it cached.
+        """
         if self._is_asleep:
             self._llm.wake_up(tags=["weights"])
             self._is_asleep = False
         if self._config.tensor_parallel_size > 1:
             weights = [(name, tensor.detach().cpu()) for name, tensor in weights]  # they cross processes
         self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": weights})
-        self._llm.reset_prefix_cache()
+        if not self._llm.reset_prefix_cache():  # which it says in a warning only
+            raise TrainingError(
+                "vLLM keeps keys and values of the old weights, because requests are still under way: use "
+                "engine.kind=hf"
+            )
 
     def sleep(self) -> None:
         """See `Engine.sleep`: weights and KV cache leave the GPU."""
