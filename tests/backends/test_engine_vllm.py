@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
-from transformers import Qwen2Config, Qwen2ForCausalLM
+import torch
+from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
 
 from cooper_rl.backends.engine_vllm import VLLMEngine, _explain
 from cooper_rl.config.data import GenerationConfig
@@ -147,8 +148,24 @@ def test_a_failure_while_generating_names_the_other_engine() -> None:
         vocab_size=40, hidden_size=32, intermediate_size=64, num_hidden_layers=1, num_attention_heads=4,
         num_key_value_heads=2, max_position_embeddings=256,
     )  # fmt: skip
-    with (
-        closing(VLLMEngine(Qwen2ForCausalLM(config), end_ids=frozenset({END}), config=SMALL)) as small,
-        pytest.raises(TrainingError, match=r"vLLM failed while generating: .*head_dim=8.*engine.kind=hf"),
-    ):
-        small.generate(PROMPTS, GREEDY, samples=1, seed=0)
+    with pytest.raises(TrainingError, match=r"vLLM failed while generating: .*head_dim=8.*engine.kind=hf"):
+        VLLMEngine(Qwen2ForCausalLM(config), end_ids=frozenset({END}), config=SMALL)
+
+
+@needs_vllm
+@pytest.mark.vllm
+def test_weights_that_vllm_puts_wrong_are_noticed() -> None:
+    """Its CPU build takes the experts of a mixture from a disk, and not from memory."""
+    config = Qwen3MoeConfig(
+        vocab_size=64, hidden_size=64, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=32, max_position_embeddings=256, num_experts=4, num_experts_per_tok=2,
+        moe_intermediate_size=64,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    model = Qwen3MoeForCausalLM(config).eval()
+    with torch.no_grad():
+        for weight in model.parameters():
+            if weight.ndim > 1:
+                weight.mul_(8)
+    with pytest.raises(ModelError, match=r"Qwen3MoeForCausalLM than the model itself: they differ by"):
+        VLLMEngine(model, end_ids=frozenset({END}), config=SMALL)

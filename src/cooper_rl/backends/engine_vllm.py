@@ -24,7 +24,7 @@ from cooper_rl.backends.engine import Generation
 from cooper_rl.config.data import GenerationConfig
 from cooper_rl.config.engine import EngineConfig
 from cooper_rl.core.randomness import derive_seed
-from cooper_rl.errors import ConfigError, ModelError, TrainingError
+from cooper_rl.errors import ConfigError, CooperError, ModelError, TrainingError
 from cooper_rl.schema import FinishReason
 
 ENVIRONMENT = {
@@ -34,6 +34,8 @@ ENVIRONMENT = {
     "VLLM_LOGGING_STREAM": "ext://sys.stderr",
 }
 """Read by vLLM when it is imported; what the user has set stays, but for the first."""
+MAX_DIFFERENCE = 0.3
+"""Mean absolute difference, in nats, from the model's own log-probabilities, beyond any rounding to bf16."""
 
 
 class VLLMEngine:
@@ -44,7 +46,8 @@ class VLLMEngine:
 
         Raises:
             ConfigError: vLLM is not installed, or memory or lengths do not fit; says what to change.
-            ModelError: vLLM cannot run this model.
+            ModelError: vLLM cannot run this model, or computes something else with its weights.
+            TrainingError: vLLM failed.
         """
         self._config = config
         self._end_ids = sorted(end_ids)
@@ -53,7 +56,12 @@ class VLLMEngine:
         """Else it is that of the processes that train."""
         self._llm, self._sampling_params = _start(model, config, self._has_own_group)
         self._max_model_len = int(self._llm.model_config.max_model_len)
-        self.load_weights(iter(model.state_dict().items()))
+        try:
+            self.load_weights(iter(model.state_dict().items()))
+            self._check_probabilities(model)
+        except CooperError:
+            self.close()
+            raise
 
     def generate(
         self,
@@ -130,6 +138,21 @@ class VLLMEngine:
         self._llm.llm_engine.engine_core.shutdown()
         del self._llm
         _clean_up(self._has_own_group)
+
+    @torch.no_grad()
+    def _check_probabilities(self, model: Any) -> None:
+        """Compare some draws with the model itself: weights that vLLM put wrong would go unnoticed."""
+        prompts = torch.arange(32, device=model.device).view(4, 8)
+        drawn = self.generate(prompts.tolist(), GenerationConfig(max_new_tokens=1), samples=8, seed=0)
+        tokens = torch.tensor([[each.token_ids[0] for each in row] for row in drawn], device=model.device)
+        found = torch.tensor([[each.logprobs[0] for each in row] for row in drawn], device=model.device)
+        own = model(input_ids=prompts, use_cache=False).logits[:, -1].float().log_softmax(dim=1)
+        difference = (found - own.gather(1, tokens)).abs().mean().item()
+        if not difference <= MAX_DIFFERENCE:
+            raise ModelError(
+                f"vLLM computes other probabilities with the weights of {type(model).__name__} than the "
+                f"model itself: they differ by {difference:.2f} nats; use engine.kind=hf"
+            )
 
     def _check_room(self, prompts: Sequence[Sequence[int]], generation: GenerationConfig) -> None:
         longest = max((len(prompt) for prompt in prompts), default=0)
