@@ -99,6 +99,39 @@ def test_a_missing_file_is_one_message_and_exit_status_2(
     assert "gone.jsonl" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("stage", STAGES)
+def test_the_help_of_what_a_stage_writes_says_so(stage: str) -> None:
+    parameters = {parameter.name: parameter for parameter in read_signature(stage).parameters}
+    assert parameters["report"].is_output
+    assert all(parameter.is_required for parameter in parameters.values() if parameter.is_output)
+
+
+def test_an_output_in_the_place_of_another_file_is_refused_before_the_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "problems.jsonl").write_text("precious")
+    (tmp_path / "link.jsonl").symlink_to(tmp_path / "problems.jsonl")
+    paths = {
+        "models": tmp_path,
+        "problems": tmp_path / "problems.jsonl",
+        "completions": tmp_path / "link.jsonl",
+        "report": tmp_path / "report.json",
+    }
+    arguments = [text for name, path in paths.items() for text in (f"--{name}", str(path))]
+    assert main(["sample-completions", "--preset", "laptop", *arguments]) == 2
+    assert "--completions and --problems are both" in capsys.readouterr().err
+    assert (tmp_path / "problems.jsonl").read_text() == "precious"
+
+
+def test_a_folder_in_the_place_of_an_output_is_refused_before_the_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "report.json").mkdir()
+    assert main(collect(tmp_path)) == 2
+    assert "report.json: cannot be written" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["report.json"]
+
+
 def test_a_stage_prints_its_numbers_and_where_its_report_is(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,6 +1,7 @@
 """Reading and writing records: every bad row is named, nothing half-written is ever seen."""
 
 import json
+import os
 from contextlib import suppress
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from cooper_rl.errors import DataError
 from cooper_rl.records import (
     atomic_path,
+    check_output,
     check_unique,
     read_records,
     read_report,
@@ -122,3 +124,24 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         DataError, match=r"file/inside: cannot be written .* free space or choose another path"
     ):
         write_records(tmp_path / "file" / "inside", GOOD)
+
+
+def test_a_device_or_a_pipe_at_an_outputs_path_stays(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(DataError, match=r"pipe: cannot be written \(what has this name is no regular file\)"):
+        write_records(tmp_path / "pipe", GOOD)
+    assert (tmp_path / "pipe").is_fifo()
+
+
+def test_an_output_that_could_not_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    for path, is_folder, reason in (
+        (tmp_path, False, "what has this name is no regular file"),
+        (tmp_path / "file", True, "what has this name is no folder"),
+        (tmp_path / "file" / "inside", False, "file is no folder that can be written to"),
+        (tmp_path / ("n" * 300), False, "File name too long"),
+    ):
+        with pytest.raises(DataError, match=f"cannot be written .*{reason}"):
+            check_output(path, is_folder=is_folder)
+    check_output(tmp_path / "new" / "folder", is_folder=True)
+    assert not (tmp_path / "new").exists()

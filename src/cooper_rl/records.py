@@ -5,6 +5,7 @@ layouts (GSM8K, MATH), which `stages/collect_problems.py` translates.
 """
 
 import json
+import os
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -183,8 +184,9 @@ def atomic_path(path: Path) -> Generator[Path]:
     """A draft path beside `path` that takes its place only when the block ends without an error.
 
     Raises:
-        DataError: the disk refuses the write (full, read-only, no permission).
+        DataError: the path is no place for a file, or the disk refuses the write (full, no permission).
     """
+    check_output(path)
     draft = path.with_name(path.name + ".partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -195,3 +197,26 @@ def atomic_path(path: Path) -> Generator[Path]:
     finally:
         with suppress(OSError):
             draft.unlink(missing_ok=True)
+
+
+def check_output(path: Path, *, is_folder: bool = False) -> None:
+    """Refuse a path before the work whose result could not be written there, or would destroy what is there.
+
+    Raises:
+        DataError: something of another kind has that name (a finished file would take the place of a device
+            or a pipe), or its folder cannot be written to.
+    """
+    wanted = "folder" if is_folder else "regular file"
+    place = path if is_folder else path.parent
+    try:
+        while not place.exists():
+            place = place.parent
+        if path.exists() and not (path.is_dir() if is_folder else path.is_file()):
+            reason = f"what has this name is no {wanted}"
+        elif not (place.is_dir() and os.access(place, os.W_OK | os.X_OK)):
+            reason = f"{place} is no folder that can be written to"
+        else:
+            return
+    except OSError as error:
+        raise DataError(f"{path}: cannot be written ({error}); choose another path") from error
+    raise DataError(f"{path}: cannot be written ({reason}); free space or choose another path")

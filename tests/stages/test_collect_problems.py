@@ -137,6 +137,14 @@ def test_numeric_ids_and_equal_file_names_do_not_collide(tmp_path):
     assert [problem.id for problem in found.problems] == ["train-0", "train-2-0", "train-3-1"]
 
 
+def test_a_source_that_is_an_output_too_stays(tmp_path):
+    (tmp_path / "out").mkdir()
+    source = _write(tmp_path / "out" / "problems", _rows(3))
+    with pytest.raises(DataError, match="problems: is a source and an output"):
+        _collect(tmp_path, "problems.num_held_out=1", sources=[source])
+    assert len(source.read_text().splitlines()) == 3
+
+
 def test_parquet_and_explicit_columns_are_read(tmp_path):
     path = tmp_path / "train.parquet"
     pq.write_table(pa.table({"Aufgabe": ["Wie viele?", "Wo?"], "Zahl": [145.0, 0.5]}), path)

@@ -9,6 +9,7 @@ import argparse
 import ast
 import importlib
 import os
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +17,8 @@ from typing import Any, NamedTuple
 from cooper_rl.cli.options import add_configuration
 from cooper_rl.cli.settings import describe_sections
 from cooper_rl.config.load import load
+from cooper_rl.errors import DataError
+from cooper_rl.records import check_output
 from cooper_rl.schema import Report
 
 # Stages in the order of the walk, each with the configuration sections or keys that it reads.
@@ -51,14 +54,22 @@ STAGES: dict[str, tuple[str, ...]] = {
     "summarise_run": ("storage",),
 }
 
+OUTPUT_TEXTS = ("Where to write", "Folder to write", "Folder for")
+"""How the help of a path begins that a stage writes."""
+
 
 class Parameter(NamedTuple):
     """One path that a stage reads or writes."""
 
     name: str
     text: str
-    """What a person reads in `--help`."""
+    """What a person reads in `--help`; `Where to write` and `Folder for` make it an output."""
     is_required: bool
+
+    @property
+    def is_output(self) -> bool:
+        """Whether the stage writes it; all others are only read."""
+        return self.text.startswith(OUTPUT_TEXTS)
 
 
 class Signature(NamedTuple):
@@ -119,7 +130,24 @@ def _run(options: argparse.Namespace) -> str:
     parameters = read_signature(options.stage).parameters
     paths = {parameter.name: getattr(options, parameter.name) for parameter in parameters}
     config = load(options.preset, options.overrides)
+    _check_outputs(parameters, paths)
     report = importlib.import_module(f"cooper_rl.stages.{options.stage}").run(config, **paths)
     if os.environ.get("RANK", "0") != "0":  # of the processes that torchrun started, one speaks
         return ""
     return format_report(report, path=paths["report"])
+
+
+def _check_outputs(parameters: Sequence[Parameter], paths: Mapping[str, Path | None]) -> None:
+    """Before hours of work: every output can be written, and none takes the place of another file."""
+    given = {name: path for name, path in paths.items() if path is not None}
+    for parameter in parameters:
+        if not parameter.is_output:
+            continue
+        path = given[parameter.name]
+        for name, other in given.items():
+            if name != parameter.name and os.path.realpath(other) == os.path.realpath(path):
+                options = " and ".join(f"--{key.replace('_', '-')}" for key in (parameter.name, name))
+                raise DataError(
+                    f"{options} are both {path}, of which one would be lost; give each its own path"
+                )
+        check_output(path, is_folder=parameter.text.startswith("Folder"))

@@ -7,6 +7,7 @@ is held out stays whole, and its double among the training problems is set aside
 
 import json
 import logging
+import os
 import random
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -45,10 +46,13 @@ def run(
     """Read or generate problems, hold some out, set aside what cannot be used.
 
     Raises:
-        DataError: a source is missing, unreachable, empty, of an unknown layout or has no usable row, or
-            too few problems are left.
+        DataError: a source is missing, unreachable, empty, of an unknown layout, has no usable row or is an
+            output too, or too few problems are left.
     """
     options = config.problems
+    _check_sources(
+        [*options.held_out_sources, *options.sources], outputs=[problems, held_out, rejected, report]
+    )
     collection = _Collection()
     evaluated = _read_sources(options.held_out_sources, options, collection)
     collected = [
@@ -78,6 +82,14 @@ def run(
     )
     write_report(report, result)
     return result
+
+
+def _check_sources(names: Sequence[str], *, outputs: Sequence[Path]) -> None:
+    for name in names:
+        if Path(name).is_file() and os.path.realpath(name) in map(os.path.realpath, outputs):
+            raise DataError(
+                f"{name}: is a source and an output, which would overwrite it; choose another output"
+            )
 
 
 @dataclass
