@@ -46,6 +46,10 @@ def bad_rows() -> dict[str, tuple[bytes, str]]:
         "a wrong type": (json.dumps(good | {"question": 7}).encode(), "field 'question': .* found 7"),
         "an empty text": (json.dumps(good | {"question": ""}).encode(), "field 'question': .* found ''"),
         "a number beyond Python's limit": (b'{"id": ' + b"9" * 5000 + b"}", "not JSON: Exceeds the limit"),
+        "half a surrogate pair": (
+            json.dumps(good | {"source": "\ud83d"}).encode(),
+            "not JSON: .* surrogates",
+        ),
         "nesting beyond Python's limit": (b"[" * 100_000, "not JSON: "),
     }
 

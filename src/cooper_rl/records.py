@@ -69,7 +69,10 @@ def _read_jsonl(path: Path) -> Iterator[RawRow]:
             if number == 1 and text == "[":
                 raise DataError(f"{path}: a JSON array; write one JSON object per line (jq -c '.[]' does it)")
             try:
-                yield RawRow(str(path), number, json.loads(text), text, None)
+                value = json.loads(text)
+                if "\\ud" in text.lower():  # half a surrogate pair, perhaps, which no file can hold
+                    json.dumps(value, ensure_ascii=False).encode()
+                yield RawRow(str(path), number, value, text, None)
             except (ValueError, RecursionError) as error:  # also integers and nesting beyond Python's limits
                 yield RawRow(str(path), number, None, text, f"not JSON: {error}")
 

@@ -16,8 +16,6 @@ from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, NamedTuple
 from urllib.parse import urlsplit
 
-from pydantic import ValidationError
-
 from cooper_rl.backends.remote_data import SUFFIXES, download, parse_hub_id, read_hub
 from cooper_rl.config.data import ProblemsConfig
 from cooper_rl.config.root import Config
@@ -246,16 +244,12 @@ def _to_problem(row: RawRow, layout: Layout, source: _Source) -> Problem:
         raise DataError(row.problem)
     question, reference_answer = translate(row.value, layout)
     origin = row.value.get("source") if layout.answer_column == "reference_answer" else None
-    try:
-        return Problem(
-            id=_identity(row.value.get("id"), stem=source.stem, row=row.row),
-            source=origin if isinstance(origin, str) and origin else source.label,
-            question=question,
-            reference_answer=reference_answer,
-        )
-    except ValidationError as error:  # e.g. half a surrogate pair, which no UTF-8 file can hold
-        first = error.errors(include_url=False)[0]
-        raise DataError(f"field {first['loc'][0]!r}: {first['msg']}") from error
+    return Problem(
+        id=_identity(row.value.get("id"), stem=source.stem, row=row.row),
+        source=origin if isinstance(origin, str) and origin else source.label,
+        question=question,
+        reference_answer=reference_answer,
+    )
 
 
 def _identity(value: Any, *, stem: str, row: int) -> str:
