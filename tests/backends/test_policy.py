@@ -88,6 +88,23 @@ def test_a_model_without_a_tokenizer_is_refused(make_policy, tmp_path: Path) -> 
         load_policy(tmp_path / "policy", device=CPU)
 
 
+def test_an_empty_tokenizer_in_place_of_a_missing_one_is_refused(make_policy, tmp_path: Path) -> None:
+    """transformers makes one of what tokenizer_config.json says."""
+    save_policy(make_policy(0), tmp_path / "policy")
+    (tmp_path / "policy" / "tokenizer.json").unlink()
+    with pytest.raises(ModelError, match=r"no tokenizer beside the model; copy tokenizer\.json there"):
+        load_policy(tmp_path / "policy", device=CPU)
+
+
+def test_the_tokenizer_of_a_larger_model_is_named(make_policy) -> None:
+    policy = make_policy(0)
+    size = policy.model.config.vocab_size
+    policy.tokenizer.add_tokens([f"<extra-{number}>" for number in range(size)])
+    assert policy.encode_prompt("no such token", None)
+    with pytest.raises(ModelError, match=rf"writes token {size}, and the model knows {size}"):
+        policy.encode_prompt(policy.tokenizer.convert_ids_to_tokens(size), None)
+
+
 def test_a_tokenizer_without_a_chat_template_is_refused(make_policy, tmp_path: Path) -> None:
     policy = make_policy(0)
     policy.tokenizer.chat_template = None

@@ -104,3 +104,12 @@ def test_a_nan_score_names_the_question(make_verify_rm) -> None:
         verify_rm.model.score.weight.fill_(float("nan"))
     with pytest.raises(TrainingError, match=r"NaN for the question 'Tom has 7 apples\.'"):
         verify_rm.score(ITEMS)
+
+
+def test_the_tokenizer_of_a_larger_model_is_named_in_a_verify_rm(make_verify_rm) -> None:
+    verify_rm = make_verify_rm(0)
+    size = verify_rm.model.config.vocab_size
+    verify_rm.tokenizer.add_tokens([f"<extra-{number}>" for number in range(size)])
+    item = VerifyItem(verify_rm.tokenizer.convert_ids_to_tokens(size), "1", "1")
+    with pytest.raises(ModelError, match=rf"writes token {size}, and the model knows {size}"):
+        verify_rm.score([item])

@@ -1,9 +1,11 @@
 from pathlib import Path
 
 import pytest
+import torch
 
+from cooper_rl.backends.policy import save_policy
 from cooper_rl.config.load import load
-from cooper_rl.errors import ConfigError, DataError
+from cooper_rl.errors import ConfigError, DataError, TrainingError
 from cooper_rl.records import read_records, read_report, write_records, write_report
 from cooper_rl.schema import Completion, ModelSet, Problem, SampleReport
 from cooper_rl.stages import sample_completions
@@ -87,3 +89,15 @@ def test_duplicate_problem_ids_are_refused(files, models: Path, tmp_path: Path) 
     write_records(tmp_path / "twice.jsonl", [problem, problem])
     with pytest.raises(DataError, match="duplicate id"):
         sample(models, tmp_path / "twice.jsonl", tmp_path)
+
+
+def test_a_sampler_with_damaged_weights_is_refused(make_policy, files, tmp_path: Path) -> None:
+    policy = make_policy(0)
+    with torch.no_grad():
+        policy.model.lm_head.weight.fill_(torch.nan)
+    save_policy(policy, tmp_path / "policy")
+    names = ModelSet(policy="policy", samplers={"broken": "policy"}, backbone="policy")
+    write_report(tmp_path / "models.json", names)
+    with pytest.raises(TrainingError, match="log-probabilities are not finite"):
+        sample(tmp_path, files.problems, tmp_path)
+    assert not (tmp_path / "completions").exists()

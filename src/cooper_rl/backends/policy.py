@@ -52,7 +52,7 @@ class Policy:
             add_generation_prompt=True,
             return_dict=True,
         )
-        return list(encoded["input_ids"])
+        return check_tokens(list(encoded["input_ids"]), self.model)
 
     def decode(self, token_ids: tuple[int, ...]) -> str:
         """The completion's text, without its end token and other special tokens."""
@@ -188,13 +188,28 @@ def load_tokenizer(name: str) -> Any:
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     except (OSError, ValueError) as error:
         raise ModelError(f"{name}: no tokenizer beside the model: {error}") from error
-    if len(tokenizer) <= len(tokenizer.all_special_tokens):
+    if not tokenizer("1", add_special_tokens=False)["input_ids"]:  # transformers makes an empty one
         raise ModelError(f"{name}: no tokenizer beside the model; copy tokenizer.json there")
     if tokenizer.pad_token_id is None:
         if tokenizer.eos_token_id is None:
             raise ModelError(f"{name}: the tokenizer has neither pad_token nor eos_token; set pad_token")
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
+
+
+def check_tokens(token_ids: list[int], model: Any) -> list[int]:
+    """The same ids, all of which the model knows.
+
+    Raises:
+        ModelError: the tokenizer is another model's.
+    """
+    size = model.config.vocab_size
+    if max(token_ids, default=0) >= size:
+        raise ModelError(
+            f"{model.name_or_path}: its tokenizer writes token {max(token_ids)}, and the model knows {size}; "
+            "copy this model's own tokenizer there"
+        )
+    return token_ids
 
 
 def _end_ids(model: Any, tokenizer: Any) -> frozenset[int]:

@@ -14,7 +14,13 @@ import torch
 from transformers import AutoModelForSequenceClassification
 
 from cooper_rl.backends.packed_forward import can_pack, limit_tokens, packed_logits
-from cooper_rl.backends.policy import check_architecture, load_model, load_tokenizer, save_folder
+from cooper_rl.backends.policy import (
+    check_architecture,
+    check_tokens,
+    load_model,
+    load_tokenizer,
+    save_folder,
+)
 from cooper_rl.backends.precision import Compute, is_bfloat16
 from cooper_rl.config.models import ScratchModel
 from cooper_rl.core.batching import pad_right, split_by_tokens
@@ -49,7 +55,8 @@ class VerifyRM:
     def encode(self, items: Sequence[VerifyItem]) -> list[list[int]]:
         """Token ids of the rendered template, one list per item; nothing is appended."""
         texts = [verify_rm_text(*item) for item in items]
-        return self.tokenizer(texts, add_special_tokens=False)["input_ids"]
+        encoded = self.tokenizer(texts, add_special_tokens=False)["input_ids"]
+        return [check_tokens(token_ids, self.model) for token_ids in encoded]
 
     def split(self, units: Sequence[Sequence[Sequence[int]]], max_tokens: int) -> list[list[int]]:
         """Indices of units (one sequence, or a pair that stays together) in batches for `logits`.

@@ -21,6 +21,7 @@ from cooper_rl.records import check_unique, read_records, write_records, write_r
 from cooper_rl.schema import Completion, Problem, SampleReport
 from cooper_rl.stages._engine import open_engine
 from cooper_rl.stages._models import read_models
+from cooper_rl.training.rollout import collect_rollouts
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +42,7 @@ def run(
     Raises:
         DataError: no problems, or two with the same id.
         ModelError: a sampler cannot be loaded.
+        TrainingError: a sampler's weights are damaged.
         ConfigError: a temperature is given for a sampler that does not exist, or the engine cannot be started
             as configured.
     """
@@ -85,27 +87,35 @@ def _draw(
     samples = config.sampling.completions_per_problem
     policy = load_policy(model, device=pick_device(), is_trained=False)
     progress = Progress(f"sample_completions {name}", len(problems) * samples, logger)
-    prompts = [policy.encode_prompt(problem.question, config.instruction) for problem in problems]
     per_problem: list[list[Completion]] = []
     num_tokens = 0
     size = max(1, COMPLETIONS_PER_CALL // samples)
     with closing(open_engine(policy, config.engine)) as engine:
         for start in range(0, len(problems), size):
-            seed = derive_seed(config.seed, "sample_completions", name, start)
-            part = engine.generate(prompts[start : start + size], generation, samples=samples, seed=seed)
-            for problem, generations in zip(problems[start : start + size], part, strict=True):
+            groups = collect_rollouts(
+                engine,
+                policy,
+                problems[start : start + size],
+                generation,
+                group_size=samples,
+                instruction=config.instruction,
+                seed=derive_seed(config.seed, "sample_completions", name, start),
+            )
+            for group in groups:
                 per_problem.append(
                     [
                         Completion(
-                            id=f"{problem.id}/{name}/{sample}",
-                            problem_id=problem.id,
+                            id=f"{group.problem.id}/{name}/{sample}",
+                            problem_id=group.problem.id,
                             model=name,
-                            text=policy.decode(generated.token_ids),
+                            text=text,
                             finish_reason=generated.finish_reason,
                         )
-                        for sample, generated in enumerate(generations)
+                        for sample, (text, generated) in enumerate(
+                            zip(group.texts, group.generations, strict=True)
+                        )
                     ]
                 )
-                num_tokens += sum(len(generated.token_ids) for generated in generations)
-            progress.advance(len(part) * samples)
+                num_tokens += sum(len(generated.token_ids) for generated in group.generations)
+            progress.advance(len(groups) * samples)
     return _Drawn(per_problem, num_tokens)
