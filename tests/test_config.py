@@ -64,6 +64,7 @@ def test_null_takes_an_entry_out_of_a_table() -> None:
         ("cooper.steps=null", r"cooper\.steps: .*valid integer \(found null\)"),
         ("cooper.stps=2", r"cooper\.stps: unknown key; did you mean 'steps'\?"),
         ("zz=1", "zz: unknown key; known here: cooper, distributed, engine, evaluation"),
+        (f"seed={2**63}", r"seed: Input should be less than 9223372036854775808"),
         ("cooper.reward=foo", r"cooper\.reward: Input should be .* \(found \"foo\"\)"),
         ("cooper.steps=many", r"cooper\.steps: .*integer.* \(found \"many\"\)"),
         ("cooper.group_size=1", "greater than or equal to 2"),

@@ -176,6 +176,9 @@ def test_what_cannot_be_reported_is_named(tmp_path):
         (tmp_path / "metrics.jsonl").write_text(text)
         with pytest.raises(DataError, match=message):
             report.read_step_metrics(tmp_path)
+    (tmp_path / "LATEST").write_bytes(b"\xff")
+    with pytest.raises(DataError, match=r"metrics.jsonl: no such file; give a checkpoint folder that train"):
+        report.read_step_metrics(tmp_path)
 
 
 def test_an_absent_input_names_the_file(tmp_path):

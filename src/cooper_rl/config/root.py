@@ -2,7 +2,7 @@
 
 from typing import Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from cooper_rl.config.cooper import CooperConfig, EvaluationConfig, ExperimentConfig
 from cooper_rl.config.data import LabelingConfig, ProblemsConfig, SamplingConfig
@@ -21,7 +21,7 @@ from cooper_rl.config.section import Section
 class Config(Section):
     """The whole run. Every stage takes this and reads its own section."""
 
-    seed: int = 0
+    seed: int = Field(default=0, ge=-(2**63), lt=2**63)
     instruction: str | None = None
     """Appended to every question before the policy or a sampler sees it."""
     models: ModelsConfig

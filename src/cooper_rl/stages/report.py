@@ -108,7 +108,9 @@ def read_step_metrics(checkpoint: Path) -> list[dict[str, float]]:
         DataError: there is none, or a line is not an object of numbers.
     """
     pointer = checkpoint / "LATEST"
-    folder = checkpoint / pointer.read_text(encoding="utf-8").strip() if pointer.is_file() else checkpoint
+    folder = checkpoint
+    if pointer.is_file():
+        folder /= pointer.read_text(encoding="utf-8", errors="replace").strip()
     path = folder / "metrics.jsonl"
     if not path.is_file():
         raise DataError(f"{path}: no such file; give a checkpoint folder that train-cooper wrote")
