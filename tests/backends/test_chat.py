@@ -149,7 +149,7 @@ def test_a_request_that_always_fails_costs_one_verdict_not_the_run(serve) -> Non
     judge = ChatJudge(config(serve(poisoned)))
     results = judge.judge([ITEM, ITEM._replace(completion="poison"), ITEM])
     assert [result.verdict for result in results] == ["correct", "unparsable", "correct"]
-    assert "HTTP 400: context length exceeded" in results[1].reason
+    assert "HTTP 400: 'context length exceeded'" in results[1].reason
     assert [result.failure for result in results] == [None, "refused", None]
     assert judge.usage.num_failed == 1
 
@@ -158,7 +158,7 @@ def test_a_server_that_is_gone_is_an_error_that_says_what_to_do(serve) -> None:
     server = serve(lambda number, body: (503, {}, "down"))
     judge = ChatJudge(config(server, max_attempts=2, max_concurrency=1))
     with pytest.raises(
-        ServerError, match=r"8 requests in a row failed, last: HTTP 503: down after 2 attempts"
+        ServerError, match=r"8 requests in a row failed, last: HTTP 503: 'down' after 2 attempts"
     ):
         judge.judge([ITEM] * 20)
     assert len(server.bodies) == 16
@@ -191,7 +191,9 @@ def test_a_key_that_no_header_can_carry_is_refused_and_not_shown(serve, monkeypa
 
 def test_a_refused_key_is_an_error_at_once(serve) -> None:
     server = serve(lambda number, body: (401, {}, "bad key"))
-    with pytest.raises(ServerError, match=r"refuses model 'judge-1' with HTTP 401: bad key; check base_url"):
+    with pytest.raises(
+        ServerError, match=r"refuses model 'judge-1' with HTTP 401: 'bad key'; check base_url"
+    ):
         ChatJudge(config(server, max_concurrency=1)).judge([ITEM] * 5)
     assert len(server.bodies) == 1
 
@@ -277,6 +279,7 @@ def test_an_answer_that_is_no_chat_completion_is_unparsable(serve) -> None:
         '{"choices": [{"message": {"content": "fine"}}], "usage": ["a list"]}',
         '{"choices": [{"message": {"content": "fine"}}], "usage": {"prompt_tokens": "many"}}',
         '{"choices": [{"message": {"content": "fine"}}], "usage": {"prompt_tokens": 1e400}}',
+        "[" * 100_000,
     ],
 )
 def test_an_answer_of_other_types_is_unparsable(serve, odd: str) -> None:
@@ -290,6 +293,12 @@ def test_half_a_surrogate_pair_in_an_answer_is_replaced(serve) -> None:
     server = serve(lambda number, body: completion("\ud83d is half a face"))
     result = ChatJudge(config(server)).judge([ITEM])[0]
     assert result.reason == "no verdict line in '? is half a face'"
+
+
+def test_what_a_server_says_cannot_write_on_the_terminal(serve) -> None:
+    judge = ChatJudge(config(serve(lambda number, body: (401, {}, "\x1b[2J\u202e"))))
+    with pytest.raises(ServerError, match=r"HTTP 401: '\\x1b\[2J\\u202e'; check"):
+        judge.judge([ITEM])
 
 
 @pytest.mark.parametrize("reply", [(503, {}, "down"), (400, {}, "no such model"), (200, {}, "<html>")])

@@ -148,7 +148,7 @@ class ChatClient:
             else:
                 if answer.status_code == 200:
                     return self._read(answer)
-                reason = f"HTTP {answer.status_code}: {answer.text[:200]}"
+                reason = f"HTTP {answer.status_code}: {answer.text[:200]!r}"
                 if answer.status_code in REFUSALS:
                     self._give_up(
                         f"{self._url} refuses model {self.server.model!r} with {reason}; check base_url, "
@@ -180,7 +180,7 @@ class ChatClient:
             text = text.encode("utf-8", errors="replace").decode("utf-8")
             usage = value.get("usage") or {}
             counts = {kind: int(usage.get(f"{kind}_tokens") or 0) for kind in ("prompt", "completion")}
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
             raise _RequestError(f"not a chat completion: {answer.text[:200]!r}", "unreachable") from error
         with self._lock:
             for kind, count in counts.items():
