@@ -10,6 +10,8 @@ from cooper_rl.__main__ import build_parser as build_stage_parser
 from cooper_rl.cli.serve import SERVER
 from cooper_rl.config.load import load, load_serve
 from pipelines.__main__ import build_parser as build_pipeline_parser
+from pipelines._compile import check_settings
+from pipelines._options import read_parameters
 from pipelines._profile import load_profile
 
 ROOT = Path(__file__).parent.parent
@@ -55,9 +57,13 @@ def check(command: str) -> None:
         load_serve(options.overrides)
         return
     if "overrides" in options:
-        preset = options.preset or load_profile(shipped(options.profile)).preset
+        profile = load_profile(shipped(options.profile)) if "profile" in options else None
+        preset = options.preset or (profile and profile.preset) or ""
         if not preset.endswith(".toml") or (ROOT / preset).is_file():
             load(preset, options.overrides)
+        if profile and options.command == "submit":
+            parameters = read_parameters(options.parameters)
+            check_settings(options.pipeline, preset, [*profile.overrides, *options.overrides], parameters)
 
 
 @pytest.mark.parametrize(

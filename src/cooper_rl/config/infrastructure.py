@@ -63,7 +63,10 @@ class StorageConfig(Section):
         if self.uri is None:
             return None
         if self.run_key is None:
-            raise ConfigError("storage.uri needs storage.run_key, the name that a run is continued under")
+            raise ConfigError(
+                "storage.uri needs storage.run_key, the name that a run is continued under; set it "
+                "(for a run on a cluster: --param run_key=NAME)"
+            )
         return f"{self.uri.rstrip('/')}/{self.run_key}"
 
 
