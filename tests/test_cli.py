@@ -148,6 +148,33 @@ def test_a_stage_prints_its_numbers_and_where_its_report_is(
     assert (tmp_path / "report.json").is_file()
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("plan --preset laptop --processes 0", "--processes: 0 is too few; give a whole number above 0"),
+        ("plan --preset laptop --gpu-gib nan", "--gpu-gib: nan is no size; give a number above 0"),
+        ("experiment --preset laptop --output x --workers -3", "--workers: -3 is too few"),
+    ],
+)
+def test_a_number_that_cannot_be_meant_is_refused(
+    arguments: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(arguments.split())
+    assert message in capsys.readouterr().err
+
+
+def test_an_experiment_without_an_arm_or_a_folder_ends_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("precious")
+    common = ["experiment", "--preset", "laptop", "--output", str(tmp_path / "file")]
+    assert main([*common, "--arms", ""]) == 2
+    assert "--arms and --ablate name nothing to train; use some of rule, frozen" in capsys.readouterr().err
+    assert main(common) == 2
+    assert "experiment.json: cannot be written" in capsys.readouterr().err
+
+
 def test_a_report_without_numbers_prints_its_place() -> None:
     class Silent(Report):
         """Nothing to count."""

@@ -4,8 +4,9 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from cooper_rl.cli.options import add_configuration
+from cooper_rl.cli.options import add_configuration, count
 from cooper_rl.cli.stages import format_report
+from cooper_rl.errors import ConfigError
 from cooper_rl.experiment.arms import ABLATIONS, ARMS, parse_names, parse_seeds
 
 
@@ -35,12 +36,14 @@ def add_experiment(commands: Any) -> None:
     command.add_argument(
         "--output", type=Path, required=True, metavar="PATH", help="folder of the experiment"
     )
-    command.add_argument("--workers", type=int, help="processes at a time; absent: one per core")
+    command.add_argument("--workers", type=count, help="processes at a time; absent: one per core")
 
 
 def _run(options: argparse.Namespace) -> str:
     arms = parse_names(options.arms, allowed=list(ARMS), option="--arms")
     ablations = parse_names(options.ablate, allowed=list(ABLATIONS), option="--ablate")
+    if not [*arms, *ablations]:
+        raise ConfigError(f"--arms and --ablate name nothing to train; use some of {', '.join(ARMS)}")
     seeds = parse_seeds(options.seeds)
     from cooper_rl.experiment.run import run_experiment
 

@@ -1,6 +1,7 @@
 """Options that several sub-commands share."""
 
 import argparse
+import math
 
 from cooper_rl.config.load import preset_names
 
@@ -27,3 +28,19 @@ def add_overrides(
         default=[],
         help=f"{purpose}; may be given more than once",
     )
+
+
+def count(text: str) -> int:
+    """A whole number above 0."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is too few; give a whole number above 0")
+    return number
+
+
+def size(text: str) -> float:
+    """A number above 0."""
+    number = float(text)
+    if not 0 < number < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is no size; give a number above 0")
+    return number

@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from cooper_rl.cli.options import add_configuration
+from cooper_rl.cli.options import add_configuration, count, size
 from cooper_rl.config.load import load
 from cooper_rl.errors import ConfigError
 
@@ -22,8 +22,8 @@ def add_plan(commands: Any) -> None:
     command.add_argument(
         "--verify-rm", metavar="MODEL", help="VerifyRM or its backbone; absent: models.backbone"
     )
-    command.add_argument("--processes", type=int, default=1, help="that train together")
-    command.add_argument("--gpu-gib", type=float, default=80.0, help="memory of each GPU")
+    command.add_argument("--processes", type=count, default=1, help="that train together")
+    command.add_argument("--gpu-gib", type=size, default=80.0, help="memory of each GPU")
 
 
 def _run(options: argparse.Namespace) -> str:

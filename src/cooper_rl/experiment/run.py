@@ -120,7 +120,6 @@ def _claim(output: Path, asked: dict[str, object]) -> None:
                 "another --output, or remove the folder"
             )
         return
-    output.mkdir(parents=True, exist_ok=True)
     with atomic_path(path) as draft:
         draft.write_text(json.dumps(asked, indent=2) + "\n", encoding="utf-8")
 
