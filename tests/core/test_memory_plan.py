@@ -168,3 +168,8 @@ def test_an_unknown_architecture_is_refused() -> None:
         ConfigError, match=r"here: no memory plan for model_type='gpt2'; qwen2, qwen3 and llama"
     ):
         read_shape({"model_type": "gpt2"}, place="here")
+    for wrong in ({"hidden_size": "x", "head_dim": None}, {"num_attention_heads": 0, "head_dim": None}):
+        with pytest.raises(ConfigError, match="here: not the sizes of a qwen2 model"):
+            read_shape({**SMALL, **wrong}, place="here")
+    with pytest.raises(ConfigError, match=r"here: not the sizes .*KeyError: 'num_attention_heads'.*copy the"):
+        read_shape({"model_type": "qwen2"}, place="here")

@@ -29,27 +29,32 @@ def read_shape(config: Mapping[str, Any], *, place: str) -> Shape:
     """The sizes that a Hugging Face config.json states.
 
     Raises:
-        ConfigError: another architecture than Qwen2, Qwen3 or Llama.
+        ConfigError: another architecture than Qwen2, Qwen3 or Llama, or a size is missing or no number.
     """
     kind = config.get("model_type")
     if kind not in ("qwen2", "qwen3", "llama"):
         raise ConfigError(
             f"{place}: no memory plan for model_type={kind!r}; qwen2, qwen3 and llama are known"
         )
-    heads = config["num_attention_heads"]
-    head_size = config.get("head_dim") or config["hidden_size"] // heads
-    return Shape(
-        num_layers=config["num_hidden_layers"],
-        hidden_size=config["hidden_size"],
-        intermediate_size=config["intermediate_size"],
-        vocab_size=config["vocab_size"],
-        attention_size=heads * head_size,
-        key_value_size=config.get("num_key_value_heads", heads) * head_size,
-        head_size=head_size,
-        has_bias=kind == "qwen2",
-        has_head_norms=kind == "qwen3",
-        is_tied=bool(config.get("tie_word_embeddings", False)),
-    )
+    try:
+        heads = config["num_attention_heads"]
+        head_size = config.get("head_dim") or config["hidden_size"] // heads
+        return Shape(
+            num_layers=config["num_hidden_layers"],
+            hidden_size=config["hidden_size"],
+            intermediate_size=config["intermediate_size"],
+            vocab_size=config["vocab_size"],
+            attention_size=heads * head_size,
+            key_value_size=config.get("num_key_value_heads", heads) * head_size,
+            head_size=head_size,
+            has_bias=kind == "qwen2",
+            has_head_norms=kind == "qwen3",
+            is_tied=bool(config.get("tie_word_embeddings", False)),
+        )
+    except (ArithmeticError, LookupError, TypeError) as error:
+        raise ConfigError(
+            f"{place}: not the sizes of a {kind} model ({type(error).__name__}: {error}); copy the file again"
+        ) from error
 
 
 def count_weights(shape: Shape, *, is_classifier: bool = False) -> int:
