@@ -2,17 +2,19 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
-from cooper_rl.backends.verify_rm import VerifyItem, load_verify_rm
+from cooper_rl.backends.verify_rm import VerifyItem, load_verify_rm, score_examples
 from cooper_rl.config.load import load
+from cooper_rl.core.metrics import binary_scores
 from cooper_rl.errors import DataError, TrainingError
 from cooper_rl.records import read_records, read_report, write_report
-from cooper_rl.schema import ModelSet, RejectedRow, TrainVerifyRMReport
+from cooper_rl.schema import ModelSet, RejectedRow, TrainVerifyRMReport, VerifyExample
 from cooper_rl.stages import train_verify_rm
 from tests.stages.conftest import Files
 
@@ -117,6 +119,24 @@ def test_a_question_in_both_files_is_refused(tmp_path: Path) -> None:
     again = released(3, 1) | {"question": "what is  3+1? "}
     with pytest.raises(DataError, match=r"1 questions stand both in .*e\.g\. 'what is  3\+1\? '; split by"):
         train(tmp_path, TRAIN, [*VALIDATION, again])
+
+
+def test_the_best_weights_are_validated_as_they_were_trained(tmp_path: Path) -> None:
+    """At this rate an early update is the best; its folder is read again, and scores in bf16 as before."""
+    values = ["verify_rm.lr=3e-2", "verify_rm.batch_size=4", "verify_rm.validate_every=1"]
+    result = train(tmp_path, TRAIN, VALIDATION, *values, "verify_rm.compute=bfloat16")
+    assert result.best_update < result.num_updates
+    rows = read_records(tmp_path / "validation.jsonl", VerifyExample)
+    best = load_verify_rm(tmp_path / "verify_rm", device=torch.device("cpu"))
+    found = {
+        compute: binary_scores(
+            [row.label for row in rows],
+            score_examples(replace(best, compute=compute), rows),
+            problems=[row.question for row in rows],
+        )
+        for compute in ("bfloat16", "float32")
+    }
+    assert result.validation == found["bfloat16"] != found["float32"]
 
 
 @pytest.mark.parametrize(

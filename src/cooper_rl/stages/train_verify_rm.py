@@ -82,7 +82,7 @@ def run(
     )
     fit_seconds = time.monotonic() - started_fit
     if fit.best_update != fit.num_updates:
-        model = load_verify_rm(verify_rm, device=device)
+        model = dataclasses.replace(load_verify_rm(verify_rm, device=device), compute=model.compute)
     result = TrainVerifyRMReport(
         num_examples=len(examples.records),
         num_rejected=len(rejected),
