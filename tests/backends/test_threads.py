@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from cooper_rl.backends.cores import usable_cores
 from cooper_rl.backends.threads import KEPT_KERNELS, limit_kept_kernels, limit_threads
 
 
@@ -23,9 +24,11 @@ def test_a_small_model_on_the_cpu_gets_one_thread() -> None:
     assert torch.get_num_threads() == 1
 
 
-def test_a_large_model_keeps_the_threads_that_it_finds() -> None:
+@pytest.mark.parametrize("surplus", [0, 3])
+def test_a_large_model_gets_no_more_threads_than_cores(surplus: int) -> None:
+    torch.set_num_threads(usable_cores() + surplus)
     limit_threads(torch.nn.Linear(4000, 4000))
-    assert torch.get_num_threads() == 2
+    assert torch.get_num_threads() == usable_cores()
 
 
 def test_kernels_are_kept_as_many_as_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
 
+from cooper_rl.backends.cores import usable_cores
 from cooper_rl.backends.rule_worker import WALL_TO_CPU_SECONDS, receive_message, send_message
 from cooper_rl.config.data import RuleConfig
 from cooper_rl.core.answers import AnswerCheck, Comparison, compare_quickly, state_answer
@@ -48,7 +49,7 @@ class RuleVerifier:
     def __init__(self, config: RuleConfig, *, num_processes: int = 1) -> None:
         """`num_processes`: that verify at the same time and share the cores."""
         self._config = config
-        self._num_workers = config.num_workers or max(1, (os.cpu_count() or 1) // num_processes)
+        self._num_workers = config.num_workers or max(1, usable_cores() // num_processes)
         self._cache: OrderedDict[_Question, AnswerCheck] = OrderedDict()
         self._lock = threading.Lock()
         self._pool: _Pool | None = None

@@ -7,6 +7,8 @@ from functools import cache
 
 import torch
 
+from cooper_rl.backends.cores import usable_cores
+
 SMALL_MODEL_PARAMETERS = 10_000_000
 KEPT_BYTES = 2**30
 MAPPED_BYTES = 2**25
@@ -18,7 +20,7 @@ M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3
 
 
 def limit_threads(model: torch.nn.Module) -> None:
-    """One thread for the process of a model under 10M parameters on the CPU; otherwise all is left as it is.
+    """One thread for the process of a model under 10M parameters on the CPU; of others, one for each core.
 
     So also for a larger model beside it, which nobody trains on a CPU. The small one's operations are so
     short that threads spend their time waking and waiting for each other: on two busy cores, generation with
@@ -28,6 +30,8 @@ def limit_threads(model: torch.nn.Module) -> None:
     is_small = sum(weight.numel() for weight in parameters) < SMALL_MODEL_PARAMETERS
     if is_small and all(weight.device.type == "cpu" for weight in parameters):
         torch.set_num_threads(1)
+    elif torch.get_num_threads() > usable_cores():
+        torch.set_num_threads(usable_cores())
 
 
 @cache

@@ -12,7 +12,6 @@ Started again with the same arguments, it goes on where it was. Deliberately lef
 import json
 import logging
 import multiprocessing
-import os
 import signal
 import threading
 import time
@@ -23,6 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
+from cooper_rl.backends.cores import usable_cores
 from cooper_rl.backends.workers import follow_parent
 from cooper_rl.config.load import load
 from cooper_rl.config.root import Config
@@ -64,7 +64,7 @@ def run_experiment(
     _check(config)
     monitors = {arm: load(preset, values).cooper.active_monitor for arm, values in plans.items()}
     _claim(output, {"preset": config.model_dump(mode="json")})
-    workers = num_workers or os.cpu_count() or 1
+    workers = num_workers or usable_cores()
     # Spawned, not forked: torch's threads do not survive a fork.
     with (
         _sigterm_as_error(output),

@@ -5,11 +5,11 @@ by reference. Deliberately left out: loading them, which the stages do that use 
 """
 
 import logging
-import os
 import shutil
 from pathlib import Path
 from typing import Annotated
 
+from cooper_rl.backends.cores import usable_cores
 from cooper_rl.config.models import ModelsConfig
 from cooper_rl.config.root import Config
 from cooper_rl.errors import DataError
@@ -46,7 +46,7 @@ def run(
 
         for name in ("policy", "backbone", *tiny.snapshots, *tiny.samplers):
             shutil.rmtree(models / name, ignore_errors=True)
-        found = train_tiny_models(tiny, models, seed=config.seed, num_processes=_num_cores())
+        found = train_tiny_models(tiny, models, seed=config.seed, num_processes=usable_cores())
     write_report(models / MANIFEST, found)
     write_report(report, found)
     return found
@@ -77,7 +77,3 @@ def _as_folder(model: str) -> str | Path:
     """An absolute path where the name is a folder or is written as a path; else a hub id, as it is."""
     is_path = Path(model).is_dir() or model.startswith(("/", "./", "../", "~"))
     return Path(model).expanduser().resolve() if is_path else model
-
-
-def _num_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
