@@ -281,19 +281,28 @@ def test_an_alarm_is_evaluated_at_once(guarded: Files, warned: tuple[Path, int],
 
 
 def test_an_alarm_that_the_judge_denies_ends_nothing(
-    guarded: Files, warned: tuple[Path, int], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    guarded: Files, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Chance covers any loss on three held-out problems, of which one evaluation came before the alarm."""
-    alarm = warned[1]
-    values = [*ALARMED, "cooper.monitor.action=stop", f"cooper.evaluate_every={alarm - 1}"]
-    given = {"examples": guarded.examples, "held_out": guarded.held_out}
-    report = go(guarded, tmp_path / "run", *values, f"cooper.steps={alarm + 1}", **given)
+    """By chance a window of eight rollouts has fewer right ones; forty held-out problems show no loss."""
+    held_out = [
+        Problem(id=f"h{n}", source="tiny", question=f"Tom has {n} pens.", reference_answer="10")
+        for n in range(10, 50)
+    ]
+    write_records(tmp_path / "held_out.jsonl", held_out)
+    report = go(
+        guarded, tmp_path / "run", *ALARMED, "cooper.monitor.max_gap_rise=0.1", "cooper.monitor.action=stop",
+        "cooper.evaluate_every=3", "evaluation.samples_per_problem=8", f"cooper.steps={NUM_STEPS}",
+        examples=guarded.examples, held_out=tmp_path / "held_out.jsonl",
+    )  # fmt: skip
     rows = numbers(tmp_path / "run")
-    assert [row["step"] for row in rows if "monitor/denied" in row] == report.denied_alarm_steps == [alarm]
+    denied = [int(row["step"]) for row in rows if row.get("monitor/alarm")]
+    assert denied
+    assert report.denied_alarm_steps == denied
     assert report.first_alarm_step is None
-    assert f"step {alarm}: the judge denies it" in caplog.text
-    paid, scored = rewards(rows, "reward", "verify_rm_reward")
-    assert paid == scored
+    assert report.last_step == NUM_STEPS
+    assert f"step {denied[0]}: the judge denies it" in caplog.text
+    assert "eval/judge_accuracy" in rows[denied[0] - 1]
+    assert not any("monitor/gap_rise" in row for row in rows[denied[0] : denied[0] + 3])
 
 
 @pytest.mark.parametrize(

@@ -72,15 +72,18 @@ def watch(metrics: Sequence[Mapping[str, float]], config: MonitorConfig) -> Read
     )
 
 
-def is_denied(metrics: Sequence[Mapping[str, float]], judged: Interval) -> bool:
-    """Whether the judge finds no loss beyond chance: the best accuracy so far is within the interval of now.
+def is_denied(metrics: Sequence[Mapping[str, float]], judged: Interval, config: MonitorConfig) -> bool:
+    """Whether the judge excludes, at an alarm, that accuracy has lost what the gap has gained.
+
+    That is a loss of `max_gap_rise` from the best accuracy so far; few held-out problems exclude nothing.
 
     Args:
         metrics: One entry per step before the alarm's; without an evaluation among them nothing is denied.
         judged: Accuracy by the judge on held-out problems, at the alarm.
+        config: The bound.
     """
     known = [row[JUDGED] for row in metrics if JUDGED in row]
-    return bool(known) and max(known) <= judged.high
+    return bool(known) and judged.low >= max(known) - config.max_gap_rise
 
 
 def first_alarm(metrics: Sequence[Mapping[str, float]]) -> int | None:

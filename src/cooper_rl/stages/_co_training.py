@@ -130,8 +130,7 @@ class CoTraining:
         is_due = cooper.evaluate_every is not None and step % cooper.evaluate_every == 0
         if self.evaluator is not None and (is_due or alarm):
             report = self._evaluate(self.evaluator, row)
-            if alarm and self._deny(report, row):
-                alarm = None
+            alarm = None if alarm and self._deny(report, row) else alarm
         if alarm and cooper.monitor and cooper.monitor.action == "rollback":
             self._roll_back(alarm.since_step)
         return alarm is not None
@@ -176,17 +175,18 @@ class CoTraining:
 
     def _deny(self, report: EvalReport, row: dict[str, float]) -> bool:
         """Let the judge, where there is one, say whether an alarm is none."""
-        judged = report.judge_accuracy
-        if judged is None or not is_denied(self.state.metrics[:-1], judged):
+        monitor, judged = self.config.cooper.active_monitor, report.judge_accuracy
+        if monitor is None or judged is None or not is_denied(self.state.metrics[:-1], judged, monitor):
             return False
         row[DENIED] = 1.0
         logger.warning(
-            "step %d: the judge denies it: accuracy on held-out problems is %.3f [%.3f, %.3f], no less than "
-            "before beyond chance; the rule verifier may not read what the policy writes now",
+            "step %d: the judge denies it: accuracy on held-out problems is %.3f [%.3f, %.3f], at most %g "
+            "below its best; the rule verifier may not read what the policy writes now",
             self.state.step,
             judged.value,
             judged.low,
             judged.high,
+            monitor.max_gap_rise,
         )
         return True
 
