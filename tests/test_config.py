@@ -78,6 +78,8 @@ def test_null_takes_an_entry_out_of_a_table() -> None:
         ("problems.num_tiny=0", "no problems: set problems.sources or problems.num_tiny"),
         ("problems.num_held_out=0", "nothing to evaluate on"),
         ("storage.run_key=../x", r"storage\.run_key: use 1 to 100 letters"),
+        ("storage.uri=", r"storage\.uri: .*at least 1 character"),
+        ("registry.uri=", r"registry\.uri: .*at least 1 character"),
         ("storage.uri=s3://b/p", r"storage\.uri=s3://\.\.\. needs storage\.endpoint"),
         ("labeling.judge={}", "set exactly one of server and tiny_error_rate"),
         ("cooper.assistant={}", "set exactly one of server and tiny"),

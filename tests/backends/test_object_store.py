@@ -305,12 +305,37 @@ def test_missing_credentials_are_refused_before_any_request(monkeypatch) -> None
         open_store(config, config.uri or "")
 
 
-@pytest.mark.parametrize("endpoint", ["https://me:hunter2@host:9000", "minio:9000", "ftp://host"])
+@pytest.mark.parametrize(
+    "endpoint",
+    ["https://me:hunter2@host:9000", "minio:9000", "ftp://host", "http://host/s3", "http://host?x"],
+)
 def test_an_endpoint_that_is_none_is_refused_without_showing_it(endpoint: str, monkeypatch) -> None:
     config = storage_config(endpoint, "bucket")
     with pytest.raises(StorageError, match="without user or password") as refused:
         open_store(config, config.uri or "")
     assert "hunter2" not in str(refused.value)
+
+
+def test_the_whole_of_an_address_is_read(monkeypatch) -> None:
+    """Two runs must not meet in the part before a `#`."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
+    config = storage_config("http://127.0.0.1:1", "bucket")
+    assert open_store(config, "s3://bucket/team#1/run").uri == "s3://bucket/team#1/run"
+    with pytest.raises(StorageError, match=r"object name 'team\?1/run' is refused"):
+        open_store(config, "s3://bucket/team?1/run")
+    with pytest.raises(
+        StorageError, match=r"must be s3://bucket/prefix, without user or password"
+    ) as refused:
+        open_store(config, "s3://me:hunter2@bucket/prefix")
+    assert "hunter2" not in str(refused.value)
+
+
+def test_an_endpoint_that_cannot_be_read_is_refused(monkeypatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
+    with pytest.raises(StorageError, match=r"cannot be used \(Invalid IPv6 URL\); check storage\.uri"):
+        open_store(storage_config("http://[::1", "bucket"), "s3://bucket/x")
 
 
 def test_a_missing_ca_bundle_is_refused(tmp_path: Path) -> None:

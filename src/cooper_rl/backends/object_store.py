@@ -9,12 +9,12 @@ import contextlib
 import hashlib
 import os
 import random
+import re
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 from xml.etree.ElementTree import ParseError
 
 import certifi
@@ -73,14 +73,15 @@ class S3Store:
         Raises:
             StorageError: address, CA bundle or credentials are not usable.
         """
-        parts = urlsplit(uri)
-        self._bucket, self._prefix = parts.netloc, parts.path.strip("/")
+        # Not as a URL, which ends at the first # or ?.
+        self._bucket, _, path = uri.removeprefix("s3://").partition("/")
+        self._prefix = path.strip("/")
         if self._prefix:
             check_key(self._prefix)
         self._config = config
         self._part_size = config.part_mib << 20
         self._random = random.SystemRandom()
-        self._client = _connect(config, uri)
+        self._client = _connect(config, self._bucket)
         if not config.path_style:
             self._client.enable_virtual_style_endpoint()
 
@@ -264,11 +265,15 @@ class S3Store:
                 pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
 
-def _connect(config: StorageConfig, uri: str) -> Minio:
-    endpoint, bucket = urlsplit(config.endpoint or ""), urlsplit(uri).netloc
-    if endpoint.scheme not in {"http", "https"} or not endpoint.hostname or "@" in endpoint.netloc + bucket:
-        # The value itself is not shown: it may hold a password.
-        raise StorageError("storage.endpoint must be http(s)://host:port, without user or password")
+def _connect(config: StorageConfig, bucket: str) -> Minio:
+    # Neither value is shown: it may hold a password.
+    if "@" in bucket:
+        raise StorageError("storage.uri must be s3://bucket/prefix, without user or password")
+    endpoint = re.fullmatch(r"(https?)://([^/?#@\s]+)/?", config.endpoint or "")
+    if endpoint is None:
+        raise StorageError(
+            "storage.endpoint must be http(s)://host:port, without user or password, and no path"
+        )
     if config.ca_bundle is not None and not config.ca_bundle.is_file():
         raise StorageError(f"storage.ca_bundle={config.ca_bundle}: no such file; give a PEM file")
     provider = FileProvider(config.credentials) if config.credentials else EnvAWSProvider()
@@ -277,9 +282,9 @@ def _connect(config: StorageConfig, uri: str) -> Minio:
         check_bucket_name(bucket)
         provider.retrieve()
         return Minio(
-            endpoint.netloc,
+            endpoint[2],
             credentials=provider,
-            secure=endpoint.scheme == "https",
+            secure=endpoint[1] == "https",
             region=config.region,
             http_client=urllib3.PoolManager(
                 maxsize=config.num_parallel + 1,

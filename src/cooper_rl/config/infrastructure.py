@@ -13,7 +13,7 @@ from cooper_rl.errors import ConfigError
 class StorageConfig(Section):
     """Checkpoints of co-training: how many are kept, and where, when not in the task's own folder."""
 
-    uri: str | None = None
+    uri: str | None = Field(default=None, min_length=1)
     """`s3://bucket/prefix` or a folder that outlives the task. Absent: checkpoints stay in the folder given
     as `--checkpoint`."""
     run_key: str | None = None
@@ -73,7 +73,7 @@ class StorageConfig(Section):
 class RegistryConfig(Section):
     """The registry of champions: where `take_champion` looks and `promote` decides."""
 
-    uri: str | None = None
+    uri: str | None = Field(default=None, min_length=1)
     """`s3://bucket/prefix`, reached as `storage` says, or a folder. Needed by the two stages."""
     min_new_problems: int = Field(default=3, ge=3)
     """New problems that are worth a training; where there are fewer, nothing is trained. Fewer than three
