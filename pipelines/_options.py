@@ -10,6 +10,9 @@ from cooper_rl.errors import ConfigError
 NAMES = ("end_to_end", "verify_rm", "cooper", "retrain")
 """Of the pipelines; written here again so that `--help` need not import kfp."""
 
+OPTIONS = {"preset": "--preset NAME", "overrides": "--set KEY=VALUE"}
+"""Parameters of every pipeline that are no `--param`."""
+
 
 def add_pipeline(command: argparse.ArgumentParser, *, profile: str) -> None:
     """Which pipeline, and how it is built."""
@@ -59,10 +62,12 @@ def read_parameters(texts: Sequence[str]) -> dict[str, str]:
     """`NAME=VALUE` texts as a dict.
 
     Raises:
-        ConfigError: one is not of that form.
+        ConfigError: one is not of that form, or has an option of its own.
     """
     pairs = [text.partition("=") for text in texts]
     for name, separator, _ in pairs:
         if not separator or not name:
             raise ConfigError(f"--param {name!r} is not NAME=VALUE, e.g. --param run_key=monday")
+        if name in OPTIONS:
+            raise ConfigError(f"--param {name}: give it as {OPTIONS[name]}, which is checked before the run")
     return {name: value for name, _, value in pairs}

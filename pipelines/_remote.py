@@ -32,7 +32,10 @@ def add_submit(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     )
     submit.add_argument("--wait", action="store_true", help="follow the run; exit status 1 if it fails")
     submit.add_argument(
-        "--every-seconds", type=float, default=10.0, help="pause between two looks with --wait (default: 10)"
+        "--every-seconds",
+        type=_seconds,
+        default=10.0,
+        help="pause between two looks with --wait (default: 10)",
     )
 
 
@@ -165,6 +168,8 @@ def _connect(options: argparse.Namespace) -> "Server":
         raise ConfigError(f"no server: give --host, the dashboard's address, or set ${HOST_ENV}")
     if not host.startswith(("http://", "https://")):
         raise ConfigError(f"--host {host!r}: write it with http:// or https://")
+    if "@" in host:  # not shown: it may hold a password
+        raise ConfigError(f"--host or ${HOST_ENV} must be an address without user or password")
     return Server(
         Place(
             host=host,

@@ -218,10 +218,13 @@ def test_a_token_with_a_line_break_is_refused_and_not_shown(
     assert capsys.readouterr().err == "error: $KFP_TOKEN: is no bearer token; write it in one line\n"
 
 
+@pytest.mark.parametrize("option", ["--timeout-seconds", "--every-seconds"])
 @pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf"])
-def test_a_time_limit_is_above_zero(api: KfpApi, capsys: pytest.CaptureFixture[str], seconds: str) -> None:
+def test_a_time_is_above_zero(
+    api: KfpApi, capsys: pytest.CaptureFixture[str], option: str, seconds: str
+) -> None:
     with pytest.raises(SystemExit, match="2"):
-        submit(api, f"--timeout-seconds={seconds}")
+        submit(api, f"{option}={seconds}")
     assert f"{seconds} is no time; give seconds above 0" in capsys.readouterr().err
 
 
@@ -319,3 +322,20 @@ def test_a_schedule_that_cannot_be_is_refused(
 def look(state: str, *tasks: tuple[str, str]) -> dict[str, object]:
     details = [{"display_name": name, "state": task_state} for name, task_state in tasks]
     return {"state": state, "run_details": {"task_details": details}}
+
+
+@pytest.mark.parametrize("parameter", ["preset=nonsense", "overrides=cooper.steps=2"])
+def test_a_parameter_with_an_option_of_its_own_is_refused(
+    api: KfpApi, capsys: pytest.CaptureFixture[str], parameter: str
+) -> None:
+    assert submit(api, "--param", parameter) == 2
+    name = parameter.partition("=")[0]
+    assert f"--param {name}: give it as --" in capsys.readouterr().err
+    assert not api.runs
+
+
+def test_an_address_with_a_password_is_refused_and_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["submit", "verify_rm", "--host", "https://me:hunter2@kfp.example"]) == 2
+    said = capsys.readouterr().err
+    assert "must be an address without user or password" in said
+    assert "hunter2" not in said
