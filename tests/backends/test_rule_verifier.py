@@ -1,4 +1,7 @@
 import asyncio
+import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -131,3 +134,27 @@ def test_a_late_reply_answers_no_other_question() -> None:
         channel.settimeout(30)
         with pytest.raises(CooperError, match=r"a rule verifier worker is gone|processes ended"):
             late.verify(OTHER_ALGEBRA[:1])
+
+
+IN_A_GROUP = """
+import os, signal
+from cooper_rl.backends.rule_verifier import RuleVerifier
+from cooper_rl.config.data import RuleConfig
+
+for number in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(number, lambda *_: None)
+with RuleVerifier(RuleConfig(num_workers=2)) as verifier:
+    verifier.verify([("x+1", r"\\boxed{1+x}")])
+    for number in (signal.SIGINT, signal.SIGTERM):
+        os.killpg(0, number)
+    checks = verifier.verify([("y^2", r"\\boxed{y\\cdot y}"), ("y^2", r"\\boxed{2y}")])
+    print([check.verdict for check in checks])
+"""
+
+
+def test_a_signal_to_the_whole_group_ends_no_worker() -> None:
+    """A terminal's Ctrl-C, a supervisor's SIGTERM: the step can yet be finished."""
+    done = subprocess.run(
+        [sys.executable, "-c", IN_A_GROUP], capture_output=True, text=True, timeout=60, start_new_session=True
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "['correct', 'incorrect']\n", "")

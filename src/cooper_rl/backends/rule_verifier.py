@@ -211,6 +211,8 @@ def _start_nursery(config: RuleConfig, sockets: Sequence[socket.socket]) -> subp
             *map(str, numbers),
         ],
         pass_fds=numbers,
+        # Ctrl-C and a SIGTERM of the whole group are for this process: it may yet finish its step.
+        process_group=0,
         # One order for sympy's sets and dicts in every process of every run.
         env=os.environ
         | {
