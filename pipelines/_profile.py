@@ -120,11 +120,11 @@ def load_profile(profile: str) -> Profile:
     if not path.is_file():
         raise ConfigError(f"profile {profile!r}: use one of {shipped} or the path of a .toml file")
     try:
-        found = Profile.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+        found = Profile.model_validate(tomllib.loads(path.read_text(encoding="utf-8-sig")))
     except ValidationError as error:
         problems = [f"{'.'.join(map(str, e['loc'])) or '(whole)'}: {e['msg']}" for e in error.errors()]
         raise ConfigError(f"profile {profile!r}: {'; '.join(problems)}") from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"profile {profile!r} is not readable as TOML: {error}") from error
     if found.preset in preset_names():  # another one lies in the image
         load(found.preset, found.overrides)

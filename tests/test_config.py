@@ -139,6 +139,12 @@ def test_a_preset_file_that_is_missing_or_not_toml_is_named(tmp_path: Path) -> N
     (tmp_path / "latin.toml").write_bytes(b"a = '\xe9'")
     with pytest.raises(ConfigError, match=r"latin\.toml' cannot be read as UTF-8 text"):
         load(str(tmp_path / "latin.toml"))
-    (tmp_path / "bad.toml").write_text("a = = 1")
-    with pytest.raises(ConfigError, match="is not TOML"):
-        load(str(tmp_path / "bad.toml"))
+    for text in ("a = = 1", "a = " + 5000 * "9", "a = " + 5000 * "["):
+        (tmp_path / "bad.toml").write_text(text)
+        with pytest.raises(ConfigError, match=r"bad\.toml' is not TOML"):
+            load(str(tmp_path / "bad.toml"))
+
+
+def test_a_preset_of_an_editor_that_marks_utf_8_is_read(tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text('extends = "laptop"\r\nseed = 7\r\n', encoding="utf-8-sig")
+    assert load(str(tmp_path / "own.toml")).seed == 7

@@ -32,6 +32,7 @@ def test_the_local_profile_asks_for_nothing() -> None:
         ("[gpu]\nmemory = '3 GB'", "gpu.memory: String should match pattern"),
         ("[[secrets]]\nname = 's'\nenv = {}", "secrets.0.env: Dictionary should have at least 1 item"),
         ("preset = ", "not readable as TOML"),
+        ("preset = " + 5000 * "[", "not readable as TOML"),
     ],
 )
 def test_a_wrong_profile_is_refused_with_its_place(tmp_path: Path, text: str, message: str) -> None:

@@ -78,7 +78,7 @@ def _read_preset(preset: str) -> dict[str, Any]:
         )
     try:
         values = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # also integers and nesting beyond Python's limits
         raise ConfigError(f"preset {preset!r} is not TOML: {error}") from error
     if "extends" not in values:
         return values
@@ -101,7 +101,7 @@ def _merge(base: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
 
 def _read_text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"preset {str(path)!r} cannot be read as UTF-8 text: {error}") from error
 
