@@ -72,7 +72,9 @@ class Client(kfp.Client):
         super().__init__(**options)  # looks at the server's health
 
     def get_kfp_healthz(self, sleep_duration: int = 5) -> Any:
-        return self._healthz_api.healthz_service_get_healthz(_request_timeout=self._timeout)
+        found = self._healthz_api.healthz_service_get_healthz(_request_timeout=self._timeout)
+        _check_answer(self._healthz_api.api_client)
+        return found
 
 
 class Server:
@@ -112,11 +114,22 @@ class Server:
                 yield
         except ApiException as error:
             raise ServerError(self._explain(what, error)) from error
-        except (urllib3.exceptions.HTTPError, OSError, TimeoutError) as error:
+        except (urllib3.exceptions.HTTPError, OSError, TimeoutError, UnicodeDecodeError) as error:
             raise ServerError(
                 f"{self.place.host}: cannot {what}: {_cause(error)}; check --host, that the server is up and "
                 "reachable from here (kubectl port-forward svc/ml-pipeline-ui 8080:80), and --ca-bundle"
             ) from error
+
+    def id_of(self, made: Any, name: str) -> str:
+        """The id of what the server says that it made.
+
+        Raises:
+            ServerError: it has none.
+        """
+        found = getattr(made, name, None)
+        if not found:
+            raise _no_kfp(self.place.host, f"without {name}")
+        return str(found)
 
     def link(self, *parts: str) -> str:
         """An address in the dashboard."""
@@ -158,25 +171,40 @@ def _limit(api_client: Any, seconds: float) -> None:
         if options.get("_request_timeout") is None:
             options["_request_timeout"] = (seconds, seconds)  # it passes over a lone float
         found = call(*arguments, **options)
-        kind = api_client.last_response.getheader("content-type") or ""
-        if kind.startswith("text/html"):
-            raise ServerError(
-                f"{api_client.configuration.host}: answers with a web page, perhaps to log in; check "
-                "--host, and get a new token (kubectl create token)"
-            )
+        _check_answer(api_client)
         return found
 
     api_client.call_api = call_with_limit
 
 
+def _check_answer(api_client: Any) -> None:
+    """kfp's client takes whatever is no JSON object for an object without content."""
+    answer = api_client.last_response
+    if (answer.getheader("content-type") or "").startswith("text/html"):
+        raise ServerError(
+            f"{api_client.configuration.host}: answers with a web page, perhaps to log in; check "
+            "--host, and get a new token (kubectl create token)"
+        )
+    try:
+        is_object = isinstance(json.loads(answer.data), dict)
+    except (ValueError, RecursionError):
+        is_object = False
+    if not is_object:
+        raise _no_kfp(api_client.configuration.host, f"with {str(answer.data)[:100]!r}")
+
+
+def _no_kfp(host: str, how: str) -> ServerError:
+    return ServerError(f"{host}: answers as no KFP API server does, {how}; check --host")
+
+
 def _message(error: ApiException) -> str:
-    """What the server said, in its own words if there are any."""
+    """What the server said, quoted: a terminal would obey some characters."""
     try:
         found = json.loads(error.body or "")
         text = found.get("message") or found.get("error") or found.get("error_message")
     except (TypeError, ValueError, AttributeError):
         text = error.body or error.reason
-    return " ".join(str(text or "no reason given").split())[:300]
+    return repr(" ".join(str(text).split())[:300]) if text else "no reason given"
 
 
 def _cause(error: BaseException) -> str:

@@ -65,14 +65,15 @@ def upload(
             if found is None:
                 raise
             return Version(pipeline_id, found, version, is_new=False, parameters=arguments)
-    return Version(pipeline_id, str(uploaded.pipeline_version_id), version, is_new=True, parameters=arguments)
+    version_id = server.id_of(uploaded, "pipeline_version_id")
+    return Version(pipeline_id, version_id, version, is_new=True, parameters=arguments)
 
 
 def find_experiment(server: Server, name: str) -> str:
     """The id of an experiment, which is made where there is none."""
     with server.explained(f"open experiment {name!r}"):
         found = server.client.create_experiment(name, namespace=server.place.namespace)
-    return str(found.experiment_id)
+    return server.id_of(found, "experiment_id")
 
 
 def start(server: Server, version: Version, *, experiment: str) -> str:
@@ -87,7 +88,7 @@ def start(server: Server, version: Version, *, experiment: str) -> str:
             pipeline_id=version.pipeline_id,
             version_id=version.version_id,
         )
-    return str(run.run_id)
+    return server.id_of(run, "run_id")
 
 
 def follow(server: Server, run_id: str, screen: TextIO, *, pause_seconds: float) -> bool:
@@ -140,7 +141,7 @@ def _find_or_create(server: Server, name: str, description: str) -> str:
                     name=name, display_name=name, description=description, namespace=server.place.namespace
                 )
             )
-        return str(created.pipeline_id)
+        return server.id_of(created, "pipeline_id")
     except ServerError as error:  # somebody else was quicker
         found = _find_pipeline(server, name) if is_status(error.__cause__, 409) else None
         if found is None:

@@ -128,9 +128,9 @@ def test_the_token_is_sent_and_never_shown(
             Fault("POST", "/pipelines", 409, message="taken"),
             "cannot create pipeline 'verify-rm': 409, it exists",
         ),
-        (Fault("POST", "/pipelines/upload_version", 500), "the server failed (500): injected; try again"),
-        (Fault("POST", "/runs", 503, message="busy"), "cannot start a run: the server failed (503): busy"),
-        (Fault("POST", "/runs", 400, message="bad spec"), "cannot start a run: 400: bad spec"),
+        (Fault("POST", "/pipelines/upload_version", 500), "the server failed (500): 'injected'; try again"),
+        (Fault("POST", "/runs", 503, message="busy"), "cannot start a run: the server failed (503): 'busy'"),
+        (Fault("POST", "/runs", 400, message="bad spec"), "cannot start a run: 400: 'bad spec'"),
         (Fault("POST", "/runs", 0), "cannot start a run: no answer in time; check --host"),
         (Fault("GET", "/healthz", 0, times=9), "cannot connect: no answer in time; check --host"),
     ],
@@ -339,3 +339,32 @@ def test_an_address_with_a_password_is_refused_and_not_shown(capsys: pytest.Capt
     said = capsys.readouterr().err
     assert "must be an address without user or password" in said
     assert "hunter2" not in said
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "message"),
+    [
+        ("GET", "/healthz", "null", "with 'null'; check --host"),
+        ("GET", "/pipelines", "<html>log in</html>", "with '<html>log in</html>'; check --host"),
+        ("GET", "/pipelines", "[]", r"with '\[\]'; check --host"),
+        ("POST", "/pipelines", "{}", "without pipeline_id; check --host"),
+        ("POST", "/pipelines/upload_version", "{}", "without pipeline_version_id; check --host"),
+        ("POST", "/experiments", "{}", "without experiment_id; check --host"),
+        ("POST", "/runs", "{}", "without run_id; check --host"),
+    ],
+)
+def test_an_answer_of_another_server_is_no_success(
+    api: KfpApi, capsys: pytest.CaptureFixture[str], method: str, path: str, body: str, message: str
+) -> None:
+    api.faults = [Fault(method, path, 200, body=body)]
+    assert submit(api) == 2
+    assert re.search(f"answers as no KFP API server does, {message}", capsys.readouterr().err)
+    assert not api.runs
+
+
+def test_what_the_server_says_does_not_steer_the_terminal(
+    api: KfpApi, capsys: pytest.CaptureFixture[str]
+) -> None:
+    api.faults = [Fault("GET", "/pipelines", 500, message="no\x1b[31m")]
+    assert submit(api) == 2
+    assert r"the server failed (500): 'no\x1b[31m'; try again" in capsys.readouterr().err

@@ -35,6 +35,8 @@ class Fault:
     """The request is carried out, and only its answer is this."""
     kind: str = "application/json"
     """Of the answer's content."""
+    body: str | None = None
+    """The answer's content; None: an error with the message."""
 
 
 @dataclass
@@ -67,7 +69,7 @@ class KfpApi:
 class Answer(Exception):  # noqa: N818 - an answer, not always an error
     """Ends the handling of a request."""
 
-    def __init__(self, status: int, body: dict[str, Any], kind: str = "application/json") -> None:
+    def __init__(self, status: int, body: dict[str, Any] | str, kind: str = "application/json") -> None:
         super().__init__(status)
         self.status, self.body, self.kind = status, body, kind
 
@@ -117,7 +119,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._break(method, parts.path, is_late=True)
         except Answer as found:
             answer = found
-        data = json.dumps(answer.body).encode()
+        data = (answer.body if isinstance(answer.body, str) else json.dumps(answer.body)).encode()
         with suppress(BrokenPipeError, ConnectionResetError):  # the client gave up
             self.send_response(answer.status)
             self.send_header("Content-Type", answer.kind)
@@ -134,7 +136,7 @@ class _Handler(BaseHTTPRequestHandler):
                 if fault.status == 0:
                     time.sleep(3)
                 said = {"error": fault.message, "code": 13, "message": fault.message}
-                raise Answer(fault.status or 504, said, fault.kind)
+                raise Answer(fault.status or 504, said if fault.body is None else fault.body, fault.kind)
 
     def _authorise(self) -> None:
         if self.state.token and self.headers.get("Authorization") != f"Bearer {self.state.token}":
