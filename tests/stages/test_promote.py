@@ -21,6 +21,7 @@ from tests.stages.champions import (
     Candidates,
     configured,
     make_candidate,
+    make_evaluation,
     make_examples,
 )
 
@@ -208,6 +209,21 @@ def test_files_that_do_not_belong_together_are_refused(tmp_path: Path, candidate
     fewer = candidates(3, [1] * 8, examples=EXAMPLES[2:])
     with pytest.raises(DataError, match=r"examples.jsonl: holds 6 examples, and VerifyRM was evaluated on 8"):
         promote.run(config, **paths | {"examples": fewer["examples"]})
+
+
+def test_an_evaluation_with_another_judge_or_of_other_examples_is_refused(
+    tmp_path: Path, candidates: Candidates
+) -> None:
+    config, candidate = configured(tmp_path / "registry"), candidates(0, [1] * 8)
+    with pytest.raises(DataError, match=r"had the judge tiny, against evaluation\.judge of this"):
+        promote.run(configured(tmp_path / "registry", "evaluation.judge=null"), **candidate)
+    found = make_evaluation([1] * 8)
+    write_records(candidate["evaluations"], [found.model_copy(update={"judge_accuracy": None})])
+    with pytest.raises(DataError, match=r"had no judge, against evaluation\.judge of this configuration"):
+        promote.run(config, **candidate)
+    write_records(candidate["evaluations"], [found.model_copy(update={"verify_rm_hits": "01"})])
+    with pytest.raises(DataError, match="has 2 verify_rm_hits for 8 examples; evaluate the candidate again"):
+        promote.run(config, **candidate)
 
 
 def test_without_a_registry_nothing_is_promoted(candidates: Candidates) -> None:

@@ -120,6 +120,17 @@ def _read_candidate(config: Config, *, checkpoint: Path, **files: Path) -> _Cand
             f"{files['completions']}: does not answer the problems of {files['held_out']}; give the files of "
             "one evaluation"
         )
+    if (last.judge_accuracy is None) != (config.evaluation.judge is None):
+        has = "no judge" if last.judge_accuracy is None else f"the judge {last.judge_model}"
+        raise DataError(
+            f"{files['evaluations']}: the last evaluation had {has}, against evaluation.judge of this "
+            "configuration; evaluate the candidate with the settings of this stage"
+        )
+    if last.verify_rm_hits is not None and len(last.verify_rm_hits) != last.verify_rm.num_examples:
+        raise DataError(
+            f"{files['evaluations']}: the last evaluation has {len(last.verify_rm_hits)} verify_rm_hits for "
+            f"{last.verify_rm.num_examples} examples; evaluate the candidate again"
+        )
     if last.verify_rm.num_examples != len(examples):
         raise DataError(
             f"{files['examples']}: holds {len(examples)} examples, and VerifyRM was evaluated on "
