@@ -78,6 +78,12 @@ def test_another_configuration_in_the_same_folder_is_refused(
     assert "another experiment is in this folder (cooper.policy_lr: there 0.0002, here 0.5)" in shown
 
 
+def test_a_damaged_claim_of_the_folder_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "experiment.json").write_text("{")
+    assert run(tmp_path) == 2
+    assert "experiment.json: cannot be read (Expecting property name" in capsys.readouterr().err
+
+
 def test_a_failing_arm_is_one_message_that_names_its_log(
     output: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

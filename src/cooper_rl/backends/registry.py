@@ -28,7 +28,7 @@ from cooper_rl.backends.checkpoint_store import check_conditions, fetch, read_ma
 from cooper_rl.backends.open_store import open_store
 from cooper_rl.backends.storage import ObjectStore, check_key, content_sha256
 from cooper_rl.config.root import Config
-from cooper_rl.errors import DamagedObjectError
+from cooper_rl.errors import DamagedObjectError, StorageError
 from cooper_rl.schema_runs import ChampionRecord
 
 CHAMPION = "CHAMPION"
@@ -72,7 +72,11 @@ class Registry:
         pointer = self._store.read(CHAMPION)
         if pointer is None:
             return None
-        name = check_key(pointer.data.decode(errors="replace").strip())
+        name = pointer.data.decode(errors="replace").strip()
+        try:
+            check_key(name)
+        except StorageError as error:
+            raise self._damaged(repr(name[:100]), error) from error
         try:
             manifest = read_manifest(self._store, name)
             record = self._record(name, manifest)

@@ -113,7 +113,10 @@ def _claim(output: Path, asked: dict[str, object]) -> None:
     """Remember what this folder is for; arms and seeds may be added to it later."""
     path = output / "experiment.json"
     if path.is_file():
-        known = json.loads(path.read_text(encoding="utf-8"))
+        try:
+            known = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"{path}: cannot be read ({error}); choose another --output") from error
         if known != asked:
             raise ConfigError(
                 f"{path}: another experiment is in this folder ({_first_difference(known, asked)}); choose "
