@@ -133,9 +133,10 @@ def explain_refusal(place: str, error: Exception, *, config: StorageConfig) -> S
         remedy = _REMEDIES[code].format(credentials=credentials)
         return StorageError(f"{place}: {remedy} ({config.endpoint} answered {code})")
     reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+    tried = f", also after trying for {config.retry_seconds:g} s" if may_succeed_later(error) else ""
     return StorageError(
-        f"{place}: {config.endpoint} cannot be used ({code or reason}), also after trying for "
-        f"{config.retry_seconds:g} s; check that the server runs and that storage.endpoint is right"
+        f"{place}: {config.endpoint} cannot be used ({code or reason}){tried}; check that the server runs "
+        f"and that storage.endpoint is right{', and storage.ca_bundle' * isinstance(error, SSLError)}"
     )
 
 
