@@ -386,6 +386,16 @@ def test_a_reference_to_another_place_or_another_manifest_is_refused(
         pass
 
 
+@pytest.mark.parametrize("name", [b"", b"../x"])
+def test_a_pointer_that_names_no_checkpoint_is_named(tmp_path: Path, name: bytes) -> None:
+    (tmp_path / "LATEST").write_bytes(name)
+    with (
+        pytest.raises(DataError, match=r"its LATEST file names .*, which is no checkpoint; write the name"),
+        open_checkpoint(tmp_path, StorageConfig()),
+    ):
+        pass
+
+
 def test_an_empty_folder_holds_no_checkpoint(tmp_path: Path) -> None:
     with (
         pytest.raises(DataError, match="holds no checkpoint"),

@@ -135,5 +135,12 @@ def _latest(store: ObjectStore, folder: Path) -> tuple[str, CheckpointManifest]:
     pointer = store.read(LATEST)
     if pointer is None:
         raise DataError(f"{folder}: holds no checkpoint (no {LATEST} file); give a folder of train-cooper")
-    name = check_key(pointer.data.decode(errors="replace").strip())
+    name = pointer.data.decode(errors="replace").strip()
+    try:
+        check_key(name)
+    except StorageError as error:
+        raise DataError(
+            f"{folder}: its {LATEST} file names {name[:100]!r}, which is no checkpoint; write the name of "
+            "one of its folders there"
+        ) from error
     return name, read_manifest(store, name)
