@@ -16,6 +16,7 @@ from transformers import (
 
 from cooper_rl.backends.packed_forward import can_pack, packed_logits, packed_states
 from cooper_rl.core.packing import pack
+from cooper_rl.training.optimizer import set_recomputing
 
 CPU = torch.device("cpu")
 KINDS = {
@@ -76,7 +77,7 @@ def test_recomputed_layers_give_the_same_gradients(name: str) -> None:
     packed_logits(model, pack(SEQUENCES, device=CPU)).sum().backward()
     plain = {key: weight.grad.clone() for key, weight in model.named_parameters()}
     model.zero_grad()
-    model.activation_checkpointing_enable()
+    set_recomputing(model, is_on=True)
     packed_logits(model, pack(SEQUENCES, device=CPU)).sum().backward()
     for key, weight in model.named_parameters():
         torch.testing.assert_close(plain[key], weight.grad, atol=1e-6, rtol=1e-5)

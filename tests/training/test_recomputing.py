@@ -1,10 +1,13 @@
 """Gradient checkpointing gives the numbers of a pass without it."""
 
+from functools import partial
+from types import SimpleNamespace
+
 import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, Qwen2Config, Qwen2ForCausalLM
 
-from cooper_rl.training.optimizer import recomputing
+from cooper_rl.training.optimizer import recomputing, set_recomputing
 
 MODELS = {
     "modules": lambda: GPT2LMHeadModel(
@@ -43,3 +46,20 @@ def test_dropout_stays_off_and_layers_are_computed_twice(dropout: str) -> None:
     assert counts == {False: 1, True: 2}
     for one, other in zip(gradients[False], gradients[True], strict=True):
         torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("kind", ["activation", "gradient"])
+def test_it_is_turned_on_and_off_by_the_names_that_the_library_has(kind: str) -> None:
+    """5.23 has both, of which the second warns; 5.19, in the image for GPUs, has the second alone."""
+    calls: list[str] = []
+    names = {"activation", "gradient"} if kind == "activation" else {"gradient"}
+    model = SimpleNamespace(
+        **{
+            f"{name}_checkpointing_{word}": partial(calls.append, f"{name} {word}")
+            for name in names
+            for word in ("enable", "disable")
+        }
+    )
+    set_recomputing(model, is_on=True)
+    set_recomputing(model, is_on=False)
+    assert calls == [f"{kind} enable", f"{kind} disable"]

@@ -23,7 +23,7 @@ from cooper_rl.errors import TrainingError
 from cooper_rl.progress import Progress
 from cooper_rl.schema import VerifyExample
 from cooper_rl.training.muon import MuonWithAdamW
-from cooper_rl.training.optimizer import apply_gradients, make_adamw
+from cooper_rl.training.optimizer import apply_gradients, make_adamw, set_recomputing
 
 logger = logging.getLogger(__name__)
 
@@ -213,10 +213,7 @@ def _by_text(examples: Sequence[VerifyExample]) -> list[list[int]]:
 
 
 def _prepare(verify_rm: VerifyRM, config: VerifyRMConfig) -> None:
-    if config.gradient_checkpointing:
-        verify_rm.model.activation_checkpointing_enable()
-    else:
-        verify_rm.model.activation_checkpointing_disable()
+    set_recomputing(verify_rm.model, is_on=config.gradient_checkpointing)
     verify_rm.model.train()
 
 

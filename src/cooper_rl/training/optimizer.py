@@ -50,6 +50,15 @@ def whole(optimizer: Stepper) -> AbstractContextManager[None]:
     return optimizer.whole() if isinstance(optimizer, ZeroAdamW) else nullcontext()
 
 
+def set_recomputing(model: Any, *, is_on: bool) -> None:
+    """Whether backward passes in training mode recompute what forward passes did not keep.
+
+    transformers 5.19, which vLLM brings into the image for GPUs, calls it by another name than 5.23.
+    """
+    kind = "activation" if hasattr(model, "activation_checkpointing_enable") else "gradient"
+    getattr(model, f"{kind}_checkpointing_{'enable' if is_on else 'disable'}")()
+
+
 @contextmanager
 def recomputing(model: Any, *, is_on: bool) -> Iterator[None]:
     """In the block, where it is on, backward passes recompute what forward passes did not keep.
@@ -58,7 +67,7 @@ def recomputing(model: Any, *, is_on: bool) -> Iterator[None]:
     than without: of the model only the modules that recompute are put into it.
     """
     if is_on:
-        model.activation_checkpointing_enable()
+        set_recomputing(model, is_on=True)
         for module in model.modules():
             if getattr(module, "gradient_checkpointing", False):
                 module.training = True
