@@ -35,6 +35,8 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 
 VLLM_TESTS := tests/backends/test_engine_contract.py tests/backends/test_engine_vllm.py \
     tests/stages/test_train_cooper_vllm.py
+TRAINING_TESTS := tests/training --ignore tests/training/test_against_trl.py tests/backends/test_packed_forward.py \
+    tests/stages/test_train_cooper.py tests/stages/test_train_verify_rm.py
 
 .DEFAULT_GOAL := help
 .PHONY: help demo experiment real-data test test-vllm test-deepspeed gpu-check check wheel format golden clean lock images push \
@@ -55,8 +57,9 @@ real-data: $(VENV)/.pipelines  ## Train a small VerifyRM on real completions fro
 test: $(VENV)/.dev  ## Run the tests, offline
 	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
-test-vllm: $(VLLM_VENV)/.vllm  ## Run the vLLM engine's tests with its CPU build, in an environment of its own
+test-vllm: $(VLLM_VENV)/.vllm  ## Run the vLLM engine's tests with its CPU build, and training with its transformers
 	$(VLLM_VENV)/bin/python -m pytest -m vllm $(VLLM_TESTS) $(ARGS)
+	$(VLLM_VENV)/bin/python -m pytest $(TRAINING_TESTS) $(ARGS)
 
 test-deepspeed: $(VENV)/.deepspeed  ## Run the tests of training in several processes (installs DeepSpeed; minutes)
 	$(BIN)/python -m pytest -m deepspeed tests/stages/test_distributed.py $(ARGS)
