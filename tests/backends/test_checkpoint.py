@@ -8,7 +8,13 @@ import pytest
 import torch
 
 from cooper_rl.backends import checkpoint as checkpoint_module
-from cooper_rl.backends.checkpoint import TrainingState, read_state, take_snapshot
+from cooper_rl.backends.checkpoint import (
+    TrainingState,
+    read_state,
+    save_tokenizers,
+    take_snapshot,
+    write_snapshot,
+)
 from cooper_rl.backends.checkpoint_manifest import CheckpointEntry, CheckpointManifest, retained
 from cooper_rl.backends.checkpoint_reference import (
     check_reference_folder,
@@ -108,6 +114,15 @@ def test_what_is_saved_is_what_is_loaded(state: TrainingState, store: ObjectStor
         assert list(saved) == list(back)
         assert all(torch.equal(saved[name], back[name]) for name in saved)
     assert not list((tmp_path / "work").glob(".staging*"))
+
+
+def test_a_checkpoints_weights_can_be_read_by_whoever_reads_its_metrics(
+    state: TrainingState, tmp_path: Path
+) -> None:
+    save_tokenizers(state, tmp_path)
+    write_snapshot(take_snapshot(state), tmp_path)
+    modes = {path.stat().st_mode for path in tmp_path.rglob("*") if path.is_file()}
+    assert len(modes) == 1
 
 
 def test_a_snapshot_does_not_follow_the_model_and_keeps_tied_weights_tied(state: TrainingState) -> None:

@@ -24,6 +24,12 @@ def test_a_saved_policy_loads_with_the_same_weights_and_tokens(make_policy, tmp_
         assert torch.equal(tensor, dict(loaded.weights())[name])
 
 
+def test_saved_weights_can_be_read_by_whoever_reads_the_config(make_policy, tmp_path: Path) -> None:
+    save_policy(make_policy(0), tmp_path / "policy")
+    modes = {path.name: path.stat().st_mode for path in (tmp_path / "policy").iterdir()}
+    assert modes["model.safetensors"] == modes["config.json"]
+
+
 def test_the_prompt_decodes_to_question_and_instruction(make_policy) -> None:
     policy = make_policy(0)
     prompt = policy.encode_prompt("Tom has 7 apples.", "Think.")

@@ -15,7 +15,7 @@ import pytest
 from docker.errors import DockerException, ImageNotFound
 
 from components.images import CPU_IMAGE
-from cooper_rl.backends.verify_rm import VerifyRM
+from cooper_rl.backends.verify_rm import VerifyRM, save_verify_rm
 from tests.pipelines.test_local import small_run
 
 pytestmark = pytest.mark.slow
@@ -69,11 +69,7 @@ def test_the_image_holds_no_build_tools(engine: docker.DockerClient) -> None:
 def test_a_server_gets_healthy_and_scores(
     engine: docker.DockerClient, tmp_path: Path, make_verify_rm: Callable[[int], VerifyRM]
 ) -> None:
-    verify_rm = make_verify_rm(0)
-    verify_rm.model.save_pretrained(tmp_path / "verify_rm")
-    verify_rm.tokenizer.save_pretrained(tmp_path / "verify_rm")
-    for path in (tmp_path, tmp_path / "verify_rm", *(tmp_path / "verify_rm").iterdir()):
-        path.chmod(0o755)
+    save_verify_rm(make_verify_rm(0), tmp_path / "verify_rm")
     mount = docker.types.Mount("/verify_rm", str(tmp_path / "verify_rm"), type="bind", read_only=True)
     server = engine.containers.run(f"{CPU_IMAGE}-serve", detach=True, mounts=[mount], **RESTRICTED)
     try:

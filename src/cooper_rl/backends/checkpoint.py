@@ -23,7 +23,7 @@ import transformers
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from cooper_rl.backends.policy import Policy, load_policy
+from cooper_rl.backends.policy import Policy, load_policy, share_weights
 from cooper_rl.backends.verify_rm import VerifyRM, load_verify_rm
 from cooper_rl.errors import DataError, ModelError
 from cooper_rl.records import write_records
@@ -116,6 +116,7 @@ def write_snapshot(snapshot: Snapshot, folder: Path) -> None:
         write_records(folder / PAIRS, snapshot.pairs)
         write_records(folder / PENDING, snapshot.pending)
         write_records(folder / ROLLOUTS, snapshot.rollouts)
+        share_weights(folder, like=folder / METRICS)
     except (OSError, SafetensorError) as error:
         raise DataError(
             f"{folder}: the checkpoint cannot be written ({error}); free space or choose another folder. "

@@ -2,6 +2,7 @@
 
 import logging
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -102,6 +103,7 @@ def save_folder(model: Any, tokenizer: Any, path: Path) -> None:
         draft.mkdir(parents=True)
         model.save_pretrained(draft)
         tokenizer.save_pretrained(draft)
+        share_weights(draft, like=draft / "config.json")
         if path.exists():
             path.rename(old)
         draft.rename(path)
@@ -110,6 +112,17 @@ def save_folder(model: Any, tokenizer: Any, path: Path) -> None:
         raise DataError(
             f"{path}: cannot be written ({error}); free space or choose another folder"
         ) from error
+
+
+def share_weights(folder: Path, *, like: Path) -> None:
+    """Let weights be read by whoever may read the file beside them.
+
+    safetensors writes for the owner alone, whatever the umask, and a server may run as another user.
+    """
+    mode = like.stat().st_mode
+    for path in folder.rglob("*.safetensors"):
+        if path.stat().st_mode != mode:
+            path.chmod(stat.S_IMODE(mode))
 
 
 def check_architecture(path: str | Path, *, suffix: str) -> str:
