@@ -135,7 +135,7 @@ def _latest(store: ObjectStore, folder: Path) -> tuple[str, CheckpointManifest]:
     pointer = store.read(LATEST)
     if pointer is None:
         raise DataError(f"{folder}: holds no checkpoint (no {LATEST} file); give a folder of train-cooper")
-    name = pointer.data.decode(errors="replace").strip()
+    name = pointer.name
     try:
         check_key(name)
     except StorageError as error:

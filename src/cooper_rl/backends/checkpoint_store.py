@@ -86,7 +86,7 @@ class CheckpointStore:
         if pointer is None:
             return None
         self._tag = pointer.tag
-        latest = pointer.data.decode(errors="replace").strip()
+        latest = pointer.name
         candidates = self._candidates(latest)
         for name in candidates:
             try:

@@ -72,7 +72,7 @@ class Registry:
         pointer = self._store.read(CHAMPION)
         if pointer is None:
             return None
-        name = pointer.data.decode(errors="replace").strip()
+        name = pointer.name
         try:
             check_key(name)
         except StorageError as error:

@@ -25,6 +25,11 @@ class Content(NamedTuple):
     tag: str
     """Changes whenever the object is written with other content; see `ObjectStore.write`."""
 
+    @property
+    def name(self) -> str:
+        """What a pointer holds: the name of another object, as it stands there."""
+        return self.data.decode(errors="replace").strip()
+
 
 class ObjectStore(Protocol):
     """Objects by key. A key is a relative path with `/`; every method raises StorageError, and names it."""

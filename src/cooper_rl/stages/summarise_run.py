@@ -81,7 +81,7 @@ def find_checkpoints(config: Config) -> dict[str, str]:
     found: dict[str, str] = {}
     for key in store.keys("from-"):
         if key.endswith(f"/{LATEST}") and (pointer := store.read(key)) is not None:
-            found[key.removesuffix(f"/{LATEST}")] = pointer.data.decode(errors="replace").strip()
+            found[key.removesuffix(f"/{LATEST}")] = pointer.name
     return found
 
 
