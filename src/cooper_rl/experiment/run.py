@@ -62,7 +62,9 @@ def run_experiment(
     plans = {arm: [*overrides, *arm_overrides(arm)] for arm in arms}
     config = load(preset, overrides)
     _check(config)
-    monitors = {arm: load(preset, values).cooper.active_monitor for arm, values in plans.items()}
+    is_watched = {
+        arm: load(preset, values).cooper.active_monitor is not None for arm, values in plans.items()
+    }
     _claim(output, {"preset": config.model_dump(mode="json")})
     workers = num_workers or usable_cores()
     # Spawned, not forked: torch's threads do not survive a fork.
@@ -77,7 +79,7 @@ def run_experiment(
             for process in multiprocessing.active_children():
                 process.terminate()
             raise
-    result = summarise(output, monitors=monitors, seeds=seeds, config=config)
+    result = summarise(output, is_watched=is_watched, seeds=seeds, config=config)
     result = result.model_copy(update={"seconds": time.monotonic() - started})
     write_page(result, output / "report.html")
     write_report(output / "report.json", result)

@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 from cooper_rl.backends.checkpoint import read_metrics
 from cooper_rl.backends.checkpoint_reference import open_checkpoint
-from cooper_rl.config.cooper import MonitorConfig
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.config.root import Config
 from cooper_rl.core.intervals import clustered_interval, paired_difference
@@ -110,21 +109,25 @@ class ExperimentReport(Report):
 
 
 def summarise(
-    output: Path, *, monitors: Mapping[str, MonitorConfig | None], seeds: Sequence[int], config: Config
+    output: Path, *, is_watched: Mapping[str, bool], seeds: Sequence[int], config: Config
 ) -> ExperimentReport:
     """Read what the jobs wrote.
 
     Args:
         output: folder of the experiment.
-        monitors: arm -> its hacking monitor, None where nothing is watched.
+        is_watched: arm -> whether the hacking monitor watches its runs.
         seeds: of co-training, of every arm.
         config: of the experiment, without what an arm sets.
 
     Raises:
         DataError: a file is missing or malformed.
     """
-    arms = list(monitors)
-    found = {(arm, seed): _read_arm(output, arm, seed, monitors[arm]) for arm in arms for seed in seeds}
+    arms = list(is_watched)
+    found = {
+        (arm, seed): _read_arm(output, arm, seed, is_watched=is_watched[arm])
+        for arm in arms
+        for seed in seeds
+    }
     start = outcomes(read_records(output / "start" / "evaluated.jsonl", EvaluatedCompletion))
     any_run = next(iter(found.values())).run
     return ExperimentReport(
@@ -143,7 +146,7 @@ class _Found(NamedTuple):
     """Problem id -> 1 or 0 for every sample at the end."""
 
 
-def _read_arm(output: Path, arm: str, seed: int, monitor: MonitorConfig | None) -> _Found:
+def _read_arm(output: Path, arm: str, seed: int, *, is_watched: bool) -> _Found:
     folder = output / arm / f"seed-{seed}"
     start = read_report(output / "start" / "evaluate_policy.json", EvalReport)
     end = read_report(folder / "evaluate_policy.json", EvalReport)
@@ -166,7 +169,7 @@ def _read_arm(output: Path, arm: str, seed: int, monitor: MonitorConfig | None) 
         peak_accuracy=accuracy.values[peak],
         peak_step=accuracy.steps[peak],
         is_hacked=is_hacked(accuracy, reward),
-        is_watched=monitor is not None,
+        is_watched=is_watched,
         first_alarm_step=alarm,
         denied_alarm_steps=denied_alarms(rows),
         lost_at_alarm=None if alarm is None else _lost(accuracy, alarm),
