@@ -6,6 +6,7 @@ layouts (GSM8K, MATH), which `stages/collect_problems.py` translates.
 
 import json
 import os
+import re
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,6 +18,9 @@ from cooper_rl.errors import DataError
 from cooper_rl.schema import Record, RejectedRow
 
 R = TypeVar("R", bound=Record)
+
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+"""As JSON spells half of a character beyond the first 65,536."""
 
 
 class RawRow(NamedTuple):
@@ -70,7 +74,7 @@ def _read_jsonl(path: Path) -> Iterator[RawRow]:
                 raise DataError(f"{path}: a JSON array; write one JSON object per line (jq -c '.[]' does it)")
             try:
                 value = json.loads(text)
-                if "\\ud" in text.lower():  # half a surrogate pair, perhaps, which no file can hold
+                if _SURROGATE.search(text):  # half a pair, perhaps, which no file can hold
                     json.dumps(value, ensure_ascii=False).encode()
                 yield RawRow(str(path), number, value, text, None)
             except (ValueError, RecursionError) as error:  # also integers and nesting beyond Python's limits

@@ -28,7 +28,7 @@ def make_adamw(
 ) -> torch.optim.AdamW:
     """AdamW with decay on matrices only (not on biases and norms), as the Hugging Face Trainer does.
 
-    Where it is to step weights in the memory of the CPU, in one pass over them: a tenth of the time.
+    Where it is to step weights in the memory of the CPU, in one pass over them.
     """
     trained = [weight for weight in model.parameters() if weight.requires_grad]
     matrices = [weight for weight in trained if weight.ndim >= 2]
