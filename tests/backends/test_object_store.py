@@ -319,10 +319,16 @@ def test_an_endpoint_that_is_none_is_refused_without_showing_it(endpoint: str, m
     assert "hunter2" not in str(refused.value)
 
 
-def test_the_whole_of_an_address_is_read(monkeypatch) -> None:
-    """Two runs must not meet in the part before a `#`."""
+@pytest.fixture
+def some_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That nobody looks at."""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
+
+
+@pytest.mark.usefixtures("some_credentials")
+def test_the_whole_of_an_address_is_read() -> None:
+    """Two runs must not meet in the part before a `#`."""
     config = storage_config("http://127.0.0.1:1", "bucket")
     assert open_store(config, "s3://bucket/team#1/run").uri == "s3://bucket/team#1/run"
     with pytest.raises(StorageError, match=r"object name 'team\?1/run' is refused"):
@@ -334,9 +340,8 @@ def test_the_whole_of_an_address_is_read(monkeypatch) -> None:
     assert "hunter2" not in str(refused.value)
 
 
-def test_an_endpoint_that_cannot_be_read_is_refused(monkeypatch) -> None:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
+@pytest.mark.usefixtures("some_credentials")
+def test_an_endpoint_that_cannot_be_read_is_refused() -> None:
     with pytest.raises(StorageError, match=r"cannot be used \(Invalid IPv6 URL\); check storage\.uri"):
         open_store(storage_config("http://[::1", "bucket"), "s3://bucket/x")
 
@@ -355,15 +360,15 @@ def test_an_address_of_another_kind_is_refused_without_showing_it() -> None:
     assert "hunter2" not in str(refused.value)
 
 
-def test_a_bucket_name_that_is_none_is_refused(monkeypatch) -> None:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
+@pytest.mark.usefixtures("some_credentials")
+def test_a_bucket_name_that_is_none_is_refused() -> None:
     with pytest.raises(StorageError, match=r"cannot be used \(.*bucket name.*\); check storage\.uri"):
         open_store(storage_config("http://127.0.0.1:1", "B!"), "s3://B!/x")
 
 
+@pytest.mark.usefixtures("some_credentials")
 def test_a_server_that_is_none_of_s3_is_named_and_nothing_is_taken_for_stored(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     class Console(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -377,8 +382,6 @@ def test_a_server_that_is_none_of_s3_is_named_and_nothing_is_taken_for_stored(
 
         def log_message(self, format: str, *args: object) -> None: ...
 
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
     path, sha256 = make_file(tmp_path, 100)
     with ThreadingHTTPServer(("127.0.0.1", 0), Console) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
