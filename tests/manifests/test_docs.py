@@ -57,6 +57,16 @@ def test_folders_that_are_applied_or_checked_are_overlays() -> None:
     assert found >= 4
 
 
+def test_files_that_are_applied_without_kustomize_say_where_everything_goes() -> None:
+    """What names no namespace lands in `default`, where a quota would refuse other people's pods."""
+    applied = [words for words in commands_of(OPERATIONS) if words[:2] == ["kubectl", "apply"]]
+    files = [word for words in applied for word in words if word.endswith(".yaml")]
+    assert len(files) == 2
+    for name in files:
+        for body in yaml.safe_load_all((ROOT / name).read_text(encoding="utf-8")):
+            assert body["kind"] == "Namespace" or body["metadata"].get("namespace"), (name, body)
+
+
 def test_commands_of_ours_parse() -> None:
     modules = [words for words in commands_of(OPERATIONS) if words[:2] == ["python", "-m"]]
     names = {words[2] for words in modules}
