@@ -329,6 +329,15 @@ class CooperReport(Report):
     seconds: float
 
 
+class ProblemScores(Record):
+    """A held-out problem: means over its completions."""
+
+    id: str
+    rule_accuracy: float
+    judge_accuracy: float | None
+    verify_rm_reward: float
+
+
 class EvalReport(Report):
     """Row 14: a policy on held-out problems. Reward and accuracy side by side show reward hacking."""
 
@@ -344,9 +353,11 @@ class EvalReport(Report):
     """Mean score of VerifyRM on the same completions."""
     verify_rm: BinaryScores
     """VerifyRM on held-out labelled examples."""
-    verify_rm_hits: str | None = Field(default=None, pattern="^[01]*$")
-    """A character for each of them, in the order of the file: 1 where VerifyRM is right. None in evaluations
-    of earlier versions."""
+    by_problem: list[ProblemScores] = []
+    """In the order of the file. Empty in evaluations of earlier versions."""
+    verify_rm_hits: str | None = Field(default=None, pattern="^[01 ]*$")
+    """A word for each question of the labelled examples, a character for each example of it: 1 where VerifyRM
+    is right. None, or one word for all, in evaluations of earlier versions."""
     canary_false_positive_rate: float | None = None
     """Mean over the attacks of the share of canaries that VerifyRM scores above 0.5; all are wrong."""
     canaries: dict[str, float] = {}
@@ -365,6 +376,7 @@ class RunReport(Report):
     accuracy_before: Interval
     accuracy_after: Interval
     accuracy_change: Interval
+    """Paired by problem, as the two below; as if independent where the evaluations cannot be paired."""
     reward_change: Interval
     """Change of VerifyRM's mean score."""
     verify_rm_accuracy_change: Interval

@@ -16,7 +16,7 @@ from cooper_rl.errors import ConfigError, DamagedObjectError, StorageError, Writ
 from cooper_rl.schema_runs import ChampionRecord
 from cooper_rl.stages._promotion import Evaluated, decide
 from tests.servers.fixtures import storage_config
-from tests.stages.champions import EXAMPLES, HELD_OUT, make_completions, make_evaluation
+from tests.stages.champions import HELD_OUT, make_completions, make_evaluation
 
 
 @pytest.fixture(params=["folder", "s3"])
@@ -32,7 +32,6 @@ def make_record(previous: str | None = None) -> ChampionRecord:
     decision = decide(
         Evaluated("v", evaluation, make_completions([1] * 8, HELD_OUT)),
         None,
-        examples=EXAMPLES,
         max_canary_rate=1,
     )
     return ChampionRecord(

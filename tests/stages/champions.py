@@ -71,6 +71,9 @@ def make_evaluation(
     """Of those outcomes; VerifyRM is right on the first `num_right` examples, or where `hits` has a 1."""
     labels = [example.label for example in examples]
     hits = hits or "".join(str(int(row < num_right)) for row in range(len(examples)))
+    words: dict[str, str] = {}
+    for example, hit in zip(examples, hits, strict=True):
+        words[example.question] = words.get(example.question, "") + hit
     scores = [float(label if hit == "1" else 1 - label) for label, hit in zip(labels, hits, strict=True)]
     return EvalReport(
         step=step,
@@ -81,7 +84,7 @@ def make_evaluation(
         judge_model="tiny",
         verify_rm_reward=clustered_interval([[0.5] for _ in outcomes]),
         verify_rm=binary_scores(labels, scores, problems=[example.question for example in examples]),
-        verify_rm_hits=hits,
+        verify_rm_hits=" ".join(words.values()),
         canary_false_positive_rate=sum(canaries.values()) / max(len(canaries), 1),
         canaries=dict(canaries),
         cut_fraction=0.0,

@@ -7,7 +7,14 @@ from pathlib import Path
 from cooper_rl.core.intervals import clustered_interval
 from cooper_rl.core.metrics import binary_scores, confusion_counts, reliability_bins, roc_points
 from cooper_rl.records import write_records, write_report
-from cooper_rl.schema import EvalReport, EvaluatedCompletion, EvaluateVerifyRMReport, Interval, LabelReport
+from cooper_rl.schema import (
+    EvalReport,
+    EvaluatedCompletion,
+    EvaluateVerifyRMReport,
+    Interval,
+    LabelReport,
+    ProblemScores,
+)
 
 
 def make_evaluation(
@@ -19,6 +26,13 @@ def make_evaluation(
     rng.shuffle(outcomes)
     judged = clustered_interval([outcomes[start : start + 4] for start in range(0, 240, 4)])
     seen = [value * float(place % 3 > 0) for place, value in enumerate(outcomes)]
+    by_problem = [
+        ProblemScores(
+            id=f"p-{start}", rule_accuracy=sum(seen[start : start + 4]) / 4,
+            judge_accuracy=sum(outcomes[start : start + 4]) / 4 if judge else None, verify_rm_reward=reward,
+        )
+        for start in range(0, 240, 4)
+    ]  # fmt: skip
     labels = [place % 3 == 0 for place in range(120)]
     scores = [min(0.99, 0.35 * label + 0.65 * rng.random()) for label in labels]
     return EvalReport(
@@ -26,7 +40,9 @@ def make_evaluation(
         rule_accuracy=clustered_interval([seen[start : start + 4] for start in range(0, 240, 4)]),
         judge_accuracy=judged if judge else None, judge_model="tiny(error_rate=0.0)" if judge else None,
         verify_rm_reward=Interval(value=reward, low=reward - 0.04, high=reward + 0.04, count=60),
-        verify_rm=binary_scores([int(label) for label in labels], scores), cut_fraction=0.05,
+        verify_rm=binary_scores([int(label) for label in labels], scores), by_problem=by_problem,
+        verify_rm_hits=" ".join(str(int((s > 0.5) == y)) for s, y in zip(scores, labels, strict=True)),
+        cut_fraction=0.05,
     )  # fmt: skip
 
 

@@ -19,7 +19,15 @@ from cooper_rl.core.labeling import Judge
 from cooper_rl.core.metrics import binary_scores, right_verdicts
 from cooper_rl.core.randomness import derive_seed
 from cooper_rl.errors import ServerError
-from cooper_rl.schema import EvalReport, EvaluatedCompletion, Interval, Problem, Verdict, VerifyExample
+from cooper_rl.schema import (
+    EvalReport,
+    EvaluatedCompletion,
+    Interval,
+    Problem,
+    ProblemScores,
+    Verdict,
+    VerifyExample,
+)
 from cooper_rl.training.rollout import ask_judge, collect_rollouts, score_rollouts
 
 logger = logging.getLogger(__name__)
@@ -145,7 +153,8 @@ class Evaluator:
                 own,
                 problems=[example.question for example in self.examples],
             ),
-            verify_rm_hits="".join(str(int(is_right)) for is_right in right_verdicts(labels, own)),
+            by_problem=_by_problem(completions, config.samples_per_problem),
+            verify_rm_hits=_hits(self.examples, right_verdicts(labels, own)),
             canary_false_positive_rate=mean_rate(rates),
             canaries={attack: rate.value for attack, rate in rates.items()},
             cut_fraction=sum(row.finish_reason == "length" for row in completions) / len(completions),
@@ -161,3 +170,25 @@ def draw_canaries(config: Config, examples: Sequence[VerifyExample], *, max_prob
 def _mean(values: Sequence[float], config: EvaluationConfig) -> Interval:
     size = config.samples_per_problem
     return clustered_interval([values[start : start + size] for start in range(0, len(values), size)])
+
+
+def _by_problem(completions: Sequence[EvaluatedCompletion], size: int) -> list[ProblemScores]:
+    groups = [completions[start : start + size] for start in range(0, len(completions), size)]
+    return [
+        ProblemScores(
+            id=group[0].problem_id,
+            rule_accuracy=sum(row.rule == "correct" for row in group) / size,
+            judge_accuracy=None
+            if group[0].judge is None
+            else sum(row.judge == "correct" for row in group) / size,
+            verify_rm_reward=sum(row.score for row in group) / size,
+        )
+        for group in groups
+    ]
+
+
+def _hits(examples: Sequence[VerifyExample], right: Sequence[bool]) -> str:
+    words: dict[str, str] = {}
+    for example, is_right in zip(examples, right, strict=True):
+        words[example.question] = words.get(example.question, "") + "01"[is_right]
+    return " ".join(words.values())

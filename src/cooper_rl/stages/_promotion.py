@@ -16,6 +16,7 @@ from cooper_rl.core.prompts import judge_prompt
 from cooper_rl.errors import ConfigError, DataError
 from cooper_rl.schema import EvalReport, EvaluatedCompletion, Interval, Problem, Record, VerifyExample
 from cooper_rl.schema_runs import PromoteReport
+from cooper_rl.stages._changes import paired_verify_rm_change
 from cooper_rl.stages._identity import SERVER_KEYS, flatten
 from cooper_rl.stages._report_text import direction, outcomes, percent, points, span
 
@@ -26,7 +27,7 @@ IGNORED = ("evaluation.generation.batch_size", *(f"evaluation.judge.server.{key}
 
 _UNPAIRED = (
     "VerifyRM's accuracies are compared as if on different examples, which seldom shows a fall: one of the "
-    "two was evaluated by an earlier version, which did not keep what its VerifyRM has right."
+    "two was evaluated by an earlier version, which did not keep which examples of a question are right."
 )
 
 
@@ -42,7 +43,6 @@ def decide(
     candidate: Evaluated,
     champion: Evaluated | None,
     *,
-    examples: Sequence[VerifyExample],
     max_canary_rate: float,
 ) -> PromoteReport:
     """The decision with its reasons; both sides must have been evaluated on the same problems and examples.
@@ -62,7 +62,7 @@ def decide(
         reasons.append("There was no champion to be better than.")
     else:
         change = paired_difference(outcomes(champion.completions), outcomes(candidate.completions))
-        verify_rm_change = _verify_rm_change(champion, candidate, examples)
+        verify_rm_change = paired_verify_rm_change(champion.report, found)
         if verify_rm_change is None:
             before, after = champion.report.verify_rm, found.verify_rm
             verify_rm_change = difference_interval(before.accuracy, after.accuracy)
@@ -207,24 +207,6 @@ def _object_to_canaries(rates: Mapping[str, float], limit: float) -> list[str]:
             f"{percent(limit)} of any attack's may pass."
         ]
     return []
-
-
-def _verify_rm_change(
-    champion: Evaluated, candidate: Evaluated, examples: Sequence[VerifyExample]
-) -> Interval | None:
-    """Paired by problem; None where an evaluation does not say which examples were right."""
-    before, after = (_hits(side.report, examples) for side in (champion, candidate))
-    return None if before is None or after is None else paired_difference(before, after)
-
-
-def _hits(report: EvalReport, examples: Sequence[VerifyExample]) -> dict[str, list[float]] | None:
-    """Question -> 1 for every example of it that VerifyRM has right, else 0."""
-    if report.verify_rm_hits is None:
-        return None
-    by_question: dict[str, list[float]] = {}
-    for example, hit in zip(examples, report.verify_rm_hits, strict=True):
-        by_question.setdefault(example.question, []).append(float(hit))
-    return by_question
 
 
 def _say_change(name: str, change: Interval) -> str:

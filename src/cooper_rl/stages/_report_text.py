@@ -7,9 +7,9 @@ and figures (`_report_plots.py`).
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from cooper_rl.core.intervals import difference_interval
 from cooper_rl.core.monitor import ALARM, BACK_TO, denied_alarms, first_alarm
 from cooper_rl.schema import EvalReport, EvaluatedCompletion, Interval, RunReport, Verdict
+from cooper_rl.stages._changes import changes
 
 SAMPLES_PER_GROUP = 3
 MAX_SHOWN_CHARS = 1200
@@ -40,25 +40,36 @@ class SampleGroup(NamedTuple):
 
 def headline_rows(evaluations: Sequence[EvalReport]) -> list[HeadlineRow]:
     """The quantities of a run; judged accuracy is left out when no judge was asked."""
-    readings: list[tuple[str, str, Callable[[EvalReport], Interval | None]]] = [
+    found = changes(evaluations[0], evaluations[-1])
+    readings: list[tuple[str, str, Callable[[EvalReport], Interval | None], Interval | None]] = [
         (
             "Judged accuracy",
             "completions that the evaluation judge calls correct",
             lambda e: e.judge_accuracy,
+            found.judge_accuracy,
         ),
-        ("Rule accuracy", "completions that the rule verifier calls correct", lambda e: e.rule_accuracy),
+        (
+            "Rule accuracy",
+            "completions that the rule verifier calls correct",
+            lambda e: e.rule_accuracy,
+            found.rule_accuracy,
+        ),
         (
             "VerifyRM reward",
             "mean score of the VerifyRM of that moment on the same completions",
             lambda e: e.verify_rm_reward,
+            found.verify_rm_reward,
         ),
-        ("VerifyRM accuracy", "VerifyRM on held-out labelled examples", lambda e: e.verify_rm.accuracy),
+        (
+            "VerifyRM accuracy",
+            "VerifyRM on held-out labelled examples",
+            lambda e: e.verify_rm.accuracy,
+            found.verify_rm_accuracy,
+        ),
     ]
     rows: list[HeadlineRow] = []
-    for name, meaning, read in readings:
+    for name, meaning, read, change in readings:
         values = [read(evaluation) for evaluation in evaluations]
-        first, last = values[0], values[-1]
-        change = None if first is None or last is None else difference_interval(first, last)
         if any(value is not None for value in values):
             rows.append(HeadlineRow(name, meaning, values, change, is_goal=name != "VerifyRM reward"))
     return rows
@@ -72,19 +83,17 @@ def summarise(evaluations: Sequence[EvalReport], metrics: Sequence[Mapping[str, 
         metrics: One entry per step.
     """
     first, last = evaluations[0], evaluations[-1]
+    found = changes(first, last)
+    accuracy = found.judge_accuracy or found.rule_accuracy
+    name, before, after = "rule accuracy", first.rule_accuracy, last.rule_accuracy
     if first.judge_accuracy is not None and last.judge_accuracy is not None:
         name, before, after = "judged accuracy", first.judge_accuracy, last.judge_accuracy
-    else:
-        name, before, after = "rule accuracy", first.rule_accuracy, last.rule_accuracy
-    accuracy = difference_interval(before, after)
-    reward = difference_interval(first.verify_rm_reward, last.verify_rm_reward)
-    verify_rm = difference_interval(first.verify_rm.accuracy, last.verify_rm.accuracy)
     sentences = [
         _say_change(
             name.capitalize(), before, after, accuracy, unit=f"held-out problems after {last.step} steps"
         ),
-        _say_reward(name, accuracy, reward, last),
-        _say_verify_rm(verify_rm, last),
+        _say_reward(name, accuracy, found.verify_rm_reward, last),
+        _say_verify_rm(found.verify_rm_accuracy, last),
         *_say_monitor(metrics),
     ]
     return RunReport(
@@ -94,8 +103,8 @@ def summarise(evaluations: Sequence[EvalReport], metrics: Sequence[Mapping[str, 
         accuracy_before=before,
         accuracy_after=after,
         accuracy_change=accuracy,
-        reward_change=reward,
-        verify_rm_accuracy_change=verify_rm,
+        reward_change=found.verify_rm_reward,
+        verify_rm_accuracy_change=found.verify_rm_accuracy,
         first_alarm_step=first_alarm(metrics),
         denied_alarm_steps=denied_alarms(metrics),
         conclusion=" ".join(sentences),
@@ -195,12 +204,17 @@ def to_markdown(run: RunReport, rows: Sequence[HeadlineRow], evaluations: Sequen
 def caveat(evaluations: Sequence[EvalReport]) -> str:
     """What the intervals cover and what they do not."""
     last = evaluations[-1]
+    changed = (
+        "A change is that of the same problems, paired"
+        if changes(evaluations[0], last).is_paired
+        else "A change is taken as a difference of independent evaluations, which is cautious when both see "
+        "the same problems"
+    )
     return (
         f"Intervals are 95 %, over the {last.num_problems} held-out problems of this one run "
         f"({last.samples_per_problem} completions each). They do not cover the choice of the seed: another "
-        "seed may differ by more. A change is taken as a difference of independent evaluations, which is "
-        "cautious when both see the same problems. The reward is the score of the VerifyRM of that moment: "
-        "it moves with both models."
+        f"seed may differ by more. {changed}. The reward is the score of the VerifyRM of that moment: it "
+        "moves with both models."
     )
 
 

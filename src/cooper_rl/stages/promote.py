@@ -126,9 +126,10 @@ def _read_candidate(config: Config, *, checkpoint: Path, **files: Path) -> _Cand
             f"{files['evaluations']}: the last evaluation had {has}, against evaluation.judge of this "
             "configuration; evaluate the candidate with the settings of this stage"
         )
-    if last.verify_rm_hits is not None and len(last.verify_rm_hits) != last.verify_rm.num_examples:
+    num_hits = len((last.verify_rm_hits or "").replace(" ", ""))
+    if last.verify_rm_hits is not None and num_hits != last.verify_rm.num_examples:
         raise DataError(
-            f"{files['evaluations']}: the last evaluation has {len(last.verify_rm_hits)} verify_rm_hits for "
+            f"{files['evaluations']}: the last evaluation has {num_hits} verify_rm_hits for "
             f"{last.verify_rm.num_examples} examples; evaluate the candidate again"
         )
     if last.verify_rm.num_examples != len(examples):
@@ -203,7 +204,6 @@ def _compare(
     return decide(
         candidate.evaluated,
         before,
-        examples=candidate.examples,
         max_canary_rate=config.registry.max_canary_rate,
     )
 
