@@ -13,7 +13,7 @@ A message names the value, the place (file:row, dotted key, URL) and the remedy.
     │   └── WriteConflictError   somebody else wrote first
     ├── LaunchError      a job on the cluster that cannot be started or followed, or that failed
     ├── StoppedError     a signal asked the run to end; it can be continued
-    └── TrainingError    the numbers: NaN, infinite, single-class data
+    └── TrainingError    the numbers: NaN, infinite, single-class data; no memory left
     CooperWarning        something that a person should look at; the run goes on
 """
 

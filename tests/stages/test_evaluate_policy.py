@@ -6,7 +6,7 @@ import pytest
 
 from cooper_rl.config.load import load
 from cooper_rl.core.canaries import ATTACKS
-from cooper_rl.errors import ModelError
+from cooper_rl.errors import ModelError, TrainingError
 from cooper_rl.records import read_records
 from cooper_rl.schema import EvalReport, EvaluatedCompletion
 from cooper_rl.stages import evaluate_policy, train_cooper
@@ -60,6 +60,12 @@ def test_evaluations_of_earlier_points_stay_in_front(files: Files, tmp_path: Pat
     )
     assert (before.step, after.step) == (0, 2)
     assert read_records(tmp_path / "evaluations.jsonl", EvalReport) == [before, after]
+
+
+def test_completions_that_do_not_fit_into_memory_say_what_to_lower(files: Files, tmp_path: Path) -> None:
+    said = r"^drawing completions: out of memory \(.*lower generation\.batch_size=\d+ of this stage"
+    with pytest.raises(TrainingError, match=said):
+        evaluate(files, tmp_path, "evaluation.generation.max_new_tokens=1000000000000000")
 
 
 def test_the_same_models_evaluate_the_same(files: Files, tmp_path: Path) -> None:

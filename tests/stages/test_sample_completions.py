@@ -77,6 +77,16 @@ def test_max_problems_and_a_samplers_own_temperature_are_heeded(files, models: P
     assert greedy[0::2] == greedy[1::2]
 
 
+def test_completions_that_do_not_fit_into_memory_say_what_to_lower(
+    files, models: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(
+        TrainingError,
+        match=r"^drawing completions: out of memory \(.*lower generation\.batch_size=\d+ of this stage",
+    ):
+        sample(models, files.problems, tmp_path, "sampling.generation.max_new_tokens=1000000000000000")
+
+
 def test_a_temperature_for_an_unknown_sampler_is_refused(files, models: Path, tmp_path: Path) -> None:
     with pytest.raises(
         ConfigError, match=r"sampling\.temperatures\.third: no such sampler .*'other', 'policy'"

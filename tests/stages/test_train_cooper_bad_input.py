@@ -90,6 +90,17 @@ def test_a_nan_in_the_first_step_says_that_there_is_no_checkpoint(
         train(sevens, tmp_path / "run", verify_rm=tmp_path / "broken")
 
 
+def test_rollouts_that_do_not_fit_into_memory_say_what_to_lower(sevens: Files, tmp_path: Path) -> None:
+    said = r"^step 1: drawing completions: out of memory \(.*lower generation\.batch_size=\d+ of this stage"
+    with pytest.raises(TrainingError, match=said):
+        train(
+            sevens,
+            tmp_path / "run",
+            "cooper.monitor=null",
+            "cooper.generation.max_new_tokens=1000000000000000",
+        )
+
+
 def test_steps_without_a_correct_rollout_step_no_optimiser_and_are_counted(
     files: Files, tmp_path: Path, caplog
 ) -> None:

@@ -8,6 +8,7 @@ from cooper_rl.backends.rule_verifier import RuleVerifier
 from cooper_rl.config.cooper import CooperConfig
 from cooper_rl.config.data import AnswerPolicy, AssistantConfig, RuleConfig
 from cooper_rl.core.pairs import RewriteItem
+from cooper_rl.errors import TrainingError
 from cooper_rl.schema import Pairing, Problem
 from cooper_rl.tiny.assistant import TinyAssistant
 from cooper_rl.training.optimizer import make_adamw
@@ -213,3 +214,23 @@ def test_every_epoch_meets_every_problem_once_in_another_order() -> None:
     assert epochs[0] != epochs[1]
     assert step_problems(problems, 5, count=3, seed=0) == step_problems(problems, 5, count=3, seed=0)
     assert step_problems(problems, 5, count=3, seed=0) != step_problems(problems, 5, count=3, seed=1)
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        (
+            "policy",
+            r"^the policy's update: out of memory \(.*; lower cooper\.max_tokens_per_batch=16384, or set",
+        ),
+        ("verify_rm", r"^rewards: out of memory \(.*; lower cooper\.max_tokens_per_batch=16384$"),
+    ],
+)
+def test_a_model_that_runs_out_of_memory_says_what_to_lower(
+    make_policy, make_verify_rm, rule, model: str, said: str
+) -> None:
+    trainer = make_trainer(make_policy, make_verify_rm, rule, MIXED)
+    head = trainer.policy.model.lm_head if model == "policy" else trainer.verify_rm.model.score
+    head.register_forward_pre_hook(lambda *_: torch.empty(10**15))
+    with pytest.raises(TrainingError, match=said):
+        run_step(trainer, 1, PROBLEMS)

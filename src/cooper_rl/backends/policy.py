@@ -15,6 +15,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
 
 from cooper_rl.backends.lora import merged_weights
+from cooper_rl.backends.memory_limit import explains_memory
 from cooper_rl.backends.precision import Compute
 from cooper_rl.backends.threads import keep_freed_memory, limit_kept_kernels, limit_threads
 from cooper_rl.errors import DataError, ModelError
@@ -171,7 +172,8 @@ def load_model(kind: Any, name: str, *, device: torch.device, **options: Any) ->
         raise ModelError(
             f"{name}: {len(missing)} weights are missing, the first is {missing[0]}; copy the folder again"
         )
-    model = model.to(device).eval()
+    with explains_memory(str(name), "end what else runs on this device, or take a larger one"):
+        model = model.to(device).eval()
     limit_threads(model)
     if device.type == "cpu":
         keep_freed_memory()

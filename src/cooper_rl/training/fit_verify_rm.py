@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from cooper_rl.backends.memory_limit import describe, is_out_of_memory
 from cooper_rl.backends.verify_rm import VerifyItem, VerifyRM, score_examples
 from cooper_rl.config.models import VerifyRMConfig
 from cooper_rl.core.losses import label_loss
@@ -147,7 +148,7 @@ def fit_verify_rm(
             apply_gradients(verify_rm.model, optimizer, config.max_grad_norm, name="VerifyRM")
             if validation and (ends_epoch or (update + 1) % (config.validate_every or len(updates)) == 0):
                 best.check(verify_rm, update + 1)
-        except (TrainingError, RuntimeError) as error:  # torch's out-of-memory error is a RuntimeError
+        except (TrainingError, RuntimeError, MemoryError) as error:
             raise _explain(error, update, best, config) from error
         progress.advance(loss=losses[-1])
         if config.patience is not None and best.num_worse >= config.patience:
@@ -244,11 +245,9 @@ def _explain(error: Exception, update: int, best: _Validation, config: VerifyRMC
     )
     if isinstance(error, TrainingError):
         return TrainingError(f"update {update + 1}: {error}; {kept}")
-    is_memory = isinstance(error, torch.OutOfMemoryError) or "memory" in str(error).lower()
-    if not is_memory:
+    if not is_out_of_memory(error):
         return error
     return TrainingError(
-        f"update {update + 1}: out of memory with verify_rm.max_tokens_per_batch="
-        f"{config.max_tokens_per_batch} ({str(error).splitlines()[0][:200]}); {kept}: "
-        "lower that budget or set verify_rm.gradient_checkpointing=true"
+        f"update {update + 1}: {describe(error)}; {kept}: lower verify_rm.max_tokens_per_batch="
+        f"{config.max_tokens_per_batch} or set verify_rm.gradient_checkpointing=true"
     )

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cooper_rl.backends.engine import Engine, Generation
+from cooper_rl.backends.memory_limit import explains_memory
 from cooper_rl.backends.policy import Policy
 from cooper_rl.backends.ranks import ALONE, Ranks
 from cooper_rl.backends.rule_verifier import RuleVerifier
@@ -51,12 +52,17 @@ def collect_rollouts(
     """`group_size` rollouts for every problem, groups in the order of the problems; every rank draws a share.
 
     Raises:
-        TrainingError: a log-probability is not finite; names the question.
+        TrainingError: a log-probability is not finite; names the question. Or out of memory.
     """
+    remedy = (
+        f"lower generation.batch_size={generation.batch_size} of this stage's section (cooper, evaluation or "
+        "sampling)"
+    )
     prompts = [policy.encode_prompt(problem.question, instruction) for problem in problems]
     places = ranks.places(len(prompts))
     own = [prompts[place] for place in places]
-    share = engine.generate(own, generation, samples=group_size, seed=seed, places=places) if own else []
+    with explains_memory("drawing completions", remedy):
+        share = engine.generate(own, generation, samples=group_size, seed=seed, places=places) if own else []
     drawn = ranks.gather(share, len(prompts))
     for problem, generations in zip(problems, drawn, strict=True):
         if not all(math.isfinite(value) for each in generations for value in each.logprobs):

@@ -10,12 +10,13 @@ import random
 import time
 from collections import Counter
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 
 import torch
 
 from cooper_rl.backends.engine import Engine
+from cooper_rl.backends.memory_limit import explains_memory
 from cooper_rl.backends.policy import Policy
 from cooper_rl.backends.rule_verifier import RuleVerifier
 from cooper_rl.backends.verify_rm import VerifyItem, VerifyRM
@@ -108,7 +109,8 @@ def run_step(
             ranks=ranks,
         )
         trainer.engine.sleep()
-    with _timed(result, "reward"):  # 2. rewards
+    scoring = explains_memory("rewards", f"lower cooper.max_tokens_per_batch={config.max_tokens_per_batch}")
+    with _timed(result, "reward"), scoring:  # 2. rewards
         scores = score_rollouts(
             groups,
             trainer.verify_rm,
@@ -136,7 +138,7 @@ def run_step(
     )
     if trainer.pairs is not None:
         trainer.pairs.submit(groups, scores, step=step, seed=seed)
-    with _timed(result, "policy_update"):  # 4. policy update
+    with _timed(result, "policy_update"), _updating("policy", config):  # 4. policy update
         set_warmed_up_lr(
             trainer.policy_optimizer, config.policy_lr, step=step, warmup_steps=config.policy_warmup_steps
         )
@@ -154,7 +156,7 @@ def run_step(
     if trainer.pairs is not None:
         with _timed(result, "pairing"):  # 5. pairs: what the policy update did not hide
             pairing = trainer.pairs.take()
-        with _timed(result, "reward_update"):  # 6. reward update
+        with _timed(result, "reward_update"), _updating("VerifyRM", config):  # 6. reward update
             result.metrics |= _update_reward(trainer, pairing.pairs, seed=seed)
         result.pairs = pairing.pairs
         result.metrics |= _describe_pairs(pairing)
@@ -244,6 +246,14 @@ def _describe_pairs(pairing: Pairing) -> dict[str, float]:
         **({"pairs/hedged": pairing.num_hedged} if pairing.num_hedged else {}),
         **{f"pairs/{source}": sources[source] for source in SOURCES},
     }
+
+
+def _updating(model: str, config: CooperConfig) -> AbstractContextManager[None]:
+    remedy = (
+        f"lower cooper.max_tokens_per_batch={config.max_tokens_per_batch}, or set "
+        "cooper.gradient_checkpointing=true or distributed.offload_optimizer=true"
+    )
+    return explains_memory(f"the {model}'s update", remedy)
 
 
 @contextmanager
