@@ -114,11 +114,15 @@ def _check_gpu(pod: Pod) -> Iterator[Problem]:
 
 
 def _check_probes(pod: Pod) -> Iterator[Problem]:
-    """Servers say when they are ready; a probe's port is one of the container's."""
+    """Servers say when they are ready, and end after no more is sent to them; a probe's port is one of the
+    container's."""
+    is_replaced = pod.owner is not None and pod.owner.kind == "Deployment"
     for container in pod.spec.get("containers", []):
         place = f"{pod.place}, container {container['name']}"
         ports = {port.get("name") for port in container.get("ports", [])}
         ports |= {port["containerPort"] for port in container.get("ports", [])}
+        if ports and is_replaced and "preStop" not in container.get("lifecycle", {}):
+            yield Problem(place, "serves, but has no lifecycle.preStop: requests are refused while it ends")
         for kind in ("startupProbe", "readinessProbe", "livenessProbe"):
             probe = container.get(kind)
             if ports and probe is None:

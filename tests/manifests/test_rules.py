@@ -122,6 +122,7 @@ POD_RULES: list[Breaking] = [
     ("Job", "prepare", (*MAIN, "resources"), REMOVED, "no requests.cpu"),
     ("Deployment", "judge", (*MAIN, "resources", "limits", "nvidia.com/gpu"), "2", "must be equal"),
     ("Deployment", "judge", (*MAIN, "readinessProbe"), REMOVED, "has no readinessProbe"),
+    ("Deployment", "judge", (*MAIN, "lifecycle"), REMOVED, "has no lifecycle.preStop"),
     ("Deployment", "judge", (*MAIN, "livenessProbe", "httpGet", "port"), 81, "livenessProbe asks port 81"),
     (
         "StatefulSet",
