@@ -240,7 +240,7 @@ def check_conditions(store: ObjectStore) -> None:
     store.delete([probe])
     raise StorageError(
         f"{store.uri}: the server ignores If-None-Match, so that two runs could overwrite each other; use "
-        "one with conditional writes (MinIO, Ceph, AWS)"
+        "one with conditional writes (MinIO, AWS, Ceph; Ceph 16 only in a bucket that keeps no versions)"
     )
 
 
