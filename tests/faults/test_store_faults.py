@@ -184,6 +184,17 @@ def test_a_slow_network_slows_transfers_and_nothing_else(
         store.get_file("weights", tmp_path / "back", sha256=content_sha256(part_file))
 
 
+def test_a_part_may_take_longer_than_the_server_may_say_nothing(
+    bucket: str, s3_server, part_file: Path
+) -> None:
+    """512 pieces of 64 KiB, each 0.005 s late; the last 6 MiB may lie in the system's buffers."""
+    with Proxy(s3_server.port) as proxy:
+        proxy.delay_seconds = 0.005
+        config = storage_config(proxy.endpoint, bucket, part_mib=32, timeout_seconds=1.5)
+        store = open_store(config, f"s3://{bucket}/x")
+        store.put_file("weights", part_file, sha256=content_sha256(part_file))
+
+
 def test_a_server_that_says_nothing_is_given_up(bucket: str, s3_server) -> None:
     with Proxy(s3_server.port) as proxy:
         proxy.delay_seconds = 60

@@ -35,6 +35,7 @@ from cooper_rl.backends.storage import (
     joined_sha256,
 )
 from cooper_rl.backends.transfer import (
+    BlockwisePool,
     check_tag,
     explain_refusal,
     map_in_order,
@@ -286,7 +287,8 @@ def _connect(config: StorageConfig, bucket: str) -> Minio:
             credentials=provider,
             secure=endpoint[1] == "https",
             region=config.region,
-            http_client=urllib3.PoolManager(
+            http_client=BlockwisePool(
+                blocksize=BLOCK_BYTES,
                 maxsize=config.num_parallel + 1,
                 timeout=urllib3.Timeout(connect=min(CONNECT_SECONDS, silence), read=silence),
                 retries=False,

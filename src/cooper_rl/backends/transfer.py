@@ -4,13 +4,15 @@ Deliberately left out: requests (`object_store.py`, the only file that makes the
 """
 
 import hashlib
+import io
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from minio.error import InvalidResponseError, S3Error, ServerError
+from urllib3 import PoolManager
 from urllib3.exceptions import HTTPError, SSLError
 
 from cooper_rl.config.infrastructure import StorageConfig
@@ -33,6 +35,15 @@ _REMEDIES = {
     "XMinioStorageFull": "the server's disks are full; add space, or remove old checkpoints",
     "RequestTimeTooSkewed": "this machine's clock and the server's differ too much; synchronise them (NTP)",
 }
+
+
+class BlockwisePool(PoolManager):
+    """Sends a body block by block: a time-out is for one call of `sendall`, which else takes a whole part."""
+
+    def urlopen(self, method: str, url: str, redirect: bool = True, **options: Any) -> Any:
+        if options.get("body"):
+            options["body"] = io.BytesIO(options["body"])
+        return super().urlopen(method, url, redirect, **options)
 
 
 def check_tag(method: str, headers: Mapping[str, str], *, config: StorageConfig) -> None:
