@@ -24,7 +24,7 @@ from cooper_rl.backends.checkpoint_reference import (
 from cooper_rl.backends.checkpoint_store import CheckpointStore, Found
 from cooper_rl.backends.checkpoint_writer import CheckpointWriter
 from cooper_rl.backends.open_store import open_store
-from cooper_rl.backends.storage import ObjectStore
+from cooper_rl.backends.storage import Content, ObjectStore
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.errors import (
     ConfigError,
@@ -232,6 +232,31 @@ def test_of_two_writers_one_stops_and_the_others_checkpoint_stands(
     assert found is not None
     assert found.name == "step-000003"
     save(one, state, tmp_path / "one", 6)
+
+
+def test_a_run_that_starts_beside_another_is_told_so_when_its_checkpoint_is_removed(
+    state: TrainingState, store: ObjectStore, tmp_path: Path, monkeypatch
+) -> None:
+    """The other publishes two more steps while the first one's manifest is asked for."""
+    running = checkpoints(store, keep_last=1)
+    save(running, state, tmp_path / "work", 3)
+    read = store.read
+
+    def read_late(key: str) -> Content | None:
+        if key.startswith("step-000003"):
+            save(running, state, tmp_path / "work", 6, 9)
+        return read(key)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "read", read_late)
+        with (
+            pytest.warns(CooperWarning, match="step-000003 is passed over"),
+            pytest.raises(WriteConflictError, match=r"LATEST: somebody else writes it; two runs use this"),
+        ):
+            newest(store, tmp_path / "fetched")
+    found = newest(store, tmp_path / "fetched")
+    assert found is not None
+    assert found.name == "step-000009"
 
 
 def test_an_error_of_the_thread_reaches_the_caller_and_the_previous_checkpoint_stays(

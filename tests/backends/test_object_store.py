@@ -5,11 +5,13 @@ import multiprocessing
 import os
 import socket
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from minio.datatypes import Part
 
 from cooper_rl.backends.local_store import LocalStore
 from cooper_rl.backends.object_store import S3Store
@@ -190,6 +192,24 @@ def test_what_interrupted_uploads_left_is_removed_and_never_listed(bucket: str, 
     assert store.remove_unfinished("") == 0
     left = client._list_multipart_uploads(bucket).uploads
     assert [upload.object_name for upload in left] == ["other/c"]
+
+
+def test_an_upload_whose_parts_another_run_removes_says_that_there_are_two(
+    bucket: str, s3_server, tmp_path: Path
+) -> None:
+    config = storage_config(s3_server.endpoint, bucket, num_parallel=1)
+    store, other = (open_store(config, config.uri or "") for _ in range(2))
+    path, sha256 = make_file(tmp_path, 11 * MIB)
+    assert isinstance(store, S3Store)
+    sender = store._sender  # pyright: ignore[reportPrivateUsage]
+
+    def send_late(key: str, path: Path, upload: str) -> Callable[[int], Part]:
+        assert other.remove_unfinished("") == 1
+        return sender(key, path, upload)
+
+    store._sender = send_late  # pyright: ignore[reportPrivateUsage]
+    with pytest.raises(StorageError, match=r"weights: somebody else removed its parts; two runs use this"):
+        store.put_file("weights", path, sha256=sha256)
 
 
 def test_what_interrupted_writes_left_in_a_folder_is_removed_and_never_listed(tmp_path: Path) -> None:

@@ -81,6 +81,7 @@ class CheckpointStore:
             ConfigError: it belongs to a run of another configuration or other data; names the keys.
             DataError: there is a LATEST, but no whole checkpoint.
             StorageError: the store cannot be used.
+            WriteConflictError: another run publishes and removes checkpoints meanwhile.
         """
         pointer = self._store.read(LATEST)
         if pointer is None:
@@ -102,6 +103,10 @@ class CheckpointStore:
             # What the writer removed after it was published is not there any more.
             self._history = tuple(each for each in (*manifest.history, entry) if each.name in candidates)
             return Found(name, path, manifest)
+        if self._store.read(LATEST) != pointer:
+            raise WriteConflictError(
+                f"{self.uri}/{LATEST}: somebody else writes it; two runs use this place: stop one of them"
+            )
         raise DataError(
             f"{self.uri}/{LATEST}: names {latest!r}, which holds no checkpoint; restore the folder, or "
             f"remove {LATEST} to start anew"

@@ -31,6 +31,7 @@ _REMEDIES = {
     "SignatureDoesNotMatch": "the credentials are refused; check {credentials}",
     "AccessDenied": "the credentials do not allow this; check {credentials} and the bucket's policy",
     "NoSuchBucket": "the bucket does not exist; create it, or correct storage.uri",
+    "NoSuchUpload": "somebody else removed its parts; two runs use this run_key: stop one of them",
     "QuotaExceeded": "the quota is used up; raise it, or remove old checkpoints",
     "XMinioStorageFull": "the server's disks are full; add space, or remove old checkpoints",
     "RequestTimeTooSkewed": "this machine's clock and the server's differ too much; synchronise them (NTP)",
