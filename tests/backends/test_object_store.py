@@ -287,6 +287,13 @@ def test_the_bucket_may_stand_in_the_host_name(bucket: str, gateway, tmp_path: P
     assert [item.object_name for item in client.list_objects(bucket, recursive=True)] == ["runs/step/file"]
 
 
+@pytest.mark.usefixtures("some_credentials")
+def test_a_bucket_in_a_host_name_that_leads_nowhere_names_the_setting() -> None:
+    config = storage_config("http://localhost:1", "bucket", path_style=False, retry_seconds=0)
+    with pytest.raises(StorageError, match=r"storage\.endpoint is right, and storage\.path_style$"):
+        open_store(config, config.uri or "").read("x")
+
+
 def test_everything_goes_through_tls_that_only_its_own_authority_vouches_for(
     bucket: str, gateway, tmp_path: Path
 ) -> None:

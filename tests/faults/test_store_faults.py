@@ -237,6 +237,32 @@ def test_a_missing_bucket_is_named(bucket: str, s3_server) -> None:
         store.write("LATEST", b"x", replaces=None)
 
 
+@pytest.mark.parametrize(
+    ("status", "code", "message"),
+    [
+        ("400 Bad Request", "ExpiredToken", "the credentials have expired; renew AWS_ACCESS_KEY_ID and AWS_"),
+        ("400 Bad Request", "AuthorizationHeaderMalformed", "not the bucket's; set storage.region"),
+        ("400 Bad Request", "XMinioAdminBucketQuotaExceeded", "the quota is used up; raise it, or remove"),
+        (
+            "507 Insufficient Storage",
+            "XMinioStorageFull",
+            "the server's disks are full; add space, or remove",
+        ),
+        ("405 Method Not Allowed", "MethodNotAllowed", r"cannot be used (MethodNotAllowed, 'no\x9b31m');"),
+    ],
+)
+def test_a_refusal_is_told_with_its_remedy_or_in_the_servers_words(
+    bucket: str, s3_server, status: str, code: str, message: str
+) -> None:
+    body = f"<Error><Code>{code}</Code><Message>no&#x9b;31m</Message></Error>"
+    with Proxy(s3_server.port) as proxy:
+        proxy.answers = [http_answer(status, body)]
+        store = open_store(storage_config(proxy.endpoint, bucket), f"s3://{bucket}/x")
+        with pytest.raises(StorageError) as refused:
+            store.write("LATEST", b"x", replaces=None)
+    assert message in str(refused.value)
+
+
 def test_a_used_up_quota_stops_the_run_and_the_last_checkpoint_stays(
     trainer: Trainer, gateway: Gateway, tmp_path: Path
 ) -> None:

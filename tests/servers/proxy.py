@@ -83,9 +83,12 @@ class Proxy:
         client.close()
 
 
-def http_answer(status: str) -> bytes:
-    """An answer without a body, after which the connection is closed."""
-    return f"HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode()
+def http_answer(status: str, body: str = "") -> bytes:
+    """An answer, after which the connection is closed."""
+    kind = "Content-Type: application/xml\r\n" if body else ""
+    return (
+        f"HTTP/1.1 {status}\r\n{kind}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n{body}".encode()
+    )
 
 
 def _pump(

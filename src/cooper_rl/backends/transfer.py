@@ -29,10 +29,13 @@ _TRANSIENT = ("ConditionalRequestConflict", "OperationAborted", "RequestTimeout"
 _REMEDIES = {
     "InvalidAccessKeyId": "the credentials are refused; check {credentials}",
     "SignatureDoesNotMatch": "the credentials are refused; check {credentials}",
+    "ExpiredToken": "the credentials have expired; renew {credentials}",
     "AccessDenied": "the credentials do not allow this; check {credentials} and the bucket's policy",
     "NoSuchBucket": "the bucket does not exist; create it, or correct storage.uri",
+    "AuthorizationHeaderMalformed": "the region is not the bucket's; set storage.region",
     "NoSuchUpload": "somebody else removed its parts; two runs use this run_key: stop one of them",
     "QuotaExceeded": "the quota is used up; raise it, or remove old checkpoints",
+    "XMinioAdminBucketQuotaExceeded": "the quota is used up; raise it, or remove old checkpoints",
     "XMinioStorageFull": "the server's disks are full; add space, or remove old checkpoints",
     "RequestTimeTooSkewed": "this machine's clock and the server's differ too much; synchronise them (NTP)",
 }
@@ -144,11 +147,15 @@ def explain_refusal(place: str, error: Exception, *, config: StorageConfig) -> S
         credentials = config.credentials or "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
         remedy = _REMEDIES[code].format(credentials=credentials)
         return StorageError(f"{place}: {remedy} ({config.endpoint} answered {code})")
-    reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+    reason = code or " ".join(f"{type(error).__name__}: {error}".split())[:300]
+    if isinstance(error, S3Error) and error.message:
+        reason += f", {error.message[:300]!r}"
     tried = f", also after trying for {config.retry_seconds:g} s" if may_succeed_later(error) else ""
+    more = ", and storage.ca_bundle" * isinstance(error, SSLError)
+    more += ", and storage.path_style" * (not config.path_style)
     return StorageError(
-        f"{place}: {config.endpoint} cannot be used ({code or reason}){tried}; check that the server runs "
-        f"and that storage.endpoint is right{', and storage.ca_bundle' * isinstance(error, SSLError)}"
+        f"{place}: {config.endpoint} cannot be used ({reason}){tried}; check that the server runs "
+        f"and that storage.endpoint is right{more}"
     )
 
 
