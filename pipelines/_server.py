@@ -98,9 +98,9 @@ class Server:
         _limit(api_client, place.timeout_seconds)
 
     def renew_token(self) -> None:
-        """Take the token from its file again."""
-        configuration = self.client._run_api.api_client.configuration
-        configuration.api_key["authorization"] = self.place.token()
+        """Take the token from its file again, where there is one."""
+        if token := self.place.token():
+            self.client._run_api.api_client.configuration.api_key["authorization"] = token
 
     @contextlib.contextmanager
     def explained(self, what: str) -> Generator[None]:

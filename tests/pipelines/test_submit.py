@@ -106,6 +106,13 @@ def test_a_token_that_expires_while_waiting_is_read_again(api: KfpApi, tmp_path:
     assert submit(api, "--token-file", str(token), "--wait") == 0
 
 
+def test_a_refusal_while_waiting_without_a_token_is_survived(api: KfpApi) -> None:
+    """A proxy that lets users in by other means has lost sight of this one."""
+    api.script = [look("SUCCEEDED")]
+    api.faults = [Fault("GET", "/runs/", 401)]
+    assert submit(api, "--wait") == 0
+
+
 def test_the_token_is_sent_and_never_shown(
     api: KfpApi, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
