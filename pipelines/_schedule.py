@@ -35,15 +35,9 @@ def apply(server: Server, wish: Wish, version: Version, screen: TextIO) -> None:
     if not 1 <= wish.max_concurrency <= 10:
         raise ConfigError(f"--max-concurrency {wish.max_concurrency}: choose 1 to 10")
     present = [found for found in _all(server) if found.display_name == wish.name]
-    reasons = _differences(present[0], wish, version) if present else []
-    if present and not reasons and len(present) == 1:
-        if str(present[0].mode) != ENABLED:
-            with server.explained(f"resume schedule {wish.name!r}"):
-                server.client.enable_recurring_run(str(present[0].recurring_run_id))
-            screen.write(f"{wish.name}: resumed\n")
-        else:
-            screen.write(f"{wish.name}: unchanged\n")
-    else:
+    differing = [_differences(run, wish, version) for run in present]
+    right = next((run for run, reasons in zip(present, differing, strict=True) if not reasons), None)
+    if right is None:
         experiment_id = find_experiment(server, wish.experiment)
         with server.explained(f"create schedule {wish.name!r}"):
             server.client.create_recurring_run(
@@ -56,11 +50,20 @@ def apply(server: Server, wish: Wish, version: Version, screen: TextIO) -> None:
                 pipeline_id=version.pipeline_id,
                 version_id=version.version_id,
             )
-        # Only now the old ones: a failure leaves a schedule too many, never none.
-        for old in present:
-            _remove(server, old)
-        why = f" again ({', '.join(reasons) or 'there were several'})" if present else ""
+        why = f" again ({', '.join(differing[0])})" if present else ""
         screen.write(f"{wish.name}: created{why}\n")
+    elif str(right.mode) != ENABLED:
+        with server.explained(f"resume schedule {wish.name!r}"):
+            server.client.enable_recurring_run(str(right.recurring_run_id))
+        screen.write(f"{wish.name}: resumed\n")
+    else:
+        screen.write(f"{wish.name}: unchanged\n")
+    # Only now the others: a failure leaves a schedule too many, never none.
+    others = [run for run in present if run is not right]
+    for run in others:
+        _remove(server, run, f"delete the old schedule {wish.name!r}, which stays beside the right one")
+    if right is not None and others:
+        screen.write(f"{wish.name}: {len(others)} more of this name deleted\n")
     screen.write(describe(wish.cron))
 
 
@@ -101,7 +104,7 @@ def delete(server: Server, name: str, screen: TextIO) -> None:
         ServerError: there is none of this name.
     """
     for run in _named(server, name):
-        _remove(server, run)
+        _remove(server, run, f"delete schedule {name!r}")
     screen.write(f"{name}: deleted\n")
 
 
@@ -153,6 +156,6 @@ def _all(server: Server) -> list[Any]:
             return found
 
 
-def _remove(server: Server, run: Any) -> None:
-    with server.explained(f"delete schedule {run.display_name!r}"):
+def _remove(server: Server, run: Any, what: str) -> None:
+    with server.explained(what):
         server.client.delete_recurring_run(str(run.recurring_run_id))

@@ -306,8 +306,30 @@ def test_several_schedules_of_one_name_become_one(api: KfpApi, capsys: pytest.Ca
     (run,) = api.recurring.values()
     api.recurring["copy"] = run | {"recurring_run_id": "copy"}
     assert schedule(api, "apply", "verify_rm", *NIGHTLY) == 0
-    assert len(api.recurring) == 1
-    assert "created again (there were several)" in capsys.readouterr().out
+    assert list(api.recurring) == [run["recurring_run_id"]]
+    assert "verify-rm: unchanged\nverify-rm: 1 more of this name deleted\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [Fault("POST", "/recurringruns", 500, is_late=True), Fault("DELETE", "/recurringruns/", 403)],
+    ids=["answer to the new one lost", "old one not deleted"],
+)
+def test_a_schedule_that_was_made_again_and_half_failed_is_not_made_a_third_time(
+    api: KfpApi, capsys: pytest.CaptureFixture[str], fault: Fault
+) -> None:
+    assert schedule(api, "apply", "verify_rm", *NIGHTLY) == 0
+    api.faults = [fault]
+    changed = ["apply", "verify_rm", "--cron", "0 0 3 * * *"]
+    assert schedule(api, *changed) == 2
+    _, made = api.recurring
+    if fault.method == "DELETE":
+        assert (
+            "cannot delete the old schedule 'verify-rm', which stays beside the right one: 403"
+            in capsys.readouterr().err
+        )
+    assert schedule(api, *changed) == 0
+    assert list(api.recurring) == [made]
 
 
 @pytest.mark.parametrize(
