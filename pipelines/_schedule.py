@@ -40,7 +40,7 @@ def apply(server: Server, wish: Wish, version: Version, screen: TextIO) -> None:
     if right is None:
         experiment_id = find_experiment(server, wish.experiment)
         with server.explained(f"create schedule {wish.name!r}"):
-            server.client.create_recurring_run(
+            made = server.client.create_recurring_run(
                 experiment_id,
                 wish.name,
                 cron_expression=wish.cron.text,
@@ -50,6 +50,7 @@ def apply(server: Server, wish: Wish, version: Version, screen: TextIO) -> None:
                 pipeline_id=version.pipeline_id,
                 version_id=version.version_id,
             )
+        server.id_of(made, "recurring_run_id")
         why = f" again ({', '.join(differing[0])})" if present else ""
         screen.write(f"{wish.name}: created{why}\n")
     elif str(right.mode) != ENABLED:

@@ -332,6 +332,17 @@ def test_a_schedule_that_was_made_again_and_half_failed_is_not_made_a_third_time
     assert list(api.recurring) == [made]
 
 
+def test_a_schedule_stays_where_the_new_one_was_not_made(
+    api: KfpApi, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert schedule(api, "apply", "verify_rm", *NIGHTLY) == 0
+    before = dict(api.recurring)
+    api.faults = [Fault("POST", "/recurringruns", 200, body="{}")]
+    assert schedule(api, "apply", "verify_rm", "--cron", "0 0 3 * * *") == 2
+    assert "answers as no KFP API server does, without recurring_run_id" in capsys.readouterr().err
+    assert api.recurring == before
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
