@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TextIO
 
 from cooper_rl.errors import ConfigError, ServerError
 from pipelines._cron import Cron, parse_cron
-from pipelines._server import Server
+from pipelines._server import Server, is_status
 from pipelines._submit import Version, find_experiment
 
 PAGE_SIZE = 100
@@ -158,5 +158,10 @@ def _all(server: Server) -> list[Any]:
 
 
 def _remove(server: Server, run: Any, what: str) -> None:
-    with server.explained(what):
-        server.client.delete_recurring_run(str(run.recurring_run_id))
+    """Delete a schedule, unless somebody else has meanwhile."""
+    try:
+        with server.explained(what):
+            server.client.delete_recurring_run(str(run.recurring_run_id))
+    except ServerError as error:
+        if not is_status(error.__cause__, 404):
+            raise

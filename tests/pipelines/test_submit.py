@@ -344,6 +344,21 @@ def test_a_schedule_stays_where_the_new_one_was_not_made(
 
 
 @pytest.mark.parametrize(
+    "arguments", [["delete", "verify-rm"], ["apply", "verify_rm", "--cron", "0 0 3 * * *"]]
+)
+def test_a_schedule_that_somebody_else_deleted_meanwhile_is_no_error(
+    api: KfpApi, arguments: list[str]
+) -> None:
+    assert schedule(api, "apply", "verify_rm", *NIGHTLY) == 0
+    (before,) = api.recurring
+    api.recurring["copy"] = api.recurring[before] | {"recurring_run_id": "copy"}
+    api.faults = [Fault("DELETE", "/recurringruns/", 404, is_late=True)]
+    assert schedule(api, *arguments) == 0
+    assert api.faults[0].times == 0
+    assert not {before, "copy"} & set(api.recurring)
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["delete", "nightly"], "no schedule 'nightly'; there are: none"),
