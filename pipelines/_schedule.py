@@ -34,11 +34,11 @@ def apply(server: Server, wish: Wish, version: Version, screen: TextIO) -> None:
     """
     if not 1 <= wish.max_concurrency <= 10:
         raise ConfigError(f"--max-concurrency {wish.max_concurrency}: choose 1 to 10")
+    experiment_id = find_experiment(server, wish.experiment)
     present = [found for found in _all(server) if found.display_name == wish.name]
-    differing = [_differences(run, wish, version) for run in present]
+    differing = [_differences(run, wish, version, experiment_id) for run in present]
     right = next((run for run, reasons in zip(present, differing, strict=True) if not reasons), None)
     if right is None:
-        experiment_id = find_experiment(server, wish.experiment)
         with server.explained(f"create schedule {wish.name!r}"):
             made = server.client.create_recurring_run(
                 experiment_id,
@@ -115,7 +115,7 @@ def describe(cron: Cron) -> str:
     return f"  {cron.text}  {cron.words()} (UTC)\n  next: {times}\n"
 
 
-def _differences(run: Any, wish: Wish, version: Version) -> list[str]:
+def _differences(run: Any, wish: Wish, version: Version, experiment_id: str) -> list[str]:
     """What is not as it should be, in words."""
     runtime = run.runtime_config
     differing = {
@@ -125,6 +125,7 @@ def _differences(run: Any, wish: Wish, version: Version) -> list[str]:
         "parameters changed": ((runtime.parameters if runtime else None) or {}) != version.parameters,
         "concurrency changed": int(run.max_concurrency or 1) != wish.max_concurrency,
         "it would catch up": not run.no_catchup,
+        "experiment changed": run.experiment_id != experiment_id,
     }
     return [reason for reason, differs in differing.items() if differs]
 

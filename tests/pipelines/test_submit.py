@@ -256,6 +256,7 @@ def test_a_schedule_is_made_once_and_said_in_words(api: KfpApi, capsys: pytest.C
         ([*NIGHTLY, "--profile", "local", "--preset", "paper"], "pipeline changed"),
         ([*NIGHTLY, "--set", "seed=1"], "parameters changed"),
         ([*NIGHTLY, "--max-concurrency", "3"], "concurrency changed"),
+        ([*NIGHTLY, "--experiment", "nights"], "experiment changed"),
     ],
 )
 def test_a_schedule_is_made_again_when_something_changed(
