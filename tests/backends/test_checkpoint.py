@@ -259,6 +259,29 @@ def test_a_run_that_starts_beside_another_is_told_so_when_its_checkpoint_is_remo
     assert found.name == "step-000009"
 
 
+def test_of_two_runs_in_one_folder_the_slower_one_says_so(
+    state: TrainingState, tmp_path: Path, monkeypatch
+) -> None:
+    """The other publishes, and clears away what it takes for a killed run's, while this one stores files."""
+    store = open_store(StorageConfig(), tmp_path)
+    opened, put_file = checkpoints(store), store.put_file
+
+    def put_late(key: str, path: Path, *, sha256: str) -> None:
+        monkeypatch.undo()
+        save(checkpoints(store), state, tmp_path, 6)
+        put_file(key, path, sha256=sha256)
+
+    monkeypatch.setattr(store, "put_file", put_late)
+    with pytest.raises(
+        WriteConflictError, match=r"\.staging-\w+: somebody else removed it; two runs use this"
+    ):
+        save(opened, state, tmp_path, 3)
+    found = newest(store, tmp_path / "fetched")
+    assert found is not None
+    assert found.manifest.step == 6
+    assert not list(tmp_path.glob(".staging*"))
+
+
 def test_an_error_of_the_thread_reaches_the_caller_and_the_previous_checkpoint_stays(
     state: TrainingState, store: ObjectStore, tmp_path: Path, monkeypatch
 ) -> None:

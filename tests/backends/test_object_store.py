@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from minio.datatypes import Part
 
+from cooper_rl.backends import local_store
 from cooper_rl.backends.local_store import LocalStore
 from cooper_rl.backends.object_store import S3Store
 from cooper_rl.backends.open_store import open_store
@@ -219,6 +220,18 @@ def test_what_interrupted_writes_left_in_a_folder_is_removed_and_never_listed(tm
     assert store.keys("") == []
     assert store.remove_unfinished("") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_another_run_removes_half_written_says_that_there_are_two(
+    tmp_path: Path, monkeypatch
+) -> None:
+    path, sha256 = make_file(tmp_path, 10)
+    store = LocalStore(tmp_path / "store")
+    monkeypatch.setattr(local_store, "_flush", lambda _: store.remove_unfinished(""))
+    with pytest.raises(
+        WriteConflictError, match="step-1/weights: somebody else removed it; two runs use this"
+    ):
+        store.put_file("step-1/weights", path, sha256=sha256)
 
 
 def test_a_failed_upload_leaves_no_parts_behind(bucket: str, s3_server, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import shutil
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -23,7 +24,7 @@ from cooper_rl.backends.checkpoint import (
     write_snapshot,
 )
 from cooper_rl.backends.checkpoint_store import CheckpointStore, remove_folder
-from cooper_rl.errors import DataError
+from cooper_rl.errors import CooperError, DataError, WriteConflictError
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +60,7 @@ class CheckpointWriter:
             logger.exception("the last checkpoint was not written")
         finally:
             self._thread.shutdown()
-            remove_folder(self._staging)
+            shutil.rmtree(self._staging, ignore_errors=True)
 
     def save(
         self,
@@ -122,10 +123,23 @@ class CheckpointWriter:
             )
             for other in self._work.glob(f"{STAGING}*"):
                 if other != self._staging:  # of a killed process: whoever else lives has lost by now
-                    remove_folder(other)
+                    self._remove(other)
             remove_folder(draft)
-        except OSError as error:
+        except (OSError, CooperError) as error:
+            if not self._staging.is_dir():
+                raise WriteConflictError(
+                    f"{self._staging}: somebody else removed it; two runs use this folder: stop one of them"
+                ) from error
+            if not isinstance(error, OSError):
+                raise
             raise DataError(
                 f"{draft}: the checkpoint cannot be written ({error}); free space or choose another folder. "
                 "The previous checkpoint is unharmed"
             ) from error
+
+    def _remove(self, other: Path) -> None:
+        """Moved first: a process that lives sees all of it go at once. It may be removing it itself."""
+        moved = self._staging / other.name
+        with suppress(FileNotFoundError):
+            other.rename(moved)
+        shutil.rmtree(moved, ignore_errors=True)

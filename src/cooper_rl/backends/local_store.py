@@ -116,7 +116,12 @@ class LocalStore:
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
             yield draft
-            draft.replace(place)
+            try:
+                draft.replace(place)
+            except FileNotFoundError as error:
+                raise WriteConflictError(
+                    f"{place}: somebody else removed it; two runs use this folder: stop one of them"
+                ) from error
         except OSError as error:
             raise _explain(place, error) from error
         finally:
