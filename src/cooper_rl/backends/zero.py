@@ -8,6 +8,7 @@ nothing of ranks: state is gathered weight by weight to the first one, and sent 
 import importlib
 import logging
 import os
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -250,6 +251,8 @@ def import_deepspeed(device: torch.device) -> Any:
             "DS_BUILD_OPS=0 pip install --no-build-isolation 'cooper-rl[deepspeed]', or set it to 0"
         ) from error
     ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    # DeepSpeed calls them several times a step, and each time a line would stand in the log.
+    warnings.filterwarnings("ignore", r"`torch\.distributed\.\w+` is deprecated", FutureWarning)
     deepspeed.init_distributed(auto_mpi_discovery=False, dist_init_required=False)
     return deepspeed
 
