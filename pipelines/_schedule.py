@@ -74,16 +74,12 @@ def show(server: Server, screen: TextIO) -> None:
     if not found:
         screen.write("no schedules\n")
     for run in found:
-        text = _cron_of(run)
         version = getattr(run.pipeline_version_reference, "pipeline_version_id", None)
         state = "active" if str(run.mode) == ENABLED else "paused"
         screen.write(
             f"{run.display_name}: {state}, version {version}, at most {run.max_concurrency} at a time\n"
         )
-        try:
-            screen.write(describe(parse_cron(text)))
-        except ConfigError as error:
-            screen.write(f"  {error}\n")
+        screen.write(_describe_trigger(run))
 
 
 def pause(server: Server, name: str, screen: TextIO) -> None:
@@ -113,6 +109,16 @@ def describe(cron: Cron) -> str:
     """In words, and the next three times."""
     times = ", ".join(f"{moment:%a %Y-%m-%d %H:%M:%S}" for moment in cron.next_times(datetime.now(UTC), 3))
     return f"  {cron.text}  {cron.words()} (UTC)\n  next: {times}\n"
+
+
+def _describe_trigger(run: Any) -> str:
+    """Of any schedule: the dashboard also makes some with an interval, or with a cron that is none here."""
+    if periodic := getattr(run.trigger, "periodic_schedule", None):
+        return f"  every {periodic.interval_second} s\n"
+    try:
+        return describe(parse_cron(_cron_of(run)))
+    except ConfigError as error:
+        return f"  {error}\n"
 
 
 def _differences(run: Any, wish: Wish, version: Version, experiment_id: str) -> list[str]:

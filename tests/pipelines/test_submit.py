@@ -294,6 +294,18 @@ def test_a_schedule_can_be_paused_resumed_listed_and_deleted(
     assert "no schedules" in capsys.readouterr().out
 
 
+def test_a_schedule_with_an_interval_is_listed_as_what_it_is(
+    api: KfpApi, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As the dashboard makes them."""
+    assert schedule(api, "apply", "verify_rm", *NIGHTLY) == 0
+    (run,) = api.recurring.values()
+    run["trigger"] = {"periodic_schedule": {"interval_second": "3600"}}
+    capsys.readouterr()
+    assert schedule(api, "list") == 0
+    assert capsys.readouterr().out.splitlines()[1:] == ["  every 3600 s"]
+
+
 def test_a_schedule_on_a_later_page_is_found(api: KfpApi) -> None:
     api.page_size = 1
     for name in ("one", "two", "three"):
