@@ -77,17 +77,30 @@ def find_experiment(server: Server, name: str) -> str:
 
 
 def start(server: Server, version: Version, *, experiment: str) -> str:
-    """Start a run; returns its id."""
+    """Start a run; returns its id.
+
+    Raises:
+        ServerError: refused; or not answered, so that it may have started all the same.
+    """
     experiment_id = find_experiment(server, experiment)
     title = f"{version.name.rpartition('-')[0]} {datetime.now(UTC):%Y-%m-%d %H:%M:%S}"
-    with server.explained("start a run"):
-        run = server.client.run_pipeline(
-            experiment_id,
-            title,
-            params=version.parameters,
-            pipeline_id=version.pipeline_id,
-            version_id=version.version_id,
-        )
+    try:
+        with server.explained("start a run"):
+            run = server.client.run_pipeline(
+                experiment_id,
+                title,
+                params=version.parameters,
+                pipeline_id=version.pipeline_id,
+                version_id=version.version_id,
+            )
+    except ServerError as error:
+        status = getattr(error.__cause__, "status", None) or 500
+        if status < 500:
+            raise
+        raise ServerError(
+            f"{error}. The run may have started all the same: look for {title!r} on {server.link('runs')} "
+            "before you start another"
+        ) from error
     return server.id_of(run, "run_id")
 
 

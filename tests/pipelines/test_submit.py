@@ -153,6 +153,19 @@ def test_a_failure_of_the_server_is_one_sentence_with_its_remedy(
     assert "Traceback" not in error
 
 
+def test_a_run_whose_start_was_not_answered_is_looked_for_before_another(
+    api: KfpApi, capsys: pytest.CaptureFixture[str]
+) -> None:
+    api.faults = [Fault("POST", "/runs", 500, is_late=True)]
+    assert submit(api) == 2
+    (run,) = api.runs.values()
+    said = f"The run may have started all the same: look for '{run['display_name']}' on {api.url}/#/runs"
+    assert said in capsys.readouterr().err
+    api.faults = [Fault("POST", "/runs", 400)]
+    assert submit(api) == 2
+    assert "all the same" not in capsys.readouterr().err
+
+
 def test_somebody_elses_upload_of_the_same_content_is_taken(api: KfpApi) -> None:
     """Two people submit at once: the version is there between our look and our upload."""
     api.faults = [Fault("POST", "/pipelines/upload_version", 409, is_late=True)]
