@@ -54,6 +54,25 @@ def test_a_word_that_multiplies_a_number_is_no_unit(reference_answer: str, answe
 
 
 @pytest.mark.parametrize(
+    ("completion", "reference_answer", "verdict"),
+    [
+        ("So it is worth 5 million.", "5000000", "correct"),
+        ("So it is worth 5 million.", "5", "unparsable"),
+        (r"That makes \$3 thousand in all.", "3000", "correct"),
+        ("That makes $6$ hundred thousand people.", "600000", "correct"),
+        (r"So \(4\) dozen are left.", "4", "unparsable"),
+        ("The answer is that there are 5 Million of them.", "5", "unparsable"),
+        ("So he has 12 hundred-dollar bills.", "12", "correct"),
+        ("So that is 4 thousandths.", "4000", "incorrect"),
+    ],
+)
+def test_a_word_that_multiplies_a_number_belongs_to_it_in_prose_too(
+    completion: str, reference_answer: str, verdict: str
+) -> None:
+    assert verify_answer(reference_answer, completion).verdict == verdict
+
+
+@pytest.mark.parametrize(
     ("reference_answer", "answer"),
     [
         ("4", "4 thousandths"), ("3", "3 tenths"), ("2", "2 thirds"), ("5", "5 halves"), ("3", "3 squared"),

@@ -1,8 +1,8 @@
 r"""Where a completion states its final answer (row 3).
 
-Only what the last explicit marker marks counts: `\boxed{}`, `####`, a JSON field `answer`, `The answer is`,
-`Answer:`, `A:` on a line of its own. A marker whose content cannot be read later on is never replaced by a
-number of the chain of thought. Deliberately left out: what the answer means.
+A JSON field `answer` counts before all else, then the last of `\boxed{}`, `####` and `Final answer:`, then
+the last of `The answer is`, `Answer:` and a line's `A:`. A marker whose content cannot be read later on is
+never replaced by a number of the chain of thought. Deliberately left out: what the answer means.
 All patterns run in linear time: this code sees hostile text without a time limit.
 """
 
@@ -12,6 +12,7 @@ from collections import deque
 from typing import NamedTuple
 
 from cooper_rl.config.data import AnswerPolicy
+from cooper_rl.core.answer_units import SCALES
 
 MAX_SEARCHED_CHARS = 20_000
 """Markers are looked for in the end of longer completions."""
@@ -193,9 +194,11 @@ def _last_match(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
 
 _TEX = re.compile(r"\\(?:begin|end)\{[a-z*]*\}|\$[^$]{1,500}\$|\\\(.{1,500}?\\\)|\\[A-Za-z]+")
 _PROSE_WORD = re.compile(r"[A-Za-z]{2,}")
+_COUNTED = rf"(?:\s?(?:\\?%|percent)|(?: (?i:{'|'.join(SCALES)})(?![\w-])){{1,3}})?"
+"""What belongs to a number in prose: without its million, 5 million would be 5."""
 _SPAN = re.compile(
-    r"\$\$?[^$]{1,500}\$\$?(?:\s?(?:\\?%|percent))?|\\\(.{1,500}?\\\)|\\\[.{1,500}?\\\]"
-    r"|(?<![\w.])-?[$€£]?\d[\d,]*(?:\.\d+)?(?:/\d+)?(?:\s?(?:\\?%|percent))?",
+    rf"\$\$?[^$]{{1,500}}\$\$?{_COUNTED}|\\\(.{{1,500}}?\\\){_COUNTED}|\\\[.{{1,500}}?\\\]"
+    rf"|(?<![\w.])-?[$€£]?\d[\d,]*(?:\.\d+)?(?:/\d+)?{_COUNTED}",
     re.DOTALL,
 )
 
