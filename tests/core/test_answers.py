@@ -162,6 +162,13 @@ def test_each_policy_changes_its_own_verdict_only() -> None:
     assert verify_answer(*thought, policy=AnswerPolicy(answer_in_thought=True)).verdict == "correct"
 
 
+@pytest.mark.parametrize("thought", ["The answer is 7.", "#### 7", "Final answer: 7", "so 7", "7"])
+def test_a_tag_is_no_part_of_an_answer_in_a_thought(thought: str) -> None:
+    policy = AnswerPolicy(answer_in_thought=True)
+    assert verify_answer("7", f"<think>{thought}</think>", policy=policy).verdict == "correct"
+    assert verify_answer("7", f"<think>{thought}</think>").verdict == "unparsable"
+
+
 def test_a_reference_answer_without_content_is_refused() -> None:
     parse_reference(r"$\frac{1}{2}$")
     with pytest.raises(ValueError, match=r"reference answer ' \$\$ ' holds no number, word or expression"):

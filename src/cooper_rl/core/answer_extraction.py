@@ -30,7 +30,7 @@ def find_final_answer(completion: str, policy: AnswerPolicy) -> FinalAnswer | No
     """The final answer of a completion; None when it states none (empty, cut, or only thought)."""
     text = completion[-MAX_SEARCHED_CHARS:]
     spoken = _after_thinking(text)
-    text = text if policy.answer_in_thought and not spoken.strip() else spoken
+    text = _THOUGHT.sub("\n", text) if policy.answer_in_thought and not spoken.strip() else spoken
     if not text.strip():
         return None
     found = _json_field(text, policy)
@@ -45,6 +45,7 @@ def find_final_answer(completion: str, policy: AnswerPolicy) -> FinalAnswer | No
 
 
 _Candidate = tuple[int, FinalAnswer]
+_THOUGHT = re.compile(r"</?think>")
 
 
 def _after_thinking(text: str) -> str:
