@@ -3,6 +3,7 @@
 import hashlib
 import multiprocessing
 import os
+import shutil
 import socket
 import threading
 from collections.abc import Callable
@@ -220,6 +221,22 @@ def test_what_interrupted_writes_left_in_a_folder_is_removed_and_never_listed(tm
     assert store.keys("") == []
     assert store.remove_unfinished("") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_another_run_removes_is_passed_over_where_keys_are_listed(
+    tmp_path: Path, monkeypatch
+) -> None:
+    store, scandir = LocalStore(tmp_path), os.scandir
+    for name in ("step-1", "step-2"):
+        store.write(f"{name}/manifest.json", b"x", replaces=None)
+
+    def remove_first(folder):
+        if str(folder).endswith("step-1"):
+            shutil.rmtree(folder, ignore_errors=True)
+        return scandir(folder)
+
+    monkeypatch.setattr(os, "scandir", remove_first)
+    assert store.keys("step-") == ["step-2/manifest.json"]
 
 
 def test_a_file_that_another_run_removes_half_written_says_that_there_are_two(

@@ -99,8 +99,11 @@ class LocalStore:
         return self._folder / check_key(key)
 
     def _files(self) -> list[str]:
+        # Unlike rglob, it passes over a folder that another process removes meanwhile.
         return [
-            path.relative_to(self._folder).as_posix() for path in self._folder.rglob("*") if path.is_file()
+            (Path(folder) / name).relative_to(self._folder).as_posix()
+            for folder, _, names in os.walk(self._folder)
+            for name in names
         ]
 
     def _remove_empty(self, folder: Path) -> None:
