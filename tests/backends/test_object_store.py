@@ -239,12 +239,19 @@ def test_a_folder_that_another_run_removes_is_passed_over_where_keys_are_listed(
     assert store.keys("step-") == ["step-2/manifest.json"]
 
 
+@pytest.mark.parametrize("is_flushed", [True, False])
 def test_a_file_that_another_run_removes_half_written_says_that_there_are_two(
-    tmp_path: Path, monkeypatch
+    tmp_path: Path, monkeypatch, is_flushed: bool
 ) -> None:
     path, sha256 = make_file(tmp_path, 10)
-    store = LocalStore(tmp_path / "store")
-    monkeypatch.setattr(local_store, "_flush", lambda _: store.remove_unfinished(""))
+    store, flush = LocalStore(tmp_path / "store"), local_store._flush  # pyright: ignore[reportPrivateUsage]
+
+    def remove(draft: Path) -> None:
+        store.remove_unfinished("")
+        if not is_flushed:
+            flush(draft)
+
+    monkeypatch.setattr(local_store, "_flush", remove)
     with pytest.raises(
         WriteConflictError, match="step-1/weights: somebody else removed it; two runs use this"
     ):

@@ -119,13 +119,12 @@ class LocalStore:
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
             yield draft
-            try:
-                draft.replace(place)
-            except FileNotFoundError as error:
+            draft.replace(place)
+        except OSError as error:
+            if isinstance(error, FileNotFoundError) and str(error.filename) == str(draft):
                 raise WriteConflictError(
                     f"{place}: somebody else removed it; two runs use this folder: stop one of them"
                 ) from error
-        except OSError as error:
             raise _explain(place, error) from error
         finally:
             draft.unlink(missing_ok=True)
