@@ -282,6 +282,17 @@ def test_of_two_runs_in_one_folder_the_slower_one_says_so(
     assert not list(tmp_path.glob(".staging*"))
 
 
+def test_a_run_that_goes_on_from_what_was_published_keeps_its_files(
+    state: TrainingState, tmp_path: Path, monkeypatch
+) -> None:
+    """It starts while the run that published, which was told to end, still clears away."""
+    store = open_store(StorageConfig(), tmp_path)
+    (tmp_path / ".staging-killed").mkdir()
+    monkeypatch.setattr(store, "remove_unfinished", lambda _: (tmp_path / ".staging-later").mkdir())
+    save(checkpoints(store), state, tmp_path, 3)
+    assert [path.name for path in tmp_path.glob(".staging*")] == [".staging-later"]
+
+
 def test_an_error_of_the_thread_reaches_the_caller_and_the_previous_checkpoint_stays(
     state: TrainingState, store: ObjectStore, tmp_path: Path, monkeypatch
 ) -> None:

@@ -114,6 +114,8 @@ class CheckpointWriter:
             remove_folder(draft)
             shutil.copytree(self._staging / "tokenizers", draft)
             write_snapshot(snapshot, draft)
+            # Of a killed process. Whoever else lives began before we publish, so that it has lost then.
+            others = [other for other in self._work.glob(f"{STAGING}*") if other != self._staging]
             self._checkpoints.publish(
                 draft,
                 step=snapshot.step,
@@ -121,9 +123,8 @@ class CheckpointWriter:
                 versions=library_versions(),
                 back_to=back_to,
             )
-            for other in self._work.glob(f"{STAGING}*"):
-                if other != self._staging:  # of a killed process: whoever else lives has lost by now
-                    self._remove(other)
+            for other in others:
+                self._remove(other)
             remove_folder(draft)
         except (OSError, CooperError) as error:
             if not self._staging.is_dir():
