@@ -47,6 +47,15 @@ def test_a_change_is_that_of_the_same_problems() -> None:
     assert "A change is that of the same problems, paired." in caveat([before, after])
 
 
+def test_problems_that_share_an_id_all_count() -> None:
+    """As in a file that was put together from two."""
+    before, after = evaluation([0, 0, 0, 1]), evaluation([1, 0, 0, 1])
+    for each in (before, after):
+        each.by_problem[1] = each.by_problem[1].model_copy(update={"id": "0"})
+    found = changes(before, after).rule_accuracy
+    assert (found.value, found.count) == (0.25, 4)
+
+
 def test_evaluations_of_other_problems_are_as_if_independent() -> None:
     """So are those of an earlier version, which did not say what was found on each problem."""
     before, after = evaluation([1] * 30 + [0] * 30), evaluation([1] * 36 + [0] * 24)

@@ -31,7 +31,11 @@ def changes(before: EvalReport, after: EvalReport) -> Changes:
         if not is_paired:
             return difference_interval(first, last)
         one, other = (
-            {each.id: [value] for each in side.by_problem if (value := read(each)) is not None}
+            {
+                str(place): [value]
+                for place, each in enumerate(side.by_problem)
+                if (value := read(each)) is not None
+            }
             for side in (before, after)
         )
         return paired_difference(one, other)
