@@ -2,10 +2,12 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from transformers import GenerationConfig
 
 from cooper_rl.backends import checkpoint as checkpoint_module
 from cooper_rl.backends.checkpoint import (
@@ -280,6 +282,25 @@ def test_of_two_runs_in_one_folder_the_slower_one_says_so(
     assert found is not None
     assert found.manifest.step == 6
     assert not list(tmp_path.glob(".staging*"))
+
+
+def test_of_two_runs_in_one_folder_the_one_whose_folder_is_made_again_says_so(
+    state: TrainingState, make_policy, tmp_path: Path, monkeypatch
+) -> None:
+    """The other publishes and clears away between two files of the policy, each of which makes its folder."""
+    write = GenerationConfig.save_pretrained
+
+    def write_late(settings: GenerationConfig, folder: Path, **options: object) -> None:
+        monkeypatch.undo()
+        other = replace(state, policy=make_policy(0))
+        save(checkpoints(open_store(StorageConfig(), tmp_path)), other, tmp_path, 6)
+        write(settings, folder, **options)
+
+    monkeypatch.setattr(GenerationConfig, "save_pretrained", write_late)
+    with pytest.raises(
+        WriteConflictError, match=r"\.staging-\w+: somebody else removed it; two runs use this"
+    ):
+        save(checkpoints(open_store(StorageConfig(), tmp_path)), state, tmp_path, 3)
 
 
 def test_a_run_that_goes_on_from_what_was_published_keeps_its_files(

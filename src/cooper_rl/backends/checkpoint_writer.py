@@ -109,10 +109,10 @@ class CheckpointWriter:
             under_way.result()
 
     def _write(self, snapshot: Snapshot, score: float | None, back_to: Sequence[int]) -> None:
-        draft = self._staging / f"step-{snapshot.step:06d}"
+        tokenizers, draft = self._staging / "tokenizers", self._staging / f"step-{snapshot.step:06d}"
         try:
             remove_folder(draft)
-            shutil.copytree(self._staging / "tokenizers", draft)
+            shutil.copytree(tokenizers, draft)
             write_snapshot(snapshot, draft)
             # Of a killed process. Whoever else lives began before we publish, so that it has lost then.
             others = [other for other in self._work.glob(f"{STAGING}*") if other != self._staging]
@@ -127,7 +127,7 @@ class CheckpointWriter:
                 self._remove(other)
             remove_folder(draft)
         except (OSError, CooperError) as error:
-            if not self._staging.is_dir():
+            if not tokenizers.is_dir():  # what is written makes the folder itself again
                 raise WriteConflictError(
                     f"{self._staging}: somebody else removed it; two runs use this folder: stop one of them"
                 ) from error
