@@ -1,14 +1,15 @@
 """Prompts, saving, and what is refused as a policy."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
-from cooper_rl.backends.policy import load_policy, save_policy
+from cooper_rl.backends.policy import load_model, load_policy, save_policy
 from cooper_rl.backends.verify_rm import save_verify_rm
-from cooper_rl.errors import DataError, ModelError
+from cooper_rl.errors import DataError, ModelError, TrainingError
 
 CPU = torch.device("cpu")
 
@@ -76,6 +77,19 @@ def test_a_damaged_weights_file_is_refused(make_policy, tmp_path: Path) -> None:
     (tmp_path / "policy" / "model.safetensors").write_bytes(b"not safetensors")
     with pytest.raises(ModelError, match="cannot be loaded"):
         load_policy(tmp_path / "policy", device=CPU)
+
+
+@pytest.mark.parametrize("take", [lambda: torch.empty(10**15), lambda: bytearray(10**17)])
+def test_a_model_that_does_not_fit_into_memory_is_named(take: Callable[[], object]) -> None:
+    class Huge:
+        """In the place of transformers' class."""
+
+        @staticmethod
+        def from_pretrained(*_: object, **__: object) -> None:
+            take()
+
+    with pytest.raises(TrainingError, match=r"^some/model: out of memory.*; end what else runs on this"):
+        load_model(Huge, "some/model", device=CPU)
 
 
 def test_weights_that_would_have_to_be_unpickled_are_refused(make_policy, tmp_path: Path) -> None:

@@ -152,11 +152,13 @@ def load_model(kind: Any, name: str, *, device: torch.device, **options: Any) ->
 
     Raises:
         ModelError: unreadable, or weights missing that `options` do not allow to be new.
+        TrainingError: out of memory.
     """
     new_weights = options.pop("new_weights", ())
     disable_progress_bar()  # a bar breaks the progress lines
+    remedy = "end what else runs on this device, or take a larger one"
     try:
-        with _without_load_report() if new_weights else nullcontext():
+        with explains_memory(name, remedy), _without_load_report() if new_weights else nullcontext():
             model, info = kind.from_pretrained(
                 name,
                 dtype=torch.float32,
@@ -172,7 +174,7 @@ def load_model(kind: Any, name: str, *, device: torch.device, **options: Any) ->
         raise ModelError(
             f"{name}: {len(missing)} weights are missing, the first is {missing[0]}; copy the folder again"
         )
-    with explains_memory(str(name), "end what else runs on this device, or take a larger one"):
+    with explains_memory(name, remedy):
         model = model.to(device).eval()
     limit_threads(model)
     if device.type == "cpu":
