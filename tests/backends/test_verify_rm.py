@@ -36,6 +36,15 @@ def test_a_score_does_not_depend_on_what_shares_its_batch(make_verify_rm) -> Non
     assert verify_rm.score(ITEMS, max_tokens_per_batch=1) == pytest.approx(apart, abs=1e-6)
 
 
+def test_scores_that_do_not_fit_into_memory_say_what_to_lower(make_verify_rm) -> None:
+    verify_rm = make_verify_rm(0)
+    verify_rm.model.score.register_forward_pre_hook(lambda *_: torch.empty(10**15))
+    with pytest.raises(
+        TrainingError, match=r"^VerifyRM's scores: out of memory \(.*; lower cooper\.max_tokens_per_batch=9 "
+    ):
+        verify_rm.score(ITEMS, max_tokens_per_batch=9)
+
+
 def test_the_saved_folder_scores_the_same_in_plain_transformers(make_verify_rm, tmp_path: Path) -> None:
     verify_rm = make_verify_rm(0)
     save_verify_rm(verify_rm, tmp_path / "rm")

@@ -223,7 +223,7 @@ def test_every_epoch_meets_every_problem_once_in_another_order() -> None:
             "policy",
             r"^the policy's update: out of memory \(.*; lower cooper\.max_tokens_per_batch=16384, or set",
         ),
-        ("verify_rm", r"^rewards: out of memory \(.*; lower cooper\.max_tokens_per_batch=16384$"),
+        ("verify_rm", r"^VerifyRM's scores: out of memory \(.*; lower cooper\.max_tokens_per_batch=16384 "),
     ],
 )
 def test_a_model_that_runs_out_of_memory_says_what_to_lower(

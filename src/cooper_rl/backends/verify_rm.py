@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from transformers import AutoModelForSequenceClassification
 
+from cooper_rl.backends.memory_limit import explains_memory
 from cooper_rl.backends.packed_forward import can_pack, limit_tokens, packed_logits
 from cooper_rl.backends.policy import (
     check_architecture,
@@ -81,9 +82,14 @@ class VerifyRM:
         """Scores in (0, 1), one per item, in order; sigmoid of the logit.
 
         Raises:
-            TrainingError: a score is not finite; names the question.
+            TrainingError: a score is not finite; names the question. Or out of memory.
         """
-        scores = self._score(items, max_tokens_per_batch)
+        remedy = (
+            f"lower cooper.max_tokens_per_batch={max_tokens_per_batch} (that of labelled examples is fixed), "
+            "or end what else runs on this device"
+        )
+        with explains_memory("VerifyRM's scores", remedy):
+            scores = self._score(items, max_tokens_per_batch)
         for item, score in zip(items, scores, strict=True):
             if score != score:
                 raise TrainingError(

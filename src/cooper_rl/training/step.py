@@ -109,8 +109,7 @@ def run_step(
             ranks=ranks,
         )
         trainer.engine.sleep()
-    scoring = explains_memory("rewards", f"lower cooper.max_tokens_per_batch={config.max_tokens_per_batch}")
-    with _timed(result, "reward"), scoring:  # 2. rewards
+    with _timed(result, "reward"):  # 2. rewards
         scores = score_rollouts(
             groups,
             trainer.verify_rm,
