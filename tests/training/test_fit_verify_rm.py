@@ -163,7 +163,7 @@ def test_a_nan_stops_and_names_what_is_kept(make_verify_rm) -> None:
         RuntimeError("DefaultCPUAllocator: can't allocate memory"),
     ],
 )
-def test_out_of_memory_explains_memory(make_verify_rm, error) -> None:
+def test_out_of_memory_says_what_to_lower(make_verify_rm, error) -> None:
     verify_rm = make_verify_rm(0)
 
     def fail(*_: object) -> None:
