@@ -11,7 +11,6 @@ from cooper_rl.backends.policy import Policy
 from cooper_rl.backends.ranks import ALONE, Ranks
 from cooper_rl.backends.rule_verifier import RuleVerifier
 from cooper_rl.backends.verify_rm import VerifyItem, VerifyRM, score_examples
-from cooper_rl.config.cooper import EvaluationConfig
 from cooper_rl.config.root import Config
 from cooper_rl.core.canaries import Canary, canary_rates, make_canaries, mean_rate
 from cooper_rl.core.intervals import clustered_interval
@@ -22,7 +21,6 @@ from cooper_rl.errors import ServerError
 from cooper_rl.schema import (
     EvalReport,
     EvaluatedCompletion,
-    Interval,
     Problem,
     ProblemScores,
     Verdict,
@@ -138,22 +136,33 @@ class Evaluator:
         scores = score_examples(verify_rm, [*self.examples, *(canary.example for canary in self.canaries)])
         labels, own = [example.label for example in self.examples], scores[: len(self.examples)]
         rates = canary_rates(self.canaries, scores[len(self.examples) :])
+        size = config.samples_per_problem
+        groups = [completions[start : start + size] for start in range(0, len(completions), size)]
+        rule = [[float(row.rule == "correct") for row in group] for group in groups]
+        judged = None if judge is None else [[float(row.judge == "correct") for row in g] for g in groups]
+        rewards = [[row.score for row in group] for group in groups]
         return EvalReport(
             step=step,
             num_problems=len(self.problems),
             samples_per_problem=config.samples_per_problem,
-            rule_accuracy=_mean([row.rule == "correct" for row in completions], config),
-            judge_accuracy=None
-            if judge is None
-            else _mean([row.judge == "correct" for row in completions], config),
+            rule_accuracy=clustered_interval(rule),
+            judge_accuracy=None if judged is None else clustered_interval(judged),
             judge_model=None if judge is None else judge.name,
-            verify_rm_reward=_mean([row.score for row in completions], config),
+            verify_rm_reward=clustered_interval(rewards),
             verify_rm=binary_scores(
                 labels,
                 own,
                 problems=[example.question for example in self.examples],
             ),
-            by_problem=_by_problem(completions, config.samples_per_problem),
+            by_problem=[
+                ProblemScores(
+                    id=group[0].problem_id,
+                    rule_accuracy=sum(rule[place]) / size,
+                    judge_accuracy=None if judged is None else sum(judged[place]) / size,
+                    verify_rm_reward=sum(rewards[place]) / size,
+                )
+                for place, group in enumerate(groups)
+            ],
             verify_rm_hits=_hits(self.examples, right_verdicts(labels, own)),
             canary_false_positive_rate=mean_rate(rates),
             canaries={attack: rate.value for attack, rate in rates.items()},
@@ -165,26 +174,6 @@ def draw_canaries(config: Config, examples: Sequence[VerifyExample], *, max_prob
     """The run's canaries: the same for the same seed and examples."""
     rng = random.Random(derive_seed(config.seed, "canaries"))
     return make_canaries(examples, max_problems=max_problems, rng=rng)
-
-
-def _mean(values: Sequence[float], config: EvaluationConfig) -> Interval:
-    size = config.samples_per_problem
-    return clustered_interval([values[start : start + size] for start in range(0, len(values), size)])
-
-
-def _by_problem(completions: Sequence[EvaluatedCompletion], size: int) -> list[ProblemScores]:
-    groups = [completions[start : start + size] for start in range(0, len(completions), size)]
-    return [
-        ProblemScores(
-            id=group[0].problem_id,
-            rule_accuracy=sum(row.rule == "correct" for row in group) / size,
-            judge_accuracy=None
-            if group[0].judge is None
-            else sum(row.judge == "correct" for row in group) / size,
-            verify_rm_reward=sum(row.score for row in group) / size,
-        )
-        for group in groups
-    ]
 
 
 def _hits(examples: Sequence[VerifyExample], right: Sequence[bool]) -> str:
