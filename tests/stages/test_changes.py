@@ -4,7 +4,7 @@ import pytest
 
 from cooper_rl.core.intervals import clustered_interval, difference_interval
 from cooper_rl.schema import EvalReport, ProblemScores
-from cooper_rl.stages._changes import changes, paired_verify_rm_change
+from cooper_rl.stages._changes import changes, is_paired, paired_verify_rm_change
 from cooper_rl.stages._report_text import caveat, direction
 from tests.stages.run_files import make_evaluation
 
@@ -35,7 +35,7 @@ def test_a_change_is_that_of_the_same_problems() -> None:
     As if independent, .5 and .6 differ by -.07 to .27."""
     before, after = evaluation([1] * 30 + [0] * 30), evaluation([1] * 36 + [0] * 24)
     found = changes(before, after)
-    assert found.is_paired
+    assert is_paired(before, after)
     assert found.judge_accuracy == found.rule_accuracy
     assert found.judge_accuracy is not None
     assert found.judge_accuracy.value == pytest.approx(0.1)
@@ -61,7 +61,7 @@ def test_evaluations_of_other_problems_are_as_if_independent() -> None:
     before, after = evaluation([1] * 30 + [0] * 30), evaluation([1] * 36 + [0] * 24)
     for other in (evaluation([1] * 30 + [0] * 30, first_id=1), before.model_copy(update={"by_problem": []})):
         found = changes(other, after)
-        assert not found.is_paired
+        assert not is_paired(other, after)
         assert found.rule_accuracy == difference_interval(before.rule_accuracy, after.rule_accuracy)
         assert "A change is taken as a difference of independent evaluations" in caveat([other, after])
 

@@ -18,17 +18,20 @@ class Changes(NamedTuple):
     rule_accuracy: Interval
     verify_rm_reward: Interval
     verify_rm_accuracy: Interval
-    is_paired: bool
-    """Whether the policy's three are paired by problem; as if of independent evaluations otherwise."""
+
+
+def is_paired(before: EvalReport, after: EvalReport) -> bool:
+    """Whether both say what they found on each problem, and the problems are the same."""
+    names = [each.id for each in before.by_problem]
+    return len(names) > 1 and names == [each.id for each in after.by_problem]
 
 
 def changes(before: EvalReport, after: EvalReport) -> Changes:
-    """Paired where both say what they found on each problem, and the problems are the same."""
-    names = [each.id for each in before.by_problem]
-    is_paired = len(names) > 1 and names == [each.id for each in after.by_problem]
+    """The policy's three by problem where they can be paired, else as if of independent evaluations."""
+    can_pair = is_paired(before, after)
 
     def change(first: Interval, last: Interval, read: Callable[[ProblemScores], float | None]) -> Interval:
-        if not is_paired:
+        if not can_pair:
             return difference_interval(first, last)
         one, other = (
             {
@@ -51,7 +54,6 @@ def changes(before: EvalReport, after: EvalReport) -> Changes:
         ),
         verify_rm_accuracy=paired_verify_rm_change(before, after)
         or difference_interval(before.verify_rm.accuracy, after.verify_rm.accuracy),
-        is_paired=is_paired,
     )
 
 

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 from cooper_rl.core.monitor import ALARM, BACK_TO, denied_alarms, first_alarm
 from cooper_rl.schema import EvalReport, EvaluatedCompletion, Interval, RunReport, Verdict
-from cooper_rl.stages._changes import changes
+from cooper_rl.stages._changes import changes, is_paired
 
 SAMPLES_PER_GROUP = 3
 MAX_SHOWN_CHARS = 1200
@@ -206,7 +206,7 @@ def caveat(evaluations: Sequence[EvalReport]) -> str:
     last = evaluations[-1]
     changed = (
         "A change is that of the same problems, paired"
-        if changes(evaluations[0], last).is_paired
+        if is_paired(evaluations[0], last)
         else "A change is taken as a difference of independent evaluations, which is cautious when both see "
         "the same problems"
     )
