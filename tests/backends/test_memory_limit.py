@@ -7,7 +7,7 @@ from cooper_rl.backends.memory_limit import explains_memory
 from cooper_rl.errors import TrainingError
 
 
-def test_memory_that_torch_cannot_have_explains_memory() -> None:
+def test_memory_that_torch_cannot_have_says_what_to_lower() -> None:
     with (
         pytest.raises(TrainingError, match=r"^scoring: out of memory \(.*tried to allocate .*\); lower x=9$"),
         explains_memory("scoring", "lower x=9"),
@@ -15,7 +15,7 @@ def test_memory_that_torch_cannot_have_explains_memory() -> None:
         torch.empty(10**15)
 
 
-def test_memory_that_python_cannot_have_explains_memory() -> None:
+def test_memory_that_python_cannot_have_says_what_to_lower() -> None:
     with (
         pytest.raises(TrainingError, match=r"^scoring: out of memory; lower x=9$"),
         explains_memory("scoring", "lower x=9"),
