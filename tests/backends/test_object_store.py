@@ -364,6 +364,23 @@ def test_an_unreadable_or_empty_secret_is_refused(tmp_path: Path) -> None:
         open_store(config, config.uri or "")
 
 
+def test_credentials_of_the_environment_may_end_in_a_line_break(gateway, bucket, monkeypatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, os.environ[name] + "\n")
+    config = storage_config(gateway.endpoint, bucket)
+    assert open_store(config, config.uri or "").read("absent") is None
+
+
+@pytest.mark.usefixtures("some_credentials")
+@pytest.mark.parametrize("key", ["two\nlines", "schlüssel"])
+def test_a_key_that_no_request_can_carry_is_refused_without_showing_it(key: str, monkeypatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", key)
+    config = storage_config("http://127.0.0.1:1", "bucket")
+    with pytest.raises(StorageError, match="AWS_ACCESS_KEY_ID: holds a line break or a character") as refused:
+        open_store(config, config.uri or "")
+    assert key not in str(refused.value)
+
+
 def test_missing_credentials_are_refused_before_any_request(monkeypatch) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_ACCESS_KEY", "AWS_SECRET_ACCESS_KEY", "AWS_SECRET_KEY"):
         monkeypatch.delenv(name, raising=False)

@@ -36,6 +36,7 @@ from cooper_rl.backends.storage import (
 )
 from cooper_rl.backends.transfer import (
     BlockwisePool,
+    bare_key,
     check_tag,
     explain_refusal,
     map_in_order,
@@ -63,6 +64,19 @@ class FileProvider(Provider):
     def retrieve(self) -> Credentials:
         """The two files' content."""
         return Credentials(read_secret(self._folder / "access_key"), read_secret(self._folder / "secret_key"))
+
+
+class EnvironmentProvider(Provider):
+    """Credentials from the environment variables of AWS, as they are named there."""
+
+    def retrieve(self) -> Credentials:
+        """The variables' values."""
+        found = EnvAWSProvider().retrieve()
+        return Credentials(
+            bare_key(found.access_key, place="AWS_ACCESS_KEY_ID"),
+            bare_key(found.secret_key, place="AWS_SECRET_ACCESS_KEY"),
+            found.session_token and bare_key(found.session_token, place="AWS_SESSION_TOKEN"),
+        )
 
 
 class S3Store:
@@ -277,7 +291,7 @@ def _connect(config: StorageConfig, bucket: str) -> Minio:
         )
     if config.ca_bundle is not None and not config.ca_bundle.is_file():
         raise StorageError(f"storage.ca_bundle={config.ca_bundle}: no such file; give a PEM file")
-    provider = FileProvider(config.credentials) if config.credentials else EnvAWSProvider()
+    provider = FileProvider(config.credentials) if config.credentials else EnvironmentProvider()
     silence = config.timeout_seconds
     try:
         check_bucket_name(bucket)

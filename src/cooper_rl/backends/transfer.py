@@ -104,18 +104,30 @@ def read_secret(path: Path) -> str:
     """One file of a mounted secret.
 
     Raises:
-        StorageError: unreadable or empty; the message never holds the content.
+        StorageError: unreadable or no key; the message never holds the content.
     """
     try:
-        text = path.read_text(encoding="utf-8").strip()
+        text = path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         raise StorageError(
             f"{path}: cannot be read ({type(error).__name__}); storage.credentials must be a folder with the "
             "files access_key and secret_key"
         ) from error
-    if not text:
-        raise StorageError(f"{path}: is empty; write the key into it")
-    return text
+    return bare_key(text, place=str(path))
+
+
+def bare_key(text: str, *, place: str) -> str:
+    """A key without white space round it: what `echo` writes ends in a line break.
+
+    Raises:
+        StorageError: no key that a request can carry; the message never holds it.
+    """
+    key = text.strip()
+    if not key:
+        raise StorageError(f"{place}: is empty; write the key into it")
+    if not (key.isascii() and key.isprintable()):
+        raise StorageError(f"{place}: holds a line break or a character outside ASCII; write the key alone")
+    return key
 
 
 def may_succeed_later(error: Exception) -> bool:
