@@ -146,4 +146,4 @@ def test_a_plan_without_models_is_refused(tmp_path, capsys: pytest.CaptureFixtur
     assert f"{tmp_path}: no config.json; give a model's folder" in capsys.readouterr().err
     (tmp_path / "config.json").write_text("{")
     assert main(["plan", "--preset", "paper", *models]) == 2
-    assert f"{tmp_path}: its config.json cannot be read" in capsys.readouterr().err
+    assert f"{tmp_path}: cannot be read as a Hugging Face model" in capsys.readouterr().err

@@ -1,11 +1,13 @@
 """A model reaches a server's folder verified, from a folder and from an S3 server, or not at all."""
 
 import hashlib
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from cooper_rl.backends.fetch_model import fetch_model, main, read_sums
+from cooper_rl.backends.fetch_model import at_hand, find_model, main, read_sums
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.errors import DamagedObjectError, StorageError
 from tests.servers.fixtures import make_client
@@ -33,7 +35,7 @@ def read_all(folder: Path) -> dict[str, bytes]:
 
 
 def test_a_model_arrives_whole(model: Path, tmp_path: Path) -> None:
-    assert fetch_model(StorageConfig(), str(model), tmp_path / "here") == list(FILES)
+    find_model(StorageConfig(), str(model)).fetch(tmp_path / "here")
     assert read_all(tmp_path / "here") == FILES
 
 
@@ -56,17 +58,54 @@ def test_a_model_arrives_from_an_s3_server(bucket: str, s3_server, model: Path, 
     assert read_all(tmp_path / "here") == FILES
 
 
+def test_a_stored_model_is_fetched_once_for_all_who_ask(
+    bucket: str, s3_server, model: Path, tmp_path: Path, monkeypatch, caplog
+) -> None:
+    client = make_client(s3_server.port, s3_server.account)
+    for path in (path for path in model.rglob("*") if path.is_file()):
+        client.fput_object(bucket, f"small/{path.relative_to(model)}", str(path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    config = StorageConfig(endpoint=s3_server.endpoint)
+    with caplog.at_level("INFO"), ThreadPoolExecutor(4) as askers:
+        folders = set(askers.map(partial(at_hand, config), [f"s3://{bucket}/small"] * 4))
+    assert [read_all(Path(folder)) for folder in folders] == [FILES]
+    assert [record.getMessage() for record in caplog.records] == [f"fetched {name}" for name in FILES]
+
+
+def test_a_folder_and_a_hub_id_are_at_hand_as_they_are() -> None:
+    assert at_hand(StorageConfig(), "/models/small") == "/models/small"
+    assert at_hand(StorageConfig(), "Qwen/Qwen2.5-1.5B") == "Qwen/Qwen2.5-1.5B"
+
+
+def test_a_model_that_cannot_be_fetched_leaves_none_behind(
+    bucket: str, s3_server, model: Path, tmp_path: Path, monkeypatch
+) -> None:
+    (model / "model.safetensors").write_bytes(b"poison")
+    client = make_client(s3_server.port, s3_server.account)
+    for path in (path for path in model.rglob("*") if path.is_file()):
+        client.fput_object(bucket, f"small/{path.relative_to(model)}", str(path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    config = StorageConfig(endpoint=s3_server.endpoint)
+    for _ in range(2):
+        with pytest.raises(
+            DamagedObjectError, match=r"model\.safetensors: missing, or not what SHA256SUMS says; upload"
+        ):
+            at_hand(config, f"s3://{bucket}/small")
+
+
 def test_a_changed_file_is_not_served(model: Path, tmp_path: Path) -> None:
     (model / "model.safetensors").write_bytes(b"poison")
-    with pytest.raises(DamagedObjectError, match=r"model\.safetensors.*changed"):
-        fetch_model(StorageConfig(), str(model), tmp_path / "here")
+    with pytest.raises(
+        DamagedObjectError, match=r"model\.safetensors: missing, or not what SHA256SUMS says; upload"
+    ):
+        find_model(StorageConfig(), str(model)).fetch(tmp_path / "here")
     assert not (tmp_path / "here" / "model.safetensors").exists()
 
 
 def test_a_model_without_its_list_is_refused(model: Path, tmp_path: Path) -> None:
     (model / "SHA256SUMS").unlink()
     with pytest.raises(StorageError, match="SHA256SUMS: missing; write it beside the model"):
-        fetch_model(StorageConfig(), str(model), tmp_path / "here")
+        find_model(StorageConfig(), str(model)).fetch(tmp_path / "here")
 
 
 @pytest.mark.parametrize(
@@ -91,6 +130,11 @@ def test_a_list_that_is_none_is_refused_with_its_line() -> None:
 def test_a_list_without_a_configuration_is_refused() -> None:
     with pytest.raises(StorageError, match=r"there: names no config\.json, so this is no model"):
         read_sums(sums_of({"model.safetensors": b"x"}), place="there")
+
+
+def test_a_list_without_weights_is_refused() -> None:
+    with pytest.raises(StorageError, match=r"there: names no weights; make the list in a folder with"):
+        read_sums(sums_of({"config.json": b"{}"}), place="there")
 
 
 def test_the_command_ends_with_one_line_of_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -195,7 +195,7 @@ def test_sources_that_cannot_be_used_are_data_errors_with_a_remedy(tmp_path):
     bad = _write(tmp_path / "bad.jsonl", [{"question": "q", "answer": None}, {"question": "r", "answer": ""}])
     for source, message in {
         tmp_path / "absent.jsonl": r"absent.jsonl: no such file; check the path",
-        "data/train/all": r"problems source 'data/train/all': no such file, and neither a URL .* nor a hub",
+        "data/train/all": r"problems source 'data/train/all': no such file, and neither .* nor a hub",
         tmp_path: r"is a folder; name the .jsonl or .parquet files in it",
         empty: r"empty.jsonl: is empty; give a source with at least one problem",
         unknown: r'unknown.jsonl: unknown layout, its first row has \["score", "text"\]; a problem row',

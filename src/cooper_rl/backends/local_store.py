@@ -64,7 +64,7 @@ class LocalStore:
 
     def write(self, key: str, data: bytes, *, replaces: str | None) -> str:
         place = self._place(key)
-        with self._locked():
+        with locked(self._folder):
             found = self.read(key)
             if (found.tag if found else None) != replaces:
                 raise WriteConflictError(
@@ -129,18 +129,24 @@ class LocalStore:
         finally:
             draft.unlink(missing_ok=True)
 
-    @contextmanager
-    def _locked(self) -> Generator[None]:
-        try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            handle = os.open(self._folder, os.O_RDONLY)
-        except OSError as error:
-            raise _explain(self._folder, error) from error
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(handle)
+
+@contextmanager
+def locked(folder: Path) -> Generator[None]:
+    """The block runs in one process at a time of those that name this folder, which is made.
+
+    Raises:
+        StorageError: the folder cannot be used.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        raise _explain(folder, error) from error
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def _explain(place: Path, error: OSError) -> StorageError:

@@ -126,6 +126,15 @@ def share_weights(folder: Path, *, like: Path) -> None:
             path.chmod(stat.S_IMODE(mode))
 
 
+def explain_unreadable(name: str, error: Exception) -> ModelError:
+    """The error for a model whose configuration the library cannot read."""
+    reason = " ".join(str(error).split())[:300]
+    return ModelError(
+        f"{name}: cannot be read as a Hugging Face model ({reason}); without a way to the hub give a folder, "
+        "or s3://bucket/prefix in the object store"
+    )
+
+
 def check_architecture(path: str | Path, *, suffix: str) -> str:
     """The model's name, once its config says that it is of the wanted kind.
 
@@ -138,7 +147,7 @@ def check_architecture(path: str | Path, *, suffix: str) -> str:
     try:
         architectures = AutoConfig.from_pretrained(name, trust_remote_code=False).architectures or []
     except (OSError, ValueError) as error:
-        raise ModelError(f"{name}: cannot be read as a Hugging Face model: {error}") from error
+        raise explain_unreadable(name, error) from error
     if not any(architecture.endswith(suffix) for architecture in architectures):
         found = ", ".join(architectures) or "none named"
         raise ModelError(f"{name}: architecture {found}; a ...{suffix} checkpoint is needed in this place")

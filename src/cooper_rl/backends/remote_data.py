@@ -1,4 +1,4 @@
-"""Problems from elsewhere: a file behind an http(s) URL, a data set on the Hugging Face hub (row 1).
+"""Problems from elsewhere: a file behind an http(s) URL or in an object store, a data set of the hub (row 1).
 
 The only file of `collect_problems` that touches the network. Downloads are streamed into a file, limited in
 size and time. Deliberately left out: what the rows mean (`stages/_layouts.py`), archives, keys, retries.
@@ -15,6 +15,8 @@ from urllib.parse import unquote, urlsplit
 
 import httpx
 
+from cooper_rl.backends.open_store import open_store
+from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.errors import DataError
 from cooper_rl.progress import Progress
 from cooper_rl.records import RawRow
@@ -68,14 +70,33 @@ def download(
             "whether it needs a login, or download the file and give its path"
         ) from error
     except OSError as error:
-        raise DataError(
-            f"{url}: cannot be stored below {folder} ({error}); free space, or set TMPDIR to a larger place"
-        ) from error
+        raise _explain_disk(url, folder, error) from error
     except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
         raise DataError(
             f"{url}: cannot be downloaded ({type(error).__name__}: {error}); check the address and the "
             "network, or download the file elsewhere and give its path"
         ) from error
+    return target
+
+
+def fetch_object(config: StorageConfig, uri: str, folder: Path) -> Path:
+    """Bring a .jsonl or .parquet file of an object store into `folder`; returns its path.
+
+    Raises:
+        DataError: the address names no such file, or it is not there.
+        StorageError: the store cannot be used.
+    """
+    place, _, name = uri.rpartition("/")
+    if not place.removeprefix("s3:/").strip("/") or not name.endswith(SUFFIXES):
+        raise DataError(f"{uri}: is no file of problems; write s3://bucket/prefix/problems.jsonl or .parquet")
+    content = open_store(config, place).read(name)
+    if content is None:
+        raise DataError(f"{uri}: no such object; check bucket, prefix and name")
+    target = folder / name
+    try:
+        target.write_bytes(content.data)
+    except OSError as error:
+        raise _explain_disk(uri, folder, error) from error
     return target
 
 
@@ -118,6 +139,12 @@ def read_hub(text: str) -> Iterator[RawRow]:
         ) from error
     for number, value in enumerate(rows, start=1):
         yield RawRow(text, number, value, json.dumps(value, default=str, ensure_ascii=False), None)
+
+
+def _explain_disk(source: str, folder: Path, error: OSError) -> DataError:
+    return DataError(
+        f"{source}: cannot be stored below {folder} ({error}); free space, or set TMPDIR to a larger place"
+    )
 
 
 def _check_kind(response: httpx.Response, url: str) -> None:

@@ -23,11 +23,11 @@ from cooper_rl.schema import Report
 
 # Stages in the order of the walk, each with the configuration sections or keys that it reads.
 STAGES: dict[str, tuple[str, ...]] = {
-    "prepare_models": ("models", "problems", "instruction"),
-    "collect_problems": ("problems",),
-    "sample_completions": ("sampling", "engine", "instruction"),
+    "prepare_models": ("models", "problems", "storage", "instruction"),
+    "collect_problems": ("problems", "storage"),
+    "sample_completions": ("sampling", "engine", "storage", "instruction"),
     "label_completions": ("labeling",),
-    "train_verify_rm": ("verify_rm",),
+    "train_verify_rm": ("verify_rm", "storage"),
     "evaluate_verify_rm": ("verify_rm",),
     "train_cooper": (
         "cooper",

@@ -13,8 +13,8 @@ class ProblemsConfig(Section):
     num_tiny: int = Field(default=0, ge=0)
     """Problems to generate in the laptop world, before the ones that are read."""
     sources: tuple[str, ...] = ()
-    """Files (.jsonl, .parquet), http(s) URLs of such files, or Hugging Face data set ids
-    (`openai/gsm8k:main:train`)."""
+    """Files (.jsonl, .parquet), http(s) URLs and `s3://bucket/...` addresses of such files, or Hugging Face
+    data set ids (`openai/gsm8k:main:train`)."""
     held_out_sources: tuple[str, ...] = ()
     """The same, for evaluation only."""
     num_held_out: int = Field(default=0, ge=0)

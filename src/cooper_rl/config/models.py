@@ -79,7 +79,8 @@ class ModelsConfig(Section):
     tiny: TinyModels | None = None
     """Train the laptop's models from scratch; exclusive with the three fields below."""
     policy: str | None = None
-    """Causal LM to be trained: a folder in Hugging Face format or a hub id."""
+    """Causal LM to be trained: a folder in Hugging Face format, `s3://bucket/prefix` of one, with a
+    SHA256SUMS, in the object store that `storage` reaches, or a hub id. So are those of the next two."""
     samplers: dict[str, str] = {}
     """Name -> causal LM whose completions VerifyRM learns from; empty: the policy alone."""
     backbone: str | None = None

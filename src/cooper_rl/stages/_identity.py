@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from cooper_rl.backends.checkpoint_manifest import CheckpointManifest, files_below
+from cooper_rl.backends.fetch_model import find_model, is_stored
 from cooper_rl.backends.storage import file_sha256
+from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.config.root import Config
 from cooper_rl.stages._models import read_models
 
@@ -48,8 +50,7 @@ def run_identity(
     chosen["engine"] = {key: values["engine"][key] for key in ("kind", "dtype")}
     chosen["labeling"] = {"rule": values["labeling"]["rule"]}
     identity = {key: json.dumps(value) for key, value in flatten(chosen) if key not in MAY_DIFFER}
-    policy = read_models(models).policy
-    identity["data.models.policy"] = folder_sha256(Path(policy)) if Path(policy).is_dir() else policy
+    identity["data.models.policy"] = _model_sha256(config.storage, read_models(models).policy)
     identity["data.verify_rm"] = folder_sha256(verify_rm)
     identity |= {f"data.{name}": file_sha256(path) for name, path in files.items() if path is not None}
     if start is not None:
@@ -60,6 +61,13 @@ def run_identity(
 def folder_sha256(folder: Path) -> str:
     """One hash of all files of a folder and their names."""
     return _sha256({file: file_sha256(folder / file) for file in files_below(folder)})
+
+
+def _model_sha256(storage: StorageConfig, name: str) -> str:
+    """The same wherever the same files are; a hub id says nothing of its files."""
+    if is_stored(name):
+        return _sha256(find_model(storage, name).files)
+    return folder_sha256(Path(name)) if Path(name).is_dir() else name
 
 
 def _state_sha256(start: CheckpointManifest) -> str:

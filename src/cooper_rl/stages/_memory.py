@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from transformers import PretrainedConfig
 
+from cooper_rl.backends.fetch_model import find_model, is_stored
+from cooper_rl.backends.policy import explain_unreadable
 from cooper_rl.config.root import Config
 from cooper_rl.core.memory_plan import (
     GIB,
@@ -109,17 +111,18 @@ def check_memory(config: Config, *, policy: Any, verify_rm: Any, num_processes: 
 
 
 def explain_memory(config: Config, policy: str, verify_rm: str, num_processes: int, gpu_gib: float) -> str:
-    """The plan for models that are folders or hub ids, line by line.
+    """The plan for models that are folders, hub ids or addresses in an object store, line by line.
 
     Raises:
         ConfigError: it does not fit on such GPUs, or an architecture whose sizes are not known.
         ModelError: no config.json.
+        StorageError: a stored model cannot be read.
     """
     card_bytes = round(gpu_gib * GIB)
     plan = make_plan(
         config,
-        policy=_read_model_config(policy),
-        verify_rm=_read_model_config(verify_rm),
+        policy=_read_model_config(config, policy),
+        verify_rm=_read_model_config(config, verify_rm),
         num_processes=num_processes,
         card_bytes=card_bytes,
     )
@@ -127,11 +130,14 @@ def explain_memory(config: Config, policy: str, verify_rm: str, num_processes: i
     return f"most in the phase '{plan.phase}':\n{describe_plan(plan)}\n"
 
 
-def _read_model_config(name: str) -> dict[str, Any]:
+def _read_model_config(config: Config, name: str) -> dict[str, Any]:
+    if is_stored(name):
+        with find_model(config.storage, name).without_weights() as folder:
+            return _read_model_config(config, str(folder))
     try:
-        config = PretrainedConfig.get_config_dict(name)[0]
+        found = PretrainedConfig.get_config_dict(name)[0]
     except (OSError, ValueError) as error:
-        raise ModelError(f"{name}: its config.json cannot be read: {error}") from error
-    if not config:  # the library's answer for a folder without the file
+        raise explain_unreadable(name, error) from error
+    if not found:  # the library's answer for a folder without the file
         raise ModelError(f"{name}: no config.json; give a model's folder, or the id of a model on the hub")
-    return config
+    return found

@@ -12,6 +12,7 @@ import torch
 
 from cooper_rl.backends.checkpoint import TrainingState
 from cooper_rl.backends.completions import check_head
+from cooper_rl.backends.fetch_model import at_hand
 from cooper_rl.backends.lora import adapter_weights, add_adapters, merged_weights
 from cooper_rl.backends.policy import Policy, load_policy
 from cooper_rl.backends.precision import round_weights, settle
@@ -117,7 +118,8 @@ def make_trainer(
     """
     cooper = config.cooper
     check_memory(config, policy=state.policy.model, verify_rm=state.verify_rm.model, num_processes=ranks.size)
-    reference = load_policy(read_models(models).policy, device=state.policy.device, is_trained=False)
+    name = at_hand(config.storage, read_models(models).policy)
+    reference = load_policy(name, device=state.policy.device, is_trained=False)
     check_head(reference)
     reference = replace(reference, compute=settle(reference.model, cooper.compute))
     anchors = _draw_anchors(config, reference, problems)

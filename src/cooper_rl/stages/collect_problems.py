@@ -1,6 +1,6 @@
 """Stage: problems to train on and problems to evaluate on (row 1).
 
-Problems are generated in the laptop world, or read from files, URLs and the hub in the layouts of
+Problems are generated in the laptop world, or read from files, URLs, stores and the hub in the layouts of
 `_layouts.py`. A row that cannot be used is set aside with its reason. No question is in both outputs: what
 is held out stays whole, and its double among the training problems is set aside.
 """
@@ -16,8 +16,9 @@ from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, NamedTuple
 from urllib.parse import urlsplit
 
-from cooper_rl.backends.remote_data import SUFFIXES, download, parse_hub_id, read_hub
+from cooper_rl.backends.remote_data import SUFFIXES, download, fetch_object, parse_hub_id, read_hub
 from cooper_rl.config.data import ProblemsConfig
+from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.config.root import Config
 from cooper_rl.core.questions import question_key
 from cooper_rl.core.randomness import derive_seed
@@ -46,16 +47,17 @@ def run(
     Raises:
         DataError: a source is missing, unreachable, empty, of an unknown layout, has no usable row or is an
             output too, or too few problems are left.
+        StorageError: the object store of a source cannot be used.
     """
     options = config.problems
     _check_sources(
         [*options.held_out_sources, *options.sources], outputs=[problems, held_out, rejected, report]
     )
     collection = _Collection()
-    evaluated = _read_sources(options.held_out_sources, options, collection)
+    evaluated = _read_sources(options.held_out_sources, config, collection)
     collected = [
         *_generate(options.num_tiny, config.seed, collection),
-        *_read_sources(options.sources, options, collection),
+        *_read_sources(options.sources, config, collection),
     ]
     write_records(rejected, collection.rejected)
     if options.max_problems is not None and len(collected) > options.max_problems:
@@ -148,14 +150,14 @@ def _generate(count: int, seed: int, collection: _Collection) -> list[Problem]:
     return kept
 
 
-def _read_sources(names: Sequence[str], options: ProblemsConfig, collection: _Collection) -> list[Problem]:
+def _read_sources(names: Sequence[str], config: Config, collection: _Collection) -> list[Problem]:
     """The problems of all sources in order; rows that cannot be used go to `collection.rejected`."""
-    return [problem for name in names for problem in _read_source(name, options, collection)]
+    return [problem for name in names for problem in _read_source(name, config, collection)]
 
 
-def _read_source(name: str, options: ProblemsConfig, collection: _Collection) -> list[Problem]:
-    source = _open(name, collection)
-    layout = _find_layout(source, options)
+def _read_source(name: str, config: Config, collection: _Collection) -> list[Problem]:
+    source = _open(name, config.storage, collection)
+    layout = _find_layout(source, config.problems)
     kept: list[Problem] = []
     num_readable = 0
     first_reason = ""
@@ -180,14 +182,15 @@ def _read_source(name: str, options: ProblemsConfig, collection: _Collection) ->
     return kept
 
 
-def _open(name: str, collection: _Collection) -> _Source:
+def _open(name: str, storage: StorageConfig, collection: _Collection) -> _Source:
     """Read all rows of a source, whichever kind it is.
 
     Raises:
         DataError: it cannot be read, or has no rows.
+        StorageError: its object store cannot be used.
     """
-    if name.startswith(("http://", "https://")):
-        rows = list(_download_rows(name))
+    if name.startswith(("http://", "https://", "s3://")):
+        rows = list(_fetched_rows(name, storage))
         label = PurePosixPath(urlsplit(name).path).name or name
     elif Path(name).is_file() or name.endswith(SUFFIXES):
         label = Path(name).name
@@ -199,8 +202,8 @@ def _open(name: str, collection: _Collection) -> _Source:
         rows = list(read_hub(name))
     else:
         raise DataError(
-            f"problems source {name!r}: no such file, and neither a URL (https://...) nor a hub data set id "
-            "(owner/name:config:split); check the path"
+            f"problems source {name!r}: no such file, and neither an address (https://..., s3://...) nor a "
+            "hub data set id (owner/name:config:split); check the path"
         )
     if not rows:
         raise DataError(f"{name}: is empty; give a source with at least one problem")
@@ -210,14 +213,16 @@ def _open(name: str, collection: _Collection) -> _Source:
     return _Source(name, label, collection.new_stem(stem), rows)
 
 
-def _download_rows(url: str) -> Iterator[RawRow]:
-    with tempfile.TemporaryDirectory() as folder:
-        path = download(url, Path(folder))
+def _fetched_rows(address: str, storage: StorageConfig) -> Iterator[RawRow]:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        is_stored = address.startswith("s3://")
+        path = fetch_object(storage, address, folder) if is_stored else download(address, folder)
         try:
             for row in read_rows(path):
-                yield row._replace(file=url)
+                yield row._replace(file=address)
         except DataError as error:
-            raise DataError(str(error).replace(str(path), url)) from error
+            raise DataError(str(error).replace(str(path), address)) from error
 
 
 def _find_layout(source: _Source, options: ProblemsConfig) -> Layout:

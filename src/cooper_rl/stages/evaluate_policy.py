@@ -9,6 +9,7 @@ from typing import Annotated, NamedTuple
 
 from cooper_rl.backends.checkpoint_reference import open_checkpoint
 from cooper_rl.backends.device import pick_device
+from cooper_rl.backends.fetch_model import at_hand
 from cooper_rl.backends.policy import Policy, load_policy
 from cooper_rl.backends.rule_verifier import RuleVerifier
 from cooper_rl.backends.verify_rm import VerifyRM, load_verify_rm
@@ -76,7 +77,8 @@ class _Subject(NamedTuple):
 def _load_subject(config: Config, *, models: Path, verify_rm: Path, checkpoint: Path | None) -> _Subject:
     device = pick_device()
     if checkpoint is None:
-        policy = load_policy(read_models(models).policy, device=device, is_trained=False)
+        name = at_hand(config.storage, read_models(models).policy)
+        policy = load_policy(name, device=device, is_trained=False)
         return _Subject(0, policy, load_verify_rm(verify_rm, device=device))
     needed = ("policy/", "verify_rm/")
     with open_checkpoint(checkpoint, config.storage, starting_with=needed) as found:

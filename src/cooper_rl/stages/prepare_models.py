@@ -1,7 +1,8 @@
 """Stage: the models that a run starts from, trained on the laptop or named by the configuration.
 
 Writes `models.json`, which every later stage reads. Named models are checked, not copied: weights travel
-by reference. Deliberately left out: loading them, which the stages do that use them.
+by reference, that of an object store with the hash of what was checked. Deliberately left out: loading them,
+which the stages do that use them.
 """
 
 import logging
@@ -10,9 +11,11 @@ from pathlib import Path
 from typing import Annotated
 
 from cooper_rl.backends.cores import usable_cores
+from cooper_rl.backends.fetch_model import find_model, is_stored
+from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.config.models import ModelsConfig
 from cooper_rl.config.root import Config
-from cooper_rl.errors import DataError
+from cooper_rl.errors import DataError, ModelError
 from cooper_rl.records import write_report
 from cooper_rl.schema import ModelSet
 from cooper_rl.stages._models import MANIFEST
@@ -30,6 +33,7 @@ def run(
 
     Raises:
         DataError: the folder cannot be written.
+        StorageError: a model named by its address in an object store cannot be read there.
         ModelError: a named model is missing, has no tokenizer or is no causal language model.
     """
     try:
@@ -40,7 +44,7 @@ def run(
     (models / MANIFEST).unlink(missing_ok=True)
     tiny = config.models.tiny
     if tiny is None:
-        found = _check_named(config.models)
+        found = _check_named(config.models, config.storage)
     else:
         from cooper_rl.tiny.hub import train_tiny_models
 
@@ -52,25 +56,42 @@ def run(
     return found
 
 
-def _check_named(names: ModelsConfig) -> ModelSet:
-    from cooper_rl.backends.policy import check_architecture, load_tokenizer
-
+def _check_named(names: ModelsConfig, storage: StorageConfig) -> ModelSet:
     assert names.policy is not None  # the configuration refuses a run without them
     assert names.backbone is not None
     samplers = names.samplers or {"policy": names.policy}
-    for place, model in (
-        ("models.policy", names.policy),
-        ("models.backbone", names.backbone),
-        *((f"models.samplers.{name}", model) for name, model in samplers.items()),
-    ):
-        checked = check_architecture(_as_folder(model), suffix="ForCausalLM")
-        load_tokenizer(checked)
-        logger.info("%s: %s is a causal language model with a tokenizer", place, checked)
+    places = {"models.policy": names.policy, "models.backbone": names.backbone}
+    places |= {f"models.samplers.{name}": model for name, model in samplers.items()}
+    checked: dict[str, str] = {}
+    for place, model in places.items():
+        if model not in checked:
+            checked[model] = _check(model, storage)
+        logger.info("%s: %s is a causal language model with a tokenizer", place, checked[model])
     return ModelSet(
-        policy=str(_as_folder(names.policy)),
-        samplers={name: str(_as_folder(model)) for name, model in samplers.items()},
-        backbone=str(_as_folder(names.backbone)),
+        policy=checked[names.policy],
+        samplers={name: checked[model] for name, model in samplers.items()},
+        backbone=checked[names.backbone],
     )
+
+
+def _check(model: str, storage: StorageConfig) -> str:
+    """How later stages, wherever they run, find the model that was looked at."""
+    if not is_stored(model):
+        _look_at(_as_folder(model))
+        return str(_as_folder(model))
+    found = find_model(storage, model)
+    with found.without_weights() as folder:
+        try:
+            _look_at(folder)
+        except ModelError as error:
+            raise ModelError(str(error).replace(str(folder), model)) from error
+    return found.pinned
+
+
+def _look_at(model: str | Path) -> None:
+    from cooper_rl.backends.policy import check_architecture, load_tokenizer
+
+    load_tokenizer(check_architecture(model, suffix="ForCausalLM"))
 
 
 def _as_folder(model: str) -> str | Path:

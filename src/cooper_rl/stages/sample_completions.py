@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, NamedTuple
 
 from cooper_rl.backends.device import pick_device
+from cooper_rl.backends.fetch_model import at_hand
 from cooper_rl.backends.policy import load_policy
 from cooper_rl.config.data import GenerationConfig
 from cooper_rl.config.root import Config
@@ -85,7 +86,7 @@ def _draw(
     config: Config, problems: Sequence[Problem], generation: GenerationConfig, *, name: str, model: str
 ) -> _Drawn:
     samples = config.sampling.completions_per_problem
-    policy = load_policy(model, device=pick_device(), is_trained=False)
+    policy = load_policy(at_hand(config.storage, model), device=pick_device(), is_trained=False)
     progress = Progress(f"sample_completions {name}", len(problems) * samples, logger)
     per_problem: list[list[Completion]] = []
     num_tokens = 0

@@ -26,6 +26,7 @@ from cooper_rl.backends.checkpoint_reference import (
 from cooper_rl.backends.checkpoint_store import CheckpointStore, Found
 from cooper_rl.backends.checkpoint_writer import CheckpointWriter
 from cooper_rl.backends.device import pick_device
+from cooper_rl.backends.fetch_model import at_hand
 from cooper_rl.backends.open_store import open_store
 from cooper_rl.backends.policy import load_policy
 from cooper_rl.backends.ranks import ALONE, Ranks
@@ -172,7 +173,7 @@ class _Share:
             return read_state(found.folder, step=found.manifest.step, device=device)
         return TrainingState(
             step=0,
-            policy=load_policy(read_models(self.models).policy, device=device),
+            policy=load_policy(at_hand(self.config.storage, read_models(self.models).policy), device=device),
             verify_rm=load_verify_rm(self.verify_rm, device=device),
             policy_optimizer={},
             verify_rm_optimizer={},

@@ -10,6 +10,7 @@ from typing import Annotated
 import torch
 
 from cooper_rl.backends.device import pick_device
+from cooper_rl.backends.fetch_model import at_hand
 from cooper_rl.backends.verify_rm import (
     VerifyRM,
     load_verify_rm,
@@ -113,7 +114,8 @@ def _starting_model(
     if found.verify_rm is not None:
         logger.info("train_verify_rm goes on with %s", found.verify_rm)
         return load_verify_rm(Path(found.verify_rm), device=device)
-    return make_from_backbone(found.backbone, seed=config.seed, device=device)
+    backbone = at_hand(config.storage, found.backbone)
+    return make_from_backbone(backbone, seed=config.seed, device=device)
 
 
 def _check_apart(

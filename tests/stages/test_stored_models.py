@@ -1,0 +1,168 @@
+"""A run whose models and problems are named by their addresses in an object store, as on a closed network."""
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from cooper_rl.backends.policy import save_policy
+from cooper_rl.config.load import load
+from cooper_rl.config.root import Config
+from cooper_rl.errors import DataError, ModelError, StorageError
+from cooper_rl.records import read_records
+from cooper_rl.schema import Completion, Problem
+from cooper_rl.stages import (
+    collect_problems,
+    evaluate_policy,
+    prepare_models,
+    sample_completions,
+    train_cooper,
+    train_verify_rm,
+)
+from cooper_rl.stages._identity import run_identity
+from cooper_rl.stages._memory import explain_memory
+from cooper_rl.stages._models import read_models
+from tests.servers.fixtures import Moto, bucket, gateway, make_client, s3_server
+from tests.servers.radosgw import Gateway
+from tests.stages.conftest import SMALL, Files, with_other_questions
+
+__all__ = ["bucket", "gateway", "s3_server"]
+
+Configure = Callable[..., Config]
+
+
+def send(server: Gateway | Moto, bucket: str, prefix: str, folder: Path) -> str:
+    """Store a folder with its SHA256SUMS, as the installation says; returns its address."""
+    client = make_client(server.port, server.account)
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != "SHA256SUMS")
+    lines = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.relative_to(folder)}" for path in files]
+    (folder / "SHA256SUMS").write_text("\n".join(lines) + "\n")
+    for path in (*files, folder / "SHA256SUMS"):
+        client.fput_object(bucket, f"{prefix}/{path.relative_to(folder)}", str(path))
+    (folder / "SHA256SUMS").unlink()
+    return f"s3://{bucket}/{prefix}"
+
+
+@pytest.fixture
+def configure(s3_server: Gateway | Moto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Configure:
+    """A configuration that reaches the store, and a cache of its own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+    def make(policy: str, *more: str, backbone: str | None = None) -> Config:
+        names = [f"models.policy={json.dumps(policy)}", f"models.backbone={json.dumps(backbone or policy)}"]
+        where = f"storage.endpoint={json.dumps(s3_server.endpoint)}"
+        return load("laptop", [*SMALL, "models.tiny=null", *names, where, *more])
+
+    return make
+
+
+def prepare(config: Config, folder: Path) -> Path:
+    prepare_models.run(config, models=folder / "models", report=folder / "report.json")
+    return folder / "models"
+
+
+def test_every_stage_finds_a_stored_model(
+    files: Files, s3_server, bucket: str, configure: Configure, tmp_path: Path
+) -> None:
+    config = configure(send(s3_server, bucket, "Qwen/small", files.models / "policy"))
+    models = prepare(config, tmp_path)
+    assert not (tmp_path / "cache").exists(), "weights were fetched to look at a configuration"
+    there = {"completions": tmp_path / "completions.jsonl", "report": tmp_path / "sampled.json"}
+    sample_completions.run(config, models=models, problems=files.problems, **there)
+    here = {"completions": tmp_path / "here.jsonl", "report": tmp_path / "here.json"}
+    sample_completions.run(config, models=files.models, problems=files.problems, **here)
+    assert read_records(there["completions"], Completion) == read_records(here["completions"], Completion)
+    train_verify_rm.run(
+        config,
+        train=with_other_questions(files.examples),
+        validation=files.examples,
+        models=models,
+        verify_rm=tmp_path / "verify_rm",
+        report=tmp_path / "trained.json",
+    )
+    trained = {"checkpoint": tmp_path / "run", "report": tmp_path / "run.json"}
+    base = {"models": models, "verify_rm": files.verify_rm}
+    train_cooper.run(config, problems=files.problems, **base, **trained)
+    evaluated = {name: tmp_path / f"{name}.jsonl" for name in ("completions", "evaluations", "report")}
+    evaluate_policy.run(config, problems=files.held_out, examples=files.examples, **base, **evaluated)
+    assert len(list((tmp_path / "cache" / "cooper-rl" / "models").iterdir())) == 1
+
+
+def test_a_run_may_go_on_with_the_same_model_from_a_folder(
+    files: Files, s3_server, bucket: str, configure: Configure, tmp_path: Path
+) -> None:
+    config = configure(send(s3_server, bucket, "small", files.models / "policy"))
+    stored, here = (
+        run_identity(config, models=models, verify_rm=files.verify_rm, files={}, start=None)
+        for models in (prepare(config, tmp_path), files.models)
+    )
+    assert stored == here
+
+
+def test_a_model_that_was_exchanged_meanwhile_is_refused(
+    files: Files, make_policy, s3_server, bucket: str, configure: Configure, tmp_path: Path
+) -> None:
+    address = send(s3_server, bucket, "small", files.models / "policy")
+    config = configure(address)
+    models = prepare(config, tmp_path)
+    save_policy(make_policy(1), tmp_path / "other")
+    send(s3_server, bucket, "small", tmp_path / "other")
+    out = {"completions": tmp_path / "completions", "report": tmp_path / "report"}
+    with pytest.raises(StorageError, match=f"{address}/SHA256SUMS: has the sha256 .* and not .* exchanged"):
+        sample_completions.run(config, models=models, problems=files.problems, **out)
+    with pytest.raises(StorageError, match="exchanged"):
+        prepare(configure(read_models(models).policy), tmp_path)
+
+
+def test_a_stored_model_of_another_kind_is_named_by_its_address(
+    files: Files, s3_server, bucket: str, configure: Configure, tmp_path: Path
+) -> None:
+    address = send(s3_server, bucket, "rm", files.verify_rm)
+    with pytest.raises(ModelError, match=f"^{address}: architecture Qwen2ForSequenceClassification;"):
+        prepare(configure(address), tmp_path)
+
+
+def test_the_memory_of_stored_models_is_planned(
+    files: Files, s3_server, bucket: str, configure: Configure
+) -> None:
+    config = configure(send(s3_server, bucket, "small", files.models / "policy"), "engine.kind=vllm")
+    address = str(config.models.policy)
+    assert "policy" in explain_memory(config, address, address, 1, 80.0)
+
+
+def collect(config: Config, folder: Path) -> list[Problem]:
+    out = {name: folder / f"{name}.jsonl" for name in ("problems", "held_out", "rejected", "report")}
+    collect_problems.run(config, **out)
+    return [*read_records(out["problems"], Problem), *read_records(out["held_out"], Problem)]
+
+
+def sources(*names: str) -> Sequence[str]:
+    return ("problems.num_tiny=0", "problems.num_held_out=2", f"problems.sources={json.dumps(names)}")
+
+
+def test_problems_come_from_the_store(
+    files: Files, s3_server, bucket: str, configure: Configure, tmp_path: Path
+) -> None:
+    client = make_client(s3_server.port, s3_server.account)
+    client.fput_object(bucket, "problems/mine.jsonl", str(files.problems))
+    address = f"s3://{bucket}/problems/mine.jsonl"
+    found = collect(configure("any", *sources(address)), tmp_path)
+    expected = read_records(files.problems, Problem)
+    assert sorted(p.question for p in found) == sorted(p.question for p in expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("/problems/absent.jsonl", "absent.jsonl: no such object; check bucket, prefix and name"),
+        ("/problems", r"is no file of problems; write s3://bucket/prefix/problems\.jsonl"),
+        (".jsonl", "is no file of problems"),
+    ],
+)
+def test_an_address_without_problems_is_refused(
+    bucket: str, configure: Configure, tmp_path: Path, name: str, message: str
+) -> None:
+    with pytest.raises(DataError, match=message):
+        collect(configure("any", *sources(f"s3://{bucket}{name}")), tmp_path)
