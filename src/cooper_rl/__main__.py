@@ -5,7 +5,6 @@ users is told here, in one line. Deliberately left out: what a stage does.
 """
 
 import argparse
-import logging
 import sys
 from collections.abc import Sequence
 from importlib import metadata
@@ -15,6 +14,7 @@ from cooper_rl.cli.plan import add_plan
 from cooper_rl.cli.serve import add_server
 from cooper_rl.cli.stages import add_stages
 from cooper_rl.errors import CooperError
+from cooper_rl.progress import show_log
 
 EXIT_USER_ERROR = 2
 EXIT_INTERRUPTED = 130
@@ -24,9 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one sub-command; returns the exit status: 0, 2 for an error of use or data, 130 for Ctrl-C."""
     parser = build_parser()
     options = parser.parse_args(arguments)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
-    logging.captureWarnings(True)
-    logging.getLogger("httpx").setLevel(logging.WARNING)  # one line per request otherwise
+    show_log()
     name = f"{parser.prog} {options.command}"
     try:
         shown = options.run(options)

@@ -15,6 +15,14 @@ T = TypeVar("T")
 SECONDS_BETWEEN_LINES = 2.0
 
 
+def show_log() -> None:
+    """Log to standard error, every line with its time, and of libraries what a person can use."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
+    logging.captureWarnings(True)
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # one line per request otherwise
+    logging.getLogger("huggingface_hub").propagate = False  # it shows its lines itself
+
+
 class Progress:
     """Counts towards `total` and logs at most every two seconds, and always at the end.
 

@@ -24,6 +24,7 @@ from cooper_rl.backends.open_store import open_store
 from cooper_rl.backends.storage import ObjectStore, check_key
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.errors import CooperError, DamagedObjectError, StorageError
+from cooper_rl.progress import show_log
 
 logger = logging.getLogger(__name__)
 
@@ -153,7 +154,7 @@ def read_sums(data: bytes, *, place: str) -> dict[str, str]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit status: 0, or 2 with one line of error."""
     options = _build_parser().parse_args(arguments)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
+    show_log()
     try:
         config = StorageConfig(
             endpoint=options.endpoint, credentials=options.credentials, ca_bundle=options.ca_bundle

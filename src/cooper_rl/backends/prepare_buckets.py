@@ -24,6 +24,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from cooper_rl.backends.transfer import read_secret
 from cooper_rl.errors import ConfigError, CooperError, StorageError
+from cooper_rl.progress import show_log
 
 logger = logging.getLogger(__name__)
 
@@ -111,7 +112,7 @@ def _read_rights(path: Path) -> dict[str, Any]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit status: 0, or 2 with one line of error."""
     options = _build_parser().parse_args(arguments)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
+    show_log()
     try:
         _run(options)
     except CooperError as error:

@@ -13,6 +13,7 @@ from pathlib import Path
 from cooper_rl.backends.open_store import open_store
 from cooper_rl.config.root import Config
 from cooper_rl.errors import CooperError
+from cooper_rl.progress import show_log
 from cooper_rl.stages import train_cooper
 from cooper_rl.stages._launching import StagedInputs, fetch_inputs
 
@@ -21,9 +22,7 @@ EXIT_USER_ERROR = 2
 
 def main(arguments: Sequence[str]) -> int:
     """Returns the exit status: 0, or 2 with one line of error."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
-    logging.captureWarnings(True)
-    logging.getLogger("httpx").setLevel(logging.WARNING)  # one line per request otherwise
+    show_log()
     config = Config.model_validate_json(arguments[0])
     staged = StagedInputs.model_validate_json(arguments[1])
     try:
