@@ -53,7 +53,7 @@ class CheckpointWriter:
     ) -> None:
         try:
             # What was begun is finished, also when training failed: it is whole and consistent.
-            self._wait()
+            self.finish()
         except Exception:
             if error is None:
                 raise
@@ -82,7 +82,7 @@ class CheckpointWriter:
             StorageError, DataError: the checkpoint before could not be written.
         """
         started = time.perf_counter()
-        self._wait()
+        self.finish()
         tokenizers = self._staging / "tokenizers"
         if not tokenizers.is_dir():
             save_tokenizers(state, tokenizers)
@@ -93,7 +93,7 @@ class CheckpointWriter:
     def check(self) -> None:
         """Raise now what went wrong in the thread, if it did."""
         if self._under_way is not None and self._under_way.done():
-            self._wait()
+            self.finish()
 
     def finish(self) -> None:
         """Wait for the checkpoint that is under way.
@@ -101,9 +101,6 @@ class CheckpointWriter:
         Raises:
             StorageError, DataError: it could not be written.
         """
-        self._wait()
-
-    def _wait(self) -> None:
         under_way, self._under_way = self._under_way, None
         if under_way is not None:
             under_way.result()
