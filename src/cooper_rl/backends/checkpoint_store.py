@@ -138,7 +138,7 @@ class CheckpointStore:
         Raises:
             StorageError: refused, full, unreachable, or a server that ignores conditions.
         """
-        check_conditions(self._store)
+        check_conditional_writes(self._store)
 
     def publish(
         self,
@@ -229,7 +229,7 @@ class CheckpointStore:
             logger.warning("old checkpoints stay for now: %s", error)
 
 
-def check_conditions(store: ObjectStore) -> None:
+def check_conditional_writes(store: ObjectStore) -> None:
     """Find out whether a store can be written, and safely.
 
     Raises:

@@ -24,7 +24,7 @@ from typing import NamedTuple
 from pydantic import ValidationError
 
 from cooper_rl.backends.checkpoint_manifest import MANIFEST, CheckpointManifest, dump_manifest
-from cooper_rl.backends.checkpoint_store import check_conditions, fetch, read_manifest
+from cooper_rl.backends.checkpoint_store import check_conditional_writes, fetch, read_manifest
 from cooper_rl.backends.open_store import open_store
 from cooper_rl.backends.storage import ObjectStore, check_key, content_sha256
 from cooper_rl.config.root import Config
@@ -113,7 +113,7 @@ class Registry:
             WriteConflictError: another one was promoted meanwhile; it stays champion.
             StorageError: the store cannot be used; the champion stays.
         """
-        check_conditions(self._store)
+        check_conditional_writes(self._store)
         hashes = {file: content_sha256(path) for file, path in files.items()}
         for file, sha256 in hashes.items():
             self._store.put_file(f"{name}/{file}", files[file], sha256=sha256)
