@@ -18,16 +18,6 @@ from cooper_rl.core.answer_structure import find_syntax_fault, parse_structure
 from cooper_rl.core.answer_text import normalise_answer
 from cooper_rl.core.answer_units import same_unit, split_unit
 
-__all__ = [
-    "AnswerCheck",
-    "compare_answers",
-    "is_another_answer",
-    "parse_reference",
-    "state_answer",
-    "verify_answer",
-    "vote_on_answers",
-]
-
 MAX_ANSWER_CHARS = 20_000
 MAX_QUICK_CHARS = 2000
 """Longer answers are compared in a worker, which a time limit ends, even where no algebra is needed."""
