@@ -26,6 +26,7 @@ from cooper_rl.schema import (
     Verdict,
     VerifyExample,
 )
+from cooper_rl.stages._wiring import check_fits, open_judge
 from cooper_rl.training.rollout import ask_judge, collect_rollouts, score_rollouts
 
 logger = logging.getLogger(__name__)
@@ -168,6 +169,33 @@ class Evaluator:
             canaries={attack: rate.value for attack, rate in rates.items()},
             cut_fraction=sum(row.finish_reason == "length" for row in completions) / len(completions),
         )
+
+
+def make_evaluator(
+    config: Config,
+    problems: Sequence[Problem],
+    examples: Sequence[VerifyExample],
+    rule: RuleVerifier,
+    *,
+    ranks: Ranks = ALONE,
+) -> Evaluator:
+    """Whoever evaluates as section `evaluation` says, on as many of the held-out problems.
+
+    Raises:
+        ConfigError: the laptop's judge is configured for problems of another source.
+    """
+    options = config.evaluation
+    problems = problems[: options.max_problems]
+    check_fits(options.judge, problems, key="evaluation.judge")
+    return Evaluator(
+        config=config,
+        problems=problems,
+        examples=examples,
+        canaries=draw_canaries(config, examples, max_problems=options.max_canary_problems),
+        rule=rule,
+        judge=open_judge(options.judge, config.seed) if options.judge else None,
+        ranks=ranks,
+    )
 
 
 def draw_canaries(config: Config, examples: Sequence[VerifyExample], *, max_problems: int) -> list[Canary]:

@@ -30,10 +30,10 @@ from cooper_rl.errors import ConfigError, DataError
 from cooper_rl.records import read_records
 from cooper_rl.schema import Problem, VerifyExample
 from cooper_rl.stages._engine import open_engine
-from cooper_rl.stages._evaluation import Evaluator, draw_canaries
+from cooper_rl.stages._evaluation import draw_canaries
 from cooper_rl.stages._memory import check_memory
 from cooper_rl.stages._models import read_models
-from cooper_rl.stages._wiring import check_fits, open_assistant, open_judge
+from cooper_rl.stages._wiring import open_assistant, open_judge
 from cooper_rl.training.gate import GateReading, RewardGate, data_key, read_gate
 from cooper_rl.training.optimizer import Stepper, make_adamw, restore_optimizer, whole
 from cooper_rl.training.pair_queue import PairQueue
@@ -234,29 +234,6 @@ def _make_trained(config: Config, state: TrainingState, ranks: Ranks, *, place: 
     restore_optimizer(policy.model, policy_optimizer, state.policy_optimizer, place=place)
     restore_optimizer(verify_rm.model, verify_rm_optimizer, state.verify_rm_optimizer, place=place)
     return _Trained(policy, verify_rm, policy_optimizer, verify_rm_optimizer)
-
-
-def make_evaluator(
-    config: Config, data: SideData, rule: RuleVerifier, ranks: Ranks = ALONE
-) -> Evaluator | None:
-    """Who evaluates while training goes on; None where nobody does.
-
-    Raises:
-        ConfigError: the laptop's judge is configured for problems of another source.
-    """
-    if config.cooper.evaluate_every is None:
-        return None
-    problems = data.held_out[: config.evaluation.max_problems]
-    check_fits(config.evaluation.judge, problems, key="evaluation.judge")
-    return Evaluator(
-        config=config,
-        problems=problems,
-        examples=data.examples,
-        canaries=draw_canaries(config, data.examples, max_problems=config.evaluation.max_canary_problems),
-        rule=rule,
-        judge=open_judge(config.evaluation.judge, config.seed) if config.evaluation.judge else None,
-        ranks=ranks,
-    )
 
 
 def _draw_anchors(config: Config, reference: Policy, problems: Sequence[Problem]) -> list[VerifyItem]:

@@ -17,9 +17,8 @@ from cooper_rl.config.root import Config
 from cooper_rl.records import read_records, write_records, write_report
 from cooper_rl.schema import EvalReport, Problem, VerifyExample
 from cooper_rl.stages._engine import open_engine
-from cooper_rl.stages._evaluation import Evaluator, draw_canaries
+from cooper_rl.stages._evaluation import make_evaluator
 from cooper_rl.stages._models import read_models
-from cooper_rl.stages._wiring import check_fits, open_judge
 
 
 def run(
@@ -45,23 +44,12 @@ def run(
         ServerError: the evaluation judge cannot be used.
     """
     earlier = [] if previous is None else read_records(previous, EvalReport)
-    rows = read_records(problems, Problem)[: config.evaluation.max_problems]
-    check_fits(config.evaluation.judge, rows, key="evaluation.judge")
-    labelled = read_records(examples, VerifyExample)
-    subject = _load_subject(config, models=models, verify_rm=verify_rm, checkpoint=checkpoint)
-    with (
-        closing(open_engine(subject.policy, config.engine)) as engine,
-        RuleVerifier(config.labeling.rule) as rule,
-    ):
-        evaluator = Evaluator(
-            config=config,
-            problems=rows,
-            examples=labelled,
-            canaries=draw_canaries(config, labelled, max_problems=config.evaluation.max_canary_problems),
-            rule=rule,
-            judge=open_judge(config.evaluation.judge, config.seed) if config.evaluation.judge else None,
-        )
-        found = evaluator.evaluate(engine, subject.policy, subject.verify_rm, step=subject.step)
+    with RuleVerifier(config.labeling.rule) as rule:
+        held_out, labelled = read_records(problems, Problem), read_records(examples, VerifyExample)
+        evaluator = make_evaluator(config, held_out, labelled, rule)
+        subject = _load_subject(config, models=models, verify_rm=verify_rm, checkpoint=checkpoint)
+        with closing(open_engine(subject.policy, config.engine)) as engine:
+            found = evaluator.evaluate(engine, subject.policy, subject.verify_rm, step=subject.step)
     write_records(completions, found.completions)
     write_records(evaluations, [*earlier, found.report])
     write_report(report, found.report)

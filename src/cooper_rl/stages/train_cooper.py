@@ -40,12 +40,13 @@ from cooper_rl.records import check_unique, read_records, write_report
 from cooper_rl.schema import CooperReport, PreferencePair, Problem
 from cooper_rl.stages._books import Books
 from cooper_rl.stages._co_training import CoTraining, check_hacked
+from cooper_rl.stages._evaluation import make_evaluator
 from cooper_rl.stages._identity import run_identity
 from cooper_rl.stages._launching import train_in_job
 from cooper_rl.stages._models import read_models
 from cooper_rl.stages._ranks import open_ranks
 from cooper_rl.stages._stopping import StopRequest
-from cooper_rl.stages._trainer import SideData, make_evaluator, make_trainer, read_side_data
+from cooper_rl.stages._trainer import SideData, make_trainer, read_side_data
 from cooper_rl.stages._wiring import check_fits
 
 logger = logging.getLogger(__name__)
@@ -196,12 +197,17 @@ class _Share:
             ranks=self.ranks,
         )
         state.policy_optimizer, state.verify_rm_optimizer = {}, {}  # the optimisers have them now
+        evaluator = None
+        if self.config.cooper.evaluate_every is not None:
+            evaluator = make_evaluator(
+                self.config, self.data.held_out, self.data.examples, trainer.rule, ranks=self.ranks
+            )
         training = CoTraining(
             config=self.config,
             trainer=trainer,
             state=state,
             problems=self.problems,
-            evaluator=make_evaluator(self.config, self.data, trainer.rule, self.ranks),
+            evaluator=evaluator,
             stop=self.stop,
             books=books,
             ranks=self.ranks,
