@@ -366,13 +366,16 @@ class EvalReport(Report):
     """Share of completions that ended at the token limit."""
 
 
+AccuracyName = Literal["judged accuracy", "rule accuracy"]
+"""Which accuracy a decision rests on: judged where an evaluation judge is configured, else the rule's."""
+
+
 class RunReport(Report):
     """The run in numbers: the starting point against the last evaluation."""
 
     last_step: int
     num_iterations: int
-    accuracy_name: Literal["judged accuracy", "rule accuracy"]
-    """Judged where an evaluation judge is configured, else by the rule verifier."""
+    accuracy_name: AccuracyName
     accuracy_before: Interval
     accuracy_after: Interval
     accuracy_change: Interval

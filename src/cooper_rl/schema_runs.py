@@ -3,11 +3,9 @@
 Apart from `schema.py`, whose records follow the walk of the data. Deliberately left out: where they are kept.
 """
 
-from typing import Literal
-
 from pydantic import Field
 
-from cooper_rl.schema import EvalReport, Interval, Record, Report
+from cooper_rl.schema import AccuracyName, EvalReport, Interval, Record, Report
 
 
 class RunEnding(Record):
@@ -55,8 +53,7 @@ class PromoteReport(Report):
     """Version, named by the hash of its weights."""
     champion: str | None
     """Version that it was compared with; None: there was none."""
-    accuracy_name: Literal["judged accuracy", "rule accuracy"]
-    """Judged where an evaluation judge is configured, else by the rule verifier."""
+    accuracy_name: AccuracyName
     accuracy: Interval
     champion_accuracy: Interval | None
     accuracy_change: Interval | None

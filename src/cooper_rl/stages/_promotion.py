@@ -14,7 +14,15 @@ from cooper_rl.config.root import Config
 from cooper_rl.core.intervals import difference_interval, paired_difference
 from cooper_rl.core.prompts import judge_prompt
 from cooper_rl.errors import ConfigError, DataError
-from cooper_rl.schema import EvalReport, EvaluatedCompletion, Interval, Problem, Record, VerifyExample
+from cooper_rl.schema import (
+    AccuracyName,
+    EvalReport,
+    EvaluatedCompletion,
+    Interval,
+    Problem,
+    Record,
+    VerifyExample,
+)
 from cooper_rl.schema_runs import PromoteReport
 from cooper_rl.stages._changes import paired_verify_rm_change
 from cooper_rl.stages._identity import SERVER_KEYS, flatten
@@ -52,9 +60,7 @@ def decide(
     """
     found = candidate.report
     change = verify_rm_change = None
-    name: Literal["judged accuracy", "rule accuracy"] = (
-        "rule accuracy" if found.judge_accuracy is None else "judged accuracy"
-    )
+    name: AccuracyName = "rule accuracy" if found.judge_accuracy is None else "judged accuracy"
     reasons: list[str] = []
     remarks: list[str] = []
     objections = _object_to_canaries(found.canaries, max_canary_rate)

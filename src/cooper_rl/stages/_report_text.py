@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from cooper_rl.core.monitor import ALARM, BACK_TO, denied_alarms, first_alarm
-from cooper_rl.schema import EvalReport, EvaluatedCompletion, Interval, RunReport, Verdict
+from cooper_rl.schema import AccuracyName, EvalReport, EvaluatedCompletion, Interval, RunReport, Verdict
 from cooper_rl.stages._changes import changes, is_paired
 
 SAMPLES_PER_GROUP = 3
@@ -85,7 +85,8 @@ def summarise(evaluations: Sequence[EvalReport], metrics: Sequence[Mapping[str, 
     first, last = evaluations[0], evaluations[-1]
     found = changes(first, last)
     accuracy = found.judge_accuracy or found.rule_accuracy
-    name, before, after = "rule accuracy", first.rule_accuracy, last.rule_accuracy
+    name: AccuracyName = "rule accuracy"
+    before, after = first.rule_accuracy, last.rule_accuracy
     if first.judge_accuracy is not None and last.judge_accuracy is not None:
         name, before, after = "judged accuracy", first.judge_accuracy, last.judge_accuracy
     sentences = [
@@ -99,7 +100,7 @@ def summarise(evaluations: Sequence[EvalReport], metrics: Sequence[Mapping[str, 
     return RunReport(
         last_step=last.step,
         num_iterations=len(evaluations) - 1,
-        accuracy_name="judged accuracy" if name == "judged accuracy" else "rule accuracy",
+        accuracy_name=name,
         accuracy_before=before,
         accuracy_after=after,
         accuracy_change=accuracy,
