@@ -12,7 +12,7 @@ from cooper_rl.experiment.summary import HACKED_DROP, ArmRun, ArmSummary, Experi
 from cooper_rl.records import atomic_path
 from cooper_rl.schema import Interval
 from cooper_rl.stages._report_plots import Figure, compared_figure
-from cooper_rl.stages._report_text import name_steps, percent, points
+from cooper_rl.stages._report_text import in_points, name_steps, percent, points
 from cooper_rl.stages.report import render, versions
 
 COLORS = {"rule": "green", "frozen": "orange", "cooper": "blue", "exact": "grey"}
@@ -87,9 +87,8 @@ def findings(report: ExperimentReport) -> list[str]:
 def _say_arm(arm: ArmSummary) -> str:
     return (
         f"{arm.arm}: accuracy by meaning {percent(arm.start_accuracy.value)} -> "
-        f"{percent(arm.accuracy.value)}, {_verb(arm.change)} {points(arm.change.value)} points "
-        f"({points(arm.change.low)} to {points(arm.change.high)}); VerifyRM reward at the end "
-        f"{percent(arm.verify_rm_reward.value)}; {arm.num_hacked} of {arm.num_runs} runs hacked."
+        f"{percent(arm.accuracy.value)}, {_verb(arm.change)} {in_points(arm.change)}; VerifyRM reward at "
+        f"the end {percent(arm.verify_rm_reward.value)}; {arm.num_hacked} of {arm.num_runs} runs hacked."
     )
 
 

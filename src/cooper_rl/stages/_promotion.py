@@ -26,7 +26,7 @@ from cooper_rl.schema import (
 from cooper_rl.schema_runs import PromoteReport
 from cooper_rl.stages._changes import paired_verify_rm_change
 from cooper_rl.stages._identity import SERVER_KEYS, flatten
-from cooper_rl.stages._report_text import direction, outcomes, percent, points, span
+from cooper_rl.stages._report_text import direction, in_points, outcomes, percent, with_interval
 
 PROMPT = "evaluation.judge.prompt"
 LATER = ("engine.kind", "engine.dtype", PROMPT)
@@ -77,7 +77,7 @@ def decide(
         (reasons if direction(change) == "rose" else objections).append(said)
         if direction(verify_rm_change) == "fell":
             objections.append(
-                f"VerifyRM's accuracy fell by {_in_points(verify_rm_change)} beyond the interval."
+                f"VerifyRM's accuracy fell by {in_points(verify_rm_change)} beyond the interval."
             )
     return PromoteReport(
         is_promoted=not objections,
@@ -186,10 +186,8 @@ def to_markdown(decision: PromoteReport) -> str:
         "|---|---|---|---|",
     ]
     for name, before, after, change in rows:
-        cells = [
-            "-" if value is None else f"{percent(value.value)} ({span(value)})" for value in (before, after)
-        ]
-        lines.append(f"| {name} | {' | '.join(cells)} | {_in_points(change) if change else '-'} |")
+        cells = " | ".join(map(with_interval, (before, after)))
+        lines.append(f"| {name} | {cells} | {in_points(change) if change else '-'} |")
     return "\n".join([*lines, ""])
 
 
@@ -216,14 +214,10 @@ def _object_to_canaries(rates: Mapping[str, float], limit: float) -> list[str]:
 
 
 def _say_change(name: str, change: Interval) -> str:
-    found = f"{_in_points(change)} on {change.count} problems"
+    found = f"{in_points(change)} on {change.count} problems"
     if direction(change) == "rose":
         return f"{name.capitalize()} rose beyond the interval: {found}."
     return f"{name.capitalize()} is not better beyond the interval: {found}."
-
-
-def _in_points(change: Interval) -> str:
-    return f"{points(change.value)} points ({points(change.low)} to {points(change.high)})"
 
 
 def _accuracy(report: EvalReport) -> Interval:

@@ -179,6 +179,16 @@ def span(interval: Interval) -> str:
     return f"{100 * interval.low:.1f} to {100 * interval.high:.1f} %"
 
 
+def in_points(change: Interval) -> str:
+    """`+3.1 points (+0.4 to +5.8)`."""
+    return f"{points(change.value)} points ({points(change.low)} to {points(change.high)})"
+
+
+def with_interval(value: Interval | None) -> str:
+    """`41.0 % (35.2 to 47.1 %)`; a dash for what is not known."""
+    return "-" if value is None else f"{percent(value.value)} ({span(value)})"
+
+
 def to_markdown(run: RunReport, rows: Sequence[HeadlineRow], evaluations: Sequence[EvalReport]) -> str:
     """The short summary for a dashboard."""
     steps = [f"step {evaluation.step}" for evaluation in evaluations]
@@ -191,14 +201,8 @@ def to_markdown(run: RunReport, rows: Sequence[HeadlineRow], evaluations: Sequen
         f"|---|{'---|' * (len(steps) + 1)}",
     ]
     for row in rows:
-        cells = ["-" if value is None else f"{percent(value.value)} ({span(value)})" for value in row.values]
-        change = row.change
-        last = (
-            "-"
-            if change is None
-            else f"{points(change.value)} points ({points(change.low)} to {points(change.high)})"
-        )
-        lines.append(f"| {row.name} | {' | '.join(cells)} | {last} |")
+        cells = " | ".join(map(with_interval, row.values))
+        lines.append(f"| {row.name} | {cells} | {in_points(row.change) if row.change else '-'} |")
     return "\n".join([*lines, "", caveat(evaluations), ""])
 
 
