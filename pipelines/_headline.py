@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from cooper_rl.backends.checkpoint_manifest import LATEST
 from cooper_rl.records import read_records, read_report
 from cooper_rl.schema import EvalReport, EvaluateVerifyRMReport, Interval
 from cooper_rl.schema_runs import ChampionReport, PromoteReport
@@ -40,7 +41,7 @@ def headline(run: Path, output: Path) -> str:
     if summary := copy_summary(run, output):
         files.append(("summary", str(shown(summary))))
     if checkpoint := _last(run, "train-cooper", "checkpoint"):
-        step = (checkpoint / "LATEST").read_text(encoding="utf-8").strip()
+        step = (checkpoint / LATEST).read_text(encoding="utf-8").strip()
         files.append(("models", str(shown(checkpoint / step))))
     elif model := _last(run, "train-verify-rm", "verify_rm"):
         files.append(("VerifyRM", str(shown(model))))

@@ -23,16 +23,14 @@ import transformers
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
+from cooper_rl.backends.checkpoint_manifest import METRICS, PAIRS, ROLLOUTS
 from cooper_rl.backends.policy import Policy, load_policy, share_weights
 from cooper_rl.backends.verify_rm import VerifyRM, load_verify_rm
 from cooper_rl.errors import DataError, ModelError
 from cooper_rl.records import write_records
 from cooper_rl.schema import Pairing, PreferencePair, Record, RolloutSample
 
-METRICS = "metrics.jsonl"
-PAIRS = "pairs.jsonl"
 PENDING = "pending.jsonl"
-ROLLOUTS = "rollouts.jsonl"
 _Row = TypeVar("_Row", bound=Record)
 
 

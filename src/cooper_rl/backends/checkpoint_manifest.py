@@ -11,7 +11,10 @@ from cooper_rl.schema import Record
 LATEST = "LATEST"
 MANIFEST = "manifest.json"
 WRITER = "writer"
-SMALL_FILES = ("metrics.jsonl", "pairs.jsonl", "rollouts.jsonl")
+METRICS = "metrics.jsonl"
+PAIRS = "pairs.jsonl"
+ROLLOUTS = "rollouts.jsonl"
+SMALL_FILES = (METRICS, PAIRS, ROLLOUTS)
 """What reports read, and all that is fetched of a finished run."""
 NAME = re.compile(r"step-(\d{6,})(-[0-9a-f]{8})?")
 """Of a checkpoint."""

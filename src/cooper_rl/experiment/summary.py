@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cooper_rl.backends.checkpoint import read_metrics
+from cooper_rl.backends.checkpoint_manifest import METRICS, ROLLOUTS
 from cooper_rl.backends.checkpoint_reference import open_checkpoint
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.config.root import Config
@@ -152,8 +153,8 @@ def _read_arm(output: Path, arm: str, seed: int, *, is_watched: bool) -> _Found:
     end = read_report(folder / "evaluate_policy.json", EvalReport)
     completions = read_records(folder / "evaluated.jsonl", EvaluatedCompletion)
     with open_checkpoint(folder / "checkpoint", StorageConfig()) as found:
-        rows = read_metrics(found.folder / "metrics.jsonl")
-        rollouts = read_records(found.folder / "rollouts.jsonl", RolloutSample)
+        rows = read_metrics(found.folder / METRICS)
+        rollouts = read_records(found.folder / ROLLOUTS, RolloutSample)
     curves = _curves(rows, start)
     accuracy, reward = curves["eval/judge_accuracy"], curves["eval/verify_rm_reward"]
     peak = _peak(accuracy)

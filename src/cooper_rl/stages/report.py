@@ -17,6 +17,7 @@ from typing import Annotated, Any
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
+from cooper_rl.backends.checkpoint_manifest import LATEST, METRICS
 from cooper_rl.config.root import Config
 from cooper_rl.errors import DataError
 from cooper_rl.records import atomic_path, read_records, read_report, write_report
@@ -107,11 +108,11 @@ def read_step_metrics(checkpoint: Path) -> list[dict[str, float]]:
     Raises:
         DataError: there is none, or a line is not an object of numbers.
     """
-    pointer = checkpoint / "LATEST"
+    pointer = checkpoint / LATEST
     folder = checkpoint
     if pointer.is_file():
         folder /= pointer.read_text(encoding="utf-8", errors="replace").strip()
-    path = folder / "metrics.jsonl"
+    path = folder / METRICS
     if not path.is_file():
         raise DataError(f"{path}: no such file; give a checkpoint folder that train-cooper wrote")
     rows: list[dict[str, float]] = []

@@ -18,6 +18,7 @@ from typing import Annotated, Any, NamedTuple
 import torch
 
 from cooper_rl.backends.checkpoint import TrainingState, library_versions, read_metrics, read_state
+from cooper_rl.backends.checkpoint_manifest import METRICS
 from cooper_rl.backends.checkpoint_reference import (
     check_reference_folder,
     open_checkpoint,
@@ -110,7 +111,7 @@ def run(
         found = checkpoints.newest(fetched, last_step=0 if is_job else last_step)
         if found is not None and found.manifest.step >= last_step:
             logger.info("%s/%s: finished already, nothing is trained", checkpoints.uri, found.name)
-            done = read_metrics(found.folder / "metrics.jsonl")
+            done = read_metrics(found.folder / METRICS)
             ranks.first(lambda: _Told(iteration.first_step, last_step, metrics=done))
         elif is_job:
             inputs = {"models": models, "verify_rm": verify_rm, "start": start, **files}
@@ -120,7 +121,7 @@ def run(
         else:
             _lead(share, iteration, found, begun, stack, folder=checkpoint, place=str(start or verify_rm))
             found = checkpoints.published(fetched)
-        metrics = read_metrics(found.folder / "metrics.jsonl")
+        metrics = read_metrics(found.folder / METRICS)
         check_hacked(config, metrics)
         if run_uri:
             write_reference(checkpoint, found, uri=checkpoints.uri)
