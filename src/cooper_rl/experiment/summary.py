@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cooper_rl.backends.checkpoint import read_metrics
-from cooper_rl.backends.checkpoint_manifest import METRICS, ROLLOUTS
+from cooper_rl.backends.checkpoint_manifest import METRICS, ROLLOUTS, SMALL_FILES
 from cooper_rl.backends.checkpoint_reference import open_checkpoint
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.config.root import Config
@@ -98,7 +98,7 @@ class ExperimentReport(Report):
     num_held_out: int
     samples_per_problem: int
     settings: dict[str, str]
-    """Dotted key -> value of `cooper`, the same for all arms but for what an arm sets."""
+    """Key -> value of section `cooper`, the same for all arms but for what an arm sets."""
     seconds: float = 0.0
 
     def metrics(self) -> dict[str, float]:
@@ -152,7 +152,7 @@ def _read_arm(output: Path, arm: str, seed: int, *, is_watched: bool) -> _Found:
     start = read_report(output / "start" / "evaluate_policy.json", EvalReport)
     end = read_report(folder / "evaluate_policy.json", EvalReport)
     completions = read_records(folder / "evaluated.jsonl", EvaluatedCompletion)
-    with open_checkpoint(folder / "checkpoint", StorageConfig()) as found:
+    with open_checkpoint(folder / "checkpoint", StorageConfig(), starting_with=SMALL_FILES) as found:
         rows = read_metrics(found.folder / METRICS)
         rollouts = read_records(found.folder / ROLLOUTS, RolloutSample)
     curves = _curves(rows, start)
