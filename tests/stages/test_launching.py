@@ -11,6 +11,7 @@ from cooper_rl.backends.checkpoint import read_metrics
 from cooper_rl.backends.checkpoint_reference import open_checkpoint
 from cooper_rl.backends.launch import NUM_TAIL_LINES
 from cooper_rl.backends.local_store import LocalStore
+from cooper_rl.backends.open_store import open_store
 from cooper_rl.backends.storage import file_sha256
 from cooper_rl.backends.trainjob import MOUNT
 from cooper_rl.config.load import load, preset_names
@@ -133,6 +134,21 @@ def test_a_job_that_leaves_no_checkpoint_is_no_success(
     in_cluster.kubelet = lambda cluster, job: cluster.end(job, "Complete")
     with pytest.raises(LaunchError, match=r"no checkpoint of step 2; does launch\.image=cooper-rl-gpu:1"):
         train(files, tmp_path, overrides(s3_server, bucket))
+
+
+def test_the_weights_that_a_job_continues_from_do_not_come_here(
+    files: Files, tmp_path: Path, in_cluster: Cluster, s3_server: Gateway | Moto, bucket: str
+) -> None:
+    """They are gone from the store when the job is started, which only the job itself would find out."""
+    options = overrides(s3_server, bucket, "cooper.steps=1")
+    train(files, tmp_path / "first", [*options, "launch.kind=here"])
+    storage = load("laptop", options).storage
+    store = open_store(storage, f"{storage.run_uri()}/from-000001/step-000001")
+    store.delete([key for key in store.keys("") if key.endswith(".safetensors")])
+    in_cluster.kubelet = lambda cluster, job: cluster.end(job, "Complete")
+    with pytest.raises(LaunchError, match="no checkpoint of step 2"):
+        train(files, tmp_path / "second", options, start=tmp_path / "first" / "checkpoint")
+    assert len(in_cluster.posted) == 1
 
 
 def test_several_processes_without_deepspeed_are_refused_before_a_job_is_posted(

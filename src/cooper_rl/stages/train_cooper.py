@@ -103,11 +103,13 @@ def run(
         share = _Share(config, rows, data, models, verify_rm, ranks, stop)
         if not ranks.is_first:
             return _follow(share, stack)
-        begun = stack.enter_context(open_checkpoint(start, config.storage)) if start else None
+        # A job fetches what it continues from itself: here manifests and the small files do.
+        needed = () if is_job else ("",)
+        opened = open_checkpoint(start, config.storage, starting_with=needed) if start else None
+        begun = stack.enter_context(opened) if opened else None
         iteration = _open_iteration(share, begun, files, uri=run_uri, folder=checkpoint)
         checkpoints, last_step = iteration.checkpoints, iteration.last_step
         fetched = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cooper-rl-")))
-        # A job fetches what it continues from itself: here the small files do.
         found = checkpoints.newest(fetched, last_step=0 if is_job else last_step)
         if found is not None and found.manifest.step >= last_step:
             logger.info("%s/%s: finished already, nothing is trained", checkpoints.uri, found.name)
