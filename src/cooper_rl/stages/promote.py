@@ -96,55 +96,71 @@ class _Candidate(NamedTuple):
     examples: list[VerifyExample]
 
 
-def _read_candidate(config: Config, *, checkpoint: Path, **files: Path) -> _Candidate:
+def _read_candidate(
+    config: Config,
+    *,
+    checkpoint: Path,
+    evaluations: Path,
+    completions: Path,
+    problems: Path,
+    held_out: Path,
+    examples: Path,
+) -> _Candidate:
     with open_checkpoint(checkpoint, config.storage, starting_with=()) as found:
         name, step = version_name(found.manifest), found.manifest.step
         address = f"{checkpoint}/{found.name}"
     if (checkpoint / REFERENCE).is_file():
         reference = read_report(checkpoint / REFERENCE, CheckpointReference)
         address = f"{reference.uri}/{reference.name}"
-    last = read_records(files["evaluations"], EvalReport)[-1]
-    held_out = read_records(files["held_out"], Problem)
-    examples = read_records(files["examples"], VerifyExample)
-    completions = read_records(files["completions"], EvaluatedCompletion)
+    last = read_records(evaluations, EvalReport)[-1]
+    candidate = _Candidate(
+        Evaluated(name, last, read_records(completions, EvaluatedCompletion)),
+        checkpoint,
+        address,
+        read_records(problems, Problem),
+        read_records(held_out, Problem),
+        read_records(examples, VerifyExample),
+    )
     if last.step != step:
         raise DataError(
-            f"{files['evaluations']}: the last evaluation is of step {last.step}, {address} of step {step}; "
+            f"{evaluations}: the last evaluation is of step {last.step}, {address} of step {step}; "
             "evaluate the checkpoint that is to be promoted"
         )
-    evaluated = held_out[: config.evaluation.max_problems]
-    if [(row.id, row.question, row.reference_answer) for row in evaluated] != list(
-        dict.fromkeys((row.problem_id, row.question, row.reference_answer) for row in completions)
-    ):
+    if not _answers_held_out(candidate, config):
         raise DataError(
-            f"{files['completions']}: does not answer the problems of {files['held_out']}; give the files of "
-            "one evaluation"
+            f"{completions}: does not answer the problems of {held_out}; give the files of one evaluation"
         )
+    _check_evaluation(last, config, place=evaluations)
+    if last.verify_rm.num_examples != len(candidate.examples):
+        raise DataError(
+            f"{examples}: holds {len(candidate.examples)} examples, and VerifyRM was evaluated on "
+            f"{last.verify_rm.num_examples}; give the file of that evaluation"
+        )
+    return candidate
+
+
+def _answers_held_out(candidate: _Candidate, config: Config) -> bool:
+    """Whether the completions are of the problems that the configuration evaluates on, in their order."""
+    problems = candidate.held_out[: config.evaluation.max_problems]
+    asked = [(row.id, row.question, row.reference_answer) for row in problems]
+    rows = candidate.evaluated.completions
+    return asked == list(dict.fromkeys((row.problem_id, row.question, row.reference_answer) for row in rows))
+
+
+def _check_evaluation(last: EvalReport, config: Config, *, place: Path) -> None:
+    """Refuse an evaluation with other settings than this stage's, or one that contradicts itself."""
     if (last.judge_accuracy is None) != (config.evaluation.judge is None):
         has = "no judge" if last.judge_accuracy is None else f"the judge {last.judge_model}"
         raise DataError(
-            f"{files['evaluations']}: the last evaluation had {has}, against evaluation.judge of this "
+            f"{place}: the last evaluation had {has}, against evaluation.judge of this "
             "configuration; evaluate the candidate with the settings of this stage"
         )
     num_hits = len((last.verify_rm_hits or "").replace(" ", ""))
     if last.verify_rm_hits is not None and num_hits != last.verify_rm.num_examples:
         raise DataError(
-            f"{files['evaluations']}: the last evaluation has {num_hits} verify_rm_hits for "
+            f"{place}: the last evaluation has {num_hits} verify_rm_hits for "
             f"{last.verify_rm.num_examples} examples; evaluate the candidate again"
         )
-    if last.verify_rm.num_examples != len(examples):
-        raise DataError(
-            f"{files['examples']}: holds {len(examples)} examples, and VerifyRM was evaluated on "
-            f"{last.verify_rm.num_examples}; give the file of that evaluation"
-        )
-    return _Candidate(
-        Evaluated(name, last, completions),
-        checkpoint,
-        address,
-        read_records(files["problems"], Problem),
-        held_out,
-        examples,
-    )
 
 
 def _settle(config: Config, registry: Registry, candidate: _Candidate) -> PromoteReport:
