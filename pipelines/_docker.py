@@ -6,7 +6,7 @@ run's folder, without capabilities. Deliberately left out: the images (`images/`
 
 import os
 import uuid
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from docker.errors import DockerException, ImageNotFound
 from docker.types import Mount
 
 from cooper_rl.config.root import Config
+from cooper_rl.config.section import flatten
 from cooper_rl.errors import ConfigError
 
 LABEL = "cooper-rl.run"
@@ -68,7 +69,8 @@ def container_options(run: str, config: Config, *, root: Path, files: Iterable[P
     a path in the configuration means the same on both sides.
     """
     owner = root.stat()
-    names = sorted({*PASSED_ON, *_key_variables(config.model_dump())} & set(os.environ))
+    keys = {value for key, value in flatten(config.model_dump()) if key.endswith(".api_key_env") and value}
+    names = sorted({*PASSED_ON, *keys} & set(os.environ))
     return {
         "user": f"{owner.st_uid}:{owner.st_gid}",
         "read_only": True,
@@ -81,12 +83,3 @@ def container_options(run: str, config: Config, *, root: Path, files: Iterable[P
         "environment": {name: os.environ[name] for name in names},
         "labels": {LABEL: run},
     }
-
-
-def _key_variables(section: dict[str, Any]) -> Iterator[str]:
-    """The environment variables that hold the chat servers' keys."""
-    for key, value in section.items():
-        if isinstance(value, dict):
-            yield from _key_variables(value)
-        elif key == "api_key_env" and value:
-            yield value

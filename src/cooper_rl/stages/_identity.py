@@ -8,13 +8,13 @@ import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from cooper_rl.backends.checkpoint_manifest import CheckpointManifest, files_below
 from cooper_rl.backends.fetch_model import find_model, is_stored
 from cooper_rl.backends.storage import file_sha256
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.config.root import Config
+from cooper_rl.config.section import flatten
 from cooper_rl.stages._models import read_models
 
 SERVER_KEYS = (
@@ -77,14 +77,3 @@ def _state_sha256(start: CheckpointManifest) -> str:
 
 def _sha256(hashes: dict[str, str]) -> str:
     return hashlib.sha256(json.dumps(sorted(hashes.items())).encode()).hexdigest()
-
-
-def flatten(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    """Leaves of nested sections as (dotted key, value)."""
-    pairs: list[tuple[str, Any]] = []
-    for key, value in values.items():
-        if isinstance(value, dict):
-            pairs += flatten(value, f"{prefix}{key}.")
-        else:
-            pairs.append((prefix + key, value))
-    return pairs

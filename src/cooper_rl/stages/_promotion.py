@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from cooper_rl.config.root import Config
+from cooper_rl.config.section import flatten
 from cooper_rl.core.intervals import difference_interval, paired_difference
 from cooper_rl.core.prompts import judge_prompt
 from cooper_rl.errors import ConfigError, DataError
@@ -25,7 +26,7 @@ from cooper_rl.schema import (
 )
 from cooper_rl.schema_runs import PromoteReport
 from cooper_rl.stages._changes import paired_verify_rm_change
-from cooper_rl.stages._identity import SERVER_KEYS, flatten
+from cooper_rl.stages._identity import SERVER_KEYS
 from cooper_rl.stages._report_text import direction, in_points, outcomes, percent, with_interval
 
 PROMPT = "evaluation.judge.prompt"

@@ -19,6 +19,7 @@ from markupsafe import Markup
 
 from cooper_rl.backends.checkpoint_manifest import LATEST, METRICS
 from cooper_rl.config.root import Config
+from cooper_rl.config.section import flatten
 from cooper_rl.errors import DataError
 from cooper_rl.records import atomic_path, read_records, read_report, write_report
 from cooper_rl.schema import (
@@ -141,19 +142,13 @@ def verdict_table(completions: Sequence[EvaluatedCompletion]) -> list[tuple[str,
 def settings(config: Config) -> list[tuple[str, str]]:
     """Every setting as (dotted key, value), as `--set` takes them; passwords and queries in
     URLs are blanked."""
-    found: list[tuple[str, str]] = []
+    dumped = config.model_dump(mode="json")
+    return [(key, _blank(json.dumps(value, ensure_ascii=False))) for key, value in flatten(dumped)]
 
-    def walk(prefix: str, value: Any) -> None:
-        if isinstance(value, dict) and value:
-            for key, child in value.items():  # pyright: ignore[reportUnknownVariableType] a dumped model
-                walk(f"{prefix}.{key}" if prefix else str(key), child)  # pyright: ignore[reportUnknownArgumentType]
-        else:
-            text = json.dumps(value, ensure_ascii=False)
-            text = re.sub(r"(://[^\s\"?]*\?)[^\s\"]*", r"\1***", text)  # a signature, perhaps
-            found.append((prefix, re.sub(r"(://)[^/@\s\"]*@", r"\1***@", text)))
 
-    walk("", config.model_dump(mode="json"))
-    return found
+def _blank(text: str) -> str:
+    text = re.sub(r"(://[^\s\"?]*\?)[^\s\"]*", r"\1***", text)  # a signature, perhaps
+    return re.sub(r"(://)[^/@\s\"]*@", r"\1***@", text)
 
 
 def versions() -> list[tuple[str, str]]:
