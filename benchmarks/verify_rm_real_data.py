@@ -13,6 +13,7 @@ import argparse
 import hashlib
 import logging
 import random
+import re
 import sys
 from pathlib import Path
 
@@ -24,7 +25,6 @@ from cooper_rl.config.load import load
 from cooper_rl.core.metrics import THRESHOLD, auroc, binary_scores
 from cooper_rl.core.questions import question_key
 from cooper_rl.core.shortcuts import (
-    bag_of_words,
     cross_validated_scores,
     fit_logistic,
     predict_logistic,
@@ -123,6 +123,15 @@ def bag_scores(train: list[VerifyExample], test: list[VerifyExample]) -> list[fl
 
     targets = np.array([float(row.label) for row in train])
     return predict_logistic(fit_logistic(features(train), targets, l2=30.0), features(test)).tolist()
+
+
+def bag_of_words(text: str, num_buckets: int) -> list[float]:
+    """Log counts of words, numbers and signs, hashed into buckets (the same on every machine)."""
+    counts = [0.0] * num_buckets
+    for word in re.findall(r"[A-Za-z]+|\d+|[^\sA-Za-z\d]", text):
+        digest = hashlib.blake2b(word.lower().encode(), digest_size=4).digest()
+        counts[int.from_bytes(digest, "big") % num_buckets] += 1
+    return [float(np.log1p(count)) for count in counts]
 
 
 def probe_scores(test: list[VerifyExample]) -> list[float]:

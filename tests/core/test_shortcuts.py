@@ -5,8 +5,8 @@ import random
 import numpy as np
 import pytest
 
+from benchmarks.verify_rm_real_data import bag_of_words
 from cooper_rl.core.shortcuts import (
-    bag_of_words,
     cross_validated_scores,
     fit_logistic,
     predict_logistic,
@@ -58,5 +58,5 @@ def test_a_problem_is_never_scored_by_what_was_fitted_on_it() -> None:
 
 
 def test_words_are_counted_in_the_same_bucket_everywhere() -> None:
-    assert bag_of_words("Six six 6") == bag_of_words("six 6 SIX")
-    assert sum(count > 0 for count in bag_of_words("a b")) == 2
+    assert bag_of_words("Six six 6", 512) == bag_of_words("six 6 SIX", 512)
+    assert sum(count > 0 for count in bag_of_words("a b", 512)) == 2

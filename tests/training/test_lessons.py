@@ -69,7 +69,7 @@ def test_generated_pairs_are_balanced_and_labelled_by_what_they_state() -> None:
 
 
 def test_a_generated_text_stands_beside_an_equal_and_another_reference() -> None:
-    found = matching_examples(40, random.Random(2), max_lines=3)
+    found = matching_examples(40, random.Random(2))
     for equal, other in zip(found[::2], found[1::2], strict=True):
         assert equal.completion == other.completion
         assert equal.reference_answer != other.reference_answer

@@ -11,6 +11,8 @@ import random
 from cooper_rl.schema import VerifyExample
 
 SOURCE = "generated"
+MAX_LINES = 1
+"""Of arithmetic before the statement: the last may end in the answer, and any hold the wrong reference."""
 
 _STATEMENTS = (
     "A: {}",
@@ -26,24 +28,17 @@ _NOUNS = ("apples", "dollars", "hours", "miles", "pages", "students", "eggs", "m
 _VERBS = ("has", "buys", "needs", "pays", "counts", "gets")
 
 
-def matching_examples(count: int, rng: random.Random, *, max_lines: int = 1) -> list[VerifyExample]:
-    """`count` examples without a question: every text once with the answer that it states, once with another.
-
-    Args:
-        count: How many.
-        rng: Draws everything.
-        max_lines: Lines of arithmetic before the statement, from none up to so many. The last one may end in
-            the answer, and the wrong reference may stand in any.
-    """
-    found = [example for _ in range((count + 1) // 2) for example in _pair(rng, max_lines)]
+def matching_examples(count: int, rng: random.Random) -> list[VerifyExample]:
+    """`count` examples without a question; every text once with the answer it states, once with another."""
+    found = [example for _ in range((count + 1) // 2) for example in _pair(rng)]
     return found[:count]
 
 
-def _pair(rng: random.Random, max_lines: int) -> list[VerifyExample]:
+def _pair(rng: random.Random) -> list[VerifyExample]:
     """The same text with the answer that it states and with another one."""
     stated = _formula(rng) if rng.random() < 0.15 else _number(rng)
     other = _other(stated, rng)
-    lines = [_line(rng) for _ in range(rng.randint(0, max_lines))]
+    lines = [_line(rng) for _ in range(rng.randint(0, MAX_LINES))]
     if lines and rng.random() < 0.5:
         lines[-1] += stated
     if lines and rng.random() < 0.4:

@@ -17,6 +17,8 @@ THRESHOLD = 0.5
 NUM_BINS = 10
 """Of the reliability data."""
 
+MAX_ROC_POINTS = 100
+
 _Floats = npt.NDArray[np.float64]
 
 
@@ -175,12 +177,10 @@ def auroc(labels: Sequence[int], scores: Sequence[float]) -> float | None:
     return (rank_sum - num_positive * (num_positive + 1) / 2) / (num_positive * num_negative)
 
 
-def roc_points(
-    labels: Sequence[int], scores: Sequence[float], *, max_points: int = 100
-) -> list[tuple[float, float, float]]:
+def roc_points(labels: Sequence[int], scores: Sequence[float]) -> list[tuple[float, float, float]]:
     """(false positive rate, true positive rate, threshold) of "score >= threshold", from (0, 0) to (1, 1).
 
-    One point per distinct score; more than `max_points` are thinned evenly along the curve. Empty when only
+    One point per distinct score; more than 100 are thinned evenly along the curve. Empty when only
     one class is present. The origin carries threshold 1, since JSON has no infinity.
     """
     is_positive = np.asarray(labels) == 1
@@ -196,8 +196,8 @@ def roc_points(
     false_rate = np.append(0.0, np.cumsum(~is_positive[order])[ends] / num_negative)
     threshold = np.append(1.0, ordered[ends])
     kept: Any = np.arange(len(threshold))
-    if len(threshold) > max_points:
-        kept = np.unique(np.searchsorted(true_rate + false_rate, np.linspace(0, 2, max_points) - 1e-9))
+    if len(threshold) > MAX_ROC_POINTS:
+        kept = np.unique(np.searchsorted(true_rate + false_rate, np.linspace(0, 2, MAX_ROC_POINTS) - 1e-9))
     return [(float(false_rate[i]), float(true_rate[i]), float(threshold[i])) for i in kept]
 
 

@@ -19,6 +19,8 @@ from cooper_rl.schema import PreferencePair, VerifyExample
 Floats = npt.NDArray[np.float64]
 
 NUM_FOLDS = 5
+L2 = 1.0
+"""Penalty on the weights of the probe's regression."""
 LAST_CHARACTERS = ".}0123456789)`$%\n \"'"
 MARKERS = (
     "\\boxed",
@@ -77,17 +79,8 @@ def shortcut_features(completion: str) -> list[float]:
     return found
 
 
-def bag_of_words(text: str, num_buckets: int = 512) -> list[float]:
-    """Log counts of words, numbers and signs, hashed into buckets (the same on every machine)."""
-    counts = [0.0] * num_buckets
-    for word in re.findall(r"[A-Za-z]+|\d+|[^\sA-Za-z\d]", text):
-        digest = hashlib.blake2b(word.lower().encode(), digest_size=4).digest()
-        counts[int.from_bytes(digest, "big") % num_buckets] += 1
-    return [float(np.log1p(count)) for count in counts]
-
-
 def cross_validated_scores(
-    features: Floats, labels: Sequence[int], groups: Sequence[str], *, l2: float = 1.0
+    features: Floats, labels: Sequence[int], groups: Sequence[str]
 ) -> list[float] | None:
     """Scores in (0, 1) from a regression fitted on other groups, in order; groups are dealt to five folds.
 
@@ -104,7 +97,7 @@ def cross_validated_scores(
         kept = folds != fold
         if targets[kept].min() == targets[kept].max():
             return None
-        weights = fit_logistic(features[kept], targets[kept], l2=l2)
+        weights = fit_logistic(features[kept], targets[kept], l2=L2)
         scores[~kept] = predict_logistic(weights, features[~kept])
     return [float(score) for score in scores]
 
