@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from cooper_rl.backends.engine import ScriptedEngine
 from cooper_rl.backends.rule_verifier import RuleVerifier
 from cooper_rl.config.load import load
 from cooper_rl.config.root import Config
@@ -24,10 +23,9 @@ from cooper_rl.stages._wiring import open_assistant, open_judge
 from cooper_rl.tiny.problems import Story, generate_stories
 from cooper_rl.tiny.solutions import Habits, solve
 from cooper_rl.training.fit_verify_rm import fit_verify_rm
-from cooper_rl.training.optimizer import make_adamw
-from cooper_rl.training.pair_queue import PairQueue
 from cooper_rl.training.pairing import PairMaker
-from cooper_rl.training.step import Trainer, run_step, step_problems
+from cooper_rl.training.step import run_step, step_problems
+from tests.training.scripted import scripted_trainer
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "first_steps.json"
 HABITS = Habits(slip=0.2)
@@ -48,7 +46,10 @@ def first_steps(make_policy, make_verify_rm) -> dict[str, Any]:
         examples = _label(problems, completions, rule, config)
         verify_rm = make_verify_rm(1)
         fit = fit_verify_rm(verify_rm, examples, config=config.verify_rm, seed=config.seed)
-        trainer = _trainer(config, make_policy, verify_rm, rule, problems, completions)
+        judge = open_judge(config.cooper.judge, config.seed)
+        maker = PairMaker(config.cooper, rule, open_assistant(config.cooper.assistant), judge)
+        script = {problem: completions[problem.id] for problem in problems}
+        trainer = scripted_trainer(make_policy, verify_rm, maker, script)
         results = [
             run_step(trainer, step, step_problems(problems, step, count=4, seed=0)) for step in (1, 2, 3)
         ]
@@ -91,31 +92,6 @@ def _label(
         for (problem, text), decision in zip(rows, decisions, strict=True)
         if decision.is_correct is not None
     ]
-
-
-def _trainer(config, make_policy, verify_rm, rule, problems, completions) -> Trainer:
-    policy, cooper = make_policy(0), config.cooper
-    script = {
-        tuple(policy.encode_prompt(problem.question, None)): [
-            (*policy.tokenizer(text)["input_ids"], policy.tokenizer.eos_token_id)
-            for text in completions[problem.id]
-        ]
-        for problem in problems
-    }
-    assistant, judge = open_assistant(cooper.assistant), open_judge(cooper.judge, config.seed)
-    return Trainer(
-        policy=policy, reference=make_policy(0), verify_rm=verify_rm,
-        engine=ScriptedEngine(script, end_ids=policy.end_ids), rule=rule,
-        judge=None, gate=None, anchors=(), replay=(),
-        pairs=PairQueue(PairMaker(cooper, rule, assistant, judge), max_staleness=cooper.max_pair_staleness),
-        policy_optimizer=make_adamw(
-            policy.model, lr=cooper.policy_lr, weight_decay=cooper.policy_weight_decay
-        ),
-        verify_rm_optimizer=make_adamw(
-            verify_rm.model, lr=cooper.verify_rm_lr, weight_decay=cooper.verify_rm_weight_decay
-        ),
-        config=cooper, instruction=None, seed=config.seed,
-    )  # fmt: skip
 
 
 def _texts(pair: PreferencePair) -> list[str]:

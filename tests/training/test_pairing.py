@@ -15,7 +15,7 @@ from cooper_rl.backends.chat import ChatAssistant, ChatJudge
 from cooper_rl.backends.engine import Generation
 from cooper_rl.backends.rule_verifier import RuleVerifier
 from cooper_rl.config.cooper import CooperConfig
-from cooper_rl.config.data import AnswerPolicy, RuleConfig, ServerConfig
+from cooper_rl.config.data import ServerConfig
 from cooper_rl.core.labeling import Judge, JudgeItem
 from cooper_rl.core.pairs import SOURCES, Assistant
 from cooper_rl.schema import Pairing, PreferencePair, Problem
@@ -31,12 +31,6 @@ MENTIONS = "10+2=12. #### 12"
 WORDS, GARBAGE = "The answer is ten.", "has has ( of of"
 FIRST = 1e9
 """A weight that puts a source before one of weight 1."""
-
-
-@pytest.fixture(scope="module")
-def rule() -> Iterator[RuleVerifier]:
-    with RuleVerifier(RuleConfig(num_workers=1, policy=AnswerPolicy(number_words=False))) as verifier:
-        yield verifier
 
 
 def rollouts(*texts: str, name: str = "p") -> RolloutGroup:

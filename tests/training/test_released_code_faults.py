@@ -13,11 +13,9 @@ import pytest
 import torch
 from transformers import Qwen2Config, Qwen2ForSequenceClassification
 
-from cooper_rl.backends.engine import Generation, ScriptedEngine
-from cooper_rl.backends.rule_verifier import RuleVerifier
+from cooper_rl.backends.engine import Generation
 from cooper_rl.backends.verify_rm import VerifyItem, VerifyRM, load_verify_rm, save_verify_rm
 from cooper_rl.config.cooper import CooperConfig
-from cooper_rl.config.data import AnswerPolicy, RuleConfig
 from cooper_rl.config.models import VerifyRMConfig
 from cooper_rl.core.pairs import RewriteItem
 from cooper_rl.core.prompts import verify_rm_text
@@ -27,21 +25,15 @@ from cooper_rl.tiny.assistant import TinyAssistant
 from cooper_rl.tiny.problems import generate_problems
 from cooper_rl.training.fit_verify_rm import fit_verify_rm
 from cooper_rl.training.optimizer import make_adamw
-from cooper_rl.training.pair_queue import PairQueue
 from cooper_rl.training.pairing import PairMaker
 from cooper_rl.training.policy_update import update_policy
 from cooper_rl.training.reward_update import update_verify_rm
 from cooper_rl.training.rollout import RolloutGroup
 from cooper_rl.training.step import Trainer, run_step
+from tests.training.scripted import scripted_trainer
 
 ROOT = Path(__file__).parents[2]
 CPU = torch.device("cpu")
-
-
-@pytest.fixture(scope="module")
-def rule():
-    with RuleVerifier(RuleConfig(num_workers=1, policy=AnswerPolicy(number_words=False))) as verifier:
-        yield verifier
 
 
 class ScriptedAssistant:
@@ -58,23 +50,9 @@ class ScriptedAssistant:
 
 def make_trainer(make_policy, make_verify_rm, rule, script, assistant, **values) -> Trainer:
     """A trainer whose engine writes `script[problem]`, uncut texts with an end token."""
-    policy, verify_rm = make_policy(0), make_verify_rm(0)
-    lines = {
-        tuple(policy.encode_prompt(problem.question, None)): [
-            (*policy.tokenizer(text)["input_ids"], policy.tokenizer.eos_token_id) for text in texts
-        ]
-        for problem, texts in script.items()
-    }
-    config = CooperConfig.model_validate({"assistant": {"tiny": True}, "group_size": 2} | values)
-    return Trainer(
-        policy=policy, reference=make_policy(0), verify_rm=verify_rm,
-        engine=ScriptedEngine(lines, end_ids=policy.end_ids), rule=rule, judge=None, gate=None,
-        anchors=(), replay=(),
-        pairs=PairQueue(PairMaker(config, rule, assistant, None), max_staleness=0),
-        policy_optimizer=make_adamw(policy.model, lr=1e-3, weight_decay=0.0),
-        verify_rm_optimizer=make_adamw(verify_rm.model, lr=1e-3, weight_decay=0.0),
-        config=config, instruction=None, seed=0,
-    )  # fmt: skip
+    rates = {"verify_rm_lr": 1e-3, "verify_rm_weight_decay": 0, "policy_weight_decay": 0}
+    config = CooperConfig.model_validate({"assistant": {"tiny": True}, "group_size": 2} | rates | values)
+    return scripted_trainer(make_policy, make_verify_rm(0), PairMaker(config, rule, assistant, None), script)
 
 
 def problem_of(name: str, reference_answer: str) -> Problem:

@@ -3,19 +3,16 @@
 import pytest
 import torch
 
-from cooper_rl.backends.engine import ScriptedEngine
-from cooper_rl.backends.rule_verifier import RuleVerifier
 from cooper_rl.config.cooper import CooperConfig
-from cooper_rl.config.data import AnswerPolicy, AssistantConfig, RuleConfig
+from cooper_rl.config.data import AssistantConfig
 from cooper_rl.core.pairs import RewriteItem
 from cooper_rl.errors import TrainingError
 from cooper_rl.schema import Pairing, Problem
 from cooper_rl.tiny.assistant import TinyAssistant
-from cooper_rl.training.optimizer import make_adamw
-from cooper_rl.training.pair_queue import PairQueue
 from cooper_rl.training.pairing import PairMaker
 from cooper_rl.training.rollout import Scores, collect_rollouts
 from cooper_rl.training.step import Trainer, run_step, step_problems
+from tests.training.scripted import scripted_trainer
 
 PROBLEMS = [
     Problem(id=name, source="t", question=f"Tom has 7 apples. {name}?", reference_answer="10")
@@ -23,12 +20,6 @@ PROBLEMS = [
 ]
 RIGHT, OTHER_RIGHT = "7-2=5;5*2=10. #### 10", "7-2=5;5*2=10. \\boxed{10}"
 WRONG, UNREADABLE = "7-2=5;5*2=12. #### 12", "The answer is ten."
-
-
-@pytest.fixture(scope="module")
-def rule():
-    with RuleVerifier(RuleConfig(num_workers=1, policy=AnswerPolicy(number_words=False))) as verifier:
-        yield verifier
 
 
 class CountingAssistant:
@@ -46,26 +37,11 @@ class CountingAssistant:
 
 def make_trainer(make_policy, make_verify_rm, rule, texts: list[list[str]], **values) -> Trainer:
     """A trainer whose engine writes `texts[i]` for problem i."""
-    policy, verify_rm = make_policy(0), make_verify_rm(0)
-    end = policy.tokenizer.eos_token_id
-    script = {
-        tuple(policy.encode_prompt(problem.question, None)): [
-            (*policy.tokenizer(text)["input_ids"], end) for text in lines
-        ]
-        for problem, lines in zip(PROBLEMS, texts, strict=True)
-    }
     paper = {"assistant": {"tiny": True}, "negatives": {"rollout": 0}, "group_size": 4}
-    config = CooperConfig.model_validate(paper | values)
+    rates = {"verify_rm_lr": 1e-3, "verify_rm_weight_decay": 0, "policy_weight_decay": 0}
+    config = CooperConfig.model_validate(paper | rates | values)
     maker = PairMaker(config, rule, CountingAssistant(), None)
-    return Trainer(
-        policy=policy, reference=make_policy(0), verify_rm=verify_rm,
-        engine=ScriptedEngine(script, end_ids=policy.end_ids), rule=rule,
-        judge=None, gate=None, anchors=(), replay=(),
-        pairs=PairQueue(maker, max_staleness=config.max_pair_staleness) if config.trains_verify_rm else None,
-        policy_optimizer=make_adamw(policy.model, lr=1e-3, weight_decay=0.0),
-        verify_rm_optimizer=make_adamw(verify_rm.model, lr=1e-3, weight_decay=0.0),
-        config=config, instruction=None, seed=0,
-    )  # fmt: skip
+    return scripted_trainer(make_policy, make_verify_rm(0), maker, dict(zip(PROBLEMS, texts, strict=True)))
 
 
 def snapshot(model: torch.nn.Module) -> dict[str, torch.Tensor]:

@@ -1,0 +1,41 @@
+"""Whole steps without drawing: a trainer whose engine writes given texts."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from cooper_rl.backends.engine import ScriptedEngine
+from cooper_rl.backends.policy import Policy
+from cooper_rl.backends.verify_rm import VerifyRM
+from cooper_rl.schema import Problem
+from cooper_rl.training.optimizer import make_adamw
+from cooper_rl.training.pair_queue import PairQueue
+from cooper_rl.training.pairing import PairMaker
+from cooper_rl.training.step import Trainer
+
+
+def scripted_trainer(
+    make_policy: Callable[[int], Policy],
+    verify_rm: VerifyRM,
+    maker: PairMaker,
+    script: Mapping[Problem, Sequence[str]],
+) -> Trainer:
+    """Policy and reference policy of seed 0; every text of `script` is complete, with an end token."""
+    policy, config = make_policy(0), maker.config
+    lines = {
+        tuple(policy.encode_prompt(problem.question, None)): [
+            (*policy.tokenizer(text)["input_ids"], policy.tokenizer.eos_token_id) for text in texts
+        ]
+        for problem, texts in script.items()
+    }
+    return Trainer(
+        policy=policy, reference=make_policy(0), verify_rm=verify_rm,
+        engine=ScriptedEngine(lines, end_ids=policy.end_ids), rule=maker.rule,
+        judge=None, gate=None, anchors=(), replay=(),
+        pairs=PairQueue(maker, max_staleness=config.max_pair_staleness) if config.trains_verify_rm else None,
+        policy_optimizer=make_adamw(
+            policy.model, lr=config.policy_lr, weight_decay=config.policy_weight_decay
+        ),
+        verify_rm_optimizer=make_adamw(
+            verify_rm.model, lr=config.verify_rm_lr, weight_decay=config.verify_rm_weight_decay
+        ),
+        config=config, instruction=None, seed=0,
+    )  # fmt: skip
