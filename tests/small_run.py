@@ -1,4 +1,11 @@
-"""The laptop preset as small as a whole run may be."""
+"""The laptop preset as small as a whole run may be, and the command that runs it."""
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
 
 # Every stage does its real work on models and data that are as small as they may be.
 TINY = "hidden_size = 32, num_layers = 1, num_heads = 2, num_updates = 10, batch_size = 8"
@@ -21,3 +28,24 @@ SMALL = [
     "evaluation.samples_per_problem=1",
     "evaluation.generation.max_new_tokens=16",
 ]
+
+
+def small_run(output: Path, *more: str) -> list[str]:
+    """Arguments of `python -m pipelines` for two iterations of everything."""
+    overrides = [word for override in SMALL for word in ("--set", override)]
+    command = ["local", "end_to_end", "--preset", "laptop", "--iterations", "2", "--output", str(output)]
+    return [*command, *overrides, *more]
+
+
+def run_pipelines(arguments: Sequence[str], *, timeout_seconds: float) -> str:
+    """Run `python -m pipelines` to its good end; returns what it showed."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pipelines", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=timeout_seconds,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout

@@ -3,12 +3,10 @@
 Needs a Docker engine that holds it (`make wheelhouse-cpu image-cpu`); skips where there is none.
 """
 
-import sys
 import time
 from collections.abc import Callable, Generator
 from importlib.metadata import version
 from pathlib import Path
-from subprocess import run
 
 import docker
 import pytest
@@ -16,11 +14,10 @@ from docker.errors import DockerException, ImageNotFound
 
 from components.images import CPU_IMAGE
 from cooper_rl.backends.verify_rm import VerifyRM, save_verify_rm
-from tests.pipelines.test_local import small_run
+from tests.small_run import run_pipelines, small_run
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).parent.parent.parent
 RESTRICTED = {
     "read_only": True,
     "tmpfs": {"/tmp": "exec,mode=1777"},
@@ -98,15 +95,7 @@ def test_a_server_gets_healthy_and_scores(
 def test_the_laptop_pipeline_runs_in_containers(tmp_path: Path) -> None:
     output = tmp_path / "run"
     output.mkdir()
-    done = run(
-        [sys.executable, "-m", "pipelines", *small_run(output, "--runner", "docker")],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=1800,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("  done in ") == 13
+    shown = run_pipelines(small_run(output, "--runner", "docker"), timeout_seconds=1800)
+    assert shown.count("  done in ") == 13
     assert (output / "report.html").is_file()
     assert f"Found image '{CPU_IMAGE}'" in (output / "log.txt").read_text(encoding="utf-8")

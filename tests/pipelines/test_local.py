@@ -17,43 +17,16 @@ from cooper_rl.records import read_records
 from cooper_rl.schema import EvalReport
 from pipelines.__main__ import main
 from pipelines._headline import newest_run
-from tests.small_run import SMALL
-
-ROOT = Path(__file__).parent.parent.parent
+from tests.small_run import ROOT, run_pipelines, small_run
 
 ENDLESS = ["--set", "models.tiny.policy.num_updates=1000000"]
-
-
-def small_run(output: Path, *more: str) -> list[str]:
-    overrides = [word for override in SMALL for word in ("--set", override)]
-    return [
-        "local",
-        "end_to_end",
-        "--preset",
-        "laptop",
-        *overrides,
-        "--output",
-        str(output),
-        "--iterations",
-        "2",
-        *more,
-    ]
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """The folder of a finished run, and what it showed."""
     output = tmp_path_factory.mktemp("run")
-    done = subprocess.run(
-        [sys.executable, "-m", "pipelines", *small_run(output)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return output, done.stdout
+    return output, run_pipelines(small_run(output), timeout_seconds=600)
 
 
 def test_the_run_shows_every_stage_and_ends_with_its_headline(finished: tuple[Path, str]) -> None:

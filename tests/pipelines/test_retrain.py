@@ -1,7 +1,5 @@
 """Retraining: its compiled form, and a registry over three runs through kfp.local."""
 
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,9 +12,8 @@ from cooper_rl.config.infrastructure import StorageConfig
 from pipelines.__main__ import main
 from pipelines._compile import compile_pipeline, read_compiled
 from pipelines._profile import load_profile
-from tests.small_run import SMALL
+from tests.small_run import SMALL, run_pipelines
 
-ROOT = Path(__file__).parent.parent.parent
 CONDITION = "inputs.parameter_values['pipelinechannel--take-champion-Output'] == true"
 
 
@@ -122,16 +119,7 @@ def run_small(pipeline: str, output: Path, *settings: str, parameters: Sequence[
     """Run a pipeline at the smallest settings; returns what it showed."""
     overrides = [word for override in (*SMALL, *settings) for word in ("--set", override)]
     command = ["local", pipeline, "--iterations", "1", "--output", str(output), *overrides, *parameters]
-    done = subprocess.run(
-        [sys.executable, "-m", "pipelines", *command],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=1800,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return run_pipelines(command, timeout_seconds=1800)
 
 
 def champion_of(registry: Path) -> Champion | None:
