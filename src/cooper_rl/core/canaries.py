@@ -98,11 +98,16 @@ def wrong_references(examples: Sequence[VerifyExample], rng: random.Random) -> l
     for example in examples:
         if example.label == 0:
             continue
-        drawn = rng.sample(answers, min(2, len(answers)))
-        others = [answer for answer in drawn if is_another_answer(example.reference_answer, answer)]
-        if others:
-            swapped.append(example.model_copy(update={"reference_answer": others[0], "label": 0}))
+        other = draw_other_answer(answers, example.reference_answer, rng)
+        if other is not None:
+            swapped.append(example.model_copy(update={"reference_answer": other, "label": 0}))
     return swapped
+
+
+def draw_other_answer(answers: Sequence[str], reference_answer: str, rng: random.Random) -> str | None:
+    """One of the answers that is another than this; None where neither of two that are drawn is."""
+    drawn = rng.sample(answers, min(2, len(answers)))
+    return next((answer for answer in drawn if is_another_answer(reference_answer, answer)), None)
 
 
 def _draw(correct: Sequence[VerifyExample], rng: random.Random) -> list[VerifyExample]:

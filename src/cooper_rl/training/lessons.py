@@ -13,8 +13,7 @@ from cooper_rl.config.data import AnswerPolicy
 from cooper_rl.config.models import VerifyRMConfig
 from cooper_rl.core.answer_extraction import find_final_answer
 from cooper_rl.core.answer_matching import matching_examples
-from cooper_rl.core.answers import is_another_answer
-from cooper_rl.core.canaries import make_canaries
+from cooper_rl.core.canaries import draw_other_answer, make_canaries
 from cooper_rl.core.randomness import derive_seed
 from cooper_rl.schema import VerifyExample
 
@@ -68,8 +67,7 @@ def swap_references(examples: Sequence[VerifyExample], rng: random.Random) -> li
     swapped: list[VerifyExample] = []
     for example in examples:
         if example.label == 1:
-            others = rng.sample(answers, min(2, len(answers)))
-            reference = next((a for a in others if is_another_answer(example.reference_answer, a)), None)
+            reference = draw_other_answer(answers, example.reference_answer, rng)
         else:
             found = find_final_answer(example.completion, AnswerPolicy())
             reference = found.text if found is not None and len(found.text) <= 100 else None
