@@ -139,7 +139,8 @@ def fit_verify_rm(
     progress = Progress("train_verify_rm", len(updates), logger)
     best = _Validation(validation, keep)
     losses: list[float] = []
-    _prepare(verify_rm, config)
+    set_recomputing(verify_rm.model, is_on=config.gradient_checkpointing)
+    verify_rm.model.train()
     for update, (batch, ends_epoch) in enumerate(updates):
         for group in optimizer.param_groups:
             group["lr"] = config.lr * learning_rate_factor(update, len(updates), config.warmup_fraction)
@@ -213,23 +214,16 @@ def _by_text(examples: Sequence[VerifyExample]) -> list[list[int]]:
     return list(groups.values())
 
 
-def _prepare(verify_rm: VerifyRM, config: VerifyRMConfig) -> None:
-    set_recomputing(verify_rm.model, is_on=config.gradient_checkpointing)
-    verify_rm.model.train()
-
-
 def _class_weights(examples: Sequence[VerifyExample], config: VerifyRMConfig) -> tuple[float, float] | None:
     """Weight of an incorrect and of a correct example; None when all count 1."""
     num_correct = sum(example.label for example in examples)
     if num_correct in {0, len(examples)}:
-        found = (
-            f"all {len(examples)} training examples have the label {examples[0].label}"
-            if examples
-            else ("there are no training examples")
-        )
+        found = "there are no training examples"
+        if examples:
+            found = f"all {len(examples)} training examples have the label {examples[0].label}"
         raise TrainingError(
-            f"{found}; "
-            "VerifyRM needs correct and incorrect completions: sample from weaker or stronger models"
+            f"{found}; VerifyRM needs correct and incorrect completions: sample from weaker or stronger "
+            "models"
         )
     if config.class_balance == "none":
         return None
