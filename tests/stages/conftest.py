@@ -13,6 +13,7 @@ from cooper_rl.config.root import Config
 from cooper_rl.records import read_records, write_records, write_report
 from cooper_rl.schema import ModelSet, Problem, VerifyExample
 from cooper_rl.tiny.problems import generate_problems
+from tests.stages.champions import make_examples
 
 SMALL = [
     "cooper.problems_per_step=4",
@@ -73,17 +74,7 @@ def files(tmp_path_factory, make_policy, make_verify_rm) -> Files:
     write_report(folder / "models" / "models.json", models)
     save_verify_rm(make_verify_rm(0), folder / "verify_rm")
     _, held_out = write_problems(folder, generate_problems(20, 0))
-    examples = [
-        VerifyExample(
-            question=problem.question,
-            reference_answer=problem.reference_answer,
-            completion=f"#### {problem.reference_answer if right else 'nothing'}",
-            label=right,
-        )
-        for problem in held_out
-        for right in (0, 1)
-    ]
-    write_records(folder / "examples.jsonl", examples)
+    write_records(folder / "examples.jsonl", make_examples(held_out))
     return files_in(folder)
 
 
