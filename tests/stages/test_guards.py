@@ -151,6 +151,19 @@ def test_rule_goes_on_with_the_rule_reward(guarded: Files, warned: tuple[Path, i
     assert not any("monitor/rolled_back_to" in row for row in rows)
 
 
+def test_an_alarm_of_an_iteration_before_leaves_a_reward_that_is_not_watched(
+    guarded: Files, warned: tuple[Path, int], tmp_path: Path
+) -> None:
+    """A judge that is always wrong, so that its reward is not the rule's."""
+    judged = ["cooper.reward=judge", "cooper.judge={tiny_error_rate=1.0}", "cooper.steps=3"]
+    go(guarded, tmp_path / "run", *ALARMED, *judged, "cooper.monitor.action=rule", start=warned[0])
+    paid, judge, rule = rewards(
+        numbers(tmp_path / "run")[NUM_STEPS:], "reward", "judge_accuracy", "rule_accuracy"
+    )
+    assert paid == judge != rule
+    assert len(paid) == 3
+
+
 def test_rollback_puts_back_an_earlier_checkpoint_and_goes_on_with_the_rule_reward(
     guarded: Files, warned: tuple[Path, int], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -234,7 +234,7 @@ class CoTraining:
             )
 
     def _has_fallen_back(self) -> bool:
-        monitor = self.config.cooper.monitor
+        monitor = self.config.cooper.active_monitor
         return (
             monitor is not None and monitor.action in ("rule", "rollback") and _is_hacked(self.state.metrics)
         )
