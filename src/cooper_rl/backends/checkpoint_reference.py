@@ -2,7 +2,7 @@
 
     <checkpoint>/reference.json      address, name, step, checksum of the manifest
     <checkpoint>/LATEST              as in a whole checkpoint folder
-    <checkpoint>/step-000020/        manifest.json metrics.jsonl pairs.jsonl: what reports read
+    <checkpoint>/step-000020/        manifest.json metrics.jsonl pairs.jsonl rollouts.jsonl: what reports read
 
 The next task fetches what it needs and verifies it. A reference never holds credentials or an endpoint:
 those come from the task's own configuration.
