@@ -3,15 +3,19 @@
 What it has in common with the others is in `test_engine_contract.py`.
 """
 
+import multiprocessing
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
 
 import pytest
 import torch
+from torch import distributed
 from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
 
 from cooper_rl.backends.engine_vllm import VLLMEngine, _explain
+from cooper_rl.backends.ranks import join_ranks
 from cooper_rl.config.data import GenerationConfig
 from cooper_rl.config.engine import EngineConfig
 from cooper_rl.errors import ConfigError, ModelError, TrainingError
@@ -107,6 +111,24 @@ def test_a_cache_of_the_old_weights_is_no_cache_of_the_new_ones(engine: VLLMEngi
     while engine._llm.llm_engine.has_unfinished_requests():
         engine._llm.llm_engine.step()
     engine.load_weights(iter(make_model(0).state_dict().items()))
+
+
+@needs_vllm
+@pytest.mark.vllm
+def test_the_group_of_the_processes_that_train_outlives_their_engines() -> None:
+    """In a process of its own: here an engine stands that has another group."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        assert pool.submit(_close_two_engines).result() == [True, True]
+
+
+def _close_two_engines() -> list[bool]:
+    """Whether there is a process group after each."""
+    join_ranks(0, 1, device=torch.device("cpu"), timeout_seconds=60)
+    found: list[bool] = []
+    for seed in (0, 1):
+        VLLMEngine(make_model(seed), end_ids=frozenset({END}), config=SMALL).close()
+        found.append(distributed.is_initialized())
+    return found
 
 
 class UnheardOfForCausalLM(Qwen2ForCausalLM):

@@ -135,7 +135,8 @@ class VLLMEngine:
 
     def close(self) -> None:
         """See `Engine.close`: ends vLLM's processes and frees its memory."""
-        self._llm.llm_engine.engine_core.shutdown()
+        with contextlib.nullcontext() if self._has_own_group else _group_kept():
+            self._llm.llm_engine.engine_core.shutdown()
         del self._llm
         _clean_up(self._has_own_group)
 
@@ -229,6 +230,19 @@ def _clean_up(has_own_group: bool) -> None:
     destroy_model_parallel()
     gc.collect()
     torch.cuda.empty_cache()
+
+
+@contextlib.contextmanager
+def _group_kept() -> Generator[None]:
+    """vLLM ends with itself whatever process group there is."""
+    from vllm.distributed import parallel_state
+
+    destroy = parallel_state.destroy_distributed_environment
+    parallel_state.destroy_distributed_environment = lambda: None
+    try:
+        yield
+    finally:
+        parallel_state.destroy_distributed_environment = destroy
 
 
 @contextlib.contextmanager
