@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from cooper_rl.backends.completions import batch_completions, completion_logprobs
 from cooper_rl.backends.engine import Generation
@@ -228,6 +229,20 @@ def test_an_offloaded_optimiser_takes_one_pass_to_the_same_weights(make_verify_r
             update_verify_rm(each, optimizer, pairs_of(3), config=cooper())
     for name, tensor in plain.model.state_dict().items():
         torch.testing.assert_close(offloaded.model.state_dict()[name], tensor, rtol=1e-5, atol=1e-6)
+
+
+def test_on_a_gpu_weights_are_stepped_in_one_pass_that_finds_all_state_there() -> None:
+    """A GPU that torch only plays. The pass would take a step in the CPU's memory for one in its own."""
+    with FakeTensorMode():
+        model = torch.nn.Module()
+        model.weight = torch.nn.Parameter(torch.zeros(3, 2, device="cuda"))
+        optimizer = make_adamw(model, lr=1e-3, weight_decay=0.01)
+        assert optimizer.defaults["fused"]
+        saved = {"step": torch.zeros(()), "exp_avg": torch.zeros(3, 2), "exp_avg_sq": torch.zeros(3, 2)}
+        named = {f"weight/{key}": tensor for key, tensor in saved.items()}
+        restore_optimizer(model, optimizer, named, place="here")
+        state = optimizer.state[model.weight]
+        assert {key: tensor.device.type for key, tensor in state.items()} == dict.fromkeys(saved, "cuda")
 
 
 def test_optimiser_state_of_another_model_is_refused(make_verify_rm) -> None:

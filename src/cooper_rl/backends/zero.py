@@ -129,7 +129,7 @@ class ZeroAdamW:
             return
         for flat in self._flat_weights():
             moments = {key: torch.zeros_like(flat) for key in MOMENTS}
-            self._zero.optimizer.state[flat] = {"step": torch.tensor(step), **moments}
+            self._zero.optimizer.state[flat] = {"step": torch.tensor(step, device=flat.device), **moments}
         self._link()
         for name, weight in self._trained():
             for key in MOMENTS:

@@ -28,16 +28,18 @@ def make_adamw(
 ) -> torch.optim.AdamW:
     """AdamW with decay on matrices only (not on biases and norms), as the Hugging Face Trainer does.
 
-    Where it is to step weights in the memory of the CPU, in one pass over them.
+    Where it is to step weights in the memory of the CPU or of a GPU, in one pass over them: on a GPU torch's
+    default takes the memory of a further copy.
     """
     trained = [weight for weight in model.parameters() if weight.requires_grad]
+    is_one_pass = is_offloaded or any(weight.device.type == "cuda" for weight in trained)
     matrices = [weight for weight in trained if weight.ndim >= 2]
     vectors = [weight for weight in trained if weight.ndim < 2]
     groups = [
         {"params": matrices, "weight_decay": weight_decay},
         {"params": vectors, "weight_decay": 0.0},
     ]
-    return torch.optim.AdamW(groups, lr=lr, fused=is_offloaded or None)
+    return torch.optim.AdamW(groups, lr=lr, fused=is_one_pass or None)
 
 
 def ranks_of(optimizer: Stepper) -> Ranks:
@@ -217,8 +219,7 @@ def restore_optimizer(
     else:
         for full_name, tensor in tensors.items():
             name, _, key = full_name.rpartition("/")
-            state = optimizer.state[weights[name]]
-            state[key] = tensor if key == "step" else tensor.to(weights[name].device)
+            optimizer.state[weights[name]][key] = tensor.to(weights[name].device)
     if adapter_weights(model):
         _restore_adapters(model, optimizer, tensors)
 
