@@ -77,6 +77,22 @@ def test_single_gpu_fits_on_80_gb_and_not_on_40(tmp_path, capsys: pytest.Capture
     assert shown.splitlines()[-1].split() == ["together", "58.77", "GiB"]
 
 
+def test_a_kv_cache_of_a_size_of_its_own_counts_whatever_the_share_is(tmp_path, capsys) -> None:
+    """Of 80 GiB: 28N and 2 reserved are 42.26, vLLM's weights 2N = 2.88. A cache of 30 makes 75.13, one of 60
+    105.13; beside one of 1 the share of 32 must still be free when vLLM starts, 74.26."""
+    (tmp_path / "config.json").write_text(QWEN)
+    models = ["--policy", str(tmp_path), "--verify-rm", str(tmp_path), "--preset", "single_gpu"]
+    for size, needs in (("30", "75.13"), ("1", "74.26")):
+        assert main(["plan", *models, "--gpu-gib", "80", "--set", f"engine.kv_cache_gib={size}"]) == 0
+        assert capsys.readouterr().out.splitlines()[-1].split() == ["together", needs, "GiB"]
+    assert main(["plan", *models, "--gpu-gib", "80", "--set", "engine.kv_cache_gib=60"]) == 2
+    shown = capsys.readouterr().err
+    assert (
+        "needs about 105.1 GiB of a GPU that has 80.0 GiB: lower engine.gpu_memory_utilization and " in shown
+    )
+    assert "and engine.kv_cache_gib" in shown
+
+
 QWEN_7B = """{"model_type": "qwen2", "num_hidden_layers": 28, "hidden_size": 3584, "intermediate_size": 18944,
 "vocab_size": 152064, "num_attention_heads": 28, "num_key_value_heads": 4, "tie_word_embeddings": false}"""
 PLANNED = [

@@ -9,6 +9,7 @@ from transformers import PretrainedConfig
 
 from cooper_rl.backends.fetch_model import find_model, is_stored
 from cooper_rl.backends.policy import explain_unreadable
+from cooper_rl.config.engine import EngineConfig
 from cooper_rl.config.root import Config
 from cooper_rl.core.memory_plan import (
     GIB,
@@ -19,7 +20,7 @@ from cooper_rl.core.memory_plan import (
     describe_plan,
     plan_memory,
 )
-from cooper_rl.core.model_shape import read_shape
+from cooper_rl.core.model_shape import Shape, count_weights, read_shape
 from cooper_rl.errors import ConfigError, ModelError
 
 logger = logging.getLogger(__name__)
@@ -51,7 +52,6 @@ def make_plan(
     cooper, distributed, engine = config.cooper, config.distributed, config.engine
     shape = read_shape(policy, place="the policy's config.json")
     is_vllm = engine.kind == "vllm"
-    num_cached = cooper.generation.batch_size * (PROMPT_TOKENS + cooper.generation.max_new_tokens)
     use = Use(
         num_processes=num_processes,
         zero_stage=distributed.zero_stage,
@@ -61,12 +61,8 @@ def make_plan(
         adapter_rank=cooper.lora.rank if cooper.lora else None,
         trains_verify_rm=cooper.trains_verify_rm,
         max_tokens=cooper.max_tokens_per_batch,
-        engine_bytes=round(engine.gpu_memory_utilization * card_bytes)
-        if is_vllm
-        else cache_bytes(shape, num_tokens=num_cached),
-        engine_remedy="lower engine.gpu_memory_utilization"
-        if is_vllm
-        else "lower cooper.generation.batch_size",
+        engine_bytes=_engine_bytes(config, shape, card_bytes=card_bytes),
+        engine_remedy=_engine_remedy(engine),
         engine_weight_bytes=_engine_weight_bytes(config),
         engine_sleeps=not is_vllm or engine.sleep,
         engine_wakes_early=is_vllm,
@@ -74,6 +70,27 @@ def make_plan(
         has_average=cooper.verify_rm_average > 0,
     )
     return plan_memory(shape, read_shape(verify_rm, place="VerifyRM's config.json"), use)
+
+
+def _engine_bytes(config: Config, shape: Shape, *, card_bytes: int) -> int:
+    """vLLM's share, which must be free when it starts; with a KV cache of a size of its own it takes that and
+    its weights, whatever the share is. Of the HF engine the cache."""
+    engine, generation = config.engine, config.cooper.generation
+    if engine.kind == "hf":
+        num_cached = generation.batch_size * (PROMPT_TOKENS + generation.max_new_tokens)
+        return cache_bytes(shape, num_tokens=num_cached)
+    share = round(engine.gpu_memory_utilization * card_bytes)
+    if engine.kv_cache_gib is None:
+        return share
+    weights = (4 if engine.dtype == "float32" else 2) * count_weights(shape) // engine.tensor_parallel_size
+    return max(share, weights + round(engine.kv_cache_gib * GIB))
+
+
+def _engine_remedy(engine: EngineConfig) -> str:
+    if engine.kind == "hf":
+        return "lower cooper.generation.batch_size"
+    also = "" if engine.kv_cache_gib is None else " and engine.kv_cache_gib"
+    return f"lower engine.gpu_memory_utilization{also}"
 
 
 def _engine_weight_bytes(config: Config) -> int:
