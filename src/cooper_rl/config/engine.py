@@ -29,6 +29,7 @@ class EngineConfig(Section):
     """GPUs that share the model; more than one are driven by processes of vLLM's own, and every step sends
     them the weights through the memory of this machine."""
     enforce_eager: bool = False
-    """Compile nothing and record no CUDA graphs: starts sooner, generates slower, needs no compiler."""
+    """Compile nothing and record no CUDA graphs: starts sooner, generates slower, needs no C++ compiler. On a
+    GPU Triton wants its C compiler all the same."""
     sleep: bool = True
     """Hand vLLM's GPU memory back while the models are trained. Nothing to hand back on a CPU."""
