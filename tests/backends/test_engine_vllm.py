@@ -156,6 +156,28 @@ def test_a_start_that_cannot_be_is_explained(values, kind: type[Exception], mess
 
 @needs_vllm
 @pytest.mark.vllm
+@pytest.mark.parametrize(
+    "error",
+    [
+        Exception("WorkerProc initialization failed due to an exception in a background process."),
+        AssertionError("CuMem allocator can only be used for one instance per process."),
+    ],
+    ids=["of a worker", "of a check"],
+)
+def test_whatever_vllm_raises_at_its_start_is_explained(monkeypatch, error: Exception) -> None:
+    """Its words for what only GPUs can meet."""
+    import vllm
+
+    def fail(**_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(vllm, "LLM", fail)
+    with pytest.raises(ModelError, match=f"vLLM does not start: {str(error)[:30]}.*engine.kind=hf"):
+        VLLMEngine(make_model(0), end_ids=frozenset({END}), config=SMALL)
+
+
+@needs_vllm
+@pytest.mark.vllm
 def test_a_model_that_vllm_does_not_know_is_refused() -> None:
     model = UnheardOfForCausalLM(make_model(0).config)
     with pytest.raises(ModelError, match=r"vLLM cannot run this model: .*UnheardOfForCausalLM"):

@@ -214,7 +214,7 @@ def _start(model: Any, config: EngineConfig, has_own_group: bool) -> tuple[Any, 
                 enable_prefix_caching=True,
                 logprobs_mode="processed_logprobs",  # of the distribution that the token was drawn from
             )
-        except (RuntimeError, ValueError) as error:
+        except Exception as error:  # of a worker, or of a check of its own, it has no better kind
             _clean_up(has_own_group)
             raise _explain(error, config) from error
     return llm, SamplingParams
