@@ -56,7 +56,7 @@ def collect_rollouts(
     """
     remedy = (
         f"lower generation.batch_size={generation.batch_size} of this stage's section (cooper, evaluation or "
-        "sampling)"
+        "sampling); with vLLM engine.gpu_memory_utilization"
     )
     prompts = [policy.encode_prompt(problem.question, instruction) for problem in problems]
     places = ranks.places(len(prompts))
