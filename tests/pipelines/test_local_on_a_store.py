@@ -1,5 +1,6 @@
-"""The whole laptop pipeline with its checkpoints on a real S3 server."""
+"""The whole laptop pipeline with its models, problems and checkpoints on a real S3 server."""
 
+import json
 import os
 import subprocess
 import sys
@@ -12,10 +13,13 @@ from cooper_rl.backends.checkpoint_manifest import SMALL_FILES, CheckpointManife
 from cooper_rl.backends.checkpoint_reference import CheckpointReference
 from cooper_rl.backends.open_store import open_store
 from cooper_rl.backends.storage import ObjectStore
-from cooper_rl.records import read_records, read_report
-from cooper_rl.schema import EvalReport
+from cooper_rl.config.load import load
+from cooper_rl.records import read_records, read_report, write_records
+from cooper_rl.schema import EvalReport, ModelSet, Problem
+from cooper_rl.stages import prepare_models
+from cooper_rl.tiny.problems import generate_problems
 from pipelines._headline import newest_run
-from tests.servers.fixtures import gateway, make_client, storage_config
+from tests.servers.fixtures import gateway, make_client, send_model, storage_config
 from tests.servers.radosgw import Account, Gateway
 from tests.small_run import SMALL
 
@@ -36,6 +40,27 @@ class Finished(NamedTuple):
     account: Account
 
 
+def start_from(gateway: Gateway, folder: Path) -> list[str]:
+    """Settings of a run whose models and problems lie in the bucket."""
+    prepare_models.run(load("laptop", SMALL), models=folder / "models", report=folder / "models.json")
+    names = ["policy", "small", "backbone"]
+    policy, small, backbone = (
+        json.dumps(send_model(gateway, "end-to-end", f"models/{name}", folder / "models" / name))
+        for name in names
+    )
+    write_records(folder / "mine.jsonl", generate_problems(60, 0))
+    client = make_client(gateway.port, gateway.account)
+    client.fput_object("end-to-end", "problems/mine.jsonl", str(folder / "mine.jsonl"))
+    return [
+        "models.tiny=null",
+        f"models.policy={policy}",
+        f"models.samplers={{ policy = {policy}, small = {small} }}",
+        f"models.backbone={backbone}",
+        "problems.num_tiny=0",
+        'problems.sources=["s3://end-to-end/problems/mine.jsonl"]',
+    ]
+
+
 @pytest.fixture(scope="module")
 def finished(gateway: Gateway, tmp_path_factory: pytest.TempPathFactory) -> Finished:
     output = tmp_path_factory.mktemp("run")
@@ -47,7 +72,12 @@ def finished(gateway: Gateway, tmp_path_factory: pytest.TempPathFactory) -> Fini
         (secret / name).write_text(key)
     make_client(gateway.port, gateway.account).make_bucket("end-to-end")
     storage = storage_config(gateway.endpoint, "end-to-end", credentials=secret)
-    changes = [*SMALL, "storage.uri=s3://end-to-end/runs", f"storage.endpoint={gateway.endpoint}"]
+    changes = [
+        *SMALL,
+        *start_from(gateway, tmp_path_factory.mktemp("start")),
+        "storage.uri=s3://end-to-end/runs",
+        f"storage.endpoint={gateway.endpoint}",
+    ]
     command = ["local", "end_to_end", "--preset", "laptop", "--iterations", "2", "--output", str(output)]
     command += ["--param", "run_key=from-the-laptop"]
     command += [word for change in changes for word in ("--set", change)]
@@ -58,6 +88,7 @@ def finished(gateway: Gateway, tmp_path_factory: pytest.TempPathFactory) -> Fini
         | {
             "AWS_ACCESS_KEY_ID": gateway.account.access_key,
             "AWS_SECRET_ACCESS_KEY": gateway.account.secret_key,
+            "XDG_CACHE_HOME": str(tmp_path_factory.mktemp("cache")),
         },
         capture_output=True,
         text=True,
@@ -95,6 +126,16 @@ def test_tasks_hand_over_references_and_the_last_ones_models_are_evaluated(finis
         assert names == {"LATEST", "manifest.json", "reference.json", *SMALL_FILES}
     evaluations = read_records(run / "evaluate-policy-3" / "evaluations", EvalReport)
     assert [evaluation.step for evaluation in evaluations] == [0, 2, 4]
+
+
+def test_the_run_started_from_what_lies_in_the_bucket(finished: Finished) -> None:
+    run = newest_run(finished.output, "end-to-end")
+    assert run is not None
+    models = read_report(run / "prepare-models" / "models" / "models.json", ModelSet)
+    assert models.policy.startswith("s3://end-to-end/models/policy#sha256=")
+    assert list((run / "prepare-models" / "models").iterdir()) == [run / "prepare-models/models/models.json"]
+    collected = {problem.question for problem in read_records(run / "collect-problems" / "problems", Problem)}
+    assert collected <= {problem.question for problem in generate_problems(60, 0)}
 
 
 def test_no_credential_is_shown_written_or_stored(finished: Finished, tmp_path: Path) -> None:

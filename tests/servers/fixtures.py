@@ -1,5 +1,7 @@
 """Fixtures of tests that need an S3 server: the real gateway where it is installed, else moto's imitation."""
 
+import hashlib
+import io
 import socket
 import subprocess
 import sys
@@ -84,3 +86,17 @@ def storage_config(endpoint: str, bucket: str, **options: object) -> StorageConf
     return StorageConfig.model_validate(
         {"uri": f"s3://{bucket}/runs", "run_key": "test", "endpoint": endpoint} | values
     )
+
+
+def send_model(server: Gateway | Moto, bucket: str, prefix: str, folder: Path) -> str:
+    """Store a model with its SHA256SUMS, as docs/operations.md says; returns its address."""
+    client = make_client(server.port, server.account)
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    lines = [
+        f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.relative_to(folder)}\n" for path in files
+    ]
+    for path in files:
+        client.fput_object(bucket, f"{prefix}/{path.relative_to(folder)}", str(path))
+    sums = "".join(lines).encode()
+    client.put_object(bucket, f"{prefix}/SHA256SUMS", io.BytesIO(sums), len(sums))
+    return f"s3://{bucket}/{prefix}"

@@ -1,6 +1,5 @@
 """A run whose models and problems are named by their addresses in an object store, as on a closed network."""
 
-import hashlib
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -24,25 +23,13 @@ from cooper_rl.stages import (
 from cooper_rl.stages._identity import run_identity
 from cooper_rl.stages._memory import explain_memory
 from cooper_rl.stages._models import read_models
-from tests.servers.fixtures import Moto, bucket, gateway, make_client, s3_server
+from tests.servers.fixtures import Moto, bucket, gateway, make_client, s3_server, send_model
 from tests.servers.radosgw import Gateway
 from tests.stages.conftest import SMALL, Files, with_other_questions
 
 __all__ = ["bucket", "gateway", "s3_server"]
 
 Configure = Callable[..., Config]
-
-
-def send(server: Gateway | Moto, bucket: str, prefix: str, folder: Path) -> str:
-    """Store a folder with its SHA256SUMS, as the installation says; returns its address."""
-    client = make_client(server.port, server.account)
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != "SHA256SUMS")
-    lines = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.relative_to(folder)}" for path in files]
-    (folder / "SHA256SUMS").write_text("\n".join(lines) + "\n")
-    for path in (*files, folder / "SHA256SUMS"):
-        client.fput_object(bucket, f"{prefix}/{path.relative_to(folder)}", str(path))
-    (folder / "SHA256SUMS").unlink()
-    return f"s3://{bucket}/{prefix}"
 
 
 @pytest.fixture
@@ -66,7 +53,7 @@ def prepare(config: Config, folder: Path) -> Path:
 def test_every_stage_finds_a_stored_model(
     files: Files, s3_server, bucket: str, configure: Configure, tmp_path: Path
 ) -> None:
-    config = configure(send(s3_server, bucket, "Qwen/small", files.models / "policy"))
+    config = configure(send_model(s3_server, bucket, "Qwen/small", files.models / "policy"))
     models = prepare(config, tmp_path)
     assert not (tmp_path / "cache").exists(), "weights were fetched to look at a configuration"
     there = {"completions": tmp_path / "completions.jsonl", "report": tmp_path / "sampled.json"}
@@ -93,7 +80,7 @@ def test_every_stage_finds_a_stored_model(
 def test_a_run_may_go_on_with_the_same_model_from_a_folder(
     files: Files, s3_server, bucket: str, configure: Configure, tmp_path: Path
 ) -> None:
-    config = configure(send(s3_server, bucket, "small", files.models / "policy"))
+    config = configure(send_model(s3_server, bucket, "small", files.models / "policy"))
     stored, here = (
         run_identity(config, models=models, verify_rm=files.verify_rm, files={}, start=None)
         for models in (prepare(config, tmp_path), files.models)
@@ -104,11 +91,11 @@ def test_a_run_may_go_on_with_the_same_model_from_a_folder(
 def test_a_model_that_was_exchanged_meanwhile_is_refused(
     files: Files, make_policy, s3_server, bucket: str, configure: Configure, tmp_path: Path
 ) -> None:
-    address = send(s3_server, bucket, "small", files.models / "policy")
+    address = send_model(s3_server, bucket, "small", files.models / "policy")
     config = configure(address)
     models = prepare(config, tmp_path)
     save_policy(make_policy(1), tmp_path / "other")
-    send(s3_server, bucket, "small", tmp_path / "other")
+    send_model(s3_server, bucket, "small", tmp_path / "other")
     out = {"completions": tmp_path / "completions", "report": tmp_path / "report"}
     with pytest.raises(StorageError, match=f"{address}/SHA256SUMS: has the sha256 .* and not .* exchanged"):
         sample_completions.run(config, models=models, problems=files.problems, **out)
@@ -119,7 +106,7 @@ def test_a_model_that_was_exchanged_meanwhile_is_refused(
 def test_a_stored_model_of_another_kind_is_named_by_its_address(
     files: Files, s3_server, bucket: str, configure: Configure, tmp_path: Path
 ) -> None:
-    address = send(s3_server, bucket, "rm", files.verify_rm)
+    address = send_model(s3_server, bucket, "rm", files.verify_rm)
     with pytest.raises(ModelError, match=f"^{address}: architecture Qwen2ForSequenceClassification;"):
         prepare(configure(address), tmp_path)
 
@@ -127,7 +114,7 @@ def test_a_stored_model_of_another_kind_is_named_by_its_address(
 def test_the_memory_of_stored_models_is_planned(
     files: Files, s3_server, bucket: str, configure: Configure
 ) -> None:
-    config = configure(send(s3_server, bucket, "small", files.models / "policy"), "engine.kind=vllm")
+    config = configure(send_model(s3_server, bucket, "small", files.models / "policy"), "engine.kind=vllm")
     address = str(config.models.policy)
     assert "policy" in explain_memory(config, address, address, 1, 80.0)
 
