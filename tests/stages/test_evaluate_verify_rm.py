@@ -104,6 +104,26 @@ def test_a_shortcut_as_good_as_verify_rm_is_warned_of(verify_rm, tmp_path, caplo
     assert "a probe that reads neither answer nor reference reaches an AUROC of 1.000" in caplog.text
 
 
+def test_a_verify_rm_that_knows_little_is_warned_of(verify_rm, make_verify_rm, tmp_path, caplog):
+    """Labels that follow the random weights' own scores, then labels that go against them."""
+    scores = score_examples(make_verify_rm(0), EXAMPLES)
+    for is_right in (True, False):
+        order = sorted(range(len(EXAMPLES)), key=lambda place: scores[place], reverse=not is_right)
+        rows = [
+            EXAMPLES[place].model_copy(update={"label": int(rank >= len(order) // 2)})
+            for rank, place in enumerate(order)
+        ]
+        write_records(tmp_path / "test.jsonl", rows)
+        caplog.clear()
+        evaluate_verify_rm.run(
+            load("laptop"),
+            verify_rm=verify_rm,
+            examples=tmp_path / "test.jsonl",
+            report=tmp_path / "report.json",
+        )
+        assert ("start with cooper.reward=rule_gated" in caplog.text) is not is_right
+
+
 def test_verify_bench_is_broken_down_by_answer_type(verify_rm, tmp_path):
     rows = [
         {"question": e.question, "answer": e.reference_answer, "completion": e.completion,

@@ -39,6 +39,8 @@ from cooper_rl.stages._verify_formats import read_examples
 logger = logging.getLogger(__name__)
 
 NO_SOURCE = "(no source)"
+POOR_AUROC = 0.75
+"""Below it co-training on VerifyRM's reward alone ended behind the rule's; docs/experiment.md."""
 CHUNK_SIZE = 512
 """Examples between two progress lines."""
 
@@ -95,6 +97,12 @@ def _warn(result: EvaluateVerifyRMReport) -> None:
             "a probe that reads neither answer nor reference reaches an AUROC of %.3f, VerifyRM %.3f: "
             "it may have learned the same shortcut; balance length and format between the labels",
             result.shortcut_auroc,
+            found,
+        )
+    if found is not None and found < POOR_AUROC:
+        logger.warning(
+            "VerifyRM's AUROC is %.3f: a policy that it alone pays learns what it gets wrong before "
+            "co-training mends it; train it on more labels, or start with cooper.reward=rule_gated",
             found,
         )
 
