@@ -1,6 +1,7 @@
 """A run whose models and problems are named by their addresses in an object store, as on a closed network."""
 
 import json
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -80,10 +81,15 @@ def test_every_stage_finds_a_stored_model(
 def test_a_run_may_go_on_with_the_same_model_from_a_folder(
     files: Files, s3_server, bucket: str, configure: Configure, tmp_path: Path
 ) -> None:
+    """Also where the list was made in that folder, and where the hub's client left files of its own."""
     config = configure(send_model(s3_server, bucket, "small", files.models / "policy"))
+    shutil.copytree(files.models, tmp_path / "local")
+    for name in ("SHA256SUMS", ".gitattributes", ".cache/huggingface/config.json.metadata"):
+        (tmp_path / "local" / "policy" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "local" / "policy" / name).write_text("any")
     stored, here = (
         run_identity(config, models=models, verify_rm=files.verify_rm, files={}, start=None)
-        for models in (prepare(config, tmp_path), files.models)
+        for models in (prepare(config, tmp_path), tmp_path / "local")
     )
     assert stored == here
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from cooper_rl.backends.checkpoint_manifest import CheckpointManifest, files_below
-from cooper_rl.backends.fetch_model import find_model, is_stored
+from cooper_rl.backends.fetch_model import SUMS, find_model, is_stored
 from cooper_rl.backends.storage import file_sha256
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.config.root import Config
@@ -67,7 +67,12 @@ def _model_sha256(storage: StorageConfig, name: str) -> str:
     """The same wherever the same files are; a hub id says nothing of its files."""
     if is_stored(name):
         return _sha256(find_model(storage, name).files)
-    return folder_sha256(Path(name)) if Path(name).is_dir() else name
+    folder = Path(name)
+    if not folder.is_dir():
+        return name
+    # What docs/operations.md has in SHA256SUMS: not that file, nor what the hub's client keeps for itself.
+    files = [file for file in files_below(folder) if file != SUMS and "/." not in f"/{file}"]
+    return _sha256({file: file_sha256(folder / file) for file in files})
 
 
 def _state_sha256(start: CheckpointManifest) -> str:
