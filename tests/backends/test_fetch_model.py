@@ -91,6 +91,7 @@ def test_a_model_that_cannot_be_fetched_leaves_none_behind(
             DamagedObjectError, match=r"model\.safetensors: missing, or not what SHA256SUMS says; upload"
         ):
             at_hand(config, f"s3://{bucket}/small")
+        assert not read_all(tmp_path / "cache"), "what did arrive takes the room that is missing"
 
 
 def test_a_changed_file_is_not_served(model: Path, tmp_path: Path) -> None:

@@ -121,8 +121,11 @@ def at_hand(config: StorageConfig, name: str) -> str:
         if not folder.is_dir():
             draft = folder.with_name(f"{folder.name}.partial")
             shutil.rmtree(draft, ignore_errors=True)
-            model.fetch(draft)
-            draft.rename(folder)
+            try:
+                model.fetch(draft)
+                draft.rename(folder)
+            finally:
+                shutil.rmtree(draft, ignore_errors=True)
     return str(folder)
 
 
