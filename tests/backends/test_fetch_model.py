@@ -128,6 +128,15 @@ def test_a_list_that_is_none_is_refused_with_its_line() -> None:
         read_sums(b"hello\n", place="there")
 
 
+@pytest.mark.parametrize("prefix", ["", "./"])
+def test_names_are_read_as_a_second_call_of_sha256sum_writes_them(prefix: str) -> None:
+    """`sha256sum *` or `./*` finds the list itself, emptied by the shell."""
+    found = read_sums(
+        sums_of({prefix + name: data for name, data in (FILES | {"SHA256SUMS": b""}).items()}), place="there"
+    )
+    assert set(found) == set(FILES)
+
+
 def test_a_list_without_a_configuration_is_refused() -> None:
     with pytest.raises(StorageError, match=r"there: names no config\.json, so this is no model"):
         read_sums(sums_of({"model.safetensors": b"x"}), place="there")

@@ -137,7 +137,7 @@ def read_sums(data: bytes, *, place: str) -> dict[str, str]:
     """
     files: dict[str, str] = {}
     for number, line in enumerate(data.decode("utf-8", errors="replace").splitlines(), start=1):
-        found = re.fullmatch(r"([0-9a-f]{64}) [ *](\S+)", line)
+        found = re.fullmatch(r"([0-9a-f]{64}) [ *](?:\./)?(\S+)", line)
         if found is None:
             raise StorageError(f"{place}, line {number}: {line[:80]!r} is not a hash and a name of sha256sum")
         sha256, name = found.groups()
@@ -146,7 +146,8 @@ def read_sums(data: bytes, *, place: str) -> dict[str, str]:
                 f"{place}, line {number}: {name!r} may run code when it is loaded; keep safetensors, JSON "
                 "and tokenizer files only"
             )
-        files[name] = sha256
+        if name != SUMS:  # which `sha256sum *` found as it was before
+            files[name] = sha256
     if "config.json" not in files:
         raise StorageError(f"{place}: names no config.json, so this is no model; make the list in its folder")
     if not any(name.endswith(WEIGHTS) for name in files):
