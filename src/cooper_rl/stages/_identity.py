@@ -59,20 +59,19 @@ def run_identity(
 
 
 def folder_sha256(folder: Path) -> str:
-    """One hash of all files of a folder and their names."""
-    return _sha256({file: file_sha256(folder / file) for file in files_below(folder)})
+    """One hash of the files of a model's folder and their names, of those that it has in an object store too.
+
+    That is without SHA256SUMS and what the hub's client keeps for itself; see docs/operations.md.
+    """
+    files = [file for file in files_below(folder) if file != SUMS and "/." not in f"/{file}"]
+    return _sha256({file: file_sha256(folder / file) for file in files})
 
 
 def _model_sha256(storage: StorageConfig, name: str) -> str:
     """The same wherever the same files are; a hub id says nothing of its files."""
     if is_stored(name):
         return _sha256(find_model(storage, name).files)
-    folder = Path(name)
-    if not folder.is_dir():
-        return name
-    # What docs/operations.md has in SHA256SUMS: not that file, nor what the hub's client keeps for itself.
-    files = [file for file in files_below(folder) if file != SUMS and "/." not in f"/{file}"]
-    return _sha256({file: file_sha256(folder / file) for file in files})
+    return folder_sha256(Path(name)) if Path(name).is_dir() else name
 
 
 def _state_sha256(start: CheckpointManifest) -> str:
