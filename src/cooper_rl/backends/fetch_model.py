@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from cooper_rl.backends.local_store import locked
-from cooper_rl.backends.open_store import open_store
+from cooper_rl.backends.open_store import is_stored, open_store
 from cooper_rl.backends.storage import ObjectStore, check_key
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.errors import CooperError, DamagedObjectError, StorageError
@@ -76,11 +76,6 @@ class StoredModel(NamedTuple):
                     f"{place}: missing, or not what {SUMS} says; upload the model again"
                 ) from error
             logger.info("fetched %s", name)
-
-
-def is_stored(name: str) -> bool:
-    """Whether a model is named by its address in an object store."""
-    return name.startswith("s3://")
 
 
 def find_model(config: StorageConfig, name: str) -> StoredModel:

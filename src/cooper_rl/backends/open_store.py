@@ -8,6 +8,11 @@ from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.errors import StorageError
 
 
+def is_stored(address: str) -> bool:
+    """Whether an address is one in an object store, and not a path, a URL or a hub id."""
+    return address.startswith("s3://")
+
+
 def open_store(config: StorageConfig, folder: str | Path) -> ObjectStore:
     """The store at an address: `s3://bucket/prefix`, or a local folder.
 
@@ -15,7 +20,7 @@ def open_store(config: StorageConfig, folder: str | Path) -> ObjectStore:
         StorageError: the address or its credentials cannot be used.
     """
     address = str(folder)
-    if address.startswith("s3://"):
+    if is_stored(address):
         from cooper_rl.backends.object_store import S3Store  # minio is imported where it is used only
 
         return S3Store(config, address)

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from transformers import PretrainedConfig
 
-from cooper_rl.backends.fetch_model import find_model, is_stored
+from cooper_rl.backends.fetch_model import find_model
+from cooper_rl.backends.open_store import is_stored
 from cooper_rl.backends.policy import explain_unreadable
 from cooper_rl.config.engine import EngineConfig
 from cooper_rl.config.root import Config

@@ -16,6 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, NamedTuple
 from urllib.parse import urlsplit
 
+from cooper_rl.backends.open_store import is_stored
 from cooper_rl.backends.remote_data import SUFFIXES, download, fetch_object, parse_hub_id, read_hub
 from cooper_rl.config.data import ProblemsConfig
 from cooper_rl.config.infrastructure import StorageConfig
@@ -189,7 +190,7 @@ def _open(name: str, storage: StorageConfig, collection: _Collection) -> _Source
         DataError: it cannot be read, or has no rows.
         StorageError: its object store cannot be used.
     """
-    if name.startswith(("http://", "https://", "s3://")):
+    if is_stored(name) or name.startswith(("http://", "https://")):
         rows = list(_fetched_rows(name, storage))
         label = PurePosixPath(urlsplit(name).path).name or name
     elif Path(name).is_file() or name.endswith(SUFFIXES):
@@ -216,8 +217,7 @@ def _open(name: str, storage: StorageConfig, collection: _Collection) -> _Source
 def _fetched_rows(address: str, storage: StorageConfig) -> Iterator[RawRow]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        is_stored = address.startswith("s3://")
-        path = fetch_object(storage, address, folder) if is_stored else download(address, folder)
+        path = fetch_object(storage, address, folder) if is_stored(address) else download(address, folder)
         try:
             for row in read_rows(path):
                 yield row._replace(file=address)
