@@ -148,3 +148,19 @@ def test_a_preset_file_that_is_missing_or_not_toml_is_named(tmp_path: Path) -> N
 def test_a_preset_of_an_editor_that_marks_utf_8_is_read(tmp_path: Path) -> None:
     (tmp_path / "own.toml").write_text('extends = "laptop"\r\nseed = 7\r\n', encoding="utf-8-sig")
     assert load(str(tmp_path / "own.toml")).seed == 7
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("models.backbone", '"s3://models/backbone"'),
+        ("models.samplers.small", '"s3://models/small"'),
+        ("problems.sources", '["gsm8k.jsonl", "s3://problems/mine.jsonl"]'),
+        ("problems.held_out_sources", '["s3://problems/mine.jsonl"]'),
+    ],
+)
+def test_what_is_stored_needs_a_server(key: str, value: str) -> None:
+    setting = f"{key}={value}"
+    with pytest.raises(ConfigError, match=rf"{key}=s3://\.\.\. needs storage\.endpoint"):
+        load("paper", [setting])
+    assert load("paper", [setting, "storage.endpoint=http://minio:9000"]).storage.endpoint

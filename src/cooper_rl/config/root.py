@@ -60,7 +60,17 @@ class Config(Section):
         return self
 
     @model_validator(mode="after")
-    def _registry_has_a_server(self) -> Self:
-        if (self.registry.uri or "").startswith("s3://") and self.storage.endpoint is None:
-            raise ValueError("registry.uri=s3://... needs storage.endpoint, e.g. https://minio:9000")
+    def _what_is_stored_has_a_server(self) -> Self:
+        models, problems = self.models, self.problems
+        addresses = [
+            ("registry.uri", self.registry.uri),
+            ("models.policy", models.policy),
+            ("models.backbone", models.backbone),
+            *((f"models.samplers.{name}", model) for name, model in models.samplers.items()),
+            *(("problems.sources", name) for name in problems.sources),
+            *(("problems.held_out_sources", name) for name in problems.held_out_sources),
+        ]
+        for key, address in addresses:
+            if (address or "").startswith("s3://") and self.storage.endpoint is None:
+                raise ValueError(f"{key}=s3://... needs storage.endpoint, e.g. https://minio:9000")
         return self
