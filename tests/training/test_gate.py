@@ -78,14 +78,15 @@ def test_the_gates_reading_is_accuracy_and_mean_canary_rate(make_verify_rm) -> N
 
 @pytest.mark.parametrize(
     ("accuracy", "canary_rate", "is_open"),
-    [(0.9, 0.1, True), (0.88, 0.14, True), (1.0, 0.0, True), (0.86, 0.1, False), (0.9, 0.16, False)],
+    [(0.75, 0.25, True), (0.5, 0.375, True), (1.0, 0.0, True), (0.49, 0.25, False), (0.75, 0.38, False)],
 )
 def test_both_bounds_hold_against_the_start_of_the_run(
     accuracy: float, canary_rate: float, is_open: bool
 ) -> None:
-    """Start .9 and .1; bounds .03 and .05: down to .87, up to .15."""
-    found = gate(GateReading(0.9, 0.1)).is_open_to(GateReading(accuracy, canary_rate))
-    assert found == is_open
+    """Start .75 and .25, bounds .25 and .125: .5 and .375 are not worse by more than that."""
+    bounds = GateConfig(max_accuracy_drop=0.25, max_canary_rise=0.125)
+    start = RewardGate(bounds, EXAMPLES, CANARIES, GateReading(0.75, 0.25))
+    assert start.is_open_to(GateReading(accuracy, canary_rate)) == is_open
 
 
 @pytest.mark.parametrize(
