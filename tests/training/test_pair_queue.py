@@ -80,10 +80,13 @@ class Patient:
     name = "patient"
 
     def __init__(self) -> None:
-        self.may_answer = threading.Event()
+        self.is_asked, self.may_answer = threading.Event(), threading.Event()
+        self.num_answers = 0
 
     def rewrite(self, items, *, seed):
+        self.is_asked.set()
         assert self.may_answer.wait(timeout=60), "the caller waits for the pairs"
+        self.num_answers += 1
         return TinyAssistant().rewrite(items, seed=seed)
 
 
@@ -93,6 +96,16 @@ def test_the_caller_goes_on_while_pairs_are_made(rule) -> None:
         pairs.submit(GROUPS, SCORES, step=1, seed=1)
         assistant.may_answer.set()
         assert steps_of(pairs.take()) == [1]
+
+
+def test_leaving_waits_for_the_pairs_that_are_being_made_and_begins_no_others(rule) -> None:
+    assistant = Patient()
+    with PairQueue(maker(rule, assistant), max_staleness=1) as pairs:
+        for step in (1, 2):
+            pairs.submit(GROUPS, SCORES, step=step, seed=step)
+        assert assistant.is_asked.wait(timeout=60)
+        threading.Timer(0.1, assistant.may_answer.set).start()
+    assert assistant.num_answers == 1
 
 
 def test_what_making_pairs_raises_is_raised_where_they_are_taken() -> None:
