@@ -86,6 +86,7 @@ def test_the_average_follows_the_stepped_weights(make_verify_rm) -> None:
     for _ in range(2):
         update_verify_rm(plain, steps, [PAIR], config=cooper())
         path.append(weights(plain))
+    assert not any(TRAINED in name for name in optimizer_tensors(plain.model, steps)), "a second copy"
     for step in (1, 2):
         update_verify_rm(averaged, optimizer, [PAIR], config=cooper(verify_rm_average=0.75))
         found = weights(averaged)
@@ -113,11 +114,12 @@ def test_an_averaged_run_resumes_bit_for_bit(make_verify_rm) -> None:
     assert all(torch.equal(tensor, weights(resumed)[name]) for name, tensor in weights(straight).items())
 
 
-def test_a_failed_update_leaves_the_average_that_scores(make_verify_rm) -> None:
-    """Not the stepped weights, which the update had taken out already."""
+@pytest.mark.parametrize("average", [0.0, 0.5])
+def test_a_failed_update_leaves_the_weights_that_score(make_verify_rm, average: float) -> None:
+    """Of an average not the stepped weights, which the update had taken out already."""
     verify_rm = make_verify_rm(0)
     optimizer = make_adamw(verify_rm.model, lr=1e-3, weight_decay=0.0)
-    config = cooper(verify_rm_average=0.5, replay_weight=3e38)
+    config = cooper(verify_rm_average=average, replay_weight=3e38)
     update_verify_rm(verify_rm, optimizer, [PAIR], config=config)
     before = weights(verify_rm)
     with pytest.raises(TrainingError, match=r"VerifyRM's gradient is (inf|nan); its weights are unchanged"):
