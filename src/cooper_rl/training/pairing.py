@@ -158,10 +158,7 @@ class PairMaker:
         else:
             writer.begin()
             with ThreadPoolExecutor(writer.max_concurrency, thread_name_prefix="negatives") as threads:
-                try:
-                    written = list(threads.map(lambda item: write([item]), items))
-                finally:
-                    threads.shutdown(wait=True, cancel_futures=True)
+                written = list(threads.map(lambda item: write([item]), items))
             counts["hedged"] += writer.num_hedged
         failure = next((part.failure for part in written if part.failure is not None), None)
         if failure is not None:
