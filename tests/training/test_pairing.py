@@ -165,9 +165,14 @@ def test_garbage_needs_the_judge_and_the_mention_check(rule) -> None:
 
 
 def test_the_judge_is_asked_about_the_highest_few_of_a_problem_only(rule) -> None:
+    """Also where the problem is drawn twice in a step."""
     judge = CountingJudge()
-    groups = [rollouts(RIGHT, W12, W13, W14, name="a"), rollouts(W12, W13, W14, RIGHT, name="b")]
-    scores = [0.9, 0.1, 0.3, 0.2, 0.7, 0.5, 0.6, 0.9]
+    groups = [
+        rollouts(RIGHT, W12, W13, W14, name="a"),
+        rollouts(W12, W13, W14, RIGHT, name="b"),
+        rollouts(W12, name="a"),
+    ]
+    scores = [0.9, 0.1, 0.3, 0.2, 0.7, 0.5, 0.6, 0.9, 0.8]
     make(rule, groups, scores=scores, judge=judge, negatives={"rollout": 1, "max_candidates": 2})
     assert [item.completion for item in judge.asked] == [W13, W14, W12, W14]
 
@@ -315,12 +320,26 @@ def test_an_assistant_without_answers_costs_no_pair_and_is_counted(rule) -> None
     assert (pairing.num_rewrites, pairing.num_unanswered) == (12, 12)
 
 
+class Hedging(Silent):
+    """Behind a network; three of its requests were sent twice."""
+
+    max_concurrency, num_hedged = 2, 3
+
+    def begin(self) -> None:
+        pass
+
+
+def test_requests_that_were_sent_twice_are_counted(rule) -> None:
+    assert make(rule, many(2), assistant=Hedging(), negatives={"assistant": 1}).num_hedged == 3
+
+
 @pytest.mark.parametrize("num_problems", [2, 12], ids=["silent", "given up"])
 def test_a_server_that_is_down_costs_no_pair_and_is_counted(
-    rule, down: ScriptedServer, num_problems: int
+    rule, down: ScriptedServer, num_problems: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Every problem is asked for three times, but after eight failures in a row nothing is sent any more: two
-    or three problems have had all their tries then, and the others give up at their next one."""
+    or three problems have had all their tries then, and the others give up at their next one, which is said
+    once."""
     pairing = make(
         rule,
         many(num_problems),
@@ -332,6 +351,7 @@ def test_a_server_that_is_down_costs_no_pair_and_is_counted(
     assert pairing.num_unanswered == pairing.num_rewrites
     assert pairing.num_rewrites == 6 if num_problems == 2 else 12 < pairing.num_rewrites <= 12 + 8
     assert len(down.bodies) <= 2 * (8 + 1), "two tries a request, and one more may be on its way"
+    assert caplog.text.count("this step asks its other sources for negatives") == (num_problems == 12)
 
 
 def test_a_server_that_is_back_is_used_again(rule) -> None:
