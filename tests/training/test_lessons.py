@@ -15,11 +15,19 @@ ROWS = [
 
 
 def test_a_swapped_reference_turns_the_label_where_it_can() -> None:
-    """The correct one gets another answer, the wrong one its own; an empty completion states none."""
-    swapped = swap_references(ROWS, random.Random(0))
+    """The correct one gets another answer, the wrong one its own; an empty or rambling one states none."""
+    rambling = ROWS[1].model_copy(update={"completion": "#### " + "and 9 " * 20})
+    swapped = swap_references([*ROWS, rambling], random.Random(0))
     assert [(row.question, row.label) for row in swapped] == [("Q1", 0), ("Q2", 1)]
     assert swapped[0].reference_answer in {"5", "7"}
     assert swapped[1].reference_answer == "9"
+
+
+def test_swapped_references_are_learned_beside_the_examples() -> None:
+    config = VerifyRMConfig(swapped_references=True)
+    (lesson,) = plan_lessons(ROWS, config=config, is_from_scratch=True, seed=0)
+    assert lesson.examples[: len(ROWS)] == ROWS
+    assert [(row.question, row.label) for row in lesson.examples[len(ROWS) :]] == [("Q1", 0), ("Q2", 1)]
 
 
 def test_one_reference_answer_alone_cannot_be_swapped() -> None:
