@@ -148,4 +148,15 @@ def test_a_share_without_an_advantage_takes_no_update_of_its_own(make_policy) ->
     both, with_share = update(make_policy, [1.0, -1.0, 0.0, 0.0], policy_updates_per_step=2)
     alone, without = update(make_policy, [1.0, -1.0], places=(0,))
     assert both.loss == pytest.approx(alone.loss)
+    assert both.grad_norm == pytest.approx(alone.grad_norm)
     assert is_same(with_share, without)
+
+
+def test_the_gradients_norm_is_the_mean_over_the_updates(make_policy) -> None:
+    """The first update is so small that the second one's gradient is nearly that of an update alone."""
+    both, _ = update(make_policy, [1.0, -1.0, 2.0, -2.0], policy_updates_per_step=2)
+    first, second = (
+        update(make_policy, advantages, places=(place,))[0].grad_norm
+        for place, advantages in enumerate(([1.0, -1.0], [2.0, -2.0]))
+    )
+    assert both.grad_norm == pytest.approx((first + second) / 2, rel=0.05)

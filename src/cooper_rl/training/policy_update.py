@@ -31,7 +31,7 @@ class PolicyUpdate(NamedTuple):
     """k3 estimate of KL(policy || reference) per token, in nats."""
     clip_fraction: float
     grad_norm: float
-    """Before clipping; mean over the updates."""
+    """Before clipping; mean over the updates that were made."""
     mismatch: float | None = None
     """Mean absolute difference between the trainer's and the engine's log-probabilities of the tokens trained
     on, in nats, before the first update; None: nothing was trained on. The next two likewise."""
@@ -90,7 +90,8 @@ def update_policy(
     with whole(optimizer):
         shares = _shares(policy, reference, groups, advantages, config, ranks)
     num_tokens = 0
-    loss_sum = kl_sum = clipped_sum = grad_norm_sum = 0.0
+    loss_sum = kl_sum = clipped_sum = 0.0
+    grad_norms: list[float] = []
     mismatch = Mismatch()
     for share in shares:
         own_tokens = sum(len(batch.completions.targets) for batch in share if batch.counts)
@@ -99,7 +100,7 @@ def update_policy(
             continue
         with whole(optimizer), recomputing(policy.model, is_on=config.gradient_checkpointing):
             sums = ranks.sums(*_backward(policy, optimizer, share, share_tokens, mismatch, config))
-        grad_norm_sum += apply_gradients(policy.model, optimizer, config.max_grad_norm, name="policy")
+        grad_norms.append(apply_gradients(policy.model, optimizer, config.max_grad_norm, name="policy"))
         loss_sum += sums[0]
         kl_sum += sums[1]
         clipped_sum += sums[2]
@@ -109,7 +110,7 @@ def update_policy(
         loss=loss_sum / max(num_tokens, 1),
         kl=kl_sum / max(num_tokens, 1),
         clip_fraction=clipped_sum / max(num_tokens, 1),
-        grad_norm=grad_norm_sum / len(shares),
+        grad_norm=sum(grad_norms) / max(len(grad_norms), 1),
         mismatch=mismatch.mean_difference,
         max_mismatch=mismatch.max_difference if mismatch.num_tokens else None,
         importance_ratio=mismatch.mean_ratio,
