@@ -14,7 +14,8 @@ from cooper_rl.training.optimizer import make_adamw
 from cooper_rl.training.policy_update import PolicyUpdate, update_policy
 from cooper_rl.training.rollout import RolloutGroup, collect_rollouts
 
-ADVANTAGES = torch.tensor([1.0, -1.0, 0.5, -0.5])
+ADVANTAGES = torch.tensor([1.0, -0.5, 0.5, -1.0])
+"""Unequal in size, so that completions of one length do not cancel."""
 PROBLEMS = [
     Problem(id=str(n), source="t", question=f"Tom has {n} apples.", reference_answer="1") for n in (7, 12)
 ]
@@ -77,7 +78,7 @@ def test_the_loss_is_corrected_by_option(make_policy) -> None:
     bounded, _ = update(make_policy, shift=-math.log(2), max_importance_weight=1.25)
 
     def loss(weight: float) -> float:
-        return -(weight * (n[0] - n[1]) + 0.5 * (n[2] - n[3])) / sum(n)
+        return -(weight * (n[0] - 0.5 * n[1]) + 0.5 * n[2] - n[3]) / sum(n)
 
     assert plain.loss == pytest.approx(loss(1.0), abs=1e-5)
     assert corrected.loss == pytest.approx(loss(0.5), abs=1e-5)
