@@ -165,10 +165,8 @@ def run_step(
 def _update_reward(trainer: Trainer, pairs: Sequence[PreferencePair], *, seed: int) -> dict[str, float]:
     """One update of VerifyRM, behind the gate where there is one; its numbers."""
     config = trainer.config
-    replay: Sequence[VerifyExample] = ()
-    if config.replay_examples and trainer.replay:
-        draw = random.Random(derive_seed(seed, "replay"))
-        replay = draw.sample(list(trainer.replay), min(config.replay_examples, len(trainer.replay)))
+    draw = random.Random(derive_seed(seed, "replay"))
+    replay = draw.sample(trainer.replay, min(config.replay_examples, len(trainer.replay)))
     if trainer.gate is None:
         update = update_verify_rm(
             trainer.verify_rm, trainer.verify_rm_optimizer, pairs, replay, config=config
