@@ -1,5 +1,7 @@
 """The whole step, with real models, the laptop's assistant and a scripted engine."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -7,8 +9,9 @@ from cooper_rl.config.cooper import CooperConfig
 from cooper_rl.config.data import AssistantConfig
 from cooper_rl.core.pairs import RewriteItem
 from cooper_rl.errors import TrainingError
-from cooper_rl.schema import Pairing, Problem
+from cooper_rl.schema import Pairing, Problem, VerifyExample
 from cooper_rl.tiny.assistant import TinyAssistant
+from cooper_rl.tiny.judge import TinyJudge
 from cooper_rl.training.pairing import PairMaker
 from cooper_rl.training.rollout import Scores, collect_rollouts
 from cooper_rl.training.step import Trainer, run_step, step_problems
@@ -71,6 +74,44 @@ def test_a_step_changes_both_models_and_hands_the_weights_to_the_engine(
     assert {name.split("/")[1] for name in result.metrics if name.startswith("seconds/")} == {
         "rollout", "reward", "policy_update", "pairing", "reward_update"
     }  # fmt: skip
+
+
+def test_the_engine_sleeps_while_the_policy_is_updated(make_policy, make_verify_rm, rule) -> None:
+    trainer = make_trainer(make_policy, make_verify_rm, rule, MIXED)
+    is_asleep: set[bool] = set()
+    head = trainer.policy.model.lm_head
+    head.register_forward_pre_hook(lambda *_: is_asleep.add(trainer.engine.is_asleep))
+    run_step(trainer, 1, PROBLEMS)
+    assert is_asleep == {True}
+    assert not trainer.engine.is_asleep
+
+
+def test_the_judge_speaks_of_all_rollouts_only_where_it_is_the_reward(
+    make_policy, make_verify_rm, rule
+) -> None:
+    """It reads "ten", which the rule verifier does not: four of eight rollouts are right."""
+    for reward in ("judge", "rule"):
+        trainer = make_trainer(
+            make_policy, make_verify_rm, rule, MIXED, reward=reward, judge={"tiny_error_rate": 0}
+        )
+        found = run_step(replace(trainer, judge=TinyJudge(0.0, 0)), 1, PROBLEMS).metrics
+        assert found["rollout/reward"] == (0.5 if reward == "judge" else 0.25)
+        assert found.get("rollout/judge_accuracy") == (0.5 if reward == "judge" else None)
+
+
+def test_replay_draws_as_many_examples_as_are_configured_and_there(make_policy, make_verify_rm, rule) -> None:
+    examples = [
+        VerifyExample(question="Q", reference_answer="3", completion=text, label=0)
+        for text in (RIGHT, WRONG, UNREADABLE)
+    ]
+    losses: list[float] = []
+    for count in (0, 1, 3, 9):
+        trainer = make_trainer(make_policy, make_verify_rm, rule, MIXED, replay_examples=count)
+        result = run_step(replace(trainer, replay=examples), 1, PROBLEMS)
+        losses.append(result.metrics["verify_rm/replay_loss"])
+    assert losses[0] == 0
+    assert losses[1] != pytest.approx(losses[2])
+    assert losses[2] == pytest.approx(losses[3])
 
 
 def test_a_pair_is_a_rule_correct_rollout_against_a_rewrite_that_parses_and_is_wrong(
@@ -147,6 +188,7 @@ def test_the_rule_arm_gives_equal_groups_zero_advantage(make_policy, make_verify
     before = snapshot(trainer.policy.model)
     result = run_step(trainer, 1, PROBLEMS)
     assert result.metrics["rollout/abs_advantage"] == 0.0
+    assert None not in result.metrics.values(), "nothing was trained on, so nothing is said of it"
     assert is_unchanged(before, trainer.policy.model)
 
 

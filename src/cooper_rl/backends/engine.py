@@ -66,6 +66,7 @@ class ScriptedEngine:
         self._script = script
         self._end_ids = end_ids
         self.num_weight_loads = 0
+        self.is_asleep = False
 
     def generate(
         self,
@@ -85,9 +86,11 @@ class ScriptedEngine:
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
         """Counts the calls; there is no model."""
         self.num_weight_loads += 1
+        self.is_asleep = False
 
     def sleep(self) -> None:
         """Nothing to hand back."""
+        self.is_asleep = True
 
     def close(self) -> None:
         """Nothing to free."""
