@@ -111,6 +111,7 @@ def test_anchors_stay_while_the_policy_moves(guarded: Files, tmp_path: Path) -> 
         [row["verify_rm/anchor_score"] for row in numbers(tmp_path / name)] for name in ("frozen", "cooper")
     )
     assert len(set(frozen)) == 1
+    assert 0 < frozen[0] < 1
     assert moved[0] == frozen[0]
     assert len(set(moved)) == 3
 
