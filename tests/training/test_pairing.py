@@ -320,19 +320,6 @@ def test_an_assistant_without_answers_costs_no_pair_and_is_counted(rule) -> None
     assert (pairing.num_rewrites, pairing.num_unanswered) == (12, 12)
 
 
-class Hedging(Silent):
-    """Behind a network; three of its requests were sent twice."""
-
-    max_concurrency, num_hedged = 2, 3
-
-    def begin(self) -> None:
-        pass
-
-
-def test_requests_that_were_sent_twice_are_counted(rule) -> None:
-    assert make(rule, many(2), assistant=Hedging(), negatives={"assistant": 1}).num_hedged == 3
-
-
 @pytest.mark.parametrize("num_problems", [2, 12], ids=["silent", "given up"])
 def test_a_server_that_is_down_costs_no_pair_and_is_counted(
     rule, down: ScriptedServer, num_problems: int, caplog: pytest.LogCaptureFixture

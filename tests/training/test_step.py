@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from cooper_rl.backends.verify_rm import VerifyItem
 from cooper_rl.config.cooper import CooperConfig
 from cooper_rl.config.data import AssistantConfig
 from cooper_rl.core.pairs import RewriteItem
@@ -38,12 +39,29 @@ class CountingAssistant:
         return TinyAssistant().rewrite(items, seed=seed)
 
 
-def make_trainer(make_policy, make_verify_rm, rule, texts: list[list[str]], **values) -> Trainer:
+class HedgingAssistant(CountingAssistant):
+    """Behind a network; three of its requests were sent twice."""
+
+    max_concurrency, num_hedged = 2, 3
+
+    def begin(self) -> None:
+        pass
+
+
+def make_trainer(
+    make_policy,
+    make_verify_rm,
+    rule,
+    texts: list[list[str]],
+    *,
+    assistant: CountingAssistant | None = None,
+    **values,
+) -> Trainer:
     """A trainer whose engine writes `texts[i]` for problem i."""
     paper = {"assistant": {"tiny": True}, "negatives": {"rollout": 0}, "group_size": 4}
     rates = {"verify_rm_lr": 1e-3, "verify_rm_weight_decay": 0, "policy_weight_decay": 0}
     config = CooperConfig.model_validate(paper | rates | values)
-    maker = PairMaker(config, rule, CountingAssistant(), None)
+    maker = PairMaker(config, rule, assistant or CountingAssistant(), None)
     return scripted_trainer(make_policy, make_verify_rm(0), maker, dict(zip(PROBLEMS, texts, strict=True)))
 
 
@@ -158,6 +176,35 @@ def test_the_assistant_is_asked_only_where_there_is_a_positive(make_policy, make
     trainer = make_trainer(make_policy, make_verify_rm, rule, MIXED)
     run_step(trainer, 1, PROBLEMS)
     assert {item.problem_id for item in trainer.pairs._maker.assistant.asked} == {"b"}
+
+
+def test_requests_that_were_sent_twice_are_counted(make_policy, make_verify_rm, rule) -> None:
+    trainer = make_trainer(make_policy, make_verify_rm, rule, MIXED, assistant=HedgingAssistant())
+    assert run_step(trainer, 1, PROBLEMS).metrics["pairs/hedged"] == 3
+
+
+def test_the_best_paid_rollout_of_each_problem_is_kept_best_first(make_policy, make_verify_rm, rule) -> None:
+    texts = [[WRONG, UNREADABLE], [WRONG, RIGHT]]
+    for count in (1, 2):
+        trainer = make_trainer(
+            make_policy, make_verify_rm, rule, texts, reward="rule", num_logged_rollouts=count
+        )
+        kept = [
+            (row.problem_id, row.completion, row.reward) for row in run_step(trainer, 1, PROBLEMS).rollouts
+        ]
+        assert kept == [("a", RIGHT, 1.0), ("b", WRONG, 0.0)][:count]
+
+
+def test_the_score_of_rejected_rollouts_is_their_mean(make_policy, make_verify_rm, rule) -> None:
+    """One of eight is rejected, and then none."""
+    items = [VerifyItem(PROBLEMS[0].question, "10", WRONG)]
+    for texts, expected in (
+        ([RIGHT, RIGHT, RIGHT, WRONG], make_verify_rm(0).score(items, max_tokens_per_batch=1)[0]),
+        ([RIGHT], 0.0),
+    ):
+        trainer = make_trainer(make_policy, make_verify_rm, rule, [texts, [RIGHT]])
+        found = run_step(trainer, 1, PROBLEMS).metrics["rollout/rejected_score"]
+        assert found == pytest.approx(expected, abs=1e-5)
 
 
 def test_a_step_without_a_correct_rollout_gives_no_pair_and_leaves_verify_rm(
