@@ -21,7 +21,6 @@ from cooper_rl.schema import (
     EvaluatedCompletion,
     Interval,
     Problem,
-    Record,
     VerifyExample,
 )
 from cooper_rl.schema_runs import PromoteReport
@@ -140,8 +139,8 @@ def check_same_set(
     what: Literal["held-out problems", "labelled examples"],
     champion: str,
     *,
-    there: Sequence[Record],
-    here: Sequence[Record],
+    there: Sequence[Problem | VerifyExample],
+    here: Sequence[Problem | VerifyExample],
 ) -> None:
     """Refuse a candidate that was judged on another set than the registry's.
 
@@ -225,7 +224,6 @@ def _accuracy(report: EvalReport) -> Interval:
     return report.judge_accuracy or report.rule_accuracy
 
 
-def _show(row: Record) -> str:
-    if isinstance(row, Problem):
-        return f"{row.id!r} {row.question[:40]!r}"
-    return f"{row.question[:40]!r}" if isinstance(row, VerifyExample) else repr(row)
+def _show(row: Problem | VerifyExample) -> str:
+    name = f"{row.id!r} " if isinstance(row, Problem) else ""
+    return f"{name}{row.question[:40]!r}"
