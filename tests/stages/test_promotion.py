@@ -174,9 +174,18 @@ def test_another_engine_and_another_prompt_of_the_judge_are_other_settings() -> 
     judge = "evaluation.judge={server={base_url='http://judge/v1', model='m'}}"
     here = evaluation_conditions(load("laptop", [judge]))
     there = here | {"engine.dtype": '"bfloat16"', "evaluation.judge.prompt": "0123456789ab"}
-    expected = r'\(engine.dtype: "bfloat16" there, "auto" here; evaluation.judge.prompt: 0123456789ab there, '
+    expected = (
+        r'\(engine.dtype: "bfloat16" there, "auto" here; evaluation.judge.prompt: 0123456789ab there, '
+        r"[0-9a-f]{12} here\)"
+    )
     with pytest.raises(ConfigError, match=expected):
         check_conditions("old", there=there, here=here)
+
+
+@pytest.mark.parametrize("judge", ["{tiny_error_rate=0.1}", "null"])
+def test_a_judge_that_reads_no_prompt_has_none_among_its_settings(judge: str) -> None:
+    conditions = evaluation_conditions(load("laptop", [f"evaluation.judge={judge}"]))
+    assert "evaluation.judge.prompt" not in conditions
 
 
 def test_what_an_earlier_version_did_not_keep_does_not_end_its_registry() -> None:
