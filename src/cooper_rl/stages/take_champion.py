@@ -100,6 +100,7 @@ def _sort(folder: Path, collected: Sequence[Problem]) -> _Sets:
 
 def _describe(config: Config, registry: Registry, champion: Champion | None, sets: _Sets) -> ChampionReport:
     num_new, least = len(sets.new), config.registry.min_new_problems
+    is_worth_training = num_new >= least
     num_collected = num_new + sets.num_frozen + sets.num_known
     if champion is None:
         who = f"The registry {registry.uri} has no champion"
@@ -107,21 +108,21 @@ def _describe(config: Config, registry: Registry, champion: Champion | None, set
         found = champion.record.decision
         accuracy = f"{found.accuracy_name} {percent(found.accuracy.value)}"
         who = f"The champion of registry {registry.uri} is {champion.name} ({accuracy})"
-    if num_new < least:
+    if is_worth_training:
+        start = f"{champion.name}'s policy and VerifyRM" if champion else "the models of the preset"
+        end = f"Training starts from {start}, on the new problems."
+    else:
         end = (
             "Nothing is trained in this run, and nothing changes: fewer than "
             f"registry.min_new_problems={least} are new."
         )
-    else:
-        start = f"{champion.name}'s policy and VerifyRM" if champion else "the models of the preset"
-        end = f"Training starts from {start}, on the new problems."
     return ChampionReport(
         champion=champion.name if champion else None,
         num_collected=num_collected,
         num_frozen=sets.num_frozen,
         num_known=sets.num_known,
         num_new=num_new,
-        is_worth_training=num_new >= least,
+        is_worth_training=is_worth_training,
         statement=(
             f"{who}. Of {num_collected} collected problems {num_new} are new, {sets.num_known} were learned "
             f"from before, and {sets.num_frozen} are frozen for evaluation. {end}"
