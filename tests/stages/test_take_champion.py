@@ -31,10 +31,10 @@ from tests.stages.champions import (
 @pytest.fixture
 def prepared(tmp_path: Path, make_policy: Any) -> Path:
     folder = tmp_path / "prepared"
-    save_policy(make_policy(7), folder / "policy")
+    save_policy(make_policy(7), folder / "start")
     save_policy(make_policy(8), folder / "backbone")
-    samplers = {"policy": "policy", "other": "Qwen/Qwen2.5-1.5B-Instruct"}
-    write_report(folder / "models.json", ModelSet(policy="policy", samplers=samplers, backbone="backbone"))
+    samplers = {"policy": "start", "other": "Qwen/Qwen2.5-1.5B-Instruct"}
+    write_report(folder / "models.json", ModelSet(policy="start", samplers=samplers, backbone="backbone"))
     return folder
 
 
@@ -75,12 +75,13 @@ def test_without_a_champion_everything_is_new_and_the_prepared_models_are_the_st
     assert (found.champion, found.num_new, found.num_known, found.num_frozen) == (None, 12, 0, 8)
     assert found.is_worth_training
     assert "has no champion. Of 20 collected problems 12 are new" in found.statement
+    assert found.statement.endswith("Training starts from the models of the preset, on the new problems.")
     assert read_records(taken["problems"], Problem) == TRAINING
     assert read_records(taken["held_out"], Problem) == HELD_OUT
     assert taken["examples"].read_text() == ""
     models = read_models(taken["models"])
     assert models.verify_rm is None
-    weights = "policy/model.safetensors"
+    weights = "start/model.safetensors"
     assert file_sha256(taken["models"] / weights) == file_sha256(prepared / weights)
 
 
@@ -101,7 +102,10 @@ def test_the_champion_is_the_start_and_only_what_it_has_not_seen_is_new(
     champion = open_registry(registered).champion()
     assert champion is not None
     assert found.champion == champion.name
+    assert f"is {champion.name} (judged accuracy 0.0 %). Of 41 collected" in found.statement
+    assert f"starts from {champion.name}'s policy and VerifyRM, on the new" in found.statement
     assert models.policy == models.samplers["policy"] == str(taken["models"] / "policy")
+    assert models.verify_rm == str(taken["models"] / "verify_rm")
     assert models.samplers["other"] == "Qwen/Qwen2.5-1.5B-Instruct"
     for name in ("policy", "verify_rm"):
         file = f"{name}/model.safetensors"
@@ -128,12 +132,20 @@ def test_nothing_new_is_said_and_is_no_error(tmp_path: Path, prepared: Path, reg
     assert list(taken["models"].iterdir()) == []
 
 
+@pytest.mark.parametrize(("least", "is_worth_training"), [(20, True), (21, False)])
 def test_too_few_new_problems_are_not_worth_a_training(
-    tmp_path: Path, prepared: Path, registered: Config
+    tmp_path: Path, prepared: Path, registered: Config, least: int, is_worth_training: bool
 ) -> None:
-    config = configured(tmp_path / "registry", "registry.min_new_problems=21")
-    taken = take(config, tmp_path, prepared, PROBLEMS[8:], HELD_OUT)
-    assert (taken["result"].num_new, taken["result"].is_worth_training) == (20, False)
+    config = configured(tmp_path / "registry", f"registry.min_new_problems={least}")
+    found = take(config, tmp_path, prepared, PROBLEMS[8:], HELD_OUT)["result"]
+    assert (found.num_new, found.is_worth_training) == (20, is_worth_training)
+    assert ("Training starts from" in found.statement) == is_worth_training
+
+
+def test_a_second_try_writes_the_same_again(tmp_path: Path, prepared: Path) -> None:
+    config = configured(tmp_path / "registry")
+    once, again = (take(config, tmp_path, prepared, TRAINING, HELD_OUT) for _ in range(2))
+    assert again == once
 
 
 def test_a_damaged_champion_is_refused(tmp_path: Path, prepared: Path, registered: Config) -> None:
