@@ -263,6 +263,24 @@ def test_the_gate_reads_its_start_anew_on_other_examples(guarded: Files, tmp_pat
     assert {row["gate/start_accuracy"] for row in own} == {sum(right) / len(right)}
 
 
+# The leak guard
+
+
+@pytest.mark.parametrize(("bound", "num_warnings"), [(0.5, 1), (1, 0)])
+def test_pairs_that_a_probe_tells_apart_are_warned_of_once(
+    sevens: Files, tmp_path: Path, caplog: pytest.LogCaptureFixture, bound: float, num_warnings: int
+) -> None:
+    """Also where the run is continued. The first step has pairs of too few questions for a probe."""
+    for last in (2, 4):
+        train(sevens, tmp_path / "run", f"cooper.max_shortcut_auroc={bound}", f"cooper.steps={last}")
+    first, *later = (row.get("pairs/shortcut_auroc") for row in numbers(tmp_path / "run"))
+    assert first is None
+    assert all(value is not None and 0.5 < value <= 1 for value in later)
+    said = "a probe that reads no answer tells positives from negatives with an AUROC of"
+    assert caplog.text.count(said) == num_warnings
+    assert (f"step 2: {said} {later[0]:.2f}" in caplog.text) == bool(num_warnings)
+
+
 # Evaluation, and files that options need
 
 
