@@ -124,6 +124,7 @@ def test_a_reward_without_verify_rm_is_not_watched(guarded: Files, tmp_path: Pat
 def test_stop_saves_and_refuses_to_go_on(guarded: Files, warned: tuple[Path, int], tmp_path: Path) -> None:
     alarm = warned[1]
     stopping = [*ALARMED, "cooper.monitor.action=stop", f"cooper.steps={NUM_STEPS}"]
+    stopping += ["cooper.checkpoint_every=50"]
     for _ in range(2):
         with pytest.raises(HackingError, match=rf"found reward hacking by step {alarm}, which is saved"):
             go(guarded, tmp_path / "run", *stopping)
