@@ -86,6 +86,23 @@ def test_the_reference_stays_the_starting_policy_in_later_iterations(straight: P
     assert rows[3]["policy/kl"] > 1e-5
 
 
+def test_the_report_is_of_the_iterations_own_steps_and_its_means_of_their_last_tenth() -> None:
+    """Steps 11 to 30: twenty, every other one with a pair; the last two are 29 and 30."""
+    rows = [
+        {
+            "step": step,
+            "rollout/verify_rm_reward": step / 100,
+            "rollout/rule_accuracy": step / 1000,
+            "pairs/count": step % 2,
+        }
+        for step in range(1, 31)
+    ]
+    report = train_cooper._summarise(rows, first_step=11, seconds=1.0)
+    assert (report.first_step, report.last_step) == (11, 30)
+    assert (report.num_pairs, report.num_skipped_reward_updates) == (10, 10)
+    assert (report.verify_rm_reward, report.rule_accuracy) == pytest.approx((0.295, 0.0295))
+
+
 def test_another_seed_gives_another_run(files: Files, straight: Path, tmp_path: Path) -> None:
     train(files, tmp_path / "run", "cooper.steps=1", "seed=1")
     assert numbers(tmp_path / "run")[0] != numbers(straight)[0]
