@@ -21,11 +21,12 @@ from transformers import (
 
 from cooper_rl.backends.checkpoint import TrainingState
 from cooper_rl.backends.engine_hf import HFEngine
+from cooper_rl.backends.local_store import LocalStore
 from cooper_rl.backends.policy import load_policy, save_policy
 from cooper_rl.backends.verify_rm import VerifyItem, VerifyRM, load_verify_rm, save_verify_rm
 from cooper_rl.config.load import load
 from cooper_rl.core.randomness import derive_seed
-from cooper_rl.errors import ModelError, TrainingError
+from cooper_rl.errors import DamagedObjectError, ModelError, StorageError, TrainingError
 from cooper_rl.records import read_records
 from cooper_rl.schema import Problem
 from cooper_rl.training.rollout import collect_rollouts
@@ -88,6 +89,24 @@ def test_a_nan_in_the_first_step_says_that_there_is_no_checkpoint(
     save_verify_rm(broken, tmp_path / "broken")
     with pytest.raises(TrainingError, match=r"^step 1: VerifyRM's score is NaN .*; no checkpoint yet$"):
         train(sevens, tmp_path / "run", verify_rm=tmp_path / "broken")
+
+
+def test_a_damaged_start_is_refused(files: Files, tmp_path: Path) -> None:
+    train(files, tmp_path / "first", "cooper.steps=1")
+    weights = tmp_path / "first" / "step-000001" / "policy" / "model.safetensors"
+    damaged = weights.read_bytes()[:-1] + b"x"
+    weights.unlink()
+    weights.write_bytes(damaged)
+    with pytest.raises(DamagedObjectError, match=r"policy/model\.safetensors: changed since it was written"):
+        train(files, tmp_path / "second", "cooper.steps=1", start=tmp_path / "first")
+
+
+def test_a_store_that_ignores_conditions_is_refused_before_the_first_step(
+    files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LocalStore, "write", lambda *_, **__: "tag")
+    with pytest.raises(StorageError, match="the server ignores If-None-Match"):
+        train(files, tmp_path / "run", "cooper.steps=1")
 
 
 def test_rollouts_that_do_not_fit_into_memory_say_what_to_lower(sevens: Files, tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def test_evaluation_refuses_the_laptops_judge_for_real_problems(files: Files, tm
         )  # fmt: skip
 
 
-def test_co_training_refuses_the_laptops_assistant_unless_nobody_asks_it(
+def test_co_training_refuses_the_laptops_assistant_and_judge_unless_nobody_asks_them(
     files: Files, tmp_path: Path
 ) -> None:
     def train(*overrides: str) -> None:
@@ -78,4 +78,7 @@ def test_co_training_refuses_the_laptops_assistant_unless_nobody_asks_it(
 
     with pytest.raises(ConfigError, match=r"cooper.assistant.tiny=true is the laptop's assistant"):
         train()
-    train("cooper.update_verify_rm=false", "cooper.steps=1")
+    frozen = ["cooper.update_verify_rm=false", "cooper.judge={tiny_error_rate=0.0}", "cooper.steps=1"]
+    with pytest.raises(ConfigError, match=r"cooper.judge.tiny_error_rate=0 "):
+        train(*frozen, "cooper.reward=judge")
+    train(*frozen)
