@@ -10,6 +10,7 @@ from cooper_rl.backends.checkpoint_writer import CheckpointWriter
 from cooper_rl.backends.open_store import open_store
 from cooper_rl.backends.storage import ObjectStore
 from cooper_rl.config.infrastructure import StorageConfig
+from cooper_rl.errors import CooperWarning, DataError
 
 
 @pytest.fixture
@@ -52,3 +53,32 @@ def test_a_damaged_checkpoint_is_passed_over(
     store.delete(["step-000020/metrics.jsonl"])
     assert found_step(writing, tmp_path / "until", step=25) == 10
     assert "checkpoint step-000020 is passed over" in caplog.text
+
+
+def point_to(store: ObjectStore, name: str) -> None:
+    store.delete(["LATEST"])
+    store.write("LATEST", name.encode(), replaces=None)
+
+
+def test_a_pointer_that_is_no_name_leads_to_the_newest(
+    store: ObjectStore, make_policy, make_verify_rm, tmp_path: Path
+) -> None:
+    checkpoints = save(store, make_policy, make_verify_rm, tmp_path / "work", 10, 20)
+    point_to(store, "")
+    found = checkpoints.newest(tmp_path / "fetched", last_step=100)
+    assert found is not None
+    assert found.name == "step-000020"
+
+
+def test_nothing_after_the_pointers_checkpoint_takes_its_place(
+    store: ObjectStore, make_policy, make_verify_rm, tmp_path: Path
+) -> None:
+    """Whoever wrote step 20 lost against the writer of the pointer."""
+    checkpoints = save(store, make_policy, make_verify_rm, tmp_path / "work", 10, 20)
+    point_to(store, "step-000010")
+    store.delete(["step-000010/metrics.jsonl"])
+    with (
+        pytest.warns(CooperWarning, match="step-000010 is passed over"),
+        pytest.raises(DataError, match="which holds no checkpoint"),
+    ):
+        checkpoints.newest(tmp_path / "fetched", last_step=100)
