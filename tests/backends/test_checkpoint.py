@@ -35,6 +35,7 @@ from cooper_rl.errors import (
     DataError,
     ModelError,
     StorageError,
+    TrainingError,
     WriteConflictError,
 )
 from cooper_rl.schema import PreferencePair
@@ -331,6 +332,25 @@ def test_an_error_of_the_thread_reaches_the_caller_and_the_previous_checkpoint_s
     found = newest(store, tmp_path / "fetched")
     assert found is not None
     assert found.manifest.step == 3
+
+
+def test_what_ended_training_is_raised_and_not_what_became_of_its_last_checkpoint(
+    state: TrainingState, tmp_path: Path, monkeypatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    def train() -> None:
+        with CheckpointWriter(checkpoints(store), tmp_path / "work") as writer:
+            writer.save(state, score=0)
+            raise TrainingError("the loss is NaN")
+
+    monkeypatch.setattr(checkpoint_module, "save_file", full)
+    store = open_store(StorageConfig(), tmp_path / "store")
+    with pytest.raises(TrainingError, match="the loss is NaN"):
+        train()
+    assert "the last checkpoint was not written" in caplog.text
+    assert "No space left" in caplog.text
 
 
 @pytest.mark.parametrize("file", ["policy/model.safetensors", "metrics.jsonl", "manifest.json"])
