@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from transformers import GenerationConfig
 
 from cooper_rl.backends import checkpoint as checkpoint_module
@@ -139,6 +140,19 @@ def test_a_snapshot_does_not_follow_the_model_and_keeps_tied_weights_tied(state:
     live = state.policy.model.state_dict()
     pointers = {tensor.data_ptr() for tensor in live.values()}
     assert len({tensor.data_ptr() for tensor in snapshot.weights["policy"].values()}) == len(pointers)
+
+
+def test_of_a_model_that_computes_in_bf16_the_fp32_weights_are_written_and_its_file_says_so(
+    state: TrainingState, tmp_path: Path
+) -> None:
+    exact = {name: tensor.clone() for name, tensor in state.policy.model.state_dict().items()}
+    state.policy.model.to(torch.bfloat16)
+    state.weights = {"policy": exact}
+    save_tokenizers(state, tmp_path)
+    write_snapshot(take_snapshot(state), tmp_path)
+    written = load_file(tmp_path / "policy" / "model.safetensors")
+    assert all(torch.equal(tensor, exact[name]) for name, tensor in written.items())
+    assert json.loads((tmp_path / "policy" / "config.json").read_text())["dtype"] == "float32"
 
 
 def test_saving_shows_nothing_before_the_end_and_the_caller_does_not_wait(
