@@ -125,6 +125,20 @@ def test_nothing_is_asked_twice_without_the_option_or_before_the_median_is_known
         assert client.usage.num_hedged == 0
 
 
+def test_an_error_says_nothing_of_how_long_an_answer_takes(serve) -> None:
+    def script(number: int, body: dict[str, Any]) -> Reply:
+        if body["seed"] < MIN_TIMED:
+            return 500, {}, "starting"
+        time.sleep(0.3)
+        return completion("text")
+
+    server = serve(script)
+    hedger = Hedger(config(server), {})
+    statuses = [hedger.post(server.url, {"seed": seed}).status_code for seed in range(MIN_TIMED + 1)]
+    assert statuses == [500] * MIN_TIMED + [200]
+    assert hedger.num_hedged == 0
+
+
 def test_second_requests_take_only_room_that_is_left(serve) -> None:
     """Two may be open: while two first requests wait there is no second one, however late they are."""
 
