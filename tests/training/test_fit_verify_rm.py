@@ -125,6 +125,7 @@ def test_gradient_checkpointing_changes_nothing_but_memory(make_verify_rm) -> No
     plain, recomputed = make_verify_rm(0), make_verify_rm(0)
     fit_verify_rm(plain, examples(16), config=config(num_epochs=1), seed=0)
     fit_verify_rm(recomputed, examples(16), config=config(num_epochs=1, gradient_checkpointing=True), seed=0)
+    assert [each.model.model.gradient_checkpointing for each in (plain, recomputed)] == [False, True]
     for name, tensor in plain.model.state_dict().items():
         torch.testing.assert_close(tensor, recomputed.model.state_dict()[name], atol=1e-6, rtol=1e-5)
 
