@@ -41,12 +41,8 @@ def evaluate_verify_rm(
         report=Path(report.path),
     )
     report.metadata.update(result.metrics())
-    # KFP refuses an infinite threshold, which is how a ROC curve usually starts.
-    curves.log_roc_curve(
-        [point[0] for point in result.roc],
-        [point[1] for point in result.roc],
-        [min(point[2], 1.0) for point in result.roc],
-    )
+    for false_positive_rate, true_positive_rate, threshold in result.roc:
+        curves.log_roc_data_point(false_positive_rate, true_positive_rate, threshold)
     counts = result.confusion
     curves.log_confusion_matrix(
         ["incorrect", "correct"],
