@@ -9,7 +9,7 @@ import pytest
 
 from cooper_rl.backends.fetch_model import at_hand, find_model, main, read_sums
 from cooper_rl.config.infrastructure import StorageConfig
-from cooper_rl.errors import DamagedObjectError, StorageError
+from cooper_rl.errors import ConfigError, DamagedObjectError, StorageError
 from tests.servers.fixtures import make_client
 
 FILES = {"config.json": b"{}", "model.safetensors": b"weights" * 1000, "tokenizer/merges.txt": b"a b"}
@@ -75,6 +75,13 @@ def test_a_stored_model_is_fetched_once_for_all_who_ask(
 def test_a_folder_and_a_hub_id_are_at_hand_as_they_are() -> None:
     assert at_hand(StorageConfig(), "/models/small") == "/models/small"
     assert at_hand(StorageConfig(), "Qwen/Qwen2.5-1.5B") == "Qwen/Qwen2.5-1.5B"
+
+
+def test_a_user_without_a_home_is_told_where_models_would_go(monkeypatch) -> None:
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr("os.path.expanduser", str)  # finds no home, as for a user that no file knows
+    with pytest.raises(ConfigError, match="no home folder to keep models in: set HOME or XDG_CACHE_HOME"):
+        at_hand(StorageConfig(), "s3://models/small")
 
 
 def test_a_model_that_cannot_be_fetched_leaves_none_behind(

@@ -23,7 +23,7 @@ from cooper_rl.backends.local_store import locked
 from cooper_rl.backends.open_store import is_stored, open_store
 from cooper_rl.backends.storage import ObjectStore, check_key
 from cooper_rl.config.infrastructure import StorageConfig
-from cooper_rl.errors import CooperError, DamagedObjectError, StorageError
+from cooper_rl.errors import ConfigError, CooperError, DamagedObjectError, StorageError
 from cooper_rl.progress import show_log
 
 logger = logging.getLogger(__name__)
@@ -105,12 +105,13 @@ def at_hand(config: StorageConfig, name: str) -> str:
     Fetched once for all processes and runs of a machine, below `~/.cache/cooper-rl` or `$XDG_CACHE_HOME`.
 
     Raises:
+        ConfigError: there is no home folder, and no other is named.
         StorageError, DamagedObjectError: see `find_model` and `StoredModel.fetch`.
     """
     if not is_stored(name):
         return name
+    cache = _cache()
     model = find_model(config, name)
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cooper-rl" / "models"
     folder = cache / model.sha256
     with locked(cache):
         if not folder.is_dir():
@@ -122,6 +123,16 @@ def at_hand(config: StorageConfig, name: str) -> str:
             finally:
                 shutil.rmtree(draft, ignore_errors=True)
     return str(folder)
+
+
+def _cache() -> Path:
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cooper-rl" / "models"
+    except RuntimeError as error:
+        raise ConfigError(
+            f"user {os.getuid()} has no home folder to keep models in: set HOME or XDG_CACHE_HOME to one "
+            "that can be written"
+        ) from error
 
 
 def read_sums(data: bytes, *, place: str) -> dict[str, str]:
