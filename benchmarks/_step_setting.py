@@ -21,7 +21,7 @@ from cooper_rl.tiny.tokenizer import build_tokenizer
 from cooper_rl.training.pair_queue import PairQueue
 from cooper_rl.training.rollout import RolloutGroup, Scores
 
-NUM_PROBLEMS, GROUP_SIZE, STORIES = 16, 8, 3
+NUM_PROBLEMS, GROUP_SIZE = 16, 8
 MEAN_LENGTH = 96
 
 
@@ -45,12 +45,12 @@ class Clock(NamedTuple):
         return time.perf_counter()
 
 
-def make_problems() -> list[Problem]:
-    """Each of three stories, so that a prompt has about 75 tokens."""
-    stories = generate_stories(NUM_PROBLEMS * STORIES, random.Random(0))
+def make_problems(num_stories: int) -> list[Problem]:
+    """Each of so many stories of about 25 tokens."""
+    stories = generate_stories(NUM_PROBLEMS * num_stories, random.Random(0))
     questions = [
-        " ".join(story.question for story in stories[start : start + STORIES])
-        for start in range(0, len(stories), STORIES)
+        " ".join(story.question for story in stories[start : start + num_stories])
+        for start in range(0, len(stories), num_stories)
     ]
     return [
         Problem(id=str(place), source="benchmark", question=question, reference_answer=str(place))

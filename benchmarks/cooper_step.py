@@ -65,6 +65,7 @@ def main() -> int:
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--hidden", type=int, default=256)
     parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--stories", type=int, default=3, help="in a prompt, of about 25 tokens each")
     parser.add_argument("--max-new-tokens", type=int, default=256)
     parser.add_argument("--fixed", action="store_true", help="no completion ends before --max-new-tokens")
     parser.add_argument("--repeats", type=int, default=3)
@@ -113,7 +114,7 @@ def serve(connection: Connection, side: str, folder: Path, options: argparse.Nam
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     clock = Clock(torch.device(options.device))
-    problems = make_problems()
+    problems = make_problems(options.stories)
     with ExitStack() as stack:
         if side == "ours":
             run = our_side(folder, problems, stack, options, clock)
