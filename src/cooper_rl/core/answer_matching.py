@@ -8,6 +8,7 @@ not in form; that is what labelled data is for.
 
 import random
 
+from cooper_rl.core.answers import is_another_answer
 from cooper_rl.schema import VerifyExample
 
 SOURCE = "generated"
@@ -44,7 +45,8 @@ def _pair(rng: random.Random) -> list[VerifyExample]:
     if lines and rng.random() < 0.4:
         lines[rng.randrange(len(lines))] += f" {other}"
     text = "\n".join([*lines, rng.choice(_STATEMENTS).format(stated)])
-    equal = f"{stated}.0" if "." not in stated and rng.random() < 0.05 else stated
+    is_whole = stated.removeprefix("-").isdigit()
+    equal = f"{stated}.0" if is_whole and rng.random() < 0.05 else stated
     right = VerifyExample(question="", reference_answer=equal, completion=text, label=1, source=SOURCE)
     return [right, right.model_copy(update={"reference_answer": other, "label": 0})]
 
@@ -84,7 +86,8 @@ def _other(answer: str, rng: random.Random) -> str:
             found = answer + "0"
         else:
             found = _number(rng)
-        if found != answer and not (len(found) > 1 and found[0] == "0" and found[1].isdigit()):
+        has_leading_zero = len(found) > 1 and found[0] == "0" and found[1].isdigit()
+        if not has_leading_zero and is_another_answer(found, answer):
             return found
 
 
