@@ -51,7 +51,7 @@ def make_canaries(
     found: list[Canary] = []
     for question in chosen:
         example = by_question[question]
-        others = [other for other in _draw(correct, rng) if _differ(other, example)]
+        others = _draw_others(correct, example, rng)
         other = None
         if others:
             other = others[0].model_copy(update={"completion": solutions[others[0].question]})
@@ -110,14 +110,12 @@ def draw_other_answer(answers: Sequence[str], reference_answer: str, rng: random
     return next((answer for answer in drawn if is_another_answer(reference_answer, answer)), None)
 
 
-def _draw(correct: Sequence[VerifyExample], rng: random.Random) -> list[VerifyExample]:
-    return rng.sample(correct, min(4, len(correct)))
-
-
-def _differ(first: VerifyExample, second: VerifyExample) -> bool:
-    return first.question != second.question and is_another_answer(
-        first.reference_answer, second.reference_answer
-    )
+def _draw_others(
+    correct: Sequence[VerifyExample], example: VerifyExample, rng: random.Random
+) -> list[VerifyExample]:
+    """Those of four that have another answer, and so another question."""
+    drawn = rng.sample(correct, min(4, len(correct)))
+    return [other for other in drawn if is_another_answer(other.reference_answer, example.reference_answer)]
 
 
 def _truncated(case: _Case) -> str | None:
@@ -175,7 +173,7 @@ class CanaryWriter:
         texts: list[str | None] = []
         for item, case in zip(items, cases, strict=True):
             rng = random.Random(derive_seed(seed, "canary", *item))
-            others = [other for other in _draw(cases, rng) if _differ(other, case)]
+            others = _draw_others(cases, case, rng)
             make = ATTACKS[rng.choice(sorted(ATTACKS))]
             texts.append(make(_Case(case, item.solution, others[0] if others else None)))
         return texts
