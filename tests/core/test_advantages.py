@@ -1,5 +1,7 @@
 """Group-relative advantages against numbers worked out by hand."""
 
+import re
+
 import pytest
 import torch
 
@@ -30,6 +32,7 @@ def test_near_ties_stay_near_zero_under_the_floor() -> None:
     torch.testing.assert_close(found, torch.tensor([-0.01, 0.01]), atol=1e-5, rtol=0)
 
 
-def test_rewards_that_do_not_split_into_groups_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"shape \(5,\) do not split into groups of 2"):
-        group_advantages(torch.zeros(5), group_size=2, std_floor=0.1)
+@pytest.mark.parametrize("shape", [(5,), (2, 2)])
+def test_rewards_that_do_not_split_into_groups_are_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=re.escape(f"shape {shape} do not split into groups of 2")):
+        group_advantages(torch.zeros(shape), group_size=2, std_floor=0.1)

@@ -43,7 +43,10 @@ def test_clip_acts_only_where_it_removes_an_incentive() -> None:
 
 
 def test_a_clipped_token_has_no_gradient_and_an_on_policy_token_has_its_advantage() -> None:
-    """Token mean over 3 tokens: d loss / d logprob = -ratio * advantage / 3, and 0 for the clipped one."""
+    """Token mean over 3 tokens: d loss / d logprob = -ratio * advantage / 3, and 0 for the clipped one.
+
+    Only that one counts as clipped, not a ratio within the bounds.
+    """
     old = torch.zeros(1, 3)
     logprobs = torch.tensor([[0.0, math.log(1.5), math.log(0.5)]], requires_grad=True)
     loss = grpo_loss(
@@ -52,6 +55,7 @@ def test_a_clipped_token_has_no_gradient_and_an_on_policy_token_has_its_advantag
     )  # fmt: skip
     loss.loss.backward()
     torch.testing.assert_close(logprobs.grad, torch.tensor([[-2 / 3, 0.0, -0.5 * 2 / 3]]))
+    assert loss.clipped_sum.item() == 1
 
 
 def test_masked_tokens_count_neither_in_the_loss_nor_in_the_kl() -> None:

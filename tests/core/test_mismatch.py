@@ -1,10 +1,12 @@
 """The difference between engine and trainer, and its correction, against numbers worked out by hand."""
 
+from dataclasses import asdict
+
 import pytest
 import torch
 
 from cooper_rl.core.losses import grpo_loss
-from cooper_rl.core.mismatch import Mismatch, importance_weights
+from cooper_rl.core.mismatch import Mismatch, add_up, importance_weights
 
 TRAINER = torch.tensor([[0.5, 0.2], [0.1, 0.9]]).log()
 ENGINE = torch.tensor([[0.25, 0.4], [0.1, 1e-9]]).log()
@@ -30,6 +32,14 @@ def test_the_mismatch_is_a_mean_over_counted_tokens_of_all_parts() -> None:
     assert mismatch.mean_difference == pytest.approx(0.462098, abs=1e-6)
     assert mismatch.max_difference == pytest.approx(0.693147, abs=1e-6)
     assert mismatch.mean_ratio == pytest.approx(1.166667, abs=1e-6)
+
+
+def test_the_mismatches_of_parts_add_up_to_that_of_the_whole() -> None:
+    whole, parts = Mismatch(), [Mismatch(), Mismatch(), Mismatch()]
+    whole.add(TRAINER, ENGINE, MASK)
+    for row in (0, 1):
+        parts[row].add(TRAINER[row], ENGINE[row], MASK[row])
+    assert asdict(add_up(parts)) == pytest.approx(asdict(whole))
 
 
 def test_there_is_no_mismatch_without_tokens() -> None:
