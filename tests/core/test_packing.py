@@ -5,7 +5,7 @@ import random
 import pytest
 import torch
 
-from cooper_rl.core.packing import common_prefix, count_packed, pack, split_packed
+from cooper_rl.core.packing import MIN_LENGTH_RATIO, common_prefix, count_packed, pack, split_packed
 
 CPU = torch.device("cpu")
 
@@ -53,6 +53,19 @@ def test_a_shared_beginning_asks_once_and_its_queries_look_back_at_all_before_th
     assert with_end.mask.tolist() == [[[True, True, True, False], [True, True, True, True]]]
 
 
+def test_the_sequences_of_a_group_are_similar_in_queries_and_in_keys() -> None:
+    """Each against the group's first; endings of 10 to 100 tokens after beginnings of 0 to 100."""
+    rng = random.Random(1)
+    beginnings = [list(range(length)) for length in (0, 10, 30, 100)]
+    endings = [rng.choices(range(1000), k=rng.randrange(10, 100)) for _ in range(60)]
+    batch = pack([rng.choice(beginnings) + ending for ending in endings], device=CPU)
+    assert max(len(group.members) for group in batch.groups) > 1
+    for group in batch.groups:
+        num_queries = [len(row.unique()) for row in group.queries]
+        for sizes in (num_queries, group.lengths.tolist()):
+            assert all(min(size, sizes[0]) >= MIN_LENGTH_RATIO * max(size, sizes[0]) for size in sizes)
+
+
 def test_on_a_gpu_every_sequence_asks_with_all_of_its_tokens() -> None:
     (group,) = pack([[1, 2, 3, 4, 5], [1, 2, 6, 7, 8]], device=torch.device("meta")).groups
     assert group.queries.shape == group.tokens.shape == (2, 5)
@@ -67,6 +80,12 @@ def test_batches_stay_under_the_budget_and_keep_relatives_together() -> None:
     assert split_packed(units, 1) == [[0], [2], [4], [1], [3], [5]]
 
 
+def test_strangers_share_a_batch_where_all_their_tokens_fit() -> None:
+    units = [[[1, 2, 3]], [[4, 5, 6]], [[7, 8, 9]]]
+    assert split_packed(units, 5) == [[0], [1], [2]]
+    assert split_packed(units, 6) == [[0, 1], [2]]
+
+
 def test_short_endings_of_a_long_beginning_are_divided_by_the_rows_of_their_attention() -> None:
     """Eight of 10 tokens, 9 of them shared: 17 tokens are computed, and 80 rows asked of a budget of 20."""
     units = [[[1] * 9 + [ending]] for ending in range(8)]
@@ -79,6 +98,9 @@ def test_the_two_halves_of_a_pair_share_a_batch() -> None:
     assert split_packed(units, 7) == [[0, 1]]
 
 
-@pytest.mark.parametrize(("first", "second", "shared"), [([], [1], 0), ([1, 2], [1, 3], 1), ([1], [1], 0)])
+@pytest.mark.parametrize(
+    ("first", "second", "shared"),
+    [([], [1], 0), ([1, 2], [1, 3], 1), ([1], [1], 0), ([1, 2, 3, 4, 5], [1, 3, 4, 5, 6], 1)],
+)
 def test_common_prefix_leaves_a_token(first, second, shared) -> None:
     assert common_prefix(first, second) == shared

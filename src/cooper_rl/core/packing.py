@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import torch
 
 MIN_LENGTH_RATIO = 0.8
-"""The shortest of an attention group against its longest, in queries and in keys."""
+"""Of each sequence of an attention group to its first: the shorter's length over the longer's, in queries and
+in keys."""
 MAX_ROWS = 2
 """Rows of attention for a token of a batch's budget: sequences are whole there, shared beginnings too."""
 
