@@ -8,8 +8,12 @@ from cooper_rl.core.batching import pad_right, split_by_tokens
 
 
 def test_similar_lengths_share_a_batch_under_the_budget() -> None:
-    """Budget 12: 9 alone (9 * 2 > 12), 5 and 4 (5 * 2 = 10), then 2, 2 and 1 (2 * 3 = 6)."""
-    assert split_by_tokens([2, 9, 4, 1, 5, 2], 12) == [[1], [4, 2], [0, 5, 3]]
+    """Budget 12: 9 alone (9 * 2 > 12), 5 and 4 (5 * 2 = 10), then 2, 2 and 1 (2 * 3 = 6).
+
+    Of budget 10, 5 and 4 use all.
+    """
+    for budget in (12, 10):
+        assert split_by_tokens([2, 9, 4, 1, 5, 2], budget) == [[1], [4, 2], [0, 5, 3]]
 
 
 def test_a_sequence_over_the_budget_is_a_batch_of_its_own() -> None:

@@ -24,8 +24,7 @@ def split_by_tokens(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
     order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
     batches: list[list[int]] = []
     for index in order:
-        longest = lengths[batches[-1][0]] if batches else 0
-        if batches and longest * (len(batches[-1]) + 1) <= max_tokens:
+        if batches and lengths[batches[-1][0]] * (len(batches[-1]) + 1) <= max_tokens:
             batches[-1].append(index)
         else:
             batches.append([index])
