@@ -59,6 +59,12 @@ def test_roc_points_are_thinned_and_keep_both_ends_and_the_area():
     assert area == pytest.approx(auroc(labels, scores), abs=2e-3)
 
 
+def test_a_hundred_roc_points_are_all_kept():
+    """99 scores and the origin; the moves along 98 negatives are shorter than a hundredth of the curve."""
+    points = roc_points([1] + [0] * 98, [1 - place / 99 for place in range(99)])
+    assert len(points) == 100
+
+
 def test_confusion_counts_treat_exactly_one_half_as_incorrect():
     counts = confusion_counts([1, 0, 1, 0, 1], [0.9, 0.6, 0.5, 0.1, 0.51])
     assert counts == {"true_positive": 2, "false_positive": 1, "true_negative": 1, "false_negative": 1}
@@ -119,6 +125,13 @@ def test_intervals_hold_the_estimate_and_what_is_always_right_is_not_certain():
         assert interval.low < interval.value <= interval.high
         assert interval.count == 20
     assert (found["recall"].value, found["recall"].high) == (1.0, 1.0)
+
+
+def test_f1_is_over_what_is_correct_or_accepted():
+    """2 of 3 accepted are correct, 2 of 3 correct are accepted, 4 problems are one or both: F1 = 4/6."""
+    labels, scores = [1, 0, 1, 0, 1], [0.9, 0.6, 0.5, 0.1, 0.51]
+    found = score_intervals(labels, scores, problems=list("abcde"))
+    assert (found["f1"].value, found["f1"].count) == (pytest.approx(2 / 3), 4)
 
 
 def test_forty_of_forty_have_the_intervals_of_a_share_of_their_problems():
