@@ -49,4 +49,5 @@ def test_canaries_are_not_looked_at() -> None:
 
 def test_fewer_than_five_problems_give_no_number() -> None:
     assert pair_shortcut_auroc(pairs(4, ending="\n")) is None
+    assert pair_shortcut_auroc(pairs(5, ending="\n")) is not None
     assert pair_shortcut_auroc([]) is None

@@ -7,10 +7,13 @@ import pytest
 
 from benchmarks.verify_rm_real_data import bag_of_words
 from cooper_rl.core.shortcuts import (
+    LAST_CHARACTERS,
+    MARKERS,
     cross_validated_scores,
     fit_logistic,
     predict_logistic,
     shortcut_auroc,
+    shortcut_features,
 )
 from cooper_rl.schema import VerifyExample
 
@@ -39,6 +42,45 @@ def test_nothing_is_found_where_there_is_nothing() -> None:
 def test_too_few_problems_or_one_label_give_no_number() -> None:
     assert shortcut_auroc(rows(4, leak=False)) is None
     assert shortcut_auroc([row.model_copy(update={"label": 1}) for row in rows(20, leak=False)]) is None
+
+
+def test_a_label_that_one_fold_has_alone_gives_no_scores() -> None:
+    names = [str(place) for place in range(20)]
+    assert cross_validated_scores(np.zeros((20, 1)), [1] + [0] * 19, names) is None
+    assert cross_validated_scores(np.zeros((20, 1)), [1, 0] * 10, names) is not None
+
+
+def test_the_features_of_a_short_completion_are_the_hand_worked_ones() -> None:
+    """17 characters in two lines, the last of 8; 3 of them digits, the last at 16; a capital and a space at
+    the ends, and the one marker that is there begins at 10."""
+    found = shortcut_features("It is 7.\n#### 12 ")
+    sizes, shares = np.log1p([17, 2, 8]), [3 / 17, 16 / 17]
+    assert found[:7] == pytest.approx([*sizes, *shares, 1.0, 1.0])
+    endings, markers = found[7 : 7 + len(LAST_CHARACTERS)], found[7 + len(LAST_CHARACTERS) :]
+    assert [letter for letter, is_last in zip(LAST_CHARACTERS, endings, strict=True) if is_last] == [" "]
+    assert [marker for marker, is_there in zip(MARKERS, markers[::2], strict=True) if is_there] == ["####"]
+    assert sum(markers[1::2]) == pytest.approx(10 / 17)
+
+
+def test_an_empty_completion_has_no_features_but_its_line() -> None:
+    found = shortcut_features("")
+    assert (found[1], sum(found)) == pytest.approx((np.log(2), np.log(2)))
+
+
+def test_a_feature_counts_alike_in_every_unit() -> None:
+    features, targets = np.array([[0.0], [1.0], [2.0], [5.0]]), np.array([0.0, 1, 0, 1])
+    first, *others = (
+        predict_logistic(fit_logistic(features * unit, targets, l2=1.0), features * unit)
+        for unit in (1.0, 1000.0, 0.001)
+    )
+    assert all(other == pytest.approx(first) for other in others)
+
+
+def test_a_strong_penalty_leaves_the_share_of_correct_examples() -> None:
+    """3 of 4 are correct, all where x is 1: the intercept is free, the weight is not."""
+    features, targets = np.array([[0.0], [1.0], [1.0], [1.0]]), np.array([0.0, 1, 1, 1])
+    fitted = fit_logistic(features, targets, l2=1e9)
+    assert predict_logistic(fitted, features) == pytest.approx([0.75] * 4, abs=1e-5)
 
 
 def test_a_regression_on_one_feature_recovers_the_log_odds() -> None:
