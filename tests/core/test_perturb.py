@@ -32,9 +32,9 @@ def perturb(solution: str, *, seed: int = 0, reference_answer: str = "10") -> st
 
 
 def test_the_last_result_and_the_answer_change_together() -> None:
-    """`5*2=10` is where 10 last stands as a result; the 10 before it is a step and stays."""
-    found = {perturb("10-5=5;5*2=10. #### 10", seed=seed) for seed in range(60)}
-    expected = {f"10-5=5;5*2={10 + change}. #### {10 + change}" for change in CHANGES}
+    """`5*2=10` is where 10 last stands as a result; the 10 before it and other numbers stay."""
+    found = {perturb("10-5=5;5*2=10 in 5 days. #### 10", seed=seed) for seed in range(60)}
+    expected = {f"10-5=5;5*2={10 + change} in 5 days. #### {10 + change}" for change in CHANGES}
     assert found == expected
 
 
@@ -52,7 +52,10 @@ def test_decimals_keep_their_number_and_zero_does_not_become_negative() -> None:
     assert {perturb("#### 0", seed=seed) for seed in range(60)} == {"#### 1", "#### 2", "#### 10"}
 
 
-@pytest.mark.parametrize("solution", ["", "The answer is ten.", "\\boxed{x+y}", "No idea", "\\boxed{1,000}"])
+@pytest.mark.parametrize(
+    "solution",
+    ["", "The answer is ten.", "\\boxed{x+y}", "No idea", "\\boxed{1,000}", '{"answer": "\\u0037"}'],
+)
 def test_a_solution_without_a_plain_number_as_its_answer_gives_none(solution: str) -> None:
     assert perturb(solution) is None
 

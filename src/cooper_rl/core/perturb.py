@@ -35,12 +35,14 @@ def _perturb(solution: str, rng: random.Random) -> str | None:
         return None
     old = numbers[-1]
     places = [match.span() for match in _NUMBER.finditer(solution) if match[0] == old]
+    if not places:
+        return None
     results = [start for start, _ in places if solution[:start].rstrip().endswith("=")]
-    first = results[-1] if results else places[-1][0] if places else len(solution)
+    first = results[-1] if results else places[-1][0]
     new = _another(old, rng)
     for start, end in reversed([span for span in places if span[0] >= first]):
         solution = solution[:start] + new + solution[end:]
-    return solution if places else None
+    return solution
 
 
 def _another(number: str, rng: random.Random) -> str:
