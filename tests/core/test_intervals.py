@@ -47,6 +47,13 @@ def test_problems_that_do_not_differ_count_every_sample():
     assert (found.low, found.high) == pytest.approx((independent.low, independent.high))
 
 
+def test_problems_that_differ_count_fewer_than_all_samples():
+    """8 problems with 3 or 1 of 4 correct: squares 8 * 1^2 = 8, added 4^2 * (.25 + .25)/2 = 4, so
+    v = 12/32^2 * 8/7 = .0133929 and n = .25/v = 18.6667. By Wilson: .5 -+ .206561."""
+    found = clustered_interval([[1.0, 1.0, 1.0, 0.0], [1.0, 0.0, 0.0, 0.0]] * 4)
+    assert (found.low, found.high) == pytest.approx((0.293439, 0.706561), abs=1e-5)
+
+
 def test_scores_give_a_t_interval_over_problems():
     """Problem means .2 .4 .6: p=.4, se^2 = 3/2 * (.04+0+.04)/9 = .013333, t(2)=4.3027 -> .4 -+ .4968."""
     found = clustered_interval([[0.1, 0.3], [0.4, 0.4], [0.5, 0.7]])
@@ -57,6 +64,12 @@ def test_equal_scores_and_a_single_problem_still_have_a_width():
     assert clustered_interval([[0.7]] * 5).high > 0.7 > clustered_interval([[0.7]] * 5).low
     lone = clustered_interval([[0.2, 0.9]])
     assert lone.high - lone.low > 0.5
+
+
+def test_two_problems_of_scores_say_nothing():
+    """Standard error sqrt(2 * (.04 + .04) / 4) = .2, t(1) = 12.7."""
+    found = clustered_interval([[0.2], [0.6]])
+    assert (found.value, found.low, found.high) == (0.4, 0.0, 1.0)
 
 
 @pytest.mark.parametrize(

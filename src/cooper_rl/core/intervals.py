@@ -33,7 +33,7 @@ def clustered_interval(values_per_problem: Sequence[Sequence[float]]) -> Interva
     Raises:
         DataError: no samples, or a value that is not in [0, 1].
     """
-    problems = [[float(value) for value in problem] for problem in values_per_problem if len(problem)]
+    problems = [[float(value) for value in problem] for problem in values_per_problem]
     values = [value for problem in problems for value in problem]
     wrong = next((value for value in values if not 0 <= value <= 1), None)
     if not values or wrong is not None:
@@ -114,8 +114,8 @@ def wilson_bounds(mean: float, size: float) -> tuple[float, float]:
 
 def _effective_size(mean: float, squares: float, num_problems: int, *, num_samples: int) -> float:
     """Independent outcomes that would give the clustered variance; see `clustered_interval`."""
-    if num_problems == 1 or mean in (0.0, 1.0):
-        return num_problems
+    if num_problems == 1:
+        return 1
     added = (num_samples / num_problems) ** 2 * (mean**2 + (1 - mean) ** 2) / 2
     variance = (squares + added) / num_samples**2 * num_problems / (num_problems - 1)
     return min(max(mean * (1 - mean) / variance, num_problems), num_samples)
