@@ -1,5 +1,7 @@
 """The memory plan against bytes worked out by hand, and its weights against the models themselves."""
 
+from typing import Any
+
 import pytest
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification
 
@@ -92,6 +94,8 @@ def test_zero_2_divides_state_and_gradients() -> None:
     assert found["VerifyRM: master weights and state"] == 3 * 1312
     assert found["policy: gradients"] == 1304 + 2 * 1304
     assert found["reference policy"] == 2 * 1304
+    undivided = sizes(ONE._replace(num_processes=4, zero_stage=1))
+    assert undivided["policy: gradients"] == 4 * 1304 + 2 * 1304
 
 
 def test_zero_3_divides_weights_and_gathers_those_in_use() -> None:
@@ -147,6 +151,21 @@ def test_what_guards_verify_rm_counts_in_its_update() -> None:
     assert "VerifyRM: weights in bf16" not in parts
 
 
+@pytest.mark.parametrize(
+    "use",
+    [
+        ONE._replace(engine_sleeps=False, engine_wakes_early=True),
+        ONE._replace(zero_stage=1, has_gate=True, is_offloaded=True),
+    ],
+    ids=["unguarded, beside an engine that never slept", "what the gate copies is in CPU memory"],
+)
+def test_what_is_not_used_takes_no_memory_in_the_update_of_verify_rm(use: Use) -> None:
+    plan = plan_memory(SHAPE, read_shape(QWEN_1_5B, place="here"), use)
+    assert plan.phase == "update of the VerifyRM"
+    names = {part.name for part in plan.parts}
+    assert not names & {"gate: copy of VerifyRM", "VerifyRM: new average", "engine: weights, awake"}
+
+
 def test_an_engine_that_stays_awake_counts_in_every_phase() -> None:
     assert "engine" not in sizes(ONE)
     assert sizes(ONE._replace(engine_sleeps=False))["engine"] == 1000
@@ -160,7 +179,32 @@ def test_what_does_not_fit_is_refused_with_what_to_lower() -> None:
         ConfigError, match=r"needs about 2\.8 GiB .* has 1\.0 GiB: lower cooper\.max_tokens_per"
     ):
         check_plan(plan, card_bytes=GIB)
-    assert "together" in describe_plan(plan)
+    sizes = [float(line.split()[-2]) for line in describe_plan(plan).splitlines()]
+    assert sizes[:-1] == sorted(sizes[:-1], reverse=True)
+    assert sizes[-1] == pytest.approx((plan.bytes + RESERVED) / GIB, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("change", "remedy"),
+    [
+        ({"is_checkpointed": True}, "cooper.gradient_checkpointing=true"),
+        ({"zero_stage": 1}, "distributed.zero_stage=1"),
+        ({"zero_stage": 1, "is_offloaded": True}, "distributed.offload_optimizer=true"),
+        ({"adapter_rank": 3}, "cooper.lora.rank=16"),
+    ],
+)
+def test_what_is_set_already_is_no_remedy(change: dict[str, Any], remedy: str) -> None:
+    before, after = (plan_memory(SHAPE, SHAPE, use) for use in (ONE, ONE._replace(**change)))
+    assert any(remedy in part.remedy for part in before.parts)
+    assert not any(remedy in part.remedy for part in after.parts)
+
+
+def test_bf16_is_a_remedy_where_passes_are_fp32() -> None:
+    plans = [
+        plan_memory(SHAPE, SHAPE, ONE._replace(zero_stage=1, is_bfloat16=value)) for value in (False, True)
+    ]
+    found = [any("cooper.compute=bfloat16" in part.remedy for part in plan.parts) for plan in plans]
+    assert found == [True, False]
 
 
 def test_an_unknown_architecture_is_refused() -> None:
