@@ -17,6 +17,7 @@ def test_a_long_text_keeps_its_first_500_and_last_1000_characters() -> None:
 def test_a_text_of_1500_characters_is_left_alone() -> None:
     text = "".join(chr(97 + place % 26) for place in range(1500))
     assert truncate(text) == text
+    assert truncate(text + "!") == text[:500] + text[501:] + "!"
 
 
 def test_the_final_answer_of_a_long_completion_survives() -> None:
