@@ -289,3 +289,54 @@ def test_an_inequality_reads_the_same_from_its_other_end(
     reference_answer: str, answer: str, verdict: str
 ) -> None:
     assert verify_answer(reference_answer, rf"\boxed{{{answer}}}").verdict == verdict
+
+
+RATIOS = [
+    ("3:4", "6:8", "correct"),
+    ("3:4", "3 to 4", "correct"),
+    ("3:4", r"\frac34", "correct"),
+    (r"\frac34", "3:4", "correct"),
+    ("3:0.5", "6:1", "correct"),
+    ("3:0", "3:0", "correct"),
+    ("3:4", "4:3", "incorrect"),
+    ("3:4", "0.8", "incorrect"),
+    ("3:0", "4:0", "incorrect"),
+    ("7:05", "14:10", "incorrect"),
+    ("5:30 PM", "5:45", "unparsable"),
+    ("5:30", "5:45 PM", "unparsable"),
+]
+UNITS = [
+    ("5 units", "5 cm", "correct"),
+    ("5 cm", "5 units", "correct"),
+    ("5 units", "6 cm", "incorrect"),
+    ("12 apples", "13 pears", "incorrect"),
+    ("5 km", "6 pears", "incorrect"),
+    ("5 pears", "6 km", "incorrect"),
+    ("5 km", "5 pears", "unparsable"),
+    ("204_5", "204", "correct"),
+    ("204_5", "205", "incorrect"),
+    ("1011_2", "11_{10}", "correct"),
+]
+ROUNDED = [
+    ("0.33", r"\frac13", "correct"),
+    (r"33.33\%", r"\frac13", "correct"),
+    (r"33.33\%", r"\frac{100}{3}\%", "correct"),
+    ("0.3", r"\frac13", "incorrect"),
+    ("0.34", r"\frac13", "incorrect"),
+    ("0.00", r"\frac{1}{300}", "incorrect"),
+    ("2.00", "1.999", "incorrect"),
+]
+WORDS = [
+    ("Tuesday", r"\text{tuesday}", "correct"),
+    ("line segment, circle", r"\text{line segment and circle}", "correct"),
+    ("Tuesday", "yes", "unparsable"),
+    ("12", "no solution", "unparsable"),
+    ("no solution", "12", "unparsable"),
+]
+
+
+@pytest.mark.parametrize(("reference_answer", "answer", "verdict"), [*RATIOS, *UNITS, *ROUNDED, *WORDS])
+def test_ratios_units_rounding_and_words_are_compared_exactly(
+    reference_answer: str, answer: str, verdict: str
+) -> None:
+    assert verify_answer(reference_answer, rf"\boxed{{{answer}}}").verdict == verdict

@@ -84,8 +84,8 @@ def _rounds_to(reference: Quantity, answer: Quantity) -> bool:
     """An exact answer whose rounding, at the reference answer's own decimals, is the reference answer."""
     if reference.decimals is None or reference.decimals < 2 or answer.decimals is not None:
         return False
-    if answer.value.denominator == 1 or reference.value == 0:
-        return False
+    if reference.value == 0:
+        return False  # Whatever is small enough would do.
     value = answer.value * 100 if reference.unit == "%" and answer.unit != "%" else answer.value
     return abs(value - reference.value) * 2 <= Fraction(1, 10**reference.decimals)
 
@@ -145,10 +145,10 @@ def _compare_clocks(reference: str, answer: str) -> AnswerCheck | None:
 
 
 def _compare_ratios(reference: str, answer: str) -> AnswerCheck | None:
-    """`3:4` against `4:6`, `3 to 4` or 3/4; a second part with a leading zero makes it a time of day."""
+    """`3:4` against `4:6`, `3 to 4` or 3/4; a time of day or a score is compared part by part."""
     left, right = _RATIO.fullmatch(reference), _RATIO.fullmatch(answer)
     if left and right:
-        if _is_time(left) or _is_time(right):
+        if _is_no_ratio(left) or _is_no_ratio(right):
             equal = [int(part) if part.isdigit() else part for part in left.groups()] == [
                 int(part) if part.isdigit() else part for part in right.groups()
             ]
@@ -157,18 +157,19 @@ def _compare_ratios(reference: str, answer: str) -> AnswerCheck | None:
         return AnswerCheck("correct" if equal else "incorrect", f"{answer} against {reference}")
     ratio, other = (left, answer) if left else (right, reference)
     quantity = parse_quantity(other)
-    if ratio is None or quantity is None or _is_time(ratio):
+    if ratio is None or quantity is None or _is_no_ratio(ratio):
         return None
     equal = _ratio_value(ratio) == quantity.value
     return AnswerCheck("correct" if equal else "incorrect", f"{answer} against {reference} as a ratio")
 
 
-def _is_time(ratio: re.Match[str]) -> bool:
-    return len(ratio[2]) == 2 and (ratio[2].startswith("0") or Fraction(ratio[2]) == 0)
+def _is_no_ratio(ratio: re.Match[str]) -> bool:
+    """Nothing is divided by the minutes of `7:05`, nor by the goals of `3:0`."""
+    return Fraction(ratio[2]) == 0 or (ratio[2].isdigit() and ratio[2].startswith("0"))
 
 
-def _ratio_value(ratio: re.Match[str]) -> Fraction | None:
-    return Fraction(ratio[1]) / Fraction(ratio[2]) if Fraction(ratio[2]) else None
+def _ratio_value(ratio: re.Match[str]) -> Fraction:
+    return Fraction(ratio[1]) / Fraction(ratio[2])
 
 
 _CHOICE = re.compile(r"\(?([A-Z])\)?(?:[).:]\s?(.{0,200}))?", re.DOTALL)
