@@ -6,7 +6,9 @@ from cooper_rl.config.data import AnswerPolicy
 from cooper_rl.core.answer_arithmetic import evaluate
 from cooper_rl.core.answers import (
     AnswerCheck,
+    Comparison,
     compare_quickly,
+    is_another_answer,
     parse_reference,
     state_answer,
     verify_answer,
@@ -204,6 +206,56 @@ def test_a_reference_answer_that_breaks_off_is_refused(reference_answer: str, fa
 )  # fmt: skip
 def test_a_whole_reference_answer_is_taken(reference_answer: str) -> None:
     parse_reference(reference_answer)
+
+
+def test_a_reference_answer_may_be_a_whole_solution_with_a_box() -> None:
+    assert verify_answer(r"5*2=10, so \boxed{10}", "#### 10").verdict == "correct"
+    assert verify_answer(r"5*2=10, so \boxed{10}", "#### 5").verdict == "incorrect"
+
+
+@pytest.mark.parametrize(
+    ("reference_answer", "answer", "verdict"),
+    [
+        ("7", "7.0", "correct"),
+        ("7", "3+4", "correct"),
+        ("7", "3+5", "incorrect"),
+        ("x^2", "x*x", None),
+        ("1" * 2001, "1" * 2001, None),
+    ],
+)
+def test_what_needs_no_algebra_and_is_short_is_compared_at_once(
+    reference_answer: str, answer: str, verdict: str | None
+) -> None:
+    check = compare_quickly(Comparison(reference_answer, answer, ""), AnswerPolicy())
+    assert (check and check.verdict) == verdict
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ("12", True),
+        (r"\frac12", False),
+        ("50%", False),
+        (" 0.5 ", False),
+        ("x", True),
+        (r"\boxed{0.5}", False),
+    ],
+)
+def test_another_answer_is_another_by_value(answer: str, expected: bool) -> None:
+    assert is_another_answer(answer, "0.5") is expected
+
+
+def test_a_long_answer_is_no_other_than_itself() -> None:
+    assert not is_another_answer("1+" * 2000 + "1", "1+" * 2000 + "1")
+
+
+def test_algebra_is_not_tried_on_thousands_of_characters() -> None:
+    long = "x" + "+x" * 2000
+    checks = [
+        verify_answer("x^2", rf"\boxed{{{long}}}"),
+        vote_on_answers(Comparison("x^2", long, ""), AnswerPolicy()),
+    ]
+    assert checks == [AnswerCheck("unparsable", "over 3000 characters of mathematics")] * 2
 
 
 def test_arithmetic_is_exact_bounded_and_does_not_recurse() -> None:

@@ -18,7 +18,6 @@ from cooper_rl.core.answer_structure import find_syntax_fault, parse_structure
 from cooper_rl.core.answer_text import normalise_answer
 from cooper_rl.core.answer_units import same_unit, split_unit
 
-MAX_ANSWER_CHARS = 20_000
 MAX_QUICK_CHARS = 2000
 """Longer answers are compared in a worker, which a time limit ends, even where no algebra is needed."""
 MAX_ALGEBRA_CHARS = 3000
@@ -51,8 +50,6 @@ def state_answer(reference_answer: str, completion: str, policy: AnswerPolicy) -
         return AnswerCheck("unparsable", "the completion states no answer")
     if not found.text.strip():
         return AnswerCheck("unparsable", f"nothing after the marker {found.marker!r}")
-    if len(found.text) > MAX_ANSWER_CHARS:
-        return AnswerCheck("unparsable", f"the answer has {len(found.text)} characters")
     return Comparison(_reference_text(reference_answer), normalise_answer(found.text), found.marker)
 
 
