@@ -52,6 +52,14 @@ CORRECT = [
     ("7", "The answer is $7$ because 3+4=7, not 8."),
     ("7", '```json\n{"reasoning": "3+4", "answer": "7"}\n```'),
     ("15", '{"answer": "20 - 5 = 15 apples"}'),
+    ("17", '{"answer": 17, "sure": true}'),
+    ("17", '{"answer": "17'),
+    ("5", '{"answer": "5 apples"}\n{"answer": "5"}'),
+    ("7", "The answer is \\[\n7\n\\] as 3+4 is."),
+    ("7", "The answer is $$\n7\n$$ as 3+4 is."),
+    ("1,2", r"\boxed{1} and \boxed{2}"),
+    ("7", r"\boxed{5} and then we get \boxed{7}"),
+    ("2", r"\boxed{1} and the other number, which comes out of the second of these equations, is \boxed{2}"),
     ("15", "so we get 20 - 5 = 15 apples left over"),
     ("7", "答案是 7。"),
     ("7", "Ответ: 7"),
@@ -63,6 +71,7 @@ CORRECT = [
     ("7,4", r"\boxed{7 \text{ goats and } 4 \text{ helicopters}}"),
     (r"(-\infty,-5)", r"\boxed{k < -5}"),
     (r"-4<m\leq0", r"\boxed{(-4, 0]}"),
+    ("x>3", r"\boxed{3<x}"),
     (r"4 < m \leq 8 \text{ or } 10 \leq m < 12", r"\boxed{(4, 8] \cup [10, 12)}"),
     (r"\{x|-2<x<3\}", r"\boxed{(-2,\ 3)}"),
     (r"\begin{pmatrix}1&2\\3&4\end{pmatrix}", r"\boxed{[[1,2],[3,4]]}"),
@@ -92,6 +101,10 @@ INCORRECT = [
     ("7:05", r"\boxed{7:50}"),
     ("(1,2)", r"\boxed{(2,1)}"),
     ("(1,2)", r"\boxed{[1,2]}"),
+    ("5,1", r"\boxed{1,6}"),
+    ("1,2,3", r"\boxed{1,2}"),
+    ("(3,7),(7,3)", r"\boxed{(3,7),(7,3),(3,7)}"),
+    ("40 apples, 60 pears", r"\boxed{40 apples, 50 plums}"),
     (r"x \le 5", r"\boxed{x < 5}"),
     ("1,000", r"\boxed{1, 0}"),
     ("2", r"The solutions are $\boxed{1}$ and $\boxed{2}$."),
@@ -112,6 +125,9 @@ UNPARSABLE = [
     ("12 apples", r"\boxed{12 pears}"),
     ("204_5", r"\boxed{54}"),
     ("x=5", r"\boxed{y=5}"),
+    ("1<x<3", r"\boxed{1<y<3}"),
+    ("(1,204_5)", r"\boxed{(1,54)}"),
+    ("(0,204_5)", r"\boxed{[0,54]}"),
     ("5", '{"answer": "5"}\nI was wrong: {"answer": "6"}'),
     ("5 red and 3 blue tiles", r"\boxed{5 tiles}"),
     (r"\forall x: x^2 \ge 0", r"\boxed{\forall x: x \ge 0}"),
@@ -162,6 +178,8 @@ def test_each_policy_changes_its_own_verdict_only() -> None:
     assert verify_answer("6", twice, policy=AnswerPolicy(several_json="last")).verdict == "correct"
     thought = ("7", r"<think>so \boxed{7}</think>")
     assert verify_answer(*thought, policy=AnswerPolicy(answer_in_thought=True)).verdict == "correct"
+    beside = ("7", "<think>#### 5</think>The answer is 7.")
+    assert verify_answer(*beside, policy=AnswerPolicy(answer_in_thought=True)).verdict == "correct"
 
 
 @pytest.mark.parametrize("thought", ["The answer is 7.", "#### 7", "Final answer: 7", "so 7", "7"])
@@ -220,6 +238,8 @@ def test_a_reference_answer_may_be_a_whole_solution_with_a_box() -> None:
         ("7", "3+4", "correct"),
         ("7", "3+5", "incorrect"),
         ("x^2", "x*x", None),
+        ("(1,x^2)", "(1,x*x)", None),
+        ("(1,x^2)", "(2,x*x)", "incorrect"),
         ("1" * 2001, "1" * 2001, None),
     ],
 )

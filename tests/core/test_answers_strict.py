@@ -121,6 +121,7 @@ def test_a_choice_may_be_followed_by_what_it_says(answer: str) -> None:
         "It is not 5.",
         "The total cannot be 5.",
         "There are 5 of them, not 6.",
+        "It is not 5 of the many apples that are in the basket of the old farmer.",
     ],
 )
 def test_a_number_that_a_sentence_denies_is_not_its_answer(completion: str) -> None:
