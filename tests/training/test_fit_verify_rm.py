@@ -97,7 +97,7 @@ def test_the_learning_rate_warms_up_linearly_and_falls_to_a_tenth() -> None:
 def test_the_log_loss_of_two_scores_is_worked_out_by_hand() -> None:
     """-(ln .8 + ln .5) / 2 = .4581; a certain mistake costs -ln 1e-7 = 16.118, not infinity."""
     assert log_loss([1, 0], [0.8, 0.5]) == pytest.approx(0.4581454, abs=1e-6)
-    assert log_loss([1], [0.0]) == pytest.approx(16.118096, abs=1e-5)
+    assert log_loss([1], [0.0]) == log_loss([0], [1.0]) == pytest.approx(16.118096, abs=1e-5)
 
 
 def test_the_best_weights_are_kept_and_training_stops_when_validation_gets_worse(make_verify_rm) -> None:
@@ -112,13 +112,16 @@ def test_the_best_weights_are_kept_and_training_stops_when_validation_gets_worse
     assert kept == [0]
 
 
-def test_validation_may_come_within_an_epoch(make_verify_rm) -> None:
-    kept: list[int] = []
+def test_validation_comes_every_so_many_updates_and_without_dropout(make_verify_rm) -> None:
+    """Every third of four updates, and at the epoch's end."""
+    verify_rm = make_verify_rm(0)
+    is_training: list[bool] = []
+    verify_rm.model.score.register_forward_pre_hook(lambda module, _: is_training.append(module.training))
     fit_verify_rm(
-        make_verify_rm(0), examples(64), config=config(num_epochs=2, validate_every=1), seed=0,
-        validation=examples(8), keep=lambda: kept.append(0),
-    )  # fmt: skip
-    assert len(kept) > 2
+        verify_rm, examples(64), config=config(num_epochs=1, validate_every=3), seed=0, validation=examples(8)
+    )
+    assert is_training == [True, True, True, False, True, False]
+    assert not verify_rm.model.training
 
 
 def test_gradient_checkpointing_changes_nothing_but_memory(make_verify_rm) -> None:
