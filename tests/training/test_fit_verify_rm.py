@@ -98,6 +98,7 @@ def test_the_log_loss_of_two_scores_is_worked_out_by_hand() -> None:
     """-(ln .8 + ln .5) / 2 = .4581; a certain mistake costs -ln 1e-7 = 16.118, not infinity."""
     assert log_loss([1, 0], [0.8, 0.5]) == pytest.approx(0.4581454, abs=1e-6)
     assert log_loss([1], [0.0]) == log_loss([0], [1.0]) == pytest.approx(16.118096, abs=1e-5)
+    assert log_loss([1, 0], [1.0, 0.0]) == 0
 
 
 def test_the_best_weights_are_kept_and_training_stops_when_validation_gets_worse(make_verify_rm) -> None:

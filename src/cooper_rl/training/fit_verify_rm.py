@@ -29,7 +29,8 @@ from cooper_rl.training.optimizer import apply_gradients, make_adamw, set_recomp
 logger = logging.getLogger(__name__)
 
 SMALLEST_PROBABILITY = 1e-7
-"""A validation score is taken as no closer to 0 and 1, so that one sure mistake does not decide alone."""
+"""The score of what is true is taken as no lower in validation, so that one sure mistake does not decide
+alone."""
 
 
 class Fit(NamedTuple):
@@ -177,11 +178,11 @@ def learning_rate_factor(update: int, num_updates: int, warmup_fraction: float) 
 
 
 def log_loss(labels: Sequence[int], scores: Sequence[float]) -> float:
-    """Mean of -log of the score given to what is true, with scores kept within 1e-7 of 0 and 1."""
+    """Mean of -log of the score given to what is true, taken as 1e-7 at least."""
     total = 0.0
     for label, score in zip(labels, scores, strict=True):
         probability = score if label == 1 else 1 - score
-        total -= math.log(min(max(probability, SMALLEST_PROBABILITY), 1 - SMALLEST_PROBABILITY))
+        total -= math.log(max(probability, SMALLEST_PROBABILITY))
     return total / len(labels)
 
 
