@@ -49,9 +49,11 @@ def test_a_run_that_failed_says_which_checkpoints_it_left_and_how_to_go_on(tmp_p
     assert result.metrics() == {"has_succeeded": 0.0, "last_step": 35.0}
 
 
-def test_without_a_store_co_training_starts_anew(tmp_path: Path) -> None:
-    text, result = summarise(tmp_path)
+@pytest.mark.parametrize("overrides", [[], ["storage.run_key=monday"]])
+def test_without_a_store_co_training_starts_anew(tmp_path: Path, overrides: list[str]) -> None:
+    text, result = summarise(tmp_path, *overrides)
     assert "Co-training starts anew" in text
+    assert "could not be looked up" not in text
     assert result.checkpoints == {}
 
 
@@ -69,6 +71,7 @@ def test_a_missing_run_key_is_a_sentence(tmp_path: Path) -> None:
     text, _ = summarise(tmp_path, f"storage.uri={tmp_path}")
     assert "could not be looked up: storage.uri" in text
     assert "needs storage.run_key" in text
+    assert "Co-training starts anew" in text
 
 
 def test_a_wrong_configuration_is_summarised_too(tmp_path: Path) -> None:

@@ -92,7 +92,6 @@ def to_markdown(ending: RunEnding, result: RunEndReport, config: Config | None, 
         lines += ["", "```", ending.message.replace("```", "'''"), "```"]
     if trouble:
         lines += ["", trouble]
-    place = config.storage.uri if config else None
     if result.checkpoints:
         assert config is not None
         lines += [
@@ -103,24 +102,26 @@ def to_markdown(ending: RunEnding, result: RunEndReport, config: Config | None, 
             "|---|---|",
         ]
         lines += [f"| {folder} | {name} |" for folder, name in result.checkpoints.items()]
-    if not result.has_succeeded and config is None:
-        lines += ["", "Nothing was trained with this configuration: mend it and start a new run."]
-    elif not result.has_succeeded and place and config and config.storage.run_key:
-        lines += [
-            "",
-            "To go on, mend the cause and start a run with the same parameters, also "
-            f"`run_key={config.storage.run_key}`: finished tasks come from the cache, and co-training "
-            "continues from its newest checkpoint.",
-        ]
-    elif not result.has_succeeded:
-        lines += [
-            "",
-            "To go on, mend the cause and start a run with the same parameters: finished tasks come from the "
-            "cache. Co-training starts anew, since storage.uri and a run_key were not set.",
-        ]
+    if not result.has_succeeded:
+        lines += ["", _how_to_go_on(config)]
     if config is not None:
         lines += ["", "Settings that name this run:", "", "```json", _settings(config), "```"]
     return "\n".join([*lines, ""])
+
+
+def _how_to_go_on(config: Config | None) -> str:
+    if config is None:
+        return "Nothing was trained with this configuration: mend it and start a new run."
+    begin = "To go on, mend the cause and start a run with the same parameters"
+    if config.storage.uri and config.storage.run_key:
+        return (
+            f"{begin}, also `run_key={config.storage.run_key}`: finished tasks come from the cache, and "
+            "co-training continues from its newest checkpoint."
+        )
+    return (
+        f"{begin}: finished tasks come from the cache. Co-training starts anew, since storage.uri and a "
+        "run_key were not set."
+    )
 
 
 def _settings(config: Config) -> str:
