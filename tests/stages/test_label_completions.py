@@ -289,9 +289,10 @@ def test_where_rule_and_judge_differ_the_third_vote_decides_and_is_in_the_audit(
     assert report.decisions["rule_and_judge_disagree_third_vote_decides"] == 60
     audit = read_records(tmp_path / "labels.jsonl", Label)
     assert len(audit) == 90
-    assert [(row.rule, row.judge, row.third, row.third_voter) for row in audit[:2]] == [
+    assert [(row.rule, row.judge, row.third, row.third_voter) for row in audit[:3]] == [
         ("correct", "incorrect", "correct", "numeric"),
         ("incorrect", "correct", "incorrect", "numeric"),
+        ("unparsable", "correct", None, None),
     ]
     assert [row.is_correct for row in audit[:2]] == [True, False]
 
