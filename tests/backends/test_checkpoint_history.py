@@ -70,6 +70,20 @@ def test_a_pointer_that_is_no_name_leads_to_the_newest(
     assert found.name == "step-000020"
 
 
+def test_what_has_no_manifest_is_no_checkpoint_and_not_spoken_of(
+    store: ObjectStore, make_policy, make_verify_rm, tmp_path: Path
+) -> None:
+    """A killed writer left it; with a damaged newest one, the run goes on from the one before it."""
+    checkpoints = save(store, make_policy, make_verify_rm, tmp_path / "work", 10, 20)
+    store.write("step-000015/metrics.jsonl", b"", replaces=None)
+    store.delete(["step-000020/metrics.jsonl"])
+    with pytest.warns(CooperWarning) as said:
+        found = checkpoints.newest(tmp_path / "fetched", last_step=100)
+    assert found is not None
+    assert found.name == "step-000010"
+    assert len(said) == 1
+
+
 def test_nothing_after_the_pointers_checkpoint_takes_its_place(
     store: ObjectStore, make_policy, make_verify_rm, tmp_path: Path
 ) -> None:
