@@ -5,7 +5,7 @@ import pytest
 from cooper_rl.core.metrics import binary_scores
 from cooper_rl.core.monitor import ALARM, BACK_TO, DENIED
 from cooper_rl.schema import Interval
-from cooper_rl.stages._report_text import direction, points, sample_groups, shorten, summarise
+from cooper_rl.stages._report_text import direction, headline_rows, points, sample_groups, shorten, summarise
 from tests.stages.run_files import COMPLETIONS, make_completion, make_evaluation
 
 
@@ -16,6 +16,16 @@ def test_a_small_change_is_not_called_an_improvement():
         "is compatible with zero: this run does not show that the policy got better or worse"
         in result.conclusion
     )
+
+
+def test_the_table_compares_the_last_evaluation_with_the_first():
+    first, middle, last = (make_evaluation(step, step / 10, 0.5) for step in (2, 8, 4))
+    rows = {row.name: row for row in headline_rows([first, middle, last])}
+    judged = rows["Judged accuracy"]
+    assert judged.values == [each.judge_accuracy for each in (first, middle, last)]
+    assert judged.change is not None
+    assert judged.change.low < 0.2 < judged.change.high
+    assert [name for name, row in rows.items() if not row.is_goal] == ["VerifyRM reward"]
 
 
 def test_a_reward_that_rises_alone_is_called_by_its_name():
