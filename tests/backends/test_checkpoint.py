@@ -324,7 +324,7 @@ def test_a_run_that_goes_on_from_what_was_published_keeps_its_files(
     """It starts while the run that published, which was told to end, still clears away."""
     store = open_store(StorageConfig(), tmp_path)
     (tmp_path / ".staging-killed").mkdir()
-    monkeypatch.setattr(store, "remove_unfinished", lambda _: (tmp_path / ".staging-later").mkdir())
+    monkeypatch.setattr(store, "remove_unfinished", lambda: (tmp_path / ".staging-later").mkdir())
     save(checkpoints(store), state, tmp_path, 3)
     assert [path.name for path in tmp_path.glob(".staging*")] == [".staging-later"]
 

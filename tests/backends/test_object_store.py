@@ -190,8 +190,8 @@ def test_what_interrupted_uploads_left_is_removed_and_never_listed(bucket: str, 
         upload = client._create_multipart_upload(bucket, name, {})
         client._upload_part(bucket, name, b"x", {}, upload, 1)
     assert store.keys("") == []
-    assert store.remove_unfinished("") == 2
-    assert store.remove_unfinished("") == 0
+    assert store.remove_unfinished() == 2
+    assert store.remove_unfinished() == 0
     left = client._list_multipart_uploads(bucket).uploads
     assert [upload.object_name for upload in left] == ["other/c"]
 
@@ -206,7 +206,7 @@ def test_an_upload_whose_parts_another_run_removes_says_that_there_are_two(
     sender = store._sender  # pyright: ignore[reportPrivateUsage]
 
     def send_late(key: str, path: Path, upload: str) -> Callable[[int], Part]:
-        assert other.remove_unfinished("") == 1
+        assert other.remove_unfinished() == 1
         return sender(key, path, upload)
 
     store._sender = send_late  # pyright: ignore[reportPrivateUsage]
@@ -219,7 +219,7 @@ def test_what_interrupted_writes_left_in_a_folder_is_removed_and_never_listed(tm
     (tmp_path / "step-1" / "weights.1a2b.partial").write_bytes(b"half")
     store = LocalStore(tmp_path)
     assert store.keys("") == []
-    assert store.remove_unfinished("") == 1
+    assert store.remove_unfinished() == 1
     assert list(tmp_path.iterdir()) == []
 
 
@@ -247,7 +247,7 @@ def test_a_file_that_another_run_removes_half_written_says_that_there_are_two(
     store, flush = LocalStore(tmp_path / "store"), local_store._flush  # pyright: ignore[reportPrivateUsage]
 
     def remove(draft: Path) -> None:
-        store.remove_unfinished("")
+        store.remove_unfinished()
         if not is_flushed:
             flush(draft)
 
@@ -346,7 +346,7 @@ def test_everything_goes_through_tls_that_only_its_own_authority_vouches_for(
     store.write("LATEST", b"two", replaces=tag)
     assert store.keys("") == ["LATEST", "step/file"]
     store.delete(["LATEST"])
-    assert store.remove_unfinished("") == 0
+    assert store.remove_unfinished() == 0
     stranger = open_store(storage_config(gateway.tls_endpoint, bucket), config.uri or "")
     with pytest.raises(
         StorageError, match=r"certificate verify failed.*; .*, and storage\.ca_bundle"

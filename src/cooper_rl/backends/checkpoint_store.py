@@ -224,7 +224,7 @@ class CheckpointStore:
             keys = [key for key in self._store.keys("step-") if key.split("/")[0] not in kept]
             # The manifest goes first: without it nobody takes the rest for a checkpoint.
             self._store.delete(sorted(keys, key=lambda key: not key.endswith(f"/{MANIFEST}")))
-            self._store.remove_unfinished("")
+            self._store.remove_unfinished()
         except StorageError as error:
             logger.warning("old checkpoints stay for now: %s", error)
 

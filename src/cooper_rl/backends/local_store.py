@@ -87,8 +87,8 @@ class LocalStore:
             except OSError as error:
                 raise _explain(place, error) from error
 
-    def remove_unfinished(self, prefix: str) -> int:
-        found = [key for key in self._files() if key.startswith(prefix) and key.endswith(PARTIAL)]
+    def remove_unfinished(self) -> int:
+        found = [key for key in self._files() if key.endswith(PARTIAL)]
         self.delete(found)
         return len(found)
 

@@ -174,10 +174,10 @@ class S3Store:
         for key in keys:
             self._request("DELETE", key, is_missing_ok=True)
 
-    def remove_unfinished(self, prefix: str) -> int:
+    def remove_unfinished(self) -> int:
         found = self._retry(
-            prefix,
-            lambda: self._client._list_multipart_uploads(self._bucket, prefix=self._start(prefix)).uploads,
+            "",
+            lambda: self._client._list_multipart_uploads(self._bucket, prefix=self._start("")).uploads,
         )
         for upload in found:
             self._abort(upload.object_name, str(upload.upload_id))

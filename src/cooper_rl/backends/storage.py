@@ -79,8 +79,8 @@ class ObjectStore(Protocol):
         """Remove objects; absent ones are no error."""
         ...
 
-    def remove_unfinished(self, prefix: str) -> int:
-        """Remove what interrupted uploads of keys with `prefix` left behind; returns how many."""
+    def remove_unfinished(self) -> int:
+        """Remove what interrupted uploads left behind; returns how many."""
         ...
 
     def path_of(self, key: str) -> Path | None:
