@@ -64,7 +64,7 @@ def test_without_a_judge_the_rule_decides_and_what_it_cannot_read_is_dropped(tmp
     write_inputs(tmp_path, ["#### {answer}", "#### {wrong}", "The answer is plenty."])
     report = label(tmp_path, rule_only())
     assert (report.num_labelled, report.num_correct, report.num_dropped) == (60, 30, 30)
-    assert report.decisions == {"rule_abstains": 30, "rule_alone": 60}
+    assert list(report.decisions.items()) == [("rule_abstains", 30), ("rule_alone", 60)]
     audit = read_records(tmp_path / "labels.jsonl", Label)
     assert [row.is_correct for row in audit[:3]] == [True, False, None]
     assert audit[2].rule == "unparsable"
@@ -297,19 +297,23 @@ def test_where_rule_and_judge_differ_the_third_vote_decides_and_is_in_the_audit(
     assert [row.is_correct for row in audit[:2]] == [True, False]
 
 
-def test_a_second_judge_breaks_the_tie_that_the_numeric_vote_leaves(tmp_path: Path) -> None:
+def test_a_second_judge_breaks_the_tie(tmp_path: Path, judge_server: tuple[str, Path]) -> None:
     write_inputs(tmp_path, ["#### {answer}", "#### {wrong}"], source="tiny")
+    server = f'{{base_url="{judge_server[0]}", model="judge-2"}}'
     config = load(
         "laptop",
         [
             "labeling.rule.num_workers=1",
             "labeling.judge={tiny_error_rate=1.0}",
-            "labeling.third_vote={numeric=false, judge={tiny_error_rate=0.0}}",
+            f"labeling.third_vote={{numeric=false, judge={{server={server}}}}}",
         ],
     )
     report = label(tmp_path, config)
     assert (report.num_labelled, report.num_correct) == (60, 30)
-    assert read_records(tmp_path / "labels.jsonl", Label)[0].third_voter == "tiny(error_rate=0)"
+    assert (report.judge_model, report.judge_usage) == ("tiny(error_rate=1)", None)
+    assert report.third_judge_usage is not None
+    assert report.third_judge_usage.num_requests == 60
+    assert read_records(tmp_path / "labels.jsonl", Label)[0].third_voter == "judge-2"
 
 
 @pytest.mark.parametrize(
@@ -436,3 +440,18 @@ def test_another_version_of_the_rule_gives_its_verdicts_anew(
     assert [count_kept(), count_kept()] == [3, 3]
     monkeypatch.setattr("cooper_rl.stages._votes.version", lambda package: f"{package} of tomorrow")
     assert [count_kept(), count_kept()] == [6, 6]
+
+
+def test_a_second_judge_is_asked_only_where_the_numeric_vote_abstains(tmp_path: Path) -> None:
+    """The judge calls all three correct: the rule agrees once; of an interval there are no values."""
+    items = [
+        JudgeItem("What is 1+1?", "2", "#### 2"),
+        JudgeItem("What is 1+1?", "2", "#### 3"),
+        JudgeItem("When is x above 2?", "x>2", "\\boxed{x<2}"),
+    ]
+    config = LabelingConfig.model_validate({"third_vote": {"numeric": True}})
+    judge, second = (UnsteadyJudge(failure="refused", identity=name) for name in ("1", "2"))
+    with Journal(tmp_path / "journal") as journal:
+        votes = collect_votes(items, config, judge=judge, third_judge=second, journal=journal).votes
+    assert [vote.third_voter for vote in votes] == [None, "numeric", "unsteady"]
+    assert second.asked == ["\\boxed{x<2}"]
