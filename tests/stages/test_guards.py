@@ -176,6 +176,7 @@ def test_rollback_puts_back_an_earlier_checkpoint_and_goes_on_with_the_rule_rewa
     target = int(numbers(tmp_path / "run")[-1]["monitor/rolled_back_to"])
     assert 2 <= target <= alarm - 2
     assert f"since step {target} " in caplog.text
+    assert "no checkpoint" not in caplog.text
     go(guarded, tmp_path / "early", *back, f"cooper.steps={target}")
     assert is_same_state(tmp_path / "run", tmp_path / "early")
     assert read(tmp_path / "run").step == alarm
@@ -215,6 +216,17 @@ def test_rollback_without_an_early_checkpoint_goes_back_to_the_start(
     assert all(
         torch.equal(tensor, original[name]) for name, tensor in state.verify_rm.model.state_dict().items()
     )
+
+
+def test_rollback_goes_back_to_the_iterations_start_where_the_reward_rose_before_it(
+    guarded: Files, warned: tuple[Path, int], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    before_alarm = warned[1] - 1
+    back = [*ALARMED, "cooper.monitor.action=rollback"]
+    go(guarded, tmp_path / "first", *back, f"cooper.steps={before_alarm}")
+    go(guarded, tmp_path / "second", *back, "cooper.steps=1", start=tmp_path / "first")
+    assert numbers(tmp_path / "second")[-1]["monitor/rolled_back_to"] == before_alarm
+    assert "already, of which this iteration has no checkpoint" in caplog.text
 
 
 # The gate
