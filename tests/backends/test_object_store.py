@@ -1,5 +1,6 @@
 """One contract for both stores: a folder, and an S3 server (Ceph's gateway where it is installed)."""
 
+import errno
 import hashlib
 import multiprocessing
 import os
@@ -221,6 +222,18 @@ def test_what_interrupted_writes_left_in_a_folder_is_removed_and_never_listed(tm
     assert store.keys("") == []
     assert store.remove_unfinished() == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_on_another_file_system_gets_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EXDEV, "no link between file systems")
+
+    monkeypatch.setattr(os, "link", refuse)
+    path, sha256 = make_file(tmp_path, 10)
+    store = LocalStore(tmp_path / "store")
+    store.put_file("weights", path, sha256=sha256)
+    store.get_file("weights", tmp_path / "back", sha256=sha256)
+    assert (tmp_path / "back").read_bytes() == path.read_bytes()
 
 
 def test_a_folder_that_another_run_removes_is_passed_over_where_keys_are_listed(
