@@ -315,13 +315,14 @@ def test_evaluations_stand_in_the_metrics_of_their_steps(guarded: Files, tmp_pat
 
 
 def test_an_alarm_is_evaluated_at_once(guarded: Files, warned: tuple[Path, int], tmp_path: Path) -> None:
-    """On the models that raised it, also where they are rolled back then. The judge denies nothing here:
-    there is no earlier evaluation to compare with."""
-    values = [*ALARMED, "cooper.evaluate_every=100", f"cooper.steps={warned[1] + 1}"]
+    """Only the first, on the models that raised it, also where they are rolled back then. The judge denies
+    nothing here: there is no earlier evaluation to compare with."""
+    values = [*ALARMED, "cooper.evaluate_every=100", f"cooper.steps={warned[1] + 4}"]
     given = {"examples": guarded.examples, "held_out": guarded.held_out}
     report = go(guarded, tmp_path / "warned", *values, **given)
     go(guarded, tmp_path / "back", *values, "cooper.monitor.action=rollback", **given)
     rows, back = numbers(tmp_path / "warned"), numbers(tmp_path / "back")
+    assert sum(row.get("monitor/alarm", 0) for row in rows) > 1
     assert [row["step"] for row in rows if "eval/judge_accuracy" in row] == [warned[1]]
     assert rows[warned[1] - 1].items() <= back[warned[1] - 1].items()
     assert report.first_alarm_step == warned[1]
