@@ -453,10 +453,17 @@ def test_a_store_that_can_be_written_passes_and_stays_clean(store: ObjectStore) 
 
 
 def test_a_store_that_ignores_conditions_is_refused(store: ObjectStore, monkeypatch) -> None:
-    """As some S3 servers do: every conditional write succeeds."""
-    monkeypatch.setattr(store, "write", lambda *_, **__: "tag")
+    """As some S3 servers do: every conditional write succeeds. Nothing stays there."""
+    write = store.write
+
+    def write_over(key: str, data: bytes, *, replaces: str | None) -> str:
+        store.delete([key])
+        return write(key, data, replaces=None)
+
+    monkeypatch.setattr(store, "write", write_over)
     with pytest.raises(StorageError, match=r"ignores If-None-Match.*only in a bucket that keeps no versions"):
         checkpoints(store).prepare()
+    assert store.keys("") == []
 
 
 def test_of_a_finished_run_only_what_reports_read_is_fetched(

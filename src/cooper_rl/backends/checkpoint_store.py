@@ -240,9 +240,9 @@ def check_conditional_writes(store: ObjectStore) -> None:
     try:
         store.write(probe, b"second", replaces=None)
     except WriteConflictError:
-        store.delete([probe])
         return
-    store.delete([probe])
+    finally:
+        store.delete([probe])
     raise StorageError(
         f"{store.uri}: the server ignores If-None-Match, so that two runs could overwrite each other; use "
         "one with conditional writes (MinIO, AWS, Ceph; Ceph 16 only in a bucket that keeps no versions)"
