@@ -20,9 +20,9 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from cooper_rl.backends.local_store import locked
-from cooper_rl.backends.open_store import is_stored, open_store
+from cooper_rl.backends.open_store import open_store
 from cooper_rl.backends.storage import ObjectStore, check_key
-from cooper_rl.config.infrastructure import StorageConfig
+from cooper_rl.config.infrastructure import StorageConfig, is_stored
 from cooper_rl.errors import ConfigError, CooperError, DamagedObjectError, StorageError
 from cooper_rl.progress import show_log
 

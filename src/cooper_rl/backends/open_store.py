@@ -4,13 +4,8 @@ from pathlib import Path
 
 from cooper_rl.backends.local_store import LocalStore
 from cooper_rl.backends.storage import ObjectStore
-from cooper_rl.config.infrastructure import StorageConfig
+from cooper_rl.config.infrastructure import StorageConfig, is_stored
 from cooper_rl.errors import StorageError
-
-
-def is_stored(address: str) -> bool:
-    """Whether an address is one in an object store, and not a path, a URL or a hub id."""
-    return address.startswith("s3://")
 
 
 def open_store(config: StorageConfig, folder: str | Path) -> ObjectStore:

@@ -10,6 +10,11 @@ from cooper_rl.config.section import Section
 from cooper_rl.errors import ConfigError
 
 
+def is_stored(address: str | None) -> bool:
+    """Whether an address is one in an object store, and not absent, a path, a URL or a hub id."""
+    return address is not None and address.startswith("s3://")
+
+
 class StorageConfig(Section):
     """Checkpoints of co-training: how many are kept, and where, when not in the task's own folder."""
 
@@ -50,7 +55,7 @@ class StorageConfig(Section):
     def _fits_together(self) -> Self:
         if self.run_key is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", self.run_key):
             raise ValueError("storage.run_key: use 1 to 100 letters, digits, '.', '_', '-', no leading dot")
-        if self.uri is not None and self.uri.startswith("s3://") and self.endpoint is None:
+        if is_stored(self.uri) and self.endpoint is None:
             raise ValueError("storage.uri=s3://... needs storage.endpoint, e.g. https://minio:9000")
         return self
 

@@ -13,6 +13,7 @@ from cooper_rl.config.infrastructure import (
     RegistryConfig,
     StorageConfig,
     TrackerConfig,
+    is_stored,
 )
 from cooper_rl.config.models import ModelsConfig, VerifyRMConfig
 from cooper_rl.config.section import Section
@@ -52,7 +53,7 @@ class Config(Section):
     @model_validator(mode="after")
     def _job_has_a_store(self) -> Self:
         uri = self.storage.uri
-        if self.launch.kind == "trainjob" and not (uri or "").startswith("s3://"):
+        if self.launch.kind == "trainjob" and not is_stored(uri):
             raise ValueError(
                 f"launch.kind=trainjob needs storage.uri=s3://bucket/prefix (found {uri}), which inputs and "
                 "checkpoints travel through: a job on other nodes sees no folder of this machine"
@@ -71,6 +72,6 @@ class Config(Section):
             *(("problems.held_out_sources", name) for name in problems.held_out_sources),
         ]
         for key, address in addresses:
-            if (address or "").startswith("s3://") and self.storage.endpoint is None:
+            if is_stored(address) and self.storage.endpoint is None:
                 raise ValueError(f"{key}=s3://... needs storage.endpoint, e.g. https://minio:9000")
         return self

@@ -11,9 +11,8 @@ from pathlib import Path
 
 from cooper_rl.backends.checkpoint_manifest import CheckpointManifest, files_below
 from cooper_rl.backends.fetch_model import SUMS, find_model
-from cooper_rl.backends.open_store import is_stored
 from cooper_rl.backends.storage import file_sha256
-from cooper_rl.config.infrastructure import StorageConfig
+from cooper_rl.config.infrastructure import StorageConfig, is_stored
 from cooper_rl.config.root import Config
 from cooper_rl.config.section import flatten
 from cooper_rl.stages._models import read_models

@@ -8,9 +8,9 @@ import torch
 from transformers import PretrainedConfig
 
 from cooper_rl.backends.fetch_model import find_model
-from cooper_rl.backends.open_store import is_stored
 from cooper_rl.backends.policy import explain_unreadable
 from cooper_rl.config.engine import EngineConfig
+from cooper_rl.config.infrastructure import is_stored
 from cooper_rl.config.root import Config
 from cooper_rl.core.memory_plan import (
     GIB,

@@ -16,10 +16,9 @@ from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, NamedTuple
 from urllib.parse import urlsplit
 
-from cooper_rl.backends.open_store import is_stored
 from cooper_rl.backends.remote_data import SUFFIXES, download, fetch_object, parse_hub_id, read_hub
 from cooper_rl.config.data import ProblemsConfig
-from cooper_rl.config.infrastructure import StorageConfig
+from cooper_rl.config.infrastructure import StorageConfig, is_stored
 from cooper_rl.config.root import Config
 from cooper_rl.core.questions import question_key
 from cooper_rl.core.randomness import derive_seed

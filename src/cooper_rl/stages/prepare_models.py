@@ -12,8 +12,7 @@ from typing import Annotated
 
 from cooper_rl.backends.cores import usable_cores
 from cooper_rl.backends.fetch_model import find_model
-from cooper_rl.backends.open_store import is_stored
-from cooper_rl.config.infrastructure import StorageConfig
+from cooper_rl.config.infrastructure import StorageConfig, is_stored
 from cooper_rl.config.models import ModelsConfig
 from cooper_rl.config.root import Config
 from cooper_rl.errors import DataError, ModelError
