@@ -239,10 +239,12 @@ def check_conditional_writes(store: ObjectStore) -> None:
     store.write(probe, b"probe", replaces=None)
     try:
         store.write(probe, b"second", replaces=None)
+        is_refused = False
     except WriteConflictError:
+        is_refused = True
+    store.delete([probe])
+    if is_refused:
         return
-    finally:
-        store.delete([probe])
     raise StorageError(
         f"{store.uri}: the server ignores If-None-Match, so that two runs could overwrite each other; use "
         "one with conditional writes (MinIO, AWS, Ceph; Ceph 16 only in a bucket that keeps no versions)"
