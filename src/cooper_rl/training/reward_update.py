@@ -128,7 +128,7 @@ def _take_trained(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> l
     averages: list[torch.Tensor] = []
     for weight in model.parameters():
         averages.append(weight.detach().clone())
-        trained = optimizer.state[weight].get(TRAINED)
+        trained = optimizer.state.get(weight, {}).get(TRAINED)
         if trained is not None:
             weight.copy_(trained)
     return averages
