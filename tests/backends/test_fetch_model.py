@@ -10,7 +10,7 @@ import pytest
 from cooper_rl.backends.fetch_model import at_hand, find_model, main, read_sums
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.errors import ConfigError, DamagedObjectError, StorageError
-from tests.servers.fixtures import make_client
+from tests.servers.fixtures import send_folder
 
 FILES = {"config.json": b"{}", "model.safetensors": b"weights" * 1000, "tokenizer/merges.txt": b"a b"}
 
@@ -41,9 +41,7 @@ def test_a_model_arrives_whole(model: Path, tmp_path: Path) -> None:
 
 def test_a_model_arrives_from_an_s3_server(bucket: str, s3_server, model: Path, tmp_path: Path) -> None:
     """Through the command that the manifests start, with credentials from a mounted secret."""
-    client = make_client(s3_server.port, s3_server.account)
-    for path in (path for path in model.rglob("*") if path.is_file()):
-        client.fput_object(bucket, f"Qwen/Qwen3-4B/{path.relative_to(model)}", str(path))
+    send_folder(s3_server, bucket, "Qwen/Qwen3-4B", model)
     secret = tmp_path / "secret"
     secret.mkdir()
     (secret / "access_key").write_text(s3_server.account.access_key)
@@ -61,9 +59,7 @@ def test_a_model_arrives_from_an_s3_server(bucket: str, s3_server, model: Path, 
 def test_a_stored_model_is_fetched_once_for_all_who_ask(
     bucket: str, s3_server, model: Path, tmp_path: Path, monkeypatch, caplog
 ) -> None:
-    client = make_client(s3_server.port, s3_server.account)
-    for path in (path for path in model.rglob("*") if path.is_file()):
-        client.fput_object(bucket, f"small/{path.relative_to(model)}", str(path))
+    send_folder(s3_server, bucket, "small", model)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     config = StorageConfig(endpoint=s3_server.endpoint)
     with caplog.at_level("INFO"), ThreadPoolExecutor(4) as askers:
@@ -88,9 +84,7 @@ def test_a_model_that_cannot_be_fetched_leaves_none_behind(
     bucket: str, s3_server, model: Path, tmp_path: Path, monkeypatch
 ) -> None:
     (model / "model.safetensors").write_bytes(b"poison")
-    client = make_client(s3_server.port, s3_server.account)
-    for path in (path for path in model.rglob("*") if path.is_file()):
-        client.fput_object(bucket, f"small/{path.relative_to(model)}", str(path))
+    send_folder(s3_server, bucket, "small", model)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     config = StorageConfig(endpoint=s3_server.endpoint)
     for _ in range(2):

@@ -88,15 +88,22 @@ def storage_config(endpoint: str, bucket: str, **options: object) -> StorageConf
     )
 
 
+def send_folder(server: Gateway | Moto, bucket: str, prefix: str, folder: Path) -> None:
+    client = make_client(server.port, server.account)
+    for path in folder.rglob("*"):
+        if path.is_file():
+            client.fput_object(bucket, f"{prefix}/{path.relative_to(folder)}", str(path))
+
+
 def send_model(server: Gateway | Moto, bucket: str, prefix: str, folder: Path) -> str:
     """Store a model with its SHA256SUMS, as docs/operations.md says; returns its address."""
-    client = make_client(server.port, server.account)
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     lines = [
         f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.relative_to(folder)}\n" for path in files
     ]
-    for path in files:
-        client.fput_object(bucket, f"{prefix}/{path.relative_to(folder)}", str(path))
+    send_folder(server, bucket, prefix, folder)
     sums = "".join(lines).encode()
-    client.put_object(bucket, f"{prefix}/SHA256SUMS", io.BytesIO(sums), len(sums))
+    make_client(server.port, server.account).put_object(
+        bucket, f"{prefix}/SHA256SUMS", io.BytesIO(sums), len(sums)
+    )
     return f"s3://{bucket}/{prefix}"
