@@ -97,19 +97,21 @@ def test_token_logprobs_of_known_logits_at_two_temperatures() -> None:
     torch.testing.assert_close(at_half.exp(), torch.tensor([0.1, 0.9]))
 
 
-def test_logits_in_chunks_give_the_same_values_and_gradients(make_policy, monkeypatch) -> None:
-    """Ten tokens, three to a chunk."""
+@pytest.mark.parametrize("limits", [["MAX_LOGITS"], ["CPU_LOGITS"], ["MAX_LOGITS", "CPU_LOGITS"]])
+def test_logits_in_chunks_give_the_same_values_and_gradients(make_policy, monkeypatch, limits) -> None:
+    """Ten tokens, four to a chunk; with both limits three of those at a time."""
     policy = make_policy(0)
     batch = batch_completions(policy, PROMPTS, COMPLETIONS)
 
     def values_and_gradient() -> tuple[torch.Tensor, torch.Tensor]:
         policy.model.zero_grad()
-        values = completion_logprobs(policy, batch, temperature=1.0)
-        values.sum().backward()
+        values = completion_logprobs(policy, batch, temperature=0.7)
+        values.square().sum().backward()
         return values.detach(), policy.model.lm_head.weight.grad.clone()
 
     whole = values_and_gradient()
-    monkeypatch.setattr(module, "MAX_LOGITS", 3 * policy.model.config.vocab_size)
+    for rows, limit in zip([4, 3], limits, strict=False):
+        monkeypatch.setattr(module, limit, rows * policy.model.config.vocab_size)
     chunked = values_and_gradient()
     torch.testing.assert_close(chunked, whole)
 

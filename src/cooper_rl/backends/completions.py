@@ -8,6 +8,7 @@ takes the library's walk over padded batches, to the same numbers.
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -23,6 +24,8 @@ from cooper_rl.errors import ModelError
 
 MAX_LOGITS = 2**26
 """Logits held at a time (256 MiB in fp32); more are computed in chunks and recomputed in the backward."""
+CPU_LOGITS = 2**20
+"""Logits that a CPU turns into log-probabilities at a time: in fp32 they stay in its caches (4 MiB)."""
 
 
 @dataclass(frozen=True)
@@ -118,10 +121,10 @@ def _chunked_logprobs(
     head: torch.nn.Module, hidden: torch.Tensor, targets: torch.Tensor, temperature: float
 ) -> torch.Tensor:
     def logprobs(hidden: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        logits = head(hidden).float()
-        if temperature != 1:
-            logits = logits / temperature
-        return -F.cross_entropy(logits, targets, reduction="none")
+        logits = head(hidden)
+        if logits.device.type != "cpu" or logits.numel() <= CPU_LOGITS:
+            return _target_logprobs(logits, targets, temperature)
+        return _TargetLogprobs.apply(logits, targets, temperature)
 
     vocab_size = head.get_parameter("weight").shape[0]
     size = max(1, MAX_LOGITS // vocab_size)
@@ -129,3 +132,33 @@ def _chunked_logprobs(
         return logprobs(hidden, targets)
     chunks = zip(hidden.split(size), targets.split(size), strict=True)
     return torch.cat([checkpoint(logprobs, *chunk, use_reentrant=False) for chunk in chunks])  # pyright: ignore[reportArgumentType] checkpoint is untyped
+
+
+def _target_logprobs(logits: torch.Tensor, targets: torch.Tensor, temperature: float) -> torch.Tensor:
+    logits = logits.float()
+    if temperature != 1:
+        logits = logits / temperature
+    return -F.cross_entropy(logits, targets, reduction="none")
+
+
+class _TargetLogprobs(torch.autograd.Function):
+    """The same, some rows at a time; for the backward the logits are kept as they are, not in fp32."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Any, targets: Any, temperature: float) -> Any:
+        ctx.save_for_backward(logits, targets)
+        ctx.temperature, ctx.size = temperature, max(1, CPU_LOGITS // logits.shape[1])
+        chunks = zip(logits.split(ctx.size), targets.split(ctx.size), strict=True)
+        return torch.cat([_target_logprobs(*chunk, temperature) for chunk in chunks])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        logits, targets = ctx.saved_tensors
+        to_logits = torch.empty_like(logits)
+        whole = (to_logits, logits, targets, gradients[0])
+        for own, part, tokens, gradient in zip(*(each.split(ctx.size) for each in whole), strict=True):
+            with torch.enable_grad():
+                part = part.detach().requires_grad_()
+                logprobs = _target_logprobs(part, tokens, ctx.temperature)
+            own.copy_(*torch.autograd.grad(logprobs, part, gradient))
+        return to_logits, None, None
