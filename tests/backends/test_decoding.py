@@ -42,3 +42,16 @@ def test_rows_that_leave_change_nothing_for_those_that_stay(
             live = len(rows)
         tokens = torch.randint(0, 50, (live,))
         torch.testing.assert_close(ours.step(tokens), library.step(tokens), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@torch.no_grad()
+def test_a_prompts_head_reads_states_that_lie_together(kind: str) -> None:
+    """For a view, which skips the other states, a CPU copies the head once for every prompt."""
+    torch.manual_seed(0)
+    config, model_of = KINDS[kind]
+    model = model_of(config(**SIZES)).eval()
+    read: list[torch.Tensor] = []
+    model.lm_head.register_forward_pre_hook(lambda _, states: read.append(states[0]))
+    start_decoding(model, torch.randint(0, 50, (5, 7)), torch.ones(5, 7, dtype=torch.bool), samples=2)
+    assert [(states.shape, states.is_contiguous()) for states in read] == [((5, 1, 32), True)]

@@ -45,7 +45,11 @@ def start_decoding(
         Next-token logits (P * samples, V), and who goes on from there.
     """
     position = (mask.long().cumsum(dim=1) - 1).clamp_min(0)
-    out = model(input_ids=ids, attention_mask=mask, position_ids=position, use_cache=True, logits_to_keep=1)
+    # A number would keep a view of the last states, for which a CPU copies the head once for every prompt.
+    last = torch.tensor([ids.shape[1] - 1], device=ids.device)
+    out = model(
+        input_ids=ids, attention_mask=mask, position_ids=position, use_cache=True, logits_to_keep=last
+    )
     decoder = (SharedPromptDecoder if can_pack(model) else LibraryDecoder)(
         model, out.past_key_values, mask, position[:, -1] + 1, samples=samples
     )

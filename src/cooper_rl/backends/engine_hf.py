@@ -153,7 +153,7 @@ def _draw(
         logprobs = (logits / generation.temperature).log_softmax(dim=1)
         if generation.top_p < 1:
             logprobs = _keep_nucleus(logprobs, generation.top_p)
-        cumulative = logprobs.double().exp().cumsum(dim=1)
+        cumulative = logprobs.exp().cumsum(dim=1, dtype=torch.float64)
         targets = uniforms[:, None] * cumulative[:, -1:]
         tokens = torch.searchsorted(cumulative, targets, right=True)[:, 0].clamp_max(logits.shape[1] - 1)
     return tokens, logprobs.gather(1, tokens[:, None])[:, 0]
