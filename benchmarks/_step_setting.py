@@ -1,8 +1,10 @@
 """What benchmarks of a step have in common: problems, models, pairs, the clock."""
 
 import argparse
+import itertools
 import math
 import random
+import string
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -58,9 +60,18 @@ def make_problems(num_stories: int) -> list[Problem]:
     ]
 
 
+def make_tokenizer(vocab_size: int) -> Any:
+    """The laptop world's, with a text of four characters for every token that it lacks to so many."""
+    tokenizer = build_tokenizer()
+    letters = itertools.product(string.ascii_letters + string.digits, repeat=3)
+    names = itertools.islice(letters, max(0, vocab_size - len(tokenizer)))
+    tokenizer.add_tokens(["~" + "".join(name) for name in names])
+    return tokenizer
+
+
 def make_models(folder: Path, options: argparse.Namespace) -> None:
     """Random policy and VerifyRM of the same size, in the folders that the stages read."""
-    tokenizer = build_tokenizer()
+    tokenizer = make_tokenizer(options.vocab)
     torch.manual_seed(0)
     sizes: dict[str, Any] = {
         "vocab_size": len(tokenizer), "hidden_size": options.hidden, "intermediate_size": 4 * options.hidden,

@@ -7,13 +7,12 @@ from typing import Any
 
 import torch
 from _step_setting import GROUP_SIZE, NUM_PROBLEMS, Clock, Measured, pair_of
-from transformers import AutoModelForSequenceClassification, PrinterCallback, TrainerCallback
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, PrinterCallback, TrainerCallback
 from transformers.utils.logging import disable_progress_bar
 
 from cooper_rl.backends.verify_rm import VerifyItem, VerifyRM
 from cooper_rl.core.batching import pad_right
 from cooper_rl.schema import PreferencePair, Problem
-from cooper_rl.tiny.tokenizer import build_tokenizer
 
 
 def trl_side(
@@ -25,15 +24,15 @@ def trl_side(
     model = AutoModelForSequenceClassification.from_pretrained(
         folder / "verify_rm", dtype=torch.bfloat16 if is_tuned else torch.float32
     )
-    verify_rm = VerifyRM(model.to(clock.device).train(), build_tokenizer())
+    verify_rm = VerifyRM(model.to(clock.device).train(), AutoTokenizer.from_pretrained(folder / "policy"))
     optimizer = torch.optim.AdamW(verify_rm.model.parameters(), lr=1e-5)
 
     def run() -> Measured:
         peer = Peer(verify_rm, optimizer, problems, clock)
-        trainer = make_grpo_trainer(folder, peer, options.max_new_tokens, is_tuned=is_tuned)
+        trainer = make_grpo_trainer(folder, peer, options, is_tuned=is_tuned)
         trainer._generate = timed(trainer._generate, "rollout", peer.seconds, clock)
         trainer.train()
-        seconds = reward_trainer_seconds(folder, peer, is_tuned=is_tuned)
+        seconds = reward_trainer_seconds(folder, peer, options, is_tuned=is_tuned)
         return Measured(peer.seconds | {"RewardTrainer": seconds}, peer.num_tokens)
 
     return run
@@ -100,17 +99,15 @@ class Peer(TrainerCallback):
             yield out.logits[:, 0].float()
 
 
-def make_grpo_trainer(folder: Path, peer: Peer, max_new_tokens: int, *, is_tuned: bool) -> Any:
+def make_grpo_trainer(folder: Path, peer: Peer, options: argparse.Namespace, *, is_tuned: bool) -> Any:
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
 
     config = GRPOConfig(
         output_dir=str(folder / "trl"), max_steps=1, per_device_train_batch_size=32,
         gradient_accumulation_steps=NUM_PROBLEMS * GROUP_SIZE // 32, num_generations=GROUP_SIZE, beta=1e-3,
-        temperature=1.0, max_completion_length=max_new_tokens, learning_rate=1e-6, bf16=True,
-        activation_checkpointing=False, use_cpu=peer.clock.device.type == "cpu", save_strategy="no",
-        report_to=[], disable_tqdm=True, logging_strategy="no",
-        model_init_kwargs={"dtype": torch.bfloat16 if is_tuned else torch.float32},
+        temperature=1.0, max_completion_length=options.max_new_tokens, learning_rate=1e-6,
+        **settings_of(options, is_tuned=is_tuned),
     )  # fmt: skip
     trainer = GRPOTrainer(
         model=str(folder / "policy"),
@@ -119,14 +116,23 @@ def make_grpo_trainer(folder: Path, peer: Peer, max_new_tokens: int, *, is_tuned
         train_dataset=Dataset.from_dict(
             {"prompt": [[{"role": "user", "content": question}] for question in peer.problems]}
         ),
-        processing_class=build_tokenizer(),
+        processing_class=AutoTokenizer.from_pretrained(folder / "policy"),
         callbacks=[peer],
     )
     trainer.remove_callback(PrinterCallback)
     return trainer
 
 
-def reward_trainer_seconds(folder: Path, peer: Peer, *, is_tuned: bool) -> float:
+def settings_of(options: argparse.Namespace, *, is_tuned: bool) -> dict[str, Any]:
+    """What both trainers of TRL get; recomputing activations is their own default."""
+    return {
+        "bf16": True, "model_init_kwargs": {"dtype": torch.bfloat16 if is_tuned else torch.float32},
+        "activation_checkpointing": not options.keep_activations, "use_cpu": options.device == "cpu",
+        "save_strategy": "no", "report_to": [], "disable_tqdm": True, "logging_strategy": "no",
+    }  # fmt: skip
+
+
+def reward_trainer_seconds(folder: Path, peer: Peer, options: argparse.Namespace, *, is_tuned: bool) -> float:
     """One step of TRL's RewardTrainer on the pairs of the peer's step, without what it prepares before."""
     from datasets import Dataset
     from trl import RewardConfig, RewardTrainer
@@ -140,9 +146,7 @@ def reward_trainer_seconds(folder: Path, peer: Peer, *, is_tuned: bool) -> float
     )
     config = RewardConfig(
         output_dir=str(folder / "trl_reward"), max_steps=1, per_device_train_batch_size=len(peer.pairs),
-        learning_rate=1e-5, bf16=True, gradient_checkpointing=False, max_length=None,
-        use_cpu=peer.clock.device.type == "cpu", save_strategy="no", report_to=[], disable_tqdm=True,
-        logging_strategy="no", model_init_kwargs={"dtype": torch.bfloat16 if is_tuned else torch.float32},
+        learning_rate=1e-5, max_length=None, **settings_of(options, is_tuned=is_tuned),
     )  # fmt: skip
     stopwatch = Stopwatch(peer.clock)
     trainer = RewardTrainer(

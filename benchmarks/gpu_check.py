@@ -14,11 +14,9 @@ forward pass does not count.
 
 import argparse
 import copy
-import itertools
 import json
 import random
 import statistics
-import string
 import subprocess
 import sys
 import tempfile
@@ -31,7 +29,7 @@ from typing import Any
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2ForSequenceClassification
 
-from benchmarks._step_setting import Clock, RolloutPairs
+from benchmarks._step_setting import Clock, RolloutPairs, make_tokenizer
 from cooper_rl.backends.engine_hf import HFEngine
 from cooper_rl.backends.policy import Policy
 from cooper_rl.backends.rule_verifier import RuleVerifier
@@ -43,7 +41,6 @@ from cooper_rl.core.model_shape import count_weights, read_shape
 from cooper_rl.schema import Problem
 from cooper_rl.stages._memory import make_plan
 from cooper_rl.tiny.problems import generate_stories
-from cooper_rl.tiny.tokenizer import build_tokenizer
 from cooper_rl.training import step as step_module
 from cooper_rl.training.optimizer import make_adamw
 from cooper_rl.training.pairing import PairMaker
@@ -165,15 +162,6 @@ def make_random_trainer(
         policy_optimizer=make_adamw(model, lr=cooper.policy_lr, weight_decay=0.01),
         verify_rm_optimizer=make_adamw(verify_rm.model, lr=cooper.verify_rm_lr, weight_decay=0.01),
     )  # fmt: skip
-
-
-def make_tokenizer(vocab_size: int) -> Any:
-    """The laptop world's, with a text of four characters for every further token."""
-    tokenizer = build_tokenizer()
-    letters = itertools.product(string.ascii_letters + string.digits, repeat=3)
-    names = itertools.islice(letters, vocab_size - len(tokenizer))
-    tokenizer.add_tokens(["~" + "".join(name) for name in names])
-    return tokenizer
 
 
 def make_problems(count: int) -> list[Problem]:
