@@ -47,9 +47,9 @@ class Clock(NamedTuple):
         return time.perf_counter()
 
 
-def make_problems(num_stories: int) -> list[Problem]:
+def make_problems(count: int, num_stories: int) -> list[Problem]:
     """Each of so many stories of about 25 tokens."""
-    stories = generate_stories(NUM_PROBLEMS * num_stories, random.Random(0))
+    stories = generate_stories(count * num_stories, random.Random(0))
     questions = [
         " ".join(story.question for story in stories[start : start + num_stories])
         for start in range(0, len(stories), num_stories)

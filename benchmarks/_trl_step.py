@@ -24,7 +24,7 @@ def trl_side(
     model = AutoModelForSequenceClassification.from_pretrained(
         folder / "verify_rm", dtype=torch.bfloat16 if is_tuned else torch.float32
     )
-    verify_rm = VerifyRM(model.to(clock.device).train(), AutoTokenizer.from_pretrained(folder / "policy"))
+    verify_rm = VerifyRM(model.to(clock.device).train(), AutoTokenizer.from_pretrained(folder / "verify_rm"))
     optimizer = torch.optim.AdamW(verify_rm.model.parameters(), lr=1e-5)
 
     def run() -> Measured:
@@ -116,7 +116,7 @@ def make_grpo_trainer(folder: Path, peer: Peer, options: argparse.Namespace, *, 
         train_dataset=Dataset.from_dict(
             {"prompt": [[{"role": "user", "content": question}] for question in peer.problems]}
         ),
-        processing_class=AutoTokenizer.from_pretrained(folder / "policy"),
+        processing_class=peer.verify_rm.tokenizer,
         callbacks=[peer],
     )
     trainer.remove_callback(PrinterCallback)

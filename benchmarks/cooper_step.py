@@ -122,7 +122,7 @@ def serve(connection: Connection, side: str, folder: Path, options: argparse.Nam
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     clock = Clock(torch.device(options.device))
-    problems = make_problems(options.stories)
+    problems = make_problems(NUM_PROBLEMS, options.stories)
     with ExitStack() as stack:
         if side == "ours":
             run = our_side(folder, problems, stack, options, clock)

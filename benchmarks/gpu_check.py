@@ -15,7 +15,6 @@ forward pass does not count.
 import argparse
 import copy
 import json
-import random
 import statistics
 import subprocess
 import sys
@@ -29,7 +28,7 @@ from typing import Any
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2ForSequenceClassification
 
-from benchmarks._step_setting import Clock, RolloutPairs, make_tokenizer
+from benchmarks._step_setting import Clock, RolloutPairs, make_problems, make_tokenizer
 from cooper_rl.backends.engine_hf import HFEngine
 from cooper_rl.backends.policy import Policy
 from cooper_rl.backends.rule_verifier import RuleVerifier
@@ -38,9 +37,7 @@ from cooper_rl.config.load import load
 from cooper_rl.config.root import Config
 from cooper_rl.core.memory_plan import GIB, RESERVED
 from cooper_rl.core.model_shape import count_weights, read_shape
-from cooper_rl.schema import Problem
 from cooper_rl.stages._memory import make_plan
-from cooper_rl.tiny.problems import generate_stories
 from cooper_rl.training import step as step_module
 from cooper_rl.training.optimizer import make_adamw
 from cooper_rl.training.pairing import PairMaker
@@ -110,7 +107,7 @@ def measure_steps(options: argparse.Namespace) -> dict[str, Any]:
     step_module.__dict__["time"] = types.SimpleNamespace(perf_counter=clock)
     with ExitStack() as stack:
         trainer = make_random_trainer(config, options, device, stack)
-        problems = make_problems(options.problems)
+        problems = make_problems(options.problems, num_stories=1)
         rows: list[dict[str, float]] = []
         for step in range(1, options.steps + 2):
             started = clock()
@@ -162,16 +159,6 @@ def make_random_trainer(
         policy_optimizer=make_adamw(model, lr=cooper.policy_lr, weight_decay=0.01),
         verify_rm_optimizer=make_adamw(verify_rm.model, lr=cooper.verify_rm_lr, weight_decay=0.01),
     )  # fmt: skip
-
-
-def make_problems(count: int) -> list[Problem]:
-    stories = generate_stories(count, random.Random(0))
-    return [
-        Problem(
-            id=str(place), source="benchmark", question=story.question, reference_answer=str(story.answer)
-        )
-        for place, story in enumerate(stories)
-    ]
 
 
 def name_device(device: str) -> str:
