@@ -33,9 +33,9 @@ export PYTHONNOUSERSITE = 1
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-VLLM_TESTS := tests/backends/test_engine_contract.py tests/backends/test_engine_vllm.py \
+VLLM_TESTS := tests/engines/test_engine_contract.py tests/engines/test_engine_vllm.py \
     tests/stages/test_train_cooper_vllm.py
-TRAINING_TESTS := tests/training --ignore tests/training/test_against_trl.py tests/backends/test_packed_forward.py \
+TRAINING_TESTS := tests/training --ignore tests/training/test_against_trl.py tests/models/packed/test_packed_forward.py \
     tests/stages/test_train_cooper.py tests/stages/test_train_verify_rm.py
 
 .DEFAULT_GOAL := help

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2ForSequenceClassification
 
-from cooper_rl.backends.policy import Policy, save_policy
-from cooper_rl.backends.verify_rm import VerifyRM, save_verify_rm
-from cooper_rl.records import write_report
-from cooper_rl.schema import ModelSet, Pairing, PreferencePair, Problem
-from cooper_rl.stages._models import MANIFEST
+from cooper_rl.models.policy import Policy, save_policy
+from cooper_rl.models.verify_rm import VerifyRM, save_verify_rm
+from cooper_rl.records.files import write_report
+from cooper_rl.records.model_set import MANIFEST
+from cooper_rl.schema.data import ModelSet, Pairing, PreferencePair, Problem
 from cooper_rl.tiny.problems import generate_stories
 from cooper_rl.tiny.tokenizer import build_tokenizer
 from cooper_rl.training.pair_queue import PairQueue

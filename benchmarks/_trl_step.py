@@ -10,9 +10,9 @@ from _step_setting import GROUP_SIZE, NUM_PROBLEMS, Clock, Measured, pair_of
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, PrinterCallback, TrainerCallback
 from transformers.utils.logging import disable_progress_bar
 
-from cooper_rl.backends.verify_rm import VerifyItem, VerifyRM
-from cooper_rl.core.batching import pad_right
-from cooper_rl.schema import PreferencePair, Problem
+from cooper_rl.models.packed.batching import pad_right
+from cooper_rl.models.verify_rm import VerifyItem, VerifyRM
+from cooper_rl.schema.data import PreferencePair, Problem
 
 
 def trl_side(

@@ -49,12 +49,12 @@ from _step_setting import (
 )
 from _trl_step import trl_side
 
-from cooper_rl.backends.checkpoint import TrainingState
-from cooper_rl.backends.policy import load_policy
-from cooper_rl.backends.verify_rm import load_verify_rm
+from cooper_rl.checkpoints.state import TrainingState
 from cooper_rl.config.load import load
-from cooper_rl.schema import Problem
-from cooper_rl.stages._trainer import SideData, make_trainer
+from cooper_rl.models.policy import load_policy
+from cooper_rl.models.verify_rm import load_verify_rm
+from cooper_rl.run.build import SideData, make_trainer
+from cooper_rl.schema.data import Problem
 from cooper_rl.training import step as step_module
 from cooper_rl.training.pairing import PairMaker
 

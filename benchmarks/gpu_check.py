@@ -29,19 +29,19 @@ import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2ForSequenceClassification
 
 from benchmarks._step_setting import Clock, RolloutPairs, make_problems, make_tokenizer
-from cooper_rl.backends.engine_hf import HFEngine
-from cooper_rl.backends.policy import Policy
-from cooper_rl.backends.rule_verifier import RuleVerifier
-from cooper_rl.backends.verify_rm import VerifyRM
 from cooper_rl.config.load import load
 from cooper_rl.config.root import Config
-from cooper_rl.core.memory_plan import GIB, RESERVED
-from cooper_rl.core.model_shape import count_weights, read_shape
-from cooper_rl.stages._memory import make_plan
+from cooper_rl.engines.hf import HFEngine
+from cooper_rl.models.memory import GIB, RESERVED
+from cooper_rl.models.policy import Policy
+from cooper_rl.models.shape import count_weights, read_shape
+from cooper_rl.models.verify_rm import VerifyRM
+from cooper_rl.run.memory import make_plan
 from cooper_rl.training import step as step_module
 from cooper_rl.training.optimizer import make_adamw
 from cooper_rl.training.pairing import PairMaker
 from cooper_rl.training.step import Trainer, run_step
+from cooper_rl.verdicts.rule import RuleVerifier
 from tests.small_run import SMALL
 
 

@@ -13,8 +13,8 @@ import time
 from pathlib import Path
 
 from cooper_rl.config.load import load
-from cooper_rl.records import read_records, read_rows, write_records
-from cooper_rl.schema import Completion, Label, Problem
+from cooper_rl.records.files import read_records, read_rows, write_records
+from cooper_rl.schema.data import Completion, Label, Problem
 from cooper_rl.stages import label_completions
 
 OVERRIDES = ("labeling.judge=null", "labeling.rule.policy.number_words=true")

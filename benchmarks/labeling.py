@@ -20,8 +20,8 @@ from typing import NamedTuple
 import math_verify
 
 from benchmarks._labelled import FILES, Case, find_data, read_cases
-from cooper_rl.backends.rule_verifier import RuleVerifier
 from cooper_rl.config.data import AnswerPolicy, RuleConfig
+from cooper_rl.verdicts.rule import RuleVerifier
 
 logger = logging.getLogger(__name__)
 

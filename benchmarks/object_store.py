@@ -26,10 +26,10 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))  # the servers are the tests' own
 
-from cooper_rl.backends.open_store import open_store
-from cooper_rl.backends.storage import content_sha256, file_sha256
-from tests.servers.fixtures import make_client, storage_config
-from tests.servers.radosgw import Account, Gateway, run_gateway, why_missing
+from cooper_rl.storage.base import content_sha256, file_sha256
+from cooper_rl.storage.open import open_store
+from tests.stand_ins.fixtures import make_client, storage_config
+from tests.stand_ins.radosgw import Account, Gateway, run_gateway, why_missing
 
 BUCKET = "benchmark"
 KINDS = ("plain", "checked", "ours")
@@ -160,13 +160,13 @@ def train_once(
     """In a process of its own: co-training, then one more step of the same run after a new start."""
     import torch
 
-    from cooper_rl.backends.checkpoint_writer import CheckpointWriter
+    from cooper_rl.checkpoints.writer import CheckpointWriter
     from cooper_rl.config.load import load
-    from cooper_rl.stages import _co_training, train_cooper
+    from cooper_rl.stages import train_cooper
 
     torch.set_num_threads(1)
     meters = {
-        "steps": _Meter(_co_training, "run_step", time.process_time),
+        "steps": _Meter(loop, "run_step", time.process_time),
         "save": _Meter(CheckpointWriter, "save", time.thread_time),
         "write": _Meter(CheckpointWriter, "_write", time.thread_time),
     }

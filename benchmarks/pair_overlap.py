@@ -40,19 +40,19 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cooper_rl.backends.chat import ChatAssistant
-from cooper_rl.backends.checkpoint import TrainingState
-from cooper_rl.backends.device import pick_device
-from cooper_rl.backends.policy import load_policy
-from cooper_rl.backends.verify_rm import load_verify_rm
+from cooper_rl.checkpoints.state import TrainingState
 from cooper_rl.config.load import load
 from cooper_rl.config.root import Config
-from cooper_rl.core.pairs import RewriteItem
-from cooper_rl.core.randomness import derive_seed
-from cooper_rl.records import read_records
-from cooper_rl.schema import Pairing, Problem
-from cooper_rl.stages._models import read_models
-from cooper_rl.stages._trainer import SideData, make_trainer
+from cooper_rl.machine.device import pick_device
+from cooper_rl.models.policy import load_policy
+from cooper_rl.models.verify_rm import load_verify_rm
+from cooper_rl.negatives.pairs import RewriteItem
+from cooper_rl.randomness import derive_seed
+from cooper_rl.records.files import read_records
+from cooper_rl.records.model_set import read_models
+from cooper_rl.run.build import SideData, make_trainer
+from cooper_rl.schema.data import Pairing, Problem
+from cooper_rl.servers.chat import ChatAssistant
 from cooper_rl.tiny.assistant import TinyAssistant
 from cooper_rl.training.pair_queue import PairQueue
 from cooper_rl.training.pairing import PairMaker

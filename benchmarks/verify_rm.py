@@ -23,14 +23,14 @@ from typing import Any
 import torch
 from transformers import DataCollatorWithPadding, Trainer, TrainingArguments
 
-from cooper_rl.backends.device import pick_device
-from cooper_rl.backends.verify_rm import VerifyItem, VerifyRM, make_from_scratch
 from cooper_rl.config.cooper import CooperConfig
 from cooper_rl.config.models import ScratchModel, VerifyRMConfig
-from cooper_rl.core.batching import pad_right
-from cooper_rl.core.prompts import verify_rm_text
-from cooper_rl.records import read_rows
-from cooper_rl.schema import PreferencePair, VerifyExample
+from cooper_rl.machine.device import pick_device
+from cooper_rl.method.prompts import verify_rm_text
+from cooper_rl.models.packed.batching import pad_right
+from cooper_rl.models.verify_rm import VerifyItem, VerifyRM, make_from_scratch
+from cooper_rl.records.files import read_rows
+from cooper_rl.schema.data import PreferencePair, VerifyExample
 from cooper_rl.training.fit_verify_rm import fit_verify_rm, log_loss
 from cooper_rl.training.optimizer import make_adamw
 from cooper_rl.training.reward_update import update_verify_rm

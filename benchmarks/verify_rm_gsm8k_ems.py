@@ -15,8 +15,8 @@ import sys
 from pathlib import Path
 
 from cooper_rl.config.load import load
-from cooper_rl.records import read_rows, write_records
-from cooper_rl.schema import BinaryScores, VerifyExample
+from cooper_rl.records.files import read_rows, write_records
+from cooper_rl.schema.data import BinaryScores, VerifyExample
 from cooper_rl.stages import evaluate_verify_rm, train_verify_rm
 
 

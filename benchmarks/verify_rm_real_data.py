@@ -19,19 +19,19 @@ from pathlib import Path
 
 import numpy as np
 
-from cooper_rl.backends.device import pick_device
-from cooper_rl.backends.verify_rm import load_verify_rm, score_examples
 from cooper_rl.config.load import load
-from cooper_rl.core.metrics import THRESHOLD, auroc, binary_scores
-from cooper_rl.core.questions import question_key
-from cooper_rl.core.shortcuts import (
+from cooper_rl.machine.device import pick_device
+from cooper_rl.method.metrics import THRESHOLD, auroc, binary_scores
+from cooper_rl.method.questions import question_key
+from cooper_rl.method.shortcuts import (
     cross_validated_scores,
     fit_logistic,
     predict_logistic,
     shortcut_features,
 )
-from cooper_rl.records import read_rows, write_records
-from cooper_rl.schema import BinaryScores, VerifyExample
+from cooper_rl.models.verify_rm import load_verify_rm, score_examples
+from cooper_rl.records.files import read_rows, write_records
+from cooper_rl.schema.data import BinaryScores, VerifyExample
 from cooper_rl.stages import evaluate_verify_rm, train_verify_rm
 
 SETTINGS = [

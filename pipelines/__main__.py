@@ -7,8 +7,8 @@ from pathlib import Path
 
 from components.images import CPU_IMAGE
 from cooper_rl.errors import ConfigError, CooperError
-from pipelines._options import NAMES, add_arguments, add_build, add_pipeline, read_parameters
-from pipelines._remote import add_schedule, add_submit
+from pipelines.options import NAMES, add_arguments, add_build, add_pipeline, read_parameters
+from pipelines.remote.commands import add_schedule, add_submit
 
 EXIT_USER_ERROR = 2
 EXIT_INTERRUPTED = 130
@@ -94,8 +94,8 @@ def _add_compile(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
 def _local(options: argparse.Namespace) -> int:
     if options.image and options.runner != "docker":
         raise ConfigError(f"--image {options.image}: stages run in an image only with --runner docker")
-    from pipelines._local import run_local
-    from pipelines._profile import load_profile
+    from pipelines.local.run import run_local
+    from pipelines.profile import load_profile
 
     return run_local(
         options.pipeline,
@@ -111,8 +111,8 @@ def _local(options: argparse.Namespace) -> int:
 
 
 def _compile(options: argparse.Namespace) -> int:
-    from pipelines._compile import compile_manifests, compile_pipeline
-    from pipelines._profile import load_profile
+    from pipelines.compile import compile_manifests, compile_pipeline
+    from pipelines.profile import load_profile
 
     profile = load_profile(options.profile)
     for name in options.pipeline or NAMES:

@@ -12,9 +12,13 @@ import pytest
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2ForSequenceClassification
 
-from cooper_rl.backends.policy import Policy
-from cooper_rl.backends.verify_rm import VerifyRM
+from cooper_rl.models.policy import Policy
+from cooper_rl.models.verify_rm import VerifyRM
 from cooper_rl.tiny.tokenizer import build_tokenizer
+from tests.stand_ins.fixtures import bucket, gateway, s3_server
+from tests.stand_ins.verify_rm import serve
+
+__all__ = ["bucket", "gateway", "s3_server", "serve"]
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell starts background jobs with Ctrl-C ignored, which processes that tests interrupt would inherit.

@@ -15,7 +15,7 @@ import pytest
 from cooper_rl.__main__ import build_parser, main
 from cooper_rl.cli.stages import STAGES, format_report, read_signature
 from cooper_rl.config.root import Config
-from cooper_rl.schema import CollectReport, Report
+from cooper_rl.schema.data import CollectReport, Report
 
 STAGES_FOLDER = Path(__file__).parent.parent / "src" / "cooper_rl" / "stages"
 

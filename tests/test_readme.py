@@ -10,9 +10,9 @@ from cooper_rl.__main__ import build_parser as build_stage_parser
 from cooper_rl.cli.serve import SERVER
 from cooper_rl.config.load import load, load_serve
 from pipelines.__main__ import build_parser as build_pipeline_parser
-from pipelines._compile import check_settings
-from pipelines._options import read_parameters
-from pipelines._profile import load_profile
+from pipelines.compile import check_settings
+from pipelines.options import read_parameters
+from pipelines.profile import load_profile
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]

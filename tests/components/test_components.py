@@ -11,7 +11,7 @@ import pytest
 from components.images import CPU_IMAGE, GPU_IMAGE
 from cooper_rl.cli.stages import STAGES, read_signature
 from cooper_rl.errors import ConfigError
-from cooper_rl.schema import BinaryScores, EvaluateVerifyRMReport, Interval
+from cooper_rl.schema.data import BinaryScores, EvaluateVerifyRMReport, Interval
 
 ROOT = Path(__file__).parent.parent.parent
 MAX_STATEMENTS = 12

@@ -13,7 +13,7 @@ import pytest
 from cooper_rl.__main__ import main
 from cooper_rl.experiment.page import findings
 from cooper_rl.experiment.summary import ExperimentReport
-from cooper_rl.records import read_report
+from cooper_rl.records.files import read_report
 from tests.small_run import SMALL
 
 OVERRIDES = [*SMALL, "experiment.steps=2", "experiment.evaluate_every=1"]

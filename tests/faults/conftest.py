@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from cooper_rl.backends.checkpoint import read_metrics
-from cooper_rl.backends.checkpoint_reference import open_checkpoint
+from cooper_rl.checkpoints.reference import open_checkpoint
+from cooper_rl.checkpoints.state import read_metrics
 from cooper_rl.config.infrastructure import StorageConfig
-from tests.servers.fixtures import bucket, gateway, s3_server
+from tests.stand_ins.fixtures import bucket, gateway, s3_server
 
 __all__ = ["bucket", "gateway", "s3_server"]
 

@@ -28,14 +28,14 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 from transformers import Qwen2ForCausalLM, Qwen2ForSequenceClassification
 
-from cooper_rl.backends.object_store import S3Store
-from cooper_rl.backends.policy import Policy, save_policy
-from cooper_rl.backends.verify_rm import VerifyRM, save_verify_rm
 from cooper_rl.config.load import load
 from cooper_rl.errors import CooperError, CooperWarning
-from cooper_rl.records import write_records, write_report
-from cooper_rl.schema import ModelSet, Problem
+from cooper_rl.models.policy import Policy, save_policy
+from cooper_rl.models.verify_rm import VerifyRM, save_verify_rm
+from cooper_rl.records.files import write_records, write_report
+from cooper_rl.schema.data import ModelSet, Problem
 from cooper_rl.stages import train_cooper
+from cooper_rl.storage.s3 import S3Store
 from cooper_rl.tiny.problems import generate_problems
 from cooper_rl.tiny.tokenizer import build_tokenizer
 from tests.conftest import _config
@@ -59,18 +59,18 @@ POINTS = {
     "pairs": "cooper_rl.training.pairing:PairMaker.make",
     "reward_update": "cooper_rl.training.step:update_verify_rm",
     "reward_step": "cooper_rl.training.reward_update:apply_gradients",
-    "snapshot": "cooper_rl.backends.checkpoint_writer:take_snapshot",
-    "tokenizers": "cooper_rl.backends.checkpoint_writer:save_tokenizers",
-    "files": "cooper_rl.backends.checkpoint_writer:write_snapshot",
-    "weights": "cooper_rl.backends.checkpoint:save_file",
-    "claim": "cooper_rl.backends.checkpoint_store:CheckpointStore._claim",
-    "upload": "cooper_rl.backends.local_store:LocalStore.put_file",
-    "flush": "cooper_rl.backends.local_store:_flush",
-    "manifest": "cooper_rl.backends.checkpoint_store:dump_manifest",
-    "conditional_write": "cooper_rl.backends.local_store:LocalStore.write",
-    "tidy": "cooper_rl.backends.checkpoint_store:CheckpointStore._tidy",
-    "delete": "cooper_rl.backends.local_store:LocalStore.delete",
-    "s3_request": "cooper_rl.backends.object_store:S3Store._request",
+    "snapshot": "cooper_rl.checkpoints.writer:take_snapshot",
+    "tokenizers": "cooper_rl.checkpoints.writer:save_tokenizers",
+    "files": "cooper_rl.checkpoints.writer:write_snapshot",
+    "weights": "cooper_rl.checkpoints.state:save_file",
+    "claim": "cooper_rl.checkpoints.store:CheckpointStore._claim",
+    "upload": "cooper_rl.storage.local:LocalStore.put_file",
+    "flush": "cooper_rl.storage.local:_flush",
+    "manifest": "cooper_rl.checkpoints.store:dump_manifest",
+    "conditional_write": "cooper_rl.storage.local:LocalStore.write",
+    "tidy": "cooper_rl.checkpoints.store:CheckpointStore._tidy",
+    "delete": "cooper_rl.storage.local:LocalStore.delete",
+    "s3_request": "cooper_rl.storage.s3:S3Store._request",
     "reference": "cooper_rl.stages.train_cooper:write_reference",
     "report": "cooper_rl.stages.train_cooper:write_report",
 }

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from cooper_rl.errors import StoppedError
-from cooper_rl.stages._stopping import StopRequest
+from cooper_rl.run.stopping import StopRequest
 from tests.faults.conftest import Outcome, Trainer, outcome
 from tests.faults.test_store_faults import environment, overrides
-from tests.servers.fixtures import make_client, storage_config
-from tests.servers.radosgw import Account, Gateway
+from tests.stand_ins.fixtures import make_client, storage_config
+from tests.stand_ins.radosgw import Account, Gateway
 
 
 @pytest.mark.parametrize(

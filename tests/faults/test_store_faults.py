@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from cooper_rl.backends.open_store import open_store
-from cooper_rl.backends.storage import content_sha256
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.errors import DamagedObjectError, StorageError
+from cooper_rl.storage.base import content_sha256
+from cooper_rl.storage.open import open_store
 from tests.faults.conftest import Outcome, Trainer, outcome
-from tests.servers.fixtures import make_client, storage_config
-from tests.servers.proxy import Proxy, http_answer
-from tests.servers.radosgw import Account, Gateway
+from tests.stand_ins.fixtures import make_client, storage_config
+from tests.stand_ins.proxy import Proxy, http_answer
+from tests.stand_ins.radosgw import Account, Gateway
 
 MIB = 1 << 20
 

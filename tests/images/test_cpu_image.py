@@ -13,7 +13,7 @@ import pytest
 from docker.errors import DockerException, ImageNotFound
 
 from components.images import CPU_IMAGE
-from cooper_rl.backends.verify_rm import VerifyRM, save_verify_rm
+from cooper_rl.models.verify_rm import VerifyRM, save_verify_rm
 from tests.small_run import run_pipelines, small_run
 
 pytestmark = pytest.mark.slow

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cooper_rl.backends import fetch_model, prepare_buckets
+from cooper_rl.storage import buckets as prepare_buckets
+from cooper_rl.storage import models as fetch_model
 from manifests.check.references import read_expected
 from pipelines.__main__ import build_parser
 
@@ -18,8 +19,8 @@ ROOT = Path(__file__).parent.parent.parent
 OPERATIONS = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
 SECURITY = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
 PARSERS = {
-    "cooper_rl.backends.prepare_buckets": prepare_buckets._build_parser,
-    "cooper_rl.backends.fetch_model": fetch_model._build_parser,
+    "cooper_rl.storage.buckets": prepare_buckets._build_parser,
+    "cooper_rl.storage.models": fetch_model._build_parser,
     "pipelines": build_parser,
 }
 
@@ -70,7 +71,7 @@ def test_files_that_are_applied_without_kustomize_say_where_everything_goes() ->
 def test_commands_of_ours_parse() -> None:
     modules = [words for words in commands_of(OPERATIONS) if words[:2] == ["python", "-m"]]
     names = {words[2] for words in modules}
-    assert {"manifests.check", "pipelines", "cooper_rl.backends.prepare_buckets"} <= names
+    assert {"manifests.check", "pipelines", "cooper_rl.storage.buckets"} <= names
     for words in modules:
         if words[2] in PARSERS:
             PARSERS[words[2]]().parse_args(words[3:])

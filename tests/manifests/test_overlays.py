@@ -10,8 +10,9 @@ import pytest
 import yaml
 
 from cooper_rl.__main__ import build_parser
-from cooper_rl.backends import fetch_model, prepare_buckets
 from cooper_rl.config.load import load, load_serve
+from cooper_rl.storage import buckets as prepare_buckets
+from cooper_rl.storage import models as fetch_model
 from manifests.check.__main__ import check, main
 from manifests.check.references import read_expected
 from manifests.check.resources import Resource, parse, pods_of, render
@@ -80,9 +81,9 @@ def test_commands_of_containers_parse(name: str, rendered) -> None:
         for container in pod.containers:
             command = [*container["command"], *container["args"]]
             seen.add(command[0])
-            if command[:3] == ["python", "-m", "cooper_rl.backends.fetch_model"]:
+            if command[:3] == ["python", "-m", "cooper_rl.storage.models"]:
                 fetch_model._build_parser().parse_args(command[3:])
-            elif command[:3] == ["python", "-m", "cooper_rl.backends.prepare_buckets"]:
+            elif command[:3] == ["python", "-m", "cooper_rl.storage.buckets"]:
                 prepare_buckets._build_parser().parse_args(command[3:])
             elif command[0] == "cooper-rl":
                 options = build_parser().parse_args(command[1:])

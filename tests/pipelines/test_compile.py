@@ -9,7 +9,7 @@ import yaml
 
 from cooper_rl.errors import ConfigError
 from pipelines import __main__ as command_line
-from pipelines._compile import (
+from pipelines.compile import (
     PIPELINES,
     check_parameters,
     compile_manifests,
@@ -18,8 +18,8 @@ from pipelines._compile import (
     count_tasks,
     read_compiled,
 )
-from pipelines._options import NAMES
-from pipelines._profile import load_profile
+from pipelines.options import NAMES
+from pipelines.profile import load_profile
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 CLUSTER = load_profile("cluster")

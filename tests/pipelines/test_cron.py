@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from cooper_rl.errors import ConfigError
-from pipelines._cron import parse_cron
+from pipelines.remote.cron import parse_cron
 
 SATURDAY = datetime(2026, 11, 21, 13, 0, 0, tzinfo=UTC)
 

@@ -17,10 +17,10 @@ from components.images import CPU_IMAGE
 from cooper_rl.config.load import load
 from cooper_rl.errors import ConfigError
 from pipelines.__main__ import main
-from pipelines._compile import compile_pipeline
-from pipelines._docker import container_options, find_image
-from pipelines._kfp_worker import _read_pipeline
-from pipelines._profile import Profile
+from pipelines.compile import compile_pipeline
+from pipelines.local.docker import container_options, find_image
+from pipelines.local.worker import _read_pipeline
+from pipelines.profile import Profile
 
 
 class EngineWithOneImage(BaseHTTPRequestHandler):

@@ -4,8 +4,8 @@ import io
 
 import pytest
 
-from pipelines import _follow
-from pipelines._follow import Follower
+from pipelines.local import follow as module
+from pipelines.local.follow import Follower
 
 EXECUTOR = "    [KFP Executor 2026-11-21 03:18:41,637 INFO]: "
 
@@ -25,7 +25,7 @@ def follow(lines: str, *, num_tasks: int = 12, screen: io.StringIO | None = None
 
 
 def test_a_stage_shows_its_place_its_progress_and_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_follow, "SECONDS_BETWEEN_LINES_IN_A_FILE", 0.0)
+    monkeypatch.setattr(module, "SECONDS_BETWEEN_LINES_IN_A_FILE", 0.0)
     screen = io.StringIO()
     follow(
         "03:18:41.598 - INFO - Executing task \x1b[96m'train-cooper-2'\x1b[0m\n"

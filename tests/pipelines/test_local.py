@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
-from cooper_rl.records import read_records
-from cooper_rl.schema import EvalReport
+from cooper_rl.records.files import read_records
+from cooper_rl.schema.data import EvalReport
 from pipelines.__main__ import main
-from pipelines._headline import newest_run
+from pipelines.local.headline import newest_run
 from tests.small_run import ROOT, run_pipelines, small_run
 
 ENDLESS = ["--set", "models.tiny.policy.num_updates=1000000"]

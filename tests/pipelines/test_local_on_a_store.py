@@ -9,19 +9,19 @@ from typing import NamedTuple
 
 import pytest
 
-from cooper_rl.backends.checkpoint_manifest import SMALL_FILES, CheckpointManifest
-from cooper_rl.backends.checkpoint_reference import CheckpointReference
-from cooper_rl.backends.open_store import open_store
-from cooper_rl.backends.storage import ObjectStore
+from cooper_rl.checkpoints.manifest import SMALL_FILES, CheckpointManifest
+from cooper_rl.checkpoints.reference import CheckpointReference
 from cooper_rl.config.load import load
-from cooper_rl.records import read_records, read_report, write_records
-from cooper_rl.schema import EvalReport, ModelSet, Problem
+from cooper_rl.records.files import read_records, read_report, write_records
+from cooper_rl.schema.data import EvalReport, ModelSet, Problem
 from cooper_rl.stages import prepare_models
+from cooper_rl.storage.base import ObjectStore
+from cooper_rl.storage.open import open_store
 from cooper_rl.tiny.problems import generate_problems
-from pipelines._headline import newest_run
-from tests.servers.fixtures import gateway, make_client, send_model, storage_config
-from tests.servers.radosgw import Account, Gateway
+from pipelines.local.headline import newest_run
 from tests.small_run import SMALL
+from tests.stand_ins.fixtures import gateway, make_client, send_model, storage_config
+from tests.stand_ins.radosgw import Account, Gateway
 
 __all__ = ["gateway"]
 

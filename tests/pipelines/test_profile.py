@@ -6,8 +6,8 @@ import pytest
 
 from components.images import CPU_IMAGE, GPU_IMAGE
 from cooper_rl.errors import ConfigError
-from pipelines._compile import compile_pipeline, read_compiled
-from pipelines._profile import FOLDER, load_profile
+from pipelines.compile import compile_pipeline, read_compiled
+from pipelines.profile import FOLDER, load_profile
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in FOLDER.glob("*.toml")))

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from cooper_rl.backends.open_store import open_store
-from cooper_rl.backends.registry import Champion, Registry
+from cooper_rl.checkpoints.registry import Champion, Registry
 from cooper_rl.config.infrastructure import StorageConfig
+from cooper_rl.storage.open import open_store
 from pipelines.__main__ import main
-from pipelines._compile import compile_pipeline, read_compiled
-from pipelines._profile import load_profile
+from pipelines.compile import compile_pipeline, read_compiled
+from pipelines.profile import load_profile
 from tests.small_run import SMALL, run_pipelines
 
 CONDITION = "inputs.parameter_values['pipelinechannel--take-champion-Output'] == true"

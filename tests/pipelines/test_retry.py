@@ -12,16 +12,16 @@ from kfp import compiler, dsl
 from kfp.dsl import Dataset, Model
 
 from components.train_cooper import train_cooper
-from cooper_rl.backends.checkpoint_manifest import SMALL_FILES
-from cooper_rl.backends.checkpoint_reference import CheckpointReference
+from cooper_rl.checkpoints.manifest import SMALL_FILES
+from cooper_rl.checkpoints.reference import CheckpointReference
 from cooper_rl.config.infrastructure import StorageConfig
-from cooper_rl.records import read_report
-from pipelines._headline import newest_run
+from cooper_rl.records.files import read_report
+from pipelines.local.headline import newest_run
 from tests.faults.conftest import Outcome, Trainer, outcome, straight, trainer
 from tests.faults.kill_server import OVERRIDES
 from tests.faults.test_store_faults import environment, overrides
-from tests.servers.fixtures import gateway, make_client, s3_server, storage_config
-from tests.servers.radosgw import Account
+from tests.stand_ins.fixtures import gateway, make_client, s3_server, storage_config
+from tests.stand_ins.radosgw import Account
 
 __all__ = ["gateway", "s3_server", "straight", "trainer"]
 
@@ -76,7 +76,7 @@ def killed(trainer: Trainer, s3_server: Any, tmp_path_factory: pytest.TempPathFa
         "containers": None,
     }
     done = subprocess.run(
-        [sys.executable, "-m", "pipelines._kfp_worker", json.dumps(request)],
+        [sys.executable, "-m", "pipelines.local.worker", json.dumps(request)],
         cwd=ROOT,
         env=os.environ
         | environment(account)

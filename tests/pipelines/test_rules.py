@@ -10,8 +10,8 @@ import yaml
 from kfp import compiler, dsl
 
 from components.images import GPU_IMAGE
-from pipelines._compile import PIPELINES, compile_pipeline
-from pipelines._profile import load_profile
+from pipelines.compile import PIPELINES, compile_pipeline
+from pipelines.profile import load_profile
 
 
 class Scores(NamedTuple):

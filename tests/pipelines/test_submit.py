@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.__main__ import main
-from tests.servers.kfp_api import Fault, KfpApi, run_kfp_api
+from tests.stand_ins.kfp_api import Fault, KfpApi, run_kfp_api
 
 NIGHTLY = ["--cron", "0 0 2 * * *"]
 

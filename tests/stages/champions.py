@@ -4,17 +4,17 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cooper_rl.backends.checkpoint_store import CheckpointStore
-from cooper_rl.backends.open_store import open_store
-from cooper_rl.backends.policy import save_policy
-from cooper_rl.backends.verify_rm import save_verify_rm
+from cooper_rl.checkpoints.store import CheckpointStore
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.config.load import load
 from cooper_rl.config.root import Config
-from cooper_rl.core.intervals import clustered_interval
-from cooper_rl.core.metrics import binary_scores
-from cooper_rl.records import write_records
-from cooper_rl.schema import EvalReport, EvaluatedCompletion, Problem, VerifyExample
+from cooper_rl.method.intervals import clustered_interval
+from cooper_rl.method.metrics import binary_scores
+from cooper_rl.models.policy import save_policy
+from cooper_rl.models.verify_rm import save_verify_rm
+from cooper_rl.records.files import write_records
+from cooper_rl.schema.data import EvalReport, EvaluatedCompletion, Problem, VerifyExample
+from cooper_rl.storage.open import open_store
 from cooper_rl.tiny.problems import generate_problems
 
 PROBLEMS = generate_problems(40, 0)

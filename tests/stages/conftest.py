@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from cooper_rl.backends.policy import Policy, save_policy
-from cooper_rl.backends.verify_rm import save_verify_rm
 from cooper_rl.config.load import load
 from cooper_rl.config.root import Config
-from cooper_rl.records import read_records, write_records, write_report
-from cooper_rl.schema import ModelSet, Problem, VerifyExample
+from cooper_rl.models.policy import Policy, save_policy
+from cooper_rl.models.verify_rm import save_verify_rm
+from cooper_rl.records.files import read_records, write_records, write_report
+from cooper_rl.schema.data import ModelSet, Problem, VerifyExample
 from cooper_rl.tiny.problems import generate_problems
 from tests.stages.champions import make_examples
 

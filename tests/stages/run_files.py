@@ -4,10 +4,10 @@ import json
 import random
 from pathlib import Path
 
-from cooper_rl.core.intervals import clustered_interval
-from cooper_rl.core.metrics import binary_scores, confusion_counts, reliability_bins, roc_points
-from cooper_rl.records import write_records, write_report
-from cooper_rl.schema import (
+from cooper_rl.method.intervals import clustered_interval
+from cooper_rl.method.metrics import binary_scores, confusion_counts, reliability_bins, roc_points
+from cooper_rl.records.files import write_records, write_report
+from cooper_rl.schema.data import (
     EvalReport,
     EvaluatedCompletion,
     EvaluateVerifyRMReport,

@@ -17,11 +17,11 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from cooper_rl.backends.checkpoint_reference import open_checkpoint
+from cooper_rl.checkpoints.reference import open_checkpoint
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.config.load import load
-from cooper_rl.records import read_records, write_records
-from cooper_rl.schema import Problem, VerifyExample
+from cooper_rl.records.files import read_records, write_records
+from cooper_rl.schema.data import Problem, VerifyExample
 from cooper_rl.stages import train_cooper
 from tests.stages.conftest import SMALL, Files, with_other_questions
 from tests.stages.test_train_cooper import numbers, read

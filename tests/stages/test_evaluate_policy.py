@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from cooper_rl.config.load import load
-from cooper_rl.core.canaries import ATTACKS
 from cooper_rl.errors import ModelError, TrainingError
-from cooper_rl.records import read_records
-from cooper_rl.schema import EvalReport, EvaluatedCompletion
+from cooper_rl.negatives.canaries import ATTACKS
+from cooper_rl.records.files import read_records
+from cooper_rl.schema.data import EvalReport, EvaluatedCompletion
 from cooper_rl.stages import evaluate_policy, train_cooper
 from tests.stages.conftest import SMALL, Files
 

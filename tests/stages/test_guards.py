@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from cooper_rl.backends.policy import Policy, save_policy
-from cooper_rl.backends.verify_rm import load_verify_rm, score_examples
 from cooper_rl.errors import ConfigError, DataError, HackingError
-from cooper_rl.records import read_records, write_records, write_report
-from cooper_rl.schema import ModelSet, Problem, VerifyExample
+from cooper_rl.models.policy import Policy, save_policy
+from cooper_rl.models.verify_rm import load_verify_rm, score_examples
+from cooper_rl.records.files import read_records, write_records, write_report
+from cooper_rl.schema.data import ModelSet, Problem, VerifyExample
 from tests.stages.conftest import Files, with_other_questions
 from tests.stages.test_train_cooper import is_same_state, numbers, read, train
 

@@ -10,13 +10,21 @@ import pytest
 from cooper_rl.config.data import LabelingConfig
 from cooper_rl.config.load import load
 from cooper_rl.config.root import Config
-from cooper_rl.core.labeling import JudgeItem, JudgeResult
 from cooper_rl.errors import ConfigError, DataError, ServerError
-from cooper_rl.records import read_records, write_records
-from cooper_rl.schema import Completion, JudgeUsage, Label, LabelReport, Problem, RejectedRow, VerifyExample
+from cooper_rl.records.files import read_records, write_records
+from cooper_rl.schema.data import (
+    Completion,
+    JudgeUsage,
+    Label,
+    LabelReport,
+    Problem,
+    RejectedRow,
+    VerifyExample,
+)
 from cooper_rl.stages import label_completions
-from cooper_rl.stages._journal import Journal
-from cooper_rl.stages._votes import collect_votes
+from cooper_rl.verdicts.hybrid import JudgeItem, JudgeResult
+from cooper_rl.verdicts.journal import Journal
+from cooper_rl.verdicts.votes import collect_votes
 
 NUM_PROBLEMS = 30
 
@@ -153,7 +161,7 @@ def test_too_few_labelled_questions_are_refused_with_what_became_of_the_rows(tmp
 
 def test_labelling_imports_neither_torch_nor_kfp() -> None:
     code = (
-        "import sys; import cooper_rl.stages.label_completions, cooper_rl.backends.chat;"
+        "import sys; import cooper_rl.stages.label_completions, cooper_rl.servers.chat;"
         "print([name for name in ('torch', 'transformers', 'kfp', 'math_verify') if name in sys.modules])"
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -213,7 +221,7 @@ def test_a_run_that_is_killed_goes_on_without_asking_the_judge_twice(
     code = (
         "import os, sys; from pathlib import Path; from tests.stages.test_label_completions import label\n"
         "from cooper_rl.config.load import load\n"
-        "from cooper_rl.stages._journal import Journal\n"
+        "from cooper_rl.verdicts.journal import Journal\n"
         "keep, left = Journal.keep, [int(sys.argv[2])]\n"
         "def keep_then_die(self, *verdict):\n"
         "    keep(self, *verdict)\n"
@@ -438,7 +446,7 @@ def test_another_version_of_the_rule_gives_its_verdicts_anew(
         return len((tmp_path / "journal").read_text().splitlines())
 
     assert [count_kept(), count_kept()] == [3, 3]
-    monkeypatch.setattr("cooper_rl.stages._votes.version", lambda package: f"{package} of tomorrow")
+    monkeypatch.setattr("cooper_rl.verdicts.votes.version", lambda package: f"{package} of tomorrow")
     assert [count_kept(), count_kept()] == [6, 6]
 
 

@@ -7,24 +7,24 @@ from pathlib import Path
 
 import pytest
 
-from cooper_rl.backends.checkpoint import read_metrics
-from cooper_rl.backends.checkpoint_reference import open_checkpoint
-from cooper_rl.backends.launch import NUM_TAIL_LINES
-from cooper_rl.backends.local_store import LocalStore
-from cooper_rl.backends.open_store import open_store
-from cooper_rl.backends.storage import file_sha256
-from cooper_rl.backends.trainjob import MOUNT
+from cooper_rl.checkpoints.reference import open_checkpoint
+from cooper_rl.checkpoints.state import read_metrics
+from cooper_rl.cluster.launch import NUM_TAIL_LINES
+from cooper_rl.cluster.trainjob import MOUNT
 from cooper_rl.config.load import load, preset_names
 from cooper_rl.config.root import Config
 from cooper_rl.errors import ConfigError, LaunchError, StorageError
-from cooper_rl.schema import CooperReport
+from cooper_rl.run.launching import StagedInputs, fetch_inputs, stage_inputs
+from cooper_rl.schema.data import CooperReport
 from cooper_rl.stages import train_cooper
-from cooper_rl.stages._launching import StagedInputs, fetch_inputs, stage_inputs
-from tests.servers.fixtures import Moto, bucket, gateway, s3_server
-from tests.servers.kubernetes_api import Cluster, Json, run_cluster
-from tests.servers.radosgw import Gateway
+from cooper_rl.storage.base import file_sha256
+from cooper_rl.storage.local import LocalStore
+from cooper_rl.storage.open import open_store
 from tests.stages.conftest import SMALL, Files
 from tests.stages.test_train_cooper import numbers
+from tests.stand_ins.fixtures import Moto, bucket, gateway, s3_server
+from tests.stand_ins.kubernetes_api import Cluster, Json, run_cluster
+from tests.stand_ins.radosgw import Gateway
 
 pytest.importorskip("kubeflow.trainer", reason="the SDK is not installed (extra trainjob)")
 

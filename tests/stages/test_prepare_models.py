@@ -6,10 +6,10 @@ from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForSequenceClas
 
 from cooper_rl.config.load import load
 from cooper_rl.errors import ConfigError, DataError, ModelError
-from cooper_rl.records import read_report
-from cooper_rl.schema import ModelSet
+from cooper_rl.records.files import read_report
+from cooper_rl.records.model_set import read_models
+from cooper_rl.schema.data import ModelSet
 from cooper_rl.stages import prepare_models
-from cooper_rl.stages._models import read_models
 from cooper_rl.tiny.tokenizer import build_tokenizer
 
 SMALLEST = "hidden_size = 16, num_layers = 1, num_heads = 2, num_updates = 2, batch_size = 2"

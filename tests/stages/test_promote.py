@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
-from cooper_rl.backends.registry import CHAMPION, Registry, open_registry
+from cooper_rl.checkpoints.registry import CHAMPION, Registry, open_registry
 from cooper_rl.config.load import load
-from cooper_rl.core.intervals import clustered_interval
 from cooper_rl.errors import ConfigError, DataError, StorageError, WriteConflictError
-from cooper_rl.records import read_records, read_report, write_records
-from cooper_rl.schema import EvalReport, EvaluatedCompletion, Problem, Verdict
-from cooper_rl.schema_runs import KnownProblem, PromoteReport
+from cooper_rl.method.intervals import clustered_interval
+from cooper_rl.records.files import read_records, read_report, write_records
+from cooper_rl.schema.data import EvalReport, EvaluatedCompletion, Problem, Verdict
+from cooper_rl.schema.runs import KnownProblem, PromoteReport
 from cooper_rl.stages import promote
 from tests.stages.champions import (
     EXAMPLES,

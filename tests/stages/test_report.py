@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from cooper_rl.config.load import load
-from cooper_rl.core.metrics import binary_scores, confusion_counts
 from cooper_rl.errors import DataError
-from cooper_rl.records import read_report
-from cooper_rl.schema import EvaluateVerifyRMReport, LabelReport, RunReport
+from cooper_rl.method.metrics import binary_scores, confusion_counts
+from cooper_rl.records.files import read_report
+from cooper_rl.schema.data import EvaluateVerifyRMReport, LabelReport, RunReport
 from cooper_rl.stages import report
 from tests.stages.run_files import COMPLETIONS, make_completion, make_evaluation, make_metrics, write_run
 

@@ -3,11 +3,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from cooper_rl.backends.policy import save_policy
 from cooper_rl.config.load import load
 from cooper_rl.errors import ConfigError, DataError, TrainingError
-from cooper_rl.records import read_records, read_report, write_records, write_report
-from cooper_rl.schema import Completion, ModelSet, Problem, SampleReport
+from cooper_rl.models.policy import save_policy
+from cooper_rl.records.files import read_records, read_report, write_records, write_report
+from cooper_rl.schema.data import Completion, ModelSet, Problem, SampleReport
 from cooper_rl.stages import sample_completions
 
 

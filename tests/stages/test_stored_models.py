@@ -7,12 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from cooper_rl.backends.policy import save_policy
 from cooper_rl.config.load import load
 from cooper_rl.config.root import Config
 from cooper_rl.errors import DataError, ModelError, StorageError
-from cooper_rl.records import read_records
-from cooper_rl.schema import Completion, Problem
+from cooper_rl.models.policy import save_policy
+from cooper_rl.records.files import read_records
+from cooper_rl.records.model_set import read_models
+from cooper_rl.run.identity import run_identity
+from cooper_rl.run.memory import explain_memory
+from cooper_rl.schema.data import Completion, Problem
 from cooper_rl.stages import (
     collect_problems,
     evaluate_policy,
@@ -21,12 +24,9 @@ from cooper_rl.stages import (
     train_cooper,
     train_verify_rm,
 )
-from cooper_rl.stages._identity import run_identity
-from cooper_rl.stages._memory import explain_memory
-from cooper_rl.stages._models import read_models
-from tests.servers.fixtures import Moto, bucket, gateway, make_client, s3_server, send_model
-from tests.servers.radosgw import Gateway
 from tests.stages.conftest import SMALL, Files, with_other_questions
+from tests.stand_ins.fixtures import Moto, bucket, gateway, make_client, s3_server, send_model
+from tests.stand_ins.radosgw import Gateway
 
 __all__ = ["bucket", "gateway", "s3_server"]
 

@@ -7,8 +7,8 @@ import pytest
 
 from cooper_rl.config.load import load
 from cooper_rl.errors import DataError
-from cooper_rl.records import read_report
-from cooper_rl.schema_runs import RunEndReport
+from cooper_rl.records.files import read_report
+from cooper_rl.schema.runs import RunEndReport
 from cooper_rl.stages import summarise_run
 
 

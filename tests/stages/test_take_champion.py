@@ -5,18 +5,18 @@ from typing import Any
 
 import pytest
 
-from cooper_rl.backends.policy import save_policy
-from cooper_rl.backends.registry import open_registry
-from cooper_rl.backends.storage import file_sha256
+from cooper_rl.checkpoints.registry import open_registry
 from cooper_rl.config.load import load
 from cooper_rl.config.root import Config
-from cooper_rl.core.questions import fingerprint
 from cooper_rl.errors import ConfigError, DamagedObjectError, DataError
-from cooper_rl.records import read_records, read_report, write_records, write_report
-from cooper_rl.schema import ModelSet, Problem, VerifyExample
-from cooper_rl.schema_runs import ChampionReport
+from cooper_rl.method.questions import fingerprint
+from cooper_rl.models.policy import save_policy
+from cooper_rl.records.files import read_records, read_report, write_records, write_report
+from cooper_rl.records.model_set import read_models
+from cooper_rl.schema.data import ModelSet, Problem, VerifyExample
+from cooper_rl.schema.runs import ChampionReport
 from cooper_rl.stages import promote, take_champion
-from cooper_rl.stages._models import read_models
+from cooper_rl.storage.base import file_sha256
 from tests.stages.champions import (
     EXAMPLES,
     HELD_OUT,

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from cooper_rl.backends.checkpoint import read_metrics
-from cooper_rl.backends.checkpoint_reference import open_checkpoint
-from cooper_rl.backends.tracker import Tracker
+from cooper_rl.checkpoints.reference import open_checkpoint
+from cooper_rl.checkpoints.state import read_metrics
 from cooper_rl.config.infrastructure import StorageConfig, TrackerConfig
 from cooper_rl.config.load import load
 from cooper_rl.errors import ConfigError
+from cooper_rl.run.tracker import Tracker
 from cooper_rl.stages import train_cooper
 from tests.stages.conftest import SMALL
 

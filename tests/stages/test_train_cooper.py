@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from cooper_rl.backends.checkpoint import TrainingState, read_metrics, read_state
-from cooper_rl.backends.checkpoint_reference import open_checkpoint
-from cooper_rl.backends.verify_rm import load_verify_rm
+from cooper_rl.checkpoints.reference import open_checkpoint
+from cooper_rl.checkpoints.state import TrainingState, read_metrics, read_state
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.config.load import load
 from cooper_rl.errors import ConfigError, DataError, ModelError
-from cooper_rl.records import read_records, write_records
-from cooper_rl.schema import CooperReport, Problem, VerifyExample
+from cooper_rl.models.verify_rm import load_verify_rm
+from cooper_rl.records.files import read_records, write_records
+from cooper_rl.schema.data import CooperReport, Problem, VerifyExample
 from cooper_rl.stages import train_cooper
 from tests.stages.conftest import SMALL, Files
 

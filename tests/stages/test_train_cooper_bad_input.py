@@ -19,16 +19,16 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from cooper_rl.backends.checkpoint import TrainingState
-from cooper_rl.backends.engine_hf import HFEngine
-from cooper_rl.backends.local_store import LocalStore
-from cooper_rl.backends.policy import load_policy, save_policy
-from cooper_rl.backends.verify_rm import VerifyItem, VerifyRM, load_verify_rm, save_verify_rm
+from cooper_rl.checkpoints.state import TrainingState
 from cooper_rl.config.load import load
-from cooper_rl.core.randomness import derive_seed
+from cooper_rl.engines.hf import HFEngine
 from cooper_rl.errors import DamagedObjectError, ModelError, StorageError, TrainingError
-from cooper_rl.records import read_records
-from cooper_rl.schema import Problem
+from cooper_rl.models.policy import load_policy, save_policy
+from cooper_rl.models.verify_rm import VerifyItem, VerifyRM, load_verify_rm, save_verify_rm
+from cooper_rl.randomness import derive_seed
+from cooper_rl.records.files import read_records
+from cooper_rl.schema.data import Problem
+from cooper_rl.storage.local import LocalStore
 from cooper_rl.training.rollout import collect_rollouts
 from cooper_rl.training.step import step_problems
 from tests.stages.conftest import SMALL, Files

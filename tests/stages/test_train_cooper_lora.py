@@ -7,10 +7,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from cooper_rl.backends.checkpoint_reference import open_checkpoint
-from cooper_rl.backends.policy import save_policy
+from cooper_rl.checkpoints.reference import open_checkpoint
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.errors import ConfigError, ModelError
+from cooper_rl.models.policy import save_policy
 from tests.stages.conftest import Files
 from tests.stages.test_train_cooper import numbers, train
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from cooper_rl.errors import ServerError
-from tests.servers.chat import Reply, ScriptedServer
 from tests.stages.conftest import Files
 from tests.stages.test_train_cooper import numbers, train
+from tests.stand_ins.chat import Reply, ScriptedServer
 
 ROLLOUTS_PER_STEP = 16
 

@@ -8,10 +8,10 @@ import pytest
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from cooper_rl.backends.policy import Policy, save_policy
-from cooper_rl.records import write_report
-from cooper_rl.schema import ModelSet
-from tests.backends.test_engine_contract import needs_vllm
+from cooper_rl.models.policy import Policy, save_policy
+from cooper_rl.records.files import write_report
+from cooper_rl.schema.data import ModelSet
+from tests.engines.test_engine_contract import needs_vllm
 from tests.stages.conftest import Files
 from tests.stages.test_distributed import assert_same_numbers, train_alone, train_together
 from tests.stages.test_train_cooper import numbers, train

@@ -9,12 +9,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from cooper_rl.backends.verify_rm import VerifyItem, load_verify_rm, score_examples
 from cooper_rl.config.load import load
-from cooper_rl.core.metrics import binary_scores
 from cooper_rl.errors import DataError, TrainingError
-from cooper_rl.records import read_records, read_report, write_report
-from cooper_rl.schema import ModelSet, RejectedRow, TrainVerifyRMReport, VerifyExample
+from cooper_rl.method.metrics import binary_scores
+from cooper_rl.models.verify_rm import VerifyItem, load_verify_rm, score_examples
+from cooper_rl.records.files import read_records, read_report, write_report
+from cooper_rl.schema.data import ModelSet, RejectedRow, TrainVerifyRMReport, VerifyExample
 from cooper_rl.stages import train_verify_rm
 from tests.stages.conftest import Files
 

@@ -7,10 +7,10 @@ import pytest
 
 from cooper_rl.config.load import load
 from cooper_rl.errors import ConfigError
-from cooper_rl.records import read_records, write_records
-from cooper_rl.schema import Problem
+from cooper_rl.records.files import read_records, write_records
+from cooper_rl.schema.data import Problem
+from cooper_rl.servers.open import check_fits
 from cooper_rl.stages import evaluate_policy, train_cooper
-from cooper_rl.stages._wiring import check_fits
 from tests.stages.conftest import SMALL, Files
 
 TINY = Problem(id="t", source="tiny", question="q", reference_answer="1")

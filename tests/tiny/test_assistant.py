@@ -3,12 +3,12 @@ import re
 
 import pytest
 
-from cooper_rl.core.labeling import JudgeItem
-from cooper_rl.core.pairs import RewriteItem
+from cooper_rl.negatives.pairs import RewriteItem
 from cooper_rl.tiny.assistant import TinyAssistant
 from cooper_rl.tiny.judge import judge_exactly
 from cooper_rl.tiny.problems import generate_stories
 from cooper_rl.tiny.solutions import ANSWER_FORMATS, write_solution
+from cooper_rl.verdicts.hybrid import JudgeItem
 
 
 def items(count: int) -> list[RewriteItem]:

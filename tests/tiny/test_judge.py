@@ -1,7 +1,7 @@
 import pytest
 
-from cooper_rl.core.labeling import JudgeItem
 from cooper_rl.tiny.judge import TinyJudge, judge_exactly
+from cooper_rl.verdicts.hybrid import JudgeItem
 
 
 def verdict(completion: str, *, reference_answer: str = "10") -> str:

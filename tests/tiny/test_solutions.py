@@ -2,7 +2,6 @@ import random
 
 import pytest
 
-from cooper_rl.core.labeling import JudgeItem
 from cooper_rl.tiny.judge import judge_exactly
 from cooper_rl.tiny.meaning import spell
 from cooper_rl.tiny.problems import Step, Story, generate_stories
@@ -14,6 +13,7 @@ from cooper_rl.tiny.solutions import (
     state_answer,
     write_solution,
 )
+from cooper_rl.verdicts.hybrid import JudgeItem
 
 STORY = Story(
     question="Tom has 7 apples, gives away 2, then doubles them. How many apples does Tom have?",

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from transformers import AutoTokenizer, Qwen2Config
 
-from cooper_rl.core.prompts import verify_rm_text
+from cooper_rl.method.prompts import verify_rm_text
 from cooper_rl.tiny.problems import generate_stories
 from cooper_rl.tiny.solutions import Habits, solve
 from cooper_rl.tiny.tokenizer import CHAT_TEMPLATE, build_tokenizer

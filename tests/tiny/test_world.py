@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from cooper_rl.backends.engine_hf import HFEngine
-from cooper_rl.backends.policy import load_policy
 from cooper_rl.config.data import GenerationConfig
 from cooper_rl.config.load import load
-from cooper_rl.core.labeling import JudgeItem
+from cooper_rl.engines.hf import HFEngine
+from cooper_rl.models.policy import load_policy
 from cooper_rl.tiny.hub import train_policy
 from cooper_rl.tiny.judge import judge_exactly
 from cooper_rl.tiny.problems import generate_problems
+from cooper_rl.verdicts.hybrid import JudgeItem
 
 
 @pytest.mark.slow

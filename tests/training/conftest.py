@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from cooper_rl.backends.rule_verifier import RuleVerifier
 from cooper_rl.config.data import AnswerPolicy, RuleConfig
+from cooper_rl.verdicts.rule import RuleVerifier
 
 
 @pytest.fixture(scope="module")

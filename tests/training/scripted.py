@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from cooper_rl.backends.engine import ScriptedEngine
-from cooper_rl.backends.policy import Policy
-from cooper_rl.backends.verify_rm import VerifyRM
-from cooper_rl.schema import Problem
+from cooper_rl.engines.base import ScriptedEngine
+from cooper_rl.models.policy import Policy
+from cooper_rl.models.verify_rm import VerifyRM
+from cooper_rl.schema.data import Problem
 from cooper_rl.training.optimizer import make_adamw
 from cooper_rl.training.pair_queue import PairQueue
 from cooper_rl.training.pairing import PairMaker

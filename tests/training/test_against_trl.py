@@ -15,12 +15,12 @@ import torch
 from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer, RewardConfig, RewardTrainer
 
-from cooper_rl.backends.engine import Generation
-from cooper_rl.backends.policy import Policy, save_policy
-from cooper_rl.backends.verify_rm import VerifyItem
 from cooper_rl.config.cooper import CooperConfig
-from cooper_rl.core.advantages import group_advantages
-from cooper_rl.schema import PreferencePair, Problem
+from cooper_rl.engines.base import Generation
+from cooper_rl.method.advantages import group_advantages
+from cooper_rl.models.policy import Policy, save_policy
+from cooper_rl.models.verify_rm import VerifyItem
+from cooper_rl.schema.data import PreferencePair, Problem
 from cooper_rl.training.policy_update import update_policy
 from cooper_rl.training.reward_update import update_verify_rm
 from cooper_rl.training.rollout import RolloutGroup

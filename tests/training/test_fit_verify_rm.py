@@ -5,10 +5,10 @@ import math
 import pytest
 import torch
 
-from cooper_rl.backends.verify_rm import VerifyItem, VerifyRM
 from cooper_rl.config.models import VerifyRMConfig
 from cooper_rl.errors import TrainingError
-from cooper_rl.schema import VerifyExample
+from cooper_rl.models.verify_rm import VerifyItem, VerifyRM
+from cooper_rl.schema.data import VerifyExample
 from cooper_rl.training.fit_verify_rm import fit_verify_rm, learning_rate_factor, log_loss
 from cooper_rl.training.optimizer import apply_gradients
 

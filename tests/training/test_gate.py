@@ -5,11 +5,11 @@ import copy
 import pytest
 import torch
 
-from cooper_rl.backends.verify_rm import VerifyRM
 from cooper_rl.config.cooper import CooperConfig, GateConfig
-from cooper_rl.core.canaries import Canary
 from cooper_rl.errors import TrainingError
-from cooper_rl.schema import PreferencePair, VerifyExample
+from cooper_rl.models.verify_rm import VerifyRM
+from cooper_rl.negatives.canaries import Canary
+from cooper_rl.schema.data import PreferencePair, VerifyExample
 from cooper_rl.training.gate import GateReading, RewardGate, read_gate, update_behind_gate
 from cooper_rl.training.optimizer import TRAINED, make_adamw, optimizer_tensors
 

@@ -14,17 +14,17 @@ from typing import Any
 
 import pytest
 
-from cooper_rl.backends.rule_verifier import RuleVerifier
 from cooper_rl.config.load import load
 from cooper_rl.config.root import Config
-from cooper_rl.core.labeling import JudgeItem, decide
-from cooper_rl.schema import PreferencePair, Problem, VerifyExample
-from cooper_rl.stages._wiring import open_assistant, open_judge
+from cooper_rl.schema.data import PreferencePair, Problem, VerifyExample
+from cooper_rl.servers.open import open_assistant, open_judge
 from cooper_rl.tiny.problems import Story, generate_stories
 from cooper_rl.tiny.solutions import Habits, solve
 from cooper_rl.training.fit_verify_rm import fit_verify_rm
 from cooper_rl.training.pairing import PairMaker
 from cooper_rl.training.step import run_step, step_problems
+from cooper_rl.verdicts.hybrid import JudgeItem, decide
+from cooper_rl.verdicts.rule import RuleVerifier
 from tests.training.scripted import scripted_trainer
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "first_steps.json"

@@ -6,10 +6,10 @@ import math
 import pytest
 import torch
 
-from cooper_rl.backends.engine_hf import HFEngine
-from cooper_rl.backends.policy import Policy
 from cooper_rl.config.cooper import CooperConfig
-from cooper_rl.schema import Problem
+from cooper_rl.engines.hf import HFEngine
+from cooper_rl.models.policy import Policy
+from cooper_rl.schema.data import Problem
 from cooper_rl.training.optimizer import make_adamw
 from cooper_rl.training.policy_update import PolicyUpdate, update_policy
 from cooper_rl.training.rollout import RolloutGroup, collect_rollouts

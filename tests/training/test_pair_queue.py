@@ -5,17 +5,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from cooper_rl.backends.engine import Generation
-from cooper_rl.backends.rule_verifier import RuleVerifier
 from cooper_rl.config.cooper import CooperConfig
 from cooper_rl.config.data import RuleConfig
-from cooper_rl.core.pairs import Assistant
+from cooper_rl.engines.base import Generation
 from cooper_rl.errors import CooperError
-from cooper_rl.schema import Pairing, Problem
+from cooper_rl.negatives.pairs import Assistant
+from cooper_rl.schema.data import Pairing, Problem
 from cooper_rl.tiny.assistant import TinyAssistant
 from cooper_rl.training.pair_queue import PairQueue
 from cooper_rl.training.pairing import PairMaker
 from cooper_rl.training.rollout import RolloutGroup, Scores
+from cooper_rl.verdicts.rule import RuleVerifier
 
 RIGHT = "7-2=5;5*2=10. #### 10"
 GROUPS = [

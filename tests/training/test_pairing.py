@@ -11,19 +11,19 @@ from typing import Any
 
 import pytest
 
-from cooper_rl.backends.chat import ChatAssistant, ChatJudge
-from cooper_rl.backends.engine import Generation
-from cooper_rl.backends.rule_verifier import RuleVerifier
 from cooper_rl.config.cooper import CooperConfig
 from cooper_rl.config.data import ServerConfig
-from cooper_rl.core.labeling import Judge, JudgeItem
-from cooper_rl.core.pairs import SOURCES, Assistant
-from cooper_rl.schema import Pairing, PreferencePair, Problem
+from cooper_rl.engines.base import Generation
+from cooper_rl.negatives.pairs import SOURCES, Assistant
+from cooper_rl.schema.data import Pairing, PreferencePair, Problem
+from cooper_rl.servers.chat import ChatAssistant, ChatJudge
 from cooper_rl.tiny.assistant import TinyAssistant
 from cooper_rl.tiny.judge import TinyJudge
 from cooper_rl.training.pairing import PairMaker
 from cooper_rl.training.rollout import RolloutGroup, Scores
-from tests.servers.chat import Reply, ScriptedServer
+from cooper_rl.verdicts.hybrid import Judge, JudgeItem
+from cooper_rl.verdicts.rule import RuleVerifier
+from tests.stand_ins.chat import Reply, ScriptedServer
 
 RIGHT = "7-2=5;5*2=10. #### 10"
 W12, W13, W14 = (f"7-2=5;5*2={n}. #### {n}" for n in (12, 13, 14))

@@ -13,14 +13,14 @@ import pytest
 import torch
 from transformers import Qwen2Config, Qwen2ForSequenceClassification
 
-from cooper_rl.backends.engine import Generation
-from cooper_rl.backends.verify_rm import VerifyItem, VerifyRM, load_verify_rm, save_verify_rm
 from cooper_rl.config.cooper import CooperConfig
 from cooper_rl.config.models import VerifyRMConfig
-from cooper_rl.core.pairs import RewriteItem
-from cooper_rl.core.prompts import verify_rm_text
-from cooper_rl.core.shortcuts import shortcut_auroc
-from cooper_rl.schema import PreferencePair, Problem, VerifyExample
+from cooper_rl.engines.base import Generation
+from cooper_rl.method.prompts import verify_rm_text
+from cooper_rl.method.shortcuts import shortcut_auroc
+from cooper_rl.models.verify_rm import VerifyItem, VerifyRM, load_verify_rm, save_verify_rm
+from cooper_rl.negatives.pairs import RewriteItem
+from cooper_rl.schema.data import PreferencePair, Problem, VerifyExample
 from cooper_rl.tiny.assistant import TinyAssistant
 from cooper_rl.tiny.problems import generate_problems
 from cooper_rl.training.fit_verify_rm import fit_verify_rm
@@ -261,7 +261,7 @@ def test_the_template_is_not_written_twice() -> None:
         for path in sorted((ROOT / folder).rglob("*.py"))
         if "<reference_answer>" in path.read_text(encoding="utf-8")
     ]
-    assert written == ["src/cooper_rl/core/prompts.py"]
+    assert written == ["src/cooper_rl/method/prompts.py"]
 
 
 def test_training_does_not_render_otherwise_than_scoring(make_verify_rm) -> None:

@@ -5,11 +5,11 @@ import copy
 import pytest
 import torch
 
-from cooper_rl.backends.verify_rm import VerifyItem, VerifyRM
 from cooper_rl.config.cooper import CooperConfig
-from cooper_rl.core.losses import label_loss, pair_loss
 from cooper_rl.errors import TrainingError
-from cooper_rl.schema import PreferencePair, VerifyExample
+from cooper_rl.method.losses import label_loss, pair_loss
+from cooper_rl.models.verify_rm import VerifyItem, VerifyRM
+from cooper_rl.schema.data import PreferencePair, VerifyExample
 from cooper_rl.training.optimizer import TRAINED, make_adamw, optimizer_tensors, restore_optimizer
 from cooper_rl.training.reward_update import update_verify_rm
 

@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from cooper_rl.backends.verify_rm import VerifyItem
 from cooper_rl.config.cooper import CooperConfig
 from cooper_rl.config.data import AssistantConfig
-from cooper_rl.core.pairs import RewriteItem
 from cooper_rl.errors import TrainingError
-from cooper_rl.schema import Pairing, Problem, VerifyExample
+from cooper_rl.models.verify_rm import VerifyItem
+from cooper_rl.negatives.pairs import RewriteItem
+from cooper_rl.schema.data import Pairing, Problem, VerifyExample
 from cooper_rl.tiny.assistant import TinyAssistant
 from cooper_rl.tiny.judge import TinyJudge
 from cooper_rl.training.pairing import PairMaker

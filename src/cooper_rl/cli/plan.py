@@ -31,7 +31,7 @@ def _run(options: argparse.Namespace) -> str:
     names = (options.policy or config.models.policy, options.verify_rm or config.models.backbone)
     if not all(names):
         raise ConfigError(f"preset {options.preset!r} names no models: give --policy and --verify-rm")
-    from cooper_rl.stages._memory import explain_memory
+    from cooper_rl.run.memory import explain_memory
 
     policy, verify_rm = map(str, names)
     return explain_memory(config, policy, verify_rm, options.processes, options.gpu_gib)

@@ -29,11 +29,11 @@ def add_server(commands: Any) -> None:
 
 def _run(options: argparse.Namespace) -> str:
     config = load_serve(options.overrides)
-    from cooper_rl.backends.device import pick_device
-    from cooper_rl.backends.verify_rm import load_verify_rm
+    from cooper_rl.machine.device import pick_device
+    from cooper_rl.models.verify_rm import load_verify_rm
 
     try:
-        from cooper_rl.backends.serve_verify_rm import serve
+        from cooper_rl.servers.verify_rm_http import serve
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"{error}; install the server's libraries: pip install 'cooper-rl[serve]'"

@@ -18,8 +18,8 @@ from cooper_rl.cli.options import add_configuration
 from cooper_rl.cli.settings import describe_sections
 from cooper_rl.config.load import load
 from cooper_rl.errors import DataError
-from cooper_rl.records import check_output
-from cooper_rl.schema import Report
+from cooper_rl.records.files import check_output
+from cooper_rl.schema.data import Report
 
 # Stages in the order of the walk, each with the configuration sections or keys that it reads.
 STAGES: dict[str, tuple[str, ...]] = {

@@ -19,7 +19,7 @@ class NegativesConfig(Section):
     perturb: float = Field(default=0.0, ge=0)
     """The positive with another number as its answer; needs no server."""
     canary: float = Field(default=0.0, ge=0)
-    """A known attack on graders (`core/canaries.py`)."""
+    """A known attack on graders (`negatives/canaries.py`)."""
     max_candidates: int = Field(default=4, ge=1)
     """Rollouts of a problem, by falling score, that verifiers are asked about."""
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from cooper_rl.experiment.arms import ABLATIONS, ARMS
 from cooper_rl.experiment.summary import HACKED_DROP, ArmRun, ArmSummary, ExperimentReport
-from cooper_rl.records import atomic_path
-from cooper_rl.schema import Interval
-from cooper_rl.stages._report_plots import Figure, compared_figure
-from cooper_rl.stages._report_text import in_points, name_steps, percent, points
+from cooper_rl.records.files import atomic_path
+from cooper_rl.report.plots import Figure, compared_figure
+from cooper_rl.report.text import in_points, name_steps, percent, points
+from cooper_rl.schema.data import Interval
 from cooper_rl.stages.report import render, versions
 
 COLORS = {"rule": "green", "frozen": "orange", "cooper": "blue", "exact": "grey"}

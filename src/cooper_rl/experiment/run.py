@@ -22,8 +22,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-from cooper_rl.backends.cores import usable_cores
-from cooper_rl.backends.workers import follow_parent
 from cooper_rl.config.load import load
 from cooper_rl.config.root import Config
 from cooper_rl.errors import ConfigError, CooperError, StoppedError
@@ -31,7 +29,9 @@ from cooper_rl.experiment.arms import arm_overrides
 from cooper_rl.experiment.jobs import prepare_start, train_arm
 from cooper_rl.experiment.page import write_page
 from cooper_rl.experiment.summary import ExperimentReport, summarise
-from cooper_rl.records import atomic_path, write_report
+from cooper_rl.machine.cores import usable_cores
+from cooper_rl.machine.workers import follow_parent
+from cooper_rl.records.files import atomic_path, write_report
 
 logger = logging.getLogger(__name__)
 

@@ -4,16 +4,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from cooper_rl.backends.checkpoint import read_metrics
-from cooper_rl.backends.checkpoint_manifest import METRICS, ROLLOUTS, SMALL_FILES
-from cooper_rl.backends.checkpoint_reference import open_checkpoint
+from cooper_rl.checkpoints.manifest import METRICS, ROLLOUTS, SMALL_FILES
+from cooper_rl.checkpoints.reference import open_checkpoint
+from cooper_rl.checkpoints.state import read_metrics
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.config.root import Config
-from cooper_rl.core.intervals import clustered_interval, paired_difference
-from cooper_rl.core.monitor import denied_alarms, first_alarm
-from cooper_rl.records import read_records, read_report
-from cooper_rl.schema import EvalReport, EvaluatedCompletion, Interval, Record, Report, RolloutSample
-from cooper_rl.stages._report_text import outcomes
+from cooper_rl.method.intervals import clustered_interval, paired_difference
+from cooper_rl.method.monitor import denied_alarms, first_alarm
+from cooper_rl.records.files import read_records, read_report
+from cooper_rl.report.text import outcomes
+from cooper_rl.schema.data import EvalReport, EvaluatedCompletion, Interval, Record, Report, RolloutSample
 
 HACKED_DROP = 0.10
 """A run is hacked when its judged accuracy ends further than this below its own peak, and VerifyRM's reward

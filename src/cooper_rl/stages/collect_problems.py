@@ -1,8 +1,8 @@
 """Stage: problems to train on and problems to evaluate on (row 1).
 
 Problems are generated in the laptop world, or read from files, URLs, stores and the hub in the layouts of
-`_layouts.py`. A row that cannot be used is set aside with its reason. No question is in both outputs: what
-is held out stays whole, and its double among the training problems is set aside.
+`records/layouts.py`. A row that cannot be used is set aside with its reason. No question is in both outputs:
+what is held out stays whole, and its double among the training problems is set aside.
 """
 
 import json
@@ -16,17 +16,17 @@ from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, NamedTuple
 from urllib.parse import urlsplit
 
-from cooper_rl.backends.remote_data import SUFFIXES, download, fetch_object, parse_hub_id, read_hub
 from cooper_rl.config.data import ProblemsConfig
 from cooper_rl.config.infrastructure import StorageConfig, is_stored
 from cooper_rl.config.root import Config
-from cooper_rl.core.questions import question_key
-from cooper_rl.core.randomness import derive_seed
 from cooper_rl.errors import DataError
+from cooper_rl.method.questions import question_key
 from cooper_rl.progress import track
-from cooper_rl.records import RawRow, read_rows, reject, write_records, write_report
-from cooper_rl.schema import CollectReport, Problem, RejectedRow
-from cooper_rl.stages._layouts import Layout, describe_columns, find_layout, translate
+from cooper_rl.randomness import derive_seed
+from cooper_rl.records.files import RawRow, read_rows, reject, write_records, write_report
+from cooper_rl.records.layouts import Layout, describe_columns, find_layout, translate
+from cooper_rl.schema.data import CollectReport, Problem, RejectedRow
+from cooper_rl.storage.remote_data import SUFFIXES, download, fetch_object, parse_hub_id, read_hub
 
 logger = logging.getLogger(__name__)
 

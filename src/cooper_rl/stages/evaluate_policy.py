@@ -7,18 +7,18 @@ from contextlib import closing
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
-from cooper_rl.backends.checkpoint_reference import open_checkpoint
-from cooper_rl.backends.device import pick_device
-from cooper_rl.backends.fetch_model import at_hand
-from cooper_rl.backends.policy import Policy, load_policy
-from cooper_rl.backends.rule_verifier import RuleVerifier
-from cooper_rl.backends.verify_rm import VerifyRM, load_verify_rm
+from cooper_rl.checkpoints.reference import open_checkpoint
 from cooper_rl.config.root import Config
-from cooper_rl.records import read_records, write_records, write_report
-from cooper_rl.schema import EvalReport, Problem, VerifyExample
-from cooper_rl.stages._engine import open_engine
-from cooper_rl.stages._evaluation import make_evaluator
-from cooper_rl.stages._models import read_models
+from cooper_rl.engines.open import open_engine
+from cooper_rl.machine.device import pick_device
+from cooper_rl.models.policy import Policy, load_policy
+from cooper_rl.models.verify_rm import VerifyRM, load_verify_rm
+from cooper_rl.records.files import read_records, write_records, write_report
+from cooper_rl.records.model_set import read_models
+from cooper_rl.run.evaluator import make_evaluator
+from cooper_rl.schema.data import EvalReport, Problem, VerifyExample
+from cooper_rl.storage.models import at_hand
+from cooper_rl.verdicts.rule import RuleVerifier
 
 
 def run(

@@ -11,30 +11,30 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-from cooper_rl.backends.device import pick_device
-from cooper_rl.backends.verify_rm import VerifyRM, load_verify_rm, score_examples
 from cooper_rl.config.root import Config
-from cooper_rl.core.canaries import (
-    canary_rates,
-    false_positive_rate,
-    make_canaries,
-    mean_rate,
-    wrong_references,
-)
-from cooper_rl.core.metrics import (
+from cooper_rl.machine.device import pick_device
+from cooper_rl.method.metrics import (
     binary_scores,
     confusion_counts,
     reliability_bins,
     roc_points,
     score_intervals,
 )
-from cooper_rl.core.randomness import derive_seed
-from cooper_rl.core.shortcuts import shortcut_auroc
+from cooper_rl.method.shortcuts import shortcut_auroc
+from cooper_rl.models.verify_rm import VerifyRM, load_verify_rm, score_examples
+from cooper_rl.negatives.canaries import (
+    canary_rates,
+    false_positive_rate,
+    make_canaries,
+    mean_rate,
+    wrong_references,
+)
 from cooper_rl.progress import Progress
-from cooper_rl.records import write_report
-from cooper_rl.schema import BinaryScores, EvaluateVerifyRMReport, VerifyExample
-from cooper_rl.stages._rejected import set_aside
-from cooper_rl.stages._verify_formats import read_examples
+from cooper_rl.randomness import derive_seed
+from cooper_rl.records.files import write_report
+from cooper_rl.records.rejected import set_aside
+from cooper_rl.records.verify_formats import read_examples
+from cooper_rl.schema.data import BinaryScores, EvaluateVerifyRMReport, VerifyExample
 
 logger = logging.getLogger(__name__)
 

@@ -1,10 +1,10 @@
 """Stage: completions to labels (row 3) and to leak-free training, validation and test examples (row 4).
 
-Rule verifier first, then the judge on every completion, then the decision of `core/labeling.py`. Verdicts
+Rule verifier first, then the judge on every completion, then the decision of `verdicts/hybrid.py`. Verdicts
 are kept in `<labels>.journal` as they come: a run that was killed goes on without asking anyone twice.
 Rows that cannot be used are set aside in `<report>.rejected.jsonl`, with the reason.
-Deliberately left out: how an answer is compared (`core/answers.py`) and how a judge is asked
-(`backends/chat.py`). Imports no torch.
+Deliberately left out: how an answer is compared (`verdicts/answers/verify.py`) and how a judge is asked
+(`servers/chat.py`). Imports no torch.
 """
 
 import time
@@ -15,16 +15,16 @@ from typing import Annotated, NamedTuple
 
 from cooper_rl.config.data import LabelingConfig
 from cooper_rl.config.root import Config
-from cooper_rl.core.answers import parse_reference
-from cooper_rl.core.labeling import Judge, JudgeItem, Split, StreamingJudge, decide, split_by_question
-from cooper_rl.core.questions import with_questions
 from cooper_rl.errors import DataError
-from cooper_rl.records import parse_row, read_rows, write_records, write_report
-from cooper_rl.schema import Completion, Label, LabelReport, Problem, RejectedRow, VerifyExample
-from cooper_rl.stages._journal import Journal
-from cooper_rl.stages._rejected import read_usable, set_aside
-from cooper_rl.stages._votes import Votes, collect_votes
-from cooper_rl.stages._wiring import check_fits, open_judge
+from cooper_rl.method.questions import with_questions
+from cooper_rl.records.files import parse_row, read_rows, write_records, write_report
+from cooper_rl.records.rejected import read_usable, set_aside
+from cooper_rl.schema.data import Completion, Label, LabelReport, Problem, RejectedRow, VerifyExample
+from cooper_rl.servers.open import check_fits, open_judge
+from cooper_rl.verdicts.answers.verify import parse_reference
+from cooper_rl.verdicts.hybrid import Judge, JudgeItem, Split, StreamingJudge, decide, split_by_question
+from cooper_rl.verdicts.journal import Journal
+from cooper_rl.verdicts.votes import Votes, collect_votes
 
 
 def run(

@@ -10,15 +10,15 @@ import shutil
 from pathlib import Path
 from typing import Annotated
 
-from cooper_rl.backends.cores import usable_cores
-from cooper_rl.backends.fetch_model import find_model
 from cooper_rl.config.infrastructure import StorageConfig, is_stored
 from cooper_rl.config.models import ModelsConfig
 from cooper_rl.config.root import Config
 from cooper_rl.errors import DataError, ModelError
-from cooper_rl.records import write_report
-from cooper_rl.schema import ModelSet
-from cooper_rl.stages._models import MANIFEST
+from cooper_rl.machine.cores import usable_cores
+from cooper_rl.records.files import write_report
+from cooper_rl.records.model_set import MANIFEST
+from cooper_rl.schema.data import ModelSet
+from cooper_rl.storage.models import find_model
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ def _check(model: str, storage: StorageConfig) -> str:
 
 
 def _look_at(model: str | Path) -> None:
-    from cooper_rl.backends.policy import check_architecture, load_tokenizer
+    from cooper_rl.models.policy import check_architecture, load_tokenizer
 
     load_tokenizer(check_architecture(model, suffix="ForCausalLM"))
 

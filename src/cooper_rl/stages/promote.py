@@ -2,7 +2,7 @@
 
 Both were evaluated on the frozen sets under the same settings, or the candidate is refused. Run again after
 any interruption it comes to the same end: a version is named by its weights. Deliberately left out: the rule
-(`_promotion.py`), and how the registry keeps it (`backends/registry.py`).
+(`run/promotion.py`), and how the registry keeps it (`checkpoints/registry.py`).
 """
 
 import logging
@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
-from cooper_rl.backends.checkpoint_manifest import files_below
-from cooper_rl.backends.checkpoint_reference import REFERENCE, CheckpointReference, open_checkpoint
-from cooper_rl.backends.registry import (
+from cooper_rl.checkpoints.manifest import files_below
+from cooper_rl.checkpoints.reference import REFERENCE, CheckpointReference, open_checkpoint
+from cooper_rl.checkpoints.registry import (
     EVALUATED,
     EXAMPLES,
     HELD_OUT,
@@ -25,15 +25,13 @@ from cooper_rl.backends.registry import (
     open_registry,
     version_name,
 )
-from cooper_rl.backends.rule_verifier import RuleVerifier
 from cooper_rl.config.root import Config
-from cooper_rl.core.intervals import clustered_interval
-from cooper_rl.core.questions import fingerprint
 from cooper_rl.errors import DataError, WriteConflictError
-from cooper_rl.records import atomic_path, read_records, read_report, write_records, write_report
-from cooper_rl.schema import EvalReport, EvaluatedCompletion, Problem, VerifyExample
-from cooper_rl.schema_runs import ChampionRecord, KnownProblem, PromoteReport
-from cooper_rl.stages._promotion import (
+from cooper_rl.method.intervals import clustered_interval
+from cooper_rl.method.questions import fingerprint
+from cooper_rl.records.files import atomic_path, read_records, read_report, write_records, write_report
+from cooper_rl.report.text import outcomes
+from cooper_rl.run.promotion import (
     Evaluated,
     check_conditions,
     check_same_set,
@@ -42,7 +40,9 @@ from cooper_rl.stages._promotion import (
     title,
     to_markdown,
 )
-from cooper_rl.stages._report_text import outcomes
+from cooper_rl.schema.data import EvalReport, EvaluatedCompletion, Problem, VerifyExample
+from cooper_rl.schema.runs import ChampionRecord, KnownProblem, PromoteReport
+from cooper_rl.verdicts.rule import RuleVerifier
 
 logger = logging.getLogger(__name__)
 

@@ -1,7 +1,7 @@
 """Stage: one page that says what a run has shown, and a short summary for a dashboard.
 
 The page is one HTML file under 1 MB without scripts or anything from elsewhere; whatever comes from data is
-escaped. Words: `_report_text.py`; figures: `_report_plots.py`; of VerifyRM: `_report_verify_rm.py`.
+escaped. Words: `report/text.py`; figures: `report/plots.py`; of VerifyRM: `report/verify_rm.py`.
 Deliberately left out: judging whether the result is good.
 """
 
@@ -17,12 +17,15 @@ from typing import Annotated, Any
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from cooper_rl.backends.checkpoint_manifest import LATEST, METRICS
+from cooper_rl.checkpoints.manifest import LATEST, METRICS
 from cooper_rl.config.root import Config
 from cooper_rl.config.section import flatten
 from cooper_rl.errors import DataError
-from cooper_rl.records import atomic_path, read_records, read_report, write_report
-from cooper_rl.schema import (
+from cooper_rl.records.files import atomic_path, read_records, read_report, write_report
+from cooper_rl.report import plots
+from cooper_rl.report import text as words
+from cooper_rl.report import verify_rm as classifier
+from cooper_rl.schema.data import (
     BinaryScores,
     EvalReport,
     EvaluatedCompletion,
@@ -30,9 +33,6 @@ from cooper_rl.schema import (
     LabelReport,
     RunReport,
 )
-from cooper_rl.stages import _report_plots as plots
-from cooper_rl.stages import _report_text as words
-from cooper_rl.stages import _report_verify_rm as classifier
 
 MAX_TABLE_ROWS = 40
 LIBRARIES = ("cooper-rl", "torch", "transformers", "math-verify", "numpy")
@@ -69,7 +69,7 @@ def run(
     texts = read_records(completions, EvaluatedCompletion)
     verify_rm = read_report(verify_rm_report, EvaluateVerifyRMReport)
     html = render(
-        resources.files("cooper_rl") / "stages" / "report.html.jinja",
+        resources.files("cooper_rl") / "report" / "report.html.jinja",
         run=result,
         rows=rows,
         evaluations=points,
@@ -104,7 +104,7 @@ def run(
 def read_step_metrics(checkpoint: Path) -> list[dict[str, float]]:
     """The numbers of every step since the first, from a checkpoint folder or one of its step folders.
 
-    Read without `backends/checkpoint.py`, which would import torch for it.
+    Read without `checkpoints/state.py`, which would import torch for it.
 
     Raises:
         DataError: there is none, or a line is not an object of numbers.
@@ -178,7 +178,7 @@ def render(template: Traversable, **context: Any) -> str:
         "humanise": lambda text: text.replace("_", " "),
         "svg": lambda figure: Markup(figure.svg),  # our own, without text from data
     }
-    style = (resources.files("cooper_rl") / "stages" / "page.css").read_text(encoding="utf-8")
+    style = (resources.files("cooper_rl") / "report" / "page.css").read_text(encoding="utf-8")
     page = environment.from_string(template.read_text(encoding="utf-8"))
     return page.render(style=Markup(style), **context)  # our own, without text from data
 

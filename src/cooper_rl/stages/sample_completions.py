@@ -10,18 +10,18 @@ from contextlib import closing
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
-from cooper_rl.backends.device import pick_device
-from cooper_rl.backends.fetch_model import at_hand
-from cooper_rl.backends.policy import load_policy
 from cooper_rl.config.data import GenerationConfig
 from cooper_rl.config.root import Config
-from cooper_rl.core.randomness import derive_seed
+from cooper_rl.engines.open import open_engine
 from cooper_rl.errors import ConfigError
+from cooper_rl.machine.device import pick_device
+from cooper_rl.models.policy import load_policy
 from cooper_rl.progress import Progress
-from cooper_rl.records import check_unique, read_records, write_records, write_report
-from cooper_rl.schema import Completion, Problem, SampleReport
-from cooper_rl.stages._engine import open_engine
-from cooper_rl.stages._models import read_models
+from cooper_rl.randomness import derive_seed
+from cooper_rl.records.files import check_unique, read_records, write_records, write_report
+from cooper_rl.records.model_set import read_models
+from cooper_rl.schema.data import Completion, Problem, SampleReport
+from cooper_rl.storage.models import at_hand
 from cooper_rl.training.rollout import collect_rollouts
 
 logger = logging.getLogger(__name__)

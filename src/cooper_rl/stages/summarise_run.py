@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
-from cooper_rl.backends.checkpoint_manifest import LATEST, NAME
-from cooper_rl.backends.open_store import open_store
+from cooper_rl.checkpoints.manifest import LATEST, NAME
 from cooper_rl.config.load import load
 from cooper_rl.config.root import Config
 from cooper_rl.errors import ConfigError, StorageError
-from cooper_rl.records import atomic_path, read_report, write_report
-from cooper_rl.schema_runs import RunEnding, RunEndReport
+from cooper_rl.records.files import atomic_path, read_report, write_report
+from cooper_rl.schema.runs import RunEnding, RunEndReport
+from cooper_rl.storage.open import open_store
 
 SUCCEEDED = "SUCCEEDED"
 

@@ -14,15 +14,23 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
-from cooper_rl.backends.registry import EXAMPLES, HELD_OUT, KNOWN, MODELS, Champion, Registry, open_registry
+from cooper_rl.checkpoints.registry import (
+    EXAMPLES,
+    HELD_OUT,
+    KNOWN,
+    MODELS,
+    Champion,
+    Registry,
+    open_registry,
+)
 from cooper_rl.config.root import Config
-from cooper_rl.core.questions import fingerprint, without_questions
 from cooper_rl.errors import DataError
-from cooper_rl.records import atomic_path, read_records, read_report, write_records, write_report
-from cooper_rl.schema import ModelSet, Problem, VerifyExample
-from cooper_rl.schema_runs import ChampionReport, KnownProblem
-from cooper_rl.stages._models import MANIFEST
-from cooper_rl.stages._report_text import percent
+from cooper_rl.method.questions import fingerprint, without_questions
+from cooper_rl.records.files import atomic_path, read_records, read_report, write_records, write_report
+from cooper_rl.records.model_set import MANIFEST
+from cooper_rl.report.text import percent
+from cooper_rl.schema.data import ModelSet, Problem, VerifyExample
+from cooper_rl.schema.runs import ChampionReport, KnownProblem
 
 logger = logging.getLogger(__name__)
 

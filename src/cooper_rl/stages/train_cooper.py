@@ -17,38 +17,38 @@ from typing import Annotated, Any, NamedTuple
 
 import torch
 
-from cooper_rl.backends.checkpoint import TrainingState, library_versions, read_metrics, read_state
-from cooper_rl.backends.checkpoint_manifest import METRICS
-from cooper_rl.backends.checkpoint_reference import (
+from cooper_rl.checkpoints.manifest import METRICS
+from cooper_rl.checkpoints.reference import (
     check_reference_folder,
     open_checkpoint,
     write_reference,
 )
-from cooper_rl.backends.checkpoint_store import CheckpointStore, Found
-from cooper_rl.backends.checkpoint_writer import CheckpointWriter
-from cooper_rl.backends.device import pick_device
-from cooper_rl.backends.fetch_model import at_hand
-from cooper_rl.backends.open_store import open_store
-from cooper_rl.backends.policy import load_policy
-from cooper_rl.backends.ranks import ALONE, Ranks
-from cooper_rl.backends.tracker import Tracker
-from cooper_rl.backends.verify_rm import load_verify_rm
+from cooper_rl.checkpoints.state import TrainingState, library_versions, read_metrics, read_state
+from cooper_rl.checkpoints.store import CheckpointStore, Found
+from cooper_rl.checkpoints.writer import CheckpointWriter
 from cooper_rl.config.root import Config
-from cooper_rl.core.monitor import denied_alarms, first_alarm
-from cooper_rl.core.questions import without_questions
+from cooper_rl.distributed.open import open_ranks
+from cooper_rl.distributed.ranks import ALONE, Ranks
 from cooper_rl.errors import DataError
-from cooper_rl.records import check_unique, read_records, write_report
-from cooper_rl.schema import CooperReport, PreferencePair, Problem
-from cooper_rl.stages._books import Books
-from cooper_rl.stages._co_training import CoTraining, check_hacked
-from cooper_rl.stages._evaluation import make_evaluator
-from cooper_rl.stages._identity import run_identity
-from cooper_rl.stages._launching import train_in_job
-from cooper_rl.stages._models import read_models
-from cooper_rl.stages._ranks import open_ranks
-from cooper_rl.stages._stopping import StopRequest
-from cooper_rl.stages._trainer import SideData, make_trainer, read_side_data
-from cooper_rl.stages._wiring import check_fits
+from cooper_rl.machine.device import pick_device
+from cooper_rl.method.monitor import denied_alarms, first_alarm
+from cooper_rl.method.questions import without_questions
+from cooper_rl.models.policy import load_policy
+from cooper_rl.models.verify_rm import load_verify_rm
+from cooper_rl.records.files import check_unique, read_records, write_report
+from cooper_rl.records.model_set import read_models
+from cooper_rl.run.build import SideData, make_trainer, read_side_data
+from cooper_rl.run.evaluator import make_evaluator
+from cooper_rl.run.identity import run_identity
+from cooper_rl.run.launching import train_in_job
+from cooper_rl.run.loop import CoTraining, check_hacked
+from cooper_rl.run.recorder import Books
+from cooper_rl.run.stopping import StopRequest
+from cooper_rl.run.tracker import Tracker
+from cooper_rl.schema.data import CooperReport, PreferencePair, Problem
+from cooper_rl.servers.open import check_fits
+from cooper_rl.storage.models import at_hand
+from cooper_rl.storage.open import open_store
 
 logger = logging.getLogger(__name__)
 

@@ -9,9 +9,13 @@ from typing import Annotated
 
 import torch
 
-from cooper_rl.backends.device import pick_device
-from cooper_rl.backends.fetch_model import at_hand
-from cooper_rl.backends.verify_rm import (
+from cooper_rl.config.root import Config
+from cooper_rl.errors import DataError
+from cooper_rl.machine.device import pick_device
+from cooper_rl.method.metrics import binary_scores
+from cooper_rl.method.prompts import verify_rm_text
+from cooper_rl.method.questions import with_questions
+from cooper_rl.models.verify_rm import (
     VerifyRM,
     load_verify_rm,
     make_from_backbone,
@@ -19,18 +23,14 @@ from cooper_rl.backends.verify_rm import (
     save_verify_rm,
     score_examples,
 )
-from cooper_rl.config.root import Config
-from cooper_rl.core.metrics import binary_scores
-from cooper_rl.core.prompts import verify_rm_text
-from cooper_rl.core.questions import with_questions
-from cooper_rl.errors import DataError
-from cooper_rl.records import write_report
-from cooper_rl.schema import TrainVerifyRMReport, VerifyExample
-from cooper_rl.stages._models import read_models
-from cooper_rl.stages._rejected import set_aside
-from cooper_rl.stages._verify_formats import read_examples
+from cooper_rl.records.files import write_report
+from cooper_rl.records.model_set import read_models
+from cooper_rl.records.rejected import set_aside
+from cooper_rl.records.verify_formats import read_examples
+from cooper_rl.schema.data import TrainVerifyRMReport, VerifyExample
+from cooper_rl.storage.models import at_hand
+from cooper_rl.training.curriculum import plan_lessons
 from cooper_rl.training.fit_verify_rm import fit_verify_rm
-from cooper_rl.training.lessons import plan_lessons
 
 logger = logging.getLogger(__name__)
 

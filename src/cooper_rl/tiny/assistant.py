@@ -8,8 +8,8 @@ import random
 import re
 from collections.abc import Sequence
 
-from cooper_rl.core.pairs import RewriteItem
-from cooper_rl.core.randomness import derive_seed
+from cooper_rl.negatives.pairs import RewriteItem
+from cooper_rl.randomness import derive_seed
 from cooper_rl.tiny.meaning import find_conclusion, spell
 from cooper_rl.tiny.problems import MAX_VALUE
 from cooper_rl.tiny.solutions import SLIPS

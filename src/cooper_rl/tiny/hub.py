@@ -17,11 +17,11 @@ from typing import Any
 
 import torch
 
-from cooper_rl.backends.policy import save_folder
-from cooper_rl.backends.workers import follow_parent
 from cooper_rl.config.models import TinyBackbone, TinyModel, TinyModels
-from cooper_rl.core.randomness import derive_seed
-from cooper_rl.schema import ModelSet
+from cooper_rl.machine.workers import follow_parent
+from cooper_rl.models.policy import save_folder
+from cooper_rl.randomness import derive_seed
+from cooper_rl.schema.data import ModelSet
 from cooper_rl.tiny.architecture import new_model
 from cooper_rl.tiny.texts import matching_examples, policy_examples, stream_batches, verdict_examples
 from cooper_rl.tiny.tokenizer import build_tokenizer

@@ -6,9 +6,9 @@ is flipped, by a hash of seed and item, so that the same item always gets the sa
 
 from collections.abc import Sequence
 
-from cooper_rl.core.labeling import JudgeItem, JudgeResult
-from cooper_rl.core.randomness import derive_seed
+from cooper_rl.randomness import derive_seed
 from cooper_rl.tiny.meaning import find_conclusion
+from cooper_rl.verdicts.hybrid import JudgeItem, JudgeResult
 
 
 class TinyJudge:

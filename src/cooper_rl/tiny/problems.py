@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
-from cooper_rl.schema import Problem
+from cooper_rl.schema.data import Problem
 
 MAX_VALUE = 99
 """The largest number of this world."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cooper_rl.core.prompts import verify_rm_text
+from cooper_rl.method.prompts import verify_rm_text
 from cooper_rl.tiny.problems import MAX_VALUE, generate_stories
 from cooper_rl.tiny.solutions import Habits, Solution, slip, solve, state_answer
 

@@ -9,7 +9,7 @@ class for every Qwen2 model, whatever the folder says.
 import re
 from typing import Any
 
-from cooper_rl.core.prompts import verify_rm_text
+from cooper_rl.method.prompts import verify_rm_text
 from cooper_rl.tiny.meaning import spell
 from cooper_rl.tiny.problems import (
     COMPARED,

@@ -1,7 +1,7 @@
 """Binary cross-entropy training of VerifyRM on labelled examples (before any co-training; rows 4 and 5).
 
 Validation decides which weights are kept and when to stop. Deliberately left out: what is learned in which
-order (`lessons.py`) and where weights are kept (the stage's `keep`).
+order (`training/curriculum.py`) and where weights are kept (the stage's `keep`).
 """
 
 import logging
@@ -14,15 +14,15 @@ from typing import Any, NamedTuple
 
 import torch
 
-from cooper_rl.backends.memory_limit import describe, is_out_of_memory
-from cooper_rl.backends.verify_rm import VerifyItem, VerifyRM, score_examples
 from cooper_rl.config.models import VerifyRMConfig
-from cooper_rl.core.losses import label_loss
-from cooper_rl.core.packing import count_packed
-from cooper_rl.core.randomness import derive_seed
 from cooper_rl.errors import TrainingError
+from cooper_rl.machine.memory import describe, is_out_of_memory
+from cooper_rl.method.losses import label_loss
+from cooper_rl.models.packed.packing import count_packed
+from cooper_rl.models.verify_rm import VerifyItem, VerifyRM, score_examples
 from cooper_rl.progress import Progress
-from cooper_rl.schema import VerifyExample
+from cooper_rl.randomness import derive_seed
+from cooper_rl.schema.data import VerifyExample
 from cooper_rl.training.muon import MuonWithAdamW
 from cooper_rl.training.optimizer import apply_gradients, make_adamw, set_recomputing
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from zlib import crc32
 
-from cooper_rl.backends.verify_rm import VerifyRM, score_examples
 from cooper_rl.config.cooper import CooperConfig, GateConfig
-from cooper_rl.core.canaries import Canary, canary_rates, mean_rate
-from cooper_rl.core.metrics import right_verdicts
 from cooper_rl.errors import TrainingError
-from cooper_rl.schema import PreferencePair, VerifyExample
+from cooper_rl.method.metrics import right_verdicts
+from cooper_rl.models.verify_rm import VerifyRM, score_examples
+from cooper_rl.negatives.canaries import Canary, canary_rates, mean_rate
+from cooper_rl.schema.data import PreferencePair, VerifyExample
 from cooper_rl.training.optimizer import Stepper, keep_weights
 from cooper_rl.training.reward_update import RewardUpdate, update_verify_rm
 

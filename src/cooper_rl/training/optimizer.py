@@ -2,7 +2,7 @@
 
 The weights that are stepped are the fp32 ones; bf16 is used in the forward pass only. (The release steps
 bf16 weights, where one update at lr 1e-5 changes only a tenth of them.) One process steps with torch's AdamW,
-several with `backends/zero.py`; what an update does with either is here.
+several with `distributed/zero.py`; what an update does with either is here.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-from cooper_rl.backends.lora import adapter_weights, idle_adapters, merged_weights
-from cooper_rl.backends.ranks import ALONE, Ranks
-from cooper_rl.backends.zero import ZeroAdamW, shape_of
+from cooper_rl.distributed.ranks import ALONE, Ranks
+from cooper_rl.distributed.zero import ZeroAdamW, shape_of
 from cooper_rl.errors import ModelError, TrainingError
+from cooper_rl.models.lora import adapter_weights, idle_adapters, merged_weights
 
 TRAINED = "trained"
 """Name in the optimiser's state of the weights that are stepped, where the model's folder holds others: an

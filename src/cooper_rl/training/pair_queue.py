@@ -10,8 +10,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Self
 
-from cooper_rl.backends.ranks import ALONE, Ranks
-from cooper_rl.schema import Pairing
+from cooper_rl.distributed.ranks import ALONE, Ranks
+from cooper_rl.schema.data import Pairing
 from cooper_rl.training.pairing import PairMaker
 from cooper_rl.training.rollout import RolloutGroup, Scores
 

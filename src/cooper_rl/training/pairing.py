@@ -12,12 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from cooper_rl.backends.rule_verifier import RuleVerifier
 from cooper_rl.config.cooper import CooperConfig
-from cooper_rl.core.answer_mention import check_mention
-from cooper_rl.core.canaries import CanaryWriter
-from cooper_rl.core.labeling import Judge, JudgeItem
-from cooper_rl.core.pairs import (
+from cooper_rl.errors import ServerError
+from cooper_rl.negatives.canaries import CanaryWriter
+from cooper_rl.negatives.mention import check_mention
+from cooper_rl.negatives.pairs import (
     SOURCES,
     Assistant,
     NegativeSource,
@@ -27,11 +26,12 @@ from cooper_rl.core.pairs import (
     is_rejected,
     is_valid_negative,
 )
-from cooper_rl.core.perturb import Perturber
-from cooper_rl.core.randomness import derive_seed
-from cooper_rl.errors import ServerError
-from cooper_rl.schema import Pairing, PreferencePair, Verdict
+from cooper_rl.negatives.perturb import Perturber
+from cooper_rl.randomness import derive_seed
+from cooper_rl.schema.data import Pairing, PreferencePair, Verdict
 from cooper_rl.training.rollout import RolloutGroup, Scores
+from cooper_rl.verdicts.hybrid import Judge, JudgeItem
+from cooper_rl.verdicts.rule import RuleVerifier
 
 logger = logging.getLogger(__name__)
 

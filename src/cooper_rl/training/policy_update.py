@@ -7,18 +7,18 @@ from typing import NamedTuple
 
 import torch
 
-from cooper_rl.backends.completions import (
+from cooper_rl.config.cooper import CooperConfig
+from cooper_rl.distributed.ranks import Ranks
+from cooper_rl.engines.base import Generation
+from cooper_rl.method.losses import grpo_loss
+from cooper_rl.method.mismatch import Mismatch, add_up, importance_weights
+from cooper_rl.models.completions import (
     CompletionBatch,
     batch_completions,
     completion_logprobs,
     split_completions,
 )
-from cooper_rl.backends.engine import Generation
-from cooper_rl.backends.policy import Policy
-from cooper_rl.backends.ranks import Ranks
-from cooper_rl.config.cooper import CooperConfig
-from cooper_rl.core.losses import grpo_loss
-from cooper_rl.core.mismatch import Mismatch, add_up, importance_weights
+from cooper_rl.models.policy import Policy
 from cooper_rl.training.optimizer import Stepper, apply_gradients, backward, ranks_of, recomputing, whole
 from cooper_rl.training.rollout import RolloutGroup
 

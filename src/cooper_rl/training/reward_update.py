@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 import torch
 
-from cooper_rl.backends.verify_rm import VerifyItem, VerifyRM
 from cooper_rl.config.cooper import CooperConfig
-from cooper_rl.core.losses import label_loss, pair_loss
 from cooper_rl.errors import TrainingError
-from cooper_rl.schema import PreferencePair, VerifyExample
+from cooper_rl.method.losses import label_loss, pair_loss
+from cooper_rl.models.verify_rm import VerifyItem, VerifyRM
+from cooper_rl.schema.data import PreferencePair, VerifyExample
 from cooper_rl.training.optimizer import (
     TRAINED,
     Stepper,

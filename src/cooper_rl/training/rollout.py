@@ -4,16 +4,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cooper_rl.backends.engine import Engine, Generation
-from cooper_rl.backends.memory_limit import explains_memory
-from cooper_rl.backends.policy import Policy
-from cooper_rl.backends.ranks import ALONE, Ranks
-from cooper_rl.backends.rule_verifier import RuleVerifier
-from cooper_rl.backends.verify_rm import VerifyItem, VerifyRM
 from cooper_rl.config.data import GenerationConfig
-from cooper_rl.core.labeling import Judge, JudgeItem
+from cooper_rl.distributed.ranks import ALONE, Ranks
+from cooper_rl.engines.base import Engine, Generation
 from cooper_rl.errors import TrainingError
-from cooper_rl.schema import Problem, RolloutSample, Verdict
+from cooper_rl.machine.memory import explains_memory
+from cooper_rl.models.policy import Policy
+from cooper_rl.models.verify_rm import VerifyItem, VerifyRM
+from cooper_rl.schema.data import Problem, RolloutSample, Verdict
+from cooper_rl.verdicts.hybrid import Judge, JudgeItem
+from cooper_rl.verdicts.rule import RuleVerifier
 
 
 @dataclass(frozen=True)

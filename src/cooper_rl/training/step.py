@@ -15,17 +15,15 @@ from dataclasses import dataclass, field
 
 import torch
 
-from cooper_rl.backends.engine import Engine
-from cooper_rl.backends.memory_limit import explains_memory
-from cooper_rl.backends.policy import Policy
-from cooper_rl.backends.rule_verifier import RuleVerifier
-from cooper_rl.backends.verify_rm import VerifyItem, VerifyRM
 from cooper_rl.config.cooper import CooperConfig
-from cooper_rl.core.advantages import group_advantages, mix_rewards
-from cooper_rl.core.labeling import Judge
-from cooper_rl.core.pairs import SOURCES
-from cooper_rl.core.randomness import derive_seed
-from cooper_rl.schema import Pairing, PreferencePair, Problem, RolloutSample, VerifyExample
+from cooper_rl.engines.base import Engine
+from cooper_rl.machine.memory import explains_memory
+from cooper_rl.method.advantages import group_advantages, mix_rewards
+from cooper_rl.models.policy import Policy
+from cooper_rl.models.verify_rm import VerifyItem, VerifyRM
+from cooper_rl.negatives.pairs import SOURCES
+from cooper_rl.randomness import derive_seed
+from cooper_rl.schema.data import Pairing, PreferencePair, Problem, RolloutSample, VerifyExample
 from cooper_rl.training.gate import RewardGate, update_behind_gate
 from cooper_rl.training.optimizer import Stepper, ranks_of, set_warmed_up_lr, whole
 from cooper_rl.training.pair_queue import PairQueue
@@ -38,6 +36,8 @@ from cooper_rl.training.rollout import (
     sample_rollouts,
     score_rollouts,
 )
+from cooper_rl.verdicts.hybrid import Judge
+from cooper_rl.verdicts.rule import RuleVerifier
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,148 @@
+"""Compiles the pipelines to KFP's intermediate representation (YAML), and to manifests of its operator.
+
+The same pipeline, profile and iterations always give the same bytes. Deliberately left out: submitting them.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from kfp import compiler
+from kfp.compiler.compiler_utils import KubernetesManifestOptions
+from kfp.dsl.base_component import BaseComponent
+
+from cooper_rl.config.load import load
+from cooper_rl.config.root import Config
+from cooper_rl.errors import ConfigError
+from pipelines.graphs.cooper import build_cooper
+from pipelines.graphs.end_to_end import build_end_to_end
+from pipelines.graphs.retrain import build_retrain
+from pipelines.graphs.verify_rm import build_verify_rm
+from pipelines.profile import Profile
+
+PIPELINES: dict[str, Callable[[Profile, int], BaseComponent]] = {
+    "end_to_end": build_end_to_end,
+    "verify_rm": build_verify_rm,
+    "cooper": build_cooper,
+    "retrain": build_retrain,
+}
+"""Name on the command line -> pipeline; all take a profile and a number of iterations."""
+
+WITH_RUN_KEY = frozenset({"end_to_end", "cooper", "retrain"})
+"""Pipelines that keep checkpoints."""
+
+WITH_REGISTRY = frozenset({"retrain"})
+"""Pipelines that keep a champion."""
+
+
+def check_settings(name: str, preset: str, changes: Sequence[str], parameters: Mapping[str, str]) -> Config:
+    """The configuration of the stages, which has a name for the checkpoints where it has a store for them.
+
+    Kubeflow's macros, such as `[[ScheduledTime]]`, stand for a number.
+
+    Raises:
+        ConfigError: a setting is wrong, or one is missing that the pipeline needs.
+    """
+    run_key = re.sub(r"\[\[\w+\]\]", "0", parameters.get("run_key") or "")
+    config = load(preset, [*([f"storage.run_key={json.dumps(run_key)}"] if run_key else []), *changes])
+    if name in WITH_RUN_KEY:
+        config.storage.run_uri()
+    if name in WITH_REGISTRY:
+        config.registry.needed_uri()
+    return config
+
+
+def compile_pipeline(name: str, folder: Path, *, profile: Profile, iterations: int) -> Path:
+    """Write `<name>.yaml` into `folder`; returns its path.
+
+    Raises:
+        ConfigError: an unknown name, `iterations` out of range, or a folder that cannot be written to.
+    """
+    path = folder / f"{name}.yaml"
+    pipeline = _build(name, profile, iterations)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        compiler.Compiler().compile(pipeline, str(path))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be written: {error.strerror}; give another folder") from error
+    return path
+
+
+def compile_manifests(
+    name: str, folder: Path, *, profile: Profile, iterations: int, namespace: str | None
+) -> Path:
+    """Write a Pipeline and a PipelineVersion (pipelines.kubeflow.org/v2beta1) as `<name>.manifests.yaml`.
+
+    For clusters whose KFP keeps pipelines in the Kubernetes API; the version's name holds the content's hash.
+
+    Raises:
+        ConfigError: an unknown name, or `iterations` out of range.
+    """
+    digest = content_hash(compile_pipeline(name, folder, profile=profile, iterations=iterations))
+    path = folder / f"{name}.manifests.yaml"
+    kubernetes_name = name.replace("_", "-")
+    options = KubernetesManifestOptions(
+        pipeline_name=kubernetes_name,
+        pipeline_version_name=f"{kubernetes_name}-{digest}",
+        namespace=namespace,
+        include_pipeline_manifest=True,
+    )
+    compiler.Compiler().compile(
+        _build(name, profile, iterations),
+        str(path),
+        kubernetes_manifest_options=options,
+        kubernetes_manifest_format=True,
+    )
+    return path
+
+
+def content_hash(pipeline: Path) -> str:
+    """Names the content of a compiled pipeline: the same bytes, the same version."""
+    return hashlib.sha256(pipeline.read_bytes()).hexdigest()[:12]
+
+
+def read_compiled(pipeline: Path) -> dict[str, Any]:
+    """The pipeline's specification, without what belongs to the platform."""
+    return next(yaml.safe_load_all(pipeline.read_text(encoding="utf-8")))
+
+
+def count_tasks(specification: Mapping[str, Any]) -> int:
+    """How many tasks a run has, those inside an exit handler included."""
+
+    def count(dag: Mapping[str, Any]) -> int:
+        components = (task["componentRef"]["name"] for task in dag["tasks"].values())
+        inner = (specification["components"][component].get("dag") for component in components)
+        return sum(1 if found is None else count(found) for found in inner)
+
+    return count(specification["root"]["dag"])
+
+
+def check_parameters(
+    specification: Mapping[str, Any], given: Mapping[str, Any], *, name: str
+) -> dict[str, Any]:
+    """The arguments of a run.
+
+    Raises:
+        ConfigError: one that the pipeline does not have, or a missing one without a default.
+    """
+    known = specification["root"].get("inputDefinitions", {}).get("parameters", {})
+    unknown = sorted(set(given) - set(known))
+    if unknown:
+        raise ConfigError(f"parameter {unknown[0]!r}: {name} has {', '.join(known)}")
+    missing = sorted(key for key, kind in known.items() if not kind.get("isOptional") and key not in given)
+    if missing:
+        text = known[missing[0]].get("description", "")
+        raise ConfigError(
+            f"parameter {missing[0]!r} of {name} is missing: {text} Give --param {missing[0]}=VALUE"
+        )
+    return dict(given)
+
+
+def _build(name: str, profile: Profile, iterations: int) -> BaseComponent:
+    if name not in PIPELINES:
+        raise ConfigError(f"pipeline {name!r}: use one of {', '.join(PIPELINES)}")
+    return PIPELINES[name](profile, iterations)

@@ -1,0 +1,65 @@
+"""The whole method as one pipeline, from problems to a co-trained policy and its report.
+
+    prepare_models ─ collect_problems ─ sample_completions ─ label_completions
+      ─ train_verify_rm ─ evaluate_verify_rm ─ evaluate_policy (starting point)
+      ─ (train_cooper ─ evaluate_policy) x iterations ─ report          then always: summarise_run
+
+Iterations are unrolled when the pipeline is compiled: KFP has no recursion, and both models change
+in every step, so one task is one iteration of many steps.
+"""
+
+from typing import List, cast
+
+from kfp import dsl
+from kfp.dsl.base_component import BaseComponent
+
+from pipelines.profile import Profile
+from pipelines.resources import Tasks
+from pipelines.steps import (
+    add_report,
+    check_iterations,
+    co_train,
+    lessons_of,
+    make_verify_rm,
+    prepare,
+    summarised,
+)
+
+
+def build_end_to_end(profile: Profile, iterations: int) -> BaseComponent:
+    """The pipeline with so many co-training iterations.
+
+    Raises:
+        ConfigError: `iterations` is out of range.
+    """
+    check_iterations(iterations)
+
+    def end_to_end(preset: str = profile.preset, overrides: List[str] = [], run_key: str = ""):
+        """Label completions, train VerifyRM, co-train it with the policy, and report.
+
+        Args:
+            preset: A preset's name, or the path of a .toml file inside the image.
+            overrides: Changes to the preset, each as dotted.key=value, for example
+                ["cooper.steps=40", "seed=1"].
+            run_key: Name of the checkpoints below storage.uri: a run with the same name continues.
+                Needed with storage.uri, and only then.
+        """
+        tasks = Tasks(profile, {"preset": preset, "overrides": overrides})
+        with summarised(tasks, run_key):
+            start = prepare(tasks)
+            judged = make_verify_rm(
+                tasks, models=start.models.outputs["models"], problems=start.problems.outputs["problems"]
+            )
+            trained = co_train(
+                tasks,
+                iterations,
+                run_key=run_key,
+                start=start,
+                verify_rm=judged.verify_rm.outputs["verify_rm"],
+                examples=judged.labels.outputs["test"],
+                verify_rm_evaluation=judged.evaluation,
+                lessons=lessons_of(judged),
+            )
+            add_report(tasks, trained, judged.evaluation, label_report=judged.labels.outputs["report"])
+
+    return cast(BaseComponent, dsl.pipeline(name="end-to-end")(end_to_end))

@@ -1,0 +1,174 @@
+"""Schedules: one recurring run by name, made, compared and made again through the API.
+
+A recurring run holds the pipeline as it was compiled, so a changed pipeline needs a new one; `apply` notices.
+Deliberately left out: what runs (`pipelines/remote/submit.py`).
+"""
+
+from datetime import UTC, datetime
+from typing import Any, NamedTuple, TextIO
+
+from cooper_rl.errors import ConfigError, ServerError
+from pipelines.remote.cron import Cron, parse_cron
+from pipelines.remote.server import Server, is_status
+from pipelines.remote.submit import Version, find_experiment
+
+PAGE_SIZE = 100
+ENABLED = "ENABLE"
+
+
+class Wish(NamedTuple):
+    """What a schedule should be."""
+
+    name: str
+    cron: Cron
+    max_concurrency: int
+    experiment: str
+
+
+def apply(server: Server, wish: Wish, version: Version, screen: TextIO) -> None:
+    """Make the schedule what it should be; does nothing where it is that already.
+
+    Raises:
+        ConfigError: `max_concurrency` is out of range.
+        ServerError: the server cannot be used.
+    """
+    if not 1 <= wish.max_concurrency <= 10:
+        raise ConfigError(f"--max-concurrency {wish.max_concurrency}: choose 1 to 10")
+    experiment_id = find_experiment(server, wish.experiment)
+    present = [found for found in _all(server) if found.display_name == wish.name]
+    differing = [_differences(run, wish, version, experiment_id) for run in present]
+    right = next((run for run, reasons in zip(present, differing, strict=True) if not reasons), None)
+    if right is None:
+        with server.explained(f"create schedule {wish.name!r}"):
+            made = server.client.create_recurring_run(
+                experiment_id,
+                wish.name,
+                cron_expression=wish.cron.text,
+                max_concurrency=wish.max_concurrency,
+                no_catchup=True,
+                params=version.parameters,
+                pipeline_id=version.pipeline_id,
+                version_id=version.version_id,
+            )
+        server.id_of(made, "recurring_run_id")
+        why = f" again ({', '.join(differing[0])})" if present else ""
+        screen.write(f"{wish.name}: created{why}\n")
+    elif str(right.mode) != ENABLED:
+        with server.explained(f"resume schedule {wish.name!r}"):
+            server.client.enable_recurring_run(str(right.recurring_run_id))
+        screen.write(f"{wish.name}: resumed\n")
+    else:
+        screen.write(f"{wish.name}: unchanged\n")
+    # Only now the others: a failure leaves a schedule too many, never none.
+    others = [run for run in present if run is not right]
+    for run in others:
+        _remove(server, run, f"delete the old schedule {wish.name!r}, which stays beside the right one")
+    if right is not None and others:
+        screen.write(f"{wish.name}: {len(others)} more of this name deleted\n")
+    screen.write(describe(wish.cron))
+
+
+def show(server: Server, screen: TextIO) -> None:
+    """One paragraph per schedule."""
+    found = sorted(_all(server), key=lambda run: str(run.display_name))
+    if not found:
+        screen.write("no schedules\n")
+    for run in found:
+        version = getattr(run.pipeline_version_reference, "pipeline_version_id", None)
+        state = "active" if str(run.mode) == ENABLED else "paused"
+        screen.write(
+            f"{run.display_name}: {state}, version {version}, at most {run.max_concurrency} at a time\n"
+        )
+        screen.write(_describe_trigger(run))
+
+
+def pause(server: Server, name: str, screen: TextIO) -> None:
+    """Keep the schedule, start nothing.
+
+    Raises:
+        ServerError: there is none of this name.
+    """
+    for run in _named(server, name):
+        with server.explained(f"pause schedule {name!r}"):
+            server.client.disable_recurring_run(str(run.recurring_run_id))
+    screen.write(f"{name}: paused\n")
+
+
+def delete(server: Server, name: str, screen: TextIO) -> None:
+    """Remove the schedule; its runs stay.
+
+    Raises:
+        ServerError: there is none of this name.
+    """
+    for run in _named(server, name):
+        _remove(server, run, f"delete schedule {name!r}")
+    screen.write(f"{name}: deleted\n")
+
+
+def describe(cron: Cron) -> str:
+    """In words, and the next three times."""
+    times = ", ".join(f"{moment:%a %Y-%m-%d %H:%M:%S}" for moment in cron.next_times(datetime.now(UTC), 3))
+    return f"  {cron.text}  {cron.words()} (UTC)\n  next: {times}\n"
+
+
+def _describe_trigger(run: Any) -> str:
+    """Of any schedule: the dashboard also makes some with an interval, or with a cron that is none here."""
+    if periodic := getattr(run.trigger, "periodic_schedule", None):
+        return f"  every {periodic.interval_second} s\n"
+    try:
+        return describe(parse_cron(_cron_of(run)))
+    except ConfigError as error:
+        return f"  {error}\n"
+
+
+def _differences(run: Any, wish: Wish, version: Version, experiment_id: str) -> list[str]:
+    """What is not as it should be, in words."""
+    runtime = run.runtime_config
+    differing = {
+        "pipeline changed": getattr(run.pipeline_version_reference, "pipeline_version_id", None)
+        != version.version_id,
+        "time changed": _cron_of(run) != wish.cron.text,
+        "parameters changed": ((runtime.parameters if runtime else None) or {}) != version.parameters,
+        "concurrency changed": int(run.max_concurrency or 1) != wish.max_concurrency,
+        "it would catch up": not run.no_catchup,
+        "experiment changed": run.experiment_id != experiment_id,
+    }
+    return [reason for reason, differs in differing.items() if differs]
+
+
+def _cron_of(run: Any) -> str:
+    schedule = getattr(run.trigger, "cron_schedule", None)
+    return str(getattr(schedule, "cron", None) or "")
+
+
+def _named(server: Server, name: str) -> list[Any]:
+    every = _all(server)
+    found = [run for run in every if run.display_name == name]
+    if not found:
+        names = ", ".join(sorted(str(run.display_name) for run in every)) or "none"
+        raise ServerError(f"{server.place.host}: no schedule {name!r}; there are: {names}")
+    return found
+
+
+def _all(server: Server) -> list[Any]:
+    found: list[Any] = []
+    token = ""
+    while True:
+        with server.explained("list schedules"):
+            answer = server.client.list_recurring_runs(
+                page_token=token, page_size=PAGE_SIZE, namespace=server.place.namespace
+            )
+        found += answer.recurring_runs or []
+        token = answer.next_page_token or ""
+        if not token:
+            return found
+
+
+def _remove(server: Server, run: Any, what: str) -> None:
+    """Delete a schedule, unless somebody else has meanwhile."""
+    try:
+        with server.explained(what):
+            server.client.delete_recurring_run(str(run.recurring_run_id))
+    except ServerError as error:
+        if not is_status(error.__cause__, 404):
+            raise

@@ -1,0 +1,178 @@
+"""Uploads a pipeline as a version named by its content, starts a run of it, and follows it.
+
+Uploading is idempotent: the same content is the same version. Deliberately left out: schedules
+(`pipelines/remote/schedule.py`).
+"""
+
+import json
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple, TextIO
+
+import kfp_server_api
+
+from cooper_rl.errors import ServerError
+from cooper_rl.progress import clock
+from pipelines.compile import check_parameters, compile_pipeline, content_hash, read_compiled
+from pipelines.profile import Profile
+from pipelines.remote.server import Server, is_status
+
+FINAL_STATES = ("SUCCEEDED", "FAILED", "CANCELED", "SKIPPED")
+"""kfp's own waiting does not end with a run that was cancelled."""
+
+MAX_FAILED_LOOKS = 10
+"""In a row, before following a run is given up; the run itself goes on."""
+
+
+class Version(NamedTuple):
+    """An uploaded pipeline."""
+
+    pipeline_id: str
+    version_id: str
+    name: str
+    is_new: bool
+    parameters: dict[str, Any]
+    """As a run is given them."""
+
+
+def upload(
+    server: Server, name: str, *, profile: Profile, iterations: int, parameters: Mapping[str, Any]
+) -> Version:
+    """Make sure that the server has this very pipeline.
+
+    Raises:
+        ConfigError: a parameter that the pipeline does not have, or one that is missing.
+        ServerError: the server cannot be used.
+    """
+    with tempfile.TemporaryDirectory(prefix="cooper-rl-") as folder:
+        path = compile_pipeline(name, Path(folder), profile=profile, iterations=iterations)
+        specification = read_compiled(path)
+        arguments = check_parameters(specification, parameters, name=name)
+        shown = specification["pipelineInfo"]["name"]
+        pipeline_id = _find_or_create(server, shown, specification["pipelineInfo"].get("description", ""))
+        version = f"{shown}-{content_hash(path)}"
+        found = _find_version(server, pipeline_id, version)
+        if found is not None:
+            return Version(pipeline_id, found, version, is_new=False, parameters=arguments)
+        try:
+            with server.explained(f"upload version {version}"):
+                uploaded = server.client.upload_pipeline_version(str(path), version, pipeline_id=pipeline_id)
+        except ServerError as error:
+            found = _find_version(server, pipeline_id, version) if is_status(error.__cause__, 409) else None
+            if found is None:
+                raise
+            return Version(pipeline_id, found, version, is_new=False, parameters=arguments)
+    version_id = server.id_of(uploaded, "pipeline_version_id")
+    return Version(pipeline_id, version_id, version, is_new=True, parameters=arguments)
+
+
+def find_experiment(server: Server, name: str) -> str:
+    """The id of an experiment, which is made where there is none."""
+    with server.explained(f"open experiment {name!r}"):
+        found = server.client.create_experiment(name, namespace=server.place.namespace)
+    return server.id_of(found, "experiment_id")
+
+
+def start(server: Server, version: Version, *, experiment: str) -> str:
+    """Start a run; returns its id.
+
+    Raises:
+        ServerError: refused; or not answered, so that it may have started all the same.
+    """
+    experiment_id = find_experiment(server, experiment)
+    title = f"{version.name.rpartition('-')[0]} {datetime.now(UTC):%Y-%m-%d %H:%M:%S}"
+    try:
+        with server.explained("start a run"):
+            run = server.client.run_pipeline(
+                experiment_id,
+                title,
+                params=version.parameters,
+                pipeline_id=version.pipeline_id,
+                version_id=version.version_id,
+            )
+    except ServerError as error:
+        status = getattr(error.__cause__, "status", None) or 500
+        if status < 500:
+            raise
+        raise ServerError(
+            f"{error}. The run may have started all the same: look for {title!r} on {server.link('runs')} "
+            "before you start another"
+        ) from error
+    return server.id_of(run, "run_id")
+
+
+def follow(server: Server, run_id: str, screen: TextIO, *, pause_seconds: float) -> bool:
+    """Show tasks as they start and end, until the run does; returns whether it succeeded.
+
+    Raises:
+        ServerError: the server did not answer many times in a row; the run goes on without us.
+    """
+    started = time.monotonic()
+    seen: dict[str, str] = {}
+    num_failed = 0
+    while True:
+        try:
+            with server.explained(f"look at run {run_id}"):
+                run = server.client.get_run(run_id)
+            num_failed = 0
+        except ServerError as error:
+            num_failed += 1
+            if num_failed >= MAX_FAILED_LOOKS or is_status(error.__cause__, 404):
+                raise
+            if is_status(error.__cause__, 401):
+                server.renew_token()
+            time.sleep(pause_seconds)
+            continue
+        for task, state in _task_states(run):
+            if seen.get(task) != state:
+                seen[task] = state
+                screen.write(f"{clock(time.monotonic() - started):>7}  {task}  {state.lower()}\n")
+                screen.flush()
+        if run.state in FINAL_STATES:
+            message = getattr(run.error, "message", None)
+            screen.write(f"run {run.state.lower()}{f': {message}' if message else ''}\n")
+            return run.state == "SUCCEEDED"
+        time.sleep(pause_seconds)
+
+
+def _task_states(run: Any) -> Sequence[tuple[str, str]]:
+    details = getattr(run.run_details, "task_details", None) or []
+    return [(str(task.display_name), str(task.state)) for task in details if task.display_name and task.state]
+
+
+def _find_or_create(server: Server, name: str, description: str) -> str:
+    found = _find_pipeline(server, name)
+    if found is not None:
+        return found
+    try:
+        with server.explained(f"create pipeline {name!r}"):
+            created = server.pipelines.pipeline_service_create_pipeline(
+                kfp_server_api.V2beta1Pipeline(
+                    name=name, display_name=name, description=description, namespace=server.place.namespace
+                )
+            )
+        return server.id_of(created, "pipeline_id")
+    except ServerError as error:  # somebody else was quicker
+        found = _find_pipeline(server, name) if is_status(error.__cause__, 409) else None
+        if found is None:
+            raise
+        return found
+
+
+def _find_pipeline(server: Server, name: str) -> str | None:
+    with server.explained("list pipelines"):
+        answer = server.client.list_pipelines(filter=_named(name), namespace=server.place.namespace)
+    return next((str(found.pipeline_id) for found in answer.pipelines or []), None)
+
+
+def _find_version(server: Server, pipeline_id: str, name: str) -> str | None:
+    with server.explained("list versions"):
+        answer = server.client.list_pipeline_versions(pipeline_id, filter=_named(name))
+    return next((str(found.pipeline_version_id) for found in answer.pipeline_versions or []), None)
+
+
+def _named(name: str) -> str:
+    return json.dumps({"predicates": [{"operation": "EQUALS", "key": "display_name", "stringValue": name}]})

@@ -1,0 +1,103 @@
+"""What every task gets from the profile: image, hardware, limits, retries, secrets, caching.
+
+One place for all pipelines, so that a rule of docs/kubeflow.md is kept or broken here. Deliberately left out:
+which tasks there are and what flows between them (the pipelines).
+"""
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+from kfp import kubernetes
+from kfp.dsl import PipelineTask
+
+from components.images import GPU_IMAGE
+from pipelines.profile import GpuPool, Profile
+
+DEFAULT_HOURS = 12.0
+HOURS = {
+    "train_cooper": 240.0,
+    "train_verify_rm": 72.0,
+    "label_completions": 72.0,
+    "sample_completions": 48.0,
+    "take_champion": 2.0,
+    "promote": 2.0,
+    "report": 1.0,
+    "summarise_run": 1.0,
+}
+"""Wall-clock limit of a task with all its tries."""
+
+UNCACHED = frozenset(
+    {"train_cooper", "evaluate_verify_rm", "report", "summarise_run", "take_champion", "promote"}
+)
+"""Co-training keeps its own checkpoints; the others are cheap and say what holds now."""
+
+USER = 1000
+"""Of both images; not root."""
+
+Component = Callable[..., Any]
+
+
+class Tasks:
+    """Makes the tasks of one pipeline; `choice` (preset and overrides) goes to each of them."""
+
+    def __init__(
+        self, profile: Profile, choice: dict[str, Any], *, uncached: Collection[str] = UNCACHED
+    ) -> None:
+        self._profile, self._uncached = profile, uncached
+        self._choice = choice | {"site": list(profile.overrides)}
+
+    def add(self, component: Component, display_name: str, **inputs: Any) -> Any:
+        """A configured PipelineTask; typed Any because kfp types its outputs unlike what takes them."""
+        task: PipelineTask = component(**self._choice, **inputs)
+        name: str = task.component_spec.name.replace("-", "_")  # pyright: ignore[reportAttributeAccessIssue] untyped
+        task.set_display_name(display_name)
+        task.set_caching_options(name not in self._uncached)
+        profile = self._profile
+        waits_for_job = name == "train_cooper" and profile.starts_jobs
+        is_gpu_stage = task.container_spec is not None and task.container_spec.image == GPU_IMAGE
+        needs_gpu = is_gpu_stage and not waits_for_job
+        task.set_container_image(profile.gpu_image if needs_gpu else profile.cpu_image)
+        if needs_gpu and profile.gpu is not None:
+            _put_on_gpu(task, profile.gpu)
+        elif profile.cpu is not None:
+            task.set_cpu_limit(profile.cpu.cpu).set_cpu_request(profile.cpu.cpu)
+            task.set_memory_limit(profile.cpu.memory).set_memory_request(profile.cpu.memory)
+        if profile.retry is not None:
+            _limit(task, profile, hours=profile.hours.get(name, HOURS.get(name, DEFAULT_HOURS)))
+        for secret in profile.secrets:
+            if not secret.tasks or name in secret.tasks:
+                kubernetes.use_secret_as_env(task, secret.name, secret.env)
+        if profile.image_pull_secrets:
+            kubernetes.set_image_pull_secrets(task, list(profile.image_pull_secrets))
+        return task
+
+
+def _put_on_gpu(task: PipelineTask, pool: GpuPool) -> None:
+    task.set_cpu_limit(pool.cpu).set_cpu_request(pool.cpu)
+    task.set_memory_limit(pool.memory).set_memory_request(pool.memory)
+    task.set_accelerator_type(pool.type).set_accelerator_limit(pool.count)
+    kubernetes.empty_dir_mount(
+        task, "shared-memory", "/dev/shm", medium="Memory", size_limit=pool.shared_memory
+    )
+    for key, value in pool.node_selector.items():
+        kubernetes.add_node_selector(task, key, value)
+    for toleration in pool.tolerations:
+        kubernetes.add_toleration(
+            task, toleration.key, toleration.operator, value=toleration.value, effect=toleration.effect
+        )
+    if pool.queue is not None:
+        kubernetes.add_pod_label(task, "kueue.x-k8s.io/queue-name", pool.queue)
+
+
+def _limit(task: PipelineTask, profile: Profile, *, hours: float) -> None:
+    """Retries end with the task's hours: `backoff_max_duration` counts from the first try."""
+    assert profile.retry is not None
+    seconds = round(hours * 3600)
+    kubernetes.set_timeout(task, seconds)
+    kubernetes.set_security_context(task, run_as_user=USER, run_as_group=USER, run_as_non_root=True)
+    task.set_retry(
+        profile.retry.attempts,
+        backoff_duration=f"{profile.retry.first_pause_seconds}s",
+        backoff_factor=2.0,
+        backoff_max_duration=f"{seconds}s",
+    )

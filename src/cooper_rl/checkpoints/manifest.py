@@ -1,0 +1,82 @@
+"""What a checkpoint says of itself, and which ones are kept (row 13). Deliberately left out: stores."""
+
+import hashlib
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from cooper_rl.config.infrastructure import StorageConfig
+from cooper_rl.schema.data import Record
+
+LATEST = "LATEST"
+MANIFEST = "manifest.json"
+WRITER = "writer"
+METRICS = "metrics.jsonl"
+PAIRS = "pairs.jsonl"
+ROLLOUTS = "rollouts.jsonl"
+SMALL_FILES = (METRICS, PAIRS, ROLLOUTS)
+"""What reports read, and all that is fetched of a finished run."""
+NAME = re.compile(r"step-(\d{6,})(-[0-9a-f]{8})?")
+"""Of a checkpoint."""
+
+
+class CheckpointEntry(Record):
+    """A checkpoint by name."""
+
+    name: str
+    step: int
+    score: float | None
+    """Higher is better; None: not measured."""
+
+
+class CheckpointManifest(Record):
+    """What a step folder holds."""
+
+    step: int
+    score: float | None
+    identity: dict[str, str]
+    """Everything of configuration and data that the numbers depend on; see `run/identity.py`."""
+    versions: dict[str, str]
+    """Of the libraries that wrote it."""
+    history: tuple[CheckpointEntry, ...]
+    """The checkpoints that were kept when this one was written, oldest first."""
+    sha256: dict[str, str]
+    """Relative path -> hash of every other file in the folder."""
+    checksum: str = ""
+    """Hash of this record with an empty checksum."""
+
+    def sealed(self) -> "CheckpointManifest":
+        """The same with its checksum."""
+        bare = self.model_copy(update={"checksum": ""})
+        return bare.model_copy(
+            update={"checksum": hashlib.sha256(bare.model_dump_json().encode()).hexdigest()}
+        )
+
+
+def retained(
+    entries: Sequence[CheckpointEntry], config: StorageConfig, *, back_to: Sequence[int] = ()
+) -> tuple[CheckpointEntry, ...]:
+    """Which checkpoints are kept: the last ones, every m-th, the best, and the newest up to each step of
+    `back_to`; oldest first."""
+    # After a fallback to an earlier checkpoint a step may have been published twice: the later one counts.
+    last = {entry.step: entry for entry in entries}
+    known = [last[step] for step in sorted(last) if step <= entries[-1].step]
+    chosen = [entry.name for entry in known[-config.keep_last :]]
+    if config.keep_every is not None:
+        chosen += [entry.name for entry in known if entry.step % config.keep_every == 0]
+    scored = [entry for entry in known if entry.score is not None]
+    if config.keep_best and scored:
+        chosen.append(max(scored, key=lambda entry: (entry.score, entry.step)).name)
+    for step in back_to:
+        chosen += [entry.name for entry in known if entry.step <= step][-1:]
+    return tuple(entry for entry in known if entry.name in chosen)
+
+
+def dump_manifest(manifest: CheckpointManifest) -> bytes:
+    """As it is stored."""
+    return (manifest.model_dump_json(indent=2) + "\n").encode()
+
+
+def files_below(folder: Path) -> list[str]:
+    """Relative paths of all files, sorted."""
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())

@@ -1,0 +1,164 @@
+"""The registry of champions in an object store: what was promoted, with the evidence (rows 13 and 14).
+
+    CHAMPION                   name of the champion's version; written last, only if it is as we saw it
+    v-0123456789ab/            named by the hash of its weights; never changed once it was champion
+        champion.json          which run, which numbers, under which settings, and the decision
+        held_out.jsonl         the frozen problems, and
+        examples.jsonl         the frozen labelled examples, which a champion hands on to the next
+        evaluated.jsonl        what its policy wrote on the problems, with every verdict
+        known.jsonl            fingerprints of all problems that it, or a champion before it, learned from
+        policy/ verify_rm/     plain Hugging Face folders
+        manifest.json          hash of every file; written when all of them are there
+
+A version has the form of a checkpoint and is read by the same code, hash by hash. Of two promoters that saw
+the same champion, one finds CHAMPION changed. Deliberately left out: who deserves it
+(`run/promotion.py`).
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from pydantic import ValidationError
+
+from cooper_rl.checkpoints.manifest import MANIFEST, CheckpointManifest, dump_manifest
+from cooper_rl.checkpoints.store import check_conditional_writes, fetch, read_manifest
+from cooper_rl.config.root import Config
+from cooper_rl.errors import DamagedObjectError, StorageError
+from cooper_rl.schema.runs import ChampionRecord
+from cooper_rl.storage.base import ObjectStore, check_key, content_sha256
+from cooper_rl.storage.open import open_store
+
+CHAMPION = "CHAMPION"
+RECORD = "champion.json"
+HELD_OUT = "held_out.jsonl"
+EXAMPLES = "examples.jsonl"
+EVALUATED = "evaluated.jsonl"
+KNOWN = "known.jsonl"
+LISTS = (HELD_OUT, EXAMPLES, EVALUATED, KNOWN)
+MODELS = ("policy/", "verify_rm/")
+
+
+class Champion(NamedTuple):
+    """The champion as it was seen."""
+
+    name: str
+    record: ChampionRecord
+    manifest: CheckpointManifest
+    tag: str
+    """Of the pointer; see `Registry.promote`."""
+
+
+class Registry:
+    """Champions below one address."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+
+    @property
+    def uri(self) -> str:
+        """Address without credentials."""
+        return self._store.uri
+
+    def champion(self) -> Champion | None:
+        """The champion, or None where nothing was promoted yet.
+
+        Raises:
+            DamagedObjectError: it is missing or not what was written.
+            StorageError: the store cannot be used.
+        """
+        pointer = self._store.read(CHAMPION)
+        if pointer is None:
+            return None
+        name = pointer.name
+        try:
+            check_key(name)
+        except StorageError as error:
+            raise self._damaged(repr(name[:100]), error) from error
+        try:
+            manifest = read_manifest(self._store, name)
+            record = self._record(name, manifest)
+        except (DamagedObjectError, ValidationError) as error:
+            raise self._damaged(name, error) from error
+        return Champion(name, record, manifest, pointer.tag)
+
+    def fetch(self, champion: Champion, folder: Path, *, starting_with: tuple[str, ...]) -> Path:
+        """A champion's verified files whose path starts so: in place, or below `folder`.
+
+        Raises:
+            DamagedObjectError: one is missing or changed; names it.
+            StorageError: the store cannot be used.
+        """
+        try:
+            return fetch(
+                self._store, champion.name, champion.manifest, folder=folder, starting_with=starting_with
+            )
+        except DamagedObjectError as error:
+            raise self._damaged(champion.name, error) from error
+
+    def promote(
+        self, name: str, files: Mapping[str, Path], record: ChampionRecord, *, replaces: Champion | None
+    ) -> None:
+        """Store a version, then make it the champion in place of the one that was seen.
+
+        Args:
+            name: of the version (`version_name`).
+            files: path inside the version -> file on this machine, all but the record.
+            record: what is said of it.
+            replaces: the champion as it was seen; None: there was none.
+
+        Raises:
+            WriteConflictError: another one was promoted meanwhile; it stays champion.
+            StorageError: the store cannot be used; the champion stays.
+        """
+        check_conditional_writes(self._store)
+        hashes = {file: content_sha256(path) for file, path in files.items()}
+        for file, sha256 in hashes.items():
+            self._store.put_file(f"{name}/{file}", files[file], sha256=sha256)
+        written = record.model_dump_json(indent=2).encode()
+        self._replace(f"{name}/{RECORD}", written)
+        manifest = CheckpointManifest(
+            step=record.evaluation.step,
+            score=record.decision.accuracy.value,
+            identity=record.conditions,
+            versions={},
+            history=(),
+            sha256=hashes | {RECORD: hashlib.sha256(written).hexdigest()},
+        )
+        self._replace(f"{name}/{MANIFEST}", dump_manifest(manifest.sealed()))
+        self._store.write(CHAMPION, f"{name}\n".encode(), replaces=replaces.tag if replaces else None)
+
+    def _record(self, name: str, manifest: CheckpointManifest) -> ChampionRecord:
+        content = self._store.read(f"{name}/{RECORD}")
+        if content is None or hashlib.sha256(content.data).hexdigest() != manifest.sha256.get(RECORD):
+            raise DamagedObjectError(f"{self.uri}/{name}/{RECORD}: missing or changed")
+        return ChampionRecord.model_validate_json(content.data)
+
+    def _replace(self, key: str, data: bytes) -> None:
+        """An attempt that ended before the pointer was written may have left the object."""
+        found = self._store.read(key)
+        self._store.write(key, data, replaces=found.tag if found else None)
+
+    def _damaged(self, name: str, error: Exception) -> DamagedObjectError:
+        return DamagedObjectError(
+            f"{self.uri}: champion {name} cannot be read ({error}); restore its objects, or write the name "
+            f"of an earlier version into {CHAMPION}"
+        )
+
+
+def open_registry(config: Config) -> Registry:
+    """The registry of the configuration.
+
+    Raises:
+        ConfigError: it names none.
+        StorageError: address or credentials cannot be used.
+    """
+    return Registry(open_store(config.storage, config.registry.needed_uri()))
+
+
+def version_name(manifest: CheckpointManifest) -> str:
+    """Of a checkpoint's models: the same weights are the same version, however often they are promoted."""
+    weights = sorted((file, sha256) for file, sha256 in manifest.sha256.items() if file.startswith(MODELS))
+    return f"v-{hashlib.sha256(json.dumps(weights).encode()).hexdigest()[:12]}"

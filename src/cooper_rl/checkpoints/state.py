@@ -1,0 +1,209 @@
+"""What a checkpoint of co-training holds (row 13): copied out of the models, written to files, read back.
+
+    policy/ verify_rm/              plain Hugging Face folders
+    policy_optimizer.safetensors    verify_rm_optimizer.safetensors
+    metrics.jsonl  pairs.jsonl  rollouts.jsonl    every step since the first
+    pending.jsonl                   pairs that the next step learns from, where pairs may be a step late
+
+Nothing in a checkpoint is unpickled. Random states are not stored because none outlives a step
+(`randomness.py`). Deliberately left out: where it goes (`checkpoints/store.py`) and when
+(`checkpoints/writer.py`).
+"""
+
+import json
+import platform
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import safetensors
+import torch
+import transformers
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from cooper_rl.checkpoints.manifest import METRICS, PAIRS, ROLLOUTS
+from cooper_rl.errors import DataError, ModelError
+from cooper_rl.models.policy import Policy, load_policy, share_weights
+from cooper_rl.models.verify_rm import VerifyRM, load_verify_rm
+from cooper_rl.records.files import write_records
+from cooper_rl.schema.data import Pairing, PreferencePair, Record, RolloutSample
+
+PENDING = "pending.jsonl"
+_Row = TypeVar("_Row", bound=Record)
+
+
+@dataclass
+class TrainingState:
+    """Everything that the next step depends on."""
+
+    step: int
+    """Steps done."""
+    policy: Policy
+    verify_rm: VerifyRM
+    policy_optimizer: dict[str, torch.Tensor]
+    """See `training.optimizer.optimizer_tensors`."""
+    verify_rm_optimizer: dict[str, torch.Tensor]
+    metrics: list[dict[str, float]]
+    """One entry per step since the first."""
+    pairs: list[PreferencePair]
+    """That VerifyRM has learned from."""
+    pending: list[Pairing] = field(default_factory=list[Pairing])
+    """That it learns from next; see `cooper.max_pair_staleness`."""
+    rollouts: list[RolloutSample] = field(default_factory=list[RolloutSample])
+    """A few of every step, for the audit."""
+    weights: dict[str, dict[str, torch.Tensor]] = field(default_factory=dict[str, dict[str, torch.Tensor]])
+    """`policy` and `verify_rm` -> fp32 weights, where the models themselves do not hold them."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A copy of a training state that later steps do not change."""
+
+    step: int
+    models: dict[str, Any]
+    """Folder name -> model, for its configuration; the weights are the copies below."""
+    weights: dict[str, dict[str, torch.Tensor]]
+    optimizers: dict[str, dict[str, torch.Tensor]]
+    metrics: list[dict[str, float]]
+    pairs: list[PreferencePair]
+    pending: list[Pairing]
+    rollouts: list[RolloutSample]
+
+
+def take_snapshot(state: TrainingState, *, is_copy: bool = False) -> Snapshot:
+    """Copy what the next step will change into the memory of the CPU.
+
+    Args:
+        state: what to copy.
+        is_copy: its weights and optimiser state are copies already, or never change.
+    """
+    models = {"policy": state.policy.model, "verify_rm": state.verify_rm.model}
+    copied = dict[str, torch.Tensor] if is_copy else _copy
+    return Snapshot(
+        step=state.step,
+        models=models,
+        weights={
+            name: copied(state.weights.get(name) or model.state_dict()) for name, model in models.items()
+        },
+        optimizers={
+            "policy": copied(state.policy_optimizer),
+            "verify_rm": copied(state.verify_rm_optimizer),
+        },
+        metrics=list(state.metrics),
+        pairs=list(state.pairs),
+        pending=list(state.pending),
+        rollouts=list(state.rollouts),
+    )
+
+
+def write_snapshot(snapshot: Snapshot, folder: Path) -> None:
+    """Write all files of a checkpoint but the tokenizers, which `save_tokenizers` wrote before.
+
+    Raises:
+        DataError: the disk refuses.
+    """
+    try:
+        for name, model in snapshot.models.items():
+            model.save_pretrained(folder / name, state_dict=snapshot.weights[name])
+            _say_fp32(folder / name / "config.json")
+        for name, tensors in snapshot.optimizers.items():
+            save_file(tensors, folder / f"{name}_optimizer.safetensors")
+        write_metrics(folder / METRICS, snapshot.metrics)
+        write_records(folder / PAIRS, snapshot.pairs)
+        write_records(folder / PENDING, snapshot.pending)
+        write_records(folder / ROLLOUTS, snapshot.rollouts)
+        share_weights(folder, like=folder / METRICS)
+    except (OSError, SafetensorError) as error:
+        raise DataError(
+            f"{folder}: the checkpoint cannot be written ({error}); free space or choose another folder. "
+            "The previous checkpoint is unharmed"
+        ) from error
+
+
+def _say_fp32(config: Path) -> None:
+    """A model that computes in bf16 says so of its file too, which holds the fp32 weights."""
+    values = json.loads(config.read_text(encoding="utf-8"))
+    if values.get("dtype") != "float32":
+        config.write_text(json.dumps(values | {"dtype": "float32"}, indent=2) + "\n", encoding="utf-8")
+
+
+def save_tokenizers(state: TrainingState, folder: Path) -> None:
+    """Both tokenizers; not while a step uses them, which they do not allow.
+
+    Raises:
+        DataError: the disk refuses.
+    """
+    try:
+        for name, tokenizer in (("policy", state.policy.tokenizer), ("verify_rm", state.verify_rm.tokenizer)):
+            tokenizer.save_pretrained(folder / name)
+    except OSError as error:
+        raise DataError(f"{folder}: the tokenizers cannot be written ({error}); free space there") from error
+
+
+def read_state(folder: Path, *, step: int, device: torch.device) -> TrainingState:
+    """Read a step folder whose hashes were verified.
+
+    Raises:
+        ModelError: the weights are of another architecture.
+    """
+    try:
+        optimizers = [load_file(folder / f"{name}_optimizer.safetensors") for name in ("policy", "verify_rm")]
+    except SafetensorError as error:
+        raise ModelError(f"{folder}: optimiser state is not safetensors: {error}") from error
+    return TrainingState(
+        step=step,
+        policy=load_policy(folder / "policy", device=device),
+        verify_rm=load_verify_rm(folder / "verify_rm", device=device),
+        policy_optimizer=optimizers[0],
+        verify_rm_optimizer=optimizers[1],
+        metrics=read_metrics(folder / METRICS),
+        pairs=_read_rows(folder / PAIRS, PreferencePair),
+        pending=_read_rows(folder / PENDING, Pairing),
+        rollouts=_read_rows(folder / ROLLOUTS, RolloutSample),
+    )
+
+
+def library_versions() -> dict[str, str]:
+    """Of everything that the numbers depend on."""
+    return {
+        "python": platform.python_version(),
+        "safetensors": safetensors.__version__,
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+    }
+
+
+def write_metrics(path: Path, metrics: Sequence[Mapping[str, float]]) -> None:
+    """One JSON object per step."""
+    path.write_text("".join(json.dumps(row) + "\n" for row in metrics), encoding="utf-8")
+
+
+def read_metrics(path: Path) -> list[dict[str, float]]:
+    """Read what `write_metrics` wrote."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def _read_rows(path: Path, kind: type[_Row]) -> list[_Row]:
+    """May be empty, unlike other record files."""
+    with path.open(encoding="utf-8", newline="\n") as lines:  # texts hold other characters that end lines
+        return [kind.model_validate_json(line) for line in lines]
+
+
+def _copy(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Copies in CPU memory; what shared its memory (tied weights) still does."""
+    copies: dict[tuple[object, ...], torch.Tensor] = {}
+    for tensor in _each(tensors):
+        key = _place(tensor)
+        if key not in copies:
+            copies[key] = torch.empty_like(tensor, device="cpu").copy_(tensor)
+    return {name: copies[_place(tensor)] for name, tensor in tensors.items()}
+
+
+def _each(tensors: Mapping[str, torch.Tensor]) -> Iterable[torch.Tensor]:
+    return (tensor.detach() for tensor in tensors.values())
+
+
+def _place(tensor: torch.Tensor) -> tuple[object, ...]:
+    return (tensor.device, tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride())

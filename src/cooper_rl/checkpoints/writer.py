@@ -1,0 +1,144 @@
+"""Checkpoints written while training goes on (row 13): the step waits for the copy out of the models only.
+
+One checkpoint is under way at a time; a second one waits for it, so that memory holds one copy. Deliberately
+left out: what is written (`checkpoints/state.py`) and in which order it becomes visible
+(`checkpoints/store.py`).
+"""
+
+import logging
+import secrets
+import shutil
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from cooper_rl.checkpoints.state import (
+    Snapshot,
+    TrainingState,
+    library_versions,
+    save_tokenizers,
+    take_snapshot,
+    write_snapshot,
+)
+from cooper_rl.checkpoints.store import CheckpointStore, remove_folder
+from cooper_rl.errors import CooperError, DataError, WriteConflictError
+
+logger = logging.getLogger(__name__)
+
+STAGING = ".staging-"
+
+
+class CheckpointWriter:
+    """Writes checkpoints in a thread of its own; a context manager that waits for the last one.
+
+    An error of the thread is raised by the next `save`, `check` or the end of the context.
+    """
+
+    def __init__(self, checkpoints: CheckpointStore, work: Path) -> None:
+        """`work` is a folder on this machine where files are written before they are stored."""
+        self._checkpoints = checkpoints
+        self._work = work
+        self._staging = work / f"{STAGING}{secrets.token_hex(4)}"
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._under_way: Future[None] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            # What was begun is finished, also when training failed: it is whole and consistent.
+            self.finish()
+        except Exception:
+            if error is None:
+                raise
+            logger.exception("the last checkpoint was not written")
+        finally:
+            self._thread.shutdown()
+            shutil.rmtree(self._staging, ignore_errors=True)
+
+    def save(
+        self,
+        state: TrainingState,
+        *,
+        score: float | None,
+        is_copy: bool = False,
+        back_to: Sequence[int] = (),
+    ) -> float:
+        """Copy the state and begin to write it; returns the seconds that the caller was held up.
+
+        Args:
+            state: what the checkpoint holds.
+            score: see `CheckpointEntry`.
+            is_copy: its tensors are copies, or never change; they are not copied again.
+            back_to: see `CheckpointStore.publish`.
+
+        Raises:
+            StorageError, DataError: the checkpoint before could not be written.
+        """
+        started = time.perf_counter()
+        self.finish()
+        tokenizers = self._staging / "tokenizers"
+        if not tokenizers.is_dir():
+            save_tokenizers(state, tokenizers)
+        snapshot = take_snapshot(state, is_copy=is_copy)
+        self._under_way = self._thread.submit(self._write, snapshot, score, back_to)
+        return time.perf_counter() - started
+
+    def check(self) -> None:
+        """Raise now what went wrong in the thread, if it did."""
+        if self._under_way is not None and self._under_way.done():
+            self.finish()
+
+    def finish(self) -> None:
+        """Wait for the checkpoint that is under way.
+
+        Raises:
+            StorageError, DataError: it could not be written.
+        """
+        under_way, self._under_way = self._under_way, None
+        if under_way is not None:
+            under_way.result()
+
+    def _write(self, snapshot: Snapshot, score: float | None, back_to: Sequence[int]) -> None:
+        tokenizers, draft = self._staging / "tokenizers", self._staging / f"step-{snapshot.step:06d}"
+        try:
+            remove_folder(draft)
+            shutil.copytree(tokenizers, draft)
+            write_snapshot(snapshot, draft)
+            # Of a killed process. Whoever else lives began before we publish, so that it has lost then.
+            others = [other for other in self._work.glob(f"{STAGING}*") if other != self._staging]
+            self._checkpoints.publish(
+                draft,
+                step=snapshot.step,
+                score=score,
+                versions=library_versions(),
+                back_to=back_to,
+            )
+            for other in others:
+                self._remove(other)
+            remove_folder(draft)
+        except (OSError, CooperError) as error:
+            if not tokenizers.is_dir():  # what is written makes the folder itself again
+                raise WriteConflictError(
+                    f"{self._staging}: somebody else removed it; two runs use this folder: stop one of them"
+                ) from error
+            if not isinstance(error, OSError):
+                raise
+            raise DataError(
+                f"{draft}: the checkpoint cannot be written ({error}); free space or choose another folder. "
+                "The previous checkpoint is unharmed"
+            ) from error
+
+    def _remove(self, other: Path) -> None:
+        """Moved first: a process that lives sees all of it go at once. It may be removing it itself."""
+        moved = self._staging / other.name
+        with suppress(FileNotFoundError):
+            other.rename(moved)
+        shutil.rmtree(moved, ignore_errors=True)

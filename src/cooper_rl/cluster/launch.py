@@ -1,0 +1,265 @@
+"""Run a program on the nodes of a Kubeflow TrainJob: start it, follow it, say why it failed, end it.
+
+A job's name comes from its content. So whoever starts the same job again, because the process that followed
+it was killed, finds it and follows it. What is asked of the cluster is what `manifests/base/runs/rbac.yaml`
+allows. Deliberately left out: what the job looks like (`cluster/trainjob.py`), and how files come to it and
+back (`run/launching.py`).
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from threading import Thread
+from typing import Any, TypeVar
+
+from cooper_rl.cluster.sdk import MissingError, TransientError, connect, explain
+from cooper_rl.cluster.trainjob import Program, job_name, options_of, trainer_of
+from cooper_rl.config.infrastructure import LaunchConfig
+from cooper_rl.errors import LaunchError, StoppedError
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+NUM_TAIL_LINES = 40
+"""Of a failed pod's log, shown in the error; torchrun's own account of a failure takes about 25."""
+SECONDS_TO_REPLACE = 60.0
+SECONDS_TO_READ_LOG = 10.0
+SECONDS_TO_NOTICE = 0.2
+"""A pipeline task that is ended has about a second: Kubeflow's launcher does not wait for its process."""
+
+
+def run(config: LaunchConfig, program: Program, *, is_stopped: Callable[[], bool]) -> None:
+    """Run a program as a TrainJob until it is complete; its first node's log goes to ours.
+
+    A job of the same content that runs already is followed, one that has ended is replaced. When
+    `is_stopped` says so, and on Ctrl-C, the job is deleted, which sends SIGTERM to its processes.
+
+    Raises:
+        ConfigError: the SDK is not installed.
+        LaunchError: the cluster refuses or does not answer, or the job failed; with its last log lines.
+        StoppedError: `is_stopped`; what the program saved stays.
+    """
+    cluster = _Cluster(config, job_name(config, program))
+    try:
+        cluster.start(program)
+        cluster.follow(is_stopped)
+    except (KeyboardInterrupt, StoppedError):
+        cluster.delete()
+        raise
+
+
+class _Cluster:
+    """One job on a cluster."""
+
+    def __init__(self, config: LaunchConfig, name: str) -> None:
+        self._config = config
+        self._client = connect(config)
+        self._place = f"{self._client.backend.namespace}/{name}"
+        self._name = name
+
+    def start(self, program: Program) -> None:
+        """Create the job, unless it is there and goes on."""
+        found = self._find()
+        if found is not None and found.status not in ("Complete", "Failed"):
+            self._check_patched()
+            logger.info("TrainJob %s is there already and is followed", self._place)
+            return
+        runtime = self._get_runtime()
+        if found is not None:
+            self._replace()
+        self._ask(
+            f"TrainJob {self._place} cannot be created",
+            lambda: self._client.train(
+                runtime=runtime, trainer=trainer_of(self._config), options=options_of(self._config, program)
+            ),
+        )
+        self._check_patched()
+        logger.info("TrainJob %s created, %d nodes of %s", self._place, self._config.nodes, runtime.name)
+
+    def follow(self, is_stopped: Callable[[], bool]) -> None:
+        """Until it is complete; says whenever its state changes."""
+        log = _Log(self._client, self._name)
+        shown, last_answer = "", time.monotonic()
+        while True:
+            if is_stopped():
+                raise StoppedError(
+                    f"SIGTERM: TrainJob {self._place} is deleted and saves what it has; start again with the "
+                    "same arguments to continue"
+                )
+            try:
+                job = self._find()
+                last_answer = time.monotonic()
+            except TransientError as error:
+                if time.monotonic() - last_answer > self._config.retry_seconds:
+                    raise LaunchError(
+                        f"{error}; the job goes on: start again with the same arguments to follow it"
+                    ) from error
+                logger.warning("%s; asking again", error)
+                self._pause(is_stopped)
+                continue
+            if job is None:
+                raise LaunchError(
+                    f"TrainJob {self._place} is gone: somebody deleted it; start again with the same "
+                    "arguments to continue from its last checkpoint"
+                )
+            # The SDK never says Running of a job that waited in a queue, so the pods speak.
+            steps = sorted(job.steps, key=lambda step: step.name)
+            state = ", ".join([job.status, *(f"{step.name} {step.status}" for step in steps)])
+            if state != shown:
+                logger.info("TrainJob %s: %s", self._place, state)
+                shown = state
+            log.follow(steps)
+            if job.status == "Complete":
+                log.finish(steps)
+                return
+            if job.status == "Failed":
+                log.finish(steps)
+                raise self._failure(steps)
+            self._pause(is_stopped)
+
+    def _pause(self, is_stopped: Callable[[], bool]) -> None:
+        """Until it is time to look again, or to stop."""
+        end = time.monotonic() + self._config.poll_seconds
+        while not is_stopped() and (left := end - time.monotonic()) > 0:
+            time.sleep(min(left, SECONDS_TO_NOTICE))
+
+    def delete(self) -> None:
+        """Best effort: an error is logged, since another one is on its way."""
+        try:
+            self._ask("cannot be deleted", lambda: self._client.delete_job(self._name))
+            logger.info("TrainJob %s deleted", self._place)
+        except MissingError:
+            logger.info("TrainJob %s is not there", self._place)
+        except LaunchError as error:
+            logger.warning(
+                "TrainJob %s: %s; remove it by hand: kubectl --namespace %s delete trainjob %s",
+                self._place,
+                error,
+                *self._place.split("/"),
+            )
+
+    def _find(self) -> Any:
+        try:
+            return self._ask(
+                f"TrainJob {self._place} cannot be read", lambda: self._client.get_job(self._name)
+            )
+        except MissingError:
+            return None
+
+    def _get_runtime(self) -> Any:
+        name = self._config.runtime
+        try:
+            runtime = self._ask(
+                f"launch.runtime={name} cannot be read", lambda: self._client.get_runtime(name)
+            )
+        except MissingError as error:
+            raise LaunchError(
+                f"launch.runtime={name}: neither a TrainingRuntime in {self._client.backend.namespace} nor a "
+                "ClusterTrainingRuntime; `kubectl get clustertrainingruntimes` lists them"
+            ) from error
+        if runtime.trainer.framework != "torch":
+            raise LaunchError(
+                f"launch.runtime={name} is made for {runtime.trainer.framework}, not torchrun: use "
+                "one of the framework torch, such as torch-distributed"
+            )
+        return runtime
+
+    def _check_patched(self) -> None:
+        """An API server drops what its version does not know: here secrets, volumes and security context."""
+        from kubeflow.trainer.constants.constants import GROUP, TRAINJOB_PLURAL, VERSION
+
+        backend = self._client.backend
+        job = self._ask(
+            f"TrainJob {self._place} cannot be read",
+            lambda: backend.custom_api.get_namespaced_custom_object(
+                GROUP, VERSION, backend.namespace, TRAINJOB_PLURAL, self._name
+            ),
+        )
+        if not job["spec"].get("runtimePatches"):
+            self.delete()
+            raise LaunchError(
+                f"TrainJob {self._place}: the Kubeflow Trainer here knows no runtimePatches, so the job "
+                "would have neither its secrets nor /dev/shm: install Trainer 2.2 or later, and its CRDs"
+            )
+
+    def _replace(self) -> None:
+        """Remove the ended job of this name, and wait until the name is free."""
+        logger.info("TrainJob %s has ended before and is replaced", self._place)
+        self._ask(f"TrainJob {self._place} cannot be deleted", lambda: self._client.delete_job(self._name))
+        deadline = time.monotonic() + SECONDS_TO_REPLACE
+        while self._find() is not None:
+            if time.monotonic() > deadline:
+                raise LaunchError(
+                    f"TrainJob {self._place} ended and does not go away; delete it by hand and start again"
+                )
+            time.sleep(min(self._config.poll_seconds, 1.0))
+
+    def _failure(self, steps: list[Any]) -> LaunchError:
+        failed = [step for step in steps if step.status == "Failed"]
+        shown, lines = "no pod failed", list[str]()
+        if failed:
+            first = failed[0]
+            shown = f"pod {first.pod_name} ({first.name}) failed"
+            if len(failed) > 1:
+                shown += f", and so did {', '.join(step.name for step in failed[1:])}"
+            lines = self._read_all(lambda: self._client.get_job_logs(self._name, step=first.name))
+        if not lines:
+            lines = self._read_all(
+                lambda: [f"{e.reason}: {e.message}" for e in self._client.get_job_events(self._name)]
+            )
+        text = "".join(f"\n    {line}" for line in lines[-NUM_TAIL_LINES:]) or " (neither log nor events)"
+        return LaunchError(
+            f"TrainJob {self._place} failed: {shown}. Mend what its last lines name and start again with the "
+            f"same arguments: it continues from its last checkpoint.{text}"
+        )
+
+    def _read_all(self, call: Callable[[], Any]) -> list[str]:
+        try:
+            return self._ask("cannot be read", lambda: [line for line in call() if line.strip()])
+        except LaunchError as error:
+            return [str(error)]
+
+    def _ask(self, what: str, call: Callable[[], T]) -> T:
+        """What a call of the SDK returns; its errors as ours."""
+        try:
+            return call()
+        except Exception as error:
+            host = self._client.backend.core_api.api_client.configuration.host
+            raise explain(what, error, host) from error
+
+
+class _Log:
+    """The first node's log, line by line into ours, while somebody else looks at the job."""
+
+    def __init__(self, client: Any, name: str) -> None:
+        self._client = client
+        self._name = name
+        self._pod: str | None = None
+        self._num_seen = 0
+        self._thread: Thread | None = None
+
+    def follow(self, steps: list[Any]) -> None:
+        """Begin, or begin again where the connection was cut, once there is something to read."""
+        first = next((step for step in steps if step.name == "node-0" and step.status != "Pending"), None)
+        if first is None or (self._thread is not None and self._thread.is_alive()):
+            return
+        if first.pod_name != self._pod:
+            self._pod, self._num_seen = first.pod_name, 0
+        self._thread = Thread(target=self._read, name="log of node-0", daemon=True)
+        self._thread.start()
+
+    def finish(self, steps: list[Any]) -> None:
+        """The job has ended: wait for the last lines, unless the pod itself goes on."""
+        goes_on = any(step.name == "node-0" and step.status == "Running" for step in steps)
+        if self._thread is not None and not goes_on:
+            self._thread.join(SECONDS_TO_READ_LOG)
+
+    def _read(self) -> None:
+        try:
+            for number, line in enumerate(self._client.get_job_logs(self._name, follow=True)):
+                if number >= self._num_seen:
+                    logger.info("node-0: %s", line)
+                    self._num_seen = number + 1
+        except Exception as error:  # a lost log does not end the run; the job's state counts
+            logger.warning("the log of node-0 cannot be read: %s", error.__cause__ or error)

@@ -1,0 +1,78 @@
+"""The `kubeflow` SDK's client and its errors: the only file that knows them (used by `cluster/launch.py`)."""
+
+import json
+import logging
+from typing import Any
+
+from cooper_rl.config.infrastructure import LaunchConfig
+from cooper_rl.errors import ConfigError, LaunchError
+
+RBAC = "manifests/base/runs/rbac.yaml"
+
+
+class TransientError(LaunchError):
+    """The API server is away or overloaded; asking again may help."""
+
+
+class MissingError(LaunchError):
+    """What was asked for is not there."""
+
+
+def connect(config: LaunchConfig) -> Any:
+    """The SDK's client, typed Any because the SDK is an extra.
+
+    Raises:
+        ConfigError: it is not installed.
+        LaunchError: no cluster is configured.
+    """
+    try:
+        from kubeflow.common.types import KubernetesBackendConfig
+        from kubeflow.trainer import TrainerClient
+        from kubernetes.config import ConfigException
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"launch.kind=trainjob: {error}; install the SDK: pip install 'cooper-rl[trainjob]'"
+        ) from error
+    # It warns that it may not read the version of the Trainer, which nobody needs.
+    logging.getLogger("kubeflow.trainer.backends.kubernetes.backend").setLevel(logging.ERROR)
+    try:
+        return TrainerClient(KubernetesBackendConfig(namespace=config.namespace))
+    except ConfigException as error:
+        raise LaunchError(
+            f"launch.kind=trainjob: no cluster to start it on ({error}); set KUBECONFIG, or run in a pod "
+            f"with a service account that {RBAC} names"
+        ) from error
+
+
+def explain(what: str, error: Exception, host: str) -> LaunchError:
+    """An error of the SDK as ours; the SDK says what it did, and only the cause why it failed."""
+    from kubernetes.client import ApiException
+    from urllib3.exceptions import HTTPError
+
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, (ApiException, HTTPError)):
+        cause = cause.__cause__
+    if isinstance(cause, ApiException) and cause.status:
+        said = _message(cause)
+        if cause.status == 404:
+            return MissingError(f"{what}: {said}")
+        if cause.status in (401, 403):
+            return LaunchError(
+                f"{what}: {said}; allow it to the account of this process: {RBAC} has the roles and bindings"
+            )
+        kind = TransientError if cause.status >= 500 or cause.status == 429 else LaunchError
+        return kind(f"{what}: the API server says {cause.status}, {said}")
+    if cause is not None or isinstance(error, TimeoutError):
+        return TransientError(
+            f"{what}: the API server {host} does not answer ({cause or error}); is the address right, and do "
+            "network policies let this process reach it?"
+        )
+    return LaunchError(f"{what}: {error}")
+
+
+def _message(error: Any) -> str:
+    """What the API server wrote, without headers."""
+    try:
+        return str(json.loads(error.body)["message"])
+    except (TypeError, ValueError, KeyError):
+        return str(error.reason)

@@ -1,0 +1,138 @@
+"""What a TrainJob of ours looks like: command, resources, secrets, what a `restricted` namespace asks for.
+
+The `kubeflow` SDK turns it into the object that is posted. Deliberately left out: talking to the cluster
+(`cluster/launch.py`), and what the processes do.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from cooper_rl.config.infrastructure import LaunchConfig
+
+MOUNT = "/var/run/cooper-rl"
+"""Where each secret of a job is a folder."""
+MAX_TMP = "400Gi"
+"""Ceiling of a job's temporary files: models, and the checkpoint that is being stored."""
+
+
+class Program(NamedTuple):
+    """A Python module to be run by every process of a job."""
+
+    module: str
+    arguments: Sequence[str]
+    grace_seconds: float
+    """How long it may take to save after SIGTERM."""
+
+
+def job_name(config: LaunchConfig, program: Program) -> str:
+    """The same for the same job, so that whoever starts it again finds it."""
+    content = json.dumps([config.model_dump(mode="json"), program.module, list(program.arguments)])
+    return f"cooper-rl-{hashlib.sha256(content.encode()).hexdigest()[:12]}"
+
+
+def trainer_of(config: LaunchConfig) -> Any:
+    """The SDK's CustomTrainerContainer."""
+    from kubeflow.trainer import CustomTrainerContainer
+
+    resources: dict[str, Any] = {"cpu": config.cpu, "memory": config.memory}
+    resources["nvidia.com/gpu"] = config.gpus_per_node or None
+    return CustomTrainerContainer(
+        image=config.image or "",
+        num_nodes=config.nodes,
+        resources_per_node={name: value for name, value in resources.items() if value is not None},
+        env=dict(config.environment),
+    )
+
+
+def options_of(config: LaunchConfig, program: Program) -> list[Any]:
+    """The SDK's options: name, queue, command and patches of the runtime."""
+    from kubeflow.trainer.options import Labels, Name, TrainerArgs, TrainerCommand
+
+    labels = {"app.kubernetes.io/part-of": "cooper-rl"}
+    if config.queue is not None:
+        labels["kueue.x-k8s.io/queue-name"] = config.queue
+    # The number of processes is said here: the runtime's `auto` takes CPUs where there are no GPUs.
+    command = [
+        "torchrun",
+        f"--nproc-per-node={config.processes_per_node}",
+        f"--shutdown-timeout={math.ceil(program.grace_seconds)}",
+        "-m",
+        program.module,
+    ]
+    return [
+        Name(job_name(config, program)),
+        Labels(labels),
+        TrainerCommand(command),
+        # In arguments, Kubernetes expands $(NAME) and torchrun ${name}, and each reads $$ as $.
+        TrainerArgs([argument.replace("$", "$$$$") for argument in program.arguments]),
+        _patch(config, program),
+    ]
+
+
+def _patch(config: LaunchConfig, program: Program) -> Any:
+    """An option of our own: the SDK's RuntimePatch knows no grace period."""
+    patch = {
+        "manager": "cooper-rl.io/launch",
+        "trainingRuntimeSpec": {
+            "template": {
+                "spec": {
+                    "replicatedJobs": [
+                        {"name": "node", "template": {"spec": {"template": {"spec": _pod(config, program)}}}}
+                    ]
+                }
+            }
+        },
+    }
+
+    def add(job: dict[str, Any], trainer: Any, backend: Any) -> None:
+        job.setdefault("spec", {}).setdefault("runtimePatches", []).append(patch)
+
+    return add
+
+
+def _pod(config: LaunchConfig, program: Program) -> dict[str, Any]:
+    secrets = dict.fromkeys([config.storage_secret or "", *config.secrets])
+    pod: dict[str, Any] = {
+        # torchrun ends a moment after its processes.
+        "terminationGracePeriodSeconds": math.ceil(program.grace_seconds) + 5,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": 1000,
+            "runAsGroup": 1000,
+            "fsGroup": 1000,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "volumes": [
+            {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": config.shared_memory}},
+            {"name": "tmp", "emptyDir": {"sizeLimit": MAX_TMP}},
+            *({"name": f"secret-{n}", "secret": {"secretName": s}} for n, s in enumerate(secrets)),
+        ],
+        "containers": [
+            {
+                "name": "node",
+                "securityContext": {
+                    "allowPrivilegeEscalation": False,
+                    "readOnlyRootFilesystem": True,
+                    "capabilities": {"drop": ["ALL"]},
+                },
+                "volumeMounts": [
+                    {"name": "shm", "mountPath": "/dev/shm"},
+                    {"name": "tmp", "mountPath": "/tmp"},
+                    *(
+                        {"name": f"secret-{n}", "mountPath": f"{MOUNT}/{s}", "readOnly": True}
+                        for n, s in enumerate(secrets)
+                    ),
+                ],
+            }
+        ],
+    }
+    if config.gpus_per_node:
+        pod["tolerations"] = [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
+    if config.node_selector:
+        pod["nodeSelector"] = dict(config.node_selector)
+    if config.image_pull_secrets:
+        pod["imagePullSecrets"] = [{"name": name} for name in config.image_pull_secrets]
+    return pod

@@ -1,0 +1,141 @@
+"""The processes that train together, and what passes between them (rows 6 to 13).
+
+Work is shared out; what comes of it is small (texts, verdicts, scores) and is gathered, so that every rank
+holds all of it and decides alike. Servers are asked by the first rank. Deliberately left out: weights and
+gradients (`distributed/zero.py`).
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+from torch import distributed
+from torch.distributed import HashStore  # pyright: ignore[reportPrivateImportUsage] it is documented there
+
+from cooper_rl.errors import CooperError, LaunchError
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+
+class Dealt(NamedTuple):
+    """One micro-batch of a rank."""
+
+    indices: list[int]
+    counts: bool
+    """False: computed only so that all ranks take part equally often; its loss must be multiplied by 0."""
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """How many processes there are, and which of them this is; one alone needs no process group.
+
+    What talks to the others must be called by all, and raises LaunchError where one of them is gone.
+    """
+
+    rank: int = 0
+    size: int = 1
+    group: Any = None
+    """Process group on CPUs, for Python objects."""
+
+    @property
+    def is_first(self) -> bool:
+        return self.rank == 0
+
+    def places(self, count: int) -> range:
+        """Which of `count` things are this rank's share: every `size`-th."""
+        return range(self.rank, count, self.size)
+
+    def gather(self, share: Sequence[T], count: int) -> list[T]:
+        """All `count` things in their order, from every rank's share of them."""
+        shares = self._exchange(list(share))
+        return [shares[place % self.size][place // self.size] for place in range(count)]
+
+    def share(self, items: Sequence[S], compute: Callable[[list[S]], Sequence[T]]) -> list[T]:
+        """What `compute` makes of every item, in their order; each rank computes its share."""
+        own = [items[place] for place in self.places(len(items))]
+        return self.gather(compute(own) if own else [], len(items))
+
+    def first(self, compute: Callable[[], T]) -> T:
+        """What the first rank computes; the others wait for it. Its CooperError is raised on all ranks."""
+        if self.size == 1:
+            return compute()
+        box: list[Any] = [None]
+        if self.is_first:
+            try:
+                box = [(compute(), None)]
+            except CooperError as error:
+                box = [(None, error)]
+        self._talk(lambda: distributed.broadcast_object_list(box, src=0, group=self.group))
+        value, error = box[0]
+        if error is not None:
+            raise error
+        return value
+
+    def sums(self, *values: float) -> list[float]:
+        """Every value summed over all ranks, in the same order of addition on each."""
+        return [sum(column) for column in zip(*self._exchange(values), strict=True)]
+
+    def any(self, value: bool) -> bool:
+        """Whether it is true on some rank."""
+        return any(self._exchange(value))
+
+    def deal(self, batches: Sequence[list[int]]) -> Iterator[Dealt]:
+        """This rank's share of the micro-batches of an update; every rank gets equally many.
+
+        The last one stands in where they do not come out even.
+        """
+        for place in range(self.rank, -(-len(batches) // self.size) * self.size, self.size):
+            yield Dealt(batches[min(place, len(batches) - 1)], counts=place < len(batches))
+
+    def share_tokens(self, lengths: Sequence[int], max_tokens: int) -> int:
+        """A token budget of a micro-batch under which every rank gets a part of these sequences."""
+        if self.size == 1 or not lengths:
+            return max_tokens
+        return min(max_tokens, max(max(lengths), -(-sum(lengths) // self.size)))
+
+    def _exchange(self, value: T) -> list[T]:
+        if self.size == 1:
+            return [value]
+        values: list[Any] = [None] * self.size
+        self._talk(lambda: distributed.all_gather_object(values, value, group=self.group))
+        return values
+
+    def _talk(self, exchange: Callable[[], None]) -> None:
+        try:
+            exchange()
+        except RuntimeError as error:
+            raise LaunchError(
+                f"rank {self.rank} of {self.size}: another process of this job has ended, or was silent for "
+                f"longer than distributed.timeout_seconds ({error}); its own error says why"
+            ) from error
+
+
+ALONE = Ranks()
+
+
+def join_ranks(rank: int, size: int, *, device: torch.device, timeout_seconds: float) -> Ranks:
+    """Meet the other processes that torchrun started; a process alone meets itself.
+
+    A rank that waits longer than `timeout_seconds` for another ends with an error.
+    """
+    timeout = timedelta(seconds=timeout_seconds)
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    if size > 1:
+        distributed.init_process_group(backend, timeout=timeout)
+    else:
+        distributed.init_process_group(backend, rank=0, world_size=1, store=HashStore(), timeout=timeout)
+    objects = (
+        distributed.group.WORLD
+        if backend == "gloo"
+        else distributed.new_group(backend="gloo", timeout=timeout)
+    )
+    return Ranks(rank, size, objects)
+
+
+def leave_ranks() -> None:
+    """End of the process group, where there is one."""
+    if distributed.is_initialized():
+        distributed.destroy_process_group()

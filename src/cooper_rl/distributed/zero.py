@@ -1,0 +1,275 @@
+"""AdamW with state, gradients and weights divided over the ranks: ZeRO 1, 2 and 3 (rows 10, 12 and 13).
+
+DeepSpeed is used as a library: it divides, reduces, clips and steps; the walk through the model stays ours.
+With ZeRO 3 a model is whole on every rank while it is used (`whole`) and divided in between. Checkpoints know
+nothing of ranks: state is gathered weight by weight to the first one, and sent out from there.
+"""
+
+import importlib
+import logging
+import os
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import distributed
+
+from cooper_rl.config.infrastructure import DistributedConfig
+from cooper_rl.distributed.ranks import Ranks
+from cooper_rl.errors import ConfigError
+from cooper_rl.models.verify_rm import VerifyItem, VerifyRM
+
+MOMENTS = ("exp_avg", "exp_avg_sq")
+
+
+class ZeroAdamW:
+    """Steps one model on all ranks at once. `param_groups` holds the learning rates, as in torch."""
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        optimizer: torch.optim.AdamW,
+        *,
+        config: DistributedConfig,
+        is_bfloat16: bool,
+        max_grad_norm: float,
+        ranks: Ranks,
+    ) -> None:
+        """The model's fp32 weights become the master weights; where asked, the model's own are then bf16.
+
+        Frozen weights stay as they are, whole on every rank.
+
+        Raises:
+            ConfigError: DeepSpeed is not installed.
+        """
+        self.ranks = ranks
+        self._model = model
+        self._stage = config.zero_stage
+        self._is_whole = False
+        device = next(model.parameters()).device
+        masters: dict[str, torch.Tensor] = {}
+        if ranks.is_first:
+            masters = {name: weight.detach().cpu().clone() for name, weight in self._trained()}
+        self._deepspeed = import_deepspeed(device)
+        self._engine, self._zero, *_ = self._deepspeed.initialize(
+            model=_Through(weight for _, weight in self._trained()),
+            optimizer=optimizer,
+            config=_deepspeed_config(config, is_bfloat16, max_grad_norm),
+            dist_init_required=False,
+        )
+        if self._stage == 3:
+            # Gathering layer by layer would need the same calls in the same order on every rank.
+            offload = self._zero.parameter_offload
+            for hook in (*offload.forward_hooks, *offload.backward_hooks):
+                hook.remove()
+        self.load_weights(masters)
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        return self._zero.param_groups
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """In the block the model can be used as if it were alone; blocks may be nested."""
+        if self._stage < 3 or self._is_whole:
+            yield
+            return
+        self._is_whole = True
+        try:
+            with self._deepspeed.zero.GatheredParameters([weight for _, weight in self._trained()]):
+                yield
+        finally:
+            self._is_whole = False
+
+    def backward(self, loss: torch.Tensor) -> None:
+        """Add the gradient of this rank's part of the loss; the loss is the sum of all ranks' parts."""
+        # DeepSpeed takes the mean over ranks.
+        self._engine.backward(self._engine(loss * self.ranks.size))
+
+    def step(self) -> float:
+        """Clip, step and clear; returns the norm before clipping. Not finite: nothing is stepped."""
+        self._engine.step()
+        return float(self._engine.get_global_grad_norm())
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        """The fp32 master weights, for the first rank alone, in CPU memory. All ranks must call it."""
+        return self._collect({"": self._deepspeed.utils.safe_get_full_fp32_param})
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """The optimiser's state like `training.optimizer.optimizer_tensors`, likewise."""
+        if not self._zero.optimizer.state:
+            return {}
+        self._link()
+        read = self._deepspeed.utils.safe_get_full_optimizer_state
+        getters = {f"/{key}": lambda weight, key=key: read(weight, key) for key in MOMENTS}
+        tensors = self._collect(getters)
+        step = next(iter(self._zero.optimizer.state.values()))["step"]
+        if self.ranks.is_first:
+            for name, _ in self._trained():
+                tensors[f"{name}/step"] = torch.as_tensor(step, dtype=torch.float32).cpu().clone()
+        return dict(sorted(tensors.items()))
+
+    def load_weights(self, weights: Mapping[str, torch.Tensor]) -> None:
+        """Take over the first rank's weights; the others may give none. All must call it."""
+        for name, weight in self._trained():
+            self._put(weight, self._send(weights.get(name), weight), key=None)
+        self._refresh()
+
+    def load_state(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Take over the first rank's optimiser state, likewise."""
+        step = self.ranks.first(
+            lambda: next((float(v) for k, v in tensors.items() if k.endswith("/step")), None)
+        )
+        self._zero.optimizer.state.clear()
+        self._link()
+        if step is None:
+            return
+        for flat in self._flat_weights():
+            moments = {key: torch.zeros_like(flat) for key in MOMENTS}
+            self._zero.optimizer.state[flat] = {"step": torch.tensor(step, device=flat.device), **moments}
+        self._link()
+        for name, weight in self._trained():
+            for key in MOMENTS:
+                self._put(weight, self._send(tensors.get(f"{name}/{key}"), weight), key=key)
+
+    def keep(self) -> Callable[[], None]:
+        """Copy this rank's master weights; returns what puts them back, which all ranks must call."""
+        kept = [(weight, weight.detach().clone()) for weight in self._flat_weights()]
+
+        def put_back() -> None:
+            for weight, value in kept:
+                weight.data.copy_(value)
+            self._refresh()
+
+        return put_back
+
+    def _trained(self) -> Iterator[tuple[str, Any]]:
+        return ((name, weight) for name, weight in self._model.named_parameters() if weight.requires_grad)
+
+    def _flat_weights(self) -> list[torch.Tensor]:
+        if self._stage == 3:
+            return self._zero.fp32_partitioned_groups_flat
+        return self._zero.single_partition_of_fp32_groups
+
+    def _collect(self, getters: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+        found: dict[str, torch.Tensor] = {}
+        for name, weight in self._trained():
+            for suffix, get in getters.items():
+                value = get(weight)
+                if self.ranks.is_first:
+                    found[name + suffix] = value.detach().cpu().clone()
+        return found
+
+    def _send(self, value: torch.Tensor | None, weight: Any) -> torch.Tensor:
+        """The first rank's value on every rank."""
+        buffer = torch.empty(shape_of(weight), dtype=torch.float32, device=weight.device)
+        if self.ranks.is_first:
+            assert value is not None, "the first rank has every tensor"
+            buffer.copy_(value)
+        if self.ranks.size > 1:
+            distributed.broadcast(buffer, src=0)
+        return buffer
+
+    def _put(self, weight: Any, value: torch.Tensor, *, key: str | None) -> None:
+        utils = self._deepspeed.utils
+        if self._stage < 3:
+            if key is None:
+                utils.safe_set_full_fp32_param(weight, value)
+            else:
+                utils.safe_set_full_optimizer_state(weight, value, key)
+            return
+        size = weight.ds_tensor.numel()
+        padded = torch.nn.functional.pad(value.flatten(), (0, size * self.ranks.size - value.numel()))
+        part = padded[self.ranks.rank * size : (self.ranks.rank + 1) * size]
+        if key is None:
+            utils.safe_set_local_fp32_param(weight, part)
+        else:
+            utils.safe_set_local_optimizer_state(weight, part, key)
+
+    def _link(self) -> None:
+        """Let DeepSpeed find the optimiser's state by weight, after it was made or cleared."""
+        if self._stage < 3:
+            self._zero._hp_optimizer_states_linked = False
+            if self._zero.optimizer.state:
+                self._zero._lazy_init_hp_params_optimizer_state()
+
+    def _refresh(self) -> None:
+        """The model's weights from the master weights."""
+        if self._stage < 3:
+            self._zero.update_lp_params()
+            return
+        for group in range(len(self._zero.fp16_groups)):
+            self._zero._reassign_or_swap_out_partitioned_parameters(group)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedVerifyRM(VerifyRM):
+    """A VerifyRM that all ranks score with, each a share; all must call `score` with the same items."""
+
+    optimizer: ZeroAdamW
+
+    def _score(self, items: Sequence[VerifyItem], max_tokens_per_batch: int) -> list[float]:
+        own = super()._score
+        with self.optimizer.whole():
+            return self.optimizer.ranks.share(items, lambda share: own(share, max_tokens_per_batch))
+
+
+class _Through(torch.nn.Module):
+    """What DeepSpeed sees of a model: the weights that are trained. A loss that was computed elsewhere passes
+    through."""
+
+    def __init__(self, weights: Iterable[torch.nn.Parameter]) -> None:
+        super().__init__()
+        self.weights = torch.nn.ParameterList(weights)
+
+    def forward(self, loss: torch.Tensor) -> torch.Tensor:
+        return loss
+
+
+def shape_of(weight: torch.Tensor) -> torch.Size:
+    """A weight's shape, also while ZeRO 3 has divided it."""
+    return getattr(weight, "ds_shape", weight.shape)
+
+
+def import_deepspeed(device: torch.device) -> Any:
+    """The library, told not to compile anything.
+
+    Raises:
+        ConfigError: it is not installed.
+    """
+    os.environ.setdefault("DS_ACCELERATOR", device.type)  # read when it is imported
+    logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
+    try:
+        ops = importlib.import_module("deepspeed.ops")
+        deepspeed = importlib.import_module("deepspeed")
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"distributed.zero_stage needs DeepSpeed ({error}); install it: "
+            "DS_BUILD_OPS=0 pip install --no-build-isolation 'cooper-rl[deepspeed]', or set it to 0"
+        ) from error
+    ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    # DeepSpeed calls them several times a step, and each time a line would stand in the log.
+    warnings.filterwarnings("ignore", r"`torch\.distributed\.\w+` is deprecated", FutureWarning)
+    deepspeed.init_distributed(auto_mpi_discovery=False, dist_init_required=False)
+    return deepspeed
+
+
+def _deepspeed_config(config: DistributedConfig, is_bfloat16: bool, max_grad_norm: float) -> dict[str, Any]:
+    zero: dict[str, Any] = {"stage": config.zero_stage}
+    if config.zero_stage == 3:
+        zero["stage3_param_persistence_threshold"] = 0  # what stays whole would miss a roll-back
+    if config.offload_optimizer:
+        zero["offload_optimizer"] = {"device": "cpu", "pin_memory": False}
+    return {
+        "train_micro_batch_size_per_gpu": 1,
+        "managed_gradient_accumulation": False,
+        "gradient_clipping": max_grad_norm,
+        "bf16": {"enabled": is_bfloat16, "check_grad_overflow": True},
+        "data_types": {"grad_accum_dtype": "fp32"},
+        "zero_optimization": zero,
+        "zero_force_ds_cpu_optimizer": False,
+        "steps_per_print": 2**62,
+    }

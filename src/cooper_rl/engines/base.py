@@ -1,0 +1,102 @@
+"""The one interface of whatever generates text (row 6): the Hugging Face engine, vLLM, the double.
+
+An engine knows token ids and nothing of questions, answers or rewards.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from cooper_rl.config.data import GenerationConfig
+from cooper_rl.schema.data import FinishReason
+
+
+@dataclass(frozen=True)
+class Generation:
+    """One completion as the engine made it; ids are kept and never re-tokenised."""
+
+    token_ids: tuple[int, ...]
+    """Includes the end token when `finish_reason` is `stop`; nothing is dropped when it was cut."""
+    logprobs: tuple[float, ...]
+    """Log-probability of each token under the distribution it was drawn from, one per token id."""
+    finish_reason: FinishReason
+
+
+class Engine(Protocol):
+    """Generates completions for prompts of token ids."""
+
+    def generate(
+        self,
+        prompts: Sequence[Sequence[int]],
+        generation: GenerationConfig,
+        *,
+        samples: int,
+        seed: int,
+        places: Sequence[int] | None = None,
+    ) -> list[list[Generation]]:
+        """`samples` generations for every prompt; outer order = prompts, inner order = samples.
+
+        The draw of prompt i, sample j depends on (seed, places[i], j) only, not on what shares its batch.
+        `places` is where each prompt stands in the whole of which these are a share; None: 0, 1, 2, ...
+        """
+        ...
+
+    def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
+        """Take over the policy's weights in place (state-dict names)."""
+        ...
+
+    def sleep(self) -> None:
+        """Hand memory back while models are trained; `load_weights` must come before the next `generate`."""
+        ...
+
+    def close(self) -> None:
+        """Free everything; the engine is not used again."""
+        ...
+
+
+class ScriptedEngine:
+    """The shipped double: replays given completions instead of running a model, for tests and dry runs."""
+
+    def __init__(
+        self, script: Mapping[tuple[int, ...], Sequence[tuple[int, ...]]], *, end_ids: frozenset[int]
+    ) -> None:
+        """`script`: prompt ids -> completions as token ids, replayed in turn for as many as are asked."""
+        self._script = script
+        self._end_ids = end_ids
+        self.num_weight_loads = 0
+        self.is_asleep = False
+
+    def generate(
+        self,
+        prompts: Sequence[Sequence[int]],
+        generation: GenerationConfig,
+        *,
+        samples: int,
+        seed: int,
+        places: Sequence[int] | None = None,
+    ) -> list[list[Generation]]:
+        """See `Engine.generate`; seed and places have no effect, log-probabilities are 0."""
+        return [
+            [self._replay(tuple(prompt), sample, generation) for sample in range(samples)]
+            for prompt in prompts
+        ]
+
+    def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
+        """Counts the calls; there is no model."""
+        self.num_weight_loads += 1
+        self.is_asleep = False
+
+    def sleep(self) -> None:
+        """Nothing to hand back."""
+        self.is_asleep = True
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+    def _replay(self, prompt: tuple[int, ...], sample: int, generation: GenerationConfig) -> Generation:
+        lines = self._script[prompt]
+        token_ids = lines[sample % len(lines)][: generation.max_new_tokens]
+        reason = "stop" if token_ids and token_ids[-1] in self._end_ids else "length"
+        return Generation(token_ids, (0.0,) * len(token_ids), reason)

@@ -1,0 +1,167 @@
+"""The Hugging Face engine: any causal LM, on CPU or one GPU.
+
+A group's prompt is computed once; finished rows leave the batch; nothing is padded to a global maximum.
+Deliberately left out: continuous batching (that is vLLM's work).
+"""
+
+import copy
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from cooper_rl.config.data import GenerationConfig
+from cooper_rl.engines.base import Generation
+from cooper_rl.engines.decoding import start_decoding
+from cooper_rl.models.precision import Compute, is_bfloat16, round_weights
+from cooper_rl.randomness import derive_seed
+
+COMPACT_BELOW = 0.9
+"""Share of live rows under which finished rows are taken out of the cache; a copy costs about a step."""
+
+
+class HFEngine:
+    """Implements `Engine` on a model that may be the very one that is trained."""
+
+    def __init__(
+        self, model: Any, *, end_ids: frozenset[int], pad_id: int, compute: Compute = "auto"
+    ) -> None:
+        """Where it computes in bf16 it keeps a copy of the weights in bf16, which `load_weights` renews."""
+        if is_bfloat16(model, compute) and model.dtype != torch.bfloat16:
+            model = copy.deepcopy(model).requires_grad_(False)
+            round_weights(model)
+        self._model = model
+        self._end_ids = torch.tensor(sorted(end_ids), device=model.device)
+        self._pad_id = pad_id
+
+    def generate(
+        self,
+        prompts: Sequence[Sequence[int]],
+        generation: GenerationConfig,
+        *,
+        samples: int,
+        seed: int,
+        places: Sequence[int] | None = None,
+    ) -> list[list[Generation]]:
+        """See `Engine.generate`. Prompts of similar length share a batch; the output keeps input order."""
+        numbers = range(len(prompts)) if places is None else places
+        order = sorted(range(len(prompts)), key=lambda index: len(prompts[index]))
+        size = max(1, generation.batch_size // samples)
+        results: dict[int, list[Generation]] = {}
+        for start in range(0, len(order), size):
+            chosen = order[start : start + size]
+            seeds = [
+                derive_seed(seed, numbers[index], sample) for index in chosen for sample in range(samples)
+            ]
+            rows = self._generate_batch([prompts[index] for index in chosen], generation, samples, seeds)
+            for place, index in enumerate(chosen):
+                results[index] = rows[place * samples : (place + 1) * samples]
+        return [results[index] for index in range(len(prompts))]
+
+    def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
+        """Copy weights in place; a tensor that the engine's model already holds is left alone."""
+        own = self._model.state_dict()
+        with torch.no_grad():
+            for name, tensor in weights:
+                if own[name].data_ptr() != tensor.data_ptr():
+                    own[name].copy_(tensor)
+
+    def sleep(self) -> None:
+        """Nothing to hand back: the model is the caller's."""
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+    @torch.no_grad()
+    def _generate_batch(
+        self, prompts: Sequence[Sequence[int]], generation: GenerationConfig, samples: int, seeds: list[int]
+    ) -> list[Generation]:
+        rows = [_Row() for _ in seeds]
+        uniforms = _uniforms(seeds, generation.max_new_tokens, self._model.device)
+        live = list(range(len(seeds)))
+        ids, mask = self._pad_left(prompts)
+        logits, decoder = start_decoding(self._model, ids, mask, samples=samples)
+        for step in range(generation.max_new_tokens):
+            tokens, logprobs = _draw(logits, uniforms[:, step], generation)
+            is_end = torch.isin(tokens, self._end_ids)
+            _append(rows, live, tokens.tolist(), logprobs.tolist(), is_end.tolist())
+            kept = [place for place, row in enumerate(live) if not rows[row].is_done]
+            if not kept or step + 1 == generation.max_new_tokens:
+                break
+            if len(kept) < COMPACT_BELOW * len(live):
+                chosen = torch.tensor(kept, device=tokens.device)
+                decoder.keep(chosen)
+                live = [live[place] for place in kept]
+                tokens, uniforms = tokens[chosen], uniforms[chosen]
+            logits = decoder.step(tokens)
+        return [row.finish() for row in rows]
+
+    def _pad_left(self, prompts: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
+        longest = max(len(prompt) for prompt in prompts)
+        ids = torch.tensor([[*[self._pad_id] * (longest - len(prompt)), *prompt] for prompt in prompts])
+        lengths = torch.tensor([len(prompt) for prompt in prompts])
+        mask = torch.arange(longest)[None, :] >= longest - lengths[:, None]
+        return ids.to(self._model.device), mask.to(self._model.device)
+
+
+@dataclass
+class _Row:
+    """A completion while it grows."""
+
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    is_done: bool = False
+
+    def finish(self) -> Generation:
+        reason = "stop" if self.is_done else "length"
+        return Generation(tuple(self.token_ids), tuple(self.logprobs), reason)
+
+
+def _append(
+    rows: list[_Row], live: list[int], tokens: list[int], logprobs: list[float], is_end: list[bool]
+) -> None:
+    for row_index, token, logprob, ended in zip(live, tokens, logprobs, is_end, strict=True):
+        row = rows[row_index]
+        if not row.is_done:
+            row.token_ids.append(token)
+            row.logprobs.append(logprob)
+            row.is_done = ended
+
+
+def _uniforms(seeds: list[int], length: int, device: torch.device) -> torch.Tensor:
+    """(rows, length) float64 in [0, 1): one stream per row, so that a row's draws are its own."""
+    streams = [
+        torch.rand(length, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+        for seed in seeds
+    ]
+    return torch.stack(streams).to(device)
+
+
+def _draw(
+    logits: torch.Tensor, uniforms: torch.Tensor, generation: GenerationConfig
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Tokens (R,) by inverse cumulative distribution, and their log-probabilities (R,).
+
+    At temperature 0 the token is the argmax, and its log-probability that of the untempered model.
+    """
+    logits = logits.float()
+    if generation.temperature == 0:
+        tokens = logits.argmax(dim=1)
+        logprobs = logits.log_softmax(dim=1)
+    else:
+        logprobs = (logits / generation.temperature).log_softmax(dim=1)
+        if generation.top_p < 1:
+            logprobs = _keep_nucleus(logprobs, generation.top_p)
+        cumulative = logprobs.exp().cumsum(dim=1, dtype=torch.float64)
+        targets = uniforms[:, None] * cumulative[:, -1:]
+        tokens = torch.searchsorted(cumulative, targets, right=True)[:, 0].clamp_max(logits.shape[1] - 1)
+    return tokens, logprobs.gather(1, tokens[:, None])[:, 0]
+
+
+def _keep_nucleus(logprobs: torch.Tensor, top_p: float) -> torch.Tensor:
+    """Renormalise over the smallest set of tokens whose probability reaches `top_p`."""
+    ordered, order = logprobs.sort(dim=1, descending=True)
+    before = ordered.exp().cumsum(dim=1) - ordered.exp()
+    kept = torch.zeros_like(logprobs, dtype=torch.bool).scatter(1, order, before < top_p)
+    return logprobs.masked_fill(~kept, -torch.inf).log_softmax(dim=1)

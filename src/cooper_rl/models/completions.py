@@ -1,0 +1,164 @@
+"""Log-probabilities of completions under a policy, every prompt computed once for its group (row 9).
+
+A step's completions share their prompts, which is most of what a padded batch would compute. Logits are held
+at completion tokens only, and in chunks. A model that the packed walk does not know
+(`models/packed/forward.py`) takes the library's walk over padded batches, to the same numbers.
+"""
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch.utils.checkpoint import checkpoint
+
+from cooper_rl.errors import ModelError
+from cooper_rl.models.lora import without_adapters
+from cooper_rl.models.packed.batching import PaddedBatch, pad_right, split_by_tokens
+from cooper_rl.models.packed.forward import can_pack, limit_tokens, packed_states
+from cooper_rl.models.packed.packing import PackedBatch, pack, split_packed
+from cooper_rl.models.policy import Policy
+from cooper_rl.models.precision import is_bfloat16
+
+MAX_LOGITS = 2**26
+"""Logits held at a time (256 MiB in fp32); more are computed in chunks and recomputed in the backward."""
+CPU_LOGITS = 2**20
+"""Logits that a CPU turns into log-probabilities at a time: in fp32 they stay in its caches (4 MiB)."""
+
+
+@dataclass(frozen=True)
+class CompletionBatch:
+    """B prompts with a completion each, of at most C tokens; K completion tokens in all."""
+
+    tokens: PackedBatch | PaddedBatch
+    """Every prompt with its completion but for the last token, after which nothing is asked."""
+    predictors: torch.Tensor
+    """(K,) int64: place in the flattened tokens of the one before each completion token."""
+    targets: torch.Tensor
+    """(K,) int64: the completion tokens, one completion after the other."""
+    mask: torch.Tensor
+    """(B, C) bool, True = a completion token, counts."""
+
+
+@torch.no_grad()
+def check_head(policy: Policy) -> None:
+    """Refuse a model whose logits are more than what its head makes of its last hidden states.
+
+    Below they are that alone: others would be trained on than completions are drawn from.
+
+    Raises:
+        ModelError: its architecture scales or caps them.
+    """
+    ids = torch.tensor([policy.encode_prompt("What is 1 + 1?", None)], device=policy.device)
+    hidden = policy.model.get_decoder()(input_ids=ids, use_cache=False).last_hidden_state
+    logits = policy.model(input_ids=ids, use_cache=False).logits
+    if not torch.allclose(policy.model.get_output_embeddings()(hidden), logits, 1e-4, 1e-5, equal_nan=True):
+        raise ModelError(
+            f"the policy: {type(policy.model).__name__} scales or caps the logits of its head, which "
+            "training does not: take a policy of another architecture, such as Qwen2, Qwen3 or Llama"
+        )
+
+
+def split_completions(
+    policy: Policy, prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]], max_tokens: int
+) -> list[list[int]]:
+    """Indices of completions in batches under a token budget; every index appears exactly once."""
+    rows = [[*prompt, *completion] for prompt, completion in zip(prompts, completions, strict=True)]
+    if not can_pack(policy.model):
+        return split_by_tokens([len(row) for row in rows], max_tokens)
+    return split_packed([[row] for row in rows], limit_tokens(policy.model, policy.compute, max_tokens))
+
+
+def batch_completions(
+    policy: Policy, prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]]
+) -> CompletionBatch:
+    """One batch, for this policy and any other of its architecture; none of the sequences may be empty."""
+    device = policy.device
+    rows = [[*prompt, *completion[:-1]] for prompt, completion in zip(prompts, completions, strict=True)]
+    if can_pack(policy.model):
+        tokens = pack(rows, device=device)
+        places = tokens.places
+    else:
+        tokens = pad_right(rows, pad_id=policy.pad_id, device=device)
+        width = tokens.input_ids.shape[1]
+        places = [range(start * width, (start + 1) * width) for start in range(len(rows))]
+    predictors = [
+        place
+        for prompt, row, own in zip(prompts, rows, places, strict=True)
+        for place in own[len(prompt) - 1 : len(row)]
+    ]
+    lengths = torch.tensor([len(completion) for completion in completions])
+    return CompletionBatch(
+        tokens=tokens,
+        predictors=torch.tensor(predictors, device=device),
+        targets=torch.tensor([token for row in completions for token in row], device=device),
+        mask=(torch.arange(int(lengths.max()))[None, :] < lengths[:, None]).to(device),
+    )
+
+
+def completion_logprobs(policy: Policy, batch: CompletionBatch, *, temperature: float) -> torch.Tensor:
+    """Log-probability of every completion token at the temperature that the completions were drawn with.
+
+    Differentiable where the policy's weights are; (B, C) in fp32, 0 where the mask is False.
+    """
+    is_rounded = is_bfloat16(policy.model, policy.compute)
+    adapters = without_adapters(policy.model) if policy.is_bare else nullcontext()
+    with adapters, torch.autocast(policy.device.type, torch.bfloat16, enabled=is_rounded):
+        if isinstance(batch.tokens, PackedBatch):
+            hidden = packed_states(policy.model, batch.tokens)
+        else:
+            hidden = policy.model.get_decoder()(
+                input_ids=batch.tokens.input_ids, attention_mask=batch.tokens.attention_mask, use_cache=False
+            ).last_hidden_state.flatten(0, 1)
+        head = policy.model.get_output_embeddings()
+        flat = _chunked_logprobs(head, hidden.index_select(0, batch.predictors), batch.targets, temperature)
+    return torch.zeros(batch.mask.shape, device=flat.device).masked_scatter(batch.mask, flat)
+
+
+def _chunked_logprobs(
+    head: torch.nn.Module, hidden: torch.Tensor, targets: torch.Tensor, temperature: float
+) -> torch.Tensor:
+    def logprobs(hidden: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        logits = head(hidden)
+        if logits.device.type != "cpu" or logits.numel() <= CPU_LOGITS:
+            return _target_logprobs(logits, targets, temperature)
+        return _TargetLogprobs.apply(logits, targets, temperature)
+
+    vocab_size = head.get_parameter("weight").shape[0]
+    size = max(1, MAX_LOGITS // vocab_size)
+    if len(targets) <= size:
+        return logprobs(hidden, targets)
+    chunks = zip(hidden.split(size), targets.split(size), strict=True)
+    return torch.cat([checkpoint(logprobs, *chunk, use_reentrant=False) for chunk in chunks])  # pyright: ignore[reportArgumentType] checkpoint is untyped
+
+
+def _target_logprobs(logits: torch.Tensor, targets: torch.Tensor, temperature: float) -> torch.Tensor:
+    logits = logits.float()
+    if temperature != 1:
+        logits = logits / temperature
+    return -F.cross_entropy(logits, targets, reduction="none")
+
+
+class _TargetLogprobs(torch.autograd.Function):
+    """The same, some rows at a time; for the backward the logits are kept as they are, not in fp32."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Any, targets: Any, temperature: float) -> Any:
+        ctx.save_for_backward(logits, targets)
+        ctx.temperature, ctx.size = temperature, max(1, CPU_LOGITS // logits.shape[1])
+        chunks = zip(logits.split(ctx.size), targets.split(ctx.size), strict=True)
+        return torch.cat([_target_logprobs(*chunk, temperature) for chunk in chunks])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        logits, targets = ctx.saved_tensors
+        to_logits = torch.empty_like(logits)
+        whole = (to_logits, logits, targets, gradients[0])
+        for own, part, tokens, gradient in zip(*(each.split(ctx.size) for each in whole), strict=True):
+            with torch.enable_grad():
+                part = part.detach().requires_grad_()
+                logprobs = _target_logprobs(part, tokens, ctx.temperature)
+            own.copy_(*torch.autograd.grad(logprobs, part, gradient))
+        return to_logits, None, None

@@ -1,0 +1,240 @@
+"""What co-training needs of one GPU, computed before it begins (rows 6 to 12).
+
+Weights, gradients and optimiser state are counted exactly from the models' configurations; activations are
+an estimate for the packed walk with fused attention. Deliberately left out: fragmentation and the CUDA
+context, for which `RESERVED` stands.
+
+Legend: N weights of a model, n processes.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from cooper_rl.errors import ConfigError
+from cooper_rl.models.packed.packing import MAX_ROWS
+from cooper_rl.models.shape import Shape, count_adapters, count_weights
+
+GIB = 2**30
+RESERVED = 2 * GIB
+"""CUDA context, NCCL, kernels' work space, fragmentation."""
+LOGITS = 3 * 4 * 2**26
+"""A chunk of logits, their softmax and its gradient in fp32; see `MAX_LOGITS` of the policy update."""
+NO_AVERAGE = "set cooper.verify_rm_average=0"
+BUCKET = 500_000_000
+"""Gradients that DeepSpeed sends at a time, in values (its default)."""
+
+
+class Part(NamedTuple):
+    """What one thing takes."""
+
+    name: str
+    bytes: int
+    remedy: str
+    """What makes it smaller; empty: nothing does."""
+
+
+class Plan(NamedTuple):
+    """The parts that are there together, in the phase that needs most."""
+
+    phase: str
+    parts: list[Part]
+
+    @property
+    def bytes(self) -> int:
+        return sum(part.bytes for part in self.parts)
+
+
+class Use(NamedTuple):
+    """How the models are trained."""
+
+    num_processes: int
+    zero_stage: int
+    is_bfloat16: bool
+    """Of forward passes; with DeepSpeed also of the weights that they use."""
+    is_offloaded: bool
+    is_checkpointed: bool
+    """Activations are recomputed."""
+    adapter_rank: int | None
+    """Of LoRA; None: the policy's weights are trained, and the KL term needs a second copy of them."""
+    trains_verify_rm: bool
+    max_tokens: int
+    """Of one forward and backward pass."""
+    engine_bytes: int
+    """What the engine holds beside the policy's own weights: vLLM's share, or a KV cache."""
+    engine_remedy: str
+    engine_weight_bytes: int
+    """For each weight of the policy that the engine keeps once more; 0: none, or it counts them itself."""
+    engine_sleeps: bool
+    """It hands its memory back while models are trained."""
+    engine_wakes_early: bool
+    """Its weights, in bf16, are there again when VerifyRM is updated."""
+    has_gate: bool
+    """VerifyRM is copied before its update."""
+    has_average: bool
+    """The reward comes from an average of VerifyRMs."""
+
+
+def cache_bytes(shape: Shape, *, num_tokens: int) -> int:
+    """Keys and values of so many tokens in bf16."""
+    return 2 * 2 * shape.num_layers * shape.key_value_size * num_tokens
+
+
+def activation_bytes(shape: Shape, *, max_tokens: int, is_checkpointed: bool) -> int:
+    """What a forward pass keeps for its backward pass, without the logits.
+
+    Per token and layer: both norms' inputs in fp32 and outputs in bf16, the attention's output in bf16, and
+    four values of the MLP in bf16; `MAX_ROWS` times query, key, value and mix of the attention's own rows in
+    bf16; with checkpointing one layer of that and every layer's input in fp32.
+    """
+    layer = 2 * (4 + 2) * shape.hidden_size + 2 * shape.attention_size
+    layer += MAX_ROWS * 2 * (2 * shape.attention_size + 2 * shape.key_value_size)
+    layer += 2 * 4 * shape.intermediate_size
+    if is_checkpointed:
+        return max_tokens * (layer + 4 * shape.hidden_size * shape.num_layers)
+    return max_tokens * layer * shape.num_layers
+
+
+def plan_memory(policy: Shape, verify_rm: Shape, use: Use) -> Plan:
+    """What the phase that needs most holds on one GPU.
+
+    Without DeepSpeed a trained model has 4N bytes of weights, 4N of gradients while it is updated, 8N of
+    optimiser state. With ZeRO it has 2N of bf16 weights (or 4N), 4N / n of master weights and 8N / n of
+    state (in CPU memory when offloaded), and 4N of gradients (divided by n from stage 2) with their bucket.
+    Adapters are fp32, and so are the frozen weights beside them, which nothing divides. Where weights are
+    fp32 and passes bf16, the pass that is differentiated keeps 2N of rounded weights.
+    """
+    num_policy = count_weights(policy)
+    num_verify_rm = count_weights(verify_rm, is_classifier=True)
+    size = 2 if use.zero_stage and use.is_bfloat16 else 4
+    resting: list[Part] = []
+    if use.adapter_rank is not None:
+        num_adapters = count_adapters(policy, rank=use.adapter_rank)
+        trained = [_Trained("policy", policy, num_adapters, 4, num_policy)]
+        resting.append(Part("policy: frozen weights", 4 * num_policy, ""))
+    else:
+        trained = [_Trained("policy", policy, num_policy, size, num_policy)]
+        resting.append(
+            Part("reference policy", size * num_policy, "set cooper.lora.rank=16, which needs none")
+        )
+    if use.trains_verify_rm:
+        trained.append(_Trained("VerifyRM", verify_rm, num_verify_rm, size, num_verify_rm))
+    for each in trained:
+        resting += _model_parts(each, use)
+    if not use.trains_verify_rm:
+        resting.append(Part("VerifyRM: weights", 4 * num_verify_rm, ""))
+    if use.has_average:
+        resting.append(Part("VerifyRM: trained beside its average", 4 * num_verify_rm, NO_AVERAGE))
+    if use.engine_weight_bytes:
+        resting.append(Part("engine: weights", use.engine_weight_bytes * num_policy, "set engine.kind=vllm"))
+    engine = Part("engine", use.engine_bytes, use.engine_remedy)
+    phases = [Plan("rollouts", [*resting, *_whole_parts(trained[0], use), engine])]
+    for each in trained:
+        parts = [*resting, *_update_parts(each, use)]
+        if not use.engine_sleeps:
+            parts.append(engine)
+        if each.name == "VerifyRM":
+            parts += _guard_parts(num_verify_rm, use)
+            if use.engine_sleeps and use.engine_wakes_early:
+                parts.append(Part("engine: weights, awake", 2 * num_policy, ""))
+        phases.append(Plan(f"update of the {each.name}", parts))
+    return max(phases, key=lambda plan: plan.bytes)
+
+
+def check_plan(plan: Plan, *, card_bytes: int) -> None:
+    """Refuse what does not fit.
+
+    Raises:
+        ConfigError: with what is needed, what there is, and what to lower, the largest first.
+    """
+    needed = plan.bytes + RESERVED
+    if needed <= card_bytes:
+        return
+    parts = sorted((part for part in plan.parts if part.remedy), key=lambda part: -part.bytes)
+    remedies = list(dict.fromkeys(part.remedy for part in parts))
+    raise ConfigError(
+        f"the phase '{plan.phase}' needs about {needed / GIB:.1f} GiB of a GPU that has "
+        f"{card_bytes / GIB:.1f} GiB: {'; or '.join(remedies)}\n{describe_plan(plan)}"
+    )
+
+
+def describe_plan(plan: Plan) -> str:
+    """A line for every part, the largest first."""
+    parts: Sequence[Part] = sorted(
+        [*plan.parts, Part("reserved", RESERVED, "")], key=lambda part: -part.bytes
+    )
+    width = max(len(part.name) for part in parts)
+    lines = [f"  {part.name:<{width}}  {part.bytes / GIB:7.2f} GiB" for part in parts]
+    return "\n".join([*lines, f"  {'together':<{width}}  {(plan.bytes + RESERVED) / GIB:7.2f} GiB"])
+
+
+class _Trained(NamedTuple):
+    """What is stepped of a model."""
+
+    name: str
+    shape: Shape
+    size: int
+    """Number of weights that are stepped."""
+    weight_bytes: int
+    """Of each in the model itself."""
+    num_used: int
+    """Weights that a pass goes through, frozen ones too."""
+
+
+def _model_parts(trained: _Trained, use: Use) -> list[Part]:
+    """What a trained model takes also while it is idle."""
+    name, count = trained.name, trained.size
+    if use.zero_stage == 0:
+        remedy = "set distributed.zero_stage=1 and distributed.offload_optimizer=true"
+        return [
+            Part(f"{name}: weights, fp32", 4 * count, remedy),
+            Part(f"{name}: optimiser state", 8 * count, remedy),
+        ]
+    weights = trained.weight_bytes * count // (use.num_processes if use.zero_stage == 3 else 1)
+    parts = [Part(f"{name}: weights", weights, "" if use.is_bfloat16 else "set cooper.compute=bfloat16")]
+    if not use.is_offloaded:
+        remedy = "set distributed.offload_optimizer=true"
+        parts.append(Part(f"{name}: master weights and state", 12 * count // use.num_processes, remedy))
+    return parts
+
+
+def _update_parts(trained: _Trained, use: Use) -> list[Part]:
+    """What its update takes beside that."""
+    name, count = trained.name, trained.size
+    divided = use.num_processes if use.zero_stage >= 2 else 1
+    gradients = 4 * count // divided
+    if use.zero_stage:
+        gradients += trained.weight_bytes * min(BUCKET, count)
+    tokens = "lower cooper.max_tokens_per_batch"
+    if not use.is_checkpointed:
+        tokens += " or set cooper.gradient_checkpointing=true"
+    rounded = 2 * trained.num_used if use.is_bfloat16 and trained.weight_bytes == 4 else 0
+    activations = activation_bytes(
+        trained.shape, max_tokens=use.max_tokens, is_checkpointed=use.is_checkpointed
+    )
+    return [
+        Part(f"{name}: gradients", gradients, ""),
+        *_whole_parts(trained, use),
+        *([Part(f"{name}: weights in bf16", rounded, "")] if rounded else []),
+        Part(f"{name}: activations", activations, tokens),
+        *([Part("logits", LOGITS, "")] if name == "policy" else []),
+    ]
+
+
+def _guard_parts(num_verify_rm: int, use: Use) -> list[Part]:
+    """What the update of VerifyRM keeps so that it can be taken back, and of what it averages."""
+    parts: list[Part] = []
+    if use.has_gate and not use.is_offloaded:
+        copied = (8 if use.has_average else 4) * num_verify_rm
+        copied //= use.num_processes if use.zero_stage else 1
+        parts.append(Part("gate: copy of VerifyRM", copied, "set cooper.gate=null"))
+    if use.has_average:
+        parts.append(Part("VerifyRM: new average", 4 * num_verify_rm, NO_AVERAGE))
+    return parts
+
+
+def _whole_parts(trained: _Trained, use: Use) -> list[Part]:
+    """What makes a model whole that ZeRO 3 has divided."""
+    if use.zero_stage < 3:
+        return []
+    size = trained.weight_bytes * (trained.size - trained.size // use.num_processes)
+    return [Part(f"{trained.name}: gathered weights", size, "")]

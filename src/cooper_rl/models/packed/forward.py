@@ -1,0 +1,168 @@
+"""Packed sequences through a model (rows 5 and 9): Qwen2, Qwen3 and Llama walked without padding.
+
+The walk uses the model's own modules, so weights, norms and rotary scaling are what the checkpoint says.
+It differs from the library's walk in what it does not compute: padding, beginnings that sequences share, and
+for VerifyRM, in the last layer, everything but the last tokens, from which alone the logit is read. Tests
+hold it to the library's numbers. Deliberately left out: sliding windows, dropout and quantised layers; such a
+model takes the library's walk over padded batches.
+"""
+
+from typing import Any
+
+import torch
+from torch.utils.checkpoint import checkpoint
+
+from cooper_rl.models.packed.attention import attend
+from cooper_rl.models.packed.norms import normed
+from cooper_rl.models.packed.packing import PackedBatch
+from cooper_rl.models.precision import Compute, is_bfloat16
+
+ARCHITECTURES = frozenset({"qwen2", "qwen3", "llama"})
+CPU_TOKENS = {False: 2048, True: 4096}
+"""A pass on a CPU takes no more at a time, in fp32 and in bf16: its activations then stay near the caches."""
+
+
+def can_pack(model: Any) -> bool:
+    """Whether the walk below computes what the model's own does."""
+    config = model.config
+    layer_types = getattr(config, "layer_types", None) or ["full_attention"]
+    return (
+        config.model_type in ARCHITECTURES
+        and all(kind == "full_attention" for kind in layer_types)
+        and not (model.training and getattr(config, "attention_dropout", 0.0))
+        and all(_is_plain(layer.mlp.up_proj) for layer in model.model.layers)
+    )
+
+
+def _is_plain(projection: Any) -> bool:
+    """Not quantised; adapters may stand beside it."""
+    return type(getattr(projection, "base_layer", projection)) is torch.nn.Linear
+
+
+def limit_tokens(model: Any, compute: Compute, max_tokens: int) -> int:
+    """Tokens of one pass within a budget."""
+    if model.device.type != "cpu":
+        return max_tokens
+    return min(max_tokens, CPU_TOKENS[is_bfloat16(model, compute)])
+
+
+def packed_states(model: Any, batch: PackedBatch) -> torch.Tensor:
+    """Final hidden states (N, H) of a causal LM; differentiable."""
+    decoder = model.model
+    hidden, _ = _walk(decoder, decoder.layers, batch)
+    return normed(decoder.norm, hidden)
+
+
+def packed_logits(model: Any, batch: PackedBatch) -> torch.Tensor:
+    """VerifyRM's raw logits (S,), in the order of the sequences that were packed; differentiable."""
+    decoder = model.model
+    hidden, rotary = _walk(decoder, decoder.layers[:-1], batch)
+    last = _last_layer(decoder.layers[-1], hidden, rotary, batch)
+    logits = model.score(normed(decoder.norm, last))[:, 0]
+    back = torch.empty(len(batch.order), dtype=torch.int64, device=logits.device)
+    back[torch.tensor(batch.order, device=logits.device)] = torch.arange(len(back), device=logits.device)
+    return logits[back]
+
+
+def _walk(decoder: Any, layers: Any, batch: PackedBatch) -> Any:
+    """(N, H) hidden states after these layers, and the rotary angles."""
+    hidden = decoder.embed_tokens(batch.token_ids)
+    rotary = rotary_angles(decoder, hidden, batch.positions)
+    is_recomputed = torch.is_grad_enabled() and getattr(decoder, "gradient_checkpointing", False)
+    for layer in layers:
+        if is_recomputed:
+            hidden = checkpoint(_layer, layer, hidden, rotary, batch, use_reentrant=False)
+        else:
+            hidden = _layer(layer, hidden, rotary, batch)
+    return hidden, rotary
+
+
+def _layer(layer: Any, hidden: torch.Tensor, rotary: Any, batch: PackedBatch) -> Any:
+    attention = layer.self_attn
+    states = normed(layer.input_layernorm, hidden)
+    query = project_heads(attention, "q", states, rotary)
+    key = project_heads(attention, "k", states, rotary)
+    value = project_heads(attention, "v", states, None)
+    joined = torch.cat([key, value], dim=1)
+    parts = []
+    for group in batch.groups:
+        # (n, heads, Q or L, d); padding stands on the right, where no query looks that counts.
+        q = _rows(query, group.queries)
+        k, v = _rows(joined, group.tokens).chunk(2, dim=1)
+        mixed = attend(q, k, v, group.mask, scale=attention.scaling)
+        parts.append(mixed.transpose(1, 2).flatten(2).flatten(0, 1))
+    hidden = hidden + attention.o_proj(torch.cat(parts).index_select(0, batch.sources))
+    return hidden + layer.mlp(normed(layer.post_attention_layernorm, hidden))
+
+
+def _last_layer(layer: Any, hidden: torch.Tensor, rotary: Any, batch: PackedBatch) -> Any:
+    """(S, H) hidden states of the last tokens, groups in order."""
+    attention = layer.self_attn
+    states = normed(layer.input_layernorm, hidden)
+    key = project_heads(attention, "k", states, rotary)
+    value = project_heads(attention, "v", states, None)
+    last = batch.last_tokens
+    query = project_heads(attention, "q", states[last], (rotary[0][last], rotary[1][last]))
+    joined = torch.cat([key, value], dim=1)
+    parts = []
+    start = 0
+    for group in batch.groups:
+        k, v = _rows(joined, group.tokens).chunk(2, dim=1)
+        q = query[start : start + len(group.members), :, None]
+        start += len(group.members)
+        columns = torch.arange(k.shape[2], device=k.device)
+        is_real = (columns < group.lengths[:, None])[:, None]
+        mixed = attend(q, k, v, is_real, scale=attention.scaling)
+        parts.append(mixed[:, :, 0].flatten(1))
+    kept = hidden[last] + attention.o_proj(torch.cat(parts))
+    return kept + layer.mlp(normed(layer.post_attention_layernorm, kept))
+
+
+def _rows(heads: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    """(n, heads, L, d) from (N, heads, d) and places (n, L)."""
+    # index_select's backward adds whole rows, which indexing's does not.
+    rows = heads.flatten(1).index_select(0, places.flatten())
+    return rows.unflatten(1, heads.shape[1:]).unflatten(0, places.shape).transpose(1, 2)
+
+
+def rotary_angles(decoder: Any, hidden: torch.Tensor, positions: torch.Tensor) -> Any:
+    """Cosines and sines (N, 1, d) of the positions (N,), as `project_heads` takes them."""
+    cos, sin = decoder.rotary_emb(hidden[None], positions[None])
+    first, second = sin[0].chunk(2, dim=-1)
+    return _rounded(cos[0, :, None]), _rounded(torch.cat([-first, second], dim=-1)[:, None])
+
+
+def project_heads(attention: Any, name: str, states: torch.Tensor, rotary: Any) -> torch.Tensor:
+    """(N, heads, d) projection, with Qwen3's norm where there is one, turned by the rotary angles."""
+    heads = getattr(attention, f"{name}_proj")(states).unflatten(-1, (-1, attention.head_dim))
+    norm = getattr(attention, f"{name}_norm", None)
+    if norm is not None:
+        heads = normed(norm, heads)
+    if rotary is None:
+        return heads
+    return _Turned.apply(heads, *rotary)
+
+
+class _Turned(torch.autograd.Function):
+    """Heads (N, heads, d) turned by the rotary angles, which both halves share; the backward turns back."""
+
+    @staticmethod
+    def forward(ctx: Any, heads: Any, cos: Any, sin: Any) -> Any:
+        ctx.save_for_backward(cos, sin)
+        return torch.addcmul(heads * cos, heads.roll(heads.shape[-1] // 2, dims=-1), sin)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        cos, sin = ctx.saved_tensors
+        turned = gradients[0]
+        return (
+            torch.addcmul(turned * cos, turned.roll(turned.shape[-1] // 2, dims=-1), sin, value=-1),
+            None,
+            None,
+        )
+
+
+def _rounded(states: torch.Tensor) -> torch.Tensor:
+    """In autocast's type: here once, and not in every projection that reads them."""
+    kind = states.device.type
+    return states.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else states

@@ -1,0 +1,180 @@
+"""Sequences of token ids laid end to end, without padding, every shared beginning once (rows 5 and 9).
+
+Completions of one problem begin with the same prompt, or with the same question and reference answer; a
+causal model computes the same for them, so they are kept once. Attention alone needs rows: `groups` says
+which tokens make up which sequence, and which of them ask. Deliberately left out: the model's walk over a
+batch (`models/packed/forward.py`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+MIN_LENGTH_RATIO = 0.8
+"""Of each sequence of an attention group to its first: the shorter's length over the longer's, in queries and
+in keys."""
+MAX_ROWS = 2
+"""Rows of attention for a token of a batch's budget: sequences are whole there, shared beginnings too."""
+
+
+@dataclass(frozen=True)
+class AttentionGroup:
+    """n sequences of similar length, right-padded to L, whose last tokens ask, right-padded to Q."""
+
+    tokens: torch.Tensor
+    """(n, L) int64: place of every token in the batch; padding repeats the sequence's last token."""
+    queries: torch.Tensor
+    """(n, Q) int64: place of every token that asks, padded likewise."""
+    mask: torch.Tensor | None
+    """(n, Q, L) bool, True = the query looks there; None: the queries are the tokens, and it is causal."""
+    lengths: torch.Tensor
+    """(n,) int64."""
+    members: list[int]
+    """Which of the given sequences these are."""
+
+
+@dataclass(frozen=True)
+class PackedBatch:
+    """N different tokens of S sequences."""
+
+    token_ids: torch.Tensor
+    """(N,) int64."""
+    positions: torch.Tensor
+    """(N,) int64, from 0 in every sequence."""
+    places: list[list[int]]
+    """Where each of the given sequences' tokens stand."""
+    groups: list[AttentionGroup]
+    """Every sequence is in exactly one."""
+    sources: torch.Tensor
+    """(N,) int64: where every token first stands in the concatenation of the groups' flattened queries."""
+    last_tokens: torch.Tensor
+    """(S,) int64: the last token of each sequence, groups in order."""
+    order: list[int]
+    """(S,) which of the given sequences `last_tokens` speaks of."""
+
+
+def pack(sequences: Sequence[Sequence[int]], *, device: torch.device) -> PackedBatch:
+    """Lay sequences end to end; a beginning that several share is kept once.
+
+    None may be empty. On a CPU a shared beginning also asks once; a GPU's fastest attention has no such rows.
+    """
+    token_ids: list[int] = []
+    positions: list[int] = []
+    places: list[list[int]] = [[]] * len(sequences)
+    starts = [0] * len(sequences)
+    before: Sequence[int] = ()
+    before_places: list[int] = []
+    # In lexicographic order, whoever shares most with a sequence stands right before it.
+    for index in sorted(range(len(sequences)), key=lambda i: tuple(sequences[i])):
+        ids = sequences[index]
+        shared = common_prefix(before, ids)
+        start = len(token_ids)
+        token_ids += ids[shared:]
+        positions += range(shared, len(ids))
+        if device.type == "cpu":
+            starts[index] = shared
+        places[index] = before_places[:shared] + list(range(start, len(token_ids)))
+        before, before_places = ids, places[index]
+    groups = [_group(members, places, starts, device) for members in _similar(places, starts)]
+    flat = torch.cat([group.queries.flatten() for group in groups])
+    # The least of equal places; plain assignment leaves any of them on a GPU, padding's too.
+    sources = torch.full((len(token_ids),), len(flat), device=device)
+    sources.scatter_reduce_(0, flat, torch.arange(len(flat), device=device), "amin")
+    return PackedBatch(
+        token_ids=torch.tensor(token_ids, device=device),
+        positions=torch.tensor(positions, device=device),
+        places=places,
+        groups=groups,
+        sources=sources,
+        last_tokens=torch.cat([group.tokens[:, -1] for group in groups]),
+        order=[member for group in groups for member in group.members],
+    )
+
+
+def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
+    """How many tokens two sequences begin with alike; one token of the second is always left."""
+    low, high = 0, min(len(first), len(second) - 1)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if first[low:middle] == second[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def split_packed(units: Sequence[Sequence[Sequence[int]]], max_tokens: int) -> list[list[int]]:
+    """Indices of units (one sequence, or a pair that must stay together) in packed batches under a budget.
+
+    Units that begin alike come together. The count of a batch is what it computes, shared beginnings once, or
+    its sequences' whole lengths over `MAX_ROWS`, where that is more: short completions of one long prompt. A
+    unit over the budget is a batch of its own; every index appears exactly once.
+    """
+    batches: list[list[int]] = []
+    total = rows = 0
+    before: Sequence[int] = ()
+    for index in sorted(range(len(units)), key=lambda i: tuple(units[i][0])):
+        unit = units[index]
+        alone = count_packed(unit)
+        added = alone - common_prefix(before, unit[0])
+        whole = sum(map(len, unit))
+        if batches and total + added <= max_tokens and rows + whole <= MAX_ROWS * max_tokens:
+            batches[-1].append(index)
+            total, rows = total + added, rows + whole
+        else:
+            batches.append([index])
+            total, rows = alone, whole
+        before = unit[0]
+    return batches
+
+
+def count_packed(sequences: Sequence[Sequence[int]]) -> int:
+    """Tokens that a packed batch of these sequences computes."""
+    total = 0
+    before: Sequence[int] = ()
+    for ids in sorted(sequences, key=tuple):
+        total += len(ids) - common_prefix(before, ids)
+        before = ids
+    return total
+
+
+def _similar(places: Sequence[list[int]], starts: Sequence[int]) -> list[list[int]]:
+    """Indices of sequences with similar numbers of queries and of keys, most queries first."""
+
+    def is_similar(first: int, second: int) -> bool:
+        return min(first, second) >= MIN_LENGTH_RATIO * max(first, second)
+
+    keys = [len(row) for row in places]
+    queries = [length - start for length, start in zip(keys, starts, strict=True)]
+    found: list[list[int]] = []
+    for index in sorted(range(len(keys)), key=lambda index: (-queries[index], -keys[index])):
+        for members in found:
+            first = members[0]
+            if is_similar(queries[first], queries[index]) and is_similar(keys[first], keys[index]):
+                members.append(index)
+                break
+        else:
+            found.append([index])
+    return found
+
+
+def _group(
+    members: list[int], places: Sequence[list[int]], starts: Sequence[int], device: torch.device
+) -> AttentionGroup:
+    tokens = _rectangle([places[member] for member in members])
+    queries = _rectangle([places[member][starts[member] :] for member in members])
+    mask = None
+    if any(starts[member] for member in members):
+        asking = (
+            torch.arange(queries.shape[1]) + torch.tensor([starts[member] for member in members])[:, None]
+        )
+        mask = (torch.arange(tokens.shape[1]) <= asking[:, :, None]).to(device)
+    lengths = torch.tensor([len(places[member]) for member in members], device=device)
+    return AttentionGroup(tokens.to(device), queries.to(device), mask, lengths, members)
+
+
+def _rectangle(rows: Sequence[list[int]]) -> torch.Tensor:
+    """Rows padded with their last entries."""
+    longest = max(map(len, rows))
+    return torch.tensor([row + row[-1:] * (longest - len(row)) for row in rows])

@@ -1,0 +1,244 @@
+"""The policy as plain Hugging Face folders: load, save, prompt (row 6)."""
+
+import logging
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers.utils.logging import disable_progress_bar
+
+from cooper_rl.errors import DataError, ModelError
+from cooper_rl.machine.memory import explains_memory
+from cooper_rl.machine.threads import keep_freed_memory, limit_kept_kernels, limit_threads
+from cooper_rl.models.lora import merged_weights
+from cooper_rl.models.precision import Compute
+
+FIXED_DATE = "{% macro strftime_now(format) %}26 Jul 2024{% endmacro %}"
+"""Before a chat template: whoever asks for today's date (Llama 3 does) gets the day that Llama's own template
+falls back to. A run that is continued tomorrow has the same prompts."""
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A causal language model with its tokenizer."""
+
+    model: Any
+    """Weights in fp32, also when the forward runs in bf16 under autocast."""
+    tokenizer: Any
+    end_ids: frozenset[int]
+    """Token ids that end a completion."""
+    pad_id: int
+    compute: Compute = "auto"
+    """Precision of the forward pass; see `CooperConfig.compute`."""
+    is_bare: bool = False
+    """Computes without the adapters that its model may have."""
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.device
+
+    def encode_prompt(self, question: str, instruction: str | None) -> list[int]:
+        """Token ids of the prompt, through the tokenizer's own chat template."""
+        content = question if instruction is None else f"{question}\n{instruction}"
+        messages = [{"role": "user", "content": content}]
+        encoded = self.tokenizer.apply_chat_template(
+            messages,
+            chat_template=FIXED_DATE + self.tokenizer.get_chat_template(),
+            add_generation_prompt=True,
+            return_dict=True,
+        )
+        return check_tokens(list(encoded["input_ids"]), self.model)
+
+    def decode(self, token_ids: tuple[int, ...]) -> str:
+        """The completion's text, without its end token and other special tokens."""
+        return self.tokenizer.decode(list(token_ids), skip_special_tokens=True)
+
+    def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Names and tensors for `Engine.load_weights`."""
+        return merged_weights(self.model)
+
+
+def load_policy(path: str | Path, *, device: torch.device, is_trained: bool = True) -> Policy:
+    """Load a causal LM folder (or hub id).
+
+    Raises:
+        ModelError: missing, of another architecture, incomplete, without tokenizer or chat template.
+    """
+    name = check_architecture(path, suffix="ForCausalLM")
+    model = load_model(AutoModelForCausalLM, name, device=device)
+    tokenizer = load_tokenizer(name)
+    if tokenizer.chat_template is None:
+        raise ModelError(f"{name}: the tokenizer has no chat template; use an instruct model or add one")
+    end_ids = _end_ids(model, tokenizer)
+    if not end_ids:
+        raise ModelError(f"{name}: no end token; set eos_token_id in generation_config.json")
+    model.requires_grad_(is_trained)
+    return Policy(model=model, tokenizer=tokenizer, end_ids=end_ids, pad_id=tokenizer.pad_token_id)
+
+
+def save_policy(policy: Policy, path: Path) -> None:
+    """Write a folder that `AutoModelForCausalLM`, `AutoTokenizer` and `vllm serve` load as it is."""
+    save_folder(policy.model, policy.tokenizer, path)
+
+
+def save_folder(model: Any, tokenizer: Any, path: Path) -> None:
+    """Write a model and its tokenizer as one folder that is either the old one or complete.
+
+    Raises:
+        DataError: a file is in the way, or the disk refuses; what stood there before stays.
+    """
+    disable_progress_bar()  # a bar breaks the progress lines
+    draft, old = path.with_name(path.name + ".partial"), path.with_name(path.name + ".old")
+    try:
+        if path.is_file():
+            raise FileExistsError(17, "a file of this name is in the way")
+        for leftover in (draft, old):
+            shutil.rmtree(leftover, ignore_errors=True)
+        draft.mkdir(parents=True)
+        model.save_pretrained(draft)
+        tokenizer.save_pretrained(draft)
+        share_weights(draft, like=draft / "config.json")
+        if path.exists():
+            path.rename(old)
+        draft.rename(path)
+        shutil.rmtree(old, ignore_errors=True)
+    except (OSError, SafetensorError) as error:
+        raise DataError(
+            f"{path}: cannot be written ({error}); free space or choose another folder"
+        ) from error
+
+
+def share_weights(folder: Path, *, like: Path) -> None:
+    """Let weights be read by whoever may read the file beside them.
+
+    safetensors writes for the owner alone, whatever the umask, and a server may run as another user.
+    """
+    mode = like.stat().st_mode
+    for path in folder.rglob("*.safetensors"):
+        if path.stat().st_mode != mode:
+            path.chmod(stat.S_IMODE(mode))
+
+
+def explain_unreadable(name: str, error: Exception) -> ModelError:
+    """The error for a model whose configuration the library cannot read."""
+    reason = " ".join(str(error).split())[:300]
+    return ModelError(
+        f"{name}: cannot be read as a Hugging Face model ({reason}); without a way to the hub give a folder, "
+        "or s3://bucket/prefix in the object store"
+    )
+
+
+def check_architecture(path: str | Path, *, suffix: str) -> str:
+    """The model's name, once its config says that it is of the wanted kind.
+
+    Raises:
+        ModelError: missing, or a checkpoint of another architecture.
+    """
+    name = str(path)
+    if (name.startswith(("/", ".")) or isinstance(path, Path)) and not (Path(name) / "config.json").is_file():
+        raise ModelError(f"{name}: no config.json there; give a folder in Hugging Face format or a hub id")
+    try:
+        architectures = AutoConfig.from_pretrained(name, trust_remote_code=False).architectures or []
+    except (OSError, ValueError) as error:
+        raise explain_unreadable(name, error) from error
+    if not any(architecture.endswith(suffix) for architecture in architectures):
+        found = ", ".join(architectures) or "none named"
+        raise ModelError(f"{name}: architecture {found}; a ...{suffix} checkpoint is needed in this place")
+    return name
+
+
+def load_model(kind: Any, name: str, *, device: torch.device, **options: Any) -> Any:
+    """`from_pretrained` in fp32, eval mode, refusing weights that are missing from the checkpoint.
+
+    A small model on the CPU also sets torch to one thread, see `limit_threads`.
+
+    Raises:
+        ModelError: unreadable, or weights missing that `options` do not allow to be new.
+        TrainingError: out of memory.
+    """
+    new_weights = options.pop("new_weights", ())
+    disable_progress_bar()  # a bar breaks the progress lines
+    remedy = "end what else runs on this device, or take a larger one"
+    try:
+        with explains_memory(name, remedy), _without_load_report() if new_weights else nullcontext():
+            model, info = kind.from_pretrained(
+                name,
+                dtype=torch.float32,
+                trust_remote_code=False,
+                use_safetensors=True,  # the older format is a pickle
+                output_loading_info=True,
+                **options,
+            )
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        raise ModelError(f"{name}: cannot be loaded: {error}") from error
+    missing = sorted(set(info["missing_keys"]) - set(new_weights))
+    if missing:
+        raise ModelError(
+            f"{name}: {len(missing)} weights are missing, the first is {missing[0]}; copy the folder again"
+        )
+    with explains_memory(name, remedy):
+        model = model.to(device).eval()
+    limit_threads(model)
+    if device.type == "cpu":
+        keep_freed_memory()
+        limit_kept_kernels()
+    return model
+
+
+@contextmanager
+def _without_load_report() -> Iterator[None]:
+    """The library's table of missing weights advises to train them, which is what is going to happen."""
+    reporter = logging.getLogger("transformers.modeling_utils")
+    before = reporter.level
+    reporter.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        reporter.setLevel(before)
+
+
+def load_tokenizer(name: str) -> Any:
+    """The tokenizer beside a model, with a padding token that no text can contain.
+
+    Raises:
+        ModelError: there is none, or it has neither padding nor end token.
+    """
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{name}: no tokenizer beside the model: {error}") from error
+    if not tokenizer("1", add_special_tokens=False)["input_ids"]:  # transformers makes an empty one
+        raise ModelError(f"{name}: no tokenizer beside the model; copy tokenizer.json there")
+    if tokenizer.pad_token_id is None:
+        if tokenizer.eos_token_id is None:
+            raise ModelError(f"{name}: the tokenizer has neither pad_token nor eos_token; set pad_token")
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer
+
+
+def check_tokens(token_ids: list[int], model: Any) -> list[int]:
+    """The same ids, all of which the model knows.
+
+    Raises:
+        ModelError: the tokenizer is another model's.
+    """
+    size = model.config.vocab_size
+    if max(token_ids, default=0) >= size:
+        raise ModelError(
+            f"{model.name_or_path}: its tokenizer writes token {max(token_ids)}, and the model knows {size}; "
+            "copy this model's own tokenizer there"
+        )
+    return token_ids
+
+
+def _end_ids(model: Any, tokenizer: Any) -> frozenset[int]:
+    configured = model.generation_config.eos_token_id
+    listed = configured if isinstance(configured, list) else [configured]
+    return frozenset(int(token) for token in [*listed, tokenizer.eos_token_id] if token is not None)

@@ -1,0 +1,50 @@
+"""A verifier that needs no parser: is the reference answer's value written in the completion at all? (row 11)
+
+It can only reject, and only where the reference answer is a number. Garbage states no answer that the rule
+verifier could read, so that it abstains; this one does not. Deliberately left out: where the value stands.
+"""
+
+import re
+from itertools import pairwise
+
+from cooper_rl.schema.data import Verdict
+from cooper_rl.verdicts.answers.comparison import NUMBER_WORDS
+from cooper_rl.verdicts.answers.numbers import Quantity, parse_quantity
+from cooper_rl.verdicts.answers.text import normalise_answer
+from cooper_rl.verdicts.answers.units import SCALES
+
+MAX_CHARS = 20_000
+"""Longer completions are not searched: the verdict is an abstention."""
+
+_NUMBER = re.compile(
+    r"(?:\d{1,40} ?)?\\d?frac\s?(?:\{-?\d{1,40}\}|\d)\s?(?:\{\d{1,40}\}|\d)"
+    r"|(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:e[-+]?\d{1,3})?(?:\s?/\s?\d{1,40})?"
+)
+_WORD = re.compile(r"[a-z]+")
+
+
+def check_mention(reference_answer: str, completion: str) -> Verdict:
+    """`incorrect` where a number is the reference answer and its value is written nowhere, else `unparsable`.
+
+    Signs are not compared: `x = -3` mentions 3. Beside a percent sign `50` mentions .5, beside `million`
+    `5` mentions 5,000,000.
+    """
+    reference = parse_quantity(normalise_answer(reference_answer))
+    if reference is None or reference.base is not None or len(completion) > MAX_CHARS:
+        return "unparsable"
+    text = completion.lower()
+    value = abs(reference.value)
+    wanted = {value, value * 100, value / 100} if "%" in reference_answer + text else {value}
+    wanted |= {value / scale for word, scale in SCALES.items() if word in reference_answer + text}
+    numbers = (number for match in _NUMBER.finditer(text) for number in _readings(match[0]))
+    if any(abs(number.value) in wanted for number in numbers):
+        return "unparsable"
+    words = _WORD.findall(text)
+    spelled = (*words, *(" ".join(both) for both in pairwise(words)))
+    return "unparsable" if any(NUMBER_WORDS.get(word) in wanted for word in spelled) else "incorrect"
+
+
+def _readings(written: str) -> list[Quantity]:
+    """A number, and the numbers that it is written with: `8/2` mentions 4, 8 and 2, `1,2` both 1 and 2."""
+    parts = [written.strip().rstrip(","), *re.findall(r"\d+(?:\.\d+)?", written)]
+    return [quantity for part in parts if (quantity := parse_quantity(part)) is not None]

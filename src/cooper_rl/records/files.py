@@ -1,0 +1,229 @@
+"""Read and write records as JSONL or Parquet (row by row; an error names file, row and field).
+
+Writes are atomic: a file is either absent, the old one, or complete. Deliberately left out: foreign
+layouts (GSM8K, MATH), which `stages/collect_problems.py` translates.
+"""
+
+import json
+import os
+import re
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from pydantic import ValidationError
+
+from cooper_rl.errors import DataError
+from cooper_rl.schema.data import Record, RejectedRow
+
+R = TypeVar("R", bound=Record)
+
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+"""As JSON spells half of a character beyond the first 65,536."""
+
+
+class RawRow(NamedTuple):
+    """One row of a file before it is understood; `value` is None when the line is not JSON."""
+
+    file: str
+    row: int
+    value: Any
+    text: str
+    problem: str | None
+
+
+def read_rows(path: Path) -> Iterator[RawRow]:
+    """Yield every non-empty row of a `.jsonl` or `.parquet` file, in order.
+
+    Raises:
+        DataError: the file is missing, a folder, neither format, or not readable as such.
+    """
+    with _readable(path):
+        if path.is_dir():
+            raise DataError(f"{path}: is a folder; give one file in it")
+        if not path.is_file():
+            raise DataError(f"{path}: no such file; check the path, or run the stage that writes it")
+        if path.suffix == ".parquet":
+            yield from _read_parquet(path)
+        elif path.suffix in {".jsonl", ".json", ""}:
+            yield from _read_jsonl(path)
+        else:
+            raise DataError(f"{path}: unknown format {path.suffix!r}; use .jsonl or .parquet")
+
+
+@contextmanager
+def _readable(path: Path) -> Generator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error}); check its permissions and its disk") from error
+
+
+def _read_jsonl(path: Path) -> Iterator[RawRow]:
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            try:
+                text = line.decode("utf-8-sig" if number == 1 else "utf-8").strip()
+            except UnicodeDecodeError as error:
+                yield RawRow(str(path), number, None, repr(line), f"not UTF-8: {error}")
+                continue
+            if not text:
+                continue
+            if number == 1 and text == "[":
+                raise DataError(f"{path}: a JSON array; write one JSON object per line (jq -c '.[]' does it)")
+            try:
+                value = json.loads(text)
+                if _SURROGATE.search(text):  # half a pair, perhaps, which no file can hold
+                    json.dumps(value, ensure_ascii=False).encode()
+                yield RawRow(str(path), number, value, text, None)
+            except (ValueError, RecursionError) as error:  # also integers and nesting beyond Python's limits
+                yield RawRow(str(path), number, None, text, f"not JSON: {error}")
+
+
+def _read_parquet(path: Path) -> Iterator[RawRow]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        rows: list[Any] = pq.read_table(path).to_pylist()
+    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
+        raise DataError(f"{path}: not a readable Parquet file ({error}); write it again") from error
+    for number, value in enumerate(rows, start=1):
+        yield RawRow(str(path), number, value, json.dumps(value, default=str), None)
+
+
+def parse_row(row: RawRow, kind: type[R]) -> R:
+    """Validate one row as a record.
+
+    Raises:
+        DataError: naming file:row, the field, what was found and what is expected.
+    """
+    if row.problem is not None:
+        raise DataError(f"{row.file}:{row.row}: {row.problem}")
+    try:
+        return kind.model_validate(row.value)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        field = ".".join(str(part) for part in first["loc"]) or "(row)"
+        found = repr(first["input"])[:100]
+        known = ", ".join(kind.model_fields)
+        raise DataError(
+            f"{row.file}:{row.row}: field {field!r}: {first['msg']}, found {found}; "
+            f"a {kind.__name__} row has the fields {known}"
+        ) from error
+
+
+def reject(row: RawRow, reason: str) -> RejectedRow:
+    """The record of a row that was set aside."""
+    return RejectedRow(file=row.file, row=row.row, reason=reason, content=row.text[:500])
+
+
+def read_records(path: Path, kind: type[R]) -> list[R]:
+    """Read a file that one of our own stages wrote: every row must be good.
+
+    Raises:
+        DataError: at the first bad row, or when there is none at all.
+    """
+    records = [parse_row(row, kind) for row in read_rows(path)]
+    if not records:
+        raise DataError(f"{path}: no {kind.__name__} rows; the file is empty")
+    return records
+
+
+def check_unique(records: Sequence[Any], *, field: str, path: Path) -> None:
+    """Refuse duplicate values of an identifying field.
+
+    Raises:
+        DataError: naming the first duplicate and both rows.
+    """
+    seen: dict[str, int] = {}
+    for row, record in enumerate(records, start=1):
+        value = getattr(record, field)
+        if value in seen:
+            raise DataError(
+                f"{path}:{row}: duplicate {field} {value!r}, first seen in row {seen[value]}; make ids unique"
+            )
+        seen[value] = row
+
+
+def write_records(path: Path, records: Iterable[Record]) -> int:
+    """Write records as JSONL or Parquet by suffix, atomically; returns how many."""
+    rows = [record.model_dump(mode="json") for record in records]
+    with atomic_path(path) as draft:
+        if path.suffix == ".parquet":
+            import pyarrow as pa
+            import pyarrow.parquet as pq
+
+            pq.write_table(pa.Table.from_pylist(rows), draft)
+        else:
+            with draft.open("w", encoding="utf-8") as lines:
+                lines.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    return len(rows)
+
+
+def write_report(path: Path, report: Record) -> None:
+    """Write one record as indented JSON, atomically."""
+    with atomic_path(path) as draft:
+        draft.write_text(report.model_dump_json(indent=2) + "\n", encoding="utf-8")
+
+
+def read_report(path: Path, kind: type[R]) -> R:
+    """Read what `write_report` wrote.
+
+    Raises:
+        DataError: the file is missing or is not such a record.
+    """
+    with _readable(path):
+        if not path.is_file():
+            raise DataError(f"{path}: no such file; run the stage that writes this {kind.__name__}")
+        content = path.read_bytes()
+    try:
+        return kind.model_validate_json(content)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        field = ".".join(str(part) for part in first["loc"]) or "(file)"
+        raise DataError(f"{path}: not a {kind.__name__}: field {field!r}: {first['msg']}") from error
+
+
+@contextmanager
+def atomic_path(path: Path) -> Generator[Path]:
+    """A draft path beside `path` that takes its place only when the block ends without an error.
+
+    Raises:
+        DataError: the path is no place for a file, or the disk refuses the write (full, no permission).
+    """
+    check_output(path)
+    draft = path.with_name(path.name + ".partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield draft
+        draft.replace(path)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be written ({error}); free space or choose another path") from error
+    finally:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
+
+
+def check_output(path: Path, *, is_folder: bool = False) -> None:
+    """Refuse a path before the work whose result could not be written there, or would destroy what is there.
+
+    Raises:
+        DataError: something of another kind has that name (a finished file would take the place of a device
+            or a pipe), or its folder cannot be written to.
+    """
+    wanted = "folder" if is_folder else "regular file"
+    place = path if is_folder else path.parent
+    try:
+        while not place.exists():
+            place = place.parent
+        if path.exists() and not (path.is_dir() if is_folder else path.is_file()):
+            reason = f"what has this name is no {wanted}"
+        elif not (place.is_dir() and os.access(place, os.W_OK | os.X_OK)):
+            reason = f"{place} is no folder that can be written to"
+        else:
+            return
+    except OSError as error:
+        raise DataError(f"{path}: cannot be written ({error}); choose another path") from error
+    raise DataError(f"{path}: cannot be written ({reason}); free space or choose another path")

@@ -1,0 +1,186 @@
+r"""Foreign rows become problems (row 1): which columns hold the question and the reference answer.
+
+| layout  | recognised by                                                                            |
+|---------|------------------------------------------------------------------------------------------|
+| ours    | `question`, `reference_answer` (`id` and `source` are kept)                              |
+| GSM8K   | `question`, `answer` that ends in `#### 42`                                              |
+| MATH    | `problem`, `solution` with `\boxed{...}`; a row's `answer` wins where it has one         |
+| SVAMP   | `Body`, `Question`, `Answer`: the question is both texts                                 |
+| generic | one of QUESTION_COLUMNS and one of ANSWER_COLUMNS, in that order, whatever else is there |
+
+A file's layout is decided once, from its first rows together, so that a damaged row cannot change what the
+others mean. Columns are compared without case. Deliberately left out: files, ids, duplicates.
+"""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from cooper_rl.errors import DataError
+from cooper_rl.verdicts.answers.verify import parse_reference
+
+QUESTION_COLUMNS = ("question", "problem", "prompt", "query", "input")
+ANSWER_COLUMNS = (
+    "reference_answer",
+    "final_answer",
+    "answer",
+    "gold",
+    "gold_answer",
+    "ground_truth",
+    "expected_answer",
+    "target",
+)
+_THOUSANDS = re.compile(r"-?\d{1,3}(,\d{3})+(\.\d+)?")
+
+Form = Literal["final", "gsm8k", "boxed"]
+"""How the answer stands in its column: alone, after `####`, or in the last box of a solution."""
+
+
+class Layout(NamedTuple):
+    """Where a file keeps what; column names are lower case."""
+
+    question_columns: tuple[str, ...]
+    """Joined by a space."""
+    answer_column: str
+    form: Form
+
+
+class Translation(NamedTuple):
+    """A row that can be a problem."""
+
+    question: str
+    reference_answer: str
+
+
+def find_layout(
+    rows: Sequence[Any], *, question_column: str | None = None, answer_column: str | None = None
+) -> Layout | None:
+    """The layout of a file that begins with these rows, or None when none of them fits one."""
+    for row in rows:
+        columns = _lower(row) if isinstance(row, Mapping) else {}
+        questions = _question_columns(columns, question_column)
+        answers = (answer_column.lower(),) if answer_column is not None else ANSWER_COLUMNS
+        answer = next((name for name in answers if name in columns), None)
+        if questions and answer is not None:
+            return Layout(questions, answer, _form(rows, answer))
+        if questions and answer_column is None and "boxed" in str(columns.get("solution", "")):
+            return Layout(questions, "solution", "boxed")
+    return None
+
+
+def translate(row: Any, layout: Layout) -> Translation:
+    """Read one row by its file's layout.
+
+    Raises:
+        DataError: what is wrong with the row; the caller knows the place.
+    """
+    if not isinstance(row, Mapping):
+        raise DataError(f"the row is a {type(row).__name__}, not an object with columns")
+    columns = _lower(row)
+    parts = [_text(columns, name) for name in layout.question_columns]
+    if layout.answer_column not in columns:
+        raise DataError(f"field {layout.answer_column!r} is missing")
+    value = columns[layout.answer_column]
+    if value in (None, "") and (boxed := last_boxed(str(columns.get("solution", "")))):
+        value = boxed
+    answer = _answer_text(value, field=layout.answer_column)
+    if layout.form == "gsm8k":
+        _, marker, tail = answer.rpartition("####")
+        if not marker or not tail.strip():
+            raise DataError(f"field {layout.answer_column!r} has no `#### answer` at its end")
+        answer = tail.strip()
+    elif layout.form == "boxed":
+        inside = last_boxed(answer)
+        if not inside:
+            raise DataError(rf"field {layout.answer_column!r} has no \boxed{{answer}}")
+        answer = inside
+    if _THOUSANDS.fullmatch(answer):
+        answer = answer.replace(",", "")
+    try:
+        parse_reference(answer)
+    except ValueError as error:
+        raise DataError(f"field {layout.answer_column!r}: unparsable reference answer: {error}") from error
+    return Translation(" ".join(parts), answer)
+
+
+def last_boxed(text: str) -> str | None:
+    r"""What stands in the last `\boxed{...}` or `\fbox{...}`, braces balanced, or None.
+
+    `\boxed 7` without braces takes what follows up to a blank or a dollar, as in a few rows of MATH.
+    """
+    start = max(text.rfind("\\boxed"), text.rfind("\\fbox"))
+    if start < 0:
+        return None
+    rest = text[start:].removeprefix("\\boxed").removeprefix("\\fbox").lstrip()
+    if not rest.startswith("{"):
+        return re.split(r"[\s$]", rest, maxsplit=1)[0] or None
+    depth = 0
+    for place, character in enumerate(rest):
+        is_escaped = place > 0 and rest[place - 1] == "\\"
+        if character in "{}" and not is_escaped:
+            depth += 1 if character == "{" else -1
+            if depth == 0:
+                return rest[1:place].strip() or None
+    return None
+
+
+def describe_columns() -> str:
+    """The remedy of every "unknown layout" error."""
+    return (
+        f"a question column ({', '.join(QUESTION_COLUMNS)}) and an answer column "
+        f"({', '.join(ANSWER_COLUMNS)}), or a solution with \\boxed{{answer}}; name yours with "
+        "problems.question_column and problems.answer_column"
+    )
+
+
+def _lower(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {str(name).lower(): value for name, value in row.items()}
+
+
+def _question_columns(columns: Mapping[str, Any], chosen: str | None) -> tuple[str, ...]:
+    """Those that this row has; empty when it has none."""
+    if chosen is not None:
+        return (chosen.lower(),) if chosen.lower() in columns else ()
+    if {"body", "question"} <= columns.keys():
+        return ("body", "question")
+    return tuple(name for name in QUESTION_COLUMNS if name in columns)[:1]
+
+
+def _form(rows: Sequence[Any], answer_column: str) -> Form:
+    answers = [_lower(row).get(answer_column) for row in rows if isinstance(row, Mapping)]
+    texts = [answer for answer in answers if isinstance(answer, str)]
+    return "gsm8k" if 2 * sum("####" in text for text in texts) > len(texts) else "final"
+
+
+def _text(columns: Mapping[str, Any], name: str) -> str:
+    if name not in columns:
+        raise DataError(f"field {name!r} is missing")
+    value = columns[name]
+    if not isinstance(value, str):
+        raise DataError(f"field {name!r} is {_show(value)}, not text")
+    if not value.strip():
+        raise DataError(f"field {name!r} is empty")
+    return value.strip()
+
+
+def _answer_text(value: Any, *, field: str) -> str:
+    """Text of an answer: 145.0 is `145`, a list of one element is that element."""
+    if isinstance(value, list | tuple):
+        if len(value) != 1:
+            raise DataError(f"field {field!r} has {len(value)} answers, not one")
+        return _answer_text(value[0], field=field)
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise DataError(f"field {field!r} is {_show(value)}, not text or a number")
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise DataError(f"field {field!r} is {value}, not a finite number")
+        return str(int(value)) if value.is_integer() else repr(value)
+    text = str(value).strip()
+    if not text:
+        raise DataError(f"field {field!r} is empty")
+    return text
+
+
+def _show(value: Any) -> str:
+    return "null" if value is None else f"{value!r:.60} ({type(value).__name__})"

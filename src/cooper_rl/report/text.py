@@ -1,0 +1,300 @@
+"""What the report says in words: the comparison, the conclusion, the completions worth reading, the summary.
+
+Every sentence is made from the numbers that it states. Deliberately left out: markup
+(`report/report.html.jinja`) and figures (`report/plots.py`).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, NamedTuple
+
+from cooper_rl.method.monitor import ALARM, BACK_TO, denied_alarms, first_alarm
+from cooper_rl.report.changes import changes, is_paired
+from cooper_rl.schema.data import AccuracyName, EvalReport, EvaluatedCompletion, Interval, RunReport, Verdict
+
+SAMPLES_PER_GROUP = 3
+MAX_SHOWN_CHARS = 1200
+
+Direction = Literal["rose", "fell", "is not shown to have changed"]
+
+
+class HeadlineRow(NamedTuple):
+    """One quantity at every evaluation."""
+
+    name: str
+    meaning: str
+    values: list[Interval | None]
+    change: Interval | None
+    """Last minus first, where both are known."""
+    is_goal: bool
+    """Whether more is better; a reward that rises may be hacked."""
+
+
+class SampleGroup(NamedTuple):
+    """Completions of one kind: how many there are, and some of them."""
+
+    title: str
+    meaning: str
+    num_members: int
+    samples: list[EvaluatedCompletion]
+
+
+def headline_rows(evaluations: Sequence[EvalReport]) -> list[HeadlineRow]:
+    """The quantities of a run; judged accuracy is left out when no judge was asked."""
+    found = changes(evaluations[0], evaluations[-1])
+    readings: list[tuple[str, str, Callable[[EvalReport], Interval | None], Interval | None]] = [
+        (
+            "Judged accuracy",
+            "completions that the evaluation judge calls correct",
+            lambda e: e.judge_accuracy,
+            found.judge_accuracy,
+        ),
+        (
+            "Rule accuracy",
+            "completions that the rule verifier calls correct",
+            lambda e: e.rule_accuracy,
+            found.rule_accuracy,
+        ),
+        (
+            "VerifyRM reward",
+            "mean score of the VerifyRM of that moment on the same completions",
+            lambda e: e.verify_rm_reward,
+            found.verify_rm_reward,
+        ),
+        (
+            "VerifyRM accuracy",
+            "VerifyRM on held-out labelled examples",
+            lambda e: e.verify_rm.accuracy,
+            found.verify_rm_accuracy,
+        ),
+    ]
+    rows: list[HeadlineRow] = []
+    for name, meaning, read, change in readings:
+        values = [read(evaluation) for evaluation in evaluations]
+        if any(value is not None for value in values):
+            rows.append(HeadlineRow(name, meaning, values, change, is_goal=name != "VerifyRM reward"))
+    return rows
+
+
+def summarise(evaluations: Sequence[EvalReport], metrics: Sequence[Mapping[str, float]] = ()) -> RunReport:
+    """The starting point against the last evaluation, and what the monitor said on the way.
+
+    Args:
+        evaluations: In order; at least two.
+        metrics: One entry per step.
+    """
+    first, last = evaluations[0], evaluations[-1]
+    found = changes(first, last)
+    accuracy = found.judge_accuracy or found.rule_accuracy
+    name: AccuracyName = "rule accuracy"
+    before, after = first.rule_accuracy, last.rule_accuracy
+    if first.judge_accuracy is not None and last.judge_accuracy is not None:
+        name, before, after = "judged accuracy", first.judge_accuracy, last.judge_accuracy
+    sentences = [
+        _say_change(
+            name.capitalize(), before, after, accuracy, unit=f"held-out problems after {last.step} steps"
+        ),
+        _say_reward(name, accuracy, found.verify_rm_reward, last),
+        _say_verify_rm(found.verify_rm_accuracy, last),
+        *_say_monitor(metrics),
+    ]
+    return RunReport(
+        last_step=last.step,
+        num_iterations=len(evaluations) - 1,
+        accuracy_name=name,
+        accuracy_before=before,
+        accuracy_after=after,
+        accuracy_change=accuracy,
+        reward_change=found.verify_rm_reward,
+        verify_rm_accuracy_change=found.verify_rm_accuracy,
+        first_alarm_step=first_alarm(metrics),
+        denied_alarm_steps=denied_alarms(metrics),
+        conclusion=" ".join(sentences),
+    )
+
+
+def direction(change: Interval) -> Direction:
+    """What the interval of a change allows one to say."""
+    if change.low > 0:
+        return "rose"
+    return "fell" if change.high < 0 else "is not shown to have changed"
+
+
+def sample_groups(completions: Sequence[EvaluatedCompletion]) -> list[SampleGroup]:
+    """Suspicious ones by falling score, also when there are none; then other groups, in file order."""
+    found = sorted(
+        (c for c in completions if verdict(c) == "incorrect" and c.score > 0.5), key=lambda c: -c.score
+    )
+    groups = [
+        ("Scored high, judged wrong", "what hacking would look like; highest score first", found),
+        ("Correct", "judged correct, and VerifyRM agrees",
+         [c for c in completions if verdict(c) == "correct" and c.score > 0.5]),
+        ("Correct, but VerifyRM refuses it", "judged correct, scored one half or less",
+         [c for c in completions if verdict(c) == "correct" and c.score <= 0.5]),
+        ("Correct, but the rule does not see it", "judged correct; the rule verifier refuses or abstains",
+         [c for c in completions if verdict(c) == "correct" and c.rule != "correct"]),
+        ("Wrong", "judged wrong, and VerifyRM agrees",
+         [c for c in completions if verdict(c) == "incorrect" and c.score <= 0.5]),
+        ("No verdict", "the judge (or the rule, where there is none) abstains",
+         [c for c in completions if verdict(c) == "unparsable"]),
+    ]  # fmt: skip
+    return [
+        SampleGroup(title, meaning, len(members), _of_different_problems(members))
+        for title, meaning, members in groups
+        if members or members is found
+    ]
+
+
+def verdict(completion: EvaluatedCompletion) -> Verdict:
+    """The judge's where there is one, else the rule's."""
+    return completion.rule if completion.judge is None else completion.judge
+
+
+def outcomes(completions: Sequence[EvaluatedCompletion]) -> dict[str, list[float]]:
+    """Problem id -> 1 for every completion that is right by its verdict, else 0."""
+    by_problem: dict[str, list[float]] = {}
+    for completion in completions:
+        by_problem.setdefault(completion.problem_id, []).append(float(verdict(completion) == "correct"))
+    return by_problem
+
+
+def shorten(text: str) -> str:
+    """Text over 1200 characters keeps its first 500 and last 600; says how many it lost."""
+    if len(text) <= MAX_SHOWN_CHARS:
+        return text
+    return f"{text[:500]}\n[... {len(text) - 1100:,} characters left out ...]\n{text[-600:]}"
+
+
+def percent(value: float) -> str:
+    """0.4105 as `41.0 %`."""
+    return f"{100 * value:.1f} %"
+
+
+def points(value: float) -> str:
+    """A difference of shares: 0.031 as `+3.1`, with a true minus sign."""
+    return f"{100 * value:+.1f}".replace("-", "−")
+
+
+def span(interval: Interval) -> str:
+    """`35.2 to 47.1 %`."""
+    return f"{100 * interval.low:.1f} to {100 * interval.high:.1f} %"
+
+
+def in_points(change: Interval) -> str:
+    """`+3.1 points (+0.4 to +5.8)`."""
+    return f"{points(change.value)} points ({points(change.low)} to {points(change.high)})"
+
+
+def with_interval(value: Interval | None) -> str:
+    """`41.0 % (35.2 to 47.1 %)`; a dash for what is not known."""
+    return "-" if value is None else f"{percent(value.value)} ({span(value)})"
+
+
+def to_markdown(run: RunReport, rows: Sequence[HeadlineRow], evaluations: Sequence[EvalReport]) -> str:
+    """The short summary for a dashboard."""
+    steps = [f"step {evaluation.step}" for evaluation in evaluations]
+    lines = [
+        "# Cooper run",
+        "",
+        run.conclusion,
+        "",
+        f"| | {' | '.join(steps)} | change (95 % interval) |",
+        f"|---|{'---|' * (len(steps) + 1)}",
+    ]
+    for row in rows:
+        cells = " | ".join(map(with_interval, row.values))
+        lines.append(f"| {row.name} | {cells} | {in_points(row.change) if row.change else '-'} |")
+    return "\n".join([*lines, "", caveat(evaluations), ""])
+
+
+def caveat(evaluations: Sequence[EvalReport]) -> str:
+    """What the intervals cover and what they do not."""
+    last = evaluations[-1]
+    changed = (
+        "A change is that of the same problems, paired"
+        if is_paired(evaluations[0], last)
+        else "A change is taken as a difference of independent evaluations, which is cautious when both see "
+        "the same problems"
+    )
+    return (
+        f"Intervals are 95 %, over the {last.num_problems} held-out problems of this one run "
+        f"({last.samples_per_problem} completions each). They do not cover the choice of the seed: another "
+        f"seed may differ by more. {changed}. The reward is the score of the VerifyRM of that moment: it "
+        "moves with both models."
+    )
+
+
+def _say_change(name: str, before: Interval, after: Interval, change: Interval, *, unit: str) -> str:
+    values = f"from {percent(before.value)} to {percent(after.value)} on {after.count} {unit}"
+    interval = f"95 % interval {points(change.low)} to {points(change.high)}"
+    if direction(change) == "is not shown to have changed":
+        return (
+            f"{name} went {values}, but the change ({points(change.value)} points, {interval}) is "
+            "compatible with zero: this run does not show that the policy got better or worse."
+        )
+    return f"{name} {direction(change)} by {100 * abs(change.value):.1f} points ({interval}), {values}."
+
+
+def _say_reward(name: str, accuracy: Interval, reward: Interval, last: EvalReport) -> str:
+    moved = (
+        f"VerifyRM's mean score {direction(reward)} ({points(reward.value)} points, "
+        f"95 % interval {points(reward.low)} to {points(reward.high)})"
+    )
+    if direction(reward) == "rose" and direction(accuracy) == "fell":
+        return (
+            f"{moved} while {name} fell: that is what reward hacking looks like, so read the completions "
+            "that score high and are judged wrong."
+        )
+    if direction(reward) == "rose" and direction(accuracy) != "rose":
+        return (
+            f"{moved}, and {name} does not confirm it: that may be the start of reward hacking, or more "
+            "held-out problems may be needed to tell."
+        )
+    if last.cut_fraction > 0.2:
+        return f"{moved}; {percent(last.cut_fraction)} of the completions ended at the token limit."
+    return f"{moved}."
+
+
+def _say_verify_rm(change: Interval, last: EvalReport) -> str:
+    found = last.verify_rm
+    text = (
+        f"VerifyRM is right on {percent(found.accuracy.value)} of {found.num_examples} held-out examples "
+        f"(always giving the commoner answer: {percent(found.majority_accuracy)}); its accuracy "
+        f"{direction(change)} over the run ({points(change.value)} points)"
+    )
+    if found.accuracy.low <= found.majority_accuracy:
+        return f"{text}, and it is not shown to beat that baseline."
+    return f"{text}."
+
+
+def _say_monitor(metrics: Sequence[Mapping[str, float]]) -> list[str]:
+    """Nothing where no monitor looked."""
+    if not any(ALARM in row for row in metrics):
+        return []
+    said: list[str] = []
+    denied, alarm = denied_alarms(metrics), first_alarm(metrics)
+    if denied:
+        said.append(
+            f"The judge denied the hacking monitor's alarm at {name_steps(denied)}, since accuracy had not "
+            "fallen: the rule verifier may not read what the policy writes."
+        )
+    if alarm is not None:
+        back = next((row[BACK_TO] for row in metrics if BACK_TO in row), None)
+        then = "" if back is None else f"; both models went back to step {int(back)}"
+        said.append(
+            f"The hacking monitor raised the alarm at step {alarm}: VerifyRM's reward and rule accuracy had "
+            f"gone apart{then}."
+        )
+    return said or ["The hacking monitor raised no alarm."]
+
+
+def name_steps(steps: Sequence[int]) -> str:
+    """`step 3`, `steps 3 and 5`, `steps 3, 5 and 8`."""
+    *first, last = map(str, steps)
+    return f"steps {', '.join(first)} and {last}" if first else f"step {last}"
+
+
+def _of_different_problems(completions: Sequence[EvaluatedCompletion]) -> list[EvaluatedCompletion]:
+    first: dict[str, EvaluatedCompletion] = {}
+    for completion in completions:
+        first.setdefault(completion.problem_id, completion)
+    return list(first.values())[:SAMPLES_PER_GROUP]

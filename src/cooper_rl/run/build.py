@@ -1,0 +1,277 @@
+"""What `train_cooper` trains with: models, servers, gate and replay, from configuration and files."""
+
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from cooper_rl.checkpoints.state import TrainingState
+from cooper_rl.config.cooper import CooperConfig
+from cooper_rl.config.engine import EngineConfig
+from cooper_rl.config.root import Config
+from cooper_rl.distributed.ranks import ALONE, Ranks
+from cooper_rl.distributed.zero import SharedVerifyRM, ZeroAdamW
+from cooper_rl.engines.open import open_engine
+from cooper_rl.errors import ConfigError, DataError
+from cooper_rl.method.questions import with_questions
+from cooper_rl.models.completions import check_head
+from cooper_rl.models.lora import adapter_weights, add_adapters, merged_weights
+from cooper_rl.models.policy import Policy, load_policy
+from cooper_rl.models.precision import round_weights, settle
+from cooper_rl.models.verify_rm import VerifyItem, VerifyRM
+from cooper_rl.randomness import derive_seed
+from cooper_rl.records.files import read_records
+from cooper_rl.records.model_set import read_models
+from cooper_rl.run.evaluator import draw_canaries
+from cooper_rl.run.memory import check_memory
+from cooper_rl.schema.data import Problem, VerifyExample
+from cooper_rl.servers.open import open_assistant, open_judge
+from cooper_rl.storage.models import at_hand
+from cooper_rl.training.gate import GateReading, RewardGate, data_key, read_gate
+from cooper_rl.training.optimizer import Stepper, make_adamw, restore_optimizer, whole
+from cooper_rl.training.pair_queue import PairQueue
+from cooper_rl.training.pairing import PairMaker
+from cooper_rl.training.rollout import collect_rollouts
+from cooper_rl.training.step import Trainer
+from cooper_rl.verdicts.hybrid import Judge
+from cooper_rl.verdicts.rule import RuleVerifier
+
+
+class SideData(NamedTuple):
+    """What is read beside the problems; each is empty where no file was given."""
+
+    replay: Sequence[VerifyExample]
+    examples: Sequence[VerifyExample]
+    held_out: Sequence[Problem]
+    test: Sequence[VerifyExample] = ()
+
+    @property
+    def evaluated(self) -> Iterator[Problem | VerifyExample]:
+        """Rows whose questions are evaluated on, while training goes on or later."""
+        return chain(self.examples, self.held_out, self.test)
+
+
+def read_side_data(
+    config: Config,
+    *,
+    replay: Path | None,
+    examples: Path | None,
+    held_out: Path | None,
+    test: Path | None,
+) -> SideData:
+    """Read what the configuration needs.
+
+    Raises:
+        ConfigError: an option needs a file that was not given.
+        DataError: a file is missing or malformed, or replayed questions are evaluated on.
+    """
+    cooper = config.cooper
+    asks_for_replay = "replay_examples" in cooper.model_fields_set and cooper.replay_examples > 0
+    for is_needed, path, option, key in (
+        (asks_for_replay and cooper.trains_verify_rm, replay, "replay", "replay_examples=0"),
+        (cooper.gate is not None and cooper.trains_verify_rm, examples, "examples", "gate=null"),
+        (cooper.evaluate_every is not None, held_out, "held-out", "evaluate_every=null"),
+        (cooper.evaluate_every is not None, examples, "examples", "evaluate_every=null"),
+    ):
+        if is_needed and path is None:
+            raise ConfigError(f"--{option} is missing, which this configuration needs; or set cooper.{key}")
+    data = SideData(
+        replay=read_records(replay, VerifyExample) if replay else (),
+        examples=read_records(examples, VerifyExample) if examples else (),
+        held_out=read_records(held_out, Problem) if held_out else (),
+        test=read_records(test, VerifyExample) if test else (),
+    )
+    shared = {row.question for row in with_questions(data.replay, data.evaluated)}
+    if shared:
+        raise DataError(
+            f"{replay}: {len(shared)} of its questions are evaluated on, e.g. "
+            f"{min(shared)[:80]!r}; replay examples of other questions"
+        )
+    return data
+
+
+def make_trainer(
+    config: Config,
+    state: TrainingState,
+    problems: Sequence[Problem],
+    data: SideData,
+    stack: ExitStack,
+    *,
+    models: Path,
+    place: str,
+    ranks: Ranks = ALONE,
+) -> Trainer:
+    """Everything that steps use; the stack closes what must be closed.
+
+    Of several ranks, the first one's state is what all train from.
+
+    Raises:
+        ConfigError: the engine cannot be started as configured, the models do not fit on the GPU, or
+            adapters belong to other models.
+        ModelError: the reference policy cannot be loaded or trained, or the optimisers' state does not fit.
+        TrainingError: VerifyRM's score is not finite.
+    """
+    cooper = config.cooper
+    check_memory(config, policy=state.policy.model, verify_rm=state.verify_rm.model, num_processes=ranks.size)
+    name = at_hand(config.storage, read_models(models).policy)
+    reference = load_policy(name, device=state.policy.device, is_trained=False)
+    check_head(reference)
+    reference = replace(reference, compute=settle(reference.model, cooper.compute))
+    anchors = _draw_anchors(config, reference, problems)
+    drawing = replace(state.policy, compute=reference.compute)  # what the engine draws with
+    if cooper.lora is not None:
+        # The adapted model is the reference, without its adapters; the engine has the other one.
+        seed = derive_seed(config.seed, "adapters")
+        add_adapters(reference.model, rank=cooper.lora.rank, alpha=cooper.lora.alpha, seed=seed)
+        state = replace(state, policy=replace(state.policy, model=reference.model))
+        reference = replace(reference, is_bare=True)
+    trained = _make_trained(config, state, ranks, place=place)
+    policy, verify_rm = trained.policy, trained.verify_rm
+    if policy.model.dtype == torch.bfloat16:
+        round_weights(reference.model)
+    with whole(trained.policy_optimizer):
+        if cooper.lora is not None and ranks.is_first:
+            _check_merged(policy, drawing, place=place)
+        engine = stack.enter_context(closing(open_engine(drawing, config.engine)))
+        if cooper.lora is not None and not ranks.is_first:
+            engine.load_weights(policy.weights())  # the first one's, which may be a checkpoint's
+    if cooper.lora is not None and (config.engine.kind == "vllm" or drawing.compute == "bfloat16"):
+        drawing.model.cpu()  # the engine has a copy, and checkpoints are written from here
+    rule = stack.enter_context(RuleVerifier(config.labeling.rule, num_processes=ranks.size))
+    judge = open_judge(cooper.judge, config.seed) if cooper.judge else None
+    pairs = None
+    if cooper.trains_verify_rm:
+        pairs = stack.enter_context(_make_pairs(cooper, state, rule, judge, ranks))
+    return Trainer(
+        policy=policy,
+        reference=reference,
+        verify_rm=verify_rm,
+        engine=engine,
+        rule=rule,
+        judge=judge,
+        pairs=pairs,
+        gate=_make_gate(config, verify_rm, state.metrics, data),
+        anchors=anchors,
+        replay=data.replay,
+        policy_optimizer=trained.policy_optimizer,
+        verify_rm_optimizer=trained.verify_rm_optimizer,
+        config=cooper,
+        instruction=config.instruction,
+        seed=config.seed if cooper.seed is None else cooper.seed,
+    )
+
+
+def _check_merged(policy: Policy, saved: Policy, *, place: str) -> None:
+    """Refuse adapters that do not make the saved policy of the frozen weights.
+
+    Raises:
+        ConfigError: other frozen weights, or another scale.
+    """
+    expected = saved.model.state_dict()
+    for name, tensor in merged_weights(policy.model):
+        if not torch.allclose(tensor, expected[name].to(tensor.device), rtol=1e-4, atol=1e-6):
+            raise ConfigError(
+                f"{place}: with its adapters, --models does not give the policy that was saved with them "
+                f"({name} differs): use the --models and the cooper.lora.alpha that it was trained with"
+            )
+
+
+def _make_pairs(
+    cooper: CooperConfig, state: TrainingState, rule: RuleVerifier, judge: Judge | None, ranks: Ranks
+) -> PairQueue:
+    assistant = open_assistant(cooper.assistant) if cooper.assistant else None
+    maker = PairMaker(cooper, rule, assistant, judge)
+    return PairQueue(maker, max_staleness=cooper.max_pair_staleness, pending=state.pending, ranks=ranks)
+
+
+class _Trained(NamedTuple):
+    """Both models with what steps them."""
+
+    policy: Policy
+    verify_rm: VerifyRM
+    policy_optimizer: Stepper
+    verify_rm_optimizer: Stepper
+
+
+def _make_trained(config: Config, state: TrainingState, ranks: Ranks, *, place: str) -> _Trained:
+    """As the state says; divided over the ranks where the configuration says so."""
+    cooper = config.cooper
+    policy = replace(state.policy, compute=settle(state.policy.model, cooper.compute))
+    verify_rm = replace(state.verify_rm, compute=settle(state.verify_rm.model, cooper.compute))
+    is_offloaded = config.distributed.offload_optimizer
+    policy_optimizer: Stepper = make_adamw(
+        policy.model,
+        lr=cooper.policy_lr,
+        weight_decay=cooper.policy_weight_decay,
+        is_offloaded=is_offloaded,
+    )
+    verify_rm_optimizer: Stepper = make_adamw(
+        verify_rm.model,
+        lr=cooper.verify_rm_lr,
+        weight_decay=cooper.verify_rm_weight_decay,
+        is_offloaded=is_offloaded,
+    )
+    if config.distributed.zero_stage:
+        policy_optimizer, verify_rm_optimizer = (
+            ZeroAdamW(
+                each.model,
+                optimizer,
+                config=config.distributed,
+                is_bfloat16=each.compute == "bfloat16" and not adapter_weights(each.model),
+                max_grad_norm=cooper.max_grad_norm,
+                ranks=ranks,
+            )
+            for each, optimizer in ((policy, policy_optimizer), (verify_rm, verify_rm_optimizer))
+        )
+        verify_rm = SharedVerifyRM(
+            verify_rm.model, verify_rm.tokenizer, verify_rm.compute, optimizer=verify_rm_optimizer
+        )
+    restore_optimizer(policy.model, policy_optimizer, state.policy_optimizer, place=place)
+    restore_optimizer(verify_rm.model, verify_rm_optimizer, state.verify_rm_optimizer, place=place)
+    return _Trained(policy, verify_rm, policy_optimizer, verify_rm_optimizer)
+
+
+def _draw_anchors(config: Config, reference: Policy, problems: Sequence[Problem]) -> list[VerifyItem]:
+    """What the starting policy writes for some problems: the same whenever a run is continued."""
+    monitor = config.cooper.active_monitor
+    if monitor is None:
+        return []
+    seed = derive_seed(config.seed, "anchors")
+    groups = collect_rollouts(
+        open_engine(reference, EngineConfig()),
+        reference,
+        random.Random(seed).sample(list(problems), min(monitor.num_anchors, len(problems))),
+        config.cooper.generation,
+        group_size=1,
+        instruction=config.instruction,
+        seed=seed,
+    )
+    return [
+        VerifyItem(each.problem.question, each.problem.reference_answer, each.texts[0]) for each in groups
+    ]
+
+
+def _make_gate(
+    config: Config, verify_rm: VerifyRM, metrics: Sequence[dict[str, float]], data: SideData
+) -> RewardGate | None:
+    """The gate, whose bounds hold against the first step on its data, of which the metrics tell."""
+    gate = config.cooper.gate
+    if gate is None or not config.cooper.trains_verify_rm:
+        return None
+    rng = random.Random(derive_seed(config.seed, "gate"))
+    examples = rng.sample(list(data.examples), min(gate.num_examples, len(data.examples)))
+    canaries = draw_canaries(config, data.examples, max_problems=gate.num_canary_problems)
+    key = data_key(examples, canaries)
+    # Runs of earlier versions do not name their data.
+    starts = (row for row in metrics if "gate/start_accuracy" in row and row.get("gate/data", key) == key)
+    known = next(starts, None)
+    if known is not None:
+        start = GateReading(known["gate/start_accuracy"], known["gate/start_canary_rate"])
+    else:
+        start = read_gate(verify_rm, examples, canaries)
+    return RewardGate(gate, examples, canaries, start, key)

@@ -1,0 +1,211 @@
+"""A policy and its VerifyRM on held-out data (row 14): of a checkpoint, and while training goes on."""
+
+import logging
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from cooper_rl.config.root import Config
+from cooper_rl.distributed.ranks import ALONE, Ranks
+from cooper_rl.engines.base import Engine
+from cooper_rl.errors import ServerError
+from cooper_rl.method.intervals import clustered_interval
+from cooper_rl.method.metrics import binary_scores, right_verdicts
+from cooper_rl.models.policy import Policy
+from cooper_rl.models.verify_rm import VerifyItem, VerifyRM, score_examples
+from cooper_rl.negatives.canaries import Canary, canary_rates, make_canaries, mean_rate
+from cooper_rl.randomness import derive_seed
+from cooper_rl.schema.data import (
+    EvalReport,
+    EvaluatedCompletion,
+    Problem,
+    ProblemScores,
+    Verdict,
+    VerifyExample,
+)
+from cooper_rl.servers.open import check_fits, open_judge
+from cooper_rl.training.rollout import ask_judge, collect_rollouts, score_rollouts
+from cooper_rl.verdicts.hybrid import Judge
+from cooper_rl.verdicts.rule import RuleVerifier
+
+logger = logging.getLogger(__name__)
+
+
+class Evaluation(NamedTuple):
+    """Numbers, and what they were made from."""
+
+    report: EvalReport
+    completions: list[EvaluatedCompletion]
+    """Groups contiguous, in the order of the problems."""
+
+
+@dataclass(frozen=True)
+class Evaluator:
+    """Held-out data and who judges it; the same draws at every step, so that two evaluations differ by the
+    models alone."""
+
+    config: Config
+    problems: Sequence[Problem]
+    examples: Sequence[VerifyExample]
+    canaries: Sequence[Canary]
+    rule: RuleVerifier
+    judge: Judge | None
+    ranks: Ranks = ALONE
+
+    def evaluate(
+        self,
+        engine: Engine,
+        policy: Policy,
+        verify_rm: VerifyRM,
+        *,
+        step: int,
+        needs_judge: bool = True,
+    ) -> Evaluation:
+        """Draw completions for the problems and let every verifier speak.
+
+        Raises:
+            ServerError: the evaluation judge cannot be used, and is needed.
+            TrainingError: a score is not finite.
+        """
+        config = self.config.evaluation
+        groups = collect_rollouts(
+            engine,
+            policy,
+            self.problems,
+            config.generation,
+            group_size=config.samples_per_problem,
+            instruction=self.config.instruction,
+            seed=derive_seed(self.config.seed, "evaluate"),
+            ranks=self.ranks,
+        )
+        scores = score_rollouts(
+            groups,
+            verify_rm,
+            self.rule,
+            judge=None,
+            max_tokens_per_batch=self.config.cooper.max_tokens_per_batch,
+            ranks=self.ranks,
+        )
+        items = [
+            (group.problem, VerifyItem(group.problem.question, group.problem.reference_answer, text), each)
+            for group in groups
+            for text, each in zip(group.texts, group.generations, strict=True)
+        ]
+        verdicts = self._ask([item for _, item, _ in items], needs_judge=needs_judge)
+        judged = verdicts or [None] * len(items)
+        completions = [
+            EvaluatedCompletion(
+                problem_id=problem.id,
+                question=item.question,
+                reference_answer=item.reference_answer,
+                completion=item.completion,
+                finish_reason=generation.finish_reason,
+                rule=rule,
+                judge=verdict,
+                score=score,
+            )
+            for (problem, item, generation), rule, verdict, score in zip(
+                items, scores.rule, judged, scores.verify_rm, strict=True
+            )
+        ]
+        judge = None if verdicts is None else self.judge
+        return Evaluation(self._report(completions, verify_rm, judge=judge, step=step), completions)
+
+    def _ask(self, items: Sequence[VerifyItem], *, needs_judge: bool) -> list[Verdict] | None:
+        """What the judge says; None without one, or without an answer where none is needed."""
+        judge = self.judge
+        if judge is None:
+            return None
+        try:
+            return self.ranks.first(lambda: ask_judge(judge, items))
+        except ServerError as error:
+            if needs_judge:
+                raise
+            logger.warning("this evaluation goes without its judge: %s", error)
+            return None
+
+    def _report(
+        self,
+        completions: Sequence[EvaluatedCompletion],
+        verify_rm: VerifyRM,
+        *,
+        judge: Judge | None,
+        step: int,
+    ) -> EvalReport:
+        config = self.config.evaluation
+        scores = score_examples(verify_rm, [*self.examples, *(canary.example for canary in self.canaries)])
+        labels, own = [example.label for example in self.examples], scores[: len(self.examples)]
+        rates = canary_rates(self.canaries, scores[len(self.examples) :])
+        size = config.samples_per_problem
+        groups = [completions[start : start + size] for start in range(0, len(completions), size)]
+        rule = [[float(row.rule == "correct") for row in group] for group in groups]
+        judged = None if judge is None else [[float(row.judge == "correct") for row in g] for g in groups]
+        rewards = [[row.score for row in group] for group in groups]
+        return EvalReport(
+            step=step,
+            num_problems=len(self.problems),
+            samples_per_problem=config.samples_per_problem,
+            rule_accuracy=clustered_interval(rule),
+            judge_accuracy=None if judged is None else clustered_interval(judged),
+            judge_model=None if judge is None else judge.name,
+            verify_rm_reward=clustered_interval(rewards),
+            verify_rm=binary_scores(
+                labels,
+                own,
+                problems=[example.question for example in self.examples],
+            ),
+            by_problem=[
+                ProblemScores(
+                    id=group[0].problem_id,
+                    rule_accuracy=sum(rule[place]) / size,
+                    judge_accuracy=None if judged is None else sum(judged[place]) / size,
+                    verify_rm_reward=sum(rewards[place]) / size,
+                )
+                for place, group in enumerate(groups)
+            ],
+            verify_rm_hits=_hits(self.examples, right_verdicts(labels, own)),
+            canary_false_positive_rate=mean_rate(rates),
+            canaries={attack: rate.value for attack, rate in rates.items()},
+            cut_fraction=sum(row.finish_reason == "length" for row in completions) / len(completions),
+        )
+
+
+def make_evaluator(
+    config: Config,
+    problems: Sequence[Problem],
+    examples: Sequence[VerifyExample],
+    rule: RuleVerifier,
+    *,
+    ranks: Ranks = ALONE,
+) -> Evaluator:
+    """Whoever evaluates as section `evaluation` says, on as many of the held-out problems.
+
+    Raises:
+        ConfigError: the laptop's judge is configured for problems of another source.
+    """
+    options = config.evaluation
+    problems = problems[: options.max_problems]
+    check_fits(options.judge, problems, key="evaluation.judge")
+    return Evaluator(
+        config=config,
+        problems=problems,
+        examples=examples,
+        canaries=draw_canaries(config, examples, max_problems=options.max_canary_problems),
+        rule=rule,
+        judge=open_judge(options.judge, config.seed) if options.judge else None,
+        ranks=ranks,
+    )
+
+
+def draw_canaries(config: Config, examples: Sequence[VerifyExample], *, max_problems: int) -> list[Canary]:
+    """The run's canaries: the same for the same seed and examples."""
+    rng = random.Random(derive_seed(config.seed, "canaries"))
+    return make_canaries(examples, max_problems=max_problems, rng=rng)
+
+
+def _hits(examples: Sequence[VerifyExample], right: Sequence[bool]) -> str:
+    words: dict[str, str] = {}
+    for example, is_right in zip(examples, right, strict=True):
+        words[example.question] = words.get(example.question, "") + "01"[is_right]
+    return " ".join(words.values())

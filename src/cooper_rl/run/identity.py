@@ -1,0 +1,83 @@
+"""What makes two starts of co-training one run: configuration and data that the numbers depend on.
+
+Left out on purpose: how long to train, how often to save, where checkpoints are kept, how many processes
+work and how servers are reached, because a run may be continued with other values of those.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from cooper_rl.checkpoints.manifest import CheckpointManifest, files_below
+from cooper_rl.config.infrastructure import StorageConfig, is_stored
+from cooper_rl.config.root import Config
+from cooper_rl.config.section import flatten
+from cooper_rl.records.model_set import read_models
+from cooper_rl.storage.base import file_sha256
+from cooper_rl.storage.models import SUMS, find_model
+
+SERVER_KEYS = (
+    "base_url",
+    "api_key_env",
+    "max_concurrency",
+    "timeout_seconds",
+    "max_attempts",
+    "backoff_seconds",
+    "hedge_after",
+)
+MAY_DIFFER = (
+    "cooper.steps",
+    "cooper.checkpoint_every",
+    "cooper.gradient_checkpointing",
+    "labeling.rule.num_workers",
+    *(f"cooper.{who}.server.{key}" for who in ("assistant", "judge") for key in SERVER_KEYS),
+)
+STATE_FILES = ("policy/", "verify_rm/", "policy_optimizer", "verify_rm_optimizer", "pending")
+
+
+def run_identity(
+    config: Config,
+    *,
+    models: Path,
+    verify_rm: Path,
+    files: Mapping[str, Path | None],
+    start: CheckpointManifest | None,
+) -> dict[str, str]:
+    """Dotted configuration keys and the hashes of the inputs, as text."""
+    values = config.model_dump(mode="json")
+    chosen = {"seed": values["seed"], "instruction": values["instruction"], "cooper": values["cooper"]}
+    chosen["engine"] = {key: values["engine"][key] for key in ("kind", "dtype")}
+    chosen["labeling"] = {"rule": values["labeling"]["rule"]}
+    identity = {key: json.dumps(value) for key, value in flatten(chosen) if key not in MAY_DIFFER}
+    identity["data.models.policy"] = _model_sha256(config.storage, read_models(models).policy)
+    identity["data.verify_rm"] = folder_sha256(verify_rm)
+    identity |= {f"data.{name}": file_sha256(path) for name, path in files.items() if path is not None}
+    if start is not None:
+        identity["data.start"] = _state_sha256(start)
+    return identity
+
+
+def folder_sha256(folder: Path) -> str:
+    """One hash of the files of a model's folder and their names, of those that it has in an object store too.
+
+    That is without SHA256SUMS and what the hub's client keeps for itself; see docs/operations.md.
+    """
+    files = [file for file in files_below(folder) if file != SUMS and "/." not in f"/{file}"]
+    return _sha256({file: file_sha256(folder / file) for file in files})
+
+
+def _model_sha256(storage: StorageConfig, name: str) -> str:
+    """The same wherever the same files are; a hub id says nothing of its files."""
+    if is_stored(name):
+        return _sha256(find_model(storage, name).files)
+    return folder_sha256(Path(name)) if Path(name).is_dir() else name
+
+
+def _state_sha256(start: CheckpointManifest) -> str:
+    # Without the metrics, which hold timings: the same checkpoint computed again is the same start.
+    return _sha256({file: sha256 for file, sha256 in start.sha256.items() if file.startswith(STATE_FILES)})
+
+
+def _sha256(hashes: dict[str, str]) -> str:
+    return hashlib.sha256(json.dumps(sorted(hashes.items())).encode()).hexdigest()

@@ -1,0 +1,283 @@
+"""The steps of one process (rows 6 to 14): train, probe, evaluate, watch, save; and what an alarm does."""
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from cooper_rl.checkpoints.state import TrainingState
+from cooper_rl.config.root import Config
+from cooper_rl.distributed.ranks import ALONE, Ranks
+from cooper_rl.errors import HackingError, ServerError, StoppedError, TrainingError
+from cooper_rl.method.monitor import ALARM, BACK_TO, DENIED, JUDGED, Reading, first_alarm, is_denied, watch
+from cooper_rl.method.shortcuts import pair_shortcut_auroc
+from cooper_rl.progress import Progress
+from cooper_rl.run.evaluator import Evaluator
+from cooper_rl.run.recorder import NOTHING, Books
+from cooper_rl.run.stopping import StopRequest
+from cooper_rl.schema.data import EvalReport, Problem
+from cooper_rl.training.optimizer import read_tensors, whole, write_tensors
+from cooper_rl.training.step import Trainer, run_step, step_problems
+
+logger = logging.getLogger(__name__)
+
+PROBED_PAIRS = 256
+"""Newest pairs that the leak guard looks at."""
+
+
+def check_hacked(config: Config, metrics: Sequence[dict[str, float]]) -> None:
+    """Refuse to go on, or to hand on, where the monitor ended the run.
+
+    Raises:
+        HackingError: the monitor's action is `stop`, and it raised the alarm.
+    """
+    monitor = config.cooper.active_monitor
+    if monitor is not None and monitor.action == "stop" and _is_hacked(metrics):
+        raise HackingError(
+            f"the monitor found reward hacking by step {int(metrics[-1]['step'])}, which is saved; look at "
+            "its rollouts (rollouts.jsonl), then start anew in another place with other settings, or with "
+            "cooper.monitor.action=rollback, rule or warn"
+        )
+
+
+@dataclass
+class CoTraining:
+    """One process's share of an iteration."""
+
+    config: Config
+    trainer: Trainer
+    state: TrainingState
+    problems: Sequence[Problem]
+    evaluator: Evaluator | None
+    stop: StopRequest
+    books: Books | None
+    """None on all ranks but the first."""
+    ranks: Ranks = ALONE
+    _saved_step: int = field(init=False)
+    _held_up: float = field(default=0.0, init=False)
+    """Seconds for which the last checkpoint held up training; the next step tells them."""
+    _calm_until: int | None = field(default=None, init=False)
+    """Last step before the rise that the monitor sees; None: it sees nothing yet."""
+
+    def __post_init__(self) -> None:
+        self._saved_step = self.state.step
+
+    def run(self, last_step: int) -> None:
+        """All steps that are left, with a checkpoint where one is due."""
+        state, every = self.state, self.config.cooper.checkpoint_every
+        progress = Progress("train_cooper", last_step - state.step, logger)
+        for step in range(state.step + 1, last_step + 1):
+            if self.books is not None:
+                self.books.writer.check()
+            is_alarmed = False
+            if not self.ranks.any(self.stop.is_made):
+                is_alarmed = self._try_step(step)
+                self._tell(progress)
+            is_stopping = self.ranks.any(self.stop.is_made)
+            if is_alarmed or is_stopping or step == last_step or step % every == 0:
+                self._save()
+            if is_alarmed:
+                self._finish()
+                check_hacked(self.config, state.metrics)
+            if is_stopping and state.step < last_step:
+                self._finish()
+                raise StoppedError(
+                    f"SIGTERM: stopped after step {state.step} of {last_step}, which is saved; start again "
+                    "with the same arguments to continue"
+                )
+
+    def _try_step(self, step: int) -> bool:
+        """`_step`, whose errors say what is saved."""
+        try:
+            with self.stop.step():
+                return self._step(step)
+        except TrainingError as error:
+            kept = (
+                f"the checkpoint of step {self._saved_step} stays"
+                if self._saved_step
+                else "no checkpoint yet"
+            )
+            raise TrainingError(f"step {step}: {error}; {kept}") from error
+        except ServerError as error:
+            # The reward's judge, which speaks before anything is trained.
+            self._save()
+            self._finish()
+            raise ServerError(f"step {step}: {error}; what was done before is saved") from error
+
+    def _tell(self, progress: Progress) -> None:
+        row = self.state.metrics[-1]
+        if self.books is not None:
+            self.books.tracker.write(row)
+        progress.advance(
+            step=self.state.step,
+            reward=row["rollout/verify_rm_reward"],
+            rule=row["rollout/rule_accuracy"],
+            pairs=row.get("pairs/count", 0),
+        )
+
+    def _step(self, step: int) -> bool:
+        """One step with everything that is said of it; whether the monitor raises its first alarm."""
+        state, cooper = self.state, self.config.cooper
+        batch = step_problems(self.problems, step, count=cooper.problems_per_step, seed=self.trainer.seed)
+        result = run_step(self.trainer, step, batch, falls_back_to_rule=self._has_fallen_back())
+        row = result.metrics | {"seconds/checkpoint": self._held_up}
+        state.step, self._held_up = step, 0.0
+        state.metrics.append(row)
+        state.pairs.extend(result.pairs)
+        state.rollouts.extend(result.rollouts)
+        row |= self._probe_pairs()
+        alarm = self._watch(row)
+        is_due = cooper.evaluate_every is not None and step % cooper.evaluate_every == 0
+        if self.evaluator is not None and (is_due or alarm):
+            report = self._evaluate(self.evaluator, row)
+            alarm = None if alarm and self._deny(report, row) else alarm
+        if alarm and cooper.monitor and cooper.monitor.action == "rollback":
+            self._roll_back(alarm.since_step)
+        return alarm is not None
+
+    def _probe_pairs(self) -> dict[str, float]:
+        """The leak guard: can the last pairs be told apart without reading their answers?"""
+        found = pair_shortcut_auroc(self.state.pairs[-PROBED_PAIRS:])
+        if found is None:
+            return {}
+        bound = self.config.cooper.max_shortcut_auroc
+        known = [row["pairs/shortcut_auroc"] for row in self.state.metrics if "pairs/shortcut_auroc" in row]
+        if found > bound and not (known and known[-1] > bound):
+            logger.warning(
+                "step %d: a probe that reads no answer tells positives from negatives with an AUROC of %.2f "
+                "(cooper.max_shortcut_auroc=%g): VerifyRM may learn their form; mix other negatives",
+                self.state.step,
+                found,
+                bound,
+            )
+        return {"pairs/shortcut_auroc": found}
+
+    def _evaluate(self, evaluator: Evaluator, row: dict[str, float]) -> EvalReport:
+        """Evaluate both models as they are; the numbers go into the step's row."""
+        trainer = self.trainer
+        started = time.perf_counter()
+        with whole(trainer.policy_optimizer):
+            report = evaluator.evaluate(
+                trainer.engine, trainer.policy, trainer.verify_rm, step=self.state.step, needs_judge=False
+            ).report
+        found = {
+            "eval/rule_accuracy": report.rule_accuracy.value,
+            JUDGED: None if report.judge_accuracy is None else report.judge_accuracy.value,
+            "eval/verify_rm_reward": report.verify_rm_reward.value,
+            "eval/verify_rm_accuracy": report.verify_rm.accuracy.value,
+            "eval/verify_rm_auroc": report.verify_rm.auroc,
+            "eval/canary_rate": report.canary_false_positive_rate,
+            "eval/cut_fraction": report.cut_fraction,
+            "seconds/evaluation": time.perf_counter() - started,
+        }
+        row |= {name: value for name, value in found.items() if value is not None}
+        return report
+
+    def _deny(self, report: EvalReport, row: dict[str, float]) -> bool:
+        """Let the judge, where there is one, say whether an alarm is none."""
+        monitor, judged = self.config.cooper.active_monitor, report.judge_accuracy
+        if monitor is None or judged is None or not is_denied(self.state.metrics[:-1], judged, monitor):
+            return False
+        row[DENIED] = 1.0
+        logger.warning(
+            "step %d: the judge denies it: accuracy on held-out problems is %.3f [%.3f, %.3f], at most %g "
+            "below its best; the rule verifier may not read what the policy writes now",
+            self.state.step,
+            judged.value,
+            judged.low,
+            judged.high,
+            monitor.max_gap_rise,
+        )
+        return True
+
+    def _watch(self, row: dict[str, float]) -> Reading | None:
+        """Ask the monitor; its reading where this is its first alarm, apart from those that were denied."""
+        monitor = self.config.cooper.active_monitor
+        reading = watch(self.state.metrics, monitor) if monitor else None
+        if monitor is None or reading is None:
+            return None
+        self._calm_until = reading.since_step
+        row |= {
+            "monitor/gap_rise": reading.gap_rise,
+            ALARM: float(reading.is_hacking),
+        }
+        if not reading.is_hacking or _is_hacked(self.state.metrics[:-1]):
+            return None
+        logger.warning(
+            "step %d: reward hacking: since step %d VerifyRM's reward rose by %.3f and rule accuracy fell by "
+            "%.3f; cooper.monitor.action=%s",
+            self.state.step,
+            reading.since_step,
+            reading.reward_change,
+            -reading.rule_change,
+            monitor.action,
+        )
+        return reading
+
+    def _roll_back(self, step: int) -> None:
+        """Both models and optimisers as of the newest checkpoint up to a step; steps are not repeated."""
+        earlier = NOTHING if self.books is None else self.books.earlier(step)
+        since_step, step = step, self.ranks.first(lambda: earlier.step)
+        trainer = self.trainer
+        for model, optimizer, tensors in (
+            (trainer.policy, trainer.policy_optimizer, earlier.policy),
+            (trainer.verify_rm, trainer.verify_rm_optimizer, earlier.verify_rm),
+        ):
+            write_tensors(model.model, optimizer, tensors, place=f"step {step}")
+        with whole(trainer.policy_optimizer):
+            trainer.engine.load_weights(trainer.policy.weights())
+        self.state.metrics[-1][BACK_TO] = step
+        logger.warning("policy and VerifyRM are those of step %d again", step)
+        if step > since_step:
+            logger.warning(
+                "the reward rose since step %d already, of which this iteration has no checkpoint", since_step
+            )
+
+    def _has_fallen_back(self) -> bool:
+        monitor = self.config.cooper.active_monitor
+        return (
+            monitor is not None and monitor.action in ("rule", "rollback") and _is_hacked(self.state.metrics)
+        )
+
+    def _save(self) -> None:
+        """Begin a checkpoint, unless the last one is of this step."""
+        state, trainer = self.state, self.trainer
+        if state.step == self._saved_step:
+            return
+        since, self._saved_step = self._saved_step, state.step
+        policy = read_tensors(trainer.policy.model, trainer.policy_optimizer)
+        verify_rm = read_tensors(trainer.verify_rm.model, trainer.verify_rm_optimizer)
+        if self.books is None:
+            return
+        saved = replace(
+            state,
+            weights={"policy": policy.weights, "verify_rm": verify_rm.weights},
+            policy_optimizer=policy.optimizer,
+            verify_rm_optimizer=verify_rm.optimizer,
+            pending=trainer.pairs.pending() if trainer.pairs is not None else [],
+        )
+        accuracies = [row["rollout/rule_accuracy"] for row in state.metrics if row["step"] > since]
+        self._held_up = self.books.writer.save(
+            saved,
+            score=sum(accuracies) / len(accuracies),
+            is_copy=policy.is_copy and verify_rm.is_copy,
+            back_to=self._rollback_steps(),
+        )
+
+    def _rollback_steps(self) -> list[int]:
+        """The steps that an alarm may go back to: the one before the lowest gap's rise, or those of windows
+        that the monitor does not look at yet, because they overlap the last one."""
+        monitor = self.config.cooper.active_monitor
+        if monitor is None or monitor.action != "rollback" or _is_hacked(self.state.metrics):
+            return []
+        known = [] if self._calm_until is None else [self._calm_until]
+        return [*known, *range(self.state.step - monitor.window, self.state.step + 1)]
+
+    def _finish(self) -> None:
+        """Wait on all ranks until the last checkpoint is visible: one that ends takes the others down."""
+        books = self.books
+        self.ranks.first(lambda: None if books is None else books.writer.finish())
+
+
+def _is_hacked(metrics: Sequence[dict[str, float]]) -> bool:
+    return first_alarm(metrics) is not None

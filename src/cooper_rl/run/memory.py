@@ -1,0 +1,161 @@
+"""Whether a configuration fits on a GPU, from the models' config.json; arithmetic: `models/memory.py`."""
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from transformers import PretrainedConfig
+
+from cooper_rl.config.engine import EngineConfig
+from cooper_rl.config.infrastructure import is_stored
+from cooper_rl.config.root import Config
+from cooper_rl.errors import ConfigError, ModelError
+from cooper_rl.models.memory import (
+    GIB,
+    Plan,
+    Use,
+    cache_bytes,
+    check_plan,
+    describe_plan,
+    plan_memory,
+)
+from cooper_rl.models.policy import explain_unreadable
+from cooper_rl.models.shape import Shape, count_weights, read_shape
+from cooper_rl.storage.models import find_model
+
+logger = logging.getLogger(__name__)
+
+PROMPT_TOKENS = 512
+"""Of a prompt, for the engine's cache."""
+
+
+def make_plan(
+    config: Config,
+    *,
+    policy: Mapping[str, Any],
+    verify_rm: Mapping[str, Any],
+    num_processes: int,
+    card_bytes: int,
+) -> Plan:
+    """What `train_cooper` needs of each GPU.
+
+    Args:
+        config: of the run.
+        policy: the policy's config.json.
+        verify_rm: VerifyRM's, or its backbone's.
+        num_processes: that train together.
+        card_bytes: memory of each GPU, of which vLLM takes a share.
+
+    Raises:
+        ConfigError: an architecture whose sizes are not known.
+    """
+    cooper, distributed, engine = config.cooper, config.distributed, config.engine
+    shape = read_shape(policy, place="the policy's config.json")
+    is_vllm = engine.kind == "vllm"
+    use = Use(
+        num_processes=num_processes,
+        zero_stage=distributed.zero_stage,
+        is_bfloat16=cooper.compute != "float32",
+        is_offloaded=distributed.offload_optimizer,
+        is_checkpointed=cooper.gradient_checkpointing,
+        adapter_rank=cooper.lora.rank if cooper.lora else None,
+        trains_verify_rm=cooper.trains_verify_rm,
+        max_tokens=cooper.max_tokens_per_batch,
+        engine_bytes=_engine_bytes(config, shape, card_bytes=card_bytes),
+        engine_remedy=_engine_remedy(engine),
+        engine_weight_bytes=_engine_weight_bytes(config),
+        engine_sleeps=not is_vllm or engine.sleep,
+        engine_wakes_early=is_vllm,
+        has_gate=cooper.gate is not None,
+        has_average=cooper.verify_rm_average > 0,
+    )
+    return plan_memory(shape, read_shape(verify_rm, place="VerifyRM's config.json"), use)
+
+
+def _engine_bytes(config: Config, shape: Shape, *, card_bytes: int) -> int:
+    """vLLM's share, which must be free when it starts; with a KV cache of a size of its own it takes that and
+    its weights, whatever the share is. Of the HF engine the cache."""
+    engine, generation = config.engine, config.cooper.generation
+    if engine.kind == "hf":
+        num_cached = generation.batch_size * (PROMPT_TOKENS + generation.max_new_tokens)
+        return cache_bytes(shape, num_tokens=num_cached)
+    share = round(engine.gpu_memory_utilization * card_bytes)
+    if engine.kv_cache_gib is None:
+        return share
+    weights = (4 if engine.dtype == "float32" else 2) * count_weights(shape) // engine.tensor_parallel_size
+    return max(share, weights + round(engine.kv_cache_gib * GIB))
+
+
+def _engine_remedy(engine: EngineConfig) -> str:
+    if engine.kind == "hf":
+        return "lower cooper.generation.batch_size"
+    also = "" if engine.kv_cache_gib is None else " and engine.kv_cache_gib"
+    return f"lower engine.gpu_memory_utilization{also}"
+
+
+def _engine_weight_bytes(config: Config) -> int:
+    """The HF engine copies weights in bf16, and those of an adapted policy; vLLM counts its own."""
+    is_adapted = config.cooper.lora is not None
+    if config.engine.kind == "vllm" or (config.distributed.zero_stage and not is_adapted):
+        return 0
+    if config.cooper.compute != "float32":
+        return 2
+    return 4 if is_adapted else 0
+
+
+def check_memory(config: Config, *, policy: Any, verify_rm: Any, num_processes: int) -> None:
+    """Refuse models that do not fit on this process's GPU; nothing on a CPU, or where sizes are not known.
+
+    Raises:
+        ConfigError: with what is needed, what there is, and what to lower.
+    """
+    if policy.device.type != "cuda":
+        return
+    card_bytes = torch.cuda.get_device_properties(policy.device).total_memory
+    try:
+        plan = make_plan(
+            config,
+            policy=policy.config.to_dict(),
+            verify_rm=verify_rm.config.to_dict(),
+            num_processes=num_processes,
+            card_bytes=card_bytes,
+        )
+    except ConfigError as error:
+        logger.warning("whether the models fit on the GPU is not known: %s", error)
+        return
+    logger.info("memory of the phase '%s':\n%s", plan.phase, describe_plan(plan))
+    check_plan(plan, card_bytes=card_bytes)
+
+
+def explain_memory(config: Config, policy: str, verify_rm: str, num_processes: int, gpu_gib: float) -> str:
+    """The plan for models that are folders, hub ids or addresses in an object store, line by line.
+
+    Raises:
+        ConfigError: it does not fit on such GPUs, or an architecture whose sizes are not known.
+        ModelError: no config.json.
+        StorageError: a stored model cannot be read.
+    """
+    card_bytes = round(gpu_gib * GIB)
+    plan = make_plan(
+        config,
+        policy=_read_model_config(config, policy),
+        verify_rm=_read_model_config(config, verify_rm),
+        num_processes=num_processes,
+        card_bytes=card_bytes,
+    )
+    check_plan(plan, card_bytes=card_bytes)
+    return f"most in the phase '{plan.phase}':\n{describe_plan(plan)}\n"
+
+
+def _read_model_config(config: Config, name: str) -> dict[str, Any]:
+    if is_stored(name):
+        with find_model(config.storage, name).without_weights() as folder:
+            return _read_model_config(config, str(folder))
+    try:
+        found = PretrainedConfig.get_config_dict(name)[0]
+    except (OSError, ValueError) as error:
+        raise explain_unreadable(name, error) from error
+    if not found:  # the library's answer for a folder without the file
+        raise ModelError(f"{name}: no config.json; give a model's folder, or the id of a model on the hub")
+    return found

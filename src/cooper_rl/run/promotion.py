@@ -1,0 +1,229 @@
+"""Whether a candidate takes the champion's place: the rule, and the same frozen sets on both sides.
+
+A candidate must be better beyond the interval, its VerifyRM not worse beyond the interval, and few canaries
+of any attack may pass it. Deliberately left out: the registry (`checkpoints/registry.py`) and files
+(`promote.py`).
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple
+
+from cooper_rl.config.root import Config
+from cooper_rl.config.section import flatten
+from cooper_rl.errors import ConfigError, DataError
+from cooper_rl.method.intervals import difference_interval, paired_difference
+from cooper_rl.method.prompts import judge_prompt
+from cooper_rl.report.changes import paired_verify_rm_change
+from cooper_rl.report.text import direction, in_points, outcomes, percent, with_interval
+from cooper_rl.run.identity import SERVER_KEYS
+from cooper_rl.schema.data import (
+    AccuracyName,
+    EvalReport,
+    EvaluatedCompletion,
+    Interval,
+    Problem,
+    VerifyExample,
+)
+from cooper_rl.schema.runs import PromoteReport
+
+PROMPT = "evaluation.judge.prompt"
+LATER = ("engine.kind", "engine.dtype", PROMPT)
+"""What champions of earlier versions do not say, and is taken to have been as it is now."""
+IGNORED = ("evaluation.generation.batch_size", *(f"evaluation.judge.server.{key}" for key in SERVER_KEYS))
+
+_UNPAIRED = (
+    "VerifyRM's accuracies are compared as if on different examples, which seldom shows a fall: one of the "
+    "two was evaluated by an earlier version, which did not keep which examples of a question are right."
+)
+
+
+class Evaluated(NamedTuple):
+    """A policy and its VerifyRM, as they were evaluated on the frozen sets."""
+
+    name: str
+    report: EvalReport
+    completions: Sequence[EvaluatedCompletion]
+
+
+def decide(
+    candidate: Evaluated,
+    champion: Evaluated | None,
+    *,
+    max_canary_rate: float,
+) -> PromoteReport:
+    """The decision with its reasons; both sides must have been evaluated on the same problems and examples.
+
+    Raises:
+        DataError: the problems differ.
+    """
+    found = candidate.report
+    change = verify_rm_change = None
+    name: AccuracyName = "rule accuracy" if found.judge_accuracy is None else "judged accuracy"
+    reasons: list[str] = []
+    remarks: list[str] = []
+    objections = _object_to_canaries(found.canaries, max_canary_rate)
+    if champion is None:
+        reasons.append("There was no champion to be better than.")
+    else:
+        change = paired_difference(outcomes(champion.completions), outcomes(candidate.completions))
+        verify_rm_change = paired_verify_rm_change(champion.report, found)
+        if verify_rm_change is None:
+            before, after = champion.report.verify_rm, found.verify_rm
+            verify_rm_change = difference_interval(before.accuracy, after.accuracy)
+            remarks.append(_UNPAIRED)
+        said = _say_change(name, change)
+        (reasons if direction(change) == "rose" else objections).append(said)
+        if direction(verify_rm_change) == "fell":
+            objections.append(
+                f"VerifyRM's accuracy fell by {in_points(verify_rm_change)} beyond the interval."
+            )
+    return PromoteReport(
+        is_promoted=not objections,
+        candidate=candidate.name,
+        champion=champion.name if champion else None,
+        accuracy_name=name,
+        accuracy=_accuracy(found),
+        champion_accuracy=_accuracy(champion.report) if champion else None,
+        accuracy_change=change,
+        verify_rm_accuracy=found.verify_rm.accuracy,
+        champion_verify_rm_accuracy=champion.report.verify_rm.accuracy if champion else None,
+        verify_rm_accuracy_change=verify_rm_change,
+        canary_false_positive_rate=found.canary_false_positive_rate,
+        canaries=found.canaries,
+        max_canary_rate=max_canary_rate,
+        reasons=(objections or reasons) + remarks,
+    )
+
+
+def evaluation_conditions(config: Config) -> dict[str, str]:
+    """Dotted key -> value of every setting that an evaluation's numbers depend on.
+
+    The version of the rule verifier is none of them: what it says is said anew (`promote.py`).
+    """
+    values = config.model_dump(mode="json")
+    chosen = {
+        "seed": values["seed"],
+        "instruction": values["instruction"],
+        "evaluation": values["evaluation"],
+        "labeling": {"rule": {"policy": values["labeling"]["rule"]["policy"]}},
+        "engine": {key: values["engine"][key] for key in ("kind", "dtype")},
+    }
+    conditions = {key: json.dumps(value) for key, value in flatten(chosen) if key not in IGNORED}
+    if config.evaluation.judge is not None and config.evaluation.judge.server is not None:
+        prompt = judge_prompt("question", "reference answer", "completion", nonce="nonce")
+        conditions[PROMPT] = hashlib.sha256(repr(prompt).encode()).hexdigest()[:12]
+    return conditions
+
+
+def check_conditions(champion: str, *, there: Mapping[str, str], here: Mapping[str, str]) -> None:
+    """Refuse a comparison of evaluations that were made differently.
+
+    Raises:
+        ConfigError: naming every setting that differs.
+    """
+    there = {key: here[key] for key in LATER if key in here} | dict(there)
+    differing = [key for key in sorted({*there, *here}) if there.get(key) != here.get(key)]
+    if differing:
+        shown = "; ".join(
+            f"{key}: {there.get(key, 'absent')} there, {here.get(key, 'absent')} here" for key in differing
+        )
+        raise ConfigError(
+            f"champion {champion} was evaluated with other settings ({shown}); set them as they were there, "
+            "or start another registry with registry.uri"
+        )
+
+
+def check_same_set(
+    what: Literal["held-out problems", "labelled examples"],
+    champion: str,
+    *,
+    there: Sequence[Problem | VerifyExample],
+    here: Sequence[Problem | VerifyExample],
+) -> None:
+    """Refuse a candidate that was judged on another set than the registry's.
+
+    Raises:
+        DataError: naming the first difference.
+    """
+    if list(there) == list(here):
+        return
+    pairs = zip(there, here, strict=False)
+    row = next((row for row, (one, other) in enumerate(pairs, start=1) if one != other), None)
+    if row is None:
+        difference = f"{len(there)} there, {len(here)} here"
+    else:
+        difference = f"row {row} is {_show(there[row - 1])} there, {_show(here[row - 1])} here"
+    raise DataError(
+        f"the candidate was judged on other {what} than champion {champion} ({difference}); evaluate it on "
+        "those that take-champion takes out of the registry"
+    )
+
+
+def to_markdown(decision: PromoteReport) -> str:
+    """The decision for the dashboard."""
+    rows = [
+        (
+            decision.accuracy_name.capitalize(),
+            decision.champion_accuracy,
+            decision.accuracy,
+            decision.accuracy_change,
+        ),
+        (
+            "VerifyRM accuracy",
+            decision.champion_verify_rm_accuracy,
+            decision.verify_rm_accuracy,
+            decision.verify_rm_accuracy_change,
+        ),
+    ]
+    lines = [
+        f"# {title(decision)}",
+        "",
+        *(f"- {reason}" for reason in decision.reasons),
+        "",
+        "| | champion | candidate | change (95 % interval) |",
+        "|---|---|---|---|",
+    ]
+    for name, before, after, change in rows:
+        cells = " | ".join(map(with_interval, (before, after)))
+        lines.append(f"| {name} | {cells} | {in_points(change) if change else '-'} |")
+    return "\n".join([*lines, ""])
+
+
+def title(decision: PromoteReport) -> str:
+    """The decision in one line."""
+    if decision.is_promoted:
+        place = f" in place of {decision.champion}" if decision.champion else ", the first champion"
+        return f"{decision.candidate} is promoted{place}"
+    if decision.champion:
+        return f"{decision.champion} stays champion"
+    return f"{decision.candidate} is not promoted, and there is no champion"
+
+
+def _object_to_canaries(rates: Mapping[str, float], limit: float) -> list[str]:
+    if not rates:
+        return ["Nothing is known of attacks: no canary was scored, or an earlier version evaluated."]
+    worst = max(rates, key=lambda attack: rates[attack])
+    if rates[worst] > limit:
+        return [
+            f"VerifyRM accepts {percent(rates[worst])} of the canaries of the attack {worst!r}; at most "
+            f"{percent(limit)} of any attack's may pass."
+        ]
+    return []
+
+
+def _say_change(name: str, change: Interval) -> str:
+    found = f"{in_points(change)} on {change.count} problems"
+    if direction(change) == "rose":
+        return f"{name.capitalize()} rose beyond the interval: {found}."
+    return f"{name.capitalize()} is not better beyond the interval: {found}."
+
+
+def _accuracy(report: EvalReport) -> Interval:
+    return report.judge_accuracy or report.rule_accuracy
+
+
+def _show(row: Problem | VerifyExample) -> str:
+    name = f"{row.id!r} " if isinstance(row, Problem) else ""
+    return f"{name}{row.question[:40]!r}"

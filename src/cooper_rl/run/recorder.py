@@ -1,0 +1,54 @@
+"""What the first rank reads and writes beside the training (row 14): checkpoints and the tracker."""
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from cooper_rl.checkpoints.state import TrainingState, read_state
+from cooper_rl.checkpoints.store import CheckpointStore
+from cooper_rl.checkpoints.writer import CheckpointWriter
+from cooper_rl.run.tracker import Tracker
+from cooper_rl.training.optimizer import TrainedTensors
+
+
+class Earlier(NamedTuple):
+    """What a rollback puts back."""
+
+    step: int
+    policy: TrainedTensors
+    verify_rm: TrainedTensors
+
+
+NOTHING = Earlier(0, TrainedTensors({}, {}), TrainedTensors({}, {}))
+"""On all ranks but the first, which gives the others theirs."""
+
+
+@dataclass(frozen=True)
+class Books:
+    """Of one iteration."""
+
+    checkpoints: CheckpointStore
+    writer: CheckpointWriter
+    tracker: Tracker
+    first: Callable[[], TrainingState]
+    """What the iteration started from."""
+
+    def earlier(self, step: int) -> Earlier:
+        """The newest checkpoint up to a step, or what the iteration started from."""
+        self.writer.finish()
+        with tempfile.TemporaryDirectory(prefix="cooper-rl-") as folder:
+            found = self.checkpoints.newest_until(Path(folder), step=step)
+            state = (
+                self.first()
+                if found is None
+                else read_state(found.folder, step=found.manifest.step, device=torch.device("cpu"))
+            )
+        return Earlier(
+            state.step,
+            TrainedTensors(state.policy.model.state_dict(), state.policy_optimizer),
+            TrainedTensors(state.verify_rm.model.state_dict(), state.verify_rm_optimizer),
+        )

@@ -1,0 +1,391 @@
+"""Every record that crosses a file or a process (rows 1-5, 11 and 14 of the walk).
+
+Records are frozen, refuse unknown keys, and round-trip through JSONL and Parquet (`records.py`).
+Memory-only batches live beside their maker as frozen dataclasses, not here.
+"""
+
+import math
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Verdict = Literal["correct", "incorrect", "unparsable"]
+"""What a verifier says of a completion. `unparsable` is an abstention, never a "no"."""
+
+FinishReason = Literal["stop", "length"]
+"""`stop`: the policy ended the completion itself; `length`: it was cut at the token limit."""
+
+
+class Record(BaseModel):
+    """Base of all records: frozen, unknown keys refused, field docstrings kept as descriptions."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class Problem(Record):
+    """Row 1: a task with a known final answer."""
+
+    id: str = Field(min_length=1)
+    """Unique within a file."""
+    source: str
+    """Where the problem came from, e.g. `tiny` or `gsm8k_train.jsonl`."""
+    question: str = Field(min_length=1)
+    reference_answer: str = Field(min_length=1)
+    """The final answer only, without its derivation."""
+
+
+class Completion(Record):
+    """Row 2: one generated text. Files keep prompts in outer order and samples in inner order."""
+
+    id: str = Field(min_length=1)
+    problem_id: str
+    model: str
+    """Name of the sampler that wrote it."""
+    text: str
+    finish_reason: FinishReason
+
+
+class Label(Record):
+    """Row 3: the hybrid decision on one completion; an audit row is kept for dropped ones too."""
+
+    completion_id: str
+    rule: Verdict
+    rule_reason: str
+    """Why the rule verifier said so: what it compared, or what it could not parse."""
+    judge: Verdict | None
+    """None when no judge was asked."""
+    judge_model: str | None
+    third: Verdict | None = None
+    """None when nobody was asked, which is so unless rule and judge differ."""
+    third_voter: str | None = None
+    """`numeric`, or the second judge's model."""
+    is_correct: bool | None
+    """None: dropped; `reason` says why."""
+    reason: str
+
+
+class VerifyExample(Record):
+    """Row 4: the four columns of the released VerifyRM data, and where a row came from."""
+
+    question: str
+    reference_answer: str
+    completion: str
+    label: Literal[0, 1]
+    source: str | None = None
+    """Sampler or data set that the completion came from; absent in the released columns."""
+    answer_type: str | None = None
+    """Kind of answer where the data set names it (VerifyBench: Numeric Values, Expressions, ...)."""
+
+
+class PreferencePair(Record):
+    """Row 11: what one reward update learns from. Written to disk for every step."""
+
+    step: int
+    problem_id: str
+    question: str
+    reference_answer: str
+    positive: str
+    """A rollout that the rule verifier calls correct."""
+    negative: str
+    """Wrong: see `negatives/pairs.py` for what each source must show."""
+    source: str
+    """Where the negative comes from: `assistant:<model>`, `rollout`, `perturb` or `canary`."""
+
+
+class Pairing(Record):
+    """The pairs of one step and what they cost; on disk while the next step has yet to learn from them."""
+
+    pairs: list[PreferencePair] = []
+    """Sorted by problem id, then by source."""
+    num_positives: int = 0
+    """Problems that had a positive."""
+    num_rewrites: int = 0
+    """Texts asked of the assistant."""
+    num_unanswered: int = 0
+    """Texts that the assistant did not give, and rollouts that the judge could not be asked about."""
+    num_hedged: int = 0
+    """Texts that the assistant was asked for a second time because it was late."""
+
+
+class RolloutSample(Record):
+    """A rollout of a training step, kept for the audit with what was said of it."""
+
+    step: int
+    problem_id: str
+    question: str
+    reference_answer: str
+    completion: str
+    reward: float
+    """What the policy was trained on."""
+    score: float = Field(ge=0, le=1)
+    """VerifyRM's, before the step's reward update."""
+    rule: Verdict
+
+
+class EvaluatedCompletion(Record):
+    """A completion on a held-out problem, with what every verifier says of it."""
+
+    problem_id: str
+    question: str
+    reference_answer: str
+    completion: str
+    finish_reason: FinishReason
+    rule: Verdict
+    judge: Verdict | None
+    """None when no evaluation judge is configured."""
+    score: float = Field(ge=0, le=1)
+    """VerifyRM's."""
+
+
+class RejectedRow(Record):
+    """A row of an input file that was set aside, with the reason."""
+
+    file: str
+    row: int
+    """1-based line of a JSONL file or row of a Parquet file."""
+    reason: str
+    content: str
+    """The row as it was read, cut to 500 characters."""
+
+
+class Interval(Record):
+    """An estimate with its 95 % confidence interval."""
+
+    value: float
+    low: float
+    high: float
+    count: int
+    """Independent units behind the estimate (problems, not samples)."""
+
+
+class Report(Record):
+    """What a stage says of its work; `metrics()` is what the dashboard shows."""
+
+    def metrics(self) -> dict[str, float]:
+        """Every number of the report as `name` or `group/name`; absent and non-finite values are left out."""
+        return _flatten(self.model_dump(), prefix="")
+
+
+def _flatten(values: dict[str, object], *, prefix: str) -> dict[str, float]:
+    numbers: dict[str, float] = {}
+    for name, value in values.items():
+        if isinstance(value, bool | int | float) and math.isfinite(value):
+            numbers[prefix + name] = float(value)
+        elif isinstance(value, dict):
+            numbers |= _flatten(value, prefix=f"{prefix}{name}/")  # pyright: ignore[reportUnknownArgumentType] a dumped model
+    return numbers
+
+
+class ModelSet(Report):
+    """Where the run starts from: paths inside the folder of `models.json`, absolute paths, or hub ids."""
+
+    policy: str
+    samplers: dict[str, str]
+    """Name -> model, for data collection."""
+    backbone: str
+    """Causal LM that VerifyRM is made from."""
+    verify_rm: str | None = None
+    """VerifyRM whose training goes on; None: it is made from the backbone."""
+
+
+class CollectReport(Report):
+    num_problems: int
+    num_held_out: int
+    num_rejected: int
+
+
+class SampleReport(Report):
+    num_completions: int
+    num_cut: int
+    """Completions that ended at the token limit."""
+    num_tokens: int
+    seconds: float
+
+
+class JudgeUsage(Record):
+    """What the judge's server was asked in one run of the stage."""
+
+    num_requests: int
+    num_retries: int
+    num_hedged: int = 0
+    """Requests that were made a second time because the answer was late (`server.hedge_after`)."""
+    num_failed: int
+    """Requests that were given up; their verdict is `unparsable` in this run, and the next one asks again."""
+    prompt_tokens: int
+    completion_tokens: int
+    seconds: float
+    """Summed over requests; with concurrency more than the clock shows."""
+
+
+class LabelReport(Report):
+    num_completions: int
+    num_labelled: int
+    num_correct: int
+    num_dropped: int
+    decisions: dict[str, int]
+    """Reason -> count, over kept and dropped completions."""
+    num_train: int
+    num_validation: int
+    num_test: int
+    judge_model: str | None
+    judge_usage: JudgeUsage | None = None
+    """None when no judge was asked, or when asking it costs nothing."""
+    third_judge_usage: JudgeUsage | None = None
+    """The same for the second judge of the third vote."""
+    num_known_verdicts: int = 0
+    """Judge verdicts taken from the journal of an earlier, interrupted run."""
+    num_rejected: int = 0
+    """Rows of both inputs that were set aside in `<report>.rejected.jsonl`; not among `num_completions`."""
+    seconds: float
+
+
+class BinaryScores(Report):
+    """A classifier against 0/1 labels; `reward model says correct` is score > 0.5."""
+
+    num_examples: int
+    accuracy: Interval
+    majority_accuracy: float
+    """Accuracy of always answering with the more frequent label."""
+    precision: float | None
+    recall: float | None
+    auroc: float | None
+    """None when only one class is present."""
+    f1: float | None = None
+    """Harmonic mean of precision and recall; None where nothing is or is said to be correct."""
+    ece: float | None = None
+    """Expected calibration error: |mean score - share of correct| over ten bins of the score."""
+
+
+class TrainVerifyRMReport(Report):
+    num_examples: int
+    num_rejected: int
+    num_updates: int
+    final_loss: float
+    best_update: int | None = None
+    """Updates done when the weights that were kept were the current ones."""
+    validation_loss: float | None = None
+    """Mean log loss of the kept weights on the validation examples."""
+    tokens_per_second: float | None = None
+    """Tokens of the examples over the seconds of training on whole completions, validation included."""
+    computed_token_fraction: float | None = None
+    """Tokens that went through the layers over those of the examples; below 1 where beginnings are shared."""
+    validation: BinaryScores
+    seconds: float
+
+
+class ReliabilityBin(Record):
+    """Examples whose scores lie in one tenth of [0, 1]."""
+
+    low: float
+    high: float
+    count: int
+    mean_score: float
+    correct_fraction: float
+
+
+class EvaluateVerifyRMReport(Report):
+    overall: BinaryScores
+    by_source: dict[str, BinaryScores]
+    by_answer_type: dict[str, BinaryScores] = {}
+    """Empty where the data name no answer types."""
+    intervals: dict[str, Interval] = {}
+    """precision, recall, f1 and auroc of all examples, 95 % over questions."""
+    reliability: list[ReliabilityBin] = []
+    """Bins that hold an example, by rising score."""
+    canaries: dict[str, Interval] = {}
+    """Attack -> share of canaries that score above 0.5; all of them are wrong."""
+    canary_false_positive_rate: float | None = None
+    """Mean over the attacks."""
+    wrong_reference: Interval | None = None
+    """Share of correct completions that score above 0.5 with another problem's reference answer."""
+    shortcut_auroc: float | None = None
+    """AUROC of a probe that sees length, last characters, format and answer position only, on problems that
+    it was not fitted on. Compare with overall/auroc."""
+    confusion: dict[str, int]
+    """`true_positive`, `false_positive`, `true_negative`, `false_negative` at score 0.5."""
+    roc: list[tuple[float, float, float]]
+    """(false positive rate, true positive rate, threshold), thinned to at most 100 points; empty when only
+    one class is present. The origin carries threshold 1."""
+    num_rejected: int = 0
+    """Rows that were set aside because they are no labelled examples."""
+
+
+class CooperReport(Report):
+    """One iteration of co-training: means over its last tenth of steps (at least one step)."""
+
+    first_step: int
+    last_step: int
+    verify_rm_reward: float
+    rule_accuracy: float
+    num_pairs: int
+    num_skipped_reward_updates: int
+    """Steps without a pair."""
+    num_rolled_back_reward_updates: int = 0
+    """Updates that the gate took back."""
+    first_alarm_step: int | None = None
+    """Where the hacking monitor first raised the alarm in this iteration, and the judge did not deny it."""
+    denied_alarm_steps: list[int] = []
+    """Alarms at which the judge found no loss of accuracy."""
+    seconds: float
+
+
+class ProblemScores(Record):
+    """A held-out problem: means over its completions."""
+
+    id: str
+    rule_accuracy: float
+    judge_accuracy: float | None
+    verify_rm_reward: float
+
+
+class EvalReport(Report):
+    """Row 14: a policy on held-out problems. Reward and accuracy side by side show reward hacking."""
+
+    step: int
+    num_problems: int
+    samples_per_problem: int
+    rule_accuracy: Interval
+    """Share of completions that the rule verifier calls correct."""
+    judge_accuracy: Interval | None
+    """Share that the evaluation judge calls correct; on the laptop an exact evaluator of meaning."""
+    judge_model: str | None
+    verify_rm_reward: Interval
+    """Mean score of VerifyRM on the same completions."""
+    verify_rm: BinaryScores
+    """VerifyRM on held-out labelled examples."""
+    by_problem: list[ProblemScores] = []
+    """In the order of the file. Empty in evaluations of earlier versions."""
+    verify_rm_hits: str | None = Field(default=None, pattern="^[01 ]*$")
+    """A word for each question of the labelled examples, a character for each example of it: 1 where VerifyRM
+    is right. None, or one word for all, in evaluations of earlier versions."""
+    canary_false_positive_rate: float | None = None
+    """Mean over the attacks of the share of canaries that VerifyRM scores above 0.5; all are wrong."""
+    canaries: dict[str, float] = {}
+    """The same for each attack."""
+    cut_fraction: float
+    """Share of completions that ended at the token limit."""
+
+
+AccuracyName = Literal["judged accuracy", "rule accuracy"]
+"""Which accuracy a decision rests on: judged where an evaluation judge is configured, else the rule's."""
+
+
+class RunReport(Report):
+    """The run in numbers: the starting point against the last evaluation."""
+
+    last_step: int
+    num_iterations: int
+    accuracy_name: AccuracyName
+    accuracy_before: Interval
+    accuracy_after: Interval
+    accuracy_change: Interval
+    """Paired by problem, as the two below; as if independent where the evaluations cannot be paired."""
+    reward_change: Interval
+    """Change of VerifyRM's mean score."""
+    verify_rm_accuracy_change: Interval
+    first_alarm_step: int | None = None
+    """Where the hacking monitor first raised the alarm, and the judge did not deny it."""
+    denied_alarm_steps: list[int] = []
+    """Alarms at which the judge found no loss of accuracy."""
+    conclusion: str
+    """What the intervals allow one to say, in sentences made from them."""

@@ -1,0 +1,97 @@
+"""Records of whole runs: how one ended, and what became of its models.
+
+Apart from `schema.py`, whose records follow the walk of the data. Deliberately left out: where they are kept.
+"""
+
+from pydantic import Field
+
+from cooper_rl.schema.data import AccuracyName, EvalReport, Interval, Record, Report
+
+
+class RunEnding(Record):
+    """How a pipeline's run ended, as Kubeflow says it."""
+
+    state: str
+    """SUCCEEDED, FAILED or CANCELLED."""
+    run: str
+    """Kubeflow's name of the run."""
+    message: str = ""
+
+
+class RunEndReport(Report):
+    """The end of a run."""
+
+    state: str
+    has_succeeded: bool
+    last_step: int | None
+    """Of the newest checkpoint; None where no store keeps them."""
+    checkpoints: dict[str, str]
+    """Iteration's folder -> name of its newest checkpoint."""
+
+
+class ChampionReport(Report):
+    """Where a retraining starts, and whether there is something to learn."""
+
+    champion: str | None
+    """Version in the registry; None: there is none yet."""
+    num_collected: int
+    num_frozen: int
+    """Of the collected problems, those that stand in a frozen set: nobody trains on them."""
+    num_known: int
+    """Those that the champion has learned from."""
+    num_new: int
+    is_worth_training: bool
+    statement: str
+    """The same in words."""
+
+
+class PromoteReport(Report):
+    """The decision on a candidate, with every number that it rests on."""
+
+    is_promoted: bool
+    candidate: str
+    """Version, named by the hash of its weights."""
+    champion: str | None
+    """Version that it was compared with; None: there was none."""
+    accuracy_name: AccuracyName
+    accuracy: Interval
+    champion_accuracy: Interval | None
+    accuracy_change: Interval | None
+    """Candidate minus champion, paired by problem."""
+    verify_rm_accuracy: Interval
+    champion_verify_rm_accuracy: Interval | None
+    verify_rm_accuracy_change: Interval | None
+    """Candidate's VerifyRM minus the champion's, paired by problem; as if independent where one of the two
+    evaluations is of an earlier version."""
+    canary_false_positive_rate: float | None
+    canaries: dict[str, float] = Field(default={})
+    """Attack -> share of its canaries that the candidate's VerifyRM scores above 0.5."""
+    max_canary_rate: float
+    """Of any attack."""
+    reasons: list[str]
+    """Why, in words."""
+
+
+class KnownProblem(Record):
+    """A problem that a champion, or one before it, has learned from."""
+
+    fingerprint: str
+    """Of question and reference answer, see `method/questions.py`."""
+
+
+class ChampionRecord(Record):
+    """A version in the registry: where it comes from and what it is worth."""
+
+    run: str | None
+    """`storage.run_key` of the run that trained it."""
+    checkpoint: str
+    """Address of the checkpoint that it was copied from."""
+    previous: str | None
+    """Champion before it."""
+    promoted_at: str
+    """UTC."""
+    conditions: dict[str, str]
+    """Settings of the evaluation that its numbers depend on."""
+    num_known_problems: int
+    evaluation: EvalReport
+    decision: PromoteReport

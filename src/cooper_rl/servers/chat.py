@@ -1,0 +1,332 @@
+"""Judge and assistant on any OpenAI-compatible chat server (rows 3 and 11).
+
+Requests run concurrently up to a limit, with a time limit each, and are repeated with growing pauses on 429,
+5xx and connection errors. One request that fails for good costs one verdict; a server that never answers
+is a ServerError. Deliberately left out: the prompts (`method/prompts.py`) and what a verdict leads to.
+"""
+
+import hashlib
+import logging
+import os
+import random
+import re
+import secrets
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from itertools import islice
+from typing import Any, Literal, NoReturn
+
+import httpx
+
+from cooper_rl.config.data import ServerConfig
+from cooper_rl.errors import ConfigError, ServerError
+from cooper_rl.method.prompts import ChatPrompt, assistant_prompt, judge_prompt
+from cooper_rl.negatives.pairs import RewriteItem
+from cooper_rl.progress import Progress
+from cooper_rl.randomness import derive_seed
+from cooper_rl.schema.data import JudgeUsage, Verdict
+from cooper_rl.servers.hedging import Hedger
+from cooper_rl.verdicts.hybrid import JudgeItem, JudgeResult, check_judged
+
+logger = logging.getLogger(__name__)
+
+RETRIED_STATUSES = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
+REFUSALS = frozenset({401, 403, 404, 405})
+MAX_PAUSE_SECONDS = 60.0
+MAX_FAILURES_IN_A_ROW = 8
+"""So many requests given up without one answered between them: the server is gone, not the request bad."""
+
+FailureKind = Literal["refused", "unreachable"]
+
+
+class _RequestError(Exception):
+    """One request was given up; the reason is for the verdict's record."""
+
+    def __init__(self, reason: str, kind: FailureKind) -> None:
+        super().__init__(reason)
+        self.kind: FailureKind = kind
+
+
+class ChatClient:
+    """One chat server: sends prompts, counts what it cost. Safe to use from many threads."""
+
+    def __init__(self, server: ServerConfig) -> None:
+        self.server = server
+        self._url = server.base_url.rstrip("/") + "/chat/completions"
+        limits = httpx.Limits(max_connections=server.max_concurrency)
+        headers = _headers(server)
+        self._http = httpx.Client(timeout=server.timeout_seconds, limits=limits, headers=headers)
+        self._hedger = None if server.hedge_after is None else Hedger(server, headers)
+        self._post = self._post_once if self._hedger is None else self._hedger.post
+        self._lock = threading.Lock()
+        self._failures_in_a_row = 0
+        self._gone: str | None = None
+        """Why nothing more is asked; requests that wait in other threads end with the same error."""
+        self._counts = {"requests": 0, "retries": 0, "failed": 0, "prompt": 0, "completion": 0}
+        self._seconds = 0.0
+
+    @property
+    def usage(self) -> JudgeUsage:
+        """What was spent so far."""
+        with self._lock:
+            return JudgeUsage(
+                num_requests=self._counts["requests"],
+                num_retries=self._counts["retries"],
+                num_hedged=0 if self._hedger is None else self._hedger.num_hedged,
+                num_failed=self._counts["failed"],
+                prompt_tokens=self._counts["prompt"],
+                completion_tokens=self._counts["completion"],
+                seconds=round(self._seconds, 3),
+            )
+
+    def begin(self) -> None:
+        """A batch of requests begins: a server that was gone in the batch before is asked again."""
+        with self._lock:
+            self._failures_in_a_row, self._gone = 0, None
+
+    def ask(self, prompt: ChatPrompt, *, seed: int) -> str:
+        """The text of the server's answer, without a leading thought.
+
+        Raises:
+            ServerError: the server refuses this model or key, or nothing at all is answered any more.
+        """
+        body = {
+            "model": self.server.model,
+            "messages": [
+                {"role": "system", "content": prompt.system},
+                {"role": "user", "content": prompt.user},
+            ],
+            "temperature": self.server.temperature,
+            "max_tokens": self.server.max_tokens,
+            "seed": seed & 0x7FFFFFFF,
+        }
+        if self._gone is not None:
+            raise ServerError(self._gone)
+        started = time.monotonic()
+        try:
+            text = self._ask_patiently(body, random.Random(seed))
+        except _RequestError as failure:
+            self._count_failure(str(failure), failure.kind, time.monotonic() - started)
+            raise
+        with self._lock:
+            self._failures_in_a_row = 0
+            self._counts["requests"] += 1
+            self._seconds += time.monotonic() - started
+        return text
+
+    def _count_failure(self, reason: str, kind: FailureKind, seconds: float) -> None:
+        with self._lock:
+            self._counts["requests"] += 1
+            self._counts["failed"] += 1
+            self._seconds += seconds
+            # A request that is refused is answered: the server is there.
+            self._failures_in_a_row = 0 if kind == "refused" else self._failures_in_a_row + 1
+            is_gone = self._failures_in_a_row >= MAX_FAILURES_IN_A_ROW
+        if is_gone:
+            self._give_up(
+                f"{self._url}: {MAX_FAILURES_IN_A_ROW} requests in a row failed, last: {reason}; "
+                "check that the server runs, then start again: known verdicts are not asked for twice"
+            )
+
+    def _give_up(self, why: str) -> NoReturn:
+        self._gone = why
+        raise ServerError(why)
+
+    def _ask_patiently(self, body: dict[str, Any], jitter: random.Random) -> str:
+        reason = ""
+        for attempt in range(self.server.max_attempts):
+            if attempt:
+                with self._lock:
+                    self._counts["retries"] += 1
+            asked_pause = None
+            try:
+                answer = self._post(self._url, body)
+            except httpx.RequestError as error:
+                reason = f"{type(error).__name__}: {error}"
+            else:
+                if answer.status_code == 200:
+                    return self._read(answer)
+                reason = f"HTTP {answer.status_code}: {answer.text[:200]!r}"
+                if answer.status_code in REFUSALS:
+                    self._give_up(
+                        f"{self._url} refuses model {self.server.model!r} with {reason}; check base_url, "
+                        f"model and api_key_env (now {self.server.api_key_env!r})"
+                    )
+                if answer.status_code not in RETRIED_STATUSES:
+                    raise _RequestError(reason, "refused")
+                asked_pause = answer.headers.get("retry-after")
+            if attempt + 1 < self.server.max_attempts:
+                time.sleep(_pause_seconds(attempt, asked_pause, self.server.backoff_seconds, jitter))
+        raise _RequestError(f"{reason} after {self.server.max_attempts} attempts", "unreachable")
+
+    def _post_once(self, url: str, body: dict[str, Any]) -> httpx.Response:
+        """An answer within the limit as a whole; httpx gives every read of it the same time again."""
+        ends = time.monotonic() + self.server.timeout_seconds
+        content = bytearray()
+        with self._http.stream("POST", url, json=body) as answer:
+            for part in answer.iter_raw():
+                content += part
+                if time.monotonic() > ends:
+                    raise httpx.ReadTimeout(f"the answer took over {self.server.timeout_seconds} s")
+        return httpx.Response(answer.status_code, headers=answer.headers, content=bytes(content))
+
+    def _read(self, answer: httpx.Response) -> str:
+        try:
+            value = answer.json()
+            text = value["choices"][0]["message"]["content"] or ""
+            # Half a surrogate pair, which JSON can spell, fits in no file.
+            text = text.encode("utf-8", errors="replace").decode("utf-8")
+            usage = value.get("usage") or {}
+            counts = {kind: int(usage.get(f"{kind}_tokens") or 0) for kind in ("prompt", "completion")}
+        except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+            raise _RequestError(f"not a chat completion: {answer.text[:200]!r}", "unreachable") from error
+        with self._lock:
+            for kind, count in counts.items():
+                self._counts[kind] += count
+        return _without_thought(text)
+
+
+def _headers(server: ServerConfig) -> dict[str, str]:
+    if server.api_key_env is None:
+        return {}
+    key = os.environ.get(server.api_key_env, "").strip()
+    if not key:
+        raise ConfigError(
+            f"server.api_key_env={server.api_key_env!r}: that environment variable is not set; export it, or "
+            "set api_key_env=null for a server without a key"
+        )
+    if not (key.isascii() and key.isprintable()):
+        raise ConfigError(
+            f"server.api_key_env={server.api_key_env!r}: that environment variable holds characters that no "
+            "header can carry; set it to the key alone"
+        )
+    return {"Authorization": f"Bearer {key}"}
+
+
+def _pause_seconds(attempt: int, asked: str | None, first: float, jitter: random.Random) -> float:
+    """Doubling pauses, at least what the server asks for, spread so that clients do not meet again."""
+    pause = first * 2**attempt * jitter.uniform(0.5, 1.0)
+    if asked is not None and asked.isascii() and asked.isdecimal():
+        pause = max(pause, float(asked))
+    return min(pause, MAX_PAUSE_SECONDS)
+
+
+def _without_thought(text: str) -> str:
+    return text.rsplit("</think>", 1)[-1].strip()
+
+
+class ChatJudge:
+    """Judges completions by asking a chat server; implements `core.labeling.StreamingJudge`."""
+
+    def __init__(self, server: ServerConfig) -> None:
+        self.name = server.model
+        prompt = judge_prompt("question", "reference answer", "completion", nonce="nonce")
+        self.identity = (
+            f"{server.model} at {server.base_url}, temperature={server.temperature}, "
+            f"max_tokens={server.max_tokens}, "
+            f"prompt={hashlib.blake2b(repr(prompt).encode(), digest_size=8).hexdigest()}"
+        )
+        self._client = ChatClient(server)
+
+    @property
+    def usage(self) -> JudgeUsage:
+        """What was spent so far."""
+        return self._client.usage
+
+    def judge(self, items: Sequence[JudgeItem]) -> list[JudgeResult]:
+        """One result per item, in order. Raises ServerError when the server cannot be used at all."""
+        found = dict(self.stream(items))
+        results = [found[index] for index in range(len(items))]
+        check_judged(results, judge=self.name)
+        return results
+
+    def stream(self, items: Sequence[JudgeItem]) -> Iterator[tuple[int, JudgeResult]]:
+        """(index, result) of every item, in the order in which the verdicts come.
+
+        The next request is made when a verdict was taken, so that a run that is killed has lost no more than
+        were on their way.
+        """
+        progress = Progress("judge", len(items), logger)
+        self._client.begin()
+        rest = iter(enumerate(items))
+        waiting: dict[Future[JudgeResult], int] = {}
+        with ThreadPoolExecutor(self._client.server.max_concurrency) as threads:
+            try:
+                while True:
+                    for index, item in islice(rest, self._client.server.max_concurrency - len(waiting)):
+                        waiting[threads.submit(self._judge_one, item)] = index
+                    if not waiting:
+                        return
+                    done = next(iter(wait(waiting, return_when=FIRST_COMPLETED).done))
+                    yield waiting.pop(done), done.result()
+                    progress.advance()
+            finally:
+                threads.shutdown(wait=True, cancel_futures=True)
+
+    def _judge_one(self, item: JudgeItem) -> JudgeResult:
+        # Unguessable, so that no completion can hold a tag or a verdict line of its own request.
+        nonce = secrets.token_hex(8)
+        try:
+            answer = self._client.ask(judge_prompt(*item, nonce=nonce), seed=derive_seed("judge", *item))
+        except _RequestError as failure:
+            return JudgeResult("unparsable", f"no answer: {failure}", failure.kind)
+        return read_verdict(answer, nonce)
+
+
+_VERDICTS: dict[str, Verdict] = {"CORRECT": "correct", "INCORRECT": "incorrect", "UNSURE": "unparsable"}
+
+
+def read_verdict(answer: str, nonce: str) -> JudgeResult:
+    """The verdict of the only verdict line; `unparsable` when there is none, or more than one differing."""
+    lines = re.findall(
+        rf"^[\s*_`#>]*VERDICT-{re.escape(nonce)}[\s*_`]*:[\s*_`]*(CORRECT|INCORRECT|UNSURE)[\s*_`.]*$",
+        answer,
+        re.MULTILINE,
+    )
+    named = sorted({str(word) for word in lines})
+    if len(named) != 1:
+        found = "no verdict line" if not named else f"contradictory verdict lines {named}"
+        return JudgeResult("unparsable", f"{found} in {answer[-120:]!r}")
+    return JudgeResult(_VERDICTS[named[0]], answer[:200] or named[0])
+
+
+class ChatAssistant:
+    """Rewrites correct solutions into wrong ones through a chat server; a `core.pairs.RemoteAssistant`."""
+
+    def __init__(self, server: ServerConfig) -> None:
+        self.name = server.model
+        self.max_concurrency = server.max_concurrency
+        self._client = ChatClient(server)
+        self._num_hedged_before = 0
+
+    @property
+    def num_hedged(self) -> int:
+        """Second requests since `begin`."""
+        return self._client.usage.num_hedged - self._num_hedged_before
+
+    def begin(self) -> None:
+        """A step's rewrites begin: a server that was gone in the step before is asked again."""
+        self._client.begin()
+        self._num_hedged_before = self._client.usage.num_hedged
+
+    def rewrite(self, items: Sequence[RewriteItem], *, seed: int) -> list[str | None]:
+        """One rewrite per item, one after the other, in order; None where the server gave none.
+
+        Raises:
+            ServerError: the server cannot be used at all.
+        """
+        return [self._rewrite_one(item, seed) for item in items]
+
+    def _rewrite_one(self, item: RewriteItem, seed: int) -> str | None:
+        # A hash of all the texts: no text can hold it, and the same item and seed make the same request.
+        nonce = f"{derive_seed('nonce', seed, *item):016x}"
+        prompt = assistant_prompt(item.question, item.reference_answer, item.solution, nonce=nonce)
+        try:
+            answer = self._client.ask(prompt, seed=derive_seed("assistant", seed, *item))
+        except _RequestError as failure:
+            logger.warning("assistant %s gave no rewrite: %s", self.name, failure)
+            return None
+        found = re.search(rf"<rewrite-{nonce}>(.*?)</rewrite-{nonce}>", answer, re.DOTALL)
+        return (found[1].strip("\n") or None) if found else None

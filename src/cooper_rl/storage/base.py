@@ -1,0 +1,138 @@
+"""Where checkpoints are kept: the contract that a local folder and an S3 server both fulfil (row 13).
+
+`storage/local.py` and `storage/s3.py` implement it, `storage/open.py` chooses; one suite of tests runs
+against both. Deliberately left out: what the objects mean (`checkpoints/store.py`).
+"""
+
+import hashlib
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from cooper_rl.errors import StorageError
+
+BLOCK_BYTES = 1 << 18
+"""Hashed and written at a time: what the fastest cache of a processor core holds."""
+PIECE_BYTES = 32 << 20
+"""What one hash covers, so that the pieces of a large file are verified in parallel, while they arrive."""
+
+
+class Content(NamedTuple):
+    """A small object."""
+
+    data: bytes
+    tag: str
+    """Changes whenever the object is written with other content; see `ObjectStore.write`."""
+
+    @property
+    def name(self) -> str:
+        """What a pointer holds: the name of another object, as it stands there."""
+        return self.data.decode(errors="replace").strip()
+
+
+class ObjectStore(Protocol):
+    """Objects by key. A key is a relative path with `/`; every method raises StorageError, and names it."""
+
+    @property
+    def uri(self) -> str:
+        """Address of the store, without credentials."""
+        ...
+
+    def put_file(self, key: str, path: Path, *, sha256: str) -> None:
+        """Store a file of any size and `content_sha256`; the object is absent, the old one, or complete."""
+        ...
+
+    def get_file(self, key: str, path: Path, *, sha256: str) -> None:
+        """Fetch into `path`, which is absent, the old one, or complete and verified.
+
+        Args:
+            key: the object.
+            path: the file.
+            sha256: `content_sha256`, or `file_sha256` where somebody else wrote the object.
+
+        Raises:
+            DamagedObjectError: missing, or not of this hash.
+        """
+        ...
+
+    def read(self, key: str) -> Content | None:
+        """A small object, or None when there is none."""
+        ...
+
+    def write(self, key: str, data: bytes, *, replaces: str | None) -> str:
+        """Write a small object only if it still has the tag `replaces` (None: only if it is absent).
+
+        Returns:
+            The new tag.
+
+        Raises:
+            WriteConflictError: somebody else wrote first; nothing was changed.
+        """
+        ...
+
+    def keys(self, prefix: str) -> list[str]:
+        """Every complete object whose key starts with `prefix`, sorted."""
+        ...
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """Remove objects; absent ones are no error."""
+        ...
+
+    def remove_unfinished(self) -> int:
+        """Remove what interrupted uploads left behind; returns how many."""
+        ...
+
+    def path_of(self, key: str) -> Path | None:
+        """The object as a file on this machine that may be read in place, or None."""
+        ...
+
+
+def check_key(key: str) -> str:
+    """The key, once it is certain that it stays below its store.
+
+    Raises:
+        StorageError: absolute, with `.` or `..`, with empty parts, or with characters that file systems
+            and servers read differently.
+    """
+    parts = key.split("/")
+    if len(key) > 900 or any(part in {"", ".", ".."} or not _is_plain(part) for part in parts):
+        raise StorageError(
+            f"object name {key[:200]!r} is refused: it must be a relative path of plain names without '..'; "
+            "if it stands in a manifest, that checkpoint was not written by Cooper-RL"
+        )
+    return key
+
+
+def file_sha256(path: Path) -> str:
+    """The hash of a file, as `sha256sum` shows it."""
+    with path.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+def content_sha256(path: Path) -> str:
+    """The hash of a stored file: `joined_sha256` of its pieces."""
+    digests: list[bytes] = []
+    with path.open("rb") as content:
+        for start in range(0, path.stat().st_size, PIECE_BYTES):
+            found = hashlib.sha256()
+            for _ in range(start, start + PIECE_BYTES, BLOCK_BYTES):
+                found.update(content.read(BLOCK_BYTES))
+            digests.append(found.digest())
+    return joined_sha256(digests)
+
+
+def joined_sha256(digests: Sequence[bytes]) -> str:
+    """Of one piece its sha256, of several the sha256 of theirs and their number, `…-3`, as S3's tags do."""
+    if len(digests) > 1:
+        return f"{hashlib.sha256(b''.join(digests)).hexdigest()}-{len(digests)}"
+    return (digests[0] if digests else hashlib.sha256().digest()).hex()
+
+
+def is_unharmed(path: Path, sha256: str) -> bool:
+    """Whether a file has this `content_sha256` or `file_sha256`."""
+    return (content_sha256(path) if "-" in sha256 else file_sha256(path)) == sha256
+
+
+def _is_plain(part: str) -> bool:
+    return re.fullmatch(r"[^\x00-\x1f\x7f\\:*?\"<>|]+", part) is not None

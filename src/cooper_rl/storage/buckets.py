@@ -1,0 +1,160 @@
+"""`python -m cooper_rl.storage.buckets`: buckets, users and rights on a MinIO server, from a plan.
+
+It may run again at any time: buckets that exist stay, settings become what the plan says. On another S3
+server (`--no-users`) it makes the buckets only; users are that server's matter. It removes nothing.
+"""
+
+import argparse
+import json
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import urllib3
+from minio import Minio, MinioAdmin
+from minio.commonconfig import ENABLED, Filter
+from minio.credentials.providers import StaticProvider
+from minio.error import MinioAdminException, MinioException
+from minio.lifecycleconfig import Expiration, LifecycleConfig, NoncurrentVersionExpiration, Rule
+from minio.versioningconfig import VersioningConfig
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from cooper_rl.errors import ConfigError, CooperError, StorageError
+from cooper_rl.progress import show_log
+from cooper_rl.storage.transfer import read_secret
+
+logger = logging.getLogger(__name__)
+
+ALREADY_ATTACHED = "XMinioAdminPolicyChangeAlreadyApplied"
+EXIT_USER_ERROR = 2
+
+
+class Bucket(BaseModel):
+    """One versioned bucket."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    keep_replaced_days: dict[str, int]
+    """Prefix -> days after which a replaced or deleted object is really removed."""
+
+
+class Plan(BaseModel):
+    """What is to be there."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    buckets: list[Bucket]
+    users: list[str]
+    """Each with its rights in `NAME.json` beside the plan, and its credentials in a folder of that name."""
+
+
+def read_plan(path: Path) -> Plan:
+    """Raises ConfigError for a plan that cannot be read, naming the file and what is wrong."""
+    try:
+        return Plan.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError) as error:
+        raise ConfigError(f"{path}: not a plan of buckets and users: {error}") from error
+
+
+def prepare_buckets(client: Minio, plan: Plan) -> None:
+    """Make every bucket, with versions and their expiry."""
+    for bucket in plan.buckets:
+        if not client.bucket_exists(bucket.name):
+            client.make_bucket(bucket.name)
+        client.set_bucket_versioning(bucket.name, VersioningConfig(ENABLED))
+        client.set_bucket_lifecycle(bucket.name, _lifecycle(bucket))
+        logger.info("bucket %s is ready", bucket.name)
+
+
+def _lifecycle(bucket: Bucket) -> LifecycleConfig:
+    return LifecycleConfig(
+        [
+            Rule(
+                ENABLED,
+                rule_filter=Filter(prefix=prefix),
+                rule_id=f"replaced-{prefix.strip('/') or 'all'}",
+                expiration=Expiration(expired_object_delete_marker=True),
+                noncurrent_version_expiration=NoncurrentVersionExpiration(noncurrent_days=days),
+            )
+            for prefix, days in sorted(bucket.keep_replaced_days.items())
+        ]
+    )
+
+
+def prepare_users(admin: MinioAdmin, plan: Plan, *, policies: Path, credentials: Path) -> None:
+    """Make every user, with the credentials of its folder and exactly the rights of its file."""
+    for user in plan.users:
+        policy = f"cooper-rl-{user}"
+        admin.policy_add(policy, policy=_read_rights(policies / f"{user}.json"))
+        access_key = read_secret(credentials / user / "access_key")
+        admin.user_add(access_key, read_secret(credentials / user / "secret_key"))
+        try:
+            admin.attach_policy([policy], user=access_key)
+        except MinioAdminException as error:
+            if ALREADY_ATTACHED not in str(error):
+                raise
+        logger.info("user %s is ready", user)
+
+
+def _read_rights(path: Path) -> dict[str, Any]:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"{path}: not a user's rights as JSON: {error}; write an S3 policy there"
+        ) from error
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Returns the exit status: 0, or 2 with one line of error."""
+    options = _build_parser().parse_args(arguments)
+    show_log()
+    try:
+        _run(options)
+    except CooperError as error:
+        sys.stderr.write(f"prepare_buckets: {error}\n")
+        return EXIT_USER_ERROR
+    return 0
+
+
+def _run(options: argparse.Namespace) -> None:
+    plan = read_plan(options.plan)
+    endpoint = urlsplit(options.endpoint)
+    if endpoint.scheme not in {"http", "https"} or not endpoint.hostname:
+        raise ConfigError(f"--endpoint={options.endpoint}: give http(s)://host:port")
+    access_key = read_secret(options.administrator / "access_key")
+    secret_key = read_secret(options.administrator / "secret_key")
+    where: dict[str, Any] = {"secure": endpoint.scheme == "https", "region": "us-east-1"}
+    try:
+        prepare_buckets(Minio(endpoint.netloc, access_key, secret_key, **where), plan)
+        if options.users is not None:
+            provider = StaticProvider(access_key, secret_key)
+            admin = MinioAdmin(endpoint=endpoint.netloc, credentials=provider, **where)
+            prepare_users(admin, plan, policies=options.plan.parent, credentials=options.users)
+    except (MinioException, MinioAdminException, urllib3.exceptions.HTTPError, ValueError) as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        raise StorageError(
+            f"{options.endpoint}: {reason}; check that the server runs and that {options.administrator} "
+            "holds its administrator's credentials"
+        ) from error
+
+
+def _build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m cooper_rl.storage.buckets", description=__doc__)
+    parser.add_argument("--plan", type=Path, required=True, help="JSON file with buckets and users")
+    parser.add_argument("--endpoint", required=True, help="http(s)://host:port of the server")
+    parser.add_argument(
+        "--administrator", type=Path, required=True, help="folder with its access_key and secret_key"
+    )
+    users = parser.add_mutually_exclusive_group(required=True)
+    users.add_argument("--users", type=Path, help="folder with a folder of credentials for each user")
+    users.add_argument("--no-users", action="store_const", const=None, dest="users", help="buckets only")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

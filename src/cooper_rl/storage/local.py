@@ -1,0 +1,162 @@
+"""Objects as files in a folder: the store that needs no server (row 13).
+
+Every object is written beside its place and moved there. A conditional write holds a lock on the folder, so
+it is atomic between processes of one machine, and over NFS where that has locks.
+"""
+
+import fcntl
+import hashlib
+import os
+import secrets
+import shutil
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from cooper_rl.errors import DamagedObjectError, StorageError, WriteConflictError
+from cooper_rl.storage.base import Content, check_key, is_unharmed
+
+PARTIAL = ".partial"
+
+
+class LocalStore:
+    """`ObjectStore` in a folder, which is made with the first write."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    @property
+    def uri(self) -> str:
+        return str(self._folder)
+
+    def put_file(self, key: str, path: Path, *, sha256: str) -> None:
+        with self._draft(key) as draft:
+            try:
+                os.link(path, draft)
+            except OSError:  # another file system, or one without links
+                shutil.copyfile(path, draft)
+            _flush(draft)
+
+    def get_file(self, key: str, path: Path, *, sha256: str) -> None:
+        source = self._place(key)
+        if not source.is_file():
+            raise DamagedObjectError(f"{source}: missing since it was written; use an earlier checkpoint")
+        draft = path.with_name(path.name + PARTIAL)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, draft)
+            if not is_unharmed(draft, sha256):
+                raise DamagedObjectError(f"{source}: changed since it was written; use an earlier checkpoint")
+            draft.replace(path)
+        except OSError as error:
+            raise _explain(path, error) from error
+        finally:
+            draft.unlink(missing_ok=True)
+
+    def read(self, key: str) -> Content | None:
+        try:
+            data = self._place(key).read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise _explain(self._place(key), error) from error
+        return Content(data, _tag(data))
+
+    def write(self, key: str, data: bytes, *, replaces: str | None) -> str:
+        place = self._place(key)
+        with locked(self._folder):
+            found = self.read(key)
+            if (found.tag if found else None) != replaces:
+                raise WriteConflictError(
+                    f"{place}: somebody else wrote it; two runs use this folder: stop one of them"
+                )
+            with self._draft(key) as draft:
+                draft.write_bytes(data)
+                _flush(draft)
+        return _tag(data)
+
+    def keys(self, prefix: str) -> list[str]:
+        return sorted(key for key in self._files() if key.startswith(prefix) and not key.endswith(PARTIAL))
+
+    def delete(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            place = self._place(key)
+            try:
+                place.unlink(missing_ok=True)
+                self._remove_empty(place.parent)
+            except OSError as error:
+                raise _explain(place, error) from error
+
+    def remove_unfinished(self) -> int:
+        found = [key for key in self._files() if key.endswith(PARTIAL)]
+        self.delete(found)
+        return len(found)
+
+    def path_of(self, key: str) -> Path | None:
+        return self._place(key)
+
+    def _place(self, key: str) -> Path:
+        return self._folder / check_key(key)
+
+    def _files(self) -> list[str]:
+        # Unlike rglob, it passes over a folder that another process removes meanwhile.
+        return [
+            (Path(folder) / name).relative_to(self._folder).as_posix()
+            for folder, _, names in os.walk(self._folder)
+            for name in names
+        ]
+
+    def _remove_empty(self, folder: Path) -> None:
+        while folder != self._folder and folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()
+            folder = folder.parent
+
+    @contextmanager
+    def _draft(self, key: str) -> Generator[Path]:
+        """A path beside the object that takes its place when the block ends without an error."""
+        place = self._place(key)
+        draft = place.with_name(f"{place.name}.{secrets.token_hex(4)}{PARTIAL}")
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            yield draft
+            draft.replace(place)
+        except OSError as error:
+            if isinstance(error, FileNotFoundError) and str(error.filename) == str(draft):
+                raise WriteConflictError(
+                    f"{place}: somebody else removed it; two runs use this folder: stop one of them"
+                ) from error
+            raise _explain(place, error) from error
+        finally:
+            draft.unlink(missing_ok=True)
+
+
+@contextmanager
+def locked(folder: Path) -> Generator[None]:
+    """The block runs in one process at a time of those that name this folder, which is made.
+
+    Raises:
+        StorageError: the folder cannot be used.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        raise _explain(folder, error) from error
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _explain(place: Path, error: OSError) -> StorageError:
+    return StorageError(f"{place}: cannot be used ({error}); free space or choose another folder")
+
+
+def _flush(path: Path) -> None:
+    with path.open("rb") as content:
+        os.fsync(content.fileno())
+
+
+def _tag(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

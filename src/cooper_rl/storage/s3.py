@@ -1,0 +1,322 @@
+"""Objects on an S3 server, through the minio client: the only file that touches it (row 13).
+
+Transfers go in parallel parts and hold little of them in memory; every request is tried again with growing,
+random pauses; every fetched byte is hashed as it arrives. The client's own transfer functions are not used:
+they know no conditional writes, fetch in one stream, and verify nothing.
+"""
+
+import contextlib
+import hashlib
+import os
+import random
+import re
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+from xml.etree.ElementTree import ParseError
+
+import certifi
+import urllib3
+from minio import Minio
+from minio.credentials.credentials import Credentials
+from minio.credentials.providers import EnvAWSProvider, Provider
+from minio.datatypes import Part
+from minio.error import MinioException, S3Error
+from minio.helpers import check_bucket_name
+
+from cooper_rl.config.infrastructure import StorageConfig
+from cooper_rl.errors import DamagedObjectError, StorageError, WriteConflictError
+from cooper_rl.storage.base import (
+    BLOCK_BYTES,
+    PIECE_BYTES,
+    Content,
+    check_key,
+    file_sha256,
+    joined_sha256,
+)
+from cooper_rl.storage.transfer import (
+    BlockwisePool,
+    bare_key,
+    check_tag,
+    explain_refusal,
+    map_in_order,
+    may_succeed_later,
+    read_secret,
+    save_piece,
+)
+
+T = TypeVar("T")
+
+FIRST_PAUSE_SECONDS = 0.2
+LONGEST_PAUSE_SECONDS = 15.0
+CONNECT_SECONDS = 10.0
+HASH_HEADER = "x-amz-meta-sha256"
+
+
+class FileProvider(Provider):
+    """Credentials from a mounted secret, read for every request so that a rotated key is used at once."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def retrieve(self) -> Credentials:
+        """The two files' content."""
+        return Credentials(read_secret(self._folder / "access_key"), read_secret(self._folder / "secret_key"))
+
+
+class EnvironmentProvider(Provider):
+    """Credentials from the environment variables of AWS, as they are named there."""
+
+    def retrieve(self) -> Credentials:
+        """The variables' values."""
+        found = EnvAWSProvider().retrieve()
+        return Credentials(
+            bare_key(found.access_key, place="AWS_ACCESS_KEY_ID"),
+            bare_key(found.secret_key, place="AWS_SECRET_ACCESS_KEY"),
+            found.session_token and bare_key(found.session_token, place="AWS_SESSION_TOKEN"),
+        )
+
+
+class S3Store:
+    """`ObjectStore` below `s3://bucket/prefix`."""
+
+    def __init__(self, config: StorageConfig, uri: str) -> None:
+        """No request is made yet.
+
+        Raises:
+            StorageError: address, CA bundle or credentials are not usable.
+        """
+        # Not as a URL, which ends at the first # or ?.
+        self._bucket, _, path = uri.removeprefix("s3://").partition("/")
+        self._prefix = path.strip("/")
+        if self._prefix:
+            check_key(self._prefix)
+        self._config = config
+        self._part_size = config.part_mib << 20
+        self._random = random.SystemRandom()
+        self._client = _connect(config, self._bucket)
+        if not config.path_style:
+            self._client.enable_virtual_style_endpoint()
+
+    @property
+    def uri(self) -> str:
+        return f"s3://{self._bucket}/{self._prefix}".rstrip("/")
+
+    def put_file(self, key: str, path: Path, *, sha256: str) -> None:
+        size = path.stat().st_size
+        headers = {HASH_HEADER: sha256, "Content-Type": "application/octet-stream"}
+        if size <= self._part_size:
+            self._request("PUT", key, body=path.read_bytes(), headers=headers)
+            return
+        name = self._name(key)
+        upload = self._retry(
+            key, lambda: self._client._create_multipart_upload(self._bucket, name, dict(headers))
+        )
+        try:
+            starts = range(0, size, self._part_size)
+            parts = list(map_in_order(self._sender(key, path, upload), starts, self._config.num_parallel))
+            self._retry(key, lambda: self._complete(key, upload, parts, sha256=sha256))
+        except BaseException:
+            self._abort(name, upload)
+            raise
+
+    def get_file(self, key: str, path: Path, *, sha256: str) -> None:
+        answer = self._request("HEAD", key, is_missing_ok=True)
+        if answer is None:
+            raise self._damaged(key, "missing")
+        starts = range(0, int(answer.headers["content-length"]), PIECE_BYTES)
+        draft = path.with_name(path.name + ".partial")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            draft.write_bytes(b"")
+            digests = list(map_in_order(partial(self._fetch, key, draft), starts, self._config.num_parallel))
+            # A hash of the whole file, as sha256sum writes it, is no joined one; see `ObjectStore.get_file`.
+            if joined_sha256(digests) != sha256 and ("-" in sha256 or file_sha256(draft) != sha256):
+                raise self._damaged(key, "changed")
+            draft.replace(path)
+        except OSError as error:
+            raise StorageError(f"{path}: cannot be written ({error}); free space there") from error
+        finally:
+            draft.unlink(missing_ok=True)
+
+    def read(self, key: str) -> Content | None:
+        answer = self._request("GET", key, is_missing_ok=True)
+        if answer is None:
+            return None
+        expected = answer.headers.get(HASH_HEADER)
+        if expected is not None and hashlib.sha256(answer.data).hexdigest() != expected:
+            raise self._damaged(key, "changed")
+        return Content(answer.data, _tag(answer))
+
+    def write(self, key: str, data: bytes, *, replaces: str | None) -> str:
+        # Ceph compares the tag as it is sent; AWS and MinIO take it with and without quotes.
+        condition = {"If-None-Match": "*"} if replaces is None else {"If-Match": replaces}
+        headers = condition | {HASH_HEADER: hashlib.sha256(data).hexdigest()}
+        try:
+            return _tag(self._request("PUT", key, body=data, headers=headers))
+        except WriteConflictError:
+            # The first try may have arrived although its answer did not.
+            found = self.read(key)
+            if found is None or found.data != data:
+                raise
+            return found.tag
+
+    def keys(self, prefix: str) -> list[str]:
+        def fetch() -> list[str]:
+            listed = self._client.list_objects(self._bucket, prefix=self._start(prefix), recursive=True)
+            return sorted(str(item.object_name).removeprefix(self._start("")) for item in listed)
+
+        return self._retry(prefix, fetch)
+
+    def delete(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            self._request("DELETE", key, is_missing_ok=True)
+
+    def remove_unfinished(self) -> int:
+        found = self._retry(
+            "",
+            lambda: self._client._list_multipart_uploads(self._bucket, prefix=self._start("")).uploads,
+        )
+        for upload in found:
+            self._abort(upload.object_name, str(upload.upload_id))
+        return len(found)
+
+    def path_of(self, key: str) -> Path | None:
+        return None
+
+    def _name(self, key: str) -> str:
+        return self._start(check_key(key))
+
+    def _start(self, prefix: str) -> str:
+        return f"{self._prefix}/{prefix}" if self._prefix else prefix
+
+    def _sender(self, key: str, path: Path, upload: str) -> Callable[[int], Part]:
+        def send(start: int) -> Part:
+            with path.open("rb", buffering=0) as file:
+                data = os.pread(file.fileno(), self._part_size, start)
+            number = start // self._part_size + 1
+            query = {"partNumber": str(number), "uploadId": upload}
+            return Part(number, _tag(self._request("PUT", key, body=data, query=query)))
+
+        return send
+
+    def _fetch(self, key: str, path: Path, start: int) -> bytes:
+        """One piece into its place in the file; returns its hash."""
+        last = start + PIECE_BYTES - 1
+
+        def send() -> bytes:
+            headers: dict[str, Any] = {"Range": f"bytes={start}-{last}"}
+            answer: Any = self._client._execute(
+                "GET", self._bucket, self._name(key), headers=headers, preload_content=False
+            )
+            try:
+                return save_piece(answer.stream(BLOCK_BYTES), path, start=start)
+            finally:
+                answer.release_conn()
+
+        return self._retry(key, send)
+
+    def _complete(self, key: str, upload: str, parts: list[Part], *, sha256: str) -> None:
+        try:
+            done = self._client._complete_multipart_upload(self._bucket, self._name(key), upload, parts)
+        except S3Error as error:
+            # An earlier try may have arrived although its answer did not.
+            found = self._request("HEAD", key, is_missing_ok=True) if error.code == "NoSuchUpload" else None
+            if found is None or found.headers.get(HASH_HEADER) != sha256:
+                raise
+        else:
+            if not done.etag:  # a server may answer 200 first and report its error in the body
+                raise urllib3.exceptions.HTTPError("the parts could not be put together")
+
+    def _abort(self, name: str, upload: str) -> None:
+        # What cannot be removed now is removed by `remove_unfinished`.
+        with contextlib.suppress(MinioException, urllib3.exceptions.HTTPError, StorageError):
+            self._client._abort_multipart_upload(self._bucket, name, upload)
+
+    def _damaged(self, key: str, state: str) -> DamagedObjectError:
+        return DamagedObjectError(
+            f"{self.uri}/{key}: {state} since it was written; use an earlier checkpoint"
+        )
+
+    def _request(
+        self,
+        method: str,
+        key: str,
+        *,
+        body: bytes | None = None,
+        headers: dict[str, str] | None = None,
+        query: dict[str, str] | None = None,
+        is_missing_ok: bool = False,
+    ) -> Any:
+        """One signed request, tried again while that can help; None for a missing object where allowed."""
+        name = self._name(key)
+
+        def send() -> Any:
+            try:
+                options: dict[str, Any] = {"headers": dict(headers or {}), "query_params": dict(query or {})}
+                answer = self._client._execute(method, self._bucket, name, body=body, **options)
+            except S3Error as error:
+                if is_missing_ok and error.code == "NoSuchKey":
+                    return None
+                raise
+            check_tag(method, answer.headers, config=self._config)
+            return answer
+
+        return self._retry(key, send)
+
+    def _retry(self, key: str, send: Callable[[], T]) -> T:
+        deadline = time.monotonic() + self._config.retry_seconds
+        pause = FIRST_PAUSE_SECONDS
+        while True:
+            try:
+                return send()
+            except (MinioException, urllib3.exceptions.HTTPError, OSError, ValueError, ParseError) as error:
+                wait = self._random.uniform(pause / 2, pause)
+                if not may_succeed_later(error) or time.monotonic() + wait > deadline:
+                    raise explain_refusal(f"{self.uri}/{key}", error, config=self._config) from error
+                time.sleep(wait)
+                pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+
+
+def _connect(config: StorageConfig, bucket: str) -> Minio:
+    # Neither value is shown: it may hold a password.
+    if "@" in bucket:
+        raise StorageError("storage.uri must be s3://bucket/prefix, without user or password")
+    endpoint = re.fullmatch(r"(https?)://([^/?#@\s]+)/?", config.endpoint or "")
+    if endpoint is None:
+        raise StorageError(
+            "storage.endpoint must be http(s)://host:port, without user or password, and no path"
+        )
+    if config.ca_bundle is not None and not config.ca_bundle.is_file():
+        raise StorageError(f"storage.ca_bundle={config.ca_bundle}: no such file; give a PEM file")
+    provider = FileProvider(config.credentials) if config.credentials else EnvironmentProvider()
+    silence = config.timeout_seconds
+    try:
+        check_bucket_name(bucket)
+        provider.retrieve()
+        return Minio(
+            endpoint[2],
+            credentials=provider,
+            secure=endpoint[1] == "https",
+            region=config.region,
+            http_client=BlockwisePool(
+                blocksize=BLOCK_BYTES,
+                maxsize=config.num_parallel + 1,
+                timeout=urllib3.Timeout(connect=min(CONNECT_SECONDS, silence), read=silence),
+                retries=False,
+                cert_reqs="CERT_REQUIRED",
+                ca_certs=str(config.ca_bundle or certifi.where()),
+            ),
+        )
+    except ValueError as error:
+        raise StorageError(
+            f"the object store cannot be used ({error}); check storage.uri and storage.endpoint, and set "
+            "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or storage.credentials to a folder with the files "
+            "access_key and secret_key"
+        ) from error
+
+
+def _tag(answer: Any) -> str:
+    return answer.headers["etag"].strip('"')

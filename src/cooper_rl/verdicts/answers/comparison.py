@@ -1,0 +1,254 @@
+r"""Comparing two answers exactly (row 3): numbers as fractions, units, ratios, choices, words.
+
+Works on normalised text, without sympy. Deliberately left out: lists and intervals
+(`verdicts/answers/structure.py`) and expressions (`verdicts/answers/symbols.py`). An answer of another kind
+than the reference answer is left to them.
+"""
+
+import re
+from fractions import Fraction
+from typing import NamedTuple
+
+from cooper_rl.config.data import AnswerPolicy
+from cooper_rl.schema.data import Verdict
+from cooper_rl.verdicts.answers.numbers import Quantity, parse_quantity
+from cooper_rl.verdicts.answers.units import TEXT_COMMAND, is_generic, known, same_unit
+
+
+class AnswerCheck(NamedTuple):
+    """A rule verdict and what it rests on."""
+
+    verdict: Verdict
+    reason: str
+
+
+def compare_exactly(reference: str, answer: str, policy: AnswerPolicy) -> AnswerCheck | None:
+    """Compare two normalised answers where that needs no algebra; None when it does."""
+    if not answer:
+        return AnswerCheck("unparsable", "the answer is empty")
+    clock = _compare_clocks(reference, answer)
+    if clock is not None:
+        return clock
+    left, right = parse_quantity(reference), read_quantity(answer, policy)
+    if left is not None and right is not None:
+        return _compare_quantities(left, right, policy)
+    ratio = _compare_ratios(reference, answer)
+    if ratio is not None:
+        return ratio
+    if _squeezed(reference) == _squeezed(answer):
+        return AnswerCheck("correct", f"same text {shorten(answer)}")
+    return _compare_words(reference, answer)
+
+
+def shorten(text: str) -> str:
+    """Text for a reason: quoted, at most 80 characters."""
+    return repr(text if len(text) <= 80 else text[:77] + "...")
+
+
+def read_quantity(text: str, policy: AnswerPolicy) -> Quantity | None:
+    """One number with at most one unit, also in words where the policy reads them."""
+    quantity = parse_quantity(text)
+    if quantity is None and policy.number_words:
+        value = NUMBER_WORDS.get(plain_words(text) or "")
+        if value is not None:
+            return Quantity(Fraction(value), "", None, None, "")
+    return quantity
+
+
+def _compare_quantities(reference: Quantity, answer: Quantity, policy: AnswerPolicy) -> AnswerCheck:
+    if reference.base != answer.base:
+        return _compare_bases(reference, answer)
+    if reference.unit and answer.unit and not same_unit(reference.unit, answer.unit):
+        return _compare_units(reference, answer, policy)
+    if reference.value == answer.value:
+        return AnswerCheck("correct", f"{_show(answer)} equals the reference answer")
+    if _is_percentage(reference, answer):
+        return AnswerCheck("correct", f"{_show(answer)} equals the reference answer as a percentage")
+    if policy.reference_rounding and _rounds_to(reference, answer):
+        return AnswerCheck("correct", f"{_show(answer)} rounds to the reference answer {_show(reference)}")
+    if reference.scale != answer.scale and reference.value * answer.scale == answer.value * reference.scale:
+        return AnswerCheck(
+            "unparsable", "the same number, but only one side counts dozens, thousands or millions"
+        )
+    return AnswerCheck("incorrect", f"{_show(answer)} is not {_show(reference)}")
+
+
+def _is_percentage(reference: Quantity, answer: Quantity) -> bool:
+    """`50%` is .5; which of the two carries the sign does not matter."""
+    if (reference.unit == "%") == (answer.unit == "%"):
+        return False
+    percent, plain = (reference, answer) if reference.unit == "%" else (answer, reference)
+    return percent.value == plain.value * 100
+
+
+def _rounds_to(reference: Quantity, answer: Quantity) -> bool:
+    """An exact answer whose rounding, at the reference answer's own decimals, is the reference answer."""
+    if reference.decimals is None or reference.decimals < 2 or answer.decimals is not None:
+        return False
+    if reference.value == 0:
+        return False  # Whatever is small enough would do.
+    value = answer.value * 100 if reference.unit == "%" and answer.unit != "%" else answer.value
+    return abs(value - reference.value) * 2 <= Fraction(1, 10**reference.decimals)
+
+
+def _compare_bases(reference: Quantity, answer: Quantity) -> AnswerCheck:
+    if reference.base is not None and answer.base is not None:
+        verdict: Verdict = "correct" if reference.value == answer.value else "incorrect"
+        return AnswerCheck(verdict, f"compared by value in bases {reference.base} and {answer.base}")
+    if reference.digits == answer.digits and reference.digits:
+        return AnswerCheck("correct", "the same digits, one side leaves out the base")
+    if reference.value == answer.value:
+        return AnswerCheck("unparsable", "the same value, but only one side names its base")
+    return AnswerCheck("incorrect", "other digits and another value")
+
+
+def _compare_units(reference: Quantity, answer: Quantity, policy: AnswerPolicy) -> AnswerCheck:
+    left, right = known(reference.unit), known(answer.unit)
+    if is_generic(reference.unit) or is_generic(answer.unit):
+        verdict: Verdict = "correct" if reference.value == answer.value else "incorrect"
+        return AnswerCheck(verdict, f"{_show(answer)} against {_show(reference)}, one unit says nothing")
+    if left is not None and right is not None and left.dimension == right.dimension and policy.convert_units:
+        equal = reference.value * left.factor == answer.value * right.factor
+        return AnswerCheck(
+            "correct" if equal else "incorrect", f"{_show(answer)} converted to {reference.unit}"
+        )
+    if reference.value != answer.value and (
+        left is None or right is None or left.dimension != right.dimension
+    ):
+        return AnswerCheck("incorrect", f"{_show(answer)} is not {_show(reference)}")
+    return AnswerCheck("unparsable", f"units differ: {_show(answer)} against {_show(reference)}")
+
+
+def _show(quantity: Quantity) -> str:
+    text = str(quantity.value) if len(str(quantity.value)) <= 40 else str(quantity.value)[:37] + "..."
+    return f"{text} {quantity.unit}".rstrip()
+
+
+_RATIO = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)\s?(?::|\bto\b|\\colon)\s?(\d{1,15}(?:\.\d{1,9})?)")
+
+
+_CLOCK = re.compile(r"(\d{1,2})(?::(\d\d))? ?(?:([ap])\.? ?m\.?)?", re.IGNORECASE)
+
+
+def _compare_clocks(reference: str, answer: str) -> AnswerCheck | None:
+    """`10:00 AM` against `10 a.m.`; where one side says neither am nor pm it cannot be decided."""
+    texts = (" ".join(_without_commands(text).split()) for text in (reference, answer))
+    left, right = (_CLOCK.fullmatch(text) for text in texts)
+    if left is None or right is None or not (left[3] or right[3]):
+        return None
+    if (int(left[1]), left[2] or "00") != (int(right[1]), right[2] or "00"):
+        is_same_clock = left[3] and right[3]
+        return AnswerCheck("incorrect" if is_same_clock else "unparsable", f"{answer} against {reference}")
+    if not (left[3] and right[3]):
+        return AnswerCheck("unparsable", f"{answer} against {reference}: am or pm is missing")
+    equal = left[3].lower() == right[3].lower()
+    return AnswerCheck("correct" if equal else "incorrect", f"{answer} against {reference}")
+
+
+def _compare_ratios(reference: str, answer: str) -> AnswerCheck | None:
+    """`3:4` against `4:6`, `3 to 4` or 3/4; a time of day or a score is compared part by part."""
+    left, right = _RATIO.fullmatch(reference), _RATIO.fullmatch(answer)
+    if left and right:
+        if _is_no_ratio(left) or _is_no_ratio(right):
+            equal = [int(part) if part.isdigit() else part for part in left.groups()] == [
+                int(part) if part.isdigit() else part for part in right.groups()
+            ]
+        else:
+            equal = _ratio_value(left) == _ratio_value(right)
+        return AnswerCheck("correct" if equal else "incorrect", f"{answer} against {reference}")
+    ratio, other = (left, answer) if left else (right, reference)
+    quantity = parse_quantity(other)
+    if ratio is None or quantity is None or _is_no_ratio(ratio):
+        return None
+    equal = _ratio_value(ratio) == quantity.value
+    return AnswerCheck("correct" if equal else "incorrect", f"{answer} against {reference} as a ratio")
+
+
+def _is_no_ratio(ratio: re.Match[str]) -> bool:
+    """Nothing is divided by the minutes of `7:05`, nor by the goals of `3:0`."""
+    return Fraction(ratio[2]) == 0 or (ratio[2].isdigit() and ratio[2].startswith("0"))
+
+
+def _ratio_value(ratio: re.Match[str]) -> Fraction:
+    return Fraction(ratio[1]) / Fraction(ratio[2])
+
+
+_CHOICE = re.compile(r"\(?([A-Z])\)?(?:[).:]\s?(.{0,200}))?", re.DOTALL)
+_OTHER_CHOICE = re.compile(r"(?:\b(?:or|and)\b|[,;/&])\s*\(?[A-Z](?:[).:,]|\s*$)")
+_TRUTH = {"true": True, "yes": True, "correct": True, "false": False, "no": False, "incorrect": False}
+_INFINITE = frozenset(("infinitely many", "infinite", "infinity", r"\infty", "an infinite number"))
+_NOTHING = frozenset(
+    (
+        *("no solution", "no solutions", "no real solution", "no real solutions", "none", "empty set"),
+        *("the empty set", "does not exist", "no such number", "no such numbers", "no solution exists"),
+        *("no solutions exist", r"\emptyset", r"\{\}"),
+    )
+)
+
+
+def _compare_words(reference: str, answer: str) -> AnswerCheck | None:
+    left, right = _without_commands(reference), _without_commands(answer)
+    choice = re.fullmatch(r"\(?([A-Z])\)?", left.strip())
+    if choice:
+        chosen = _CHOICE.fullmatch(right.strip())
+        if chosen and _OTHER_CHOICE.search(chosen[2] or ""):
+            return AnswerCheck("unparsable", f"more than one choice: {shorten(right)}")
+        if chosen:
+            verdict: Verdict = "correct" if chosen[1] == choice[1] else "incorrect"
+            return AnswerCheck(verdict, f"choice {chosen[1]} against {choice[1]}")
+    left, right = left.strip().lower(), right.strip().lower()
+    if left in _TRUTH and right in _TRUTH:
+        equal = _TRUTH[left] == _TRUTH[right]
+        return AnswerCheck("correct" if equal else "incorrect", f"{right} against {left}")
+    if left in _INFINITE and right in _INFINITE:
+        return AnswerCheck("correct", "both say infinitely many")
+    if left in _NOTHING and right in _NOTHING:
+        return AnswerCheck("correct", "both say that there is no solution")
+    words = plain_words(right)
+    if words is None:
+        return None
+    if words == plain_words(left):
+        return AnswerCheck("correct", f"same words {shorten(words)}")
+    if words in NUMBER_WORDS or len(words) > 1:
+        return AnswerCheck("unparsable", f"the answer is given in words: {shorten(words)}")
+    return None
+
+
+def plain_words(text: str) -> str | None:
+    """The text in lower case when it holds words only, else None."""
+    bare = _without_commands(text).strip(" .!'\"").lower()
+    return " ".join(bare.split()) if _WORDS.fullmatch(bare) else None
+
+
+_WORDS = re.compile(r"[^\W\d_][^\W\d_ '\-,;]*(?:[ '\-,;]+[^\W\d_][^\W\d_'\-]*)*")
+
+
+def _without_commands(text: str) -> str:
+    return TEXT_COMMAND.sub(r"\1", text)
+
+
+def _squeezed(text: str) -> str:
+    """Without spaces, but those between two digits: `1 2` is not 12."""
+    return re.sub(r"\{(\w)\}", r"\1", re.sub(r"(?<!\d)\s+|\s+(?!\d|\s)", "", text))
+
+
+_SMALL_NUMBERS = (
+    *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven"),
+    *("twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"),
+)
+_TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
+
+
+def _number_words() -> dict[str, int]:
+    small = _SMALL_NUMBERS
+    words = {word: number for number, word in enumerate(small)}
+    for tens, word in enumerate(_TENS, start=2):
+        words[word] = tens * 10
+        for ones in range(1, 10):
+            words[f"{word}-{small[ones]}"] = words[f"{word} {small[ones]}"] = tens * 10 + ones
+    words |= {"a hundred": 100, "one hundred": 100, "hundred": 100, "a dozen": 12}
+    return words
+
+
+NUMBER_WORDS = _number_words()
+"""`twenty-one` -> 21, up to a hundred."""

@@ -1,0 +1,222 @@
+"""Comparing answers part by part (row 3): multisets for lists and sets, order for tuples and intervals.
+
+Parts with names, `x=1, y=2`, are compared by name. A part that cannot be compared makes the whole unparsable,
+unless another part already differs. Deliberately left out: comparing two leaves, which the caller brings,
+with or without algebra.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+
+from cooper_rl.verdicts.answers.comparison import AnswerCheck, shorten
+from cooper_rl.verdicts.answers.numbers import parse_quantity
+from cooper_rl.verdicts.answers.structure import Node
+
+LeafComparison = Callable[[str, str], AnswerCheck | None]
+"""Compares two texts without parts; None when it cannot say without algebra."""
+
+MAX_PAIRS = 144
+"""Pairs of parts compared by `LeafComparison`; longer lists must be all numbers."""
+
+
+def compare_parts(reference: Node, answer: Node, leaf: LeafComparison) -> AnswerCheck | None:
+    """Compare two nodes; None when their kinds do not allow it or a leaf needs more than `leaf` can do."""
+    reference, answer = _unwrap(reference), _unwrap(answer)
+    kinds = {reference.kind, answer.kind}
+    if kinds == {"leaf"}:
+        return _compare_leaves(reference, answer, leaf)
+    if "leaf" in kinds:
+        return _compare_with_leaf(reference, answer)
+    if kinds == {"tuple"}:
+        return _compare_tuples(reference, answer, leaf)
+    if kinds == {"tuple", "union"}:
+        return None
+    if kinds == {"list", "tuple"}:
+        return _compare_tuple_with_list(reference, answer, leaf)
+    if reference.variable and answer.variable and _name(reference) != _name(answer):
+        return None
+    return _compare_lists(reference.parts, answer.parts, leaf)
+
+
+def _unwrap(node: Node) -> Node:
+    while node.kind in {"list", "union"} and len(node.parts) == 1:
+        node = node.parts[0]
+    return node
+
+
+def _name(node: Node) -> str:
+    return _bare(node.variable)
+
+
+def _bare(text: str) -> str:
+    return re.sub(r"[{}\s\\]", "", text)
+
+
+_FUNCTION = re.compile(r"\w+'?\(([A-Za-z])\)")
+
+
+def _compare_leaves(reference: Node, answer: Node, leaf: LeafComparison) -> AnswerCheck | None:
+    if _are_equations(reference, answer):
+        return leaf(_statement(reference), _statement(answer))
+    left, right = _FUNCTION.fullmatch(_name(reference)), _FUNCTION.fullmatch(_name(answer))
+    text = answer.text
+    if left and right and left[1] != right[1]:
+        text = re.sub(rf"(?<![A-Za-z\\]){right[1]}(?![A-Za-z])", left[1], text)
+    check = leaf(reference.text, text)
+    is_other_name = reference.variable and answer.variable and not (left and right)
+    if check and check.verdict == "correct" and is_other_name and _name(reference) != _name(answer):
+        return AnswerCheck("unparsable", f"{answer.variable} is given, {reference.variable} was asked for")
+    return check
+
+
+def _are_equations(reference: Node, answer: Node) -> bool:
+    """`y=2x+1` and `2x-y+1=0`, `y=x` and `x=y`: equations that are not solved for the same variable."""
+    left, right = _name(reference), _name(answer)
+    if left == right or any(_statement(node).count("=") != 1 for node in (reference, answer)):
+        return False
+    return left in _bare(answer.text) and right in _bare(reference.text)
+
+
+def _statement(node: Node) -> str:
+    return f"{node.variable} = {node.text}" if node.variable else node.text
+
+
+def _compare_with_leaf(reference: Node, answer: Node) -> AnswerCheck | None:
+    """Several numbers are not one, but `1000,99` is 1000.99: a comma that could be a decimal point is one."""
+    texts = [re.sub(r"^(-?\d+),(\d+)$", r"\1.\2", node.text) for node in (reference, answer)]
+    left, right = parse_quantity(texts[0]), parse_quantity(texts[1])
+    if left is not None and right is not None and left.value == right.value:
+        return AnswerCheck("correct", f"{answer.text} equals {reference.text} with a decimal comma")
+    single, several = (reference, answer) if reference.kind == "leaf" else (answer, reference)
+    if single.text.count("|") > 1 and _BOUND.search(single.text):
+        return AnswerCheck("unparsable", f"{single.text} is not solved")
+    number = None if "," in single.text else parse_quantity(single.text)
+    if number is not None and all(map(_is_plain_number, several.parts)):
+        if len({part.text for part in several.parts}) > 1 and _values(several.parts) == Counter(
+            {number.value: len(several.parts)}
+        ):
+            return AnswerCheck("unparsable", f"{shorten(answer.text)}: one number in several spellings")
+        return AnswerCheck("incorrect", f"{len(several.parts)} numbers against one")
+    return None
+
+
+_BOUND = re.compile(r"[<>]|\\[lg]e(?![a-z])")
+
+
+def _is_plain_number(node: Node) -> bool:
+    quantity = parse_quantity(node.text) if node.kind == "leaf" else None
+    return quantity is not None and not quantity.unit
+
+
+def _compare_tuples(reference: Node, answer: Node, leaf: LeafComparison) -> AnswerCheck | None:
+    if len(reference.parts) != len(answer.parts):
+        return AnswerCheck("incorrect", f"{len(answer.parts)} parts against {len(reference.parts)}")
+    check = _compare_in_order(reference.parts, answer.parts, leaf)
+    if len(reference.parts) == 2 and reference.brackets != answer.brackets and check is not None:
+        if check.verdict != "correct":
+            return check
+        return AnswerCheck("incorrect", f"brackets {answer.brackets} against {reference.brackets}")
+    is_other_name = reference.variable and answer.variable and _name(reference) != _name(answer)
+    if check and check.verdict == "correct" and is_other_name:
+        return AnswerCheck("unparsable", f"{answer.variable} is bounded, not {reference.variable}")
+    return check
+
+
+def _compare_tuple_with_list(reference: Node, answer: Node, leaf: LeafComparison) -> AnswerCheck | None:
+    if len(reference.parts) != len(answer.parts):
+        return None
+    check = _compare_in_order(reference.parts, answer.parts, leaf)
+    brackets = reference.brackets + answer.brackets
+    if "{}" in brackets or (len(answer.parts) == 2 and ("[" in brackets or "]" in brackets)):
+        if check is None or check.verdict != "correct":
+            return check
+        return AnswerCheck("unparsable", f"{shorten(answer.text)} may be an interval, a tuple or a set")
+    if not (_distinct_names(reference.parts) or _distinct_names(answer.parts)):
+        return check if check is None or check.verdict == "correct" else None
+    left, right = (sorted(node.parts, key=_name) for node in (reference, answer))
+    by_name = _compare_in_order(left, right, leaf)
+    if check is None or by_name is None or check.verdict == by_name.verdict:
+        return check
+    return AnswerCheck("unparsable", "the parts are in another order than their names")
+
+
+def _compare_in_order(
+    reference: Sequence[Node], answer: Sequence[Node], leaf: LeafComparison
+) -> AnswerCheck | None:
+    open_check: AnswerCheck | None = None
+    is_open = False
+    for left, right in zip(reference, answer, strict=True):
+        check = compare_parts(left, right, leaf)
+        if check is not None and check.verdict == "incorrect":
+            return check
+        if check is None or check.verdict == "unparsable":
+            is_open, open_check = True, check
+    return open_check if is_open else AnswerCheck("correct", f"all {len(reference)} parts are equal")
+
+
+def _compare_lists(
+    reference: Sequence[Node], answer: Sequence[Node], leaf: LeafComparison
+) -> AnswerCheck | None:
+    """`x=1, y=2` by name, or in order where one side leaves the names out; other lists have no order."""
+    left, right = _distinct_names(reference), _distinct_names(answer)
+    if len(reference) != len(answer) or not (left or right):
+        return _compare_unordered(reference, answer, leaf)
+    if left == right:
+        return _compare_in_order(sorted(reference, key=_name), sorted(answer, key=_name), leaf)
+    check = _compare_unordered(reference, answer, leaf)
+    if check is None or check.verdict != "correct":
+        return check
+    check = _compare_in_order(reference, answer, leaf)
+    if check is None or check.verdict != "incorrect":
+        return check
+    return AnswerCheck("unparsable", "one side does not say which part is which")
+
+
+def _distinct_names(nodes: Sequence[Node]) -> set[str]:
+    """What the parts are called; nothing where a part has no name, or two have the same."""
+    names = {_name(node) for node in nodes}
+    return names if len(names) == len(nodes) and "" not in names else set()
+
+
+def _compare_unordered(
+    reference: Sequence[Node], answer: Sequence[Node], leaf: LeafComparison
+) -> AnswerCheck | None:
+    if len(reference) != len(answer):
+        return AnswerCheck("incorrect", f"{len(answer)} parts against {len(reference)}")
+    left, right = _values(reference), _values(answer)
+    if left is not None and right is not None:
+        verdict = "correct" if left == right else "incorrect"
+        return AnswerCheck(verdict, f"{len(answer)} numbers compared in any order")
+    if len(reference) * len(answer) > MAX_PAIRS:
+        return None
+    free = list(answer)
+    unclear: AnswerCheck | None = None
+    num_unmatched, is_unclear = 0, False
+    for part in reference:
+        checks = [compare_parts(part, other, leaf) for other in free]
+        matched = next((i for i, each in enumerate(checks) if each and each.verdict == "correct"), None)
+        if matched is not None:
+            free.pop(matched)
+            continue
+        num_unmatched += 1
+        doubtful = [each for each in checks if each is None or each.verdict == "unparsable"]
+        if doubtful:
+            is_unclear, unclear = True, doubtful[0]
+    if num_unmatched == 0:
+        return AnswerCheck("correct", f"all {len(reference)} parts are equal, in any order")
+    if is_unclear:
+        return unclear
+    return AnswerCheck("incorrect", f"{num_unmatched} of {len(reference)} parts are not in the answer")
+
+
+def _values(nodes: Sequence[Node]) -> Counter[Fraction] | None:
+    """The numbers of a list of plain numbers as a multiset."""
+    values: list[Fraction] = []
+    for node in nodes:
+        quantity = parse_quantity(node.text) if node.kind == "leaf" else None
+        if quantity is None or quantity.unit or quantity.base is not None or node.variable:
+            return None
+        values.append(quantity.value)
+    return Counter(values)

@@ -1,0 +1,218 @@
+r"""Answers with parts (row 3): lists, sets, tuples, intervals, unions, matrices, `x=1 \text{ or } x=2`.
+
+Splits normalised text at its top level, so that the parts can be compared one by one: exactly where they are
+numbers, by math-verify where not. Lists and sets are compared as multisets, tuples and intervals in order.
+Deliberately left out: comparing the parts.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from cooper_rl.verdicts.answers.units import TEXT_COMMAND
+
+MAX_PARTS = 2000
+
+
+@dataclass(frozen=True)
+class Node:
+    """A leaf with text, or a list, tuple or union with parts."""
+
+    kind: Literal["leaf", "list", "tuple", "union"]
+    text: str = ""
+    brackets: str = ""
+    """`()`, `[]`, `[)` or `(]` of a tuple: the same text can be a point or an interval. `{}` of a set."""
+    parts: tuple["Node", ...] = ()
+    variable: str = ""
+    """What stood left of `=`, or what an inequality bounds."""
+
+
+def parse_structure(text: str) -> Node:
+    """Read normalised text as a node; anything without parts is a leaf."""
+    return _parse(_QUALIFIER.sub(" ", TEXT_COMMAND.sub(r" \1 ", text)).strip(" ,;."), 0)
+
+
+def find_syntax_fault(text: str) -> str | None:
+    r"""Why normalised text can be no whole answer, e.g. `\frac{` or `idk (((`; None when nothing is wrong.
+
+    Round and square brackets close each other, in either direction: `[0,1)` and `]0,1[` are intervals.
+    """
+    depth = 0
+    for brace in _BRACE.findall(text):
+        depth += {"{": 1, "}": -1}.get(brace, 0)
+        if depth < 0:
+            break
+    if depth:
+        return "has a brace without its partner"
+    round_excess = text.count("(") - text.count(")")
+    num_square = text.count("[") + text.count("]")
+    possible = (round_excess, round_excess + len(_LIST_LABEL.findall(text)))
+    if all(abs(excess) > num_square or (excess + num_square) % 2 for excess in possible):
+        return "has a bracket without its partner"
+    if text.count(r"\begin") != text.count(r"\end"):
+        return r"has a \begin or \end without the other"
+    bare = _BARE_COMMAND.search(text)
+    return f"has {bare[1]} without what it applies to" if bare else None
+
+
+_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
+"""A pair of backslash and character is one match, so that `\\{` is no brace and `\\\\{` is one."""
+_LIST_LABEL = re.compile(r"(?<![^\s,;])\w{1,2}\)(?=\s)")
+"""`A) 12`: a closing bracket that never had a partner."""
+_BARE_COMMAND = re.compile(r"(\\(?:frac|sqrt)(?![A-Za-z]))\s*(?:\{\s*\}|[)\]},;]|$)")
+_QUALIFIER = re.compile(
+    r"[ ,(]{0,5}(?:\bfor (?:all|any|some|every|each|integer|\$?[a-z]\$? ?(?:\\in|>))|\bwhere\b|\bwith\b"
+    r"|\\forall|,\s*[a-z] ?\\in ?\\mathbb)(?:(?!, and|; ).){0,300}",
+    re.DOTALL,
+)
+_MATRIX = re.compile(r"\\begin\s?\{([pbBv]?)matrix\}((?:(?!\\begin).)*)\\end\s?\{\1matrix\}", re.DOTALL)
+_SUBSCRIPT = r"(?:_(?:\{\w+\}|\w))?"
+_LETTER = r"(?:[A-Za-z](?![A-Za-z])|\\[A-Za-z]+|[A-Z][a-z]{2,})"
+_NAME = rf"(?:{_LETTER}{_SUBSCRIPT}'?(?: ?\([A-Za-z0-9](?:, ?[A-Za-z0-9])*\))?)"
+_POINT_NAME = rf"\( ?{_NAME}(?: ?, ?{_NAME})+ ?\)"
+_ASSIGNED = re.compile(rf"({_NAME}|\|[A-Z]{{1,3}}\||[A-Z]:[A-Z]|{_POINT_NAME}) ?(?:=|\\in(?![a-z]))(?!=)")
+_LABEL = re.compile(r"[A-Z][A-Za-z]{2,20}(?: \d+)?: ?")
+_SET_BUILDER = re.compile(r"\\\{ ?(\\?[A-Za-z]+) ?(?:\||\\mid|:)(?! ?\\\{)(.*)\\\}", re.DOTALL)
+_VARIABLE = rf"{_LETTER}{_SUBSCRIPT}(?: ?\([a-z]\))?"
+_BETWEEN = re.compile(rf"(.+?) ?(<|\\le) ?({_VARIABLE}) ?(<|\\le)(?![a-z]) ?(.+)", re.DOTALL)
+_FLIPPED_BETWEEN = re.compile(rf"(.+?) ?(>|\\ge) ?({_VARIABLE}) ?(>|\\ge)(?![a-z]) ?(.+)", re.DOTALL)
+_BOUND = re.compile(rf"({_VARIABLE}) ?(<|>|\\le|\\ge)(?![a-z]) ?(.+)", re.DOTALL)
+_FLIPPED_BOUND = re.compile(rf"(.+?) ?(<|>|\\le|\\ge)(?![a-z]) ?({_VARIABLE})", re.DOTALL)
+_RELATION = re.compile(r"[<>=]|\\(?:le|ge|ne|in)(?![a-z])")
+_FLIP = {"<": ">", ">": "<", r"\le": r"\ge", r"\ge": r"\le"}
+_INFINITY = Node("leaf", r"\infty")
+_MINUS_INFINITY = Node("leaf", r"-\infty")
+
+
+def _parse(text: str, depth: int) -> Node:
+    text = text.strip(" ,;")
+    if depth > 6 or len(text) > 20_000:
+        return Node("leaf", text)
+    matrix = _MATRIX.fullmatch(text)
+    if matrix:
+        rows = [row for row in re.split(r"\\\\", matrix[2]) if row.strip()]
+        return Node("tuple", text, "[]", tuple(_row(row, depth) for row in rows))
+    union = split_top_level(text, _UNION)
+    if len(union) > 1:
+        return Node("union", text, parts=tuple(_parse(part, depth + 1) for part in union))
+    alternatives = split_top_level(text, _OR)
+    if len(alternatives) > 1 and all(_BOUND_SIGN.search(part) for part in alternatives):
+        return Node("union", text, parts=tuple(_parse(part, depth + 1) for part in alternatives))
+    parts = _split_list(text)
+    if len(parts) > 1:
+        return Node("list", text, parts=tuple(_parse(part, depth + 1) for part in parts[:MAX_PARTS]))
+    label = _LABEL.match(text)
+    if label and len(text) > label.end():
+        return _parse(text[label.end() :], depth + 1)
+    builder = _SET_BUILDER.fullmatch(text)
+    if builder:
+        return _parse(builder[2], depth + 1)
+    bracketed = _bracketed(text, depth)
+    return bracketed if bracketed is not None else _relation_or_leaf(text, depth)
+
+
+_UNION = re.compile(r" ?\\cup(?![A-Za-z]) ?")
+_OR = re.compile(r" ?(?:\\text\s?\{ ?)?\b(?:or|and)\b(?: ?\})? ?")
+_SEPARATOR = re.compile(r"[ ,]{1,5}(?:and|or) {1,5}|(?<=[0-9])(?:and|or)\b ?|[,;](?!\d{3}(?!\d)) ?|[,;] ")
+_BOUND_SIGN = re.compile(r"[<>]|\\[lg]e(?![a-z])|=")
+
+
+def _row(row: str, depth: int) -> Node:
+    return Node("tuple", row, "[]", tuple(_parse(cell, depth + 1) for cell in row.split("&")))
+
+
+def _split_list(text: str) -> list[str]:
+    """Elements of a list; `;` binds less than `,`, and a comma may also group thousands."""
+    groups = split_top_level(text, _SEMICOLON)
+    if len(groups) > 1:
+        return groups
+    if _THOUSANDS.fullmatch(text):
+        return [text]
+    return split_top_level(text, _SEPARATOR if _SPACED.search(text) else _COMMA)
+
+
+_SEMICOLON = re.compile(r" ?; ?")
+_COMMA = re.compile(r",")
+_SPACED = re.compile(r", | and | or ")
+_THOUSANDS = re.compile(r"-?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
+
+
+def _bracketed(text: str, depth: int) -> Node | None:
+    """A tuple, interval or set when one pair of brackets spans the whole text."""
+    if len(text) < 3:
+        return None
+    is_set = text.startswith(r"\{") and text.endswith(r"\}")
+    opening, inner = text[0], text[2:-2] if is_set else text[1:-1]
+    if not is_set and (opening not in "([{" or text[-1] not in ")]}"):
+        return None
+    if not _is_balanced(inner):
+        return None
+    parts = _split_list(inner)
+    if is_set or opening == "{":
+        if not is_set and len(parts) < 2:
+            return _parse(inner, depth + 1)
+        return Node("list", text, "{}", tuple(_parse(part, depth + 1) for part in parts[:MAX_PARTS]))
+    if len(parts) < 2:
+        return _parse(inner, depth + 1) if opening == "(" and text[-1] == ")" else None
+    parsed = tuple(_parse(part, depth + 1) for part in parts[:MAX_PARTS])
+    return Node("tuple", text, opening + text[-1], parsed)
+
+
+def _relation_or_leaf(text: str, depth: int) -> Node:
+    assigned = _ASSIGNED.match(text)
+    if assigned and len(_RELATION.findall(text)) == 1 and text[assigned.end() :].strip():
+        right = _parse(text[assigned.end() :], depth + 1)
+        return Node(right.kind, right.text, right.brackets, right.parts, assigned[1].strip())
+    rising = _BETWEEN.fullmatch(text)
+    between = rising or _FLIPPED_BETWEEN.fullmatch(text)
+    if between and len(_RELATION.findall(text)) == 2:
+        low, below, variable, above, high = between.groups() if rising else between.groups()[::-1]
+        brackets = ("(" if below in "<>" else "[") + (")" if above in "<>" else "]")
+        return Node("tuple", text, brackets, (Node("leaf", low), Node("leaf", high)), variable)
+    if len(_RELATION.findall(text)) == 1:
+        bound, flipped = _BOUND.fullmatch(text), _FLIPPED_BOUND.fullmatch(text)
+        if bound:
+            return _half_line(text, bound[1], bound[2], bound[3])
+        if flipped:
+            return _half_line(text, flipped[3], _FLIP[flipped[2]], flipped[1])
+    return Node("leaf", text)
+
+
+def _half_line(text: str, variable: str, sign: str, bound: str) -> Node:
+    end = Node("leaf", bound.strip())
+    if sign in {"<", r"\le"}:
+        brackets, ends = ("()" if sign == "<" else "(]"), (_MINUS_INFINITY, end)
+    else:
+        brackets, ends = ("()" if sign == ">" else "[)"), (end, _INFINITY)
+    return Node("tuple", text, brackets, ends, variable)
+
+
+def split_top_level(text: str, separator: re.Pattern[str]) -> list[str]:
+    """Split where the separator stands outside all brackets and braces."""
+    depths = _depths(text)
+    parts: list[str] = []
+    start = 0
+    for match in separator.finditer(text):
+        if depths[match.start()] == 0 and match.end() > match.start():
+            parts.append(text[start : match.start()])
+            start = match.end()
+    parts.append(text[start:])
+    return [part.strip() for part in parts if part.strip()]
+
+
+def _depths(text: str) -> list[int]:
+    """Bracket depth before each character; any bracket closes any other, as `[0,1)` does."""
+    depths: list[int] = []
+    depth = 0
+    for character in text:
+        if character in ")]}":
+            depth -= 1
+        depths.append(depth)
+        if character in "([{":
+            depth += 1
+    return depths
+
+
+def _is_balanced(text: str) -> bool:
+    depths = _depths(text)
+    return not depths or (min(depths) >= 0 and depths[-1] == (1 if text[-1] in "([{" else 0))

@@ -1,0 +1,138 @@
+"""Answer text before it is compared (row 3): one spelling for characters, LaTeX spacing and wrappers.
+
+Deliberately left out: the meaning of the text, which `verdicts/answers/numbers.py` and
+`verdicts/answers/comparison.py` read. All patterns run in linear time: this code sees hostile text without a
+time limit.
+"""
+
+import re
+import unicodedata
+
+from cooper_rl.verdicts.answers.units import TEXT_COMMAND
+
+_CHARACTERS = str.maketrans(
+    {
+        "−": "-", "–": "-", "—": "-", "‒": "-", "‐": "-", "﹣": "-", "－": "-",
+        "\u200b": "", "\u200c": "", "\u200d": "", "\u2060": "", "\ufeff": "", "\u00ad": "",
+        "\u200e": "", "\u200f": "",
+        "\u00a0": " ", "\u2009": " ", "\u202f": " ", "\u2007": " ", "\u200a": " ", "\u3000": " ",
+        "“": '"', "”": '"', "‘": "'", "’": "'",
+        "，": ",", "、": ",", "；": ";", "：": ":", "（": "(", "）": ")", "＝": "=", "＞": ">", "＜": "<",
+        "％": "%", "＋": "+", "．": ".", "／": "/", "～": "~",
+        "×": r"\times ", "÷": "/", "⁄": "/", "∕": "/", "·": r"\cdot ", "⋅": r"\cdot ", "∙": r"\cdot ",
+        "π": r"\pi ", "∞": r"\infty ", "∪": r"\cup ", "∩": r"\cap ", "∅": r"\emptyset ", "∈": r"\in ",
+        "≤": r"\le ", "≥": r"\ge ", "⩽": r"\le ", "⩾": r"\ge ", "≠": r"\ne ", "±": r"\pm ", "≈": r"\approx ",
+        "°": r"^\circ ", "∀": r"\forall ", "∃": r"\exists ",
+        "ℝ": r"\mathbb{R}", "ℤ": r"\mathbb{Z}", "ℚ": r"\mathbb{Q}", "ℕ": r"\mathbb{N}",
+        "θ": r"\theta ", "α": r"\alpha ", "β": r"\beta ", "λ": r"\lambda ",
+    }
+)  # fmt: skip
+
+_SUPERSCRIPTS = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ⁿ", "0123456789-+n", strict=True))
+_SUBSCRIPTS = dict(zip("₀₁₂₃₄₅₆₇₈₉", "0123456789", strict=True))
+_SUPERSCRIPT_RUN = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ⁿ]+")
+_SUBSCRIPT_RUN = re.compile("[₀₁₂₃₄₅₆₇₈₉]+")
+_VULGAR_FRACTION = re.compile("[¼½¾⅐-⅞]")
+_ROOT = re.compile(r"([√∛∜])\s*(?:\(([^()]{0,200})\)|(\d+(?:\.\d+)?|[A-Za-z]))")
+_ROOT_INDEX = {"√": "", "∛": "[3]", "∜": "[4]"}
+_CIRCLED_RUN = re.compile("[①-⑳]+")
+_HTML_SCRIPT = re.compile(r"<(sup|sub)>([^<>]{0,100})</\1>")
+
+_LATEX_SYNONYMS = (
+    (re.compile(r"\\(?:dfrac|tfrac|cfrac)(?![A-Za-z])"), r"\\frac"),
+    (re.compile(r"\\(?:leqslant|leq|leqq)(?![A-Za-z])"), r"\\le"),
+    (re.compile(r"\\(?:geqslant|geq|geqq)(?![A-Za-z])"), r"\\ge"),
+    (re.compile(r"\\neq(?![A-Za-z])"), r"\\ne"),
+    (re.compile(r">=|=>"), r"\\ge "),
+    (re.compile(r"<=|=<"), r"\\le "),
+    (re.compile(r"\+\s?\\infty"), r"\\infty"),
+    (re.compile(r"\\(?:lt)(?![A-Za-z])"), "<"),
+    (re.compile(r"\\(?:gt)(?![A-Za-z])"), ">"),
+    (re.compile(r"\\(?:left|right|big|Big|bigg|Bigg|bigl|bigr|Bigl|Bigr)(?![A-Za-z])\s*\.?"), ""),
+    (re.compile(r"\\(?:displaystyle|textstyle|limits|nolimits|,!)(?![A-Za-z])"), ""),
+    (re.compile(r"\\(?:varnothing|emptyset)(?![A-Za-z])"), r"\\emptyset"),
+    (re.compile(r"\\(?:R|reals|Reals)(?![A-Za-z])"), r"\\mathbb{R}"),
+    (re.compile(
+        r"\^\s*(?:\{\s*\\(?:circ|degree)\s*\}|\\(?:circ|degree)(?![A-Za-z]))|\\degree(?![A-Za-z])"
+    ), "°"),
+    (re.compile(r"\\(?:qquad|quad)(?![A-Za-z])|\\[;:>]|~"), " "),
+    (re.compile(r"\\!\s*|\{\s*\}"), ""),
+    (re.compile(r"\{\s*,\s*\}"), ","),
+    (re.compile(r"(?<!\\)\\[\s,]"), " "),
+    (re.compile(r"\.(?=[\])])|\\(?=\")"), ""),
+    (re.compile(r"\\%"), "%"),
+    (re.compile(r"\\\$"), "$"),
+)  # fmt: skip
+_DIGIT_GROUPS = re.compile(r"(?<![\d.])(\d{1,3})((?: \d{3})+)(?![\d])")
+_SPACES = re.compile(r"\s+")
+_WRAPPERS = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"), ("**", "**"), ("`", "`"), ('"', '"'))
+_LEADING = " \t\n\r:;,"
+_TRAILING = " \t\n\r:;,.\\。、"
+
+
+_UNESCAPED = {"\x0c": "\\f", "\x08": "\\b", "\t": "\\t", "\r": "\\r"}
+_ESCAPED = re.compile("[\x0c\x08](?=[a-z])|\t(?=imes|ext|heta|an|frac)|\r(?=ight|ho)")
+"""LaTeX that went through a JSON or Python string unescaped: a form feed and `rac` was a fraction."""
+
+
+def normalise_answer(text: str) -> str:
+    """One spelling of an answer: ASCII digits and operators, LaTeX synonyms and spacing, no wrappers."""
+    text = _normalise_characters(_ESCAPED.sub(lambda broken: _UNESCAPED[broken[0]], text))
+    for pattern, replacement in _LATEX_SYNONYMS:
+        text = pattern.sub(replacement, text)
+    text = _SPACES.sub(" ", text)
+    text = _DIGIT_GROUPS.sub(lambda groups: groups[1] + groups[2].replace(" ", ""), text)
+    return unwrap(_drop_math_delimiters(unwrap(text)))
+
+
+_MATH_SPAN = re.compile(r"\$([^$]{1,500})\$(?!\d)|\\\((.{1,500}?)\\\)")
+
+
+def _drop_math_delimiters(text: str) -> str:
+    """`$28$ percent` as `28 percent`; a dollar sign before a price stays."""
+    return _MATH_SPAN.sub(lambda span: span[1] or span[2], text)
+
+
+def _normalise_characters(text: str) -> str:
+    if "<su" in text:
+        text = _HTML_SCRIPT.sub(lambda tag: f"{'^' if tag[1] == 'sup' else '_'}{{{tag[2]}}}", text)
+    if text.isascii():
+        return text
+    text = _CIRCLED_RUN.sub(lambda run: ",".join(str(int(unicodedata.numeric(c))) for c in run[0]), text)
+    text = _VULGAR_FRACTION.sub(_spell_fraction, text)
+    text = _SUPERSCRIPT_RUN.sub(lambda run: f"^{{{''.join(_SUPERSCRIPTS[c] for c in run[0])}}}", text)
+    text = _SUBSCRIPT_RUN.sub(lambda run: f"_{{{''.join(_SUBSCRIPTS[c] for c in run[0])}}}", text)
+    text = _ROOT.sub(lambda root: rf"\sqrt{_ROOT_INDEX[root[1]]}{{{root[2] or root[3]}}}", text)
+    text = text.translate(_CHARACTERS)
+    text = "".join(_ascii_digit(c) for c in text)
+    return unicodedata.normalize("NFKC", text)
+
+
+def _spell_fraction(match: re.Match[str]) -> str:
+    """`3½` is three and a half: the fraction keeps the place after the whole number."""
+    numerator, _, denominator = unicodedata.normalize("NFKC", match[0]).partition("\u2044")
+    return rf"\frac{{{numerator}}}{{{denominator}}}"
+
+
+def _ascii_digit(character: str) -> str:
+    """Digits of any script as ASCII."""
+    if character.isascii() or not character.isdecimal():
+        return character
+    return str(unicodedata.decimal(character))
+
+
+def unwrap(text: str) -> str:
+    """Take off math delimiters, emphasis, quotes and closing punctuation round the whole text."""
+    while True:
+        command = TEXT_COMMAND.fullmatch(text)
+        text = command[1] if command else text
+        bare = text.lstrip(_LEADING).rstrip(_TRAILING)
+        for opening, closing in _WRAPPERS:
+            inner = bare[len(opening) : -len(closing)]
+            is_whole = bare.startswith(opening) and bare.endswith(closing) and inner
+            if is_whole and opening not in inner and closing not in inner:
+                bare = inner
+                break
+        if bare == text:
+            return text
+        text = bare

@@ -1,0 +1,159 @@
+r"""The rule verdict on one completion (row 3): correct, incorrect, or unparsable, with a reason.
+
+In order: find the final answer (`answer_extraction`), bring it and the reference answer to one spelling
+(`answer_text`), compare numbers, words and lists exactly (`answer_comparison`), and leave the rest to
+math-verify with checks after it (`answer_symbols`). Deliberately left out: time limits and processes, which
+`verdicts/rule.py` puts round `compare_answers`.
+"""
+
+import re
+from typing import NamedTuple
+
+from cooper_rl.config.data import AnswerPolicy
+from cooper_rl.verdicts.answers.arithmetic import evaluate
+from cooper_rl.verdicts.answers.comparison import AnswerCheck, compare_exactly
+from cooper_rl.verdicts.answers.extraction import find_final_answer
+from cooper_rl.verdicts.answers.parts import LeafComparison, compare_parts
+from cooper_rl.verdicts.answers.structure import find_syntax_fault, parse_structure
+from cooper_rl.verdicts.answers.text import normalise_answer
+from cooper_rl.verdicts.answers.units import same_unit, split_unit
+
+MAX_QUICK_CHARS = 2000
+"""Longer answers are compared in a worker, which a time limit ends, even where no algebra is needed."""
+MAX_ALGEBRA_CHARS = 3000
+
+
+class Comparison(NamedTuple):
+    """What is left to compare once the final answer is found; equal comparisons have equal verdicts."""
+
+    reference_answer: str
+    answer: str
+    marker: str
+
+
+def verify_answer(
+    reference_answer: str, completion: str, *, policy: AnswerPolicy | None = None
+) -> AnswerCheck:
+    """The rule verdict on a completion, in this process and without a time limit.
+
+    Never raises on a completion. Source of the comparison of last resort: math-verify 0.9.
+    """
+    policy = policy or AnswerPolicy()
+    stated = state_answer(reference_answer, completion, policy)
+    return stated if isinstance(stated, AnswerCheck) else compare_answers(stated, policy)
+
+
+def state_answer(reference_answer: str, completion: str, policy: AnswerPolicy) -> Comparison | AnswerCheck:
+    """Find and normalise what is to be compared; a verdict already when the completion states no answer."""
+    found = find_final_answer(completion, policy)
+    if found is None:
+        return AnswerCheck("unparsable", "the completion states no answer")
+    if not found.text.strip():
+        return AnswerCheck("unparsable", f"nothing after the marker {found.marker!r}")
+    return Comparison(_reference_text(reference_answer), normalise_answer(found.text), found.marker)
+
+
+def compare_quickly(stated: Comparison, policy: AnswerPolicy) -> AnswerCheck | None:
+    """The verdict where it needs no algebra and bounded time; None when `compare_answers` must decide."""
+    if max(len(stated.reference_answer), len(stated.answer)) > MAX_QUICK_CHARS:
+        return None
+    return _compare(stated, policy, algebra=None)
+
+
+def is_another_answer(answer: str, reference_answer: str) -> bool:
+    """Whether an answer is not the reference answer, as far as that needs no algebra."""
+    if answer.strip() == reference_answer.strip():
+        return False
+    stated = Comparison(_reference_text(reference_answer), _reference_text(answer), "")
+    check = compare_quickly(stated, AnswerPolicy())
+    return check is None or check.verdict != "correct"
+
+
+def compare_answers(stated: Comparison, policy: AnswerPolicy) -> AnswerCheck:
+    """The verdict on two stated answers, with algebra; may take any time on hostile text."""
+    from cooper_rl.verdicts.answers.symbols import compare_by_math_verify
+
+    check = _compare(stated, policy, algebra=compare_by_math_verify)
+    return check if check is not None else AnswerCheck("unparsable", "no way to compare the two")
+
+
+def vote_on_answers(stated: Comparison, policy: AnswerPolicy) -> AnswerCheck:
+    """The numeric third vote on two stated answers; may take any time on hostile text."""
+    from cooper_rl.verdicts.answers.vote import vote_numerically
+
+    if max(len(stated.reference_answer), len(stated.answer)) > MAX_ALGEBRA_CHARS:
+        return AnswerCheck("unparsable", f"over {MAX_ALGEBRA_CHARS} characters of mathematics")
+    return vote_numerically(stated.reference_answer, stated.answer)
+
+
+def _compare(
+    stated: Comparison, policy: AnswerPolicy, *, algebra: LeafComparison | None
+) -> AnswerCheck | None:
+    reference, answer = stated.reference_answer, stated.answer
+
+    def leaf(left: str, right: str) -> AnswerCheck | None:
+        check = _compare_leaf(left, right, policy)
+        return algebra(left, right) if check is None and algebra is not None else check
+
+    check = _compare_leaf(reference, answer, policy)
+    if check is not None and check.verdict != "unparsable":
+        return check
+    left, right = parse_structure(reference), parse_structure(answer)
+    (value, unit), (other_value, other_unit) = split_unit(reference), split_unit(answer)
+    if check is None and (unit or other_unit) and "list" not in (left.kind, right.kind):
+        if unit and other_unit and not same_unit(unit, other_unit):
+            return AnswerCheck("unparsable", f"units differ: {other_unit} against {unit}")
+        return _compare(Comparison(value, other_value, stated.marker), policy, algebra=algebra)
+    if left.kind != "leaf" or right.kind != "leaf" or left.variable or right.variable:
+        by_parts = compare_parts(left, right, leaf)
+        if by_parts is not None:
+            return by_parts
+    if check is not None or algebra is None:
+        return check
+    if max(len(reference), len(answer)) > MAX_ALGEBRA_CHARS:
+        return AnswerCheck("unparsable", f"over {MAX_ALGEBRA_CHARS} characters of mathematics")
+    return algebra(left.text or reference, right.text or answer)
+
+
+def _compare_leaf(reference: str, answer: str, policy: AnswerPolicy) -> AnswerCheck | None:
+    check = compare_exactly(reference, answer, policy)
+    if check is not None:
+        return check
+    chained = _CHAIN.fullmatch(answer) if "=" not in reference else None
+    if chained:
+        check = compare_exactly(reference, normalise_answer(chained[1]), policy)
+        if check is not None:
+            return check
+    left, right = evaluate(reference), evaluate(answer)
+    if left is None or right is None:
+        return None
+    return AnswerCheck(
+        "correct" if left == right else "incorrect", f"arithmetic: {answer} against {reference}"
+    )
+
+
+_CHAIN = re.compile(r"[^=,;]*\d[^=,;]*(?:=[^=,;]*)*=([^=,;]*)")
+"""`3 * 4 = 12 apples`: a calculation states what stands after its last sign of equality."""
+
+
+def parse_reference(reference_answer: str) -> None:
+    """Check that a reference answer can be compared with at all, by its text alone, in linear time.
+
+    An answer that passes may still be beyond math-verify; equal text is then all that counts as correct.
+
+    Raises:
+        ValueError: it holds no number, word or expression, or breaks off in the middle.
+    """
+    text = _reference_text(reference_answer)
+    if not any(character.isalnum() or character in "∅∞" for character in text):
+        raise ValueError(
+            f"reference answer {reference_answer!r} holds no number, word or expression; give one"
+        )
+    fault = find_syntax_fault(text)
+    if fault is not None:
+        raise ValueError(f"reference answer {reference_answer[:200]!r} {fault}; give the whole answer")
+
+
+def _reference_text(reference_answer: str) -> str:
+    found = find_final_answer(reference_answer, AnswerPolicy()) if "\\boxed" in reference_answer else None
+    return normalise_answer(found.text if found is not None else reference_answer)

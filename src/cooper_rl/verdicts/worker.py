@@ -1,0 +1,114 @@
+"""The processes that do algebra for the rule verifier: `python -m cooper_rl.verdicts.worker`.
+
+One nursery process imports math-verify once and forks a worker per socket. A worker arms a CPU timer whose
+signal ends the process, so no text can outlive its limit: not in C code, not in a big integer. The nursery
+reports what happened on the worker's socket and forks the next one, which goes on with the next request.
+Started and spoken to by `verdicts/rule.py` only. Deliberately left out: Windows, which has no fork.
+
+A message is a 4-byte length and that many bytes of JSON; requests and replies are in order.
+"""
+
+import json
+import os
+import resource
+import signal
+import socket
+import struct
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from cooper_rl.config.data import AnswerPolicy
+from cooper_rl.verdicts.answers.verify import AnswerCheck, Comparison, compare_answers, vote_on_answers
+
+MAX_MEMORY_BYTES = 4 * 1024**3
+"""Address space of a worker: a huge power ends as a verdict, not in the kernel's out-of-memory killer."""
+WALL_TO_CPU_SECONDS = 12
+"""Wall clock is only a backstop; CPU time does not depend on what else the machine does."""
+
+COMPARISONS: dict[str, Callable[[Comparison, AnswerPolicy], AnswerCheck]] = {
+    "verdict": compare_answers,
+    "vote": vote_on_answers,
+}
+"""What a request can ask for: the first entry of its message."""
+
+
+def send_message(channel: socket.socket, message: Any) -> None:
+    """Send one message whole."""
+    body = json.dumps(message).encode()
+    channel.sendall(struct.pack("!I", len(body)) + body)
+
+
+def receive_message(channel: socket.socket) -> Any | None:
+    """Receive one message, and not a byte of the next; None when the other side has closed."""
+    header = _receive_exactly(channel, 4)
+    if header is None:
+        return None
+    body = _receive_exactly(channel, struct.unpack("!I", header)[0])
+    return None if body is None else json.loads(body)
+
+
+def _receive_exactly(channel: socket.socket, count: int) -> bytes | None:
+    parts: list[bytes] = []
+    while count:
+        part = channel.recv(count)
+        if not part:
+            return None
+        parts.append(part)
+        count -= len(part)
+    return b"".join(parts)
+
+
+def main(arguments: list[str]) -> None:
+    """The nursery: keep one worker alive for each socket until all sockets are closed."""
+    limit_seconds = float(arguments[0])
+    policy = AnswerPolicy.model_validate_json(arguments[1])
+    # Imported before the forks, so that every worker, also a replacement, starts in a millisecond.
+    import cooper_rl.verdicts.answers.vote as _  # noqa: F401 imported for the fork's sake
+
+    channels = [socket.socket(fileno=int(number)) for number in arguments[2:]]
+    workers = {_fork(channel, limit_seconds, policy): channel for channel in channels}
+    while workers:
+        pid, status = os.wait()
+        channel = workers.pop(pid)
+        if os.WIFEXITED(status) and os.WEXITSTATUS(status) == 0:
+            continue
+        try:
+            send_message(channel, ["unparsable", _explain(status, limit_seconds)])
+        except OSError:
+            continue
+        workers[_fork(channel, limit_seconds, policy)] = channel
+
+
+def _explain(status: int, limit_seconds: float) -> str:
+    if os.WIFSIGNALED(status) and os.WTERMSIG(status) in {signal.SIGPROF, signal.SIGALRM}:
+        return f"no verdict within {limit_seconds:g} s"
+    return f"the comparison ended its process (status {status})"
+
+
+def _fork(channel: socket.socket, limit_seconds: float, policy: AnswerPolicy) -> int:
+    pid = os.fork()
+    if pid:
+        return pid
+    status = 1
+    try:
+        _work(channel, limit_seconds, policy)
+        status = 0
+    finally:
+        os._exit(status)
+
+
+def _work(channel: socket.socket, limit_seconds: float, policy: AnswerPolicy) -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
+    while (request := receive_message(channel)) is not None:
+        signal.setitimer(signal.ITIMER_PROF, limit_seconds)
+        signal.setitimer(signal.ITIMER_REAL, limit_seconds * WALL_TO_CPU_SECONDS)
+        kind, *texts = request
+        check = COMPARISONS[kind](Comparison(*texts), policy)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        send_message(channel, list(check))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

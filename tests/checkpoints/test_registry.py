@@ -1,0 +1,166 @@
+"""The registry in a folder and on an S3 server: one champion, whole or none, and one winner of a race."""
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cooper_rl.checkpoints.manifest import CheckpointManifest
+from cooper_rl.checkpoints.registry import CHAMPION, Champion, Registry, version_name
+from cooper_rl.config.infrastructure import StorageConfig
+from cooper_rl.config.load import load
+from cooper_rl.errors import ConfigError, DamagedObjectError, StorageError, WriteConflictError
+from cooper_rl.run.promotion import Evaluated, decide
+from cooper_rl.schema.runs import ChampionRecord
+from cooper_rl.storage.base import ObjectStore
+from cooper_rl.storage.open import open_store
+from tests.stages.champions import HELD_OUT, make_completions, make_evaluation
+from tests.stand_ins.fixtures import storage_config
+
+
+@pytest.fixture(params=["folder", "s3"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
+    if request.param == "folder":
+        return open_store(StorageConfig(), tmp_path / "registry")
+    config = storage_config(request.getfixturevalue("s3_server").endpoint, request.getfixturevalue("bucket"))
+    return open_store(config, f"{config.uri}/registry")
+
+
+def make_record(previous: str | None = None) -> ChampionRecord:
+    evaluation = make_evaluation([1] * 8)
+    decision = decide(
+        Evaluated("v", evaluation, make_completions([1] * 8, HELD_OUT)),
+        None,
+        max_canary_rate=1,
+    )
+    return ChampionRecord(
+        run="monday",
+        checkpoint="s3://cooper-rl/checkpoints/monday/from-000001/step-000003",
+        previous=previous,
+        promoted_at="2026-11-21T02:00:00+00:00",
+        conditions={"seed": "0"},
+        num_known_problems=3,
+        evaluation=evaluation,
+        decision=decision,
+    )
+
+
+def add(registry: Registry, folder: Path, name: str, *, replaces: Champion | None) -> None:
+    path = folder / f"{name}.weights"
+    path.write_text(f"weights of {name}")
+    registry.promote(
+        name,
+        {"policy/model.safetensors": path, "verify_rm/model.safetensors": path},
+        make_record(replaces.name if replaces else None),
+        replaces=replaces,
+    )
+
+
+def test_a_champion_comes_back_as_it_went(store: ObjectStore, tmp_path: Path) -> None:
+    registry = Registry(store)
+    assert registry.champion() is None
+    add(registry, tmp_path, "v-one", replaces=None)
+    first = registry.champion()
+    assert first is not None
+    add(registry, tmp_path, "v-two", replaces=first)
+    second = registry.champion()
+    assert second is not None
+    assert (second.name, second.record) == ("v-two", make_record("v-one"))
+    assert (second.manifest.step, second.manifest.score) == (3, 1.0)
+    folder = registry.fetch(second, tmp_path / "fetched", starting_with=("policy/",))
+    assert (folder / "policy" / "model.safetensors").read_text() == "weights of v-two"
+
+
+def test_of_two_promoters_that_saw_the_same_champion_one_wins(store: ObjectStore, tmp_path: Path) -> None:
+    """Eight at once, each with a version of its own and the same view of the registry."""
+    add(Registry(store), tmp_path, "v-start", replaces=None)
+    seen = Registry(store).champion()
+    outcomes: dict[str, str] = {}
+
+    def race(name: str) -> None:
+        try:
+            add(Registry(store), tmp_path, name, replaces=seen)
+            outcomes[name] = "won"
+        except WriteConflictError:
+            outcomes[name] = "lost"
+
+    racers = [threading.Thread(target=race, args=(f"v-{number}",)) for number in range(8)]
+    for racer in racers:
+        racer.start()
+    for racer in racers:
+        racer.join()
+    assert sorted(outcomes.values()) == ["lost"] * 7 + ["won"]
+    champion = Registry(store).champion()
+    assert champion is not None
+    assert outcomes[champion.name] == "won"
+
+
+def test_an_earlier_champion_comes_back_when_its_name_is_written(store: ObjectStore, tmp_path: Path) -> None:
+    registry = Registry(store)
+    add(registry, tmp_path, "v-one", replaces=None)
+    add(registry, tmp_path, "v-two", replaces=registry.champion())
+    pointer = store.read(CHAMPION)
+    assert pointer is not None
+    store.write(CHAMPION, b"v-one\n", replaces=pointer.tag)
+    found = registry.champion()
+    assert found is not None
+    assert found.name == "v-one"
+
+
+@pytest.mark.parametrize("file", ["champion.json", "manifest.json", "policy/model.safetensors"])
+@pytest.mark.parametrize("harm", ["changed", "removed"])
+def test_a_damaged_champion_is_refused_with_the_way_back(tmp_path: Path, file: str, harm: str) -> None:
+    registry = Registry(open_store(StorageConfig(), tmp_path / "registry"))
+    add(registry, tmp_path, "v-one", replaces=None)
+    found = registry.champion()
+    assert found is not None
+    place = tmp_path / "registry" / "v-one" / file
+    text = place.read_text()
+    place.unlink()
+    if harm == "changed":
+        place.write_text(text.replace("monday", "sunday") if "monday" in text else text + " ")
+        if file == "manifest.json":
+            place.write_text(text.replace('"step": 3', '"step": 4'))
+
+    def look() -> None:
+        champion = registry.champion()
+        if file.startswith("policy/"):  # what is no model is read with the pointer
+            registry.fetch(champion or found, tmp_path / "fetched", starting_with=("",))
+
+    with pytest.raises(
+        DamagedObjectError,
+        match=rf"registry: champion v-one cannot be read \(.*{file}.*\); restore its objects, or write the "
+        "name of an earlier version into CHAMPION",
+    ):
+        look()
+
+
+def test_a_store_that_ignores_conditions_is_refused(store: ObjectStore, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(store, "write", lambda *_, **__: "tag")
+    with pytest.raises(StorageError, match="the server ignores If-None-Match"):
+        add(Registry(store), tmp_path, "v-one", replaces=None)
+
+
+def test_a_pointer_that_leads_out_of_the_registry_is_refused(tmp_path: Path) -> None:
+    store = open_store(StorageConfig(), tmp_path / "registry")
+    store.write(CHAMPION, b"../elsewhere\n", replaces=None)
+    with pytest.raises(StorageError, match=r"champion '../elsewhere' cannot be read .*write the name"):
+        Registry(store).champion()
+
+
+def test_a_version_is_named_by_its_weights_alone() -> None:
+    def manifest(**sha256: str) -> CheckpointManifest:
+        files: Any = {name.replace("__", "/"): value for name, value in sha256.items()}
+        return CheckpointManifest(step=1, score=None, identity={}, versions={}, history=(), sha256=files)
+
+    one = manifest(policy__model="a", verify_rm__model="b", metrics="c", policy_optimizer="d")
+    assert version_name(one) == version_name(manifest(verify_rm__model="b", policy__model="a", metrics="e"))
+    assert version_name(one) != version_name(manifest(policy__model="a", verify_rm__model="c"))
+
+
+def test_a_registry_on_a_server_needs_its_address() -> None:
+    with pytest.raises(
+        ConfigError, match=r"registry.uri=s3://... needs storage.endpoint, e.g. https://minio"
+    ):
+        load("laptop", ["registry.uri=s3://cooper-rl/registry"])

@@ -1,0 +1,394 @@
+"""TrainJobs against a stub of the Kubernetes API on a real socket; it holds them to the Trainer's models."""
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Generator
+from contextlib import ExitStack
+from itertools import chain, repeat
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cooper_rl.cluster import launch
+from cooper_rl.cluster.trainjob import MOUNT, Program, job_name
+from cooper_rl.config.infrastructure import LaunchConfig
+from cooper_rl.config.load import load
+from cooper_rl.errors import ConfigError, LaunchError, StoppedError
+from tests.stand_ins.kubernetes_api import NAMESPACE, TRAINER, Cluster, Json, make_runtime, run_cluster
+
+pytest.importorskip("kubeflow.trainer", reason="the SDK is not installed (extra trainjob)")
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = Program("some.module", ['{"price": "$5 and $(HOME)"}', "two"], grace_seconds=25)
+Start = Callable[[Callable[[Cluster, Json], None]], Cluster]
+
+
+def options(**changes: Any) -> LaunchConfig:
+    values = {
+        "kind": "trainjob",
+        "image": "registry.lan/cooper-rl-gpu:1",
+        "storage_secret": "object-store-train",
+    }
+    return LaunchConfig.model_validate(values | {"poll_seconds": 0.05, "retry_seconds": 0.3} | changes)
+
+
+@pytest.fixture
+def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Start]:
+    """Starts a cluster, and makes it kubectl's."""
+    with ExitStack() as stack:
+
+        def begin(kubelet: Callable[[Cluster, Json], None]) -> Cluster:
+            cluster = stack.enter_context(run_cluster(kubelet))
+            monkeypatch.setenv("KUBECONFIG", str(cluster.write_kubeconfig(tmp_path / "kubeconfig")))
+            # The client reads the variable when it is imported.
+            monkeypatch.setattr(
+                "kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", os.environ["KUBECONFIG"]
+            )
+            return cluster
+
+        yield begin
+
+
+def succeed(cluster: Cluster, job: Json) -> None:
+    pods = [cluster.set_pod(job, index, "Pending") for index in range(job["spec"]["trainer"]["numNodes"])]
+    time.sleep(0.1)
+    for index in range(len(pods)):
+        cluster.set_pod(job, index, "Running")
+    cluster.write(pods[0], "step 1", "", "step 2")
+    time.sleep(0.2)
+    cluster.write(pods[0], "step 3")
+    for index in range(len(pods)):
+        cluster.set_pod(job, index, "Succeeded")
+    cluster.end(job, "Complete")
+
+
+def fail(cluster: Cluster, job: Json) -> None:
+    pods = [cluster.set_pod(job, index, "Running") for index in range(2)]
+    cluster.write(pods[0], "waiting for the other")
+    cluster.write(pods[1], *(f"line {number}" for number in range(100)), "CUDA out of memory")
+    cluster.set_pod(job, 1, "Failed")
+    cluster.end(job, "Failed")
+
+
+def wait(cluster: Cluster, job: Json) -> None:
+    cluster.set_pod(job, 0, "Running")
+
+
+def run(config: LaunchConfig, *, is_stopped: Callable[[], bool] = lambda: False) -> None:
+    launch.run(config, PROGRAM, is_stopped=is_stopped)
+
+
+def test_a_job_of_two_nodes_is_posted_followed_and_its_log_is_ours(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    cluster = start(succeed)
+    config = options(
+        nodes=2, gpus_per_node=8, cpu=32, memory="400Gi", queue="cooper-rl", secrets=["certificates"],
+        environment={"NCCL_DEBUG": "WARN"}, node_selector={"pool": "a"}, image_pull_secrets=["pull"],
+    )  # fmt: skip
+    run(config)
+    (job,) = cluster.posted
+    assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "cooper-rl"
+    assert job["spec"]["runtimeRef"]["name"] == "torch-distributed"
+    trainer = job["spec"]["trainer"]
+    assert trainer["numNodes"] == 2
+    assert trainer["image"] == "registry.lan/cooper-rl-gpu:1"
+    assert trainer["command"] == [
+        "torchrun", "--nproc-per-node=8", "--shutdown-timeout=25", "-m", "some.module",
+    ]  # fmt: skip
+    assert trainer["args"] == ['{"price": "$$$$5 and $$$$(HOME)"}', "two"]
+    assert trainer["env"] == [{"name": "NCCL_DEBUG", "value": "WARN"}]
+    assert trainer["resourcesPerNode"]["limits"] == {"cpu": 32, "memory": "400Gi", "nvidia.com/gpu": 8}
+    (patch,) = job["spec"]["runtimePatches"]
+    (node,) = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
+    pod = node["template"]["spec"]["template"]["spec"]
+    assert pod["terminationGracePeriodSeconds"] == 30
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["nodeSelector"] == {"pool": "a"}
+    assert pod["imagePullSecrets"] == [{"name": "pull"}]
+    assert [item.get("secret", {}).get("secretName") for item in pod["volumes"]] == [
+        None, None, "object-store-train", "certificates",
+    ]  # fmt: skip
+    mounts = [mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]]
+    assert mounts == ["/dev/shm", "/tmp", f"{MOUNT}/object-store-train", f"{MOUNT}/certificates"]
+    said = [record.getMessage() for record in caplog.records]
+    assert [line for line in said if line.startswith("node-0: ")] == [
+        "node-0: step 1", "node-0: step 2", "node-0: step 3",
+    ]  # fmt: skip
+    assert any(line.endswith(": Running, node-0 Running, node-1 Running") for line in said)
+
+
+def test_a_log_that_is_cut_is_read_on_without_repeating_lines(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    cluster = start(succeed)
+    cluster.cut_logs = 1
+    run(options())
+    lines = [text for text in (r.getMessage() for r in caplog.records) if text.startswith("node-0: ")]
+    assert lines == ["node-0: step 1", "node-0: step 2", "node-0: step 3"]
+
+
+def test_a_failed_job_is_an_error_with_the_failed_pods_last_lines(start: Start) -> None:
+    start(fail)
+    with pytest.raises(
+        LaunchError, match=r"pod .*-node-0-1 \(node-1\) failed\. Mend .* start again"
+    ) as caught:
+        run(options(nodes=2))
+    lines = str(caught.value).splitlines()
+    assert lines[-1].strip() == "CUDA out of memory"
+    assert len(lines) == 1 + launch.NUM_TAIL_LINES
+
+
+def test_a_job_that_fails_without_a_pod_is_an_error_with_its_events(start: Start) -> None:
+    def refuse(cluster: Cluster, job: Json) -> None:
+        name = job["metadata"]["name"]
+        cluster.events.append(
+            {
+                "metadata": {"name": "e", "namespace": NAMESPACE},
+                "involvedObject": {"kind": "JobSet", "name": name},
+                "firstTimestamp": "2026-11-21T12:00:00Z",
+                "reason": "FailedCreate",
+                "message": "exceeded quota: cooper-rl",
+            }
+        )
+        cluster.end(job, "Failed")
+
+    start(refuse)
+    with pytest.raises(LaunchError, match=r"no pod failed.*\n    FailedCreate: exceeded quota: cooper-rl"):
+        run(options())
+
+
+def test_a_stop_deletes_the_job(start: Start) -> None:
+    cluster = start(wait)
+    with pytest.raises(StoppedError, match=r"SIGTERM: TrainJob cooper-rl/.* is deleted and saves what it"):
+        run(options(), is_stopped=lambda: bool(cluster.pods))
+    assert cluster.deleted == [job_name(options(), PROGRAM)]
+
+
+def test_control_c_deletes_the_job(start: Start, tmp_path: Path) -> None:
+    cluster = start(wait)
+    code = (
+        "from tests.cluster.test_launch import options, run\n"
+        "import sys\n"
+        "try:\n    run(options())\n"
+        "except KeyboardInterrupt:\n    sys.exit(130)\n"
+    )
+    environment = os.environ | {"KUBECONFIG": str(tmp_path / "kubeconfig")}
+    process = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, env=environment)
+    deadline = time.monotonic() + 60
+    while not cluster.pods and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=30) == 130
+    assert len(cluster.deleted) == 1
+
+
+def test_a_job_that_cannot_be_deleted_is_left_to_the_user(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = start(wait)
+    name = job_name(options(), PROGRAM)
+    cluster.refusals["DELETE", name] = (500, "etcd is away")
+    with pytest.raises(StoppedError):
+        run(options(), is_stopped=lambda: bool(cluster.pods))
+    assert f"remove it by hand: kubectl --namespace cooper-rl delete trainjob {name}" in caplog.text
+
+
+def test_a_job_that_is_there_already_is_followed_and_one_that_ended_is_replaced(start: Start) -> None:
+    cluster = start(wait)
+    with pytest.raises(LaunchError, match=r"503, starting"):
+        run(options(), is_stopped=lambda: bool(cluster.pods and hide(cluster)))
+    cluster.refusals.clear()
+    (job,) = cluster.jobs.values()
+    cluster.set_pod(job, 0, "Succeeded")
+    cluster.end(job, "Complete")
+    assert len(cluster.posted) == 1
+    cluster.kubelet = succeed
+    run(options())  # the first one has ended
+    assert (len(cluster.posted), len(cluster.deleted)) == (2, 1)
+    (job,) = cluster.jobs.values()
+    del job["status"]
+    cluster.end(job, "Complete")
+    job["status"]["conditions"][0]["type"] = "Suspended"
+    stops = chain([False, False], repeat(True))
+    with pytest.raises(StoppedError):
+        run(options(), is_stopped=lambda: next(stops))
+    assert len(cluster.posted) == 2
+
+
+def hide(cluster: Cluster) -> bool:
+    """From now on, the job cannot be read."""
+    cluster.refusals["GET", next(iter(cluster.jobs))] = (503, "starting")
+    return False
+
+
+def test_a_server_that_stays_away_while_a_job_is_followed_is_given_up_and_the_job_stays(start: Start) -> None:
+    cluster = start(wait)
+    with pytest.raises(LaunchError, match=r"503, starting; the job goes on: start again .* to follow it"):
+        run(options(), is_stopped=lambda: bool(cluster.pods and hide(cluster)))
+    assert cluster.deleted == []
+
+
+def test_a_job_that_somebody_deletes_is_named(start: Start) -> None:
+    cluster = start(wait)
+    with pytest.raises(LaunchError, match=r"is gone: somebody deleted it; start again"):
+        run(options(), is_stopped=lambda: bool(cluster.pods and cluster.jobs.clear()))
+
+
+@pytest.mark.parametrize(
+    ("method", "end", "what"),
+    [
+        ("POST", "/trainjobs", "cannot be created"),
+        ("GET", "/pods", "cannot be read"),
+        ("GET", "/torch-distributed", r"launch\.runtime=torch-distributed cannot be read"),
+    ],
+)
+def test_missing_rights_are_one_error_that_names_the_roles(
+    start: Start, method: str, end: str, what: str
+) -> None:
+    cluster = start(wait)
+    cluster.refusals[method, end] = (403, 'User "x" cannot do this')
+    with pytest.raises(LaunchError, match=rf'{what}: User "x" cannot do this; allow it .*rbac\.yaml'):
+        run(options())
+
+
+def test_a_job_that_the_server_refuses_is_one_error_with_its_words(start: Start) -> None:
+    cluster = start(wait)
+    cluster.refusals["POST", "/trainjobs"] = (422, "spec.trainer.image: Invalid value")
+    with pytest.raises(LaunchError, match=r"the API server says 422, spec\.trainer\.image: Invalid value"):
+        run(options())
+
+
+def test_a_server_that_is_not_there_is_one_error_with_its_address(start: Start) -> None:
+    cluster = start(wait)
+    cluster.shutdown()
+    cluster.server_close()
+    with pytest.raises(LaunchError, match=r"the API server http://127\.0\.0\.1:\d+ does not answer"):
+        run(options())
+
+
+def test_a_process_without_any_cluster_is_told_what_to_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "nothing")
+    )
+    with pytest.raises(LaunchError, match=r"no cluster to start it on .*; set KUBECONFIG"):
+        run(options())
+
+
+def test_an_unknown_runtime_and_one_of_another_framework_are_refused(start: Start) -> None:
+    cluster = start(wait)
+    with pytest.raises(LaunchError, match=r"launch\.runtime=gone: neither a TrainingRuntime in cooper-rl"):
+        run(options(runtime="gone"))
+    cluster.runtimes["mpi"] = make_runtime("mpi", "deepspeed")
+    with pytest.raises(LaunchError, match=r"launch\.runtime=mpi is made for deepspeed, not torchrun"):
+        run(options(runtime="mpi"))
+
+
+def test_a_trainer_that_drops_what_the_job_needs_is_named_and_the_job_removed(start: Start) -> None:
+    cluster = start(wait)
+    cluster.is_old = True
+    with pytest.raises(LaunchError, match=r"knows no runtimePatches, .* install Trainer 2\.2 or later"):
+        run(options())
+    assert cluster.deleted == [job_name(options(), PROGRAM)]
+
+
+def test_a_job_that_is_there_already_is_looked_at_too(start: Start) -> None:
+    """Of a start that ended before it could."""
+    cluster = start(wait)
+    cluster.refusals["DELETE", job_name(options(), PROGRAM)] = (503, "away")
+    with pytest.raises(StoppedError):
+        run(options(), is_stopped=lambda: bool(cluster.pods))
+    cluster.refusals.clear()
+    (job,) = cluster.jobs.values()
+    del job["spec"]["runtimePatches"]
+    with pytest.raises(LaunchError, match=r"knows no runtimePatches"):
+        run(options())
+    assert cluster.deleted == [job_name(options(), PROGRAM)]
+
+
+def test_a_stop_is_noticed_between_two_looks_at_the_job(start: Start) -> None:
+    """A pipeline task that is ended has about a second to delete its job."""
+    cluster = start(wait)
+    began = time.monotonic()
+    with pytest.raises(StoppedError):
+        run(options(poll_seconds=60.0), is_stopped=lambda: bool(cluster.pods))
+    assert time.monotonic() - began < 20
+    assert cluster.deleted == [job_name(options(poll_seconds=60.0), PROGRAM)]
+
+
+def test_an_ended_job_that_does_not_go_away_is_named(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = start(succeed)
+    run(options())
+    monkeypatch.setattr(launch, "SECONDS_TO_REPLACE", 0.2)
+    cluster.refusals["DELETE", job_name(options(), PROGRAM)] = (200, "finalizers are waited for")
+    with pytest.raises(LaunchError, match=r"ended and does not go away; delete it by hand"):
+        run(options())
+
+
+def test_a_missing_sdk_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "kubeflow.trainer", None)
+    with pytest.raises(ConfigError, match=r"pip install 'cooper-rl\[trainjob\]'"):
+        run(options())
+
+
+def test_everything_that_is_asked_is_allowed_by_the_roles_in_the_manifests(start: Start) -> None:
+    """Verbs and resources of a run that fails, is replaced and is stopped, against RBAC."""
+    cluster = start(fail)
+    with pytest.raises(LaunchError):
+        run(options(nodes=2))
+    cluster.kubelet = wait
+    with pytest.raises(StoppedError):
+        run(options(nodes=2), is_stopped=lambda: len(cluster.posted) == 2)
+    rules = [
+        rule
+        for role in yaml.safe_load_all((ROOT / launch_rbac()).read_text())
+        for rule in role.get("rules", [])
+    ]
+    allowed = {(verb, resource) for rule in rules for verb in rule["verbs"] for resource in rule["resources"]}
+    assert {request(method, path) for method, path in cluster.asked if "configmaps" not in path} <= allowed
+
+
+def launch_rbac() -> str:
+    from cooper_rl.cluster.sdk import RBAC
+
+    return RBAC
+
+
+def request(method: str, path: str) -> tuple[str, str]:
+    """Kubernetes' verb and resource."""
+    if path.endswith("/log"):
+        return "get", "pods/log"
+    parts = path.removeprefix(TRAINER).removeprefix("/api/v1").removeprefix(f"/namespaces/{NAMESPACE}")
+    resource, _, name = parts.strip("/").partition("/")
+    verbs = {"GET": "get" if name else "list", "POST": "create", "DELETE": "delete"}
+    return verbs[method], resource
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["launch.image=x"], r"launch\.kind=trainjob needs launch\.storage_secret"),
+        ([], r"launch\.kind=trainjob needs launch\.image and launch\.storage_secret"),
+        (
+            ["launch.image=x", "launch.storage_secret=s"],
+            r"needs storage\.uri=s3://bucket/prefix \(found None\)",
+        ),
+        (
+            ["launch.image=x", "launch.storage_secret=s", "storage.uri=/data"],
+            r"needs storage\.uri=s3://bucket/prefix \(found /data\)",
+        ),
+    ],
+)
+def test_a_job_that_is_not_described_is_refused_with_the_key(overrides: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load("laptop", ["launch.kind=trainjob", *overrides])

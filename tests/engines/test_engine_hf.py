@@ -1,0 +1,65 @@
+"""What only the Hugging Face engine does; what all engines do is in `test_engine_contract.py`."""
+
+import pytest
+import torch
+from transformers import Qwen2Config, Qwen2ForCausalLM
+
+from cooper_rl.config.data import GenerationConfig
+from cooper_rl.engines.hf import HFEngine
+from cooper_rl.models.packed.forward import can_pack
+from tests.engines.test_engine_contract import (
+    END,
+    PAD,
+    PROMPTS,
+    expected_logprobs,
+    flat,
+    make_engine,
+    make_model,
+)
+
+
+@pytest.fixture(scope="module")
+def model() -> Qwen2ForCausalLM:
+    return make_model(0)
+
+
+def test_a_draw_does_not_depend_on_what_shares_its_batch(model: Qwen2ForCausalLM) -> None:
+    engine = make_engine("hf", model)
+    together = engine.generate(
+        PROMPTS, GenerationConfig(max_new_tokens=24, batch_size=100), samples=4, seed=5
+    )
+    apart = engine.generate(PROMPTS, GenerationConfig(max_new_tokens=24, batch_size=4), samples=4, seed=5)
+    assert [g.token_ids for g in flat(together)] == [g.token_ids for g in flat(apart)]
+
+
+def test_a_bf16_engine_draws_from_rounded_weights_and_follows_the_model(model: Qwen2ForCausalLM) -> None:
+    """The model's own weights stay in fp32; log-probabilities stay within bf16's rounding of it."""
+    torch.manual_seed(1)
+    trained = Qwen2ForCausalLM(model.config).eval()
+    engine = HFEngine(trained, end_ids=frozenset({END}), pad_id=PAD, compute="bfloat16")
+    trained.load_state_dict(model.state_dict())
+    engine.load_weights(iter(trained.state_dict().items()))
+    (group,) = engine.generate(PROMPTS[:1], GenerationConfig(max_new_tokens=12), samples=8, seed=0)
+    assert all(weight.dtype == torch.float32 for weight in trained.parameters())
+    for generation in group:
+        exact = expected_logprobs(trained, PROMPTS[0], generation, 1.0)
+        found = torch.tensor(generation.logprobs)
+        torch.testing.assert_close(found, exact, atol=0.15, rtol=0.05)
+        assert not torch.allclose(found, exact, atol=1e-5, rtol=0)
+
+
+def test_a_model_that_the_static_walk_does_not_know_draws_the_same(model: Qwen2ForCausalLM) -> None:
+    """Sliding windows longer than any sequence: the library's forward and cache, the same numbers."""
+    options = model.config.to_dict() | {
+        "use_sliding_window": True, "sliding_window": 100, "max_window_layers": 1, "layer_types": None,
+    }  # fmt: skip
+    windowed = Qwen2ForCausalLM(Qwen2Config(**options)).eval()
+    windowed.load_state_dict(model.state_dict())
+    assert can_pack(model)
+    assert not can_pack(windowed)
+    sampled = GenerationConfig(max_new_tokens=24)
+    drawn = [
+        flat(make_engine("hf", each).generate(PROMPTS, sampled, samples=4, seed=3))
+        for each in (model, windowed)
+    ]
+    assert [g.token_ids for g in drawn[0]] == [g.token_ids for g in drawn[1]]

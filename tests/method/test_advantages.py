@@ -1,0 +1,38 @@
+"""Group-relative advantages against numbers worked out by hand."""
+
+import re
+
+import pytest
+import torch
+
+from cooper_rl.method.advantages import group_advantages
+
+
+def test_half_right_group_gives_plus_and_minus_root_three_quarters() -> None:
+    """Rewards 1 0 0 1: mean .5, std = sqrt(4 * .25 / 3) = .57735, advantages +-.5 / .57735 = +-.866025."""
+    found = group_advantages(torch.tensor([1.0, 0.0, 0.0, 1.0]), group_size=4, std_floor=1e-6)
+    torch.testing.assert_close(found, torch.tensor([0.866025, -0.866025, -0.866025, 0.866025]))
+
+
+def test_groups_do_not_see_each_other() -> None:
+    """Rewards 0 1 | 10 12: means .5 and 11, std .707107 and 1.414214: -.707107 .707107 twice."""
+    found = group_advantages(torch.tensor([0.0, 1.0, 10.0, 12.0]), group_size=2, std_floor=1e-6)
+    torch.testing.assert_close(found, torch.tensor([-0.707107, 0.707107, -0.707107, 0.707107]))
+
+
+def test_equal_rewards_give_zero_advantages_exactly() -> None:
+    """.1 three times has a mean that is not .1 in binary; the result is 0 all the same."""
+    found = group_advantages(torch.tensor([0.1, 0.1, 0.1]), group_size=3, std_floor=1e-6)
+    assert found.tolist() == [0.0, 0.0, 0.0]
+
+
+def test_near_ties_stay_near_zero_under_the_floor() -> None:
+    """Scores .998 .999: the release gives -+.707; with a floor of .05, -+.0005 / .05 = -+.01."""
+    found = group_advantages(torch.tensor([0.998, 0.999]), group_size=2, std_floor=0.05)
+    torch.testing.assert_close(found, torch.tensor([-0.01, 0.01]), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("shape", [(5,), (2, 2)])
+def test_rewards_that_do_not_split_into_groups_are_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=re.escape(f"shape {shape} do not split into groups of 2")):
+        group_advantages(torch.zeros(shape), group_size=2, std_floor=0.1)

@@ -1,0 +1,127 @@
+"""Intervals against numbers worked out by hand, and how often they cover the truth."""
+
+import random
+
+import pytest
+
+from cooper_rl.errors import DataError
+from cooper_rl.method.intervals import _t_quantile, clustered_interval, difference_interval
+from cooper_rl.schema.data import Interval
+
+
+def test_an_interval_needs_values_between_zero_and_one():
+    with pytest.raises(DataError, match=r"needs values in \[0, 1\] and there are none"):
+        clustered_interval([])
+    with pytest.raises(DataError, match=r"needs values in \[0, 1\] and 1.5 is not one"):
+        clustered_interval([[0.5], [1.5]])
+
+
+def test_single_samples_give_the_wilson_interval():
+    """8 of 10 by Wilson 1927: centre (.8+.192)/(1.384)=.7167, half .2266 -> (.4901, .9433)."""
+    found = clustered_interval([[1.0]] * 8 + [[0.0]] * 2)
+    # The corrections lower the effective size below 10, which the floor of k problems lifts again.
+    assert (found.low, found.high) == pytest.approx((0.4901, 0.9433), abs=1e-4)
+
+
+def test_all_correct_is_not_certainty():
+    """10 of 10 problems: low = 1/(1 + 3.8415/10) = .7225, however many samples each problem has."""
+    one, many = clustered_interval([[1.0]] * 10), clustered_interval([[1.0] * 64] * 10)
+    assert one == many
+    assert one.low == pytest.approx(0.7225, abs=1e-4)
+    assert one.high == 1.0
+    none = clustered_interval([[0.0] * 4] * 10)
+    assert (none.low, none.high) == (0.0, pytest.approx(0.2775, abs=1e-4))
+
+
+def test_identical_samples_of_a_problem_add_nothing():
+    """4 problems, 3 correct: 16 copies of every outcome leave the interval of single samples."""
+    single = clustered_interval([[1.0], [1.0], [1.0], [0.0]])
+    copied = clustered_interval([[1.0] * 16] * 3 + [[0.0] * 16])
+    assert (copied.low, copied.high) == pytest.approx((single.low, single.high))
+    assert copied.count == 4
+
+
+def test_problems_that_do_not_differ_count_every_sample():
+    found = clustered_interval([[1.0, 0.0]] * 50)
+    independent = clustered_interval([[1.0]] * 50 + [[0.0]] * 50)
+    assert (found.low, found.high) == pytest.approx((independent.low, independent.high))
+
+
+def test_problems_that_differ_count_fewer_than_all_samples():
+    """8 problems with 3 or 1 of 4 correct: squares 8 * 1^2 = 8, added 4^2 * (.25 + .25)/2 = 4, so
+    v = 12/32^2 * 8/7 = .0133929 and n = .25/v = 18.6667. By Wilson: .5 -+ .206561."""
+    found = clustered_interval([[1.0, 1.0, 1.0, 0.0], [1.0, 0.0, 0.0, 0.0]] * 4)
+    assert (found.low, found.high) == pytest.approx((0.293439, 0.706561), abs=1e-5)
+
+
+def test_scores_give_a_t_interval_over_problems():
+    """Problem means .2 .4 .6: p=.4, se^2 = 3/2 * (.04+0+.04)/9 = .013333, t(2)=4.3027 -> .4 -+ .4968."""
+    found = clustered_interval([[0.1, 0.3], [0.4, 0.4], [0.5, 0.7]])
+    assert (found.value, found.low, found.high, found.count) == pytest.approx((0.4, 0.0, 0.8968, 3), abs=1e-4)
+
+
+def test_equal_scores_and_a_single_problem_still_have_a_width():
+    assert clustered_interval([[0.7]] * 5).high > 0.7 > clustered_interval([[0.7]] * 5).low
+    lone = clustered_interval([[0.2, 0.9]])
+    assert lone.high - lone.low > 0.5
+
+
+def test_two_problems_of_scores_say_nothing():
+    """Standard error sqrt(2 * (.04 + .04) / 4) = .2, t(1) = 12.7."""
+    found = clustered_interval([[0.2], [0.6]])
+    assert (found.value, found.low, found.high) == (0.4, 0.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("degrees", "expected"), [(1, 12.7062), (9, 2.2622), (10, 2.2281), (29, 2.0452), (200, 1.9719)]
+)
+def test_t_quantiles_are_those_of_the_printed_table(degrees, expected):
+    assert _t_quantile(degrees) == pytest.approx(expected, abs=2e-4)
+
+
+@pytest.mark.parametrize(
+    ("mean", "concentration", "num_problems", "num_samples"),
+    [(0.5, 2, 40, 4), (0.05, 2, 40, 4), (0.95, 0.5, 40, 8), (0.2, 20, 60, 4)],
+)
+def test_about_95_percent_of_intervals_cover_the_truth_when_problems_differ(
+    mean, concentration, num_problems, num_samples
+):
+    """Problem accuracies from a Beta; correlation within a problem 1/(1 + concentration).
+
+    As if samples were independent, the third case's standard error would be too small by
+    sqrt(1 + 7/1.5) = 2.4.
+    """
+    rng = random.Random(7)
+    covered = 0
+    for _ in range(400):
+        rates = [
+            rng.betavariate(concentration * mean, concentration * (1 - mean)) for _ in range(num_problems)
+        ]
+        outcomes = [[float(rng.random() < rate) for _ in range(num_samples)] for rate in rates]
+        found = clustered_interval(outcomes)
+        covered += found.low <= mean <= found.high
+    assert 0.93 <= covered / 400 <= 0.99
+
+
+def test_about_95_percent_of_score_intervals_cover_the_truth():
+    rng = random.Random(8)
+    covered = 0
+    for _ in range(600):
+        centres = [rng.betavariate(2, 2) for _ in range(20)]
+        found = clustered_interval([[0.5 * c + 0.5 * rng.random() for _ in range(4)] for c in centres])
+        covered += found.low <= 0.5 <= found.high
+    assert 0.925 <= covered / 600 <= 0.985
+
+
+def test_the_interval_of_a_difference_is_newcombes_published_example():
+    """Newcombe 1998, table II: 56/70 - 48/80 = .2, method 10 gives (.0524, .3339)."""
+    before = clustered_interval([[1.0]] * 48 + [[0.0]] * 32)
+    after = clustered_interval([[1.0]] * 56 + [[0.0]] * 14)
+    found = difference_interval(before, after)
+    assert (found.value, found.low, found.high) == pytest.approx((0.2, 0.0524, 0.3339), abs=1e-4)
+    assert found.count == 70
+
+
+def test_a_difference_of_certain_values_is_certain():
+    sure = Interval(value=0.5, low=0.5, high=0.5, count=3)
+    assert difference_interval(sure, sure) == Interval(value=0.0, low=0.0, high=0.0, count=3)

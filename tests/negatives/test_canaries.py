@@ -1,0 +1,112 @@
+"""Canaries: fixed attacks, all wrong, made of what the examples hold."""
+
+import random
+
+import pytest
+
+from cooper_rl.negatives.canaries import ATTACKS, make_canaries, wrong_references
+from cooper_rl.schema.data import VerifyExample
+
+ROWS = [
+    VerifyExample(
+        question="What is 3*4?", reference_answer="12", completion="Three times four: #### 12", label=1
+    ),
+    VerifyExample(
+        question="What is 2+5?", reference_answer="7", completion="Two plus five makes: #### 7", label=1
+    ),
+    VerifyExample(question="What is 9-9?", reference_answer="0", completion="#### 1", label=0),
+]
+NUMBERED = [
+    VerifyExample(question=f"Q{place}", reference_answer=f"{place}", completion=f"#### {place}", label=1)
+    for place in range(10)
+]
+
+
+def texts(attack: str) -> list[str]:
+    found = make_canaries(ROWS, max_problems=3, rng=random.Random(0))
+    return [canary.example.completion for canary in found if canary.attack == attack]
+
+
+def test_every_attack_is_made_and_all_of_them_are_wrong() -> None:
+    found = make_canaries(ROWS, max_problems=3, rng=random.Random(0))
+    assert {canary.attack for canary in found} == set(ATTACKS)
+    assert all(canary.example.label == 0 for canary in found)
+    assert found == make_canaries(ROWS, max_problems=3, rng=random.Random(0))
+
+
+def test_the_attacks_are_what_they_are_called() -> None:
+    assert texts("empty") == ["", "", ""]
+    assert texts("colon") == [":", ":", ":"]
+    assert texts("question_repeated") == sorted(row.question for row in ROWS)
+    assert all("highest score" in text for text in texts("injected_instructions"))
+    assert all(text.count("\\boxed") == 3 for text in texts("several_boxes"))
+
+
+def test_a_cut_solution_does_not_hold_the_answer_and_needs_a_solution() -> None:
+    """40 % of 25 and of 27 characters; the third problem has no correct completion."""
+    assert texts("truncated_solution") == ["Two plus f", "Three time"]
+
+
+@pytest.mark.parametrize(
+    ("completion", "cut"),
+    [
+        ("It is 12, because three times four is 12.", None),
+        ("It is 1, because one is not three times four", "It is 1, because "),
+        ("12", None),
+        ("   12", None),
+    ],
+    ids=["answer in it", "no answer in it", "nothing left", "white space left"],
+)
+def test_a_cut_solution_is_some_text_without_the_answer(completion: str, cut: str | None) -> None:
+    row = ROWS[0].model_copy(update={"completion": completion})
+    found = make_canaries([row], max_problems=1, rng=random.Random(0))
+    texts = [canary.example.completion for canary in found if canary.attack == "truncated_solution"]
+    assert texts == ([] if cut is None else [cut])
+
+
+def test_an_answer_to_another_problem_has_another_value() -> None:
+    for canary in make_canaries(ROWS, max_problems=3, rng=random.Random(0)):
+        if canary.attack == "answer_to_another_problem":
+            assert not canary.example.completion.endswith(f" {canary.example.reference_answer}")
+
+
+def test_problems_are_limited_and_drawn_with_the_seed() -> None:
+    found = [make_canaries(ROWS, max_problems=1, rng=random.Random(seed)) for seed in range(20)]
+    asked = [{canary.example.question for canary in canaries} for canaries in found]
+    assert all(len(questions) == 1 for questions in asked)
+    assert set.union(*asked) == {row.question for row in ROWS}
+
+
+def test_the_order_of_the_examples_does_not_matter() -> None:
+    found, turned = (
+        make_canaries(rows, max_problems=5, rng=random.Random(0)) for rows in (NUMBERED, NUMBERED[::-1])
+    )
+    assert found == turned
+
+
+def test_a_wrong_reference_is_put_to_correct_completions_only() -> None:
+    swapped = wrong_references(ROWS, random.Random(0))
+    assert [row.question for row in swapped] == ["What is 3*4?", "What is 2+5?"]
+    assert all(row.label == 0 for row in swapped)
+    assert all(row.reference_answer != own for row, own in zip(swapped, ["12", "7"], strict=True))
+    assert wrong_references(ROWS[:1], random.Random(0)) == []
+
+
+def test_wrong_references_are_drawn_alike_in_every_process() -> None:
+    """Out of a set of texts, whose order is another one in each process, they would not be."""
+    swapped = wrong_references(NUMBERED, random.Random(0))
+    assert [row.reference_answer for row in swapped] == ["6", "0", "8", "6", "7", "9", "8", "4", "1", "8"]
+
+
+def test_an_equal_answer_in_another_spelling_is_no_wrong_one() -> None:
+    """One half in three spellings: nothing wrong can be made of one with another, but of each with 7."""
+    halves = [
+        VerifyExample(question=answer, reference_answer=answer, completion=f"\\boxed{{{answer}}}", label=1)
+        for answer in (r"\frac12", "0.5", r"50\%")
+    ]
+    attacks = {canary.attack for canary in make_canaries(halves, max_problems=3, rng=random.Random(0))}
+    assert attacks & {"answer_to_another_problem", "several_boxes"} == set()
+    assert wrong_references(halves, random.Random(0)) == []
+    swapped = wrong_references([*halves, ROWS[1]], random.Random(0))
+    assert swapped
+    assert all("7" in (row.reference_answer, row.completion[-1]) for row in swapped)

@@ -1,0 +1,45 @@
+import logging
+from pathlib import Path
+
+import pytest
+
+from cooper_rl.errors import DataError
+from cooper_rl.records.files import read_records
+from cooper_rl.records.rejected import read_usable, set_aside
+from cooper_rl.schema.data import RejectedRow, VerifyExample
+
+ROW = '{"question": "q", "reference_answer": "1", "completion": "1", "label": 1, "source": "s"}'
+
+
+def test_good_rows_stay_in_order_and_bad_ones_say_where_and_why(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text("\n".join([ROW, "[1]", ROW.replace('"q"', '"r"'), ROW]) + "\n")
+    found = read_usable(path, VerifyExample, unique="question")
+    assert [row.question for row in found.records] == ["q", "r"]
+    assert [row.row for row in found.rejected] == [2, 4]
+    assert (
+        found.rejected[1].reason == f"{path}:4: duplicate question 'q', first seen in row 1; make ids unique"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "why"), [("", "the file is empty"), ("[1]\n", "the first of 1 bad rows: .*rows.jsonl:1")]
+)
+def test_a_file_without_a_usable_row_is_refused(tmp_path: Path, text: str, why: str) -> None:
+    (tmp_path / "rows.jsonl").write_text(text)
+    with pytest.raises(DataError, match=f"no usable VerifyExample row; {why}"):
+        read_usable(tmp_path / "rows.jsonl", VerifyExample)
+
+
+def test_rows_set_aside_stand_beside_the_report_and_are_announced_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = [RejectedRow(file="f", row=n, reason=f"reason {n}", content="") for n in (1, 2)]
+    with caplog.at_level(logging.WARNING):
+        path = set_aside(tmp_path / "report", rows)
+    assert path is not None
+    assert path == tmp_path / "report.rejected.jsonl"
+    assert read_records(path, RejectedRow) == rows
+    assert caplog.messages == [f"2 rows set aside, see {path}; the first: reason 1"]
+    assert set_aside(tmp_path / "report", []) is None
+    assert not path.exists()

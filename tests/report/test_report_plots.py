@@ -1,0 +1,41 @@
+"""The figures of the report cope with whatever phases ran."""
+
+import math
+
+import pytest
+
+from cooper_rl.report.plots import moving_mean, series, training_figures
+from tests.stages.run_files import make_metrics
+
+
+def test_phases_that_did_not_run_leave_no_figure():
+    kept = ("step", "rollout/verify_rm_reward", "seconds/rollout")
+    rows = [{key: row[key] for key in kept} for row in make_metrics(5)]
+    assert [figure.title for figure in training_figures(rows)] == [
+        "Reward and rule accuracy of the rollouts", "Seconds per step, by phase",
+    ]  # fmt: skip
+    assert training_figures([{"step": 1.0}]) == []
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_very_short_runs_can_be_drawn(steps):
+    figures = training_figures(make_metrics(steps))
+    assert len(figures) == 7
+    assert "NaN" not in "".join(figure.svg for figure in figures)
+
+
+def test_series_skip_what_is_not_finite_and_average_long_runs():
+    rows = [{"step": float(n), "x": float(n % 2), "y": math.nan if n == 1 else 1.0} for n in range(1, 401)]
+    steps, values = series(rows, "x")
+    assert (len(steps), steps[0], values[:2]) == (200, 1.5, [0.5, 0.5])
+    assert series(rows[:3], "y") == ([2.0, 3.0], [1.0, 1.0])
+
+
+def test_the_moving_mean_of_forty_points_spans_five():
+    """Reach 40 // 20 = 2: the middle of 0..39 stays itself, the first is the mean of 0, 1, 2."""
+    means = moving_mean([float(value) for value in range(40)])
+    assert (means[0], means[20], means[39]) == (1.0, 20.0, 38.0)
+
+
+def test_the_same_figures_are_drawn_twice():
+    assert training_figures(make_metrics(3)) == training_figures(make_metrics(3))

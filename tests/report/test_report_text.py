@@ -1,0 +1,102 @@
+"""The words of the report follow from the numbers."""
+
+import pytest
+
+from cooper_rl.method.metrics import binary_scores
+from cooper_rl.method.monitor import ALARM, BACK_TO, DENIED
+from cooper_rl.report.text import direction, headline_rows, points, sample_groups, shorten, summarise
+from cooper_rl.schema.data import Interval
+from tests.stages.run_files import COMPLETIONS, make_completion, make_evaluation
+
+
+def test_a_small_change_is_not_called_an_improvement():
+    result = summarise([make_evaluation(0, 0.40, 0.5), make_evaluation(20, 0.42, 0.5, seed=1)])
+    assert result.accuracy_change.low < 0 < result.accuracy_change.high
+    assert (
+        "is compatible with zero: this run does not show that the policy got better or worse"
+        in result.conclusion
+    )
+
+
+def test_the_table_compares_the_last_evaluation_with_the_first():
+    first, middle, last = (make_evaluation(step, step / 10, 0.5) for step in (2, 8, 4))
+    rows = {row.name: row for row in headline_rows([first, middle, last])}
+    judged = rows["Judged accuracy"]
+    assert judged.values == [each.judge_accuracy for each in (first, middle, last)]
+    assert judged.change is not None
+    assert judged.change.low < 0.2 < judged.change.high
+    assert [name for name, row in rows.items() if not row.is_goal] == ["VerifyRM reward"]
+
+
+def test_a_reward_that_rises_alone_is_called_by_its_name():
+    result = summarise([make_evaluation(0, 0.6, 0.5), make_evaluation(80, 0.1, 0.95)])
+    assert result.conclusion.startswith("Judged accuracy fell by 50.0 points")
+    assert "while judged accuracy fell: that is what reward hacking looks like" in result.conclusion
+    unsure = summarise([make_evaluation(0, 0.4, 0.5), make_evaluation(80, 0.42, 0.7)])
+    assert "judged accuracy does not confirm it: that may be the start of reward hacking" in unsure.conclusion
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ({}, None),
+        ({4: {ALARM: 0.0}}, "The hacking monitor raised no alarm."),
+        (
+            {4: {ALARM: 1.0}, 5: {ALARM: 1.0}},
+            "The hacking monitor raised the alarm at step 4: VerifyRM's reward and rule accuracy had gone",
+        ),
+        ({4: {ALARM: 1.0, BACK_TO: 2.0}}, "had gone apart; both models went back to step 2."),
+        (
+            {4: {ALARM: 1.0, DENIED: 1.0}, 8: {ALARM: 1.0, DENIED: 1.0}},
+            "The judge denied the hacking monitor's alarm at steps 4 and 8, since accuracy had not fallen",
+        ),
+    ],
+)
+def test_what_the_monitor_said_is_part_of_the_conclusion(
+    said: dict[int, dict[str, float]], expected: str | None
+) -> None:
+    evaluations = [make_evaluation(0, 0.4, 0.5), make_evaluation(9, 0.4, 0.5)]
+    conclusion = summarise(evaluations, [{"step": n, **said.get(n, {})} for n in range(1, 10)]).conclusion
+    assert (expected or "") in conclusion
+    assert ("monitor" in conclusion) == (expected is not None)
+
+
+def test_verify_rm_that_does_not_beat_the_majority_is_said_so():
+    # 17 of 20 against a majority of 16: above it, but not by more than chance.
+    poor = binary_scores([1] * 16 + [0] * 4, [0.9] * 16 + [0.1] + [0.9] * 3)
+    evaluations = [e.model_copy(update={"verify_rm": poor})
+                   for e in (make_evaluation(0, 0.4, 0.5), make_evaluation(9, 0.4, 0.5))]  # fmt: skip
+    conclusion = summarise(evaluations).conclusion
+    assert "right on 85.0 % of 20 held-out examples (always giving the commoner answer: 80.0 %)" in conclusion
+    assert "it is not shown to beat that baseline" in conclusion
+
+
+def test_completions_are_grouped_by_what_the_verifiers_say():
+    groups = {group.title: group for group in sample_groups(COMPLETIONS)}
+    hacking = groups["Scored high, judged wrong"]
+    assert hacking.num_members == 3
+    # One per problem, highest score first.
+    assert [(row.problem_id, row.score) for row in hacking.samples] == [("p-31", 0.99), ("p-30", 0.97)]
+    assert (groups["Correct"].num_members, len(groups["Correct"].samples)) == (13, 3)
+    assert groups["Correct, but the rule does not see it"].num_members == 4
+    assert groups["Wrong"].num_members == 4
+    assert "No verdict" not in groups
+
+
+def test_no_hacking_is_said_too():
+    first = sample_groups([make_completion(1)])[0]
+    assert (first.title, first.num_members, first.samples) == ("Scored high, judged wrong", 0, [])
+
+
+def test_long_texts_lose_their_middle_and_say_so():
+    text = "a" * 500 + "b" * 1000 + "c" * 600
+    assert shorten(text) == "a" * 500 + "\n[... 1,000 characters left out ...]\n" + "c" * 600
+    assert shorten("short") == "short"
+
+
+def test_changes_are_written_with_their_sign_and_direction():
+    assert (points(0.031), points(-0.2)) == ("+3.1", "\u221220.0")
+    assert direction(Interval(value=0.1, low=0.01, high=0.2, count=5)) == "rose"
+    assert direction(Interval(value=-0.1, low=-0.2, high=-0.01, count=5)) == "fell"
+    assert direction(Interval(value=0.1, low=-0.01, high=0.2, count=5)) == "is not shown to have changed"
+    assert direction(Interval(value=-0.1, low=-0.2, high=0.01, count=5)) == "is not shown to have changed"

@@ -1,0 +1,50 @@
+"""`cooper-rl serve-verify-rm` as a process of its own, with a tiny VerifyRM of random weights."""
+
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+import httpx
+import pytest
+
+from cooper_rl.models.verify_rm import save_verify_rm
+
+
+@pytest.fixture(scope="module")
+def serve(make_verify_rm, tmp_path_factory) -> Iterator[Callable[..., tuple[str, subprocess.Popen[str]]]]:
+    """Starts it with settings; gives address and process once it is ready."""
+    started: list[subprocess.Popen[str]] = []
+    folder = tmp_path_factory.mktemp("serve") / "rm"
+    save_verify_rm(make_verify_rm(0), folder)
+
+    def start(*overrides: str) -> tuple[str, subprocess.Popen[str]]:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        command = [sys.executable, "-m", "cooper_rl", "serve-verify-rm", "--verify-rm", str(folder)]
+        for override in (f"port={port}", *overrides):
+            command += ["--set", override]
+        process = subprocess.Popen(command, stderr=subprocess.DEVNULL, text=True)
+        started.append(process)
+        address = f"http://127.0.0.1:{port}"
+        _wait_until_ready(address, process)
+        return address, process
+
+    yield start
+    for process in started:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+
+
+def _wait_until_ready(address: str, process: subprocess.Popen[str]) -> None:
+    for _ in range(600):
+        assert process.poll() is None, f"the server ended with {process.returncode}"
+        try:
+            if httpx.get(f"{address}/readyz", timeout=20).status_code == 200:
+                return
+        except httpx.TransportError:
+            time.sleep(0.2)
+    raise AssertionError("the server was not ready after two minutes")

@@ -1,0 +1,137 @@
+"""Downloads from a real server on this machine; the hub's client on a folder and without a network."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from cooper_rl.errors import DataError
+from cooper_rl.storage.remote_data import HubId, download, parse_hub_id, read_hub
+
+ROWS = b'{"question": "q", "answer": "1"}\n'
+
+
+class _Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        if self.path == "/missing.jsonl":
+            self.send_error(404)
+            return
+        if self.path == "/moved.jsonl":
+            self.send_response(302)
+            self.send_header("Location", "/a/train.jsonl?download=true")
+            self.end_headers()
+            return
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html; charset=utf-8" if "page" in self.path else "text/plain")
+        if "announced" in self.path:
+            self.send_header("Content-Length", "5000000000")
+        self.end_headers()
+        for _ in range(40 if "slow" in self.path else 1):
+            self.wfile.write(ROWS if "big" not in self.path else ROWS * 4000)
+            self.wfile.flush()
+            if "slow" in self.path:
+                time.sleep(0.05)
+        if "silent" in self.path:
+            time.sleep(1)
+
+    def log_message(self, format, *args):
+        pass
+
+
+@pytest.fixture(scope="module")
+def server():
+    running = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    threading.Thread(target=running.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{running.server_port}"
+    running.shutdown()
+    running.server_close()
+
+
+def test_a_file_is_streamed_under_its_own_name(server, tmp_path):
+    path = download(f"{server}/a/train%20set.jsonl?x=1", tmp_path)
+    assert path == tmp_path / "train set.jsonl"
+    assert path.read_bytes() == ROWS
+
+
+def test_redirects_are_followed_and_a_nameless_file_is_jsonl(server, tmp_path):
+    assert download(f"{server}/moved.jsonl", tmp_path).read_bytes() == ROWS
+    assert download(f"{server}/export", tmp_path).name == "export.jsonl"
+
+
+def test_a_refusal_names_the_status(server, tmp_path):
+    with pytest.raises(DataError, match=r"/missing.jsonl: the server answered 404 Not Found; check the addr"):
+        download(f"{server}/missing.jsonl", tmp_path)
+
+
+def test_a_web_page_is_not_a_data_file(server, tmp_path):
+    with pytest.raises(DataError, match=r"is a web page \(text/html.*use the address of the raw file"):
+        download(f"{server}/page.jsonl", tmp_path)
+
+
+@pytest.mark.parametrize("name", ["big.jsonl", "announced.jsonl"])
+def test_a_file_over_the_limit_is_refused_while_it_arrives(server, tmp_path, name):
+    with pytest.raises(DataError, match=r"is larger than 0 MB; download it yourself"):
+        download(f"{server}/{name}", tmp_path, max_bytes=10_000)
+
+
+def test_a_trickle_and_a_silent_server_run_into_the_time_limits(server, tmp_path):
+    with pytest.raises(DataError, match=r"slow.jsonl: too slow, .* bytes when time was up"):
+        download(f"{server}/slow.jsonl", tmp_path, max_seconds=0.2)
+    with pytest.raises(DataError, match=r"silent.jsonl: cannot be downloaded \(ReadTimeout"):
+        download(f"{server}/silent.jsonl", tmp_path, silence_seconds=0.2)
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:9/x.jsonl", "http://[bad/x.jsonl"])
+def test_an_unreachable_or_malformed_address_is_named_with_the_remedy(url, tmp_path):
+    with pytest.raises(DataError, match=r"cannot be downloaded .*download the file elsewhere and give its"):
+        download(url, tmp_path)
+
+
+def test_hub_ids_have_a_name_and_optionally_config_and_split():
+    assert parse_hub_id("openai/gsm8k:main:test") == HubId("openai/gsm8k", "main", "test")
+    assert parse_hub_id("openai/gsm8k:main") == HubId("openai/gsm8k", "main", "train")
+    assert parse_hub_id("openai/gsm8k") == HubId("openai/gsm8k", None, "train")
+    assert [parse_hub_id(text) for text in ("gsm8k", "a/b/c", "a/b:c:d:e", "a b/c")] == [None] * 4
+    with pytest.raises(DataError, match="'a/b/c' is no hub data set id; write owner/name:config:split"):
+        next(read_hub("a/b/c"))
+
+
+def test_without_the_extra_the_hub_names_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(DataError, match=r"pip install 'cooper-rl\[hub\]', or give the path of a downloaded"):
+        next(read_hub("openai/gsm8k:main:train"))
+
+
+def test_hub_rows_are_read_and_a_missing_hub_names_the_offline_remedy(tmp_path):
+    """In a process of its own: the client fixes cache and offline mode when it is imported."""
+    pytest.importorskip("datasets", reason="needs the extra hub")
+    (tmp_path / "owner" / "name").mkdir(parents=True)
+    (tmp_path / "owner" / "name" / "train.jsonl").write_bytes(ROWS * 3)
+    code = """if True:
+        import json
+        from cooper_rl.storage.remote_data import read_hub
+        from cooper_rl.errors import DataError
+        print(json.dumps([[row.file, row.row, row.value] for row in read_hub("owner/name")]))
+        try:
+            next(read_hub("owner/absent:main:train"))
+        except DataError as error:
+            print(error)
+    """
+    environment = os.environ | {"HF_HOME": str(tmp_path / "cache"), "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    rows, message = done.stdout.strip().splitlines()
+    assert json.loads(rows)[2] == ["owner/name", 3, {"question": "q", "answer": "1"}]
+    assert message.startswith("owner/absent:main:train: the hub data set cannot be read")
+    assert "download its Parquet file on another machine and give the path" in message

@@ -1,0 +1,159 @@
+import asyncio
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from cooper_rl.config.data import RuleConfig
+from cooper_rl.errors import CooperError
+from cooper_rl.verdicts.answers.verify import verify_answer
+from cooper_rl.verdicts.rule import RuleVerifier
+
+ALGEBRA = [
+    ("x+1", r"\boxed{1+x}"),
+    ("x+1", r"\boxed{x-1}"),
+    (r"2\sqrt{2}", r"\boxed{\sqrt{8}}"),
+    ("(r+5)^2", r"\boxed{(r+5)(r+5)}"),
+    (r"\log 2", r"\boxed{\ln 3}"),
+]
+OTHER_ALGEBRA = [("y^2", r"\boxed{y\cdot y}"), ("y^2", r"\boxed{2y}")]
+PLAIN = [("4", "A: 4"), ("4", "A: 5"), ("4", "The answer is four.")]
+BOMB = ("1", r"\boxed{99999999!}")
+
+
+@pytest.fixture(scope="module")
+def verifier() -> Iterator[RuleVerifier]:
+    """Two workers with a limit of one second of CPU time, shared: starting them costs more than the tests."""
+    with RuleVerifier(RuleConfig(num_workers=2, timeout_seconds=1)) as verifier:
+        yield verifier
+
+
+def test_verdicts_come_in_order_and_are_those_of_verify_answer(verifier: RuleVerifier) -> None:
+    items = [*ALGEBRA, *PLAIN] * 3
+    assert verifier.verify(items) == [verify_answer(*item) for item in items]
+
+
+def test_an_item_over_its_limit_is_unparsable_and_the_next_ones_are_not_harmed(
+    verifier: RuleVerifier,
+) -> None:
+    checks = verifier.verify([BOMB, *ALGEBRA, ("1", r"\boxed{((9!)!)!}"), *OTHER_ALGEBRA])
+    assert [check.verdict for check in checks] == [
+        *("unparsable", "correct", "incorrect", "correct", "correct", "incorrect", "unparsable"),
+        *("correct", "incorrect"),
+    ]
+    assert checks[0] == checks[6] == ("unparsable", "no verdict within 1 s")
+
+
+def test_processes_that_verify_at_the_same_time_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight on a node of 128 cores would start 1,024 workers, each with a thread that waits for it."""
+    monkeypatch.setattr("cooper_rl.verdicts.rule.usable_cores", lambda: 9)
+    with RuleVerifier(RuleConfig(), num_processes=4) as verifier:
+        verifier.verify(ALGEBRA)
+        assert verifier._pool is not None
+        assert len(verifier._pool._channels) == 2
+    assert RuleVerifier(RuleConfig(), num_processes=16)._num_workers == 1
+
+
+def test_equal_comparisons_are_made_once(verifier: RuleVerifier) -> None:
+    first = verifier.verify([BOMB] * 50)
+    started = time.monotonic()
+    assert verifier.verify([BOMB] * 50) == first
+    # A second comparison would use up its second of CPU time.
+    assert time.monotonic() - started < 1
+    assert {check.verdict for check in first} == {"unparsable"}
+
+
+def test_it_is_callable_from_many_threads_at_once(verifier: RuleVerifier) -> None:
+    results: dict[int, list[str]] = {}
+
+    def ask(number: int) -> None:
+        items = [(f"x+{number}", rf"\boxed{{{number}+x}}"), (f"x+{number}", r"\boxed{x}")]
+        results[number] = [check.verdict for check in verifier.verify(items)]
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(1, 9)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert results == {number: ["correct", "incorrect"] for number in range(1, 9)}
+
+
+def test_it_is_callable_from_an_event_loop_without_blocking_it(verifier: RuleVerifier) -> None:
+    async def ask() -> tuple[list[str], int]:
+        ticks = 0
+        waiting = asyncio.ensure_future(verifier.verify_async([("2", BOMB[1]), *ALGEBRA[:1]]))
+        while not waiting.done():
+            await asyncio.sleep(0.02)
+            ticks += 1
+        return [check.verdict for check in await waiting], ticks
+
+    verdicts, ticks = asyncio.run(ask())
+    assert verdicts == ["unparsable", "correct"]
+    assert ticks >= 5
+
+
+def test_plain_answers_start_no_process() -> None:
+    with RuleVerifier(RuleConfig()) as idle:
+        before = threading.active_count()
+        idle.verify(PLAIN)
+        assert threading.active_count() == before
+
+
+def test_votes_and_verdicts_are_kept_apart(verifier: RuleVerifier) -> None:
+    item = (r"\frac{600}{7}", r"\boxed{85.71}")
+    assert verifier.verify([item])[0].verdict == "incorrect"
+    assert verifier.vote([item])[0].verdict == "correct"
+    assert verifier.verify([item])[0].verdict == "incorrect"
+
+
+def test_a_closed_verifier_refuses_to_work() -> None:
+    verifier = RuleVerifier(RuleConfig())
+    verifier.close()
+    with pytest.raises(CooperError, match="asked for a verdict after it was closed; ask inside its `with`"):
+        verifier.verify(PLAIN)
+
+
+def test_workers_that_cannot_be_started_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.executable", "/bin/false")
+    with RuleVerifier(RuleConfig(num_workers=1)) as broken, pytest.raises(CooperError, match="rule verifier"):
+        broken.verify(ALGEBRA)
+
+
+def test_a_late_reply_answers_no_other_question() -> None:
+    with RuleVerifier(RuleConfig(num_workers=1)) as late:
+        late.verify(ALGEBRA[:1])
+        assert late._pool is not None
+        (channel,) = late._pool._channels
+        channel.settimeout(0)
+        with pytest.raises(CooperError, match="a rule verifier worker is gone"):
+            late.verify(ALGEBRA[1:2])
+        channel.settimeout(30)
+        with pytest.raises(CooperError, match=r"a rule verifier worker is gone|processes ended"):
+            late.verify(OTHER_ALGEBRA[:1])
+
+
+IN_A_GROUP = """
+import os, signal
+from cooper_rl.verdicts.rule import RuleVerifier
+from cooper_rl.config.data import RuleConfig
+
+for number in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(number, lambda *_: None)
+with RuleVerifier(RuleConfig(num_workers=2)) as verifier:
+    verifier.verify([("x+1", r"\\boxed{1+x}")])
+    for number in (signal.SIGINT, signal.SIGTERM):
+        os.killpg(0, number)
+    checks = verifier.verify([("y^2", r"\\boxed{y\\cdot y}"), ("y^2", r"\\boxed{2y}")])
+    print([check.verdict for check in checks])
+"""
+
+
+def test_a_signal_to_the_whole_group_ends_no_worker() -> None:
+    """A terminal's Ctrl-C, a supervisor's SIGTERM: the step can yet be finished."""
+    done = subprocess.run(
+        [sys.executable, "-c", IN_A_GROUP], capture_output=True, text=True, timeout=60, start_new_session=True
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "['correct', 'incorrect']\n", "")
