@@ -4,7 +4,7 @@
     OMP_NUM_THREADS=1 python benchmarks/cooper_step.py --repeats 3 --fixed --max-new-tokens 96
 
 Ours is the product's own step: trainer, engine, scoring, policy update and reward update as `train-cooper`
-makes them, `cooper.compute=bfloat16`. TRL's side: `GRPOTrainer` (fp32 weights under bf16 autocast, its
+makes them, `cooper.precision=bfloat16`. TRL's side: `GRPOTrainer` (fp32 weights under bf16 autocast, its
 default; or bf16 weights, tuned), a reward function that scores with the same VerifyRM in padded batches, and
 a plain padded pairwise update. Both: the same random models (Qwen2), prompts, rollouts, temperature, KL to a
 reference policy, one update a step, one thread. TRL computes activations again in the backward pass, as it
@@ -145,8 +145,9 @@ def our_side(
 ) -> Callable[[], Measured]:
     """The product's trainer, and its next step."""
     values = [
-        "cooper.compute=bfloat16", "cooper.monitor=null", "cooper.judge=null", "cooper.policy_warmup_steps=0",
-        "cooper.negatives.rollout=0", "cooper.pairs_per_problem=1", "cooper.policy_lr=1e-6",
+        "cooper.precision=bfloat16", "cooper.monitor=null", "cooper.judge=null",
+        "cooper.policy.warmup_steps=0",
+        "cooper.pairs.negatives.rollout=0", "cooper.pairs.per_problem=1", "cooper.policy.lr=1e-6",
         f"cooper.problems_per_step={NUM_PROBLEMS}", f"cooper.group_size={GROUP_SIZE}",
         f"cooper.generation.max_new_tokens={options.max_new_tokens}",
     ]  # fmt: skip

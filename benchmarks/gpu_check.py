@@ -146,18 +146,20 @@ def make_random_trainer(
         model = Qwen2ForCausalLM(sizes).eval()
         judging = copy.deepcopy(sizes)
         judging.num_labels = 1
-        verify_rm = VerifyRM(Qwen2ForSequenceClassification(judging).eval(), tokenizer, cooper.compute)
+        verify_rm = VerifyRM(Qwen2ForSequenceClassification(judging).eval(), tokenizer, cooper.precision)
     end_ids, pad_id = frozenset({tokenizer.eos_token_id}), tokenizer.pad_token_id
-    policy = Policy(model, tokenizer, end_ids, pad_id, cooper.compute)
-    reference = Policy(copy.deepcopy(model).requires_grad_(False), tokenizer, end_ids, pad_id, cooper.compute)
+    policy = Policy(model, tokenizer, end_ids, pad_id, cooper.precision)
+    reference = Policy(
+        copy.deepcopy(model).requires_grad_(False), tokenizer, end_ids, pad_id, cooper.precision
+    )
     rule = stack.enter_context(RuleVerifier(config.labeling.rule))
     return Trainer(
         policy=policy, reference=reference, verify_rm=verify_rm, rule=rule, judge=None, gate=None,
-        engine=HFEngine(model, end_ids=end_ids, pad_id=pad_id, compute=cooper.compute),
+        engine=HFEngine(model, end_ids=end_ids, pad_id=pad_id, compute=cooper.precision),
         pairs=stack.enter_context(RolloutPairs(PairMaker(cooper, rule, None, None), max_staleness=0)),
         anchors=(), replay=(), config=cooper, instruction=None, seed=0,
-        policy_optimizer=make_adamw(model, lr=cooper.policy_lr, weight_decay=0.01),
-        verify_rm_optimizer=make_adamw(verify_rm.model, lr=cooper.verify_rm_lr, weight_decay=0.01),
+        policy_optimizer=make_adamw(model, lr=cooper.policy.lr, weight_decay=0.01),
+        verify_rm_optimizer=make_adamw(verify_rm.model, lr=cooper.reward.lr, weight_decay=0.01),
     )  # fmt: skip
 
 

@@ -162,6 +162,7 @@ def train_once(
 
     from cooper_rl.checkpoints.writer import CheckpointWriter
     from cooper_rl.config.load import load
+    from cooper_rl.run import loop
     from cooper_rl.stages import train_cooper
 
     torch.set_num_threads(1)

@@ -163,7 +163,7 @@ def measure(way: str, repeat: int, url: str, options: argparse.Namespace) -> Mea
         data = SideData((), (), ())
         trainer = make_trainer(config, state, data, stack, models=options.models, place="the start")
         if way in WAYS[:2]:
-            server = config.cooper.assistant and config.cooper.assistant.server
+            server = config.cooper.pairs.assistant and config.cooper.pairs.assistant.server
             assert server, "configured above"
             maker = PairMaker(config.cooper, trainer.rule, Rounds(ChatAssistant(server)), None)
             queue = LateQueue if way == "serial" else PairQueue
@@ -189,15 +189,15 @@ def measure(way: str, repeat: int, url: str, options: argparse.Namespace) -> Mea
 
 def configure(way: str, repeat: int, url: str, options: argparse.Namespace) -> Config:
     """The laptop preset with the assistant behind a socket and no other source, as in the paper."""
-    server = "cooper.assistant.server"
+    server = "cooper.pairs.assistant.server"
     values = [
-        "cooper.assistant.tiny=false",
+        "cooper.pairs.assistant.tiny=false",
         f'{server}.base_url="{url}"',
         f"{server}.model={way}-{repeat}",
-        "cooper.negatives.rollout=0",
-        "cooper.pairs_per_problem=1",
+        "cooper.pairs.negatives.rollout=0",
+        "cooper.pairs.per_problem=1",
         "cooper.monitor=null",
-        f"cooper.max_pair_staleness={int(way == 'stale')}",
+        f"cooper.pairs.max_staleness={int(way == 'stale')}",
     ]
     if way in ("hedged", "stale"):
         values.append(f"{server}.hedge_after={options.hedge_after}")

@@ -23,7 +23,8 @@ from typing import Any
 import torch
 from transformers import DataCollatorWithPadding, Trainer, TrainingArguments
 
-from cooper_rl.config.cooper import CooperConfig
+from cooper_rl.config.cooper import CooperConfig, PairsConfig
+from cooper_rl.config.data import AssistantConfig
 from cooper_rl.config.models import ScratchModel, VerifyRMConfig
 from cooper_rl.machine.device import pick_device
 from cooper_rl.method.prompts import verify_rm_text
@@ -154,7 +155,7 @@ def score(verify_rm: VerifyRM, rows: Sequence[VerifyExample], options: Any) -> N
 
 
 def update_pairs(verify_rm: VerifyRM, pairs: Sequence[PreferencePair], options: Any) -> None:
-    config = CooperConfig.model_validate({"assistant": {"tiny": True}})
+    config = CooperConfig(pairs=PairsConfig(assistant=AssistantConfig(tiny=True)))
 
     def ours(model: VerifyRM) -> None:
         update_verify_rm(model, make_adamw(model.model, lr=1e-5, weight_decay=0.01), pairs, config=config)

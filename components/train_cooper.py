@@ -38,7 +38,7 @@ def train_cooper(
         site: Changes that hold for every run on this cluster, applied before `overrides`.
         run_key: Sets storage.run_key, the name to continue the run under, unless overrides do; may be empty.
         start: Checkpoint of the previous iteration; without it training starts at step 1.
-        replay: Labelled examples for cooper.replay_examples.
+        replay: Labelled examples for cooper.reward.num_replay_examples.
         examples: Held-out labelled examples for cooper.gate and cooper.evaluate_every.
         held_out: Held-out problems for cooper.evaluate_every.
         test: Labelled examples of later evaluations; their questions are left out of `problems`.

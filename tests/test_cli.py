@@ -55,7 +55,9 @@ def test_help_of_a_stage_shows_its_files_and_its_configuration(capsys: pytest.Ca
     shown = capsys.readouterr().out
     assert "--checkpoint PATH" in shown
     assert "  cooper.steps = 20\n      Steps of one iteration." in shown
-    assert "  cooper.assistant.server.api_key_env = null\n      Name of the environment variable" in shown
+    assert (
+        "  cooper.pairs.assistant.server.api_key_env = null\n      Name of the environment variable" in shown
+    )
 
 
 def test_help_imports_no_stage_and_no_torch() -> None:

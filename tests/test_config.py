@@ -1,10 +1,16 @@
 """Configuration: every preset loads, every mistake is named with a way out."""
 
+from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
-from cooper_rl.config.load import load, preset_names
+from cooper_rl.config.load import load, preset_names, section_of
+from cooper_rl.config.models import ServeConfig
+from cooper_rl.config.renamed import RENAMED
+from cooper_rl.config.root import Config
 from cooper_rl.errors import ConfigError
 
 
@@ -17,7 +23,7 @@ def test_defaults_yield_to_the_preset_and_the_preset_to_overrides(tmp_path: Path
     path = tmp_path / "mine.toml"
     path.write_text(
         'models = { policy = "p", backbone = "b" }\nproblems = { sources = ["x.jsonl"], num_held_out = 5 }\n'
-        "cooper = { reward = 'rule', steps = 7 }\n"
+        "cooper = { reward.kind = 'rule', steps = 7 }\n"
     )
     assert load(str(path)).cooper.group_size == 8
     assert load(str(path)).cooper.steps == 7
@@ -27,16 +33,16 @@ def test_defaults_yield_to_the_preset_and_the_preset_to_overrides(tmp_path: Path
 @pytest.mark.parametrize(
     ("override", "value"),
     [
-        ("cooper.policy_lr=0.5", 0.5),
-        ("cooper.policy_lr = 1e-4", 1e-4),
-        ("cooper.reward=rule", "rule"),
-        ('cooper.reward="rule"', "rule"),
-        ("cooper.update_verify_rm=false", False),
+        ("cooper.policy.lr=0.5", 0.5),
+        ("cooper.policy.lr = 1e-4", 1e-4),
+        ("cooper.reward.kind=rule", "rule"),
+        ('cooper.reward.kind="rule"', "rule"),
+        ("cooper.reward.update_verify_rm=false", False),
     ],
 )
 def test_an_override_is_a_toml_value_or_plain_text(override: str, value: object) -> None:
     name = override.partition("=")[0].strip().removeprefix("cooper.")
-    assert getattr(load("laptop", [override]).cooper, name) == value
+    assert attrgetter(name)(load("laptop", [override]).cooper) == value
 
 
 def test_null_turns_off_what_the_preset_or_the_default_has() -> None:
@@ -65,11 +71,11 @@ def test_null_takes_an_entry_out_of_a_table() -> None:
         ("cooper.stps=2", r"cooper\.stps: unknown key; did you mean 'steps'\?"),
         ("zz=1", "zz: unknown key; known here: cooper, distributed, engine, evaluation"),
         (f"seed={2**63}", r"seed: Input should be less than 9223372036854775808"),
-        ("cooper.reward=foo", r"cooper\.reward: Input should be .* \(found \"foo\"\)"),
+        ("cooper.reward.kind=foo", r"cooper\.reward\.kind: Input should be .* \(found \"foo\"\)"),
         ("cooper.steps=many", r"cooper\.steps: .*integer.* \(found \"many\"\)"),
         ("cooper.group_size=1", "greater than or equal to 2"),
-        ("cooper.assistant=null", r"cooper\.update_verify_rm needs cooper\.assistant"),
-        ("cooper.policy_updates_per_step=3", "must be a multiple of"),
+        ("cooper.pairs.assistant=null", r"cooper\.reward\.update_verify_rm needs cooper\.pairs\.assistant"),
+        ("cooper.policy.updates_per_step=3", "must be a multiple of"),
         ("cooper.generation.temperature=0", "makes all rollouts of a group equal"),
         ("problems.sources=/data/x.jsonl", r'write a list: \["a", "b"\] \(found "/data/x.jsonl"\)'),
         ("cooper.generation.top_p=0.9", "only top_p=1 keeps"),
@@ -82,7 +88,7 @@ def test_null_takes_an_entry_out_of_a_table() -> None:
         ("registry.uri=", r"registry\.uri: .*at least 1 character"),
         ("storage.uri=s3://b/p", r"storage\.uri=s3://\.\.\. needs storage\.endpoint"),
         ("labeling.judge={}", "set exactly one of server and tiny_error_rate"),
-        ("cooper.assistant={}", "set exactly one of server and tiny"),
+        ("cooper.pairs.assistant={}", "set exactly one of server and tiny"),
         ("sampling.temperatures.early=-1", r"sampling\.temperatures\.early: .*greater than or equal to 0"),
         ("sampling.generation.temperature=inf", "finite number"),
         ("seed=" + 5000 * "9", r"seed: .*integer"),
@@ -164,3 +170,32 @@ def test_what_is_stored_needs_a_server(key: str, value: str) -> None:
     with pytest.raises(ConfigError, match=rf"{key}=s3://\.\.\. needs storage\.endpoint"):
         load("paper", [setting])
     assert load("paper", [setting, "storage.endpoint=http://minio:9000"]).storage.endpoint
+
+
+@pytest.mark.parametrize(("old", "new"), RENAMED.items())
+def test_a_key_of_an_earlier_version_is_refused_with_its_new_name(old: str, new: str) -> None:
+    with pytest.raises(ConfigError, match=rf"  {old}: has another name since 0\.2; write {new}$"):
+        load("laptop", [f"{old}=1"])
+
+
+@pytest.mark.parametrize("new", RENAMED.values())
+def test_a_new_name_is_a_key_of_today(new: str) -> None:
+    section: Any = Config
+    for part in new.split("."):
+        section = section_of(section.model_fields[part].annotation) or section.model_fields[part]
+
+
+@pytest.mark.parametrize("root", [Config, ServeConfig])
+def test_every_key_has_a_docstring(root: type[BaseModel]) -> None:
+    assert undocumented(root) == []
+
+
+def undocumented(section: type[BaseModel], place: str = "") -> list[str]:
+    found: list[str] = []
+    for name, field in section.model_fields.items():
+        inner = section_of(field.annotation)
+        if inner is not None:
+            found += undocumented(inner, f"{place}{name}.")
+        elif not field.description:
+            found.append(f"{section.__module__}.{section.__name__}.{name}")
+    return sorted(set(found))

@@ -29,8 +29,8 @@ def test_the_published_numbers_are_the_papers(preset: str) -> None:
     )
     assert config.models.backbone == "Qwen/Qwen2.5-Math-1.5B-Instruct"
     cooper = config.cooper
-    assert (cooper.policy_lr, cooper.clip_epsilon, cooper.kl_coefficient) == (1e-6, 0.2, 1e-3)
-    assert (cooper.verify_rm_lr, cooper.group_size, cooper.steps) == (1e-5, 16, 180)
+    assert (cooper.policy.lr, cooper.policy.clip_epsilon, cooper.policy.kl_coefficient) == (1e-6, 0.2, 1e-3)
+    assert (cooper.reward.lr, cooper.group_size, cooper.steps) == (1e-5, 16, 180)
     evaluation = config.evaluation
     assert (evaluation.generation.temperature, evaluation.generation.top_p) == (0.7, 0.95)
     assert evaluation.samples_per_problem == 8

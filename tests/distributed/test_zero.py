@@ -51,5 +51,5 @@ def test_a_missing_deepspeed_names_its_extra() -> None:
 def test_offload_and_averages_that_cannot_be_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"offload_optimizer needs distributed\.zero_stage=1, 2 or 3"):
         load("laptop", ["distributed.offload_optimizer=true"])
-    with pytest.raises(ConfigError, match=r"verify_rm_average=0\.9 is kept by one process"):
-        load("laptop", ["distributed.zero_stage=2", "cooper.verify_rm_average=0.9"])
+    with pytest.raises(ConfigError, match=r"cooper\.reward\.ema_decay=0\.9 is kept by one process"):
+        load("laptop", ["distributed.zero_stage=2", "cooper.reward.ema_decay=0.9"])

@@ -14,7 +14,7 @@ def test_an_arm_changes_the_training_and_nothing_else(name: str) -> None:
     plain, own = load("laptop"), load("laptop", arm_overrides(name))
     changed = {key for key, value in settings(own) if (key, value) not in settings(plain)}
     assert all(key.startswith("cooper.") for key in changed)
-    assert own.cooper.policy_lr == plain.cooper.policy_lr
+    assert own.cooper.policy.lr == plain.cooper.policy.lr
     assert own.cooper.generation == plain.cooper.generation
     assert own.cooper.steps == plain.cooper.steps
 

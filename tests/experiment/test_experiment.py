@@ -73,9 +73,9 @@ def test_started_again_it_trains_nothing_and_a_new_seed_only_itself(output: Path
 def test_another_configuration_in_the_same_folder_is_refused(
     output: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(output, "--set", "cooper.policy_lr=0.5") == 2
+    assert run(output, "--set", "cooper.policy.lr=0.5") == 2
     shown = capsys.readouterr().err
-    assert "another experiment is in this folder (cooper.policy_lr: there 0.0002, here 0.5)" in shown
+    assert "another experiment is in this folder (cooper.policy.lr: there 0.0002, here 0.5)" in shown
 
 
 def test_a_damaged_claim_of_the_folder_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -96,7 +96,7 @@ def test_commands_of_containers_parse(name: str, rendered) -> None:
 @pytest.mark.parametrize("name", ["minio", "external-s3"])
 def test_the_paper_preset_finds_its_servers_in_the_run_namespace(name: str, rendered) -> None:
     config = load("paper", ["models.policy=x"])
-    judge, assistant = config.labeling.judge, config.cooper.assistant
+    judge, assistant = config.labeling.judge, config.cooper.pairs.assistant
     assert judge is not None
     assert assistant is not None
     for server, role in ((judge.server, "judge"), (assistant.server, "assistant")):

@@ -190,7 +190,7 @@ def test_what_does_not_fit_is_refused_with_what_to_lower() -> None:
         ({"is_checkpointed": True}, "cooper.gradient_checkpointing=true"),
         ({"zero_stage": 1}, "distributed.zero_stage=1"),
         ({"zero_stage": 1, "is_offloaded": True}, "distributed.offload_optimizer=true"),
-        ({"adapter_rank": 3}, "cooper.lora.rank=16"),
+        ({"adapter_rank": 3}, "cooper.policy.lora.rank=16"),
     ],
 )
 def test_what_is_set_already_is_no_remedy(change: dict[str, Any], remedy: str) -> None:
@@ -203,7 +203,7 @@ def test_bf16_is_a_remedy_where_passes_are_fp32() -> None:
     plans = [
         plan_memory(SHAPE, SHAPE, ONE._replace(zero_stage=1, is_bfloat16=value)) for value in (False, True)
     ]
-    found = [any("cooper.compute=bfloat16" in part.remedy for part in plan.parts) for plan in plans]
+    found = [any("cooper.precision=bfloat16" in part.remedy for part in plan.parts) for plan in plans]
     assert found == [True, False]
 
 

@@ -36,8 +36,8 @@ CPU = torch.device("cpu")
 TIMEOUT_SECONDS = 600
 GUARDED = [
     "cooper.problems_per_step=3",  # which two ranks do not share evenly
-    "cooper.negatives.perturb=1",
-    "cooper.replay_examples=4",
+    "cooper.pairs.negatives.perturb=1",
+    "cooper.reward.num_replay_examples=4",
     "cooper.evaluate_every=1",
     "cooper.gate={ num_examples = 8, num_canary_problems = 2 }",
     "cooper.max_tokens_per_batch=512",
@@ -152,7 +152,7 @@ def test_processes_take_back_what_the_gate_refuses(examined: Files, tmp_path: Pa
     ]
     write_records(tmp_path / "turned.jsonl", turned)
     files = replace(examined, examples=tmp_path / "turned.jsonl")
-    values = ["cooper.steps=2", "cooper.replay_examples=0"]
+    values = ["cooper.steps=2", "cooper.reward.num_replay_examples=0"]
     train_alone(files, tmp_path / "alone", *values)
     train_together(files, tmp_path / "run", stage, *values)
     assert [row["gate/rolled_back"] for row in numbers(tmp_path / "alone")] == [0.0, 1.0]
@@ -190,8 +190,8 @@ def test_two_processes_continue_what_one_began(examined: Files, alone: Path, tmp
 def test_bf16_weights_keep_fp32_masters(examined: Files, tmp_path: Path) -> None:
     """At a learning rate of 1e-6 bf16 weights alone would not change: half their spacing at .02 is 3e-5."""
     train_together(
-        examined, tmp_path / "run", 2, "cooper.steps=1", "cooper.policy_lr=1e-6",
-        "cooper.compute=bfloat16",
+        examined, tmp_path / "run", 2, "cooper.steps=1", "cooper.policy.lr=1e-6",
+        "cooper.precision=bfloat16",
     )  # fmt: skip
     before = AutoModelForCausalLM.from_pretrained(examined.models / "policy").state_dict()
     with open_checkpoint(tmp_path / "run", StorageConfig()) as found:
@@ -207,7 +207,11 @@ def test_bf16_weights_keep_fp32_masters(examined: Files, tmp_path: Path) -> None
 def test_adapters_give_the_numbers_of_one_process_which_can_continue(
     examined: Files, tmp_path: Path, stage: int
 ) -> None:
-    adapters = ["cooper.lora.rank=2", "cooper.kl_coefficient=0.1", "cooper.policy_warmup_steps=0"]
+    adapters = [
+        "cooper.policy.lora.rank=2",
+        "cooper.policy.kl_coefficient=0.1",
+        "cooper.policy.warmup_steps=0",
+    ]
     train_alone(examined, tmp_path / "alone", *adapters, "cooper.steps=3")
     expected = numbers(tmp_path / "alone")
     assert expected[2]["policy/kl"] > 1e-6
@@ -223,7 +227,7 @@ def test_adapters_give_the_numbers_of_one_process_which_can_continue(
 
 
 def test_adapters_leave_the_weights_beside_them_unrounded_in_bf16(examined: Files, tmp_path: Path) -> None:
-    lora = ["cooper.lora.rank=2", "cooper.compute=bfloat16", "cooper.policy_lr=1e-6"]
+    lora = ["cooper.policy.lora.rank=2", "cooper.precision=bfloat16", "cooper.policy.lr=1e-6"]
     train_together(examined, tmp_path / "run", 3, "cooper.steps=1", *lora)
     before = AutoModelForCausalLM.from_pretrained(examined.models / "policy").state_dict()
     after = read(tmp_path / "run").policy.model.state_dict()
@@ -233,13 +237,13 @@ def test_adapters_leave_the_weights_beside_them_unrounded_in_bf16(examined: File
 
 
 ALARMED = [
-    "cooper.monitor.window=2", "cooper.monitor.max_gap_rise=1e-6", "cooper.update_verify_rm=false",
-    "cooper.evaluate_every=null", "cooper.policy_lr=3e-3", "cooper.policy_warmup_steps=0",
+    "cooper.monitor.window=2", "cooper.monitor.max_gap_rise=1e-6", "cooper.reward.update_verify_rm=false",
+    "cooper.evaluate_every=null", "cooper.policy.lr=3e-3", "cooper.policy.warmup_steps=0",
 ]  # fmt: skip
 """Bounds so small that any rise is an alarm."""
 
 
-@pytest.mark.parametrize("adapters", [[], ["cooper.lora.rank=2"]], ids=["weights", "adapters"])
+@pytest.mark.parametrize("adapters", [[], ["cooper.policy.lora.rank=2"]], ids=["weights", "adapters"])
 def test_an_alarm_rolls_both_processes_back(examined: Files, tmp_path: Path, adapters: list[str]) -> None:
     values = [*ALARMED, *adapters, "cooper.monitor.action=rollback", "cooper.checkpoint_every=1"]
     train_alone(examined, tmp_path / "alone", *values, "cooper.steps=8")

@@ -121,7 +121,7 @@ def test_a_verify_rm_that_knows_little_is_warned_of(verify_rm, make_verify_rm, t
             examples=tmp_path / "test.jsonl",
             report=tmp_path / "report.json",
         )
-        assert ("start with cooper.reward=rule_gated" in caplog.text) is not is_right
+        assert ("start with cooper.reward.kind=rule_gated" in caplog.text) is not is_right
 
 
 def test_verify_bench_is_broken_down_by_answer_type(verify_rm, tmp_path):

@@ -17,7 +17,7 @@ from tests.stages.test_train_cooper import is_same_state, numbers, read, train
 
 RIGHT, WRONG = "7-2=5;5*2=10.\n#### 10", "7-2=5;5*2=12.\n#### 12"
 ALARMED = [
-    "cooper.update_verify_rm=false",
+    "cooper.reward.update_verify_rm=false",
     "cooper.evaluate_every=null",
     "cooper.monitor.window=2",
     "cooper.monitor.max_gap_rise=1e-6",
@@ -105,8 +105,8 @@ def test_warn_goes_on_as_before(warned: tuple[Path, int]) -> None:
 def test_anchors_stay_while_the_policy_moves(guarded: Files, tmp_path: Path) -> None:
     """With VerifyRM frozen their score is one number; updates of VerifyRM move it."""
     values = ["cooper.monitor.num_anchors=8", "cooper.steps=3"]
-    go(guarded, tmp_path / "frozen", *values, "cooper.update_verify_rm=false")
-    go(guarded, tmp_path / "cooper", *values, "cooper.update_verify_rm=true")
+    go(guarded, tmp_path / "frozen", *values, "cooper.reward.update_verify_rm=false")
+    go(guarded, tmp_path / "cooper", *values, "cooper.reward.update_verify_rm=true")
     frozen, moved = (
         [row["verify_rm/anchor_score"] for row in numbers(tmp_path / name)] for name in ("frozen", "cooper")
     )
@@ -117,7 +117,7 @@ def test_anchors_stay_while_the_policy_moves(guarded: Files, tmp_path: Path) -> 
 
 
 def test_a_reward_without_verify_rm_is_not_watched(guarded: Files, tmp_path: Path) -> None:
-    go(guarded, tmp_path / "run", *ALARMED, "cooper.reward=rule", "cooper.steps=5")
+    go(guarded, tmp_path / "run", *ALARMED, "cooper.reward.kind=rule", "cooper.steps=5")
     assert not any(key.startswith("monitor/") for row in numbers(tmp_path / "run") for key in row)
 
 
@@ -157,7 +157,7 @@ def test_an_alarm_of_an_iteration_before_leaves_a_reward_that_is_not_watched(
     guarded: Files, warned: tuple[Path, int], tmp_path: Path
 ) -> None:
     """A judge that is always wrong, so that its reward is not the rule's."""
-    judged = ["cooper.reward=judge", "cooper.judge={tiny_error_rate=1.0}", "cooper.steps=3"]
+    judged = ["cooper.reward.kind=judge", "cooper.judge={tiny_error_rate=1.0}", "cooper.steps=3"]
     go(guarded, tmp_path / "run", *ALARMED, *judged, "cooper.monitor.action=rule", start=warned[0])
     paid, judge, rule = rewards(
         numbers(tmp_path / "run")[NUM_STEPS:], "reward", "judge_accuracy", "rule_accuracy"
@@ -246,7 +246,8 @@ def test_updates_that_the_gate_takes_back_are_counted(guarded: Files, tmp_path: 
         write_records(tmp_path / f"{name}.jsonl", rows)
     report = go(
         guarded, tmp_path / "run", "cooper.gate={ max_accuracy_drop = 0.0, max_canary_rise = 1.0 }",
-        "cooper.replay_examples=12", "cooper.replay_weight=100", "cooper.verify_rm_lr=1e-2", "cooper.steps=4",
+        "cooper.reward.num_replay_examples=12", "cooper.reward.replay_weight=100",
+        "cooper.reward.lr=1e-2", "cooper.steps=4",
         examples=tmp_path / "examples.jsonl", replay=with_other_questions(tmp_path / "replay.jsonl"),
     )  # fmt: skip
     rows = [row for row in numbers(tmp_path / "run") if row["pairs/count"]]
@@ -285,7 +286,7 @@ def test_pairs_that_a_probe_tells_apart_are_warned_of_once(
 ) -> None:
     """Also where the run is continued. The first step has pairs of too few questions for a probe."""
     for last in (2, 4):
-        train(sevens, tmp_path / "run", f"cooper.max_shortcut_auroc={bound}", f"cooper.steps={last}")
+        train(sevens, tmp_path / "run", f"cooper.pairs.max_shortcut_auroc={bound}", f"cooper.steps={last}")
     first, *later = (row.get("pairs/shortcut_auroc") for row in numbers(tmp_path / "run"))
     assert first is None
     assert all(value is not None and 0.5 < value <= 1 for value in later)
@@ -359,7 +360,11 @@ def test_an_alarm_that_the_judge_denies_ends_nothing(
         (["cooper.evaluate_every=1"], ["examples"], r"--held-out is missing.*cooper\.evaluate_every=null"),
         (["cooper.evaluate_every=1"], ["held_out"], r"--examples is missing.*cooper\.evaluate_every=null"),
         (["cooper.gate={}"], [], r"--examples is missing.*cooper\.gate=null"),
-        (["cooper.replay_examples=2"], [], r"--replay is missing.*cooper\.replay_examples=0"),
+        (
+            ["cooper.reward.num_replay_examples=2"],
+            [],
+            r"--replay is missing.*cooper\.reward\.num_replay_examples=0",
+        ),
     ],
 )
 def test_an_option_without_its_file_is_refused(
@@ -376,12 +381,17 @@ def test_replay_of_questions_that_are_evaluated_on_is_refused(
 ) -> None:
     given = {"replay": guarded.examples, place: guarded.examples}
     with pytest.raises(DataError, match=r"of its questions are evaluated on, e\.g\. .*of other questions"):
-        go(guarded, tmp_path / "run", "cooper.replay_examples=2", **given)
+        go(guarded, tmp_path / "run", "cooper.reward.num_replay_examples=2", **given)
     assert not (tmp_path / "run").exists()
 
 
 def test_a_gate_is_not_needed_where_verify_rm_stays(guarded: Files, tmp_path: Path) -> None:
-    values = ["cooper.gate={}", "cooper.replay_examples=2", "cooper.update_verify_rm=false", "cooper.steps=1"]
+    values = [
+        "cooper.gate={}",
+        "cooper.reward.num_replay_examples=2",
+        "cooper.reward.update_verify_rm=false",
+        "cooper.steps=1",
+    ]
     assert go(guarded, tmp_path / "run", *values).num_pairs == 0
 
 
@@ -390,14 +400,14 @@ def test_a_gate_is_not_needed_where_verify_rm_stays(guarded: Files, tmp_path: Pa
 
 EVERYTHING = [
     "cooper.gate={ max_accuracy_drop = 0.1, max_canary_rise = 0.1, num_canary_problems = 2 }",
-    "cooper.replay_examples=4",
-    "cooper.verify_rm_average=0.5",
+    "cooper.reward.num_replay_examples=4",
+    "cooper.reward.ema_decay=0.5",
     "cooper.evaluate_every=2",
-    "cooper.negatives={ assistant = 1, rollout = 1, perturb = 1, canary = 1 }",
-    "cooper.pairs_per_problem=3",
+    "cooper.pairs.negatives={ assistant = 1, rollout = 1, perturb = 1, canary = 1 }",
+    "cooper.pairs.per_problem=3",
     "cooper.monitor={ window = 2, max_gap_rise = 1e-6, action = 'rule' }",
-    "cooper.drop_equal_groups=true",
-    "cooper.mask_cut=true",
+    "cooper.advantages.drop_equal_groups=true",
+    "cooper.policy.overlong_filtering=true",
     "evaluation.max_canary_problems=2",
 ]
 
@@ -405,9 +415,9 @@ EVERYTHING = [
 @pytest.mark.parametrize(
     "options",
     [
-        ["cooper.max_pair_staleness=1"],
+        ["cooper.pairs.max_staleness=1"],
         pytest.param(EVERYTHING, marks=pytest.mark.slow),
-        [*EVERYTHING, "cooper.max_pair_staleness=1"],
+        [*EVERYTHING, "cooper.pairs.max_staleness=1"],
     ],
     ids=["late pairs", "everything", "everything with late pairs"],
 )
@@ -427,4 +437,4 @@ def test_two_runs_equal_one_of_twice_the_length(guarded: Files, tmp_path: Path, 
         assert is_same_state(tmp_path / other, tmp_path / "straight")
         one, two = read(tmp_path / other), read(tmp_path / "straight")
         assert (one.pairs, one.pending, one.rollouts) == (two.pairs, two.pending, two.rollouts)
-        assert bool(one.pending) == ("cooper.max_pair_staleness=1" in options)
+        assert bool(one.pending) == ("cooper.pairs.max_staleness=1" in options)

@@ -137,7 +137,7 @@ def test_a_folder_without_models_is_refused(files: Files, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    "arm", [["cooper.update_verify_rm=false"], ["cooper.reward=rule"]], ids=["frozen", "rule"]
+    "arm", [["cooper.reward.update_verify_rm=false"], ["cooper.reward.kind=rule"]], ids=["frozen", "rule"]
 )
 def test_the_other_two_arms_leave_verify_rm_as_it_was(files: Files, tmp_path: Path, arm: list[str]) -> None:
     train(files, tmp_path / "run", "cooper.steps=1", *arm)

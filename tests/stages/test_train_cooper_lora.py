@@ -15,10 +15,10 @@ from tests.stages.conftest import Files
 from tests.stages.test_train_cooper import numbers, train
 
 LORA = [
-    "cooper.lora.rank=2",
-    "cooper.policy_warmup_steps=0",
-    "cooper.update_verify_rm=false",
-    "cooper.kl_coefficient=0.1",
+    "cooper.policy.lora.rank=2",
+    "cooper.policy.warmup_steps=0",
+    "cooper.reward.update_verify_rm=false",
+    "cooper.policy.kl_coefficient=0.1",
 ]
 
 
@@ -65,7 +65,7 @@ def test_a_checkpoint_holds_a_plain_policy_that_has_learned(files: Files, straig
 
 
 @pytest.mark.parametrize(
-    ("change", "name"), [("cooper.lora.alpha=64", "_proj.weight"), (None, "model.embed_tokens.weight")]
+    ("change", "name"), [("cooper.policy.lora.alpha=64", "_proj.weight"), (None, "model.embed_tokens.weight")]
 )
 def test_adapters_of_another_scale_or_for_other_models_are_refused(
     files: Files, straight: Path, tmp_path: Path, make_policy, change: str | None, name: str
@@ -80,5 +80,5 @@ def test_adapters_of_another_scale_or_for_other_models_are_refused(
 
 
 def test_adapters_of_another_rank_are_refused(files: Files, straight: Path, tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"fits no weight of the model .* cooper\.lora\.rank"):
-        train(files, tmp_path / "run", *LORA, "cooper.lora.rank=3", start=straight)
+    with pytest.raises(ModelError, match=r"fits no weight of the model .* cooper\.policy\.lora\.rank"):
+        train(files, tmp_path / "run", *LORA, "cooper.policy.lora.rank=3", start=straight)

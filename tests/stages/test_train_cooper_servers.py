@@ -48,7 +48,7 @@ def judge() -> Iterator[MoodyJudge]:
 def test_steps_before_the_rewards_judge_went_away_are_saved_and_not_done_again(
     files: Files, judge: MoodyJudge, tmp_path: Path
 ) -> None:
-    values = ["cooper.reward=judge", *judge.settings("cooper.judge"), "cooper.checkpoint_every=20"]
+    values = ["cooper.reward.kind=judge", *judge.settings("cooper.judge"), "cooper.checkpoint_every=20"]
     train(files, tmp_path / "straight", *values, "cooper.steps=4")
     judge.patience = len(judge.server.bodies) + 2 * ROLLOUTS_PER_STEP
     with pytest.raises(ServerError, match=r"^step 3: .*; what was done before is saved"):

@@ -23,7 +23,7 @@ VLLM = [
     "engine.enforce_eager=true",
     "engine.kv_cache_gib=0.1",
     "engine.max_num_seqs=32",
-    "cooper.max_importance_weight=2.0",
+    "cooper.policy.max_importance_weight=2.0",
     "cooper.checkpoint_every=1",
 ]
 

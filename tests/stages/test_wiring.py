@@ -40,14 +40,14 @@ def test_the_laptops_judge_is_refused_for_real_problems_with_overrides_that_work
 
 def test_the_laptops_assistant_is_refused_for_real_problems_with_overrides_that_work() -> None:
     config = load("laptop", [])
-    check_fits(config.cooper.assistant, [TINY], key="cooper.assistant")
+    check_fits(config.cooper.pairs.assistant, [TINY], key="cooper.pairs.assistant")
     with pytest.raises(
-        ConfigError, match=r"cooper.assistant.tiny=true .* source 'gsm8k_train.jsonl'"
+        ConfigError, match=r"cooper.pairs.assistant.tiny=true .* source 'gsm8k_train.jsonl'"
     ) as caught:
-        check_fits(config.cooper.assistant, [REAL], key="cooper.assistant")
+        check_fits(config.cooper.pairs.assistant, [REAL], key="cooper.pairs.assistant")
     *server, frozen = named_overrides(str(caught.value))
-    check_fits(load("laptop", server).cooper.assistant, [REAL], key="cooper.assistant")
-    assert load("laptop", [frozen]).cooper.update_verify_rm is False
+    check_fits(load("laptop", server).cooper.pairs.assistant, [REAL], key="cooper.pairs.assistant")
+    assert load("laptop", [frozen]).cooper.reward.update_verify_rm is False
 
 
 def as_real(files: Files, folder: Path) -> Path:
@@ -76,9 +76,9 @@ def test_co_training_refuses_the_laptops_assistant_and_judge_unless_nobody_asks_
             problems=as_real(files, tmp_path), checkpoint=tmp_path / "checkpoint", report=tmp_path / "report",
         )  # fmt: skip
 
-    with pytest.raises(ConfigError, match=r"cooper.assistant.tiny=true is the laptop's assistant"):
+    with pytest.raises(ConfigError, match=r"cooper.pairs.assistant.tiny=true is the laptop's assistant"):
         train()
-    frozen = ["cooper.update_verify_rm=false", "cooper.judge={tiny_error_rate=0.0}", "cooper.steps=1"]
+    frozen = ["cooper.reward.update_verify_rm=false", "cooper.judge={tiny_error_rate=0.0}", "cooper.steps=1"]
     with pytest.raises(ConfigError, match=r"cooper.judge.tiny_error_rate=0 "):
-        train(*frozen, "cooper.reward=judge")
+        train(*frozen, "cooper.reward.kind=judge")
     train(*frozen)

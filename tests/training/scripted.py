@@ -30,12 +30,12 @@ def scripted_trainer(
         policy=policy, reference=make_policy(0), verify_rm=verify_rm,
         engine=ScriptedEngine(lines, end_ids=policy.end_ids), rule=maker.rule,
         judge=None, gate=None, anchors=(), replay=(),
-        pairs=PairQueue(maker, max_staleness=config.max_pair_staleness) if config.trains_verify_rm else None,
+        pairs=PairQueue(maker, max_staleness=config.pairs.max_staleness) if config.trains_verify_rm else None,
         policy_optimizer=make_adamw(
-            policy.model, lr=config.policy_lr, weight_decay=config.policy_weight_decay
+            policy.model, lr=config.policy.lr, weight_decay=config.policy.weight_decay
         ),
         verify_rm_optimizer=make_adamw(
-            verify_rm.model, lr=config.verify_rm_lr, weight_decay=config.verify_rm_weight_decay
+            verify_rm.model, lr=config.reward.lr, weight_decay=config.reward.weight_decay
         ),
         config=config, instruction=None, seed=0,
     )  # fmt: skip

@@ -24,6 +24,7 @@ from cooper_rl.schema.data import PreferencePair, Problem
 from cooper_rl.training.policy_update import update_policy
 from cooper_rl.training.reward_update import update_verify_rm
 from cooper_rl.training.rollout import RolloutGroup
+from tests.cooper_config import cooper_config
 
 ATOL, RTOL = 2e-6, 1e-4
 GROUP_REWARDS = ((0.9, 0.1, 0.4, 0.2), (0.05, 0.6, 0.95, 0.3))
@@ -52,12 +53,10 @@ def make_groups(policy: Policy) -> list[RolloutGroup]:
 
 def cooper(**values) -> CooperConfig:
     """Settings that TRL's below equal; no clipping of the gradient's norm."""
-    return CooperConfig.model_validate(
-        {
-            "assistant": {"tiny": True}, "group_size": 4, "problems_per_step": 2, "kl_coefficient": KL,
-            "clip_epsilon": EPSILON, "max_grad_norm": 1e9, "generation": {"temperature": TEMPERATURE},
-        } | values
-    )  # fmt: skip
+    return cooper_config(**({
+            "group_size": 4, "problems_per_step": 2, "policy__kl_coefficient": KL,
+            "policy__clip_epsilon": EPSILON, "max_grad_norm": 1e9, "generation": {"temperature": TEMPERATURE},
+        } | values))  # fmt: skip
 
 
 class Rollouts(NamedTuple):
@@ -187,7 +186,7 @@ def test_the_correction_for_the_engine_is_trls(make_policy: Callable[[int], Poli
     recorder = Recorder(policy.model, lr=1.0)
     found = update_policy(
         policy, reference, recorder.optimizer, groups, inputs["advantages"],
-        config=cooper(max_importance_weight=1.25),
+        config=cooper(policy__max_importance_weight=1.25),
     )  # fmt: skip
     assert found.loss == pytest.approx(expected, abs=ATOL)
     assert_same_gradient(recorder.gradient(0), gradient)
@@ -203,7 +202,7 @@ def test_the_clipped_loss_of_an_off_policy_update_is_trls(
     recorder = Recorder(policy.model, lr=2.0)
     found = update_policy(
         policy, reference, recorder.optimizer, groups, inputs["advantages"],
-        config=cooper(policy_updates_per_step=2, max_tokens_per_batch=100),
+        config=cooper(policy__updates_per_step=2, max_tokens_per_batch=100),
     )  # fmt: skip
     halves = [
         {name: value[rows] for name, value in inputs.items() if value.ndim}

@@ -5,15 +5,16 @@ import copy
 import pytest
 import torch
 
-from cooper_rl.config.cooper import CooperConfig, GateConfig
+from cooper_rl.config.cooper import GateConfig
 from cooper_rl.errors import TrainingError
 from cooper_rl.models.verify_rm import VerifyRM
 from cooper_rl.negatives.canaries import Canary
 from cooper_rl.schema.data import PreferencePair, VerifyExample
 from cooper_rl.training.gate import GateReading, RewardGate, read_gate, update_behind_gate
 from cooper_rl.training.optimizer import TRAINED, make_adamw, optimizer_tensors
+from tests.cooper_config import cooper_config
 
-CONFIG = CooperConfig.model_validate({"assistant": {"tiny": True}})
+CONFIG = cooper_config()
 BOUNDS = GateConfig(max_accuracy_drop=0.03, max_canary_rise=0.05)
 PAIRS = [
     PreferencePair(
@@ -103,7 +104,7 @@ def test_an_update_beyond_a_bound_leaves_the_weights_and_teaches_the_optimiser(
     Weights, and those that an average is of, are those of before. The moments are those of a twin whose
     update stayed: without this gradient the next update would go the same way, and be taken back as well.
     """
-    config = CONFIG.model_copy(update={"verify_rm_average": average})
+    config = cooper_config(reward__ema_decay=average)
     verify_rm, twin = (says_yes(make_verify_rm(0), to_canaries=True) for _ in range(2))
     optimizer, other = (make_adamw(model.model, lr=1e-6, weight_decay=0.01) for model in (verify_rm, twin))
     for model, steps in num_before * ((verify_rm, optimizer), (twin, other)):

@@ -47,7 +47,7 @@ def first_steps(make_policy, make_verify_rm) -> dict[str, Any]:
         verify_rm = make_verify_rm(1)
         fit = fit_verify_rm(verify_rm, examples, config=config.verify_rm, seed=config.seed)
         judge = open_judge(config.cooper.judge, config.seed)
-        maker = PairMaker(config.cooper, rule, open_assistant(config.cooper.assistant), judge)
+        maker = PairMaker(config.cooper, rule, open_assistant(config.cooper.pairs.assistant), judge)
         script = {problem: completions[problem.id] for problem in problems}
         trainer = scripted_trainer(make_policy, verify_rm, maker, script)
         results = [

@@ -20,7 +20,7 @@ def test_the_policys_loss_curve_does_not_depend_on_the_split(make_policy) -> Non
     for budget in BUDGETS:
         policy, reference = make_policy(0), make_policy(1)
         optimizer = torch.optim.SGD(policy.model.parameters(), lr=0.3)
-        config = cooper(max_tokens_per_batch=budget, policy_updates_per_step=2, problems_per_step=2)
+        config = cooper(max_tokens_per_batch=budget, policy__updates_per_step=2, problems_per_step=2)
         curves.append(
             [
                 update_policy(policy, reference, optimizer, groups_of(policy), ADVANTAGES, config=config).loss

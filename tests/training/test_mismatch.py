@@ -13,6 +13,7 @@ from cooper_rl.schema.data import Problem
 from cooper_rl.training.optimizer import make_adamw
 from cooper_rl.training.policy_update import PolicyUpdate, update_policy
 from cooper_rl.training.rollout import RolloutGroup, collect_rollouts
+from tests.cooper_config import cooper_config
 
 ADVANTAGES = torch.tensor([1.0, -0.5, 0.5, -1.0])
 """Unequal in size, so that completions of one length do not cancel."""
@@ -23,9 +24,8 @@ PROBLEMS = [
 
 def cooper(**values) -> CooperConfig:
     generation = {"max_new_tokens": 12, "temperature": 0.8}
-    return CooperConfig.model_validate(
-        {"assistant": {"tiny": True}, "group_size": 2, "generation": generation, "kl_coefficient": 0.0}
-        | values
+    return cooper_config(
+        **({"group_size": 2, "generation": generation, "policy__kl_coefficient": 0.0} | values)
     )
 
 
@@ -53,7 +53,7 @@ def update(make_policy, *, shift: float = 0.0, **values) -> tuple[PolicyUpdate, 
 @pytest.mark.parametrize("num_updates", [1, 2])
 def test_an_engine_on_the_trainers_weights_and_dtype_has_no_mismatch(make_policy, num_updates: int) -> None:
     """Also where there are two updates: the comparison is with the policy that sampled."""
-    found, _ = update(make_policy, policy_updates_per_step=num_updates, problems_per_step=2)
+    found, _ = update(make_policy, policy__updates_per_step=num_updates, problems_per_step=2)
     assert found.mismatch == pytest.approx(0, abs=1e-5)
     assert found.max_mismatch == pytest.approx(0, abs=1e-4)
     assert found.importance_ratio == pytest.approx(1, abs=1e-5)
@@ -74,8 +74,8 @@ def test_the_loss_is_corrected_by_option(make_policy) -> None:
     An engine that reports half the probability gives weight 2, and 1.25 with that bound.
     """
     plain, n = update(make_policy, shift=math.log(2))
-    corrected, _ = update(make_policy, shift=math.log(2), max_importance_weight=2.0)
-    bounded, _ = update(make_policy, shift=-math.log(2), max_importance_weight=1.25)
+    corrected, _ = update(make_policy, shift=math.log(2), policy__max_importance_weight=2.0)
+    bounded, _ = update(make_policy, shift=-math.log(2), policy__max_importance_weight=1.25)
 
     def loss(weight: float) -> float:
         return -(weight * (n[0] - 0.5 * n[1]) + 0.5 * n[2] - n[3]) / sum(n)

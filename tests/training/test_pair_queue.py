@@ -5,7 +5,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from cooper_rl.config.cooper import CooperConfig
 from cooper_rl.config.data import RuleConfig
 from cooper_rl.engines.base import Generation
 from cooper_rl.errors import CooperError
@@ -16,6 +15,7 @@ from cooper_rl.training.pair_queue import PairQueue
 from cooper_rl.training.pairing import PairMaker
 from cooper_rl.training.rollout import RolloutGroup, Scores
 from cooper_rl.verdicts.rule import RuleVerifier
+from tests.cooper_config import cooper_config
 
 RIGHT = "7-2=5;5*2=10. #### 10"
 GROUPS = [
@@ -36,7 +36,7 @@ def rule() -> Iterator[RuleVerifier]:
 
 
 def maker(rule: RuleVerifier, assistant: Assistant | None = None) -> PairMaker:
-    config = CooperConfig.model_validate({"assistant": {"tiny": True}})
+    config = cooper_config()
     return PairMaker(config, rule, assistant or TinyAssistant(), None)
 
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from cooper_rl.config.cooper import CooperConfig
 from cooper_rl.config.data import ServerConfig
 from cooper_rl.engines.base import Generation
 from cooper_rl.negatives.pairs import SOURCES, Assistant
@@ -23,6 +22,7 @@ from cooper_rl.training.pairing import PairMaker
 from cooper_rl.training.rollout import RolloutGroup, Scores
 from cooper_rl.verdicts.hybrid import Judge, JudgeItem
 from cooper_rl.verdicts.rule import RuleVerifier
+from tests.cooper_config import cooper_config
 from tests.stand_ins.chat import Reply, ScriptedServer
 
 RIGHT = "7-2=5;5*2=10. #### 10"
@@ -50,8 +50,8 @@ def make(
 ) -> Pairing:
     """Pairs by the real rule verifier; `negatives` are the weights that are not 0."""
     negatives = dict.fromkeys(SOURCES, 0.0) | values.pop("negatives")
-    one = {"assistant": {"tiny": True}, "pairs_per_problem": 1}
-    config = CooperConfig.model_validate(one | {"negatives": negatives} | values)
+    one = {"pairs__per_problem": 1}
+    config = cooper_config(**(one | {"pairs__negatives": negatives} | values))
     texts = [text for group in groups for text in group.texts]
     checks = rule.verify([("10", text) for text in texts])
     seen = Scores(verify_rm=scores or [0.5] * len(texts), rule=[check.verdict for check in checks])
@@ -103,7 +103,7 @@ def test_a_perturbed_positive_that_is_still_right_is_no_negative(rule) -> None:
     """0/4 becomes 0/5 and the like, whatever the seed."""
     problem = Problem(id="p", source="tiny", question="How many?", reference_answer="0")
     group = RolloutGroup(problem, (1,), (Generation((), (), "stop"),), ("\\boxed{\\frac{0}{4}}",))
-    config = CooperConfig.model_validate({"negatives": {"assistant": 0, "perturb": 1}})
+    config = cooper_config(**({"pairs__negatives": {"assistant": 0, "perturb": 1}}))
     maker = PairMaker(config, rule, None, None)
     scores = Scores(verify_rm=[0.5], rule=["correct"])
     assert [maker.make([group], scores, step=1, seed=seed).pairs for seed in range(5)] == [[]] * 5
@@ -196,11 +196,11 @@ def test_a_source_that_gives_nothing_is_followed_by_the_next(rule) -> None:
 def test_several_pairs_of_a_problem_have_different_sources(rule) -> None:
     groups = [rollouts(RIGHT, W12, name="a"), rollouts(RIGHT, W13, name="b"), rollouts(W12, W12, name="c")]
     weights = {"assistant": 1, "rollout": 1, "perturb": 1}
-    two = make(rule, groups, negatives=weights, pairs_per_problem=2).pairs
+    two = make(rule, groups, negatives=weights, pairs__per_problem=2).pairs
     assert [pair.problem_id for pair in two] == ["a", "a", "b", "b"]
     assert two[0].source < two[1].source
     assert two[2].source < two[3].source
-    three = make(rule, groups, negatives=weights, pairs_per_problem=4)
+    three = make(rule, groups, negatives=weights, pairs__per_problem=4)
     assert [pair.source for pair in three.pairs] == ["assistant:tiny", "perturb", "rollout"] * 2
     assert three.num_positives == 2
 
@@ -332,7 +332,7 @@ def test_a_server_that_is_down_costs_no_pair_and_is_counted(
         many(num_problems),
         assistant=ChatAssistant(server_config(down)),
         negatives={"assistant": FIRST, "rollout": 1},
-        max_negative_attempts=3,
+        pairs__max_attempts=3,
     )
     assert [pair.source for pair in pairing.pairs] == ["rollout"] * num_problems
     assert pairing.num_unanswered == pairing.num_rewrites

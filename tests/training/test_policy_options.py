@@ -13,13 +13,14 @@ from cooper_rl.schema.data import Problem
 from cooper_rl.training.optimizer import make_adamw, optimizer_tensors, set_warmed_up_lr
 from cooper_rl.training.policy_update import PolicyUpdate, update_policy
 from cooper_rl.training.rollout import RolloutGroup
+from tests.cooper_config import cooper_config
 
 TEXTS = (("7+9=16. #### 16", "The answer is ten."), ("5.", "7-2=5;5*2=10. \\boxed{10}"))
 Weights = dict[str, torch.Tensor]
 
 
 def cooper(**values) -> CooperConfig:
-    return CooperConfig.model_validate({"assistant": {"tiny": True}, "group_size": 2} | values)
+    return cooper_config(**({"group_size": 2} | values))
 
 
 def groups_of(policy: Policy) -> list[RolloutGroup]:
@@ -61,7 +62,7 @@ def lengths(make_policy) -> list[int]:
 
 def test_a_dropped_group_is_as_if_it_had_not_been_drawn(make_policy) -> None:
     """Neither its tokens nor its KL count; left in, it pulls by its KL and thins the mean."""
-    dropped, with_drop = update(make_policy, [1.0, -1.0, 0.0, 0.0], drop_equal_groups=True)
+    dropped, with_drop = update(make_policy, [1.0, -1.0, 0.0, 0.0], advantages__drop_equal_groups=True)
     alone, without_group = update(make_policy, [1.0, -1.0], places=(0,))
     kept, with_group = update(make_policy, [1.0, -1.0, 0.0, 0.0])
     assert dropped == alone
@@ -73,15 +74,17 @@ def test_a_dropped_group_is_as_if_it_had_not_been_drawn(make_policy) -> None:
 def test_dropping_divides_by_the_tokens_that_are_left(make_policy) -> None:
     """Without KL: -(1 * n0 - 1 * n1) / (n0 + n1), not over all four lengths."""
     n = lengths(make_policy)
-    dropped, _ = update(make_policy, [1.0, -1.0, 0.0, 0.0], drop_equal_groups=True, kl_coefficient=0.0)
-    kept, _ = update(make_policy, [1.0, -1.0, 0.0, 0.0], kl_coefficient=0.0)
+    dropped, _ = update(
+        make_policy, [1.0, -1.0, 0.0, 0.0], advantages__drop_equal_groups=True, policy__kl_coefficient=0.0
+    )
+    kept, _ = update(make_policy, [1.0, -1.0, 0.0, 0.0], policy__kl_coefficient=0.0)
     assert dropped.loss == pytest.approx(-(n[0] - n[1]) / (n[0] + n[1]), abs=1e-6)
     assert kept.loss == pytest.approx(-(n[0] - n[1]) / sum(n), abs=1e-6)
 
 
 def test_more_updates_than_groups_that_are_left_are_fewer_updates(make_policy) -> None:
     """One of two groups is left: one share is empty and takes no step."""
-    values = {"drop_equal_groups": True, "policy_updates_per_step": 2, "problems_per_step": 2}
+    values = {"advantages__drop_equal_groups": True, "policy__updates_per_step": 2, "problems_per_step": 2}
     _, found = update(make_policy, [1.0, -1.0, 0.0, 0.0], **values)
     _, once = update(make_policy, [1.0, -1.0], places=(0,))
     for name, tensor in found.items():
@@ -91,9 +94,13 @@ def test_more_updates_than_groups_that_are_left_are_fewer_updates(make_policy) -
 def test_a_cut_completion_is_left_out_of_the_loss(make_policy) -> None:
     """Completions 1 and 3 were cut: -(a0 n0 + a2 n2) / (n0 + n2); their advantages do not matter."""
     n = lengths(make_policy)
-    found, one = update(make_policy, [1.0, -1.0, 0.5, -0.5], mask_cut=True, kl_coefficient=0.0)
+    found, one = update(
+        make_policy, [1.0, -1.0, 0.5, -0.5], policy__overlong_filtering=True, policy__kl_coefficient=0.0
+    )
     assert found.loss == pytest.approx(-(n[0] + 0.5 * n[2]) / (n[0] + n[2]), abs=1e-6)
-    _, other = update(make_policy, [1.0, 9.0, 0.5, 9.0], mask_cut=True, kl_coefficient=0.0)
+    _, other = update(
+        make_policy, [1.0, 9.0, 0.5, 9.0], policy__overlong_filtering=True, policy__kl_coefficient=0.0
+    )
     assert is_same(one, other)
 
 
@@ -104,7 +111,12 @@ def test_a_step_of_cut_completions_alone_takes_no_update(make_policy) -> None:
     optimizer = make_adamw(policy.model, lr=1e-3, weight_decay=0.1)
     before = copy.deepcopy(policy.model.state_dict())
     found = update_policy(
-        policy, reference, optimizer, [cut], torch.tensor([1.0, -1.0]), config=cooper(mask_cut=True)
+        policy,
+        reference,
+        optimizer,
+        [cut],
+        torch.tensor([1.0, -1.0]),
+        config=cooper(policy__overlong_filtering=True),
     )
     assert found == PolicyUpdate(0.0, 0.0, 0.0, 0.0)
     assert is_same(before, policy.model.state_dict())
@@ -117,7 +129,7 @@ def test_advantages_that_are_all_zero_touch_neither_weights_nor_optimiser(
 ) -> None:
     """Momentum, weight decay and the KL term would all move the weights."""
     policy, reference = make_policy(0), make_policy(1)
-    config = cooper(kl_coefficient=0.1, drop_equal_groups=drop_equal_groups)
+    config = cooper(policy__kl_coefficient=0.1, advantages__drop_equal_groups=drop_equal_groups)
     optimizer = make_adamw(policy.model, lr=1e-3, weight_decay=0.1)
     groups = groups_of(policy)
     update_policy(policy, reference, optimizer, groups, torch.tensor([1.0, -1, 1, -1]), config=config)
@@ -145,7 +157,7 @@ def test_the_learning_rate_rises_in_a_line_and_stays(make_policy) -> None:
 
 def test_a_share_without_an_advantage_takes_no_update_of_its_own(make_policy) -> None:
     """Two updates, the second on a group whose rewards are equal: as if the first group came alone."""
-    both, with_share = update(make_policy, [1.0, -1.0, 0.0, 0.0], policy_updates_per_step=2)
+    both, with_share = update(make_policy, [1.0, -1.0, 0.0, 0.0], policy__updates_per_step=2)
     alone, without = update(make_policy, [1.0, -1.0], places=(0,))
     assert both.loss == pytest.approx(alone.loss)
     assert both.grad_norm == pytest.approx(alone.grad_norm)
@@ -154,7 +166,7 @@ def test_a_share_without_an_advantage_takes_no_update_of_its_own(make_policy) ->
 
 def test_the_gradients_norm_is_the_mean_over_the_updates(make_policy) -> None:
     """The first update is so small that the second one's gradient is nearly that of an update alone."""
-    both, _ = update(make_policy, [1.0, -1.0, 2.0, -2.0], policy_updates_per_step=2)
+    both, _ = update(make_policy, [1.0, -1.0, 2.0, -2.0], policy__updates_per_step=2)
     first, second = (
         update(make_policy, advantages, places=(place,))[0].grad_norm
         for place, advantages in enumerate(([1.0, -1.0], [2.0, -2.0]))

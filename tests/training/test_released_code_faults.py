@@ -13,7 +13,7 @@ import pytest
 import torch
 from transformers import Qwen2Config, Qwen2ForSequenceClassification
 
-from cooper_rl.config.cooper import CooperConfig
+from cooper_rl.config.cooper import AdvantagesConfig
 from cooper_rl.config.models import VerifyRMConfig
 from cooper_rl.engines.base import Generation
 from cooper_rl.method.prompts import verify_rm_text
@@ -30,6 +30,7 @@ from cooper_rl.training.policy_update import update_policy
 from cooper_rl.training.reward_update import update_verify_rm
 from cooper_rl.training.rollout import RolloutGroup
 from cooper_rl.training.step import Trainer, run_step
+from tests.cooper_config import cooper_config
 from tests.training.scripted import scripted_trainer
 
 ROOT = Path(__file__).parents[2]
@@ -50,8 +51,8 @@ class ScriptedAssistant:
 
 def make_trainer(make_policy, make_verify_rm, rule, script, assistant, **values) -> Trainer:
     """A trainer whose engine writes `script[problem]`, uncut texts with an end token."""
-    rates = {"verify_rm_lr": 1e-3, "verify_rm_weight_decay": 0, "policy_weight_decay": 0}
-    config = CooperConfig.model_validate({"assistant": {"tiny": True}, "group_size": 2} | rates | values)
+    rates = {"reward__lr": 1e-3, "reward__weight_decay": 0, "policy__weight_decay": 0}
+    config = cooper_config(**({"group_size": 2} | rates | values))
     return scripted_trainer(make_policy, make_verify_rm(0), PairMaker(config, rule, assistant, None), script)
 
 
@@ -69,7 +70,7 @@ def pair_of(positive: str, negative: str) -> PreferencePair:
 
 def update_on(verify_rm: VerifyRM, pairs: list[PreferencePair], *, lr: float):
     optimizer = make_adamw(verify_rm.model, lr=lr, weight_decay=0.0)
-    config = CooperConfig.model_validate({"assistant": {"tiny": True}})
+    config = cooper_config()
     return update_verify_rm(verify_rm, optimizer, pairs, config=config)
 
 
@@ -174,12 +175,12 @@ def test_the_configured_floor_stops_near_ties_from_becoming_full_advantages(
     for floor in (1e-9, 1e6):
         assistant = ScriptedAssistant("#### 9")
         trainer = make_trainer(
-            make_policy, make_verify_rm, rule, script, assistant, advantage_std_floor=floor
+            make_policy, make_verify_rm, rule, script, assistant, advantages__std_floor=floor
         )
         absolute[floor] = run_step(trainer, 1, list(script)).metrics["rollout/abs_advantage"]
     assert absolute[1e-9] == pytest.approx(0.5**0.5, abs=1e-3)
     assert absolute[1e6] < 1e-6
-    assert CooperConfig.model_fields["advantage_std_floor"].default == 0.05
+    assert AdvantagesConfig().std_floor == 0.05
 
 
 def test_a_backbone_without_a_padding_token_does_not_fail_on_batches_over_one(
@@ -243,9 +244,7 @@ def test_the_loss_counts_the_last_token_of_a_cut_completion(make_policy) -> None
     made = tuple(Generation(ids, (0.0,) * len(ids), "length") for ids in ((20,), (21, 22, 23)))
     prompt = tuple(policy.encode_prompt("Tom?", None))
     group = RolloutGroup(problem_of("a", "1"), prompt, made, ("", ""))
-    config = CooperConfig.model_validate(
-        {"assistant": {"tiny": True}, "group_size": 2, "kl_coefficient": 0.0}
-    )
+    config = cooper_config(**({"group_size": 2, "policy__kl_coefficient": 0.0}))
     optimizer = make_adamw(policy.model, lr=1e-3, weight_decay=0.0)
     found = update_policy(
         policy, make_policy(0), optimizer, [group], torch.tensor([1.0, -1.0]), config=config
@@ -296,9 +295,7 @@ def test_a_sequence_is_not_padded_to_the_longest_of_the_step(make_policy) -> Non
     made = tuple(Generation(ids, (0.0,) * len(ids), "length") for ids in ((20,), tuple(range(21, 61))))
     prompt = tuple(policy.encode_prompt("Tom?", None))
     group = RolloutGroup(problem_of("a", "1"), prompt, made, ("", ""))
-    config = CooperConfig.model_validate(
-        {"assistant": {"tiny": True}, "group_size": 2, "kl_coefficient": 0.0}
-    )
+    config = cooper_config(**({"group_size": 2, "policy__kl_coefficient": 0.0}))
     sizes = []
     policy.model.get_input_embeddings().register_forward_hook(
         lambda _, inputs, __: sizes.append(inputs[0].numel())

@@ -12,6 +12,7 @@ from cooper_rl.models.verify_rm import VerifyItem, VerifyRM
 from cooper_rl.schema.data import PreferencePair, VerifyExample
 from cooper_rl.training.optimizer import TRAINED, make_adamw, optimizer_tensors, restore_optimizer
 from cooper_rl.training.reward_update import update_verify_rm
+from tests.cooper_config import cooper_config
 
 PAIR = PreferencePair(
     step=1, problem_id="p", question="Tom has 7 apples.", reference_answer="7",
@@ -27,7 +28,7 @@ Weights = dict[str, torch.Tensor]
 
 
 def cooper(**values) -> CooperConfig:
-    return CooperConfig.model_validate({"assistant": {"tiny": True}} | values)
+    return cooper_config(**values)
 
 
 def weights(verify_rm: VerifyRM) -> Weights:
@@ -58,7 +59,7 @@ def test_replay_adds_its_weighted_mean_loss_to_the_gradient(make_verify_rm, max_
     gradient, replay_loss = hand_made_gradient(verify_rm, weight=2.5)
     before = weights(verify_rm)
     optimizer = torch.optim.SGD(verify_rm.model.parameters(), lr=1.0)
-    config = cooper(replay_weight=2.5, max_grad_norm=1e9, max_tokens_per_batch=max_tokens)
+    config = cooper(reward__replay_weight=2.5, max_grad_norm=1e9, max_tokens_per_batch=max_tokens)
     found = update_verify_rm(verify_rm, optimizer, [PAIR], REPLAY, config=config)
     assert found is not None
     assert found.replay_loss == pytest.approx(replay_loss, abs=1e-5)
@@ -88,7 +89,7 @@ def test_the_average_follows_the_stepped_weights(make_verify_rm) -> None:
         path.append(weights(plain))
     assert not any(TRAINED in name for name in optimizer_tensors(plain.model, steps)), "a second copy"
     for step in (1, 2):
-        update_verify_rm(averaged, optimizer, [PAIR], config=cooper(verify_rm_average=0.75))
+        update_verify_rm(averaged, optimizer, [PAIR], config=cooper(reward__ema_decay=0.75))
         found = weights(averaged)
         for name in found:
             first = 0.75 * path[0][name] + 0.25 * path[1][name]
@@ -99,7 +100,7 @@ def test_the_average_follows_the_stepped_weights(make_verify_rm) -> None:
 
 
 def test_an_averaged_run_resumes_bit_for_bit(make_verify_rm) -> None:
-    config = cooper(verify_rm_average=0.9)
+    config = cooper(reward__ema_decay=0.9)
     straight, resumed = make_verify_rm(0), make_verify_rm(0)
     optimizer, first = (make_adamw(each.model, lr=1e-3, weight_decay=0.01) for each in (straight, resumed))
     for _ in range(3):
@@ -119,7 +120,7 @@ def test_a_failed_update_leaves_the_weights_that_score(make_verify_rm, average: 
     """Of an average not the stepped weights, which the update had taken out already."""
     verify_rm = make_verify_rm(0)
     optimizer = make_adamw(verify_rm.model, lr=1e-3, weight_decay=0.0)
-    config = cooper(verify_rm_average=average, replay_weight=3e38)
+    config = cooper(reward__ema_decay=average, reward__replay_weight=3e38)
     update_verify_rm(verify_rm, optimizer, [PAIR], config=config)
     before = weights(verify_rm)
     with pytest.raises(TrainingError, match=r"VerifyRM's gradient is (inf|nan); its weights are unchanged"):

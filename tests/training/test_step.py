@@ -5,8 +5,6 @@ from dataclasses import replace
 import pytest
 import torch
 
-from cooper_rl.config.cooper import CooperConfig
-from cooper_rl.config.data import AssistantConfig
 from cooper_rl.errors import TrainingError
 from cooper_rl.models.verify_rm import VerifyItem
 from cooper_rl.negatives.pairs import RewriteItem
@@ -16,6 +14,7 @@ from cooper_rl.tiny.judge import TinyJudge
 from cooper_rl.training.pairing import PairMaker
 from cooper_rl.training.rollout import Scores, collect_rollouts
 from cooper_rl.training.step import Trainer, run_step, step_problems
+from tests.cooper_config import cooper_config
 from tests.training.scripted import scripted_trainer
 
 PROBLEMS = [
@@ -58,9 +57,9 @@ def make_trainer(
     **values,
 ) -> Trainer:
     """A trainer whose engine writes `texts[i]` for problem i."""
-    paper = {"assistant": {"tiny": True}, "negatives": {"rollout": 0}, "group_size": 4}
-    rates = {"verify_rm_lr": 1e-3, "verify_rm_weight_decay": 0, "policy_weight_decay": 0}
-    config = CooperConfig.model_validate(paper | rates | values)
+    paper = {"pairs__negatives": {"rollout": 0}, "group_size": 4}
+    rates = {"reward__lr": 1e-3, "reward__weight_decay": 0, "policy__weight_decay": 0}
+    config = cooper_config(**(paper | rates | values))
     maker = PairMaker(config, rule, assistant or CountingAssistant(), None)
     return scripted_trainer(make_policy, make_verify_rm(0), maker, dict(zip(PROBLEMS, texts, strict=True)))
 
@@ -110,7 +109,7 @@ def test_the_judge_speaks_of_all_rollouts_only_where_it_is_the_reward(
     """It reads "ten", which the rule verifier does not: four of eight rollouts are right."""
     for reward in ("judge", "rule"):
         trainer = make_trainer(
-            make_policy, make_verify_rm, rule, MIXED, reward=reward, judge={"tiny_error_rate": 0}
+            make_policy, make_verify_rm, rule, MIXED, reward__kind=reward, judge={"tiny_error_rate": 0}
         )
         found = run_step(replace(trainer, judge=TinyJudge(0.0, 0)), 1, PROBLEMS).metrics
         assert found["rollout/reward"] == (0.5 if reward == "judge" else 0.25)
@@ -124,7 +123,7 @@ def test_replay_draws_as_many_examples_as_are_configured_and_there(make_policy, 
     ]
     losses: list[float] = []
     for count in (0, 1, 3, 9):
-        trainer = make_trainer(make_policy, make_verify_rm, rule, MIXED, replay_examples=count)
+        trainer = make_trainer(make_policy, make_verify_rm, rule, MIXED, reward__num_replay_examples=count)
         result = run_step(replace(trainer, replay=examples), 1, PROBLEMS)
         losses.append(result.metrics["verify_rm/replay_loss"])
     assert losses[0] == 0
@@ -146,7 +145,7 @@ def test_a_pair_is_a_rule_correct_rollout_against_a_rewrite_that_parses_and_is_w
 
 def pair_up(groups, assistant, rule, *, max_attempts: int) -> Pairing:
     """The pairs of rollouts that are all correct."""
-    config = CooperConfig(assistant=AssistantConfig(tiny=True), max_negative_attempts=max_attempts)
+    config = cooper_config(pairs__max_attempts=max_attempts)
     count = sum(len(group.texts) for group in groups)
     scores = Scores(verify_rm=[0.5] * count, rule=["correct"] * count)
     return PairMaker(config, rule, assistant, None).make(groups, scores, step=1, seed=0)
@@ -187,7 +186,7 @@ def test_the_best_paid_rollout_of_each_problem_is_kept_best_first(make_policy, m
     texts = [[WRONG, UNREADABLE], [WRONG, RIGHT]]
     for count in (1, 2):
         trainer = make_trainer(
-            make_policy, make_verify_rm, rule, texts, reward="rule", num_logged_rollouts=count
+            make_policy, make_verify_rm, rule, texts, reward__kind="rule", num_logged_rollouts=count
         )
         kept = [
             (row.problem_id, row.completion, row.reward) for row in run_step(trainer, 1, PROBLEMS).rollouts
@@ -220,7 +219,7 @@ def test_a_step_without_a_correct_rollout_gives_no_pair_and_leaves_verify_rm(
 
 
 def test_the_frozen_arm_trains_the_policy_alone(make_policy, make_verify_rm, rule) -> None:
-    trainer = make_trainer(make_policy, make_verify_rm, rule, MIXED, update_verify_rm=False)
+    trainer = make_trainer(make_policy, make_verify_rm, rule, MIXED, reward__update_verify_rm=False)
     policy, verify_rm = snapshot(trainer.policy.model), snapshot(trainer.verify_rm.model)
     result = run_step(trainer, 1, PROBLEMS)
     assert not is_unchanged(policy, trainer.policy.model)
@@ -231,7 +230,9 @@ def test_the_frozen_arm_trains_the_policy_alone(make_policy, make_verify_rm, rul
 def test_the_rule_arm_gives_equal_groups_zero_advantage(make_policy, make_verify_rm, rule) -> None:
     """Group one is 1 1 1 1, group two 0 0 0 0: no advantage anywhere, and VerifyRM's scores do not count."""
     texts = [[RIGHT, OTHER_RIGHT], [WRONG, UNREADABLE]]
-    trainer = make_trainer(make_policy, make_verify_rm, rule, texts, reward="rule", kl_coefficient=0.0)
+    trainer = make_trainer(
+        make_policy, make_verify_rm, rule, texts, reward__kind="rule", policy__kl_coefficient=0.0
+    )
     before = snapshot(trainer.policy.model)
     result = run_step(trainer, 1, PROBLEMS)
     assert result.metrics["rollout/abs_advantage"] == 0.0

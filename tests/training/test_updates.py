@@ -18,14 +18,13 @@ from cooper_rl.training.optimizer import make_adamw, optimizer_tensors, restore_
 from cooper_rl.training.policy_update import update_policy
 from cooper_rl.training.reward_update import update_verify_rm
 from cooper_rl.training.rollout import RolloutGroup
+from tests.cooper_config import cooper_config
 
 ADVANTAGES = torch.tensor([1.0, -1.0, 0.5, -0.5])
 
 
 def cooper(**values) -> CooperConfig:
-    return CooperConfig.model_validate(
-        {"assistant": {"tiny": True}, "group_size": 2, "policy_lr": 1e-3, "verify_rm_lr": 1e-3} | values
-    )
+    return cooper_config(**({"group_size": 2, "policy__lr": 1e-3, "reward__lr": 1e-3} | values))
 
 
 def groups_of(policy: Policy) -> list[RolloutGroup]:
@@ -101,7 +100,7 @@ def test_the_first_update_on_policy_has_ratio_one(make_policy) -> None:
     policy = make_policy(0)
     lengths = [len(g.token_ids) for group in groups_of(policy) for g in group.generations]
     expected = -sum(a * n for a, n in zip(ADVANTAGES.tolist(), lengths, strict=True)) / sum(lengths)
-    result, _ = run_policy_update(make_policy, kl_coefficient=0.0)
+    result, _ = run_policy_update(make_policy, policy__kl_coefficient=0.0)
     assert result.loss == pytest.approx(expected, abs=1e-6)
     assert result.clip_fraction == 0.0
     assert result.kl == 0.0, "the reference is not asked"
@@ -112,7 +111,12 @@ def test_zero_advantages_without_kl_leave_the_policy_as_it_is(make_policy) -> No
     before = weights(policy.model)
     optimizer = make_adamw(policy.model, lr=1e-3, weight_decay=0.0)
     update_policy(
-        policy, reference, optimizer, groups_of(policy), torch.zeros(4), config=cooper(kl_coefficient=0.0)
+        policy,
+        reference,
+        optimizer,
+        groups_of(policy),
+        torch.zeros(4),
+        config=cooper(policy__kl_coefficient=0.0),
     )
     assert all(torch.equal(before[name], tensor) for name, tensor in weights(policy.model).items())
 
@@ -134,7 +138,7 @@ def test_an_advantage_moves_the_probability_of_its_completion(make_policy) -> No
 
 def test_several_updates_use_the_log_probabilities_from_before_the_first(make_policy) -> None:
     """Two updates on half of the groups each: the second one's ratio is no longer one."""
-    result, after_two = run_policy_update(make_policy, policy_updates_per_step=2, problems_per_step=2)
+    result, after_two = run_policy_update(make_policy, policy__updates_per_step=2, problems_per_step=2)
     _, after_one = run_policy_update(make_policy)
     assert result.loss != 0
     assert any(not torch.equal(after_two[name], tensor) for name, tensor in after_one.items())

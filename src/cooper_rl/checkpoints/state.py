@@ -50,7 +50,7 @@ class TrainingState:
     pairs: list[PreferencePair]
     """That VerifyRM has learned from."""
     pending: list[Pairing] = field(default_factory=list[Pairing])
-    """That it learns from next; see `cooper.max_pair_staleness`."""
+    """That it learns from next; see `cooper.pairs.max_staleness`."""
     rollouts: list[RolloutSample] = field(default_factory=list[RolloutSample])
     """A few of every step, for the audit."""
     weights: dict[str, dict[str, torch.Tensor]] = field(default_factory=dict[str, dict[str, torch.Tensor]])

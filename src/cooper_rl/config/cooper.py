@@ -36,7 +36,7 @@ class NegativesConfig(Section):
     def _some_source(self) -> Self:
         if not any((self.assistant, self.rollout, self.perturb, self.canary)):
             raise ValueError(
-                "all weights are 0: give one source a weight, or set cooper.update_verify_rm=false"
+                "all weights are 0: give one source a weight, or set cooper.reward.update_verify_rm=false"
             )
         return self
 
@@ -79,88 +79,129 @@ class LoRAConfig(Section):
     """Low-rank adapters beside all linear layers of the policy but its head."""
 
     rank: int = Field(default=16, ge=1)
+    """Inner dimension of the two adapter matrices."""
     alpha: float = Field(default=32.0, gt=0)
-    """Their product counts alpha / rank times."""
+    """The adapters' product is scaled by alpha / rank."""
+
+
+class PolicyConfig(Section):
+    """The policy update (phase 4 of a step)."""
+
+    lr: float = Field(default=1e-6, gt=0)
+    """AdamW's learning rate."""
+    warmup_steps: int = Field(default=0, ge=0)
+    """Steps over which the learning rate rises to `lr`. Adam's first updates have full length whatever the
+    gradient, so a small model needs them small."""
+    weight_decay: float = Field(default=0.01, ge=0)
+    """AdamW's weight decay; biases and norms have none."""
+    updates_per_step: int = Field(default=1, ge=1)
+    """Optimiser updates on the rollouts of one step, each on a share of the groups."""
+    clip_epsilon: float = Field(default=0.2, gt=0)
+    """The probability ratio is clipped to [1 - epsilon, 1 + epsilon]."""
+    kl_coefficient: float = Field(default=1e-3, ge=0)
+    """Weight of the k3 term that holds the policy to the reference policy; 0 also saves its forward pass."""
+    max_importance_weight: float | None = Field(default=None, ge=1)
+    """Upper bound of the weight p_trainer / p_engine on every token's gradient (truncated importance
+    sampling): corrects for an engine whose log-probabilities differ from the trainer's (metric
+    `policy/mismatch`). None: no correction."""
+    overlong_filtering: bool = False
+    """Leave completions that ended at the token limit out of the loss; they stay in their group's mean."""
+    lora: LoRAConfig | None = None
+    """Train adapters beside the policy's frozen weights (extra `lora`); None: train its weights. Checkpoints
+    hold the policy with its adapters merged."""
+
+
+class AdvantagesConfig(Section):
+    """Rewards to advantages (phase 3 of a step)."""
+
+    scale: Literal["std", "none"] = "std"
+    """Divisor of a group's centred rewards: their standard deviation (GRPO), or 1 (Dr. GRPO)."""
+    std_floor: float = Field(default=0.05, gt=0)
+    """Lower bound of the divisor, so that near-ties stay near zero; the paper's own behaviour is 1e-6."""
+    drop_equal_groups: bool = False
+    """Leave groups whose rewards are all equal out of the loss, its KL term and its token count."""
+
+
+class PairsConfig(Section):
+    """Preference pairs for the reward update (phase 5 of a step)."""
+
+    assistant: AssistantConfig | None = None
+    """LLM that rewrites a positive into a wrong solution. Required while VerifyRM is updated and
+    `negatives.assistant` is above 0."""
+    negatives: NegativesConfig = NegativesConfig()
+    """Weights of the sources of negatives."""
+    per_problem: int = Field(default=2, ge=1, le=4)
+    """Most pairs of one problem, each with another source; the paper makes one."""
+    max_attempts: int = Field(default=4, ge=1)
+    """Rewrites asked for per positive before its source gives up."""
+    max_staleness: Literal[0, 1] = 0
+    """0, as in the paper: a step learns from its own pairs. 1: from the pairs of the step before, and waits
+    less for a slow assistant."""
+    max_shortcut_auroc: float = Field(default=0.9, ge=0.5, le=1)
+    """Warn when a probe that does not read the answers tells positives from negatives better than this."""
+
+
+class RewardConfig(Section):
+    """The reward, and VerifyRM's update (phases 2 and 6 of a step)."""
+
+    kind: Literal["verify_rm", "rule", "rule_gated", "judge"] = "verify_rm"
+    """Reward that the policy is trained on. `rule_gated`: 1 where the rule verifier says correct, VerifyRM's
+    score elsewhere. `judge`: 1 where `cooper.judge` says correct."""
+    update_verify_rm: bool = True
+    """False with kind `verify_rm` is the paper's frozen arm; ignored for rewards without VerifyRM."""
+    lr: float = Field(default=1e-5, gt=0)
+    """AdamW's learning rate for VerifyRM."""
+    weight_decay: float = Field(default=0.01, ge=0)
+    """AdamW's weight decay for VerifyRM; biases and norms have none."""
+    ema_decay: float = Field(default=0.0, ge=0, lt=1)
+    """Decay of an exponential moving average of VerifyRM's weights, which then scores; 0: no average."""
+    num_replay_examples: int = Field(default=64, ge=0)
+    """Labelled examples, drawn anew for every step, whose label loss is added to the pairs' loss. Used
+    where the stage is given examples to replay; the paper has none."""
+    replay_weight: float = Field(default=1.0, gt=0)
+    """Weight of the label loss."""
 
 
 class CooperConfig(Section):
     """`train_cooper`: co-training of policy and VerifyRM."""
 
-    reward: Literal["verify_rm", "rule", "rule_gated", "judge"] = "verify_rm"
-    """What the policy is trained on. `rule_gated`: 1 where the rule verifier says correct, VerifyRM's score
-    elsewhere. `judge`: 1 where `cooper.judge` says correct."""
-    update_verify_rm: bool = True
-    """False with reward `verify_rm` is the paper's frozen arm; ignored for rewards without VerifyRM."""
-    judge: JudgeConfig | None = None
-    """Second verifier of the policy's own rollouts, and the reward `judge`."""
     seed: int | None = None
     """Seed of co-training alone, so that runs from one start differ; None: the run's."""
     steps: int = Field(default=20, ge=1)
     """Steps of one iteration."""
     problems_per_step: int = Field(default=16, ge=1)
+    """Problems that rollouts are drawn for in one step."""
     group_size: int = Field(default=8, ge=2)
     """Rollouts per problem."""
     generation: GenerationConfig = GenerationConfig()
-    policy_updates_per_step: int = Field(default=1, ge=1)
-    """Optimiser updates on the rollouts of one step, each on a share of the groups."""
-    policy_lr: float = Field(default=1e-6, gt=0)
-    policy_warmup_steps: int = Field(default=0, ge=0)
-    """Steps over which the policy's learning rate rises to `policy_lr`; Adam's first steps are as long as its
-    later ones, whatever the gradient."""
-    policy_weight_decay: float = Field(default=0.01, ge=0)
-    lora: LoRAConfig | None = None
-    """Train adapters beside the policy's frozen weights (extra `lora`); None: train its weights. Checkpoints
-    hold the policy with its adapters merged."""
-    clip_epsilon: float = Field(default=0.2, gt=0)
-    kl_coefficient: float = Field(default=1e-3, ge=0)
-    max_importance_weight: float | None = Field(default=None, ge=1)
-    """Weigh every token's policy gradient by p_trainer / p_engine, up to this: corrects for an engine whose
-    log-probabilities differ from the trainer's (metric `policy/mismatch`). None: not corrected."""
-    advantage_scale: Literal["std", "none"] = "std"
-    """Divisor of a group's centred rewards: their standard deviation, or 1 (Dr. GRPO)."""
-    advantage_std_floor: float = Field(default=0.05, gt=0)
-    """A group's standard deviation is never taken as less, so that near-ties stay near zero; the paper's
-    own behaviour is 1e-6."""
-    drop_equal_groups: bool = False
-    """Leave groups whose rewards are all equal out of the loss, its KL term and its token count."""
-    mask_cut: bool = False
-    """Leave completions that ended at the token limit out of the loss; they stay in their group's mean."""
+    """How rollouts are sampled."""
+    reward: RewardConfig = RewardConfig()
+    """The reward, and VerifyRM's update."""
+    advantages: AdvantagesConfig = AdvantagesConfig()
+    """Rewards to advantages."""
+    policy: PolicyConfig = PolicyConfig()
+    """The policy update."""
+    pairs: PairsConfig = PairsConfig()
+    """Preference pairs."""
+    judge: JudgeConfig | None = None
+    """Second verifier of the policy's own rollouts, and the reward `judge`."""
+    gate: GateConfig | None = None
+    """Rolls harmful reward updates back; None: every reward update stays."""
+    monitor: MonitorConfig | None = MonitorConfig()
+    """Watches for reward hacking; None: off. Always off where VerifyRM's score is no part of the reward."""
     max_grad_norm: float = Field(default=1.0, gt=0)
+    """Gradients of either model are clipped to this norm."""
     max_tokens_per_batch: int = Field(default=16384, ge=1)
     """Token budget of one forward and backward pass; the loss does not depend on it."""
-    compute: Literal["auto", "float32", "bfloat16"] = "auto"
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Forward passes of both models in co-training; weights and optimisers stay in fp32. `auto`: bf16 where
     the hardware has it, except for models under 10M parameters on a CPU."""
     gradient_checkpointing: bool = False
     """Keep every layer's input only and recompute the rest in the backward pass: less memory, about a third
     more time in both updates."""
-    assistant: AssistantConfig | None = None
-    """Needed when VerifyRM is updated."""
-    negatives: NegativesConfig = NegativesConfig()
-    pairs_per_problem: int = Field(default=2, ge=1, le=4)
-    """At most so many pairs of a problem with a positive, each with another source; the paper makes one."""
-    max_negative_attempts: int = Field(default=4, ge=1)
-    """Rewrites asked for per positive before its source gives up."""
-    max_pair_staleness: Literal[0, 1] = 0
-    """1: a step learns from the pairs of the step before, and waits less for a slow assistant; 0, as in the
-    paper: from its own."""
-    max_shortcut_auroc: float = Field(default=0.9, ge=0.5, le=1)
-    """Warn when a probe that does not read the answers tells positives from negatives better than this."""
-    verify_rm_lr: float = Field(default=1e-5, gt=0)
-    verify_rm_weight_decay: float = Field(default=0.01, ge=0)
-    verify_rm_average: float = Field(default=0.0, ge=0, lt=1)
-    """Decay of an exponential moving average of VerifyRM's weights, which then scores; 0: none."""
-    replay_examples: int = Field(default=64, ge=0)
-    """Labelled examples, drawn anew for every step, whose label loss is added to the pairs' loss. By default
-    where the stage is given some; the paper has none."""
-    replay_weight: float = Field(default=1.0, gt=0)
-    gate: GateConfig | None = None
-    """None: every reward update stays."""
-    monitor: MonitorConfig | None = MonitorConfig()
-    """None: nobody watches; nor where VerifyRM's score is no part of the reward."""
     evaluate_every: int | None = Field(default=None, ge=1)
-    """Steps between evaluations on held-out problems and examples while training, where every alarm of the
-    monitor is evaluated at once, too; None: none."""
+    """Steps between evaluations on held-out problems and examples while training. With it, every alarm of
+    the monitor is evaluated at once, too. None: no evaluation while training."""
     num_logged_rollouts: int = Field(default=2, ge=0)
     """Rollouts of every step that are kept for the audit: those with the highest rewards."""
     checkpoint_every: int = Field(default=20, ge=1)
@@ -169,12 +210,12 @@ class CooperConfig(Section):
     @property
     def pays_verify_rm(self) -> bool:
         """Whether VerifyRM's score is part of the reward, so that it can be hacked."""
-        return self.reward in ("verify_rm", "rule_gated")
+        return self.reward.kind in ("verify_rm", "rule_gated")
 
     @property
     def trains_verify_rm(self) -> bool:
         """Whether VerifyRM is updated beside the policy."""
-        return self.pays_verify_rm and self.update_verify_rm
+        return self.pays_verify_rm and self.reward.update_verify_rm
 
     @property
     def active_monitor(self) -> MonitorConfig | None:
@@ -184,21 +225,21 @@ class CooperConfig(Section):
     @property
     def asks_judge(self) -> bool:
         """Whether `judge` speaks of rollouts."""
-        return self.reward == "judge" or (self.trains_verify_rm and self.negatives.rollout > 0)
+        return self.reward.kind == "judge" or (self.trains_verify_rm and self.pairs.negatives.rollout > 0)
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        if self.trains_verify_rm and self.negatives.assistant and self.assistant is None:
+        if self.trains_verify_rm and self.pairs.negatives.assistant and self.pairs.assistant is None:
             raise ValueError(
-                "cooper.update_verify_rm needs cooper.assistant (server or tiny) to write negatives, or "
-                "cooper.negatives.assistant=0 and another source"
+                "cooper.reward.update_verify_rm needs cooper.pairs.assistant (server or tiny) to write "
+                "negatives, or cooper.pairs.negatives.assistant=0 and another source"
             )
-        if self.reward == "judge" and self.judge is None:
-            raise ValueError("cooper.reward=judge needs cooper.judge (server or tiny_error_rate)")
-        if self.problems_per_step % self.policy_updates_per_step:
+        if self.reward.kind == "judge" and self.judge is None:
+            raise ValueError("cooper.reward.kind=judge needs cooper.judge (server or tiny_error_rate)")
+        if self.problems_per_step % self.policy.updates_per_step:
             raise ValueError(
                 f"cooper.problems_per_step={self.problems_per_step} must be a multiple of "
-                f"cooper.policy_updates_per_step={self.policy_updates_per_step}"
+                f"cooper.policy.updates_per_step={self.policy.updates_per_step}"
             )
         if self.generation.temperature == 0:
             raise ValueError("cooper.generation.temperature=0 makes all rollouts of a group equal: use 1.0")
@@ -215,7 +256,9 @@ class EvaluationConfig(Section):
 
     generation: GenerationConfig = GenerationConfig(temperature=0.7, top_p=0.95)
     samples_per_problem: int = Field(default=8, ge=1)
+    """Completions drawn per problem; accuracy is their mean."""
     max_problems: int | None = Field(default=None, ge=1)
+    """Problems drawn with the seed; None: all."""
     max_canary_problems: int = Field(default=20, ge=1)
     """Problems that canaries are made from."""
     judge: JudgeConfig | None = None
@@ -226,5 +269,6 @@ class ExperimentConfig(Section):
     """`experiment`: how long every arm is trained, in place of `cooper.steps`, and how often evaluated."""
 
     steps: int = Field(default=400, ge=1)
+    """Steps of every arm."""
     evaluate_every: int = Field(default=20, ge=1)
     """Steps between the points of the curves."""

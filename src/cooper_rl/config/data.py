@@ -41,7 +41,9 @@ class GenerationConfig(Section):
     temperature: float = Field(default=1.0, ge=0)
     """0 is greedy."""
     top_p: float = Field(default=1.0, gt=0, le=1)
+    """Nucleus sampling: draw from the smallest set of tokens that holds this probability; 1: from all."""
     max_new_tokens: int = Field(default=512, ge=1)
+    """Most tokens of one completion; a completion that reaches it ends with `length`."""
     batch_size: int = Field(default=128, ge=1)
     """Completions generated at a time by the Hugging Face engine."""
 
@@ -64,12 +66,17 @@ class ServerConfig(Section):
     base_url: str
     """e.g. `http://judge:8000/v1`."""
     model: str
+    """The model's name in requests."""
     api_key_env: str | None = None
     """Name of the environment variable that holds the key."""
     temperature: float = Field(default=0.0, ge=0)
+    """Sampling temperature; 0 is greedy, so that verdicts can be repeated."""
     max_tokens: int = Field(default=1024, ge=1)
+    """Most tokens of one answer."""
     max_concurrency: int = Field(default=32, ge=1)
+    """Requests in flight at a time."""
     timeout_seconds: float = Field(default=120.0, gt=0)
+    """Limit of one request."""
     max_attempts: int = Field(default=5, ge=1)
     """Tries per request on 429, 5xx and connection errors, with exponential backoff."""
     backoff_seconds: float = Field(default=1.0, ge=0)

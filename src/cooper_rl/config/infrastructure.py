@@ -27,6 +27,7 @@ class StorageConfig(Section):
     endpoint: str | None = None
     """`https://host:port` of the S3 server; needed with an `s3://` address."""
     region: str = "us-east-1"
+    """Region that requests are signed for."""
     path_style: bool = True
     """Bucket in the path (MinIO, Ceph) instead of in the host name (AWS)."""
     ca_bundle: Path | None = None
@@ -116,6 +117,7 @@ class LaunchConfig(Section):
     namespace: str | None = None
     """None: that of this pod, or of the current context of kubectl."""
     nodes: int = Field(default=1, ge=1)
+    """Nodes of the job, each with one pod."""
     gpus_per_node: int = Field(default=1, ge=0)
     """Each gets a process; 0: one process a node, on CPUs."""
     cpu: int | str | None = None
@@ -131,6 +133,7 @@ class LaunchConfig(Section):
     secrets: tuple[str, ...] = ()
     """More secrets, each mounted as the folder /var/run/cooper-rl/NAME."""
     image_pull_secrets: tuple[str, ...] = ()
+    """Secrets of the registry that holds the job's image."""
     environment: dict[str, str] = {}
     """Variables of every process. They stand in the TrainJob for all to read: no secrets."""
     poll_seconds: float = Field(default=5.0, gt=0)
@@ -156,7 +159,7 @@ class DistributedConfig(Section):
 
     zero_stage: Literal[0, 1, 2, 3] = 0
     """What is divided over the processes: 1 the optimiser's state, 2 gradients too, 3 weights too. 0: one
-    process without DeepSpeed; the others need the extra `deepspeed`. Where `cooper.compute` is bf16, the
+    process without DeepSpeed; the others need the extra `deepspeed`. Where `cooper.precision` is bf16, the
     models then hold bf16 weights beside the fp32 ones that are stepped."""
     offload_optimizer: bool = False
     """Keep the optimiser's state and its weights in the memory of the CPU: slower, 12 bytes less a weight."""

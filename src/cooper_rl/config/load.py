@@ -16,6 +16,7 @@ from typing import Any, cast, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from cooper_rl.config.models import ServeConfig
+from cooper_rl.config.renamed import RENAMED
 from cooper_rl.config.root import Config
 from cooper_rl.errors import ConfigError
 
@@ -150,7 +151,9 @@ def _explain(error: ValidationError, preset: str, root: type[BaseModel] = Config
     lines = [f"preset {preset!r} with its overrides is not a valid configuration:"]
     for item in error.errors(include_url=False):
         key = ".".join(str(part) for part in item["loc"]) or "(whole)"
-        if item["type"] == "extra_forbidden":
+        if key in RENAMED:
+            lines.append(f"  {key}: has another name since 0.2; write {RENAMED[key]}")
+        elif item["type"] == "extra_forbidden":
             known = _known_keys(item["loc"][:-1], root)
             close = difflib.get_close_matches(str(item["loc"][-1]), known, n=1)
             hint = f"did you mean {close[0]!r}?" if close else f"known here: {', '.join(known)}"

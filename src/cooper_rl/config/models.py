@@ -12,8 +12,11 @@ class Decoder(Section):
     """Size of a decoder whose heads are rotated (RoPE), which needs an even head size."""
 
     hidden_size: int = Field(default=128, ge=16)
+    """Width of the residual stream; a multiple of `num_heads`."""
     num_layers: int = Field(default=4, ge=1)
+    """Transformer blocks."""
     num_heads: int = Field(default=4, ge=1)
+    """Attention heads per block."""
 
     @model_validator(mode="after")
     def _heads_fit(self) -> Self:
@@ -32,18 +35,24 @@ class TinyModel(Decoder):
     num_updates: int = Field(default=270, ge=1)
     """Warm-up optimiser updates."""
     batch_size: int = Field(default=32, ge=1)
+    """Solutions per update."""
     lr: float = Field(default=5e-3, gt=0)
+    """Learning rate of supervised training."""
 
 
 class TinyBackbone(TinyModel):
     """The same for VerifyRM's backbone, which first learns to match closing statements with answers."""
 
     hidden_size: int = Field(default=96, ge=16)
+    """Width of the residual stream."""
     num_layers: int = Field(default=3, ge=1)
+    """Transformer blocks."""
     num_matching_updates: int = Field(default=120, ge=0)
     """Updates on bare closing statements, before `num_updates` on whole solutions."""
     num_updates: int = Field(default=140, ge=1)
+    """Updates on solutions, after the matching updates."""
     batch_size: int = Field(default=64, ge=1)
+    """Texts per update."""
 
 
 class TinyModels(Section):
@@ -102,7 +111,9 @@ class ScratchModel(Decoder):
     """A from-scratch VerifyRM for data without a backbone: its own byte-level BPE tokenizer."""
 
     vocab_size: int = Field(default=2048, ge=300)
+    """Entries of the byte-level BPE tokenizer."""
     num_layers: int = Field(default=2, ge=1)
+    """Transformer blocks."""
     num_matching_examples: int = Field(default=0, ge=0)
     """Generated pairs of a reference answer and a stated answer that are learned first: what a pre-trained
     backbone brings along. 0: none."""
@@ -126,14 +137,19 @@ class VerifyRMConfig(Section):
     num_canary_problems: int = Field(default=0, ge=0)
     """Training problems whose canaries are learned as wrong completions. 0: none."""
     num_epochs: int = Field(default=3, ge=1)
+    """Passes over the training examples."""
     batch_size: int = Field(default=128, ge=1)
     """Examples per optimiser update."""
     max_tokens_per_batch: int = Field(default=16384, ge=1)
     """Token budget of one forward and backward pass; a batch is split to fit, its loss does not change."""
     lr: float = Field(default=2e-5, gt=0)
+    """Peak learning rate."""
     weight_decay: float = Field(default=0.01, ge=0)
+    """Weight decay; biases and norms have none."""
     warmup_fraction: float = Field(default=0.03, ge=0, lt=1)
+    """Share of the updates over which the learning rate rises."""
     max_grad_norm: float = Field(default=1.0, gt=0)
+    """Gradients are clipped to this norm."""
     optimizer: Literal["adamw", "muon"] = "adamw"
     """`muon`: for models from scratch; matrices by Muon at four times `lr`, the rest by AdamW."""
     class_balance: Literal["none", "weights"] = "none"
@@ -141,7 +157,7 @@ class VerifyRMConfig(Section):
     Scores are then no longer probabilities on data with the original balance."""
     gradient_checkpointing: bool = False
     """Keep one layer's activations and recompute the others: less memory, about a third more time."""
-    compute: Literal["auto", "float32", "bfloat16"] = "auto"
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Forward pass of training and scoring; weights stay in fp32. `auto`: bf16 where the hardware has it,
     except for models under 10M parameters on a CPU."""
     validate_every: int | None = Field(default=None, ge=1)
@@ -157,12 +173,15 @@ class ServeConfig(Section):
     """`serve-verify-rm`: VerifyRM behind HTTP. Set on the command line; no preset holds it."""
 
     host: str = "127.0.0.1"
+    """Address to listen on."""
     port: int = Field(default=8080, ge=0, le=65535)
     """0: any free port."""
     max_items_per_request: int = Field(default=256, ge=1)
+    """A request with more items is refused."""
     max_chars_per_field: int = Field(default=100_000, ge=1)
     """Longer questions, answers and completions are refused; VerifyRM reads 1,500 characters of each."""
     max_body_bytes: int = Field(default=16_000_000, ge=1)
+    """A request with a larger body is refused."""
     max_items_per_batch: int = Field(default=64, ge=1)
     """Items of waiting requests that are scored together."""
     max_wait_seconds: float = Field(default=0.005, ge=0)

@@ -23,6 +23,7 @@ class Config(Section):
     """The whole run. Every stage takes this and reads its own section."""
 
     seed: int = Field(default=0, ge=-(2**63), lt=2**63)
+    """Seed of everything drawn at random."""
     instruction: str | None = None
     """Appended to every question before the policy or a sampler sees it."""
     models: ModelsConfig
@@ -43,9 +44,9 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _has_what_zero_knows(self) -> Self:
-        if self.distributed.zero_stage and self.cooper.verify_rm_average:
+        if self.distributed.zero_stage and self.cooper.reward.ema_decay:
             raise ValueError(
-                f"cooper.verify_rm_average={self.cooper.verify_rm_average:g} is kept by one process without "
+                f"cooper.reward.ema_decay={self.cooper.reward.ema_decay:g} is kept by one process without "
                 "DeepSpeed: set it to 0, or distributed.zero_stage=0"
             )
         return self

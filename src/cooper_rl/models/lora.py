@@ -26,7 +26,8 @@ def add_adapters(model: Any, *, rank: int, alpha: float, seed: int) -> None:
         from peft import LoraConfig, inject_adapter_in_model
     except ImportError as error:
         raise ConfigError(
-            f"cooper.lora needs peft ({error}): pip install 'cooper-rl[lora]', or set cooper.lora=null"
+            f"cooper.policy.lora needs peft ({error}): pip install 'cooper-rl[lora]', or set "
+            "cooper.policy.lora=null"
         ) from error
     model.requires_grad_(False)
     config = LoraConfig(r=rank, lora_alpha=alpha, target_modules="all-linear", lora_dropout=0.0)  # pyright: ignore[reportArgumentType] fractions work

@@ -19,7 +19,7 @@ RESERVED = 2 * GIB
 """CUDA context, NCCL, kernels' work space, fragmentation."""
 LOGITS = 3 * 4 * 2**26
 """A chunk of logits, their softmax and its gradient in fp32; see `MAX_LOGITS` of the policy update."""
-NO_AVERAGE = "set cooper.verify_rm_average=0"
+NO_AVERAGE = "set cooper.reward.ema_decay=0"
 BUCKET = 500_000_000
 """Gradients that DeepSpeed sends at a time, in values (its default)."""
 
@@ -114,7 +114,7 @@ def plan_memory(policy: Shape, verify_rm: Shape, use: Use) -> Plan:
     else:
         trained = [_Trained("policy", policy, num_policy, size, num_policy)]
         resting.append(
-            Part("reference policy", size * num_policy, "set cooper.lora.rank=16, which needs none")
+            Part("reference policy", size * num_policy, "set cooper.policy.lora.rank=16, which needs none")
         )
     if use.trains_verify_rm:
         trained.append(_Trained("VerifyRM", verify_rm, num_verify_rm, size, num_verify_rm))
@@ -190,7 +190,7 @@ def _model_parts(trained: _Trained, use: Use) -> list[Part]:
             Part(f"{name}: optimiser state", 8 * count, remedy),
         ]
     weights = trained.weight_bytes * count // (use.num_processes if use.zero_stage == 3 else 1)
-    parts = [Part(f"{name}: weights", weights, "" if use.is_bfloat16 else "set cooper.compute=bfloat16")]
+    parts = [Part(f"{name}: weights", weights, "" if use.is_bfloat16 else "set cooper.precision=bfloat16")]
     if not use.is_offloaded:
         remedy = "set distributed.offload_optimizer=true"
         parts.append(Part(f"{name}: master weights and state", 12 * count // use.num_processes, remedy))

@@ -47,7 +47,7 @@ class VerifyRM:
     """Weights in fp32, also when the forward runs in bf16 under autocast."""
     tokenizer: Any
     compute: Compute = "auto"
-    """Precision of the forward pass; see `VerifyRMConfig.compute`."""
+    """Precision of the forward pass; see `VerifyRMConfig.precision`."""
 
     @property
     def device(self) -> torch.device:

@@ -71,9 +71,11 @@ def read_side_data(
         DataError: a file is missing or malformed, or replayed questions are evaluated on.
     """
     cooper = config.cooper
-    asks_for_replay = "replay_examples" in cooper.model_fields_set and cooper.replay_examples > 0
+    asks_for_replay = (
+        "num_replay_examples" in cooper.reward.model_fields_set and cooper.reward.num_replay_examples > 0
+    )
     for is_needed, path, option, key in (
-        (asks_for_replay and cooper.trains_verify_rm, replay, "replay", "replay_examples=0"),
+        (asks_for_replay and cooper.trains_verify_rm, replay, "replay", "reward.num_replay_examples=0"),
         (cooper.gate is not None and cooper.trains_verify_rm, examples, "examples", "gate=null"),
         (cooper.evaluate_every is not None, held_out, "held-out", "evaluate_every=null"),
         (cooper.evaluate_every is not None, examples, "examples", "evaluate_every=null"),
@@ -121,13 +123,13 @@ def make_trainer(
     name = at_hand(config.storage, read_models(models).policy)
     reference = load_policy(name, device=state.policy.device, is_trained=False)
     check_head(reference)
-    reference = replace(reference, compute=settle(reference.model, cooper.compute))
+    reference = replace(reference, compute=settle(reference.model, cooper.precision))
     anchors = _draw_anchors(config, reference, problems)
     drawing = replace(state.policy, compute=reference.compute)  # what the engine draws with
-    if cooper.lora is not None:
+    if cooper.policy.lora is not None:
         # The adapted model is the reference, without its adapters; the engine has the other one.
         seed = derive_seed(config.seed, "adapters")
-        add_adapters(reference.model, rank=cooper.lora.rank, alpha=cooper.lora.alpha, seed=seed)
+        add_adapters(reference.model, rank=cooper.policy.lora.rank, alpha=cooper.policy.lora.alpha, seed=seed)
         state = replace(state, policy=replace(state.policy, model=reference.model))
         reference = replace(reference, is_bare=True)
     trained = _make_trained(config, state, ranks, place=place)
@@ -135,12 +137,12 @@ def make_trainer(
     if policy.model.dtype == torch.bfloat16:
         round_weights(reference.model)
     with whole(trained.policy_optimizer):
-        if cooper.lora is not None and ranks.is_first:
+        if cooper.policy.lora is not None and ranks.is_first:
             _check_merged(policy, drawing, place=place)
         engine = stack.enter_context(closing(open_engine(drawing, config.engine)))
-        if cooper.lora is not None and not ranks.is_first:
+        if cooper.policy.lora is not None and not ranks.is_first:
             engine.load_weights(policy.weights())  # the first one's, which may be a checkpoint's
-    if cooper.lora is not None and (config.engine.kind == "vllm" or drawing.compute == "bfloat16"):
+    if cooper.policy.lora is not None and (config.engine.kind == "vllm" or drawing.compute == "bfloat16"):
         drawing.model.cpu()  # the engine has a copy, and checkpoints are written from here
     rule = stack.enter_context(RuleVerifier(config.labeling.rule, num_processes=ranks.size))
     judge = open_judge(cooper.judge, config.seed) if cooper.judge else None
@@ -177,16 +179,16 @@ def _check_merged(policy: Policy, saved: Policy, *, place: str) -> None:
         if not torch.allclose(tensor, expected[name].to(tensor.device), rtol=1e-4, atol=1e-6):
             raise ConfigError(
                 f"{place}: with its adapters, --models does not give the policy that was saved with them "
-                f"({name} differs): use the --models and the cooper.lora.alpha that it was trained with"
+                f"({name} differs): use the --models and the cooper.policy.lora.alpha of its training"
             )
 
 
 def _make_pairs(
     cooper: CooperConfig, state: TrainingState, rule: RuleVerifier, judge: Judge | None, ranks: Ranks
 ) -> PairQueue:
-    assistant = open_assistant(cooper.assistant) if cooper.assistant else None
+    assistant = open_assistant(cooper.pairs.assistant) if cooper.pairs.assistant else None
     maker = PairMaker(cooper, rule, assistant, judge)
-    return PairQueue(maker, max_staleness=cooper.max_pair_staleness, pending=state.pending, ranks=ranks)
+    return PairQueue(maker, max_staleness=cooper.pairs.max_staleness, pending=state.pending, ranks=ranks)
 
 
 class _Trained(NamedTuple):
@@ -201,19 +203,19 @@ class _Trained(NamedTuple):
 def _make_trained(config: Config, state: TrainingState, ranks: Ranks, *, place: str) -> _Trained:
     """As the state says; divided over the ranks where the configuration says so."""
     cooper = config.cooper
-    policy = replace(state.policy, compute=settle(state.policy.model, cooper.compute))
-    verify_rm = replace(state.verify_rm, compute=settle(state.verify_rm.model, cooper.compute))
+    policy = replace(state.policy, compute=settle(state.policy.model, cooper.precision))
+    verify_rm = replace(state.verify_rm, compute=settle(state.verify_rm.model, cooper.precision))
     is_offloaded = config.distributed.offload_optimizer
     policy_optimizer: Stepper = make_adamw(
         policy.model,
-        lr=cooper.policy_lr,
-        weight_decay=cooper.policy_weight_decay,
+        lr=cooper.policy.lr,
+        weight_decay=cooper.policy.weight_decay,
         is_offloaded=is_offloaded,
     )
     verify_rm_optimizer: Stepper = make_adamw(
         verify_rm.model,
-        lr=cooper.verify_rm_lr,
-        weight_decay=cooper.verify_rm_weight_decay,
+        lr=cooper.reward.lr,
+        weight_decay=cooper.reward.weight_decay,
         is_offloaded=is_offloaded,
     )
     if config.distributed.zero_stage:

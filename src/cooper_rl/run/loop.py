@@ -140,12 +140,12 @@ class CoTraining:
         found = pair_shortcut_auroc(self.state.pairs[-PROBED_PAIRS:])
         if found is None:
             return {}
-        bound = self.config.cooper.max_shortcut_auroc
+        bound = self.config.cooper.pairs.max_shortcut_auroc
         known = [row["pairs/shortcut_auroc"] for row in self.state.metrics if "pairs/shortcut_auroc" in row]
         if found > bound and not (known and known[-1] > bound):
             logger.warning(
                 "step %d: a probe that reads no answer tells positives from negatives with an AUROC of %.2f "
-                "(cooper.max_shortcut_auroc=%g): VerifyRM may learn their form; mix other negatives",
+                "(cooper.pairs.max_shortcut_auroc=%g): VerifyRM may learn their form; mix other negatives",
                 self.state.step,
                 found,
                 bound,

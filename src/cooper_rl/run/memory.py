@@ -56,10 +56,10 @@ def make_plan(
     use = Use(
         num_processes=num_processes,
         zero_stage=distributed.zero_stage,
-        is_bfloat16=cooper.compute != "float32",
+        is_bfloat16=cooper.precision != "float32",
         is_offloaded=distributed.offload_optimizer,
         is_checkpointed=cooper.gradient_checkpointing,
-        adapter_rank=cooper.lora.rank if cooper.lora else None,
+        adapter_rank=cooper.policy.lora.rank if cooper.policy.lora else None,
         trains_verify_rm=cooper.trains_verify_rm,
         max_tokens=cooper.max_tokens_per_batch,
         engine_bytes=_engine_bytes(config, shape, card_bytes=card_bytes),
@@ -68,7 +68,7 @@ def make_plan(
         engine_sleeps=not is_vllm or engine.sleep,
         engine_wakes_early=is_vllm,
         has_gate=cooper.gate is not None,
-        has_average=cooper.verify_rm_average > 0,
+        has_average=cooper.reward.ema_decay > 0,
     )
     return plan_memory(shape, read_shape(verify_rm, place="VerifyRM's config.json"), use)
 
@@ -96,10 +96,10 @@ def _engine_remedy(engine: EngineConfig) -> str:
 
 def _engine_weight_bytes(config: Config) -> int:
     """The HF engine copies weights in bf16, and those of an adapted policy; vLLM counts its own."""
-    is_adapted = config.cooper.lora is not None
+    is_adapted = config.cooper.policy.lora is not None
     if config.engine.kind == "vllm" or (config.distributed.zero_stage and not is_adapted):
         return 0
-    if config.cooper.compute != "float32":
+    if config.cooper.precision != "float32":
         return 2
     return 4 if is_adapted else 0
 

@@ -36,7 +36,7 @@ def check_fits(
         remedy = f"{key}=null for the rule alone, or {server} {key}.tiny_error_rate=null for a chat server"
     else:
         who = f"{key}.tiny=true is the laptop's assistant"
-        remedy = f"{server} {key}.tiny=false for a chat server, or cooper.update_verify_rm=false"
+        remedy = f"{server} {key}.tiny=false for a chat server, or cooper.reward.update_verify_rm=false"
     raise ConfigError(
         f"{who}, which reads the laptop world's problems only (source {TINY_SOURCE!r}), and problem "
         f"{other.id!r} has source {other.source!r}; set {remedy}"

@@ -62,7 +62,7 @@ def run(
     checkpoint: Annotated[Path, "Folder for checkpoints; an unfinished iteration in it is continued"],
     report: Annotated[Path, "Where to write the report (JSON)"],
     start: Annotated[Path | None, "Checkpoint folder of the previous iteration; absent: start anew"] = None,
-    replay: Annotated[Path | None, "Labelled examples to replay (cooper.replay_examples)"] = None,
+    replay: Annotated[Path | None, "Labelled examples to replay (cooper.reward.num_replay_examples)"] = None,
     examples: Annotated[
         Path | None, "Held-out labelled examples (cooper.gate, cooper.evaluate_every)"
     ] = None,
@@ -144,7 +144,7 @@ def _read_problems(config: Config, path: Path, data: SideData) -> list[Problem]:
     if not rows:
         raise DataError(f"{path}: every problem has a question that is evaluated on; give other problems")
     if config.cooper.trains_verify_rm:
-        check_fits(config.cooper.assistant, rows, key="cooper.assistant")
+        check_fits(config.cooper.pairs.assistant, rows, key="cooper.pairs.assistant")
     if config.cooper.asks_judge:
         check_fits(config.cooper.judge, rows, key="cooper.judge")
     return rows

@@ -64,7 +64,7 @@ def run(
 
     device = pick_device()
     model = _starting_model(config, examples.records, models=models, device=device)
-    model = dataclasses.replace(model, compute=config.verify_rm.compute)
+    model = dataclasses.replace(model, compute=config.verify_rm.precision)
     lessons = plan_lessons(
         examples.records, config=config.verify_rm, is_from_scratch=models is None, seed=config.seed
     )

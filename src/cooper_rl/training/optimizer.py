@@ -212,7 +212,8 @@ def restore_optimizer(
         if name not in weights or (tensor.ndim and tensor.shape != shape_of(weights[name])):
             raise ModelError(
                 f"{place}: optimiser state {full_name!r} of shape {tuple(tensor.shape)} fits no weight of "
-                "the model beside it; use the checkpoint's own folders together, and its cooper.lora.rank"
+                "the model beside it; use the checkpoint's own folders together, and its "
+                "cooper.policy.lora.rank"
             )
     if isinstance(optimizer, ZeroAdamW):
         optimizer.load_state(tensors)

@@ -69,7 +69,7 @@ class PairMaker:
             seed: Of the choice of positives and sources, and of the rewrites.
         """
         positives = _choose_positives(groups, scores.rule, seed=seed)
-        weights = self.config.negatives.weights()
+        weights = self.config.pairs.negatives.weights()
         orders = {
             item.problem_id: draw_order(weights, random.Random(derive_seed(seed, "source", item.problem_id)))
             for item in positives
@@ -82,7 +82,7 @@ class PairMaker:
                 item
                 for item in positives
                 if turn < len(orders[item.problem_id])
-                and num_pairs[item.problem_id] < self.config.pairs_per_problem
+                and num_pairs[item.problem_id] < self.config.pairs.per_problem
             ]
             for source in SOURCES:
                 asked = [item for item in waiting if orders[item.problem_id][turn] == source]
@@ -114,7 +114,7 @@ class PairMaker:
                 found = self._find_rollouts(items, groups, scores, counts)
             case "assistant":
                 assert self.assistant is not None, "the configuration asks for an assistant"
-                attempts = self.config.max_negative_attempts
+                attempts = self.config.pairs.max_attempts
                 found = self._write(self.assistant, items, counts, max_attempts=attempts, seed=seed)
             case "perturb":
                 found = self._write(Perturber(), items, Counter(), max_attempts=1, seed=seed)
@@ -215,7 +215,7 @@ class PairMaker:
             asked.remove(group.problem.id)  # a problem drawn twice in a step has one pair
             wrong = [place for place in places if scores.rule[place] != "correct"]
             wrong.sort(key=lambda place: -scores.verify_rm[place])
-            for place in wrong[: self.config.negatives.max_candidates]:
+            for place in wrong[: self.config.pairs.negatives.max_candidates]:
                 text = group.texts[place - places.start]
                 item = JudgeItem(group.problem.question, group.problem.reference_answer, text)
                 candidates.append((item, group.problem.id, scores.rule[place]))

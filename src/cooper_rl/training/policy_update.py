@@ -136,13 +136,13 @@ def _backward(
             batch.ref_logprobs,
             batch.advantages,
             batch.completions.mask,
-            clip_epsilon=config.clip_epsilon,
-            kl_coefficient=config.kl_coefficient,
+            clip_epsilon=config.policy.clip_epsilon,
+            kl_coefficient=config.policy.kl_coefficient,
             num_batch_tokens=num_tokens,
             importance_weights=None
-            if config.max_importance_weight is None
+            if config.policy.max_importance_weight is None
             else importance_weights(
-                old_logprobs, batch.engine_logprobs, max_weight=config.max_importance_weight
+                old_logprobs, batch.engine_logprobs, max_weight=config.policy.max_importance_weight
             ),
         )
         backward(part.loss * batch.counts, optimizer)
@@ -158,7 +158,7 @@ def _counted(
     groups: Sequence[RolloutGroup], advantages: torch.Tensor, config: CooperConfig
 ) -> tuple[Sequence[RolloutGroup], torch.Tensor]:
     """Without the groups that are left out, where the configuration leaves any out."""
-    if not config.drop_equal_groups:
+    if not config.advantages.drop_equal_groups:
         return groups, advantages
     by_group = advantages.view(len(groups), -1)
     kept = [place for place, row in enumerate(by_group) if row.any()]
@@ -174,7 +174,7 @@ def _shares(
     ranks: Ranks,
 ) -> list[list[PolicyBatch]]:
     """The micro-batches of every update, with everything that must be computed before the first one."""
-    num_updates = config.policy_updates_per_step
+    num_updates = config.policy.updates_per_step
     group_size = len(groups[0].generations)
     bounds = [len(groups) * place // num_updates for place in range(num_updates + 1)]
     return [
@@ -201,12 +201,15 @@ def _micro_batches(
     ranks: Ranks,
 ) -> Iterator[PolicyBatch]:
     rows = [(group.prompt_ids, generation) for group in groups for generation in group.generations]
-    is_kept = [not (config.mask_cut and generation.finish_reason == "length") for _, generation in rows]
+    is_kept = [
+        not (config.policy.overlong_filtering and generation.finish_reason == "length")
+        for _, generation in rows
+    ]
     rows, advantages = list(compress(rows, is_kept)), advantages[torch.tensor(is_kept, dtype=torch.bool)]
     prompts = [prompt for prompt, _ in rows]
     completions = [generation.token_ids for _, generation in rows]
-    is_on_policy = config.policy_updates_per_step == 1
-    has_kl = config.kl_coefficient > 0
+    is_on_policy = config.policy.updates_per_step == 1
+    has_kl = config.policy.kl_coefficient > 0
     lengths = [len(prompt) + len(own) for prompt, own in zip(prompts, completions, strict=True)]
     max_tokens = ranks.share_tokens(lengths, config.max_tokens_per_batch)
     for part, counts in ranks.deal(split_completions(policy, prompts, completions, max_tokens)):

@@ -62,7 +62,7 @@ def update_verify_rm(
     if not pairs:
         return None
     averages: list[torch.Tensor] = []
-    if config.verify_rm_average > 0:
+    if config.reward.ema_decay > 0:
         assert isinstance(optimizer, torch.optim.Optimizer), "the configuration allows one process alone"
         averages = _take_trained(verify_rm.model, optimizer)
     with whole(optimizer), recomputing(verify_rm.model, is_on=config.gradient_checkpointing):
@@ -77,7 +77,7 @@ def update_verify_rm(
         raise
     if averages:
         assert isinstance(optimizer, torch.optim.Optimizer), "the configuration allows one process alone"
-        _put_average(verify_rm.model, optimizer, averages, decay=config.verify_rm_average)
+        _put_average(verify_rm.model, optimizer, averages, decay=config.reward.ema_decay)
     return RewardUpdate(loss, num_ordered / len(pairs), grad_norm, replay_loss)
 
 
@@ -117,7 +117,7 @@ def _backward_replay(
         labels = torch.tensor([float(examples[index].label) for index in batch], device=verify_rm.device)
         logits = verify_rm.logits([sequences[index] for index in batch])
         part = label_loss(logits, labels, num_batch_examples=len(examples)) * counts
-        backward(config.replay_weight * part, optimizer)
+        backward(config.reward.replay_weight * part, optimizer)
         loss += part.item()
     return loss
 

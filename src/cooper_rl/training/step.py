@@ -114,7 +114,7 @@ def run_step(
             groups,
             trainer.verify_rm,
             trainer.rule,
-            judge=trainer.judge if config.reward == "judge" else None,
+            judge=trainer.judge if config.reward.kind == "judge" else None,
             max_tokens_per_batch=config.max_tokens_per_batch,
             ranks=ranks,
         )
@@ -124,7 +124,7 @@ def run_step(
             )
             result.metrics["verify_rm/anchor_score"] = sum(anchored) / len(anchored)
         rewards = mix_rewards(
-            "rule" if falls_back_to_rule else config.reward,
+            "rule" if falls_back_to_rule else config.reward.kind,
             verify_rm=scores.verify_rm,
             rule=scores.rule,
             judge=scores.judge,
@@ -132,14 +132,14 @@ def run_step(
     advantages = group_advantages(  # 3. advantages
         torch.tensor(rewards),
         group_size=config.group_size,
-        scale=config.advantage_scale,
-        std_floor=config.advantage_std_floor,
+        scale=config.advantages.scale,
+        std_floor=config.advantages.std_floor,
     )
     if trainer.pairs is not None:
         trainer.pairs.submit(groups, scores, step=step, seed=seed)
     with _timed(result, "policy_update"), _updating("policy", config):  # 4. policy update
         set_warmed_up_lr(
-            trainer.policy_optimizer, config.policy_lr, step=step, warmup_steps=config.policy_warmup_steps
+            trainer.policy_optimizer, config.policy.lr, step=step, warmup_steps=config.policy.warmup_steps
         )
         policy_update = update_policy(
             trainer.policy, trainer.reference, trainer.policy_optimizer, groups, advantages, config=config
@@ -166,7 +166,7 @@ def _update_reward(trainer: Trainer, pairs: Sequence[PreferencePair], *, seed: i
     """One update of VerifyRM, behind the gate where there is one; its numbers."""
     config = trainer.config
     draw = random.Random(derive_seed(seed, "replay"))
-    replay = draw.sample(trainer.replay, min(config.replay_examples, len(trainer.replay)))
+    replay = draw.sample(trainer.replay, min(config.reward.num_replay_examples, len(trainer.replay)))
     if trainer.gate is None:
         update = update_verify_rm(
             trainer.verify_rm, trainer.verify_rm_optimizer, pairs, replay, config=config
