@@ -12,10 +12,10 @@ from typing import Literal, Self
 from pydantic import Field, ValidationError, model_validator
 
 from components.images import CPU_IMAGE, GPU_IMAGE
-from cooper_rl.cli.stages import STAGES
 from cooper_rl.config.load import load, preset_names
 from cooper_rl.config.section import Section
 from cooper_rl.errors import ConfigError
+from cooper_rl.stages import STAGES
 
 FOLDER = Path(__file__).parent / "profiles"
 _QUANTITY = r"^[0-9]+(\.[0-9]+)?(m|[kMGTP]i?)?$"

@@ -1,157 +1,74 @@
-"""What several pipelines do alike: the chain that makes a VerifyRM, co-training, and the summary at the end.
+"""The chain of stages (`cooper_rl/run/chain.py`) as KFP tasks, and the summary that ends every run."""
 
-Deliberately left out: what a stage does (`cooper_rl/stages/`), its artifacts and types (`components/`), and
-what a task runs on (`pipelines/resources.py`).
-"""
-
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from importlib import import_module
 
 from kfp import dsl
+from kfp.dsl import PipelineTask
+from kfp.dsl.pipeline_channel import PipelineChannel
 
-from components.collect_problems import collect_problems
-from components.evaluate_policy import evaluate_policy
-from components.evaluate_verify_rm import evaluate_verify_rm
-from components.label_completions import label_completions
-from components.prepare_models import prepare_models
-from components.report import report
-from components.sample_completions import sample_completions
-from components.summarise_run import summarise_run
-from components.train_cooper import train_cooper
-from components.train_verify_rm import train_verify_rm
 from cooper_rl.errors import ConfigError
-from pipelines.resources import Tasks
+from cooper_rl.run.chain import Step
+from pipelines.resources import Component, Tasks
 
 MAX_ITERATIONS = 5  # 11 + 2 x 5 tasks stay well under the size limit of an Argo workflow
+TAKES_RUN_KEY = frozenset({"train_cooper", "promote", "summarise_run"})
 
-Task = Any
-"""A PipelineTask; kfp types its outputs unlike what takes them."""
+Given = PipelineChannel | str
+"""A value from outside the chain: a parameter of the pipeline, or an output of a task of its own."""
+
+
+def component_of(stage: str) -> Component:
+    """The component of a stage."""
+    return getattr(import_module(f"components.{stage}"), stage)
 
 
 @contextmanager
-def summarised(tasks: Tasks, run_key: Any) -> Generator[None]:
+def summarised(tasks: Tasks, run_key: Given) -> Generator[None]:
     """The block is the run; its summary is written however it ends."""
-    ending = tasks.add(summarise_run, "Summarise the run", run_key=run_key)
+    ending = tasks.add(component_of("summarise_run"), "Summarise the run", run_key=run_key)
     with dsl.ExitHandler(ending, name="Run"):
         yield
 
 
-class Start(NamedTuple):
-    """Where every run starts."""
+def add_steps(
+    tasks: Tasks, steps: Sequence[Step], *, given: Mapping[str, Given] | None = None, run_key: Given = ""
+) -> dict[str, PipelineTask]:
+    """A task for every step, by name; `given` resolves references that no step makes.
 
-    models: Task
-    problems: Task
-
-
-def prepare(tasks: Tasks) -> Start:
-    """Models and problems."""
-    return Start(tasks.add(prepare_models, "Prepare models"), tasks.add(collect_problems, "Collect problems"))
-
-
-class Judged(NamedTuple):
-    """A VerifyRM, what it was made from, and what it is worth."""
-
-    labels: Task
-    verify_rm: Task
-    evaluation: Task
-
-
-def make_verify_rm(tasks: Tasks, *, models: Any, problems: Any, **frozen: Any) -> Judged:
-    """Sample, label, train and evaluate; `frozen` is the input of labelling of that name."""
-    completions = tasks.add(sample_completions, "Sample completions", models=models, problems=problems)
-    labels = tasks.add(
-        label_completions,
-        "Label completions",
-        problems=problems,
-        completions=completions.outputs["completions"],
-        **frozen,
-    )
-    verify_rm = tasks.add(
-        train_verify_rm,
-        "Train VerifyRM",
-        train=labels.outputs["train"],
-        validation=labels.outputs["validation"],
-        models=models,
-    )
-    evaluation = tasks.add(
-        evaluate_verify_rm,
-        "Evaluate VerifyRM",
-        verify_rm=verify_rm.outputs["verify_rm"],
-        examples=labels.outputs["test"],
-    )
-    return Judged(labels, verify_rm, evaluation)
-
-
-def lessons_of(judged: Judged) -> dict[str, Any]:
-    """What co-training may learn from and check itself on beside the rollouts."""
-    return {"replay": judged.labels.outputs["train"], "examples": judged.labels.outputs["validation"]}
-
-
-class Trained(NamedTuple):
-    """The last tasks of each kind."""
-
-    checkpoint: Task
-    evaluation: Task
-
-
-def co_train(
-    tasks: Tasks,
-    iterations: int,
-    *,
-    run_key: Any,
-    start: Start,
-    verify_rm: Any,
-    examples: Any,
-    verify_rm_evaluation: Task,
-    lessons: Mapping[str, Any] | None = None,
-) -> Trained:
-    """Evaluate the starting point, then train and evaluate; all evaluations see the same held-out data.
-
-    Nothing here starts before VerifyRM was evaluated: the policy should not be trained on a bad one.
-    `lessons` are co-training's inputs `replay` and `examples`, where the run has labelled examples for it.
+    Raises:
+        ConfigError: a reference names neither a step before it nor something given.
     """
-    base = {"models": start.models.outputs["models"], "verify_rm": verify_rm}
-    held_out = {"problems": start.problems.outputs["held_out"], "examples": examples}
-    evaluation = tasks.add(evaluate_policy, "Evaluate the starting point", **base, **held_out)
-    evaluation.after(verify_rm_evaluation)
-    checkpoint = None
-    for iteration in range(1, iterations + 1):
-        before = {} if checkpoint is None else {"start": checkpoint.outputs["checkpoint"]}
-        checkpoint = tasks.add(
-            train_cooper,
-            f"Train Cooper, iteration {iteration}",
-            **base,
-            run_key=run_key,
-            problems=start.problems.outputs["problems"],
-            held_out=start.problems.outputs["held_out"],
-            test=examples,
-            **(lessons or {}),
-            **before,
-        )
-        checkpoint.after(verify_rm_evaluation)
-        evaluation = tasks.add(
-            evaluate_policy,
-            f"Evaluate iteration {iteration}",
-            **base,
-            **held_out,
-            checkpoint=checkpoint.outputs["checkpoint"],
-            previous=evaluation.outputs["evaluations"],
-        )
-    return Trained(checkpoint, evaluation)
+    made: dict[str, PipelineTask] = {}
+    known = dict(given or {})
+    for step in steps:
+        inputs = {name: _resolve(reference, made, known, step) for name, reference in step.inputs.items()}
+        if step.stage in TAKES_RUN_KEY:
+            inputs["run_key"] = run_key
+        task = tasks.add(component_of(step.stage), step.title, **inputs)
+        for name in step.after:
+            task.after(made[name])
+        made[step.name] = task
+    return made
 
 
-def add_report(tasks: Tasks, trained: Trained, verify_rm_evaluation: Task, **label_report: Any) -> None:
-    """The page and the summary of what the run has shown."""
-    tasks.add(
-        report,
-        "Report",
-        evaluations=trained.evaluation.outputs["evaluations"],
-        completions=trained.evaluation.outputs["completions"],
-        checkpoint=trained.checkpoint.outputs["checkpoint"],
-        verify_rm_report=verify_rm_evaluation.outputs["report"],
-        **label_report,
-    )
+def outputs_of(tasks: Mapping[str, PipelineTask]) -> dict[str, Given]:
+    """Every output of tasks that stand outside a chain, by reference."""
+    return {
+        f"{name}.{output}": value for name, task in tasks.items() for output, value in task.outputs.items()
+    }
+
+
+def _resolve(
+    reference: str, made: Mapping[str, PipelineTask], given: Mapping[str, Given], step: Step
+) -> Given:
+    if reference in given:
+        return given[reference]
+    name, _, output = reference.partition(".")
+    if name not in made or not output:
+        raise ConfigError(f"step {step.name!r} reads {reference!r}, which no step before it makes")
+    return made[name].outputs[output]
 
 
 def check_iterations(iterations: int) -> None:

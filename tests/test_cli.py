@@ -13,9 +13,10 @@ from typing import get_args, get_type_hints
 import pytest
 
 from cooper_rl.__main__ import build_parser, main
-from cooper_rl.cli.stages import STAGES, format_report, read_signature
+from cooper_rl.cli.stages import format_report
 from cooper_rl.config.root import Config
 from cooper_rl.schema.data import CollectReport, Report
+from cooper_rl.stages import STAGES, read_signature
 
 STAGES_FOLDER = Path(__file__).parent.parent / "src" / "cooper_rl" / "stages"
 
@@ -30,7 +31,7 @@ def test_a_signature_read_from_source_is_the_one_that_python_sees(stage: str) ->
     for name, parameter in of_python.items():
         kind, text = get_args(hints[name])
         assert parameter.kind is inspect.Parameter.KEYWORD_ONLY
-        assert of_source[name].text == text
+        assert of_source[name].kind == text
         assert of_source[name].is_required == (parameter.default is inspect.Parameter.empty)
         assert kind == (Path if of_source[name].is_required else Path | None)
     assert issubclass(hints["return"], Report)

@@ -1,5 +1,6 @@
 """The package as a whole: what importing it costs, how its floors hold, what it pins."""
 
+import ast
 import re
 import subprocess
 import sys
@@ -15,10 +16,44 @@ ROOT = Path(__file__).parent.parent
 SOURCES = ("src/cooper_rl", "components", "pipelines")
 
 
-def test_every_init_file_is_empty() -> None:
-    files = [path for folder in SOURCES for path in (ROOT / folder).rglob("__init__.py")]
-    assert len(files) >= 8
-    assert [path for path in files if path.read_text(encoding="utf-8")] == []
+def test_every_room_has_a_front_door_that_says_what_is_in_it() -> None:
+    """A docstring, and code only where the room has a table: `import` of a room stays cheap."""
+    with_code = {ROOT / "src/cooper_rl/__init__.py", ROOT / "src/cooper_rl/stages/__init__.py"}
+    rooms = [path for path in (ROOT / "src/cooper_rl").rglob("__init__.py") if "presets" not in path.parts]
+    assert len(rooms) >= 20
+    for path in rooms:
+        module = ast.parse(path.read_text(encoding="utf-8"))
+        assert ast.get_docstring(module), path
+        assert path in with_code or len(module.body) == 1, path
+
+
+def test_a_front_door_names_every_module_of_its_room() -> None:
+    for door in (ROOT / "src/cooper_rl").rglob("__init__.py"):
+        if door.parent == ROOT / "src/cooper_rl":
+            continue
+        text = ast.get_docstring(ast.parse(door.read_text(encoding="utf-8"))) or ""
+        modules = {path.stem for path in door.parent.glob("*.py")} - {"__init__"}
+        modules |= {path.parent.name for path in door.parent.glob("*/__init__.py")}
+        assert {name for name in modules if not re.search(rf"\b{name}\b", text)} == set(), door
+
+
+def test_no_room_is_larger_than_15_modules() -> None:
+    for folder in [ROOT / "pipelines", *(path.parent for path in (ROOT / "src").rglob("__init__.py"))]:
+        assert len(list(folder.glob("*.py"))) <= 16, folder  # the front door does not count
+
+
+def test_a_name_with_an_underscore_stays_in_its_package() -> None:
+    for folder in SOURCES:
+        for path in (ROOT / folder).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if not isinstance(node, ast.ImportFrom) or node.module is None:
+                    continue
+                own = ".".join(
+                    path.relative_to(ROOT / "src" if folder.startswith("src") else ROOT).parts[:-1]
+                )
+                parts = [*node.module.split("."), *(alias.name for alias in node.names)]
+                if any(part.startswith("_") and not part.startswith("__") for part in parts):
+                    assert node.module == own or node.module.startswith(f"{own}."), f"{path}: {parts}"
 
 
 @pytest.mark.parametrize(

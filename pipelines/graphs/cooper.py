@@ -10,10 +10,10 @@ from kfp import dsl
 from kfp.dsl import Dataset, Model
 from kfp.dsl.base_component import BaseComponent
 
-from components.evaluate_verify_rm import evaluate_verify_rm
+from cooper_rl.run import chain
 from pipelines.profile import Profile
 from pipelines.resources import Tasks
-from pipelines.steps import add_report, check_iterations, co_train, prepare, summarised
+from pipelines.steps import add_steps, check_iterations, outputs_of, summarised
 
 
 def build_cooper(profile: Profile, iterations: int) -> BaseComponent:
@@ -44,23 +44,21 @@ def build_cooper(profile: Profile, iterations: int) -> BaseComponent:
         """
         tasks = Tasks(profile, {"preset": preset, "overrides": overrides})
         with summarised(tasks, run_key):
-            start = prepare(tasks)
+            begun = add_steps(tasks, chain.prepare())
             model = dsl.importer(artifact_uri=verify_rm, artifact_class=Model, reimport=False)
             model.set_display_name("VerifyRM")
-            held_out = dsl.importer(artifact_uri=examples, artifact_class=Dataset, reimport=False)
-            held_out.set_display_name("Held-out examples")
-            evaluation = tasks.add(
-                evaluate_verify_rm, "Evaluate VerifyRM", verify_rm=model.output, examples=held_out.output
+            test = dsl.importer(artifact_uri=examples, artifact_class=Dataset, reimport=False)
+            test.set_display_name("Held-out examples")
+            sources = chain.Sources(
+                verify_rm="given.verify_rm", test="given.test", replay=None, examples=None
             )
-            trained = co_train(
-                tasks,
-                iterations,
-                run_key=run_key,
-                start=start,
-                verify_rm=model.output,
-                examples=held_out.output,
-                verify_rm_evaluation=evaluation,
-            )
-            add_report(tasks, trained, evaluation)
+            steps = [
+                chain.evaluate_verify_rm(verify_rm=sources.verify_rm, test=sources.test),
+                chain.evaluate_start(sources),
+                *chain.co_train(sources, iterations),
+                chain.report(iterations, label_report=None),
+            ]
+            given = {"given.verify_rm": model.output, "given.test": test.output}
+            add_steps(tasks, steps, given=given | outputs_of(begun), run_key=run_key)
 
     return cast(BaseComponent, dsl.pipeline(name="cooper")(cooper))

@@ -13,17 +13,10 @@ from typing import List, cast
 from kfp import dsl
 from kfp.dsl.base_component import BaseComponent
 
+from cooper_rl.run import chain
 from pipelines.profile import Profile
 from pipelines.resources import Tasks
-from pipelines.steps import (
-    add_report,
-    check_iterations,
-    co_train,
-    lessons_of,
-    make_verify_rm,
-    prepare,
-    summarised,
-)
+from pipelines.steps import add_steps, check_iterations, summarised
 
 
 def build_end_to_end(profile: Profile, iterations: int) -> BaseComponent:
@@ -46,20 +39,13 @@ def build_end_to_end(profile: Profile, iterations: int) -> BaseComponent:
         """
         tasks = Tasks(profile, {"preset": preset, "overrides": overrides})
         with summarised(tasks, run_key):
-            start = prepare(tasks)
-            judged = make_verify_rm(
-                tasks, models=start.models.outputs["models"], problems=start.problems.outputs["problems"]
-            )
-            trained = co_train(
-                tasks,
-                iterations,
-                run_key=run_key,
-                start=start,
-                verify_rm=judged.verify_rm.outputs["verify_rm"],
-                examples=judged.labels.outputs["test"],
-                verify_rm_evaluation=judged.evaluation,
-                lessons=lessons_of(judged),
-            )
-            add_report(tasks, trained, judged.evaluation, label_report=judged.labels.outputs["report"])
+            steps = [
+                *chain.prepare(),
+                *chain.make_verify_rm(),
+                chain.evaluate_start(chain.Sources()),
+                *chain.co_train(chain.Sources(), iterations),
+                chain.report(iterations),
+            ]
+            add_steps(tasks, steps, run_key=run_key)
 
     return cast(BaseComponent, dsl.pipeline(name="end-to-end")(end_to_end))

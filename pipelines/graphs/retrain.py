@@ -9,26 +9,16 @@ Everything is judged on the registry's frozen sets. Where nothing is new, take_c
 ends well.
 """
 
-from typing import Any, List, cast
+from typing import List, cast
 
 from kfp import dsl
+from kfp.dsl import PipelineTask
 from kfp.dsl.base_component import BaseComponent
 
-from components.promote import promote
-from components.take_champion import take_champion
+from cooper_rl.run import chain
 from pipelines.profile import Profile
 from pipelines.resources import UNCACHED, Tasks
-from pipelines.steps import (
-    Start,
-    Task,
-    add_report,
-    check_iterations,
-    co_train,
-    lessons_of,
-    make_verify_rm,
-    prepare,
-    summarised,
-)
+from pipelines.steps import Given, add_steps, check_iterations, component_of, outputs_of, summarised
 
 
 def build_retrain(profile: Profile, iterations: int) -> BaseComponent:
@@ -54,13 +44,13 @@ def build_retrain(profile: Profile, iterations: int) -> BaseComponent:
         uncached = UNCACHED | {"collect_problems"}
         tasks = Tasks(profile, {"preset": preset, "overrides": overrides}, uncached=uncached)
         with summarised(tasks, run_key):
-            begun = prepare(tasks)
+            begun = add_steps(tasks, chain.prepare())
             champion = tasks.add(
-                take_champion,
+                component_of("take_champion"),
                 "Take the champion",
-                prepared=begun.models.outputs["models"],
-                collected=begun.problems.outputs["problems"],
-                collected_held_out=begun.problems.outputs["held_out"],
+                prepared=begun["prepare_models"].outputs["models"],
+                collected=begun["collect_problems"].outputs["problems"],
+                collected_held_out=begun["collect_problems"].outputs["held_out"],
             )
             with dsl.If(champion.outputs["Output"] == True, name="Enough is new"):  # noqa: E712 - KFP overloads ==
                 _train_and_promote(tasks, iterations, champion, run_key=run_key)
@@ -68,30 +58,17 @@ def build_retrain(profile: Profile, iterations: int) -> BaseComponent:
     return cast(BaseComponent, dsl.pipeline(name="retrain")(retrain))
 
 
-def _train_and_promote(tasks: Tasks, iterations: int, champion: Task, *, run_key: Any) -> None:
-    problems = champion.outputs["problems"]
-    judged = make_verify_rm(
-        tasks, models=champion.outputs["models"], problems=problems, frozen=champion.outputs["examples"]
+def _train_and_promote(tasks: Tasks, iterations: int, champion: PipelineTask, *, run_key: Given) -> None:
+    sources = chain.Sources(
+        models="take_champion.models", problems="take_champion.problems", held_out="take_champion.held_out"
     )
-    trained = co_train(
-        tasks,
-        iterations,
-        run_key=run_key,
-        start=Start(models=champion, problems=champion),
-        verify_rm=judged.verify_rm.outputs["verify_rm"],
-        examples=judged.labels.outputs["test"],
-        verify_rm_evaluation=judged.evaluation,
-        lessons=lessons_of(judged),
-    )
-    add_report(tasks, trained, judged.evaluation, label_report=judged.labels.outputs["report"])
-    tasks.add(
-        promote,
-        "Promote or keep the champion",
-        run_key=run_key,
-        checkpoint=trained.checkpoint.outputs["checkpoint"],
-        evaluations=trained.evaluation.outputs["evaluations"],
-        completions=trained.evaluation.outputs["completions"],
-        problems=problems,
-        held_out=champion.outputs["held_out"],
-        examples=judged.labels.outputs["test"],
-    )
+    steps = [
+        *chain.make_verify_rm(
+            models=sources.models, problems=sources.problems, frozen="take_champion.examples"
+        ),
+        chain.evaluate_start(sources),
+        *chain.co_train(sources, iterations),
+        chain.report(iterations),
+        chain.promote(sources, iterations),
+    ]
+    add_steps(tasks, steps, given=outputs_of({"take_champion": champion}), run_key=run_key)

@@ -9,9 +9,10 @@ from typing import List, cast
 from kfp import dsl
 from kfp.dsl.base_component import BaseComponent
 
+from cooper_rl.run import chain
 from pipelines.profile import Profile
 from pipelines.resources import Tasks
-from pipelines.steps import make_verify_rm, prepare, summarised
+from pipelines.steps import add_steps, summarised
 
 
 def build_verify_rm(profile: Profile, _iterations: int) -> BaseComponent:
@@ -27,9 +28,6 @@ def build_verify_rm(profile: Profile, _iterations: int) -> BaseComponent:
         """
         tasks = Tasks(profile, {"preset": preset, "overrides": overrides})
         with summarised(tasks, ""):
-            start = prepare(tasks)
-            make_verify_rm(
-                tasks, models=start.models.outputs["models"], problems=start.problems.outputs["problems"]
-            )
+            add_steps(tasks, [*chain.prepare(), *chain.make_verify_rm()])
 
     return cast(BaseComponent, dsl.pipeline(name="verify-rm")(verify_rm))

@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import pytest
 
 from components.images import CPU_IMAGE, GPU_IMAGE
-from cooper_rl.cli.stages import STAGES, read_signature
 from cooper_rl.errors import ConfigError
 from cooper_rl.schema.data import BinaryScores, EvaluateVerifyRMReport, Interval
+from cooper_rl.stages import STAGES, read_signature
 
 ROOT = Path(__file__).parent.parent.parent
 MAX_STATEMENTS = 12

@@ -58,14 +58,15 @@ def test_the_page_is_whole_and_loads_nothing(output: Path) -> None:
 
 
 def test_started_again_it_trains_nothing_and_a_new_seed_only_itself(output: Path) -> None:
-    done = output / "cooper" / "seed-0" / "train_cooper.json"
+    done = output / "cooper" / "seed-0" / "train_cooper_1" / "report.json"
     before = done.stat().st_mtime_ns
     assert run(output, "--arms", "cooper", "--seeds", "0,1") == 0
     assert done.stat().st_mtime_ns == before
     report = read_report(output / "report.json", ExperimentReport)
     assert [(each.arm, each.seed) for each in report.runs] == [("cooper", 0), ("cooper", 1)]
     first, second = (
-        json.loads((output / "cooper" / f"seed-{seed}" / "train_cooper.json").read_text()) for seed in (0, 1)
+        json.loads((output / "cooper" / f"seed-{seed}" / "train_cooper_1" / "report.json").read_text())
+        for seed in (0, 1)
     )
     assert first["verify_rm_reward"] != second["verify_rm_reward"]
 
@@ -88,8 +89,8 @@ def test_a_failing_arm_is_one_message_that_names_its_log(
     output: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The first arm's checkpoint folder is a file, which no run can use."""
-    (tmp_path / "rule" / "seed-0").mkdir(parents=True)
-    (tmp_path / "rule" / "seed-0" / "checkpoint").write_text("in the way")
+    (tmp_path / "rule" / "seed-0" / "train_cooper_1").mkdir(parents=True)
+    (tmp_path / "rule" / "seed-0" / "train_cooper_1" / "checkpoint").write_text("in the way")
     (tmp_path / "start").symlink_to(output / "start")
     assert run(tmp_path, "--arms", "rule", "--seeds", "0") == 2
     shown = capsys.readouterr().err
@@ -123,7 +124,7 @@ def test_a_signal_ends_the_workers_too(output: Path, tmp_path: Path, number: sig
     while _session(process.pid):
         assert time.monotonic() < deadline, f"still there: {_session(process.pid)}"
         time.sleep(0.2)
-    assert (copied / "rule" / "seed-7" / "checkpoint" / "LATEST").is_file()
+    assert (copied / "rule" / "seed-7" / "train_cooper_1" / "checkpoint" / "LATEST").is_file()
 
 
 def _session(leader: int) -> list[int]:

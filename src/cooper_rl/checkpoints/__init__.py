@@ -1,0 +1,6 @@
+"""Checkpoints: written aside, made visible last, verified when read.
+
+state      a run's models, optimisers and logs as files     manifest   hash of every file
+store      publish, find, tidy                              writer     in the background
+reference  a checkpoint named by its address                registry   champions
+"""

@@ -1,0 +1,7 @@
+"""The command line: one sub-command per stage, and a few beside them.
+
+stages      a sub-command for every stage      options     options that several commands share
+settings    keys that `--help` lists           experiment  arms x seeds
+plan        memory before the start            serve       VerifyRM behind HTTP
+in_job      what the processes of a TrainJob run
+"""

@@ -1,0 +1,6 @@
+"""One frozen model per section; `load.load(preset, overrides)` is the way in.
+
+root            the whole configuration          load     presets, overrides, errors
+section         the base of every section        renamed  keys of earlier versions
+data  models  engine  cooper  infrastructure     the sections
+"""

@@ -1,144 +1,77 @@
 """The pieces of an experiment that run in worker processes: the start, and one arm with one seed from there.
 
-Each is a chain of stages over files in a folder of its own. A stage whose report is there is not run again,
-and `train_cooper` continues by itself, so that an experiment that was stopped goes on where it was.
+Each runs steps of the pipelines' own chain (`run/chain.py`) on files in a folder of its own. A step whose
+report is there is not run again, and `train_cooper` continues by itself, so a stopped experiment goes on
+where it was.
+
+    FOLDER/train_cooper_1/checkpoint/  report.json        one folder for every step, its outputs by name
 """
 
 import logging
 import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from cooper_rl.config.load import load
+from cooper_rl.config.root import Config
 from cooper_rl.errors import StoppedError
-from cooper_rl.stages import (
-    collect_problems,
-    evaluate_policy,
-    evaluate_verify_rm,
-    label_completions,
-    prepare_models,
-    sample_completions,
-    train_cooper,
-    train_verify_rm,
-)
+from cooper_rl.run import chain
+from cooper_rl.run.chain import Sources, Step
+from cooper_rl.stages import import_run, read_signature
 
 logger = logging.getLogger(__name__)
+
+START = (*chain.prepare(), *chain.make_verify_rm(), chain.evaluate_start(Sources()))
+"""What all arms share."""
+ARM = tuple(chain.co_train(Sources(), iterations=1))
 
 
 def prepare_start(preset: str, overrides: Sequence[str], folder: Path) -> None:
     """Everything that all runs start from: models, data, VerifyRM, the evaluation at step 0."""
     _configure(folder)
-    config = load(preset, overrides)
-    files = StartFiles(folder)
-    chain: list[tuple[Callable[..., Any], dict[str, Path]]] = [
-        (prepare_models.run, {"models": files.models, "report": folder / "prepare_models.json"}),
-        (
-            collect_problems.run,
-            {
-                "problems": files.problems,
-                "held_out": files.held_out,
-                "rejected": folder / "rejected.jsonl",
-                "report": folder / "collect_problems.json",
-            },
-        ),
-        (
-            sample_completions.run,
-            {
-                "models": files.models,
-                "problems": files.problems,
-                "completions": files.completions,
-                "report": folder / "sample_completions.json",
-            },
-        ),
-        (
-            label_completions.run,
-            {
-                "problems": files.problems,
-                "completions": files.completions,
-                "labels": folder / "labels.jsonl",
-                "train": files.train,
-                "validation": files.validation,
-                "test": files.test,
-                "report": folder / "label_completions.json",
-            },
-        ),
-        (
-            train_verify_rm.run,
-            {
-                "models": files.models,
-                "train": files.train,
-                "validation": files.validation,
-                "verify_rm": files.verify_rm,
-                "report": folder / "train_verify_rm.json",
-            },
-        ),
-        (
-            evaluate_verify_rm.run,
-            {
-                "verify_rm": files.verify_rm,
-                "examples": files.test,
-                "report": folder / "evaluate_verify_rm.json",
-            },
-        ),
-        (evaluate_policy.run, files.evaluation(folder)),
-    ]
-    for stage, paths in chain:
-        if not paths["report"].is_file():
-            stage(config, **paths)
+    _run_steps(load(preset, overrides), START, folder, given={})
 
 
 def train_arm(preset: str, overrides: Sequence[str], start: Path, folder: Path) -> None:
     """Train one arm from the start, and evaluate where it ends."""
     _configure(folder)
-    config = load(preset, overrides)
-    files = StartFiles(start)
-    if not (folder / "train_cooper.json").is_file():
-        try:
-            train_cooper.run(
-                config,
-                models=files.models,
-                verify_rm=files.verify_rm,
-                problems=files.problems,
-                replay=files.train,
-                examples=files.validation,
-                held_out=files.held_out,
-                test=files.test,
-                checkpoint=folder / "checkpoint",
-                report=folder / "train_cooper.json",
-            )
-        except StoppedError:
-            logger.exception("stopped")
-            os._exit(128 + signal.SIGTERM)  # the worker, which would go on with the next job
-    if not (folder / "evaluate_policy.json").is_file():
-        evaluate_policy.run(config, **files.evaluation(folder), checkpoint=folder / "checkpoint")
+    try:
+        _run_steps(load(preset, overrides), ARM, folder, given=outputs(START, start))
+    except StoppedError:
+        logger.exception("stopped")
+        os._exit(128 + signal.SIGTERM)  # the worker, which would go on with the next job
 
 
-class StartFiles:
-    """What `prepare_start` writes."""
+def outputs(steps: Sequence[Step], folder: Path) -> dict[str, Path]:
+    """Reference -> file or folder, of everything that the steps write below a folder."""
+    return {
+        f"{step.name}.{parameter.name}": folder / step.name / _file_name(parameter.name, parameter.is_folder)
+        for step in steps
+        for parameter in read_signature(step.stage).parameters
+        if parameter.is_output
+    }
 
-    def __init__(self, folder: Path) -> None:
-        self.models = folder / "models"
-        self.problems = folder / "problems.jsonl"
-        self.held_out = folder / "held_out.jsonl"
-        self.completions = folder / "completions.jsonl"
-        self.train = folder / "train.jsonl"
-        self.validation = folder / "validation.jsonl"
-        self.test = folder / "test.jsonl"
-        self.verify_rm = folder / "verify_rm"
 
-    def evaluation(self, folder: Path) -> dict[str, Path]:
-        """Arguments of `evaluate_policy`, with its outputs in a folder."""
-        return {
-            "models": self.models,
-            "verify_rm": self.verify_rm,
-            "problems": self.held_out,
-            "examples": self.test,
-            "evaluations": folder / "evaluations.jsonl",
-            "completions": folder / "evaluated.jsonl",
-            "report": folder / "evaluate_policy.json",
+def _file_name(output: str, is_folder: bool) -> str:
+    if is_folder:
+        return output
+    return "report.json" if output == "report" else f"{output}.jsonl"
+
+
+def _run_steps(config: Config, steps: Sequence[Step], folder: Path, *, given: Mapping[str, Path]) -> None:
+    paths = {**given, **outputs(steps, folder)}
+    for step in steps:
+        if paths[f"{step.name}.report"].is_file():
+            continue
+        (folder / step.name).mkdir(exist_ok=True)
+        written = {
+            parameter.name: paths[f"{step.name}.{parameter.name}"]
+            for parameter in read_signature(step.stage).parameters
+            if parameter.is_output
         }
+        read = {name: paths[reference] for name, reference in step.inputs.items()}
+        import_run(step.stage)(config, **read, **written)
 
 
 def _configure(folder: Path) -> None:

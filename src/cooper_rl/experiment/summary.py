@@ -9,6 +9,7 @@ from cooper_rl.checkpoints.reference import open_checkpoint
 from cooper_rl.checkpoints.state import read_metrics
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.config.root import Config
+from cooper_rl.experiment.jobs import ARM, START, outputs
 from cooper_rl.method.intervals import clustered_interval, paired_difference
 from cooper_rl.method.monitor import denied_alarms, first_alarm
 from cooper_rl.records.files import read_records, read_report
@@ -129,7 +130,9 @@ def summarise(
         for arm in arms
         for seed in seeds
     }
-    start = outcomes(read_records(output / "start" / "evaluated.jsonl", EvaluatedCompletion))
+    start = outcomes(
+        read_records(outputs(START, output / "start")["evaluate_policy_0.completions"], EvaluatedCompletion)
+    )
     any_run = next(iter(found.values())).run
     return ExperimentReport(
         arms=[_summarise_arm(arm, arms, seeds, found, start) for arm in arms],
@@ -148,11 +151,13 @@ class _Found(NamedTuple):
 
 
 def _read_arm(output: Path, arm: str, seed: int, *, is_watched: bool) -> _Found:
-    folder = output / arm / f"seed-{seed}"
-    start = read_report(output / "start" / "evaluate_policy.json", EvalReport)
-    end = read_report(folder / "evaluate_policy.json", EvalReport)
-    completions = read_records(folder / "evaluated.jsonl", EvaluatedCompletion)
-    with open_checkpoint(folder / "checkpoint", StorageConfig(), starting_with=SMALL_FILES) as found:
+    files = outputs(ARM, output / arm / f"seed-{seed}")
+    start = read_report(outputs(START, output / "start")["evaluate_policy_0.report"], EvalReport)
+    end = read_report(files["evaluate_policy_1.report"], EvalReport)
+    completions = read_records(files["evaluate_policy_1.completions"], EvaluatedCompletion)
+    with open_checkpoint(
+        files["train_cooper_1.checkpoint"], StorageConfig(), starting_with=SMALL_FILES
+    ) as found:
         rows = read_metrics(found.folder / METRICS)
         rollouts = read_records(found.folder / ROLLOUTS, RolloutSample)
     curves = _curves(rows, start)

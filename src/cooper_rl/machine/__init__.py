@@ -1,0 +1,6 @@
+"""The machine that a process runs on.
+
+cores    processors that may be used       threads  torch's threads and allocator
+device   CPU or GPU                        memory   out-of-memory errors with a remedy
+workers  processes that end with their parent
+"""

@@ -1,0 +1,8 @@
+"""Records on disk: reading, writing, and the layouts that data comes in.
+
+files           JSONL and Parquet; an error names file, row and field
+layouts         GSM8K, MATH and other layouts of problems
+verify_formats  layouts of labelled examples
+rejected        rows that were set aside, with their reason
+model_set       the folder that `prepare_models` writes
+"""

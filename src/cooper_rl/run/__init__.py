@@ -1,0 +1,9 @@
+"""One iteration of co-training around the steps, and the order of the stages.
+
+chain      which output is whose input        build      everything that steps use
+loop       train, probe, evaluate, save       recorder   metrics, trackers, checkpoints
+evaluator  evaluation while training          identity   what makes two starts one run
+stopping   SIGTERM                            memory     does it fit on the GPU?
+launching  a TrainJob's inputs and result     promotion  rules of the registry
+tracker    TensorBoard, MLflow, W&B
+"""

@@ -1,0 +1,6 @@
+"""Records that cross a file or a process: pydantic, frozen, unknown keys refused.
+
+data    problems, completions, labels, examples, pairs, reports
+runs    how a run ended; the registry's champions
+paths   kinds of paths in a stage's signature
+"""

@@ -1,0 +1,6 @@
+"""Services: those that the product calls, and its own.
+
+open            judge and assistant of a configuration
+chat            any OpenAI-compatible server      hedging  a second request for the slowest
+verify_rm_http  VerifyRM behind HTTP              batcher  requests that wait are scored together
+"""

@@ -1,0 +1,108 @@
+"""The stages of the method: one module each, with one public `run(config, *, <paths>, report) -> Report`.
+
+    prepare_models     models to start from            train_verify_rm      labels to a reward model
+    collect_problems   questions with answers          evaluate_verify_rm   its accuracy on unseen problems
+    sample_completions several models answer           train_cooper         both models, together
+    label_completions  correct or incorrect            evaluate_policy      accuracy and reward, side by side
+    report  summarise_run  take_champion  promote      the page, the ending, the registry of champions
+
+A stage's name is its module, its sub-command, its component and its row in the documentation. This table and
+the signatures of `run` are what the command line, the components, the pipelines and the experiment are made
+from or checked against. Reading them imports no stage.
+"""
+
+import ast
+from functools import cache
+from importlib import import_module, resources
+from typing import Any, NamedTuple
+
+from cooper_rl.schema import paths
+from cooper_rl.schema.paths import OutputFile, OutputFolder, PathKind
+
+STAGES: dict[str, tuple[str, ...]] = {
+    "prepare_models": ("models", "problems", "storage", "instruction"),
+    "collect_problems": ("problems", "storage"),
+    "sample_completions": ("sampling", "engine", "storage", "instruction"),
+    "label_completions": ("labeling",),
+    "train_verify_rm": ("verify_rm", "storage"),
+    "evaluate_verify_rm": ("verify_rm",),
+    "train_cooper": (
+        "cooper",
+        "engine",
+        "distributed",
+        "evaluation",
+        "labeling.rule",
+        "storage",
+        "tracker",
+        "launch",
+        "instruction",
+    ),
+    "evaluate_policy": (
+        "evaluation",
+        "engine",
+        "labeling.rule",
+        "cooper.max_tokens_per_batch",
+        "storage",
+        "instruction",
+    ),
+    "report": (),
+    "take_champion": ("registry", "storage"),
+    "promote": ("registry", "storage", "evaluation", "instruction", "labeling.rule"),
+    "summarise_run": ("storage",),
+}
+"""Stage -> configuration sections or keys that it reads, in the order of the walk."""
+
+
+class Parameter(NamedTuple):
+    """One path that a stage reads or writes."""
+
+    name: str
+    kind: PathKind
+    is_required: bool
+
+    @property
+    def is_output(self) -> bool:
+        """Whether the stage writes it."""
+        return isinstance(self.kind, OutputFile | OutputFolder)
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether the stage writes a folder."""
+        return isinstance(self.kind, OutputFolder)
+
+
+class Signature(NamedTuple):
+    """A stage without its code."""
+
+    summary: str
+    """First line of the docstring of `run`."""
+    parameters: tuple[Parameter, ...]
+
+
+@cache
+def read_signature(stage: str) -> Signature:
+    """Summary and paths of a stage, read from its source: no stage, and with it no torch, is imported."""
+    source = resources.files("cooper_rl").joinpath("stages", f"{stage}.py").read_text(encoding="utf-8")
+    module = ast.parse(source)
+    run = next(node for node in module.body if isinstance(node, ast.FunctionDef) and node.name == "run")
+    parameters = tuple(
+        Parameter(argument.arg, _read_kind(stage, argument), is_required=default is None)
+        for argument, default in zip(run.args.kwonlyargs, run.args.kw_defaults, strict=True)
+    )
+    return Signature((ast.get_docstring(run) or "").partition("\n")[0], parameters)
+
+
+def import_run(stage: str) -> Any:
+    """A stage's `run`; imports what the stage needs."""
+    return import_module(f"cooper_rl.stages.{stage}").run
+
+
+def _read_kind(stage: str, argument: ast.arg) -> PathKind:
+    match argument.annotation:
+        case ast.Subscript(slice=ast.Tuple(elts=[_, ast.Call(func=ast.Name(id=kind), args=[text])])):
+            return getattr(paths, kind)(ast.literal_eval(text))
+        case _:
+            raise TypeError(
+                f"stages/{stage}.py: {argument.arg} is not Annotated[Path, Input(...)] or an output of "
+                "schema/paths.py"
+            )

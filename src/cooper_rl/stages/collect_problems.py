@@ -26,6 +26,7 @@ from cooper_rl.randomness import derive_seed
 from cooper_rl.records.files import RawRow, read_rows, reject, write_records, write_report
 from cooper_rl.records.layouts import Layout, describe_columns, find_layout, translate
 from cooper_rl.schema.data import CollectReport, Problem, RejectedRow
+from cooper_rl.schema.paths import OutputFile
 from cooper_rl.storage.remote_data import SUFFIXES, download, fetch_object, parse_hub_id, read_hub
 
 logger = logging.getLogger(__name__)
@@ -37,10 +38,10 @@ NUM_LAYOUT_ROWS = 100
 def run(
     config: Config,
     *,
-    problems: Annotated[Path, "Where to write the problems to train on (JSONL or Parquet)"],
-    held_out: Annotated[Path, "Where to write the problems to evaluate on"],
-    rejected: Annotated[Path, "Where to write rows that were set aside, with the reason"],
-    report: Annotated[Path, "Where to write the report (JSON)"],
+    problems: Annotated[Path, OutputFile("Where to write the problems to train on (JSONL or Parquet)")],
+    held_out: Annotated[Path, OutputFile("Where to write the problems to evaluate on")],
+    rejected: Annotated[Path, OutputFile("Where to write rows that were set aside, with the reason")],
+    report: Annotated[Path, OutputFile("Where to write the report (JSON)")],
 ) -> CollectReport:
     """Read or generate problems, hold some out, set aside what cannot be used.
 

@@ -17,6 +17,7 @@ from cooper_rl.records.files import read_records, write_records, write_report
 from cooper_rl.records.model_set import read_models
 from cooper_rl.run.evaluator import make_evaluator
 from cooper_rl.schema.data import EvalReport, Problem, VerifyExample
+from cooper_rl.schema.paths import Input, OutputFile
 from cooper_rl.storage.models import at_hand
 from cooper_rl.verdicts.rule import RuleVerifier
 
@@ -24,15 +25,15 @@ from cooper_rl.verdicts.rule import RuleVerifier
 def run(
     config: Config,
     *,
-    models: Annotated[Path, "Folder of prepare_models: the starting policy"],
-    verify_rm: Annotated[Path, "Folder of train_verify_rm"],
-    problems: Annotated[Path, "Held-out problems (JSONL or Parquet)"],
-    examples: Annotated[Path, "Held-out labelled examples, for VerifyRM's own accuracy"],
-    evaluations: Annotated[Path, "Where to write the evaluations so far and this one (JSONL)"],
-    completions: Annotated[Path, "Where to write the evaluated completions (JSONL)"],
-    report: Annotated[Path, "Where to write the report (JSON)"],
-    checkpoint: Annotated[Path | None, "Checkpoint to evaluate; absent: the starting models"] = None,
-    previous: Annotated[Path | None, "Evaluations of earlier points, kept in front"] = None,
+    models: Annotated[Path, Input("Folder of prepare_models: the starting policy")],
+    verify_rm: Annotated[Path, Input("Folder of train_verify_rm")],
+    problems: Annotated[Path, Input("Held-out problems (JSONL or Parquet)")],
+    examples: Annotated[Path, Input("Held-out labelled examples, for VerifyRM's own accuracy")],
+    evaluations: Annotated[Path, OutputFile("Where to write the evaluations so far and this one (JSONL)")],
+    completions: Annotated[Path, OutputFile("Where to write the evaluated completions (JSONL)")],
+    report: Annotated[Path, OutputFile("Where to write the report (JSON)")],
+    checkpoint: Annotated[Path | None, Input("Checkpoint to evaluate; absent: the starting models")] = None,
+    previous: Annotated[Path | None, Input("Evaluations of earlier points, kept in front")] = None,
 ) -> EvalReport:
     """Draw completions for held-out problems and let every verifier speak.
 

@@ -35,6 +35,7 @@ from cooper_rl.records.files import write_report
 from cooper_rl.records.rejected import set_aside
 from cooper_rl.records.verify_formats import read_examples
 from cooper_rl.schema.data import BinaryScores, EvaluateVerifyRMReport, VerifyExample
+from cooper_rl.schema.paths import Input, OutputFile
 
 logger = logging.getLogger(__name__)
 
@@ -48,11 +49,11 @@ CHUNK_SIZE = 512
 def run(
     config: Config,
     *,
-    verify_rm: Annotated[Path, "Folder of train_verify_rm"],
+    verify_rm: Annotated[Path, Input("Folder of train_verify_rm")],
     examples: Annotated[
-        Path, "Held-out labelled examples (JSONL or Parquet; released columns or VerifyBench)"
+        Path, Input("Held-out labelled examples (JSONL or Parquet; released columns or VerifyBench)")
     ],
-    report: Annotated[Path, "Where to write the report (JSON)"],
+    report: Annotated[Path, OutputFile("Where to write the report (JSON)")],
 ) -> EvaluateVerifyRMReport:
     """Score held-out examples and compare with their labels, over all and by source.
 

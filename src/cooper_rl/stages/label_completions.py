@@ -20,6 +20,7 @@ from cooper_rl.method.questions import with_questions
 from cooper_rl.records.files import parse_row, read_rows, write_records, write_report
 from cooper_rl.records.rejected import read_usable, set_aside
 from cooper_rl.schema.data import Completion, Label, LabelReport, Problem, RejectedRow, VerifyExample
+from cooper_rl.schema.paths import Input, OutputFile
 from cooper_rl.servers.open import check_fits, open_judge
 from cooper_rl.verdicts.answers.verify import parse_reference
 from cooper_rl.verdicts.hybrid import Judge, JudgeItem, Split, StreamingJudge, decide, split_by_question
@@ -30,15 +31,18 @@ from cooper_rl.verdicts.votes import Votes, collect_votes
 def run(
     config: Config,
     *,
-    problems: Annotated[Path, "Problems that the completions answer (JSONL or Parquet)"],
-    completions: Annotated[Path, "Completions to label"],
-    labels: Annotated[Path, "Where to write the audit: one row per completion, dropped ones included"],
-    train: Annotated[Path, "Where to write the examples to train VerifyRM on"],
-    validation: Annotated[Path, "Where to write the examples that steer training"],
-    test: Annotated[Path, "Where to write the examples that only evaluation sees"],
-    report: Annotated[Path, "Where to write the report (JSON)"],
+    problems: Annotated[Path, Input("Problems that the completions answer (JSONL or Parquet)")],
+    completions: Annotated[Path, Input("Completions to label")],
+    labels: Annotated[
+        Path, OutputFile("Where to write the audit: one row per completion, dropped ones included")
+    ],
+    train: Annotated[Path, OutputFile("Where to write the examples to train VerifyRM on")],
+    validation: Annotated[Path, OutputFile("Where to write the examples that steer training")],
+    test: Annotated[Path, OutputFile("Where to write the examples that only evaluation sees")],
+    report: Annotated[Path, OutputFile("Where to write the report (JSON)")],
     frozen: Annotated[
-        Path | None, "Test examples of an earlier run, used in place of new ones; an empty file: none are"
+        Path | None,
+        Input("Test examples of an earlier run, used in place of new ones; an empty file: none are"),
     ] = None,
 ) -> LabelReport:
     """Label every completion, keep the reason of every decision, and split the labelled ones by question.

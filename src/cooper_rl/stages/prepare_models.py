@@ -18,6 +18,7 @@ from cooper_rl.machine.cores import usable_cores
 from cooper_rl.records.files import write_report
 from cooper_rl.records.model_set import MANIFEST
 from cooper_rl.schema.data import ModelSet
+from cooper_rl.schema.paths import OutputFile, OutputFolder
 from cooper_rl.storage.models import find_model
 
 logger = logging.getLogger(__name__)
@@ -26,8 +27,8 @@ logger = logging.getLogger(__name__)
 def run(
     config: Config,
     *,
-    models: Annotated[Path, "Folder to write models.json to, and the laptop's models"],
-    report: Annotated[Path, "Where to write the report (JSON)"],
+    models: Annotated[Path, OutputFolder("Folder to write models.json to, and the laptop's models")],
+    report: Annotated[Path, OutputFile("Where to write the report (JSON)")],
 ) -> ModelSet:
     """Prepare policy, samplers and backbone.
 

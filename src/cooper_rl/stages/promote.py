@@ -41,6 +41,7 @@ from cooper_rl.run.promotion import (
     to_markdown,
 )
 from cooper_rl.schema.data import EvalReport, EvaluatedCompletion, Problem, VerifyExample
+from cooper_rl.schema.paths import Input, OutputFile
 from cooper_rl.schema.runs import ChampionRecord, KnownProblem, PromoteReport
 from cooper_rl.verdicts.rule import RuleVerifier
 
@@ -52,14 +53,14 @@ MAX_LOST_RACES = 5
 def run(
     config: Config,
     *,
-    checkpoint: Annotated[Path, "The candidate: a checkpoint of train_cooper"],
-    evaluations: Annotated[Path, "Evaluations of its run; the last one is the candidate's (JSONL)"],
-    completions: Annotated[Path, "Evaluated completions of the candidate (JSONL)"],
-    problems: Annotated[Path, "Problems that it was trained on"],
-    held_out: Annotated[Path, "Frozen problems that it was evaluated on"],
-    examples: Annotated[Path, "Frozen labelled examples that its VerifyRM was evaluated on"],
-    summary: Annotated[Path, "Where to write the decision in words (Markdown)"],
-    report: Annotated[Path, "Where to write the decision (JSON)"],
+    checkpoint: Annotated[Path, Input("The candidate: a checkpoint of train_cooper")],
+    evaluations: Annotated[Path, Input("Evaluations of its run; the last one is the candidate's (JSONL)")],
+    completions: Annotated[Path, Input("Evaluated completions of the candidate (JSONL)")],
+    problems: Annotated[Path, Input("Problems that it was trained on")],
+    held_out: Annotated[Path, Input("Frozen problems that it was evaluated on")],
+    examples: Annotated[Path, Input("Frozen labelled examples that its VerifyRM was evaluated on")],
+    summary: Annotated[Path, OutputFile("Where to write the decision in words (Markdown)")],
+    report: Annotated[Path, OutputFile("Where to write the decision (JSON)")],
 ) -> PromoteReport:
     """Compare the candidate with the champion, and promote it or keep the champion.
 

@@ -33,6 +33,7 @@ from cooper_rl.schema.data import (
     LabelReport,
     RunReport,
 )
+from cooper_rl.schema.paths import Input, OutputFile
 
 MAX_TABLE_ROWS = 40
 LIBRARIES = ("cooper-rl", "torch", "transformers", "math-verify", "numpy")
@@ -41,15 +42,15 @@ LIBRARIES = ("cooper-rl", "torch", "transformers", "math-verify", "numpy")
 def run(
     config: Config,
     *,
-    evaluations: Annotated[Path, "The run's evaluations in order, from the starting point on (JSONL)"],
-    completions: Annotated[Path, "Evaluated completions of the last evaluation (JSONL)"],
-    checkpoint: Annotated[Path, "Last checkpoint folder, with the metrics of every step"],
-    verify_rm_report: Annotated[Path, "Report of evaluate_verify_rm (JSON)"],
-    page: Annotated[Path, "Where to write the page (HTML)"],
-    summary: Annotated[Path, "Where to write the summary (Markdown)"],
-    report: Annotated[Path, "Where to write the report (JSON)"],
+    evaluations: Annotated[Path, Input("The run's evaluations in order, from the starting point on (JSONL)")],
+    completions: Annotated[Path, Input("Evaluated completions of the last evaluation (JSONL)")],
+    checkpoint: Annotated[Path, Input("Last checkpoint folder, with the metrics of every step")],
+    verify_rm_report: Annotated[Path, Input("Report of evaluate_verify_rm (JSON)")],
+    page: Annotated[Path, OutputFile("Where to write the page (HTML)")],
+    summary: Annotated[Path, OutputFile("Where to write the summary (Markdown)")],
+    report: Annotated[Path, OutputFile("Where to write the report (JSON)")],
     label_report: Annotated[
-        Path | None, "Report of label_completions (JSON), where this run labelled"
+        Path | None, Input("Report of label_completions (JSON), where this run labelled")
     ] = None,
 ) -> RunReport:
     """Write the page and the summary of a run.

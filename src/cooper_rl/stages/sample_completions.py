@@ -21,6 +21,7 @@ from cooper_rl.randomness import derive_seed
 from cooper_rl.records.files import check_unique, read_records, write_records, write_report
 from cooper_rl.records.model_set import read_models
 from cooper_rl.schema.data import Completion, Problem, SampleReport
+from cooper_rl.schema.paths import Input, OutputFile
 from cooper_rl.storage.models import at_hand
 from cooper_rl.training.rollout import collect_rollouts
 
@@ -33,10 +34,10 @@ COMPLETIONS_PER_CALL = 512
 def run(
     config: Config,
     *,
-    models: Annotated[Path, "Folder that prepare_models wrote"],
-    problems: Annotated[Path, "Problems to sample for"],
-    completions: Annotated[Path, "Where to write the completions"],
-    report: Annotated[Path, "Where to write the report (JSON)"],
+    models: Annotated[Path, Input("Folder that prepare_models wrote")],
+    problems: Annotated[Path, Input("Problems to sample for")],
+    completions: Annotated[Path, OutputFile("Where to write the completions")],
+    report: Annotated[Path, OutputFile("Where to write the report (JSON)")],
 ) -> SampleReport:
     """Draw completions from every sampler.
 

@@ -14,6 +14,7 @@ from cooper_rl.config.load import load
 from cooper_rl.config.root import Config
 from cooper_rl.errors import ConfigError, StorageError
 from cooper_rl.records.files import atomic_path, read_report, write_report
+from cooper_rl.schema.paths import Input, OutputFile
 from cooper_rl.schema.runs import RunEnding, RunEndReport
 from cooper_rl.storage.open import open_store
 
@@ -38,9 +39,9 @@ def load_if_valid(preset: str, overrides: Sequence[str]) -> Loaded:
 def run(
     config: Config | None,
     *,
-    status: Annotated[Path, "How the run ended (JSON: state, run, message)"],
-    summary: Annotated[Path, "Where to write the summary (Markdown)"],
-    report: Annotated[Path, "Where to write the report (JSON)"],
+    status: Annotated[Path, Input("How the run ended (JSON: state, run, message)")],
+    summary: Annotated[Path, OutputFile("Where to write the summary (Markdown)")],
+    report: Annotated[Path, OutputFile("Where to write the report (JSON)")],
 ) -> RunEndReport:
     """Say how a run ended and how to go on; `config` is None where it was not valid.
 

@@ -30,6 +30,7 @@ from cooper_rl.records.files import atomic_path, read_records, read_report, writ
 from cooper_rl.records.model_set import MANIFEST
 from cooper_rl.report.text import percent
 from cooper_rl.schema.data import ModelSet, Problem, VerifyExample
+from cooper_rl.schema.paths import Input, OutputFile, OutputFolder
 from cooper_rl.schema.runs import ChampionReport, KnownProblem
 
 logger = logging.getLogger(__name__)
@@ -38,15 +39,17 @@ logger = logging.getLogger(__name__)
 def run(
     config: Config,
     *,
-    prepared: Annotated[Path, "Folder of prepare_models: the start where there is no champion"],
-    collected: Annotated[Path, "Collected problems (JSONL or Parquet)"],
-    collected_held_out: Annotated[Path, "Collected problems that were held out"],
-    models: Annotated[Path, "Folder to write models.json and the champion's models to"],
-    problems: Annotated[Path, "Where to write the new problems, to train on"],
-    held_out: Annotated[Path, "Where to write the frozen problems"],
-    examples: Annotated[Path, "Where to write the frozen labelled examples; empty without a champion"],
-    summary: Annotated[Path, "Where to write what was found, in words (Markdown)"],
-    report: Annotated[Path, "Where to write the report (JSON)"],
+    prepared: Annotated[Path, Input("Folder of prepare_models: the start where there is no champion")],
+    collected: Annotated[Path, Input("Collected problems (JSONL or Parquet)")],
+    collected_held_out: Annotated[Path, Input("Collected problems that were held out")],
+    models: Annotated[Path, OutputFolder("Folder to write models.json and the champion's models to")],
+    problems: Annotated[Path, OutputFile("Where to write the new problems, to train on")],
+    held_out: Annotated[Path, OutputFile("Where to write the frozen problems")],
+    examples: Annotated[
+        Path, OutputFile("Where to write the frozen labelled examples; empty without a champion")
+    ],
+    summary: Annotated[Path, OutputFile("Where to write what was found, in words (Markdown)")],
+    report: Annotated[Path, OutputFile("Where to write the report (JSON)")],
 ) -> ChampionReport:
     """Take the champion and the frozen sets out of the registry, and keep what is new.
 

@@ -46,6 +46,7 @@ from cooper_rl.run.recorder import Books
 from cooper_rl.run.stopping import StopRequest
 from cooper_rl.run.tracker import Tracker
 from cooper_rl.schema.data import CooperReport, PreferencePair, Problem
+from cooper_rl.schema.paths import Input, OutputFile, OutputFolder
 from cooper_rl.servers.open import check_fits
 from cooper_rl.storage.models import at_hand
 from cooper_rl.storage.open import open_store
@@ -56,18 +57,24 @@ logger = logging.getLogger(__name__)
 def run(
     config: Config,
     *,
-    models: Annotated[Path, "Folder of prepare_models: the starting policy, also the KL reference"],
-    verify_rm: Annotated[Path, "Folder of train_verify_rm"],
-    problems: Annotated[Path, "Problems to train on (JSONL or Parquet)"],
-    checkpoint: Annotated[Path, "Folder for checkpoints; an unfinished iteration in it is continued"],
-    report: Annotated[Path, "Where to write the report (JSON)"],
-    start: Annotated[Path | None, "Checkpoint folder of the previous iteration; absent: start anew"] = None,
-    replay: Annotated[Path | None, "Labelled examples to replay (cooper.reward.num_replay_examples)"] = None,
-    examples: Annotated[
-        Path | None, "Held-out labelled examples (cooper.gate, cooper.evaluate_every)"
+    models: Annotated[Path, Input("Folder of prepare_models: the starting policy, also the KL reference")],
+    verify_rm: Annotated[Path, Input("Folder of train_verify_rm")],
+    problems: Annotated[Path, Input("Problems to train on (JSONL or Parquet)")],
+    checkpoint: Annotated[
+        Path, OutputFolder("Folder for checkpoints; an unfinished iteration in it is continued")
+    ],
+    report: Annotated[Path, OutputFile("Where to write the report (JSON)")],
+    start: Annotated[
+        Path | None, Input("Checkpoint folder of the previous iteration; absent: start anew")
     ] = None,
-    held_out: Annotated[Path | None, "Held-out problems (cooper.evaluate_every)"] = None,
-    test: Annotated[Path | None, "Labelled examples that VerifyRM is evaluated on later"] = None,
+    replay: Annotated[
+        Path | None, Input("Labelled examples to replay (cooper.reward.num_replay_examples)")
+    ] = None,
+    examples: Annotated[
+        Path | None, Input("Held-out labelled examples (cooper.gate, cooper.evaluate_every)")
+    ] = None,
+    held_out: Annotated[Path | None, Input("Held-out problems (cooper.evaluate_every)")] = None,
+    test: Annotated[Path | None, Input("Labelled examples that VerifyRM is evaluated on later")] = None,
 ) -> CooperReport:
     """Train policy and VerifyRM together for `cooper.steps` steps.
 

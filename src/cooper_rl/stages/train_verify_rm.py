@@ -28,6 +28,7 @@ from cooper_rl.records.model_set import read_models
 from cooper_rl.records.rejected import set_aside
 from cooper_rl.records.verify_formats import read_examples
 from cooper_rl.schema.data import TrainVerifyRMReport, VerifyExample
+from cooper_rl.schema.paths import Input, OutputFile, OutputFolder
 from cooper_rl.storage.models import at_hand
 from cooper_rl.training.curriculum import plan_lessons
 from cooper_rl.training.fit_verify_rm import fit_verify_rm
@@ -38,13 +39,15 @@ logger = logging.getLogger(__name__)
 def run(
     config: Config,
     *,
-    train: Annotated[Path, "Labelled examples to train on (JSONL or Parquet; the released columns)"],
-    validation: Annotated[Path, "Labelled examples of other problems, to validate on"],
-    verify_rm: Annotated[Path, "Folder to write VerifyRM to"],
-    report: Annotated[Path, "Where to write the report (JSON)"],
+    train: Annotated[Path, Input("Labelled examples to train on (JSONL or Parquet; the released columns)")],
+    validation: Annotated[Path, Input("Labelled examples of other problems, to validate on")],
+    verify_rm: Annotated[Path, OutputFolder("Folder to write VerifyRM to")],
+    report: Annotated[Path, OutputFile("Where to write the report (JSON)")],
     models: Annotated[
         Path | None,
-        "Folder of prepare_models or take_champion: its VerifyRM, else its backbone; absent: from scratch",
+        Input(
+            "Folder of prepare_models or take_champion: its VerifyRM, else its backbone; absent: from scratch"
+        ),
     ] = None,
 ) -> TrainVerifyRMReport:
     """Train VerifyRM with binary cross-entropy.

@@ -1,0 +1,6 @@
+"""Forward passes over sequences that stand side by side without padding.
+
+forward    Qwen2, Qwen3 and Llama, layer by layer      attention  within each sequence
+norms      RMSNorm                                     packing    sequences to batches that share prompts
+batching   padded batches for all other architectures
+"""

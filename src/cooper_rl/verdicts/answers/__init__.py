@@ -1,0 +1,6 @@
+"""Comparing a completion's answer with the reference answer; `verify` is the way in.
+
+extraction  the answer in a completion      text        one spelling for characters and spacing
+numbers  units  arithmetic  symbols         parts  structure   lists, intervals, tuples
+comparison  matching  sampling              vote        the numeric third vote
+"""

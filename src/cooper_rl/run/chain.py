@@ -1,0 +1,203 @@
+"""The order of the stages, and which output is whose input: the one wiring of the method.
+
+Pipelines make a KFP task of every step; the experiment runs the same steps on local files. A reference such
+as `label_completions.test` names a step and one of its outputs. The caller resolves references to anything
+else, such as a champion's models.
+
+    prepare_models, collect_problems                              prepare()
+      -> sample, label, train_verify_rm, evaluate_verify_rm       make_verify_rm()
+      -> evaluate_policy (the starting point)                     evaluate_start()
+      -> (train_cooper -> evaluate_policy) x iterations           co_train()
+      -> report                                                   report()
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+MODELS = "prepare_models.models"
+PROBLEMS = "collect_problems.problems"
+HELD_OUT = "collect_problems.held_out"
+VERIFY_RM = "train_verify_rm.verify_rm"
+TEST = "label_completions.test"
+
+
+class Step(NamedTuple):
+    """One task."""
+
+    name: str
+    """Unique in a chain."""
+    stage: str
+    title: str
+    """What a person reads in a dashboard."""
+    inputs: Mapping[str, str]
+    """Parameter of the stage -> reference."""
+    after: tuple[str, ...] = ()
+    """Steps that must have ended, beside those whose outputs are read."""
+
+
+class Sources(NamedTuple):
+    """References that co-training and evaluation start from."""
+
+    models: str = MODELS
+    problems: str = PROBLEMS
+    held_out: str = HELD_OUT
+    verify_rm: str = VERIFY_RM
+    test: str = TEST
+    """Labelled examples that VerifyRM has not seen."""
+    replay: str | None = "label_completions.train"
+    """Labelled examples that reward updates replay."""
+    examples: str | None = "label_completions.validation"
+    """Labelled examples that the gate and evaluations while training use."""
+
+
+def prepare() -> list[Step]:
+    """Models and problems."""
+    return [
+        Step("prepare_models", "prepare_models", "Prepare models", {}),
+        Step("collect_problems", "collect_problems", "Collect problems", {}),
+    ]
+
+
+def make_verify_rm(
+    *, models: str = MODELS, problems: str = PROBLEMS, frozen: str | None = None
+) -> list[Step]:
+    """Sample, label, train and evaluate; `frozen` are test examples of an earlier run."""
+    return [
+        Step(
+            "sample_completions",
+            "sample_completions",
+            "Sample completions",
+            {"models": models, "problems": problems},
+        ),
+        Step(
+            "label_completions",
+            "label_completions",
+            "Label completions",
+            {
+                "problems": problems,
+                "completions": "sample_completions.completions",
+                **({} if frozen is None else {"frozen": frozen}),
+            },
+        ),
+        Step(
+            "train_verify_rm",
+            "train_verify_rm",
+            "Train VerifyRM",
+            {
+                "train": "label_completions.train",
+                "validation": "label_completions.validation",
+                "models": models,
+            },
+        ),
+        evaluate_verify_rm(verify_rm=VERIFY_RM, test=TEST),
+    ]
+
+
+def evaluate_verify_rm(*, verify_rm: str, test: str) -> Step:
+    """VerifyRM on examples that it has not seen."""
+    inputs = {"verify_rm": verify_rm, "examples": test}
+    return Step("evaluate_verify_rm", "evaluate_verify_rm", "Evaluate VerifyRM", inputs)
+
+
+def evaluate_start(sources: Sources) -> Step:
+    """The policy before co-training; waits until VerifyRM was evaluated."""
+    return Step(
+        "evaluate_policy_0",
+        "evaluate_policy",
+        "Evaluate the starting point",
+        _evaluated(sources),
+        after=("evaluate_verify_rm",),
+    )
+
+
+def co_train(sources: Sources, iterations: int) -> list[Step]:
+    """Train and evaluate in turns; all evaluations see the same held-out data.
+
+    No policy is trained before VerifyRM was evaluated, so that a bad one can be seen first.
+    """
+    steps: list[Step] = []
+    for iteration in range(1, iterations + 1):
+        steps += [_train(sources, iteration), _evaluate(sources, iteration)]
+    return steps
+
+
+def report(iterations: int, *, label_report: str | None = "label_completions.report") -> Step:
+    """The page of what the run has shown."""
+    last = f"evaluate_policy_{iterations}"
+    return Step(
+        "report",
+        "report",
+        "Report",
+        {
+            "evaluations": f"{last}.evaluations",
+            "completions": f"{last}.completions",
+            "checkpoint": f"train_cooper_{iterations}.checkpoint",
+            "verify_rm_report": "evaluate_verify_rm.report",
+            **({} if label_report is None else {"label_report": label_report}),
+        },
+    )
+
+
+def promote(sources: Sources, iterations: int) -> Step:
+    """The result against the registry's champion."""
+    last = f"evaluate_policy_{iterations}"
+    return Step(
+        "promote",
+        "promote",
+        "Promote or keep the champion",
+        {
+            "checkpoint": f"train_cooper_{iterations}.checkpoint",
+            "evaluations": f"{last}.evaluations",
+            "completions": f"{last}.completions",
+            "problems": sources.problems,
+            "held_out": sources.held_out,
+            "examples": sources.test,
+        },
+    )
+
+
+def references(steps: Sequence[Step]) -> set[str]:
+    """Everything that the steps read."""
+    return {reference for step in steps for reference in step.inputs.values()}
+
+
+def _train(sources: Sources, iteration: int) -> Step:
+    optional = {"replay": sources.replay, "examples": sources.examples}
+    before = {"start": f"train_cooper_{iteration - 1}.checkpoint"} if iteration > 1 else {}
+    return Step(
+        f"train_cooper_{iteration}",
+        "train_cooper",
+        f"Train Cooper, iteration {iteration}",
+        {
+            "models": sources.models,
+            "verify_rm": sources.verify_rm,
+            "problems": sources.problems,
+            "held_out": sources.held_out,
+            "test": sources.test,
+            **{name: reference for name, reference in optional.items() if reference is not None},
+            **before,
+        },
+        after=("evaluate_verify_rm",),
+    )
+
+
+def _evaluate(sources: Sources, iteration: int) -> Step:
+    return Step(
+        f"evaluate_policy_{iteration}",
+        "evaluate_policy",
+        f"Evaluate iteration {iteration}",
+        {
+            **_evaluated(sources),
+            "checkpoint": f"train_cooper_{iteration}.checkpoint",
+            "previous": f"evaluate_policy_{iteration - 1}.evaluations",
+        },
+    )
+
+
+def _evaluated(sources: Sources) -> dict[str, str]:
+    return {
+        "models": sources.models,
+        "verify_rm": sources.verify_rm,
+        "problems": sources.held_out,
+        "examples": sources.test,
+    }

@@ -1,0 +1,52 @@
+"""The one wiring of the method, which pipelines and the experiment share."""
+
+import pytest
+
+from cooper_rl.experiment import jobs
+from cooper_rl.run import chain
+from cooper_rl.run.chain import Sources, Step
+from cooper_rl.stages import STAGES, read_signature
+
+WHOLE = [
+    *chain.prepare(),
+    *chain.make_verify_rm(),
+    chain.evaluate_start(Sources()),
+    *chain.co_train(Sources(), 3),
+    chain.report(3),
+    chain.promote(Sources(), 3),
+]
+
+
+def test_every_reference_names_an_output_of_a_step_before() -> None:
+    known: set[str] = set()
+    for step in WHOLE:
+        assert set(step.inputs.values()) <= known
+        assert set(step.after) <= {reference.partition(".")[0] for reference in known}
+        known |= {f"{step.name}.{p.name}" for p in read_signature(step.stage).parameters if p.is_output}
+
+
+@pytest.mark.parametrize("step", WHOLE, ids=lambda step: step.name)
+def test_a_step_gives_its_stage_everything_that_it_requires_and_nothing_unknown(step: Step) -> None:
+    inputs = [p for p in read_signature(step.stage).parameters if not p.is_output]
+    assert set(step.inputs) <= {p.name for p in inputs}
+    assert {p.name for p in inputs if p.is_required} <= set(step.inputs)
+
+
+def test_no_stage_is_left_out_of_the_chain() -> None:
+    """The registry's first stage and the exit task are added by the pipelines themselves."""
+    assert {step.stage for step in WHOLE} == set(STAGES) - {"take_champion", "summarise_run"}
+
+
+def test_the_experiment_runs_the_chain_of_the_pipeline() -> None:
+    """Everything but the page, of which the experiment has its own."""
+    assert [step.stage for step in (*jobs.START, *jobs.ARM)] == [
+        "prepare_models",
+        "collect_problems",
+        "sample_completions",
+        "label_completions",
+        "train_verify_rm",
+        "evaluate_verify_rm",
+        "evaluate_policy",
+        "train_cooper",
+        "evaluate_policy",
+    ]
