@@ -1,0 +1,8 @@
+"""Policy and VerifyRM: loading, saving, forward passes and the memory that they take.
+
+policy       causal language model            verify_rm  reward model: one logit over a rendered triple
+completions  log-probabilities of completions  lora       adapters
+precision    fp32 or bf16                     packed     forward passes without padding
+shape        dimensions from a configuration  memory     the memory plan of a run
+muon         optimiser for models from scratch
+"""

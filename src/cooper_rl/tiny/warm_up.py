@@ -12,15 +12,16 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from cooper_rl.models.muon import MuonWithAdamW
 from cooper_rl.progress import Progress
 from cooper_rl.tiny.texts import Example
 
 logger = logging.getLogger(__name__)
 
-MUON_LR_RATIO = 4.0
 NUM_RISING_UPDATES = 20
 LAST_LR_FRACTION = 0.02
 MAX_GRAD_NORM = 1.0
+WEIGHT_DECAY = 0.01
 
 
 def warm_up(
@@ -42,20 +43,16 @@ def warm_up(
         name: Shown in the progress lines.
         after_update: Told the number of updates done, after each.
     """
-    optimizers = _make_optimizers(model, lr)
-    peaks = [optimizer.param_groups[0]["lr"] for optimizer in optimizers]
+    optimizer = MuonWithAdamW(model, lr=lr, weight_decay=WEIGHT_DECAY)
     progress = Progress(f"prepare_models {name}", num_updates, logger)
     model.train()
     for update, batch in enumerate(batches):
-        factor = learning_rate_factor(update, num_updates)
-        for optimizer, peak in zip(optimizers, peaks, strict=True):
-            optimizer.param_groups[0]["lr"] = peak * factor
+        optimizer.param_groups[0]["lr"] = lr * learning_rate_factor(update, num_updates)
         loss = _loss(model, batch)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), MAX_GRAD_NORM)
-        for optimizer in optimizers:
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
+        optimizer.step()
+        optimizer.zero_grad()
         progress.advance(loss=loss.item())
         if after_update is not None:
             after_update(update + 1)
@@ -67,16 +64,6 @@ def learning_rate_factor(update: int, num_updates: int) -> float:
     rising = min(1.0, (update + 1) / NUM_RISING_UPDATES)
     falling = 0.5 * (1 + math.cos(math.pi * update / num_updates))
     return rising * (LAST_LR_FRACTION + (1 - LAST_LR_FRACTION) * falling)
-
-
-def _make_optimizers(model: Any, lr: float) -> list[torch.optim.Optimizer]:
-    embeddings = model.get_input_embeddings().weight
-    matrices = [weight for weight in model.parameters() if weight.ndim == 2 and weight is not embeddings]
-    others = [weight for weight in model.parameters() if weight.ndim < 2 or weight is embeddings]
-    return [
-        torch.optim.Muon(matrices, lr=lr * MUON_LR_RATIO, weight_decay=0.0),
-        torch.optim.AdamW(others, lr=lr, betas=(0.9, 0.95), weight_decay=0.01, fused=True),
-    ]
 
 
 def _loss(model: Any, batch: Sequence[Example]) -> torch.Tensor:

@@ -1,0 +1,8 @@
+"""The phases of one Cooper step; `step` reads top to bottom as the algorithm.
+
+step           the six phases                     rollout        completions and their scores
+policy_update  clipped policy gradient            reward_update  pair loss on VerifyRM
+pairing        preference pairs                   pair_queue     pairs in the background
+gate           harmful reward updates go back     optimizer      AdamW and what steps it
+fit_verify_rm  supervised training                curriculum     lessons for a model from scratch
+"""

@@ -18,12 +18,12 @@ from cooper_rl.config.models import VerifyRMConfig
 from cooper_rl.errors import TrainingError
 from cooper_rl.machine.memory import describe, is_out_of_memory
 from cooper_rl.method.losses import label_loss
+from cooper_rl.models.muon import MuonWithAdamW
 from cooper_rl.models.packed.packing import count_packed
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM, score_examples
 from cooper_rl.progress import Progress
 from cooper_rl.randomness import derive_seed
 from cooper_rl.schema.data import VerifyExample
-from cooper_rl.training.muon import MuonWithAdamW
 from cooper_rl.training.optimizer import apply_gradients, make_adamw, set_recomputing
 
 logger = logging.getLogger(__name__)
