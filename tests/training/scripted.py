@@ -37,5 +37,5 @@ def scripted_trainer(
         verify_rm_optimizer=make_adamw(
             verify_rm.model, lr=config.reward.lr, weight_decay=config.reward.weight_decay
         ),
-        config=config, instruction=None, seed=0,
+        config=config, instruction=None, seed=0, pool=list(script),
     )  # fmt: skip

@@ -165,6 +165,7 @@ def make_trainer(
         config=cooper,
         instruction=config.instruction,
         seed=config.seed if cooper.seed is None else cooper.seed,
+        pool=problems,
     )
 
 
