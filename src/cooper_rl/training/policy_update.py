@@ -9,6 +9,7 @@ import torch
 
 from cooper_rl.config.cooper import CooperConfig
 from cooper_rl.distributed.ranks import Ranks
+from cooper_rl.distributed.trainable import Trainable, as_trainable
 from cooper_rl.engines.base import Generation
 from cooper_rl.method.losses import BatchSize, Clip, policy_loss
 from cooper_rl.method.mismatch import Mismatch, add_up, importance_weights
@@ -19,7 +20,7 @@ from cooper_rl.models.completions import (
     split_completions,
 )
 from cooper_rl.models.policy import Policy
-from cooper_rl.training.optimizer import Stepper, apply_gradients, backward, ranks_of, recomputing, whole
+from cooper_rl.training.optimizer import apply_gradients, recomputing
 from cooper_rl.training.rollout import RolloutGroup
 
 
@@ -55,13 +56,14 @@ class PolicyBatch:
     advantages: torch.Tensor
     """(B,)."""
     counts: bool
-    """False: another rank's, computed so that all ranks do equally many."""
+    """False for filler batches: run only so that every rank makes the same number of collective calls;
+    excluded from loss and metrics."""
 
 
 def update_policy(
     policy: Policy,
     reference: Policy,
-    optimizer: Stepper,
+    optimizer: Trainable | torch.optim.Optimizer,
     groups: Sequence[RolloutGroup],
     advantages: torch.Tensor,
     *,
@@ -76,7 +78,7 @@ def update_policy(
     Args:
         policy: trained in place.
         reference: frozen, for the KL term.
-        optimizer: over the policy's weights.
+        optimizer: over the policy's weights; a plain one trains in this process.
         groups: B completions in groups.
         advantages: (B,) with groups contiguous.
         config: section `cooper`.
@@ -87,8 +89,9 @@ def update_policy(
     groups, advantages = _counted(groups, advantages, config)
     if not advantages.any():  # nothing is computed in vain
         return PolicyUpdate(loss=0.0, kl=0.0, clip_fraction=0.0, grad_norm=0.0)
-    ranks = ranks_of(optimizer)
-    with whole(optimizer):
+    trained = as_trainable(policy.model, optimizer)
+    ranks = trained.ranks
+    with trained.gather():
         shares = _shares(policy, reference, groups, advantages, config, ranks)
     num_tokens = 0
     loss_sum = kl_sum = clipped_sum = 0.0
@@ -96,11 +99,12 @@ def update_policy(
     mismatch = Mismatch()
     for share in shares:
         size = _size_of(share, config, ranks)
+        # Whether there is an update is decided together: `step` is collective.
         if not ranks.any(any(bool(batch.advantages.any()) for batch in share)):
             continue
-        with whole(optimizer), recomputing(policy.model, is_on=config.gradient_checkpointing):
-            sums = ranks.sums(*_backward(policy, optimizer, share, size, mismatch, config))
-        grad_norms.append(apply_gradients(policy.model, optimizer, config.max_grad_norm, name="policy"))
+        with trained.gather(), recomputing(policy.model, is_on=config.gradient_checkpointing):
+            sums = ranks.sums(*_backward(policy, trained, share, size, mismatch, config))
+        grad_norms.append(apply_gradients(trained, config.max_grad_norm, name="policy"))
         loss_sum += sums[0]
         kl_sum += sums[1]
         clipped_sum += sums[2]
@@ -130,7 +134,7 @@ def _size_of(share: Sequence[PolicyBatch], config: CooperConfig, ranks: Ranks) -
 
 def _backward(
     policy: Policy,
-    optimizer: Stepper,
+    trained: Trainable,
     share: Sequence[PolicyBatch],
     size: BatchSize,
     mismatch: Mismatch,
@@ -160,7 +164,7 @@ def _backward(
                 old_logprobs, batch.engine_logprobs, max_weight=settings.max_importance_weight
             ),
         )
-        backward(part.loss * batch.counts, optimizer)
+        trained.backward(part.loss * batch.counts)
         if batch.counts:
             loss_sum += part.loss.item() * size.num_tokens
             kl_sum += part.kl_sum.item()

@@ -17,6 +17,7 @@ import torch
 
 from cooper_rl.config.cooper import CooperConfig
 from cooper_rl.distributed.ranks import Ranks
+from cooper_rl.distributed.trainable import Trainable
 from cooper_rl.engines.base import Engine
 from cooper_rl.machine.memory import explains_memory
 from cooper_rl.method.advantages import RewardKind, group_advantages, mix_rewards, overlong_penalties
@@ -26,7 +27,7 @@ from cooper_rl.negatives.pairs import SOURCES
 from cooper_rl.randomness import derive_seed
 from cooper_rl.schema.data import Pairing, PreferencePair, Problem, RolloutSample, VerifyExample
 from cooper_rl.training.gate import RewardGate, update_behind_gate
-from cooper_rl.training.optimizer import Stepper, ranks_of, set_warmed_up_lr, whole
+from cooper_rl.training.optimizer import set_warmed_up_lr
 from cooper_rl.training.pair_queue import PairQueue
 from cooper_rl.training.policy_update import update_policy
 from cooper_rl.training.refill import Scored, refill_flat
@@ -61,9 +62,9 @@ class Trainer:
     """Completions of the starting policy that show VerifyRM's level to the monitor; may be empty."""
     replay: Sequence[VerifyExample]
     """Labelled examples that `replay_examples` are drawn from."""
-    policy_optimizer: Stepper
+    policy_optimizer: Trainable
     """Knows the processes that train together."""
-    verify_rm_optimizer: Stepper
+    verify_rm_optimizer: Trainable
     config: CooperConfig
     instruction: str | None
     seed: int
@@ -99,9 +100,9 @@ def run_step(
     result = StepResult(metrics={"step": step})
     seed = derive_seed(trainer.seed, "step", step)
 
-    ranks = ranks_of(trainer.policy_optimizer)
+    ranks = trainer.policy_optimizer.ranks
 
-    with _timed(result, "rollout"), whole(trainer.policy_optimizer):  # 1. rollouts
+    with _timed(result, "rollout"), trainer.policy_optimizer.gather():  # 1. rollouts
         groups = _draw(trainer, problems, seed, ranks)
         if not config.max_refills:
             trainer.engine.sleep()
@@ -115,7 +116,7 @@ def run_step(
             result.metrics["verify_rm/anchor_score"] = sum(anchored) / len(anchored)
     if config.max_refills:
         # The engine stays awake until here: it would have no weights left to draw again with.
-        with _timed(result, "refill"), whole(trainer.policy_optimizer):  # 1 and 2 again
+        with _timed(result, "refill"), trainer.policy_optimizer.gather():  # 1 and 2 again
             scored, num_replaced = refill_flat(
                 scored,
                 trainer.pool,
@@ -142,7 +143,7 @@ def run_step(
         policy_update = update_policy(
             trainer.policy, trainer.reference, trainer.policy_optimizer, groups, advantages, config=config
         )
-        with whole(trainer.policy_optimizer):
+        with trainer.policy_optimizer.gather():
             trainer.engine.load_weights(trainer.policy.weights())
     result.metrics |= _describe_rollouts(groups, scores, rewards, advantages)
     result.metrics |= {
