@@ -31,6 +31,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2ForSequenceClassifi
 from benchmarks._step_setting import Clock, RolloutPairs, make_problems, make_tokenizer
 from cooper_rl.config.load import load
 from cooper_rl.config.root import Config
+from cooper_rl.distributed.trainable import SingleProcess
 from cooper_rl.engines.hf import HFEngine
 from cooper_rl.models.memory import GIB, RESERVED
 from cooper_rl.models.policy import Policy
@@ -158,8 +159,10 @@ def make_random_trainer(
         engine=HFEngine(model, end_ids=end_ids, pad_id=pad_id, compute=cooper.precision),
         pairs=stack.enter_context(RolloutPairs(PairMaker(cooper, rule, None, None), max_staleness=0)),
         anchors=(), replay=(), config=cooper, instruction=None, seed=0,
-        policy_optimizer=make_adamw(model, lr=cooper.policy.lr, weight_decay=0.01),
-        verify_rm_optimizer=make_adamw(verify_rm.model, lr=cooper.reward.lr, weight_decay=0.01),
+        policy_optimizer=SingleProcess(model, make_adamw(model, lr=cooper.policy.lr, weight_decay=0.01)),
+        verify_rm_optimizer=SingleProcess(
+            verify_rm.model, make_adamw(verify_rm.model, lr=cooper.reward.lr, weight_decay=0.01)
+        ),
     )  # fmt: skip
 
 

@@ -77,6 +77,23 @@ def test_null_takes_an_entry_out_of_a_table() -> None:
         ("cooper.pairs.assistant=null", r"cooper\.reward\.update_verify_rm needs cooper\.pairs\.assistant"),
         ("cooper.policy.updates_per_step=3", "must be a multiple of"),
         ("cooper.generation.temperature=0", "makes all rollouts of a group equal"),
+        (
+            "cooper.policy.loss=ppo",
+            r"policy\.loss=ppo: use one of grpo, gspo, cispo, or register a part",
+        ),
+        ("cooper.advantages.estimator=gae", r"cooper\.advantages\.estimator=gae: use one of grpo, rloo, or"),
+        (
+            "cooper.policy.loss=gspo",
+            r"gspo with loss_aggregation=token_mean .*: set .*=sequence_mean",
+        ),
+        (
+            "cooper.advantages.estimator=rloo",
+            r"divided by the standard .*: set .*\.scale=none",
+        ),
+        (
+            "cooper.reward.overlong_buffer_tokens=65",
+            r"=65 is more than .*\.max_new_tokens=64",
+        ),
         ("problems.sources=/data/x.jsonl", r'write a list: \["a", "b"\] \(found "/data/x.jsonl"\)'),
         ("cooper.generation.top_p=0.9", "only top_p=1 keeps"),
         ("models.policy=x", r"models\.tiny excludes models\.policy"),

@@ -5,7 +5,7 @@ from dataclasses import asdict
 import pytest
 import torch
 
-from cooper_rl.method.losses import grpo_loss
+from cooper_rl.method.losses import BatchSize, Clip, policy_loss
 from cooper_rl.method.mismatch import Mismatch, add_up, importance_weights
 
 TRAINER = torch.tensor([[0.5, 0.2], [0.1, 0.9]]).log()
@@ -58,9 +58,9 @@ def test_importance_weights_multiply_the_policy_gradient_and_not_the_kl() -> Non
     """
     logprobs = TRAINER.clone().requires_grad_()
     reference = torch.tensor([[0.25, 0.2], [0.1, 0.9]]).log()
-    loss = grpo_loss(
+    loss = policy_loss(
         logprobs, TRAINER, reference, torch.tensor([1.0, -1.0]), MASK,
-        clip_epsilon=0.2, kl_coefficient=0.1, num_batch_tokens=3,
+        clip=Clip(0.2, 0.2), kl_coefficient=0.1, size=BatchSize(3, 2, 2),
         importance_weights=importance_weights(TRAINER, ENGINE, max_weight=1.5),
     )  # fmt: skip
     assert loss.loss.item() == pytest.approx(-0.326895, abs=1e-6)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
+from cooper_rl.distributed.trainable import SingleProcess
 from cooper_rl.engines.base import ScriptedEngine
 from cooper_rl.models.policy import Policy
 from cooper_rl.models.verify_rm import VerifyRM
@@ -31,11 +32,13 @@ def scripted_trainer(
         engine=ScriptedEngine(lines, end_ids=policy.end_ids), rule=maker.rule,
         judge=None, gate=None, anchors=(), replay=(),
         pairs=PairQueue(maker, max_staleness=config.pairs.max_staleness) if config.trains_verify_rm else None,
-        policy_optimizer=make_adamw(
-            policy.model, lr=config.policy.lr, weight_decay=config.policy.weight_decay
+        policy_optimizer=SingleProcess(
+            policy.model,
+            make_adamw(policy.model, lr=config.policy.lr, weight_decay=config.policy.weight_decay),
         ),
-        verify_rm_optimizer=make_adamw(
-            verify_rm.model, lr=config.reward.lr, weight_decay=config.reward.weight_decay
+        verify_rm_optimizer=SingleProcess(
+            verify_rm.model,
+            make_adamw(verify_rm.model, lr=config.reward.lr, weight_decay=config.reward.weight_decay),
         ),
-        config=config, instruction=None, seed=0,
+        config=config, instruction=None, seed=0, pool=list(script),
     )  # fmt: skip

@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from datasets import Dataset
-from trl import GRPOConfig, GRPOTrainer, RewardConfig, RewardTrainer
+from trl import GRPOConfig, GRPOTrainer, RewardConfig, RewardTrainer, RLOOConfig, RLOOTrainer
+from trl.rewards import get_soft_overlong_punishment
 
 from cooper_rl.config.cooper import CooperConfig
 from cooper_rl.engines.base import Generation
-from cooper_rl.method.advantages import group_advantages
+from cooper_rl.method.advantages import group_advantages, overlong_penalties
 from cooper_rl.models.policy import Policy, save_policy
 from cooper_rl.models.verify_rm import VerifyItem
 from cooper_rl.schema.data import PreferencePair, Problem
@@ -67,7 +68,7 @@ class Rollouts(NamedTuple):
 
 
 def trl_rollouts(
-    policy: Policy, reference: Policy, groups: Sequence[RolloutGroup], folder, *, loss_type: str
+    policy: Policy, reference: Policy, groups: Sequence[RolloutGroup], folder, **settings: Any
 ) -> Rollouts:
     """TRL scores the given rollouts: advantages, old and reference log-probabilities are its own."""
     save_policy(reference, folder / "reference")  # TRL loads its reference policy by the policy's name
@@ -75,7 +76,7 @@ def trl_rollouts(
     rows = [(group.prompt_ids, made.token_ids) for group in groups for made in group.generations]
     rewards = [reward for group in GROUP_REWARDS for reward in group]
     config = GRPOConfig(
-        output_dir=str(folder / "trl"), loss_type=loss_type, beta=KL, epsilon=EPSILON,
+        **({"output_dir": str(folder / "trl"), "beta": KL, "epsilon": EPSILON} | settings),
         temperature=TEMPERATURE, num_generations=4, per_device_train_batch_size=8,
         per_device_eval_batch_size=8, num_iterations=2, use_cpu=True, bf16=False, report_to=[],
         activation_checkpointing=False,
@@ -222,6 +223,99 @@ def test_the_clipped_loss_of_an_off_policy_update_is_trls(
     assert found.clip_fraction * sum(num_tokens) == pytest.approx(
         (low[1] + high[1]) * num_tokens[1], abs=1e-3
     )
+
+
+LOSSES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "grpo": ({"loss_type": "grpo"}, {"policy__loss_aggregation": "sequence_mean"}),
+    "dr_grpo": (
+        {"loss_type": "dr_grpo", "max_completion_length": 512},
+        {"policy__loss_aggregation": "max_length"},
+    ),
+    "clip_higher": ({"loss_type": "dapo", "epsilon_high": 0.4}, {"policy__clip_epsilon_high": 0.4}),
+    "gspo": (
+        {
+            "loss_type": "grpo",
+            "importance_sampling_level": "sequence",
+            "epsilon": 0.02,
+            "epsilon_high": 0.03,
+        },
+        {
+            "policy__loss": "gspo",
+            "policy__loss_aggregation": "sequence_mean",
+            "policy__clip_epsilon": 0.02,
+            "policy__clip_epsilon_high": 0.03,
+        },
+    ),
+    # TRL's bound of the weight is ours + 1.
+    "cispo": (
+        {"loss_type": "cispo", "epsilon_high": 1.1},
+        {"policy__loss": "cispo", "policy__clip_epsilon_high": 0.1},
+    ),
+}
+
+
+@pytest.mark.parametrize(("theirs", "ours"), LOSSES.values(), ids=LOSSES)
+def test_every_other_loss_of_two_updates_is_trls(
+    make_policy: Callable[[int], Policy], tmp_path, theirs: dict[str, Any], ours: dict[str, Any]
+) -> None:
+    """With KL; the second update is so far from the first that the clip acts. Micro-batches of a few rows."""
+    policy, reference = make_policy(0), make_policy(1)
+    groups = make_groups(policy)
+    trainer, inputs = trl_rollouts(make_policy(0), reference, groups, tmp_path, **theirs)
+    recorder = Recorder(policy.model, lr=2.0)
+    found = update_policy(
+        policy, reference, recorder.optimizer, groups, inputs["advantages"],
+        config=cooper(policy__updates_per_step=2, max_tokens_per_batch=100, **ours),
+    )  # fmt: skip
+    loss_sum = 0.0
+    for step in (0, 1):
+        half = {name: value[4 * step : 4 * step + 4] for name, value in inputs.items() if value.ndim}
+        count = int(half["completion_mask"].sum())
+        trainer.model.load_state_dict(recorder.weights[step], strict=False)
+        loss, gradient = trl_loss(trainer, half | {"num_items_in_batch": torch.tensor(count)})
+        assert_same_gradient(recorder.gradient(step), gradient)
+        loss_sum += loss * count
+    assert found.loss == pytest.approx(loss_sum / int(inputs["completion_mask"].sum()), abs=2 * ATOL)
+    assert found.clip_fraction > 0.02
+
+
+class GivenRLOO(RLOOTrainer):
+    """TRL's trainer on given completions."""
+
+    given: list[list[int]]
+
+    def _generate_single_turn(self, prompt_ids, images, multimodal_fields):
+        return self.given
+
+
+def test_rloos_advantages_are_trls(make_policy: Callable[[int], Policy], tmp_path) -> None:
+    policy = make_policy(0)
+    rewards = [reward for group in GROUP_REWARDS for reward in group]
+    config = RLOOConfig(
+        output_dir=str(tmp_path), beta=0.0, num_generations=4, per_device_train_batch_size=8,
+        per_device_eval_batch_size=8, use_cpu=True, bf16=False, report_to=[], activation_checkpointing=False,
+    )  # fmt: skip
+    trainer = GivenRLOO(
+        model=policy.model,
+        reward_funcs=lambda **_: rewards,
+        args=config,
+        train_dataset=Dataset.from_dict({"prompt": ["a", "b"]}),
+        processing_class=policy.tokenizer,
+    )
+    trainer.given = [list(made.token_ids) for group in make_groups(policy) for made in group.generations]
+    policy.model.eval()
+    inputs = trainer._generate_and_score_completions([{"prompt": "a"}] * len(rewards))
+    found = group_advantages(
+        torch.tensor(rewards), group_size=4, std_floor=1.0, scale="none", estimator="rloo"
+    )
+    torch.testing.assert_close(found, inputs["advantages"], atol=1e-6, rtol=0)
+
+
+def test_the_overlong_penalty_is_trls() -> None:
+    lengths = list(range(1, 65))
+    theirs = get_soft_overlong_punishment(64, 24)([[0] * length for length in lengths])
+    found = overlong_penalties(lengths, max_new_tokens=64, buffer_tokens=24, weight=1.0)
+    assert found == pytest.approx(theirs)
 
 
 @pytest.mark.parametrize("max_tokens_per_batch", [1, 10_000], ids=["one_by_one", "at_once"])

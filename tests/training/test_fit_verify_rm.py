@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from cooper_rl.config.models import VerifyRMConfig
+from cooper_rl.distributed.trainable import SingleProcess
 from cooper_rl.errors import TrainingError
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM
 from cooper_rl.schema.data import VerifyExample
@@ -198,7 +199,9 @@ def test_a_gradient_over_the_limit_is_cut_to_it(make_verify_rm) -> None:
     model = make_verify_rm(0).model
     before = {name: weight.clone() for name, weight in model.named_parameters()}
     (model.score.weight * 3).sum().backward()
-    norm = apply_gradients(model, torch.optim.SGD(model.parameters(), lr=1.0), 0.5, name="VerifyRM")
+    norm = apply_gradients(
+        SingleProcess(model, torch.optim.SGD(model.parameters(), lr=1.0)), 0.5, name="VerifyRM"
+    )
     moved = sum(((w - before[name]) ** 2).sum() for name, w in model.named_parameters())
     assert norm == pytest.approx(3 * 32**0.5, rel=1e-5)
     assert moved.sqrt().item() == pytest.approx(0.5, rel=1e-4)

@@ -6,12 +6,13 @@ import pytest
 import torch
 
 from cooper_rl.config.cooper import GateConfig
+from cooper_rl.distributed.trainable import TRAINED, optimizer_tensors
 from cooper_rl.errors import TrainingError
 from cooper_rl.models.verify_rm import VerifyRM
 from cooper_rl.negatives.canaries import Canary
 from cooper_rl.schema.data import PreferencePair, VerifyExample
 from cooper_rl.training.gate import GateReading, RewardGate, read_gate, update_behind_gate
-from cooper_rl.training.optimizer import TRAINED, make_adamw, optimizer_tensors
+from cooper_rl.training.optimizer import make_adamw
 from tests.cooper_config import cooper_config
 
 CONFIG = cooper_config()

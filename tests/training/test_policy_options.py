@@ -7,10 +7,11 @@ import pytest
 import torch
 
 from cooper_rl.config.cooper import CooperConfig
+from cooper_rl.distributed.trainable import optimizer_tensors
 from cooper_rl.engines.base import Generation
 from cooper_rl.models.policy import Policy
 from cooper_rl.schema.data import Problem
-from cooper_rl.training.optimizer import make_adamw, optimizer_tensors, set_warmed_up_lr
+from cooper_rl.training.optimizer import make_adamw, set_warmed_up_lr
 from cooper_rl.training.policy_update import PolicyUpdate, update_policy
 from cooper_rl.training.rollout import RolloutGroup
 from tests.cooper_config import cooper_config

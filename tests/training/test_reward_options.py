@@ -6,11 +6,12 @@ import pytest
 import torch
 
 from cooper_rl.config.cooper import CooperConfig
+from cooper_rl.distributed.trainable import TRAINED, optimizer_tensors
 from cooper_rl.errors import TrainingError
 from cooper_rl.method.losses import label_loss, pair_loss
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM
 from cooper_rl.schema.data import PreferencePair, VerifyExample
-from cooper_rl.training.optimizer import TRAINED, make_adamw, optimizer_tensors, restore_optimizer
+from cooper_rl.training.optimizer import make_adamw, restore_optimizer
 from cooper_rl.training.reward_update import update_verify_rm
 from tests.cooper_config import cooper_config
 

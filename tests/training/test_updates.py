@@ -8,13 +8,14 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from cooper_rl.config.cooper import CooperConfig
+from cooper_rl.distributed.trainable import optimizer_tensors
 from cooper_rl.engines.base import Generation
 from cooper_rl.errors import ModelError, TrainingError
 from cooper_rl.models.completions import batch_completions, completion_logprobs
 from cooper_rl.models.policy import Policy
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM
 from cooper_rl.schema.data import PreferencePair, Problem
-from cooper_rl.training.optimizer import make_adamw, optimizer_tensors, restore_optimizer
+from cooper_rl.training.optimizer import make_adamw, restore_optimizer
 from cooper_rl.training.policy_update import update_policy
 from cooper_rl.training.reward_update import update_verify_rm
 from cooper_rl.training.rollout import RolloutGroup

@@ -1,9 +1,10 @@
 """Configuration of co-training, its guards, evaluation and experiment."""
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
+from cooper_rl.config import names
 from cooper_rl.config.data import AssistantConfig, GenerationConfig, JudgeConfig
 from cooper_rl.config.section import Section
 
@@ -96,8 +97,19 @@ class PolicyConfig(Section):
     """AdamW's weight decay; biases and norms have none."""
     updates_per_step: int = Field(default=1, ge=1)
     """Optimiser updates on the rollouts of one step, each on a share of the groups."""
+    loss: Annotated[str, AfterValidator(names.LOSSES.check)] = "grpo"
+    """Policy-gradient loss. `grpo`: clipped ratio of every token; `gspo`: one clipped ratio for a completion;
+    `cispo`: the bounded ratio as a weight without a gradient, no token loses its own. A program can register
+    its own (docs/extending.md)."""
+    loss_aggregation: Literal["token_mean", "sequence_mean", "max_length"] = "token_mean"
+    """How token losses are averaged. `token_mean`: all tokens of the batch weigh the same (DAPO, the paper);
+    `sequence_mean`: all completions weigh the same (GRPO, GSPO); `max_length`: divided by the number of
+    completions times `generation.max_new_tokens` (Dr. GRPO)."""
     clip_epsilon: float = Field(default=0.2, gt=0)
-    """The probability ratio is clipped to [1 - epsilon, 1 + epsilon]."""
+    """The probability ratio is clipped to [1 - epsilon, 1 + epsilon]; `cispo` has no lower bound."""
+    clip_epsilon_high: float | None = Field(default=None, gt=0)
+    """Upper bound of the ratio less 1, where it differs from `clip_epsilon` (clip-higher; DAPO: 0.28). None:
+    `clip_epsilon`."""
     kl_coefficient: float = Field(default=1e-3, ge=0)
     """Weight of the k3 term that holds the policy to the reference policy; 0 also saves its forward pass."""
     max_importance_weight: float | None = Field(default=None, ge=1)
@@ -114,6 +126,9 @@ class PolicyConfig(Section):
 class AdvantagesConfig(Section):
     """Rewards to advantages (phase 3 of a step)."""
 
+    estimator: Annotated[str, AfterValidator(names.ESTIMATORS.check)] = "grpo"
+    """What a reward is compared with. `grpo`: the mean of its group; `rloo`: the mean of the group's others
+    (leave one out), with `scale` none. A program can register its own (docs/extending.md)."""
     scale: Literal["std", "none"] = "std"
     """Divisor of a group's centred rewards: their standard deviation (GRPO), or 1 (Dr. GRPO)."""
     std_floor: float = Field(default=0.05, gt=0)
@@ -147,6 +162,11 @@ class RewardConfig(Section):
     kind: Literal["verify_rm", "rule", "rule_gated", "judge"] = "verify_rm"
     """Reward that the policy is trained on. `rule_gated`: 1 where the rule verifier says correct, VerifyRM's
     score elsewhere. `judge`: 1 where `cooper.judge` says correct."""
+    overlong_buffer_tokens: int | None = Field(default=None, ge=1)
+    """Tokens before `generation.max_new_tokens` over which a completion's reward falls by up to
+    `overlong_penalty` (overlong shaping, DAPO). None: lengths cost nothing."""
+    overlong_penalty: float = Field(default=1.0, gt=0)
+    """What a completion at the token limit loses; unused without `overlong_buffer_tokens`."""
     update_verify_rm: bool = True
     """False with kind `verify_rm` is the paper's frozen arm; ignored for rewards without VerifyRM."""
     lr: float = Field(default=1e-5, gt=0)
@@ -175,6 +195,9 @@ class CooperConfig(Section):
     """Rollouts per problem."""
     generation: GenerationConfig = GenerationConfig()
     """How rollouts are sampled."""
+    max_refills: int = Field(default=0, ge=0)
+    """Times in a step that problems whose rewards are all equal are replaced by other ones (dynamic sampling,
+    DAPO). VerifyRM's scores are hardly ever equal: it is for rewards that are verdicts."""
     reward: RewardConfig = RewardConfig()
     """The reward, and VerifyRM's update."""
     advantages: AdvantagesConfig = AdvantagesConfig()
@@ -241,6 +264,7 @@ class CooperConfig(Section):
                 f"cooper.problems_per_step={self.problems_per_step} must be a multiple of "
                 f"cooper.policy.updates_per_step={self.policy.updates_per_step}"
             )
+        _check_losses(self)
         if self.generation.temperature == 0:
             raise ValueError("cooper.generation.temperature=0 makes all rollouts of a group equal: use 1.0")
         if self.generation.top_p < 1:
@@ -249,6 +273,26 @@ class CooperConfig(Section):
                 "of the distribution that was sampled, which only top_p=1 keeps; use temperature instead"
             )
         return self
+
+
+def _check_losses(cooper: CooperConfig) -> None:
+    """Refuse combinations that are no published loss, or that cannot act."""
+    if cooper.policy.loss == "gspo" and cooper.policy.loss_aggregation != "sequence_mean":
+        raise ValueError(
+            f"cooper.policy.loss=gspo with loss_aggregation={cooper.policy.loss_aggregation} weighs a "
+            "completion by its length: set cooper.policy.loss_aggregation=sequence_mean"
+        )
+    if cooper.advantages.estimator == "rloo" and cooper.advantages.scale != "none":
+        raise ValueError(
+            "cooper.advantages.estimator=rloo divided by the standard deviation is GRPO's times G / (G - 1): "
+            "set cooper.advantages.scale=none"
+        )
+    buffer, limit = cooper.reward.overlong_buffer_tokens, cooper.generation.max_new_tokens
+    if buffer is not None and buffer > limit:
+        raise ValueError(
+            f"cooper.reward.overlong_buffer_tokens={buffer} is more than "
+            f"cooper.generation.max_new_tokens={limit}: set at most that"
+        )
 
 
 class EvaluationConfig(Section):

@@ -1,8 +1,8 @@
-"""AdamW with state, gradients and weights divided over the ranks: ZeRO 1, 2 and 3 (rows 10, 12 and 13).
+"""A `Trainable` that divides state, gradients and weights over the ranks: ZeRO 1, 2, 3 (rows 10, 12, 13).
 
 DeepSpeed is used as a library: it divides, reduces, clips and steps; the walk through the model stays ours.
-With ZeRO 3 a model is whole on every rank while it is used (`whole`) and divided in between. Checkpoints know
-nothing of ranks: state is gathered weight by weight to the first one, and sent out from there.
+With ZeRO 3 a model is whole on every rank while it is used (`gather`) and divided in between. Checkpoints
+know nothing of ranks: state is gathered weight by weight to the first one, and sent out from there.
 """
 
 import importlib
@@ -25,8 +25,14 @@ from cooper_rl.models.verify_rm import VerifyItem, VerifyRM
 MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
-class ZeroAdamW:
-    """Steps one model on all ranks at once. `param_groups` holds the learning rates, as in torch."""
+class Zero:
+    """Implements `distributed.trainable.Trainable`: AdamW on all ranks at once.
+
+    Every method walks the weights in the order of `named_parameters`, which is the same on all ranks: each
+    weight that is gathered, sent or refreshed is a collective call of its own.
+    """
+
+    is_copying = True
 
     def __init__(
         self,
@@ -47,8 +53,9 @@ class ZeroAdamW:
         """
         self.ranks = ranks
         self._model = model
+        self._max_grad_norm = max_grad_norm
         self._stage = config.zero_stage
-        self._is_whole = False
+        self._is_gathered = False
         device = next(model.parameters()).device
         masters: dict[str, torch.Tensor] = {}
         if ranks.is_first:
@@ -72,34 +79,37 @@ class ZeroAdamW:
         return self._zero.param_groups
 
     @contextmanager
-    def whole(self) -> Iterator[None]:
-        """In the block the model can be used as if it were alone; blocks may be nested."""
-        if self._stage < 3 or self._is_whole:
+    def gather(self) -> Iterator[None]:
+        """See `Trainable.gather`."""
+        # An inner block must not divide the weights again at its end, while the outer one still uses them.
+        if self._stage < 3 or self._is_gathered:
             yield
             return
-        self._is_whole = True
+        self._is_gathered = True
         try:
             with self._deepspeed.zero.GatheredParameters([weight for _, weight in self._trained()]):
                 yield
         finally:
-            self._is_whole = False
+            self._is_gathered = False
 
     def backward(self, loss: torch.Tensor) -> None:
-        """Add the gradient of this rank's part of the loss; the loss is the sum of all ranks' parts."""
+        """See `Trainable.backward`; ZeRO 2 and 3 reduce the gradient here, so that this is collective."""
         # DeepSpeed takes the mean over ranks.
         self._engine.backward(self._engine(loss * self.ranks.size))
 
-    def step(self) -> float:
-        """Clip, step and clear; returns the norm before clipping. Not finite: nothing is stepped."""
+    def step(self, max_norm: float) -> float:
+        """See `Trainable.step`."""
+        assert max_norm == self._max_grad_norm, "DeepSpeed is told the bound when it is made"
         self._engine.step()
         return float(self._engine.get_global_grad_norm())
 
     def weights(self) -> dict[str, torch.Tensor]:
-        """The fp32 master weights, for the first rank alone, in CPU memory. All ranks must call it."""
+        """See `Trainable.weights`: the fp32 master weights, in CPU memory."""
         return self._collect({"": self._deepspeed.utils.safe_get_full_fp32_param})
 
-    def tensors(self) -> dict[str, torch.Tensor]:
-        """The optimiser's state like `training.optimizer.optimizer_tensors`, likewise."""
+    def state(self) -> dict[str, torch.Tensor]:
+        """See `Trainable.state`."""
+        # Either all ranks have stepped or none has: what follows is called by all or by none.
         if not self._zero.optimizer.state:
             return {}
         self._link()
@@ -113,13 +123,14 @@ class ZeroAdamW:
         return dict(sorted(tensors.items()))
 
     def load_weights(self, weights: Mapping[str, torch.Tensor]) -> None:
-        """Take over the first rank's weights; the others may give none. All must call it."""
+        """See `Trainable.load_weights`; the first rank gives every weight that is trained, the others any."""
         for name, weight in self._trained():
             self._put(weight, self._send(weights.get(name), weight), key=None)
         self._refresh()
 
     def load_state(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Take over the first rank's optimiser state, likewise."""
+        """See `Trainable.load_state`."""
+        # The first rank alone has read the checkpoint: it says whether there is any state to send.
         step = self.ranks.first(
             lambda: next((float(v) for k, v in tensors.items() if k.endswith("/step")), None)
         )
@@ -135,14 +146,14 @@ class ZeroAdamW:
             for key in MOMENTS:
                 self._put(weight, self._send(tensors.get(f"{name}/{key}"), weight), key=key)
 
-    def keep(self) -> Callable[[], None]:
-        """Copy this rank's master weights; returns what puts them back, which all ranks must call."""
+    def snapshot(self) -> Callable[[], None]:
+        """See `Trainable.snapshot`: of this rank's master weights."""
         kept = [(weight, weight.detach().clone()) for weight in self._flat_weights()]
 
         def put_back() -> None:
             for weight, value in kept:
                 weight.data.copy_(value)
-            self._refresh()
+            self._refresh()  # collective: the other ranks' parts of every weight have changed as well
 
         return put_back
 
@@ -158,7 +169,7 @@ class ZeroAdamW:
         found: dict[str, torch.Tensor] = {}
         for name, weight in self._trained():
             for suffix, get in getters.items():
-                value = get(weight)
+                value = get(weight)  # collective: called by all, though the first rank alone keeps it
                 if self.ranks.is_first:
                     found[name + suffix] = value.detach().cpu().clone()
         return found
@@ -170,6 +181,7 @@ class ZeroAdamW:
             assert value is not None, "the first rank has every tensor"
             buffer.copy_(value)
         if self.ranks.size > 1:
+            # On the device's own process group: NCCL sends a GPU's tensors without a copy on the CPU.
             distributed.broadcast(buffer, src=0)
         return buffer
 
@@ -199,7 +211,7 @@ class ZeroAdamW:
     def _refresh(self) -> None:
         """The model's weights from the master weights."""
         if self._stage < 3:
-            self._zero.update_lp_params()
+            self._zero.update_lp_params()  # gathers every rank's part
             return
         for group in range(len(self._zero.fp16_groups)):
             self._zero._reassign_or_swap_out_partitioned_parameters(group)
@@ -209,11 +221,11 @@ class ZeroAdamW:
 class SharedVerifyRM(VerifyRM):
     """A VerifyRM that all ranks score with, each a share; all must call `score` with the same items."""
 
-    optimizer: ZeroAdamW
+    optimizer: Zero
 
     def _score(self, items: Sequence[VerifyItem], max_tokens_per_batch: int) -> list[float]:
         own = super()._score
-        with self.optimizer.whole():
+        with self.optimizer.gather():
             return self.optimizer.ranks.share(items, lambda share: own(share, max_tokens_per_batch))
 
 

@@ -31,13 +31,29 @@ ABLATIONS: dict[str, tuple[str, ...]] = {
     "paper_std_floor": ("cooper.advantages.std_floor=1e-6",),
     "drop_equal_groups": ("cooper.advantages.drop_equal_groups=true",),
     "mask_cut": ("cooper.policy.overlong_filtering=true",),
+    "grpo_sequence_mean": ("cooper.policy.loss_aggregation=sequence_mean",),
+    "dr_grpo": ("cooper.advantages.scale=none", "cooper.policy.loss_aggregation=max_length"),
+    "rloo": ("cooper.advantages.estimator=rloo", "cooper.advantages.scale=none"),
+    "dapo": (
+        "cooper.policy.clip_epsilon_high=0.28",
+        "cooper.policy.kl_coefficient=0",
+        "cooper.reward.overlong_buffer_tokens=16",
+        "cooper.max_refills=3",
+    ),
+    "gspo": (
+        "cooper.policy.loss=gspo",
+        "cooper.policy.loss_aggregation=sequence_mean",
+        "cooper.policy.clip_epsilon=3e-4",
+        "cooper.policy.clip_epsilon_high=4e-4",
+    ),
+    "cispo": ("cooper.policy.loss=cispo", "cooper.policy.clip_epsilon_high=4"),
     "stale_pairs": ("cooper.pairs.max_staleness=1",),
     "frozen_rule_gated": (*ARMS["frozen"], "cooper.reward.kind=rule_gated"),
     "frozen_monitor_rule": (*ARMS["frozen"], "cooper.monitor.action=rule"),
     "frozen_monitor_rollback": (*ARMS["frozen"], "cooper.monitor.action=rollback"),
 }
 """Each changes one thing of `cooper`, or of `frozen` where the name says so; `paper_recipe` undoes all that
-is not in the paper."""
+is not in the paper, `dr_grpo`, `rloo`, `dapo`, `gspo` and `cispo` are the settings of their papers."""
 
 
 def arm_overrides(name: str) -> tuple[str, ...]:

@@ -4,15 +4,50 @@ Departs from the paper in the floor, see `docs/paper_index.md`.
 """
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, Protocol
 
 import torch
 
+from cooper_rl.config import names
+from cooper_rl.registry import Registry
 from cooper_rl.schema.data import Verdict
 
 
+class Estimator(Protocol):
+    """What a reward is compared with: a pure function over groups, registered in `ESTIMATORS`."""
+
+    def __call__(self, groups: torch.Tensor) -> torch.Tensor:
+        """(N, G) rewards of N groups to (N, G) centred rewards."""
+        ...
+
+
+def group_mean(groups: torch.Tensor) -> torch.Tensor:
+    """Reward minus the mean of its group. Source: arXiv 2402.03300 (GRPO)."""
+    return groups - groups.mean(dim=1, keepdim=True)
+
+
+def leave_one_out(groups: torch.Tensor) -> torch.Tensor:
+    """Reward minus the mean of the group's other rewards: a baseline that does not depend on the completion.
+
+    Equals `group_mean` times G / (G - 1). Source: arXiv 2402.14740 eq. 8 (RLOO).
+    """
+    others = (groups.sum(dim=1, keepdim=True) - groups) / (groups.shape[1] - 1)
+    return groups - others
+
+
+ESTIMATORS: Registry[Estimator] = names.ESTIMATORS
+"""Name in `cooper.advantages.estimator` -> the estimator."""
+ESTIMATORS.register("grpo", group_mean)
+ESTIMATORS.register("rloo", leave_one_out)
+
+
 def group_advantages(
-    rewards: torch.Tensor, *, group_size: int, std_floor: float, scale: Literal["std", "none"] = "std"
+    rewards: torch.Tensor,
+    *,
+    group_size: int,
+    std_floor: float,
+    scale: Literal["std", "none"] = "std",
+    estimator: str = "grpo",
 ) -> torch.Tensor:
     """Reward relative to its group: (reward - mean) / max(std, std_floor), std with n - 1.
 
@@ -22,6 +57,7 @@ def group_advantages(
         rewards: (B,) with the groups contiguous, B = problems x group_size.
         group_size: completions per problem.
         std_floor: > 0; smallest divisor.
+        estimator: name in `ESTIMATORS`; says what takes the place of `reward - mean`.
         scale: `none` divides by 1 (Dr. GRPO, arXiv 2503.20783): hard and easy problems weigh as they differ.
 
     Returns:
@@ -29,6 +65,7 @@ def group_advantages(
         The same value counts for every token of a completion.
 
     Raises:
+        ConfigError: no estimator of this name is registered.
         ValueError: B is not a multiple of group_size.
 
     Source: arXiv 2508.05613 section 3 (GRPO), arXiv 2402.03300 eq. 3.
@@ -39,15 +76,39 @@ def group_advantages(
             f"pass one reward per completion, groups contiguous"
         )
     groups = rewards.view(-1, group_size)
-    centred = groups - groups.mean(dim=1, keepdim=True)
+    centred = ESTIMATORS[estimator](groups)
     if scale == "std":
         centred = centred / groups.std(dim=1, keepdim=True).clamp_min(std_floor)
-    is_flat = groups.amax(dim=1, keepdim=True) == groups.amin(dim=1, keepdim=True)
-    return centred.masked_fill(is_flat, 0.0).view(-1)
+    return centred.masked_fill(is_flat(groups)[:, None], 0.0).view(-1)
+
+
+def is_flat(groups: torch.Tensor) -> torch.Tensor:
+    """(N, G) rewards -> (N,) bool, True = all of a group's rewards are equal: it says nothing."""
+    return groups.amax(dim=1) == groups.amin(dim=1)
+
+
+def overlong_penalties(
+    num_tokens: Sequence[int], *, max_new_tokens: int, buffer_tokens: int, weight: float
+) -> list[float]:
+    """What lengths cost: 0 up to the buffer before the limit, then in a line down to -weight at the limit.
+
+    Args:
+        num_tokens: (B,) completion tokens.
+        max_new_tokens: the limit.
+        buffer_tokens: tokens before the limit over which the penalty grows.
+        weight: the penalty at the limit.
+
+    Source: arXiv 2503.14476 eq. 13 (soft overlong punishment).
+    """
+    start = max_new_tokens - buffer_tokens
+    return [-weight * min(max(count - start, 0) / buffer_tokens, 1.0) for count in num_tokens]
+
+
+RewardKind = Literal["verify_rm", "rule", "rule_gated", "judge"]
 
 
 def mix_rewards(
-    kind: Literal["verify_rm", "rule", "rule_gated", "judge"],
+    kind: RewardKind,
     *,
     verify_rm: Sequence[float],
     rule: Sequence[Verdict],

@@ -15,7 +15,8 @@ from cooper_rl.config.cooper import CooperConfig
 from cooper_rl.config.engine import EngineConfig
 from cooper_rl.config.root import Config
 from cooper_rl.distributed.ranks import ALONE, Ranks
-from cooper_rl.distributed.zero import SharedVerifyRM, ZeroAdamW
+from cooper_rl.distributed.trainable import SingleProcess, Trainable
+from cooper_rl.distributed.zero import SharedVerifyRM, Zero
 from cooper_rl.engines.open import open_engine
 from cooper_rl.errors import ConfigError, DataError
 from cooper_rl.method.questions import with_questions
@@ -33,7 +34,7 @@ from cooper_rl.schema.data import Problem, VerifyExample
 from cooper_rl.servers.open import open_assistant, open_judge
 from cooper_rl.storage.models import at_hand
 from cooper_rl.training.gate import GateReading, RewardGate, data_key, read_gate
-from cooper_rl.training.optimizer import Stepper, make_adamw, restore_optimizer, whole
+from cooper_rl.training.optimizer import make_adamw, restore_optimizer
 from cooper_rl.training.pair_queue import PairQueue
 from cooper_rl.training.pairing import PairMaker
 from cooper_rl.training.rollout import collect_rollouts
@@ -136,7 +137,7 @@ def make_trainer(
     policy, verify_rm = trained.policy, trained.verify_rm
     if policy.model.dtype == torch.bfloat16:
         round_weights(reference.model)
-    with whole(trained.policy_optimizer):
+    with trained.policy_optimizer.gather():
         if cooper.policy.lora is not None and ranks.is_first:
             _check_merged(policy, drawing, place=place)
         engine = stack.enter_context(closing(open_engine(drawing, config.engine)))
@@ -165,6 +166,7 @@ def make_trainer(
         config=cooper,
         instruction=config.instruction,
         seed=config.seed if cooper.seed is None else cooper.seed,
+        pool=problems,
     )
 
 
@@ -196,8 +198,8 @@ class _Trained(NamedTuple):
 
     policy: Policy
     verify_rm: VerifyRM
-    policy_optimizer: Stepper
-    verify_rm_optimizer: Stepper
+    policy_optimizer: Trainable
+    verify_rm_optimizer: Trainable
 
 
 def _make_trained(config: Config, state: TrainingState, ranks: Ranks, *, place: str) -> _Trained:
@@ -206,33 +208,35 @@ def _make_trained(config: Config, state: TrainingState, ranks: Ranks, *, place: 
     policy = replace(state.policy, compute=settle(state.policy.model, cooper.precision))
     verify_rm = replace(state.verify_rm, compute=settle(state.verify_rm.model, cooper.precision))
     is_offloaded = config.distributed.offload_optimizer
-    policy_optimizer: Stepper = make_adamw(
+    policy_adamw = make_adamw(
         policy.model,
         lr=cooper.policy.lr,
         weight_decay=cooper.policy.weight_decay,
         is_offloaded=is_offloaded,
     )
-    verify_rm_optimizer: Stepper = make_adamw(
+    verify_rm_adamw = make_adamw(
         verify_rm.model,
         lr=cooper.reward.lr,
         weight_decay=cooper.reward.weight_decay,
         is_offloaded=is_offloaded,
     )
     if config.distributed.zero_stage:
-        policy_optimizer, verify_rm_optimizer = (
-            ZeroAdamW(
+        policy_optimizer, shared = (
+            Zero(
                 each.model,
-                optimizer,
+                adamw,
                 config=config.distributed,
                 is_bfloat16=each.compute == "bfloat16" and not adapter_weights(each.model),
                 max_grad_norm=cooper.max_grad_norm,
                 ranks=ranks,
             )
-            for each, optimizer in ((policy, policy_optimizer), (verify_rm, verify_rm_optimizer))
+            for each, adamw in ((policy, policy_adamw), (verify_rm, verify_rm_adamw))
         )
-        verify_rm = SharedVerifyRM(
-            verify_rm.model, verify_rm.tokenizer, verify_rm.compute, optimizer=verify_rm_optimizer
-        )
+        verify_rm = SharedVerifyRM(verify_rm.model, verify_rm.tokenizer, verify_rm.compute, optimizer=shared)
+        verify_rm_optimizer = shared
+    else:
+        policy_optimizer = SingleProcess(policy.model, policy_adamw)
+        verify_rm_optimizer = SingleProcess(verify_rm.model, verify_rm_adamw)
     restore_optimizer(policy.model, policy_optimizer, state.policy_optimizer, place=place)
     restore_optimizer(verify_rm.model, verify_rm_optimizer, state.verify_rm_optimizer, place=place)
     return _Trained(policy, verify_rm, policy_optimizer, verify_rm_optimizer)

@@ -16,7 +16,7 @@ from cooper_rl.run.evaluator import Evaluator
 from cooper_rl.run.recorder import NOTHING, Books
 from cooper_rl.run.stopping import StopRequest
 from cooper_rl.schema.data import EvalReport, Problem
-from cooper_rl.training.optimizer import read_tensors, whole, write_tensors
+from cooper_rl.training.optimizer import read_tensors, write_tensors
 from cooper_rl.training.step import Trainer, run_step, step_problems
 
 logger = logging.getLogger(__name__)
@@ -156,7 +156,7 @@ class CoTraining:
         """Evaluate both models as they are; the numbers go into the step's row."""
         trainer = self.trainer
         started = time.perf_counter()
-        with whole(trainer.policy_optimizer):
+        with trainer.policy_optimizer.gather():
             report = evaluator.evaluate(
                 trainer.engine, trainer.policy, trainer.verify_rm, step=self.state.step, needs_judge=False
             ).report
@@ -224,7 +224,7 @@ class CoTraining:
             (trainer.verify_rm, trainer.verify_rm_optimizer, earlier.verify_rm),
         ):
             write_tensors(model.model, optimizer, tensors, place=f"step {step}")
-        with whole(trainer.policy_optimizer):
+        with trainer.policy_optimizer.gather():
             trainer.engine.load_weights(trainer.policy.weights())
         self.state.metrics[-1][BACK_TO] = step
         logger.warning("policy and VerifyRM are those of step %d again", step)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 
 from cooper_rl.config.models import VerifyRMConfig
+from cooper_rl.distributed.trainable import SingleProcess
 from cooper_rl.errors import TrainingError
 from cooper_rl.machine.memory import describe, is_out_of_memory
 from cooper_rl.method.losses import label_loss
@@ -137,6 +138,7 @@ def fit_verify_rm(
     optimizer: Any = (make_adamw if config.optimizer == "adamw" else MuonWithAdamW)(
         verify_rm.model, lr=config.lr, weight_decay=config.weight_decay
     )
+    trained = SingleProcess(verify_rm.model, optimizer)
     progress = Progress("train_verify_rm", len(updates), logger)
     best = _Validation(validation, keep)
     losses: list[float] = []
@@ -147,7 +149,7 @@ def fit_verify_rm(
             group["lr"] = config.lr * learning_rate_factor(update, len(updates), config.warmup_fraction)
         try:
             losses.append(data.backward(verify_rm, batch))
-            apply_gradients(verify_rm.model, optimizer, config.max_grad_norm, name="VerifyRM")
+            apply_gradients(trained, config.max_grad_norm, name="VerifyRM")
             if validation and (ends_epoch or (update + 1) % (config.validate_every or len(updates)) == 0):
                 best.check(verify_rm, update + 1)
         except (TrainingError, RuntimeError, MemoryError) as error:

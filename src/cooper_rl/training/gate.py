@@ -9,13 +9,15 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from zlib import crc32
 
+import torch
+
 from cooper_rl.config.cooper import CooperConfig, GateConfig
+from cooper_rl.distributed.trainable import Trainable, as_trainable
 from cooper_rl.errors import TrainingError
 from cooper_rl.method.metrics import right_verdicts
 from cooper_rl.models.verify_rm import VerifyRM, score_examples
 from cooper_rl.negatives.canaries import Canary, canary_rates, mean_rate
 from cooper_rl.schema.data import PreferencePair, VerifyExample
-from cooper_rl.training.optimizer import Stepper, keep_weights
 from cooper_rl.training.reward_update import RewardUpdate, update_verify_rm
 
 
@@ -80,7 +82,7 @@ class GatedUpdate(NamedTuple):
 def update_behind_gate(
     gate: RewardGate,
     verify_rm: VerifyRM,
-    optimizer: Stepper,
+    optimizer: Trainable | torch.optim.Optimizer,
     pairs: Sequence[PreferencePair],
     replay: Sequence[VerifyExample] = (),
     *,
@@ -96,7 +98,7 @@ def update_behind_gate(
     """
     if not pairs:
         return None
-    put_back = keep_weights(verify_rm.model, optimizer)
+    put_back = as_trainable(verify_rm.model, optimizer).snapshot()
     update = update_verify_rm(verify_rm, optimizer, pairs, replay, config=config)
     assert update is not None, "there are pairs"
     try:

@@ -1,26 +1,20 @@
 """AdamW over fp32 weights: made, stepped, and turned into named tensors and back for checkpoints.
 
 The weights that are stepped are the fp32 ones; bf16 is used in the forward pass only. (The release steps
-bf16 weights, where one update at lr 1e-5 changes only a tenth of them.) One process steps with torch's AdamW,
-several with `distributed/zero.py`; what an update does with either is here.
+bf16 weights, where one update at lr 1e-5 changes only a tenth of them.) What differs between one process and
+several is behind `distributed/trainable.py: Trainable`.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
 
-from cooper_rl.distributed.ranks import ALONE, Ranks
-from cooper_rl.distributed.zero import ZeroAdamW, shape_of
+from cooper_rl.distributed.trainable import TRAINED, Trainable, as_trainable
+from cooper_rl.distributed.zero import shape_of
 from cooper_rl.errors import ModelError, TrainingError
 from cooper_rl.models.lora import adapter_weights, idle_adapters, merged_weights
-
-TRAINED = "trained"
-"""Name in the optimiser's state of the weights that are stepped, where the model's folder holds others: an
-average of them, or what they were merged into."""
-Stepper = torch.optim.Optimizer | ZeroAdamW
-"""What steps one model's weights."""
 
 
 def make_adamw(
@@ -40,16 +34,6 @@ def make_adamw(
         {"params": vectors, "weight_decay": 0.0},
     ]
     return torch.optim.AdamW(groups, lr=lr, fused=is_one_pass or None)
-
-
-def ranks_of(optimizer: Stepper) -> Ranks:
-    """The processes that step together."""
-    return optimizer.ranks if isinstance(optimizer, ZeroAdamW) else ALONE
-
-
-def whole(optimizer: Stepper) -> AbstractContextManager[None]:
-    """In the block the model's weights can be used, wherever they are kept otherwise."""
-    return optimizer.whole() if isinstance(optimizer, ZeroAdamW) else nullcontext()
 
 
 def set_recomputing(model: Any, *, is_on: bool) -> None:
@@ -79,33 +63,22 @@ def recomputing(model: Any, *, is_on: bool) -> Iterator[None]:
         model.eval()
 
 
-def backward(loss: torch.Tensor, optimizer: Stepper) -> None:
-    """Add the gradient of a part of an update's loss, whose parts on all ranks add up."""
-    if isinstance(optimizer, ZeroAdamW):
-        optimizer.backward(loss)
-    else:
-        loss.backward()
-
-
-def set_warmed_up_lr(optimizer: Stepper, lr: float, *, step: int, warmup_steps: int) -> None:
+def set_warmed_up_lr(
+    trained: Trainable | torch.optim.Optimizer, lr: float, *, step: int, warmup_steps: int
+) -> None:
     """The learning rate of a step (from 1): rising in a line over `warmup_steps`, then `lr`."""
-    for group in optimizer.param_groups:
+    for group in trained.param_groups:
         group["lr"] = lr * min(1.0, step / max(warmup_steps, 1))
 
 
-def apply_gradients(model: torch.nn.Module, optimizer: Stepper, max_norm: float, *, name: str) -> float:
-    """Clip, step and clear; returns the norm before clipping.
+def apply_gradients(trained: Trainable, max_norm: float, *, name: str) -> float:
+    """Clip, step and clear; returns the norm before clipping. Collective.
 
     Raises:
         TrainingError: the gradient is not finite; nothing was stepped.
     """
-    if isinstance(optimizer, ZeroAdamW):
-        norm = optimizer.step()
-    else:
-        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm).item()
-        if norm < float("inf"):
-            optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
+    norm = trained.step(max_norm)
+    # All ranks see the norm of the whole gradient, so that all of them raise or none does.
     if not norm < float("inf"):
         raise TrainingError(
             f"the {name}'s gradient is {norm}; its weights are unchanged: "
@@ -120,86 +93,44 @@ class TrainedTensors(NamedTuple):
     weights: dict[str, torch.Tensor]
     """State-dict names; fp32."""
     optimizer: dict[str, torch.Tensor]
-    """See `optimizer_tensors`."""
+    """See `Trainable.state`."""
     is_copy: bool = False
     """What it holds is a copy, or never changes."""
 
 
-def read_tensors(model: torch.nn.Module, optimizer: Stepper) -> TrainedTensors:
-    """Weights as they are stepped (with adapters: merged), and the optimiser's state.
-
-    All ranks must call it.
-    """
-    if isinstance(optimizer, ZeroAdamW):
-        weights, state = optimizer.weights(), optimizer.tensors()
-    else:
-        weights, state = model.state_dict(), optimizer_tensors(model, optimizer)
+def read_tensors(model: torch.nn.Module, trained: Trainable) -> TrainedTensors:
+    """Weights as they are stepped (with adapters: merged), and the optimiser's state. Collective."""
+    # The others get nothing from the next two calls, but their parts are collected there.
+    weights, state = trained.weights(), trained.state()
     adapters = adapter_weights(model)
     if adapters:
         state |= {f"{name}/{TRAINED}": weights[name] for name in adapters if name in weights}
-        with whole(optimizer):
+        with trained.gather():
             # One after the other to the CPU: no second model on a GPU.
             merged = merged_weights(model, device=torch.device("cpu"))
-            weights = dict(merged) if ranks_of(optimizer).is_first else {}
-    return TrainedTensors(weights, state, is_copy=isinstance(optimizer, ZeroAdamW))
+            weights = dict(merged) if trained.ranks.is_first else {}
+    return TrainedTensors(weights, state, is_copy=trained.is_copying)
 
 
-def write_tensors(model: torch.nn.Module, optimizer: Stepper, tensors: TrainedTensors, *, place: str) -> None:
-    """Put back what `read_tensors` read; the first process's tensors are taken.
+def write_tensors(model: torch.nn.Module, trained: Trainable, tensors: TrainedTensors, *, place: str) -> None:
+    """Put back what `read_tensors` read; the first process's tensors are taken. Collective.
 
     Raises:
         ModelError: the tensors belong to another model.
     """
-    is_adapted = bool(adapter_weights(model))  # then what was merged is not what is stepped
-    if isinstance(optimizer, ZeroAdamW):
-        if not is_adapted:
-            optimizer.load_weights(tensors.weights)
-    else:
-        if not is_adapted:
-            model.load_state_dict(tensors.weights)
-        optimizer.state.clear()
-    restore_optimizer(model, optimizer, tensors.optimizer, place=place)
-
-
-def keep_weights(model: torch.nn.Module, optimizer: Stepper) -> Callable[[], None]:
-    """Copy the weights that are stepped, on the device; returns what puts them back, on all ranks at once.
-
-    The optimiser's moments stay as they are: their gradients are of the weights that are put back, and
-    without the newest the next update would be much the same.
-    """
-    if isinstance(optimizer, ZeroAdamW):
-        return optimizer.keep()
-    kept = [
-        (weight, weight.detach().clone(), optimizer.state.get(weight, {}).get(TRAINED))
-        for weight in model.parameters()
-    ]
-
-    @torch.no_grad()
-    def put_back() -> None:
-        for weight, value, trained in kept:
-            weight.copy_(value)
-            state = optimizer.state.get(weight, {})
-            state.pop(TRAINED, None)
-            if trained is not None:
-                state[TRAINED] = trained
-
-    return put_back
-
-
-def optimizer_tensors(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
-    """The optimiser's state as `<weight name>/<state name>`; empty before the first step."""
-    tensors: dict[str, torch.Tensor] = {}
-    for name, weight in model.named_parameters():
-        state: dict[str, Any] = optimizer.state.get(weight, {})
-        for key in sorted(state):
-            tensors[f"{name}/{key}"] = state[key]
-    return tensors
+    if not adapter_weights(model):  # else what was merged is not what is stepped
+        trained.load_weights(tensors.weights)
+    restore_optimizer(model, trained, tensors.optimizer, place=place)
 
 
 def restore_optimizer(
-    model: torch.nn.Module, optimizer: Stepper, tensors: Mapping[str, torch.Tensor], *, place: str
+    model: torch.nn.Module,
+    optimizer: Trainable | torch.optim.Optimizer,
+    tensors: Mapping[str, torch.Tensor],
+    *,
+    place: str,
 ) -> None:
-    """Put back what `optimizer_tensors` took, and adapters; learning rate and decay stay as configured.
+    """Put back `Trainable.state`, and adapters; learning rate and decay stay as configured. Collective.
 
     Adapters that are not among the tensors change nothing then, though they do not begin as a new run's.
 
@@ -215,24 +146,11 @@ def restore_optimizer(
                 "the model beside it; use the checkpoint's own folders together, and its "
                 "cooper.policy.lora.rank"
             )
-    if isinstance(optimizer, ZeroAdamW):
-        optimizer.load_state(tensors)
-    else:
-        for full_name, tensor in tensors.items():
-            name, _, key = full_name.rpartition("/")
-            optimizer.state[weights[name]][key] = tensor.to(weights[name].device)
-    if adapter_weights(model):
-        _restore_adapters(model, optimizer, tensors)
-
-
-def _restore_adapters(
-    model: torch.nn.Module, optimizer: Stepper, tensors: Mapping[str, torch.Tensor]
-) -> None:
-    if isinstance(optimizer, ZeroAdamW):
-        idle = idle_adapters(optimizer.weights())
-        optimizer.load_weights({name: tensors.get(f"{name}/{TRAINED}", idle[name]) for name in idle})
-        return
-    adapters = adapter_weights(model)
-    for name, tensor in idle_adapters(adapters).items():
-        adapters[name].data.copy_(tensors.get(f"{name}/{TRAINED}", tensor))
-        optimizer.state.get(adapters[name], {}).pop(TRAINED, None)
+    trained = as_trainable(model, optimizer)
+    trained.load_state(tensors)
+    names = adapter_weights(model)
+    if names:
+        # On the other ranks there is nothing to choose from, but the first one's are sent to them.
+        own = {name: weight for name, weight in trained.weights().items() if name in names}
+        idle = idle_adapters(own)
+        trained.load_weights({name: tensors.get(f"{name}/{TRAINED}", idle[name]) for name in idle})

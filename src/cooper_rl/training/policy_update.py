@@ -9,8 +9,9 @@ import torch
 
 from cooper_rl.config.cooper import CooperConfig
 from cooper_rl.distributed.ranks import Ranks
+from cooper_rl.distributed.trainable import Trainable, as_trainable
 from cooper_rl.engines.base import Generation
-from cooper_rl.method.losses import grpo_loss
+from cooper_rl.method.losses import BatchSize, Clip, policy_loss
 from cooper_rl.method.mismatch import Mismatch, add_up, importance_weights
 from cooper_rl.models.completions import (
     CompletionBatch,
@@ -19,7 +20,7 @@ from cooper_rl.models.completions import (
     split_completions,
 )
 from cooper_rl.models.policy import Policy
-from cooper_rl.training.optimizer import Stepper, apply_gradients, backward, ranks_of, recomputing, whole
+from cooper_rl.training.optimizer import apply_gradients, recomputing
 from cooper_rl.training.rollout import RolloutGroup
 
 
@@ -27,6 +28,7 @@ class PolicyUpdate(NamedTuple):
     """Means over the tokens of the step, over all of its updates."""
 
     loss: float
+    """Mean over the updates, each weighed by its tokens."""
     kl: float
     """k3 estimate of KL(policy || reference) per token, in nats."""
     clip_fraction: float
@@ -54,13 +56,14 @@ class PolicyBatch:
     advantages: torch.Tensor
     """(B,)."""
     counts: bool
-    """False: another rank's, computed so that all ranks do equally many."""
+    """False for filler batches: run only so that every rank makes the same number of collective calls;
+    excluded from loss and metrics."""
 
 
 def update_policy(
     policy: Policy,
     reference: Policy,
-    optimizer: Stepper,
+    optimizer: Trainable | torch.optim.Optimizer,
     groups: Sequence[RolloutGroup],
     advantages: torch.Tensor,
     *,
@@ -75,7 +78,7 @@ def update_policy(
     Args:
         policy: trained in place.
         reference: frozen, for the KL term.
-        optimizer: over the policy's weights.
+        optimizer: over the policy's weights; a plain one trains in this process.
         groups: B completions in groups.
         advantages: (B,) with groups contiguous.
         config: section `cooper`.
@@ -86,25 +89,26 @@ def update_policy(
     groups, advantages = _counted(groups, advantages, config)
     if not advantages.any():  # nothing is computed in vain
         return PolicyUpdate(loss=0.0, kl=0.0, clip_fraction=0.0, grad_norm=0.0)
-    ranks = ranks_of(optimizer)
-    with whole(optimizer):
+    trained = as_trainable(policy.model, optimizer)
+    ranks = trained.ranks
+    with trained.gather():
         shares = _shares(policy, reference, groups, advantages, config, ranks)
     num_tokens = 0
     loss_sum = kl_sum = clipped_sum = 0.0
     grad_norms: list[float] = []
     mismatch = Mismatch()
     for share in shares:
-        own_tokens = sum(len(batch.completions.targets) for batch in share if batch.counts)
-        share_tokens = int(ranks.sums(own_tokens)[0])
+        size = _size_of(share, config, ranks)
+        # Whether there is an update is decided together: `step` is collective.
         if not ranks.any(any(bool(batch.advantages.any()) for batch in share)):
             continue
-        with whole(optimizer), recomputing(policy.model, is_on=config.gradient_checkpointing):
-            sums = ranks.sums(*_backward(policy, optimizer, share, share_tokens, mismatch, config))
-        grad_norms.append(apply_gradients(policy.model, optimizer, config.max_grad_norm, name="policy"))
+        with trained.gather(), recomputing(policy.model, is_on=config.gradient_checkpointing):
+            sums = ranks.sums(*_backward(policy, trained, share, size, mismatch, config))
+        grad_norms.append(apply_gradients(trained, config.max_grad_norm, name="policy"))
         loss_sum += sums[0]
         kl_sum += sums[1]
         clipped_sum += sums[2]
-        num_tokens += share_tokens
+        num_tokens += size.num_tokens
     mismatch = add_up(ranks.gather([mismatch], ranks.size))
     return PolicyUpdate(
         loss=loss_sum / max(num_tokens, 1),
@@ -117,37 +121,52 @@ def update_policy(
     )
 
 
+def _size_of(share: Sequence[PolicyBatch], config: CooperConfig, ranks: Ranks) -> BatchSize:
+    """Of one update, over all ranks; collective."""
+    counted = [batch.completions for batch in share if batch.counts]
+    own_tokens, own_completions = (
+        sum(len(batch.targets) for batch in counted),
+        sum(len(b.mask) for b in counted),
+    )
+    num_tokens, num_completions = ranks.sums(own_tokens, own_completions)
+    return BatchSize(int(num_tokens), int(num_completions), config.generation.max_new_tokens)
+
+
 def _backward(
     policy: Policy,
-    optimizer: Stepper,
+    trained: Trainable,
     share: Sequence[PolicyBatch],
-    num_tokens: int,
+    size: BatchSize,
     mismatch: Mismatch,
     config: CooperConfig,
 ) -> tuple[float, float, float]:
     """This rank's part of sums over an update's tokens: of the loss, of the KL estimate, of the clipped."""
     loss_sum = kl_sum = clipped_sum = 0.0
+    settings = config.policy
+    high = settings.clip_epsilon if settings.clip_epsilon_high is None else settings.clip_epsilon_high
     for batch in share:
         logprobs = _logprobs(policy, batch.completions, config)
         old_logprobs = logprobs.detach() if batch.old_logprobs is None else batch.old_logprobs
-        part = grpo_loss(
+        part = policy_loss(
             logprobs,
             old_logprobs,
             batch.ref_logprobs,
             batch.advantages,
             batch.completions.mask,
-            clip_epsilon=config.policy.clip_epsilon,
-            kl_coefficient=config.policy.kl_coefficient,
-            num_batch_tokens=num_tokens,
+            clip=Clip(settings.clip_epsilon, high),
+            kl_coefficient=settings.kl_coefficient,
+            size=size,
+            loss=settings.loss,
+            aggregation=settings.loss_aggregation,
             importance_weights=None
-            if config.policy.max_importance_weight is None
+            if settings.max_importance_weight is None
             else importance_weights(
-                old_logprobs, batch.engine_logprobs, max_weight=config.policy.max_importance_weight
+                old_logprobs, batch.engine_logprobs, max_weight=settings.max_importance_weight
             ),
         )
-        backward(part.loss * batch.counts, optimizer)
+        trained.backward(part.loss * batch.counts)
         if batch.counts:
-            loss_sum += part.loss.item() * num_tokens
+            loss_sum += part.loss.item() * size.num_tokens
             kl_sum += part.kl_sum.item()
             clipped_sum += part.clipped_sum.item()
             mismatch.add(old_logprobs, batch.engine_logprobs, batch.completions.mask)

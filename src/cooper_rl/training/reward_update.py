@@ -10,19 +10,12 @@ from typing import NamedTuple
 import torch
 
 from cooper_rl.config.cooper import CooperConfig
+from cooper_rl.distributed.trainable import TRAINED, SingleProcess, Trainable, as_trainable
 from cooper_rl.errors import TrainingError
 from cooper_rl.method.losses import label_loss, pair_loss
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM
 from cooper_rl.schema.data import PreferencePair, VerifyExample
-from cooper_rl.training.optimizer import (
-    TRAINED,
-    Stepper,
-    apply_gradients,
-    backward,
-    ranks_of,
-    recomputing,
-    whole,
-)
+from cooper_rl.training.optimizer import apply_gradients, recomputing
 
 
 class RewardUpdate(NamedTuple):
@@ -38,7 +31,7 @@ class RewardUpdate(NamedTuple):
 
 def update_verify_rm(
     verify_rm: VerifyRM,
-    optimizer: Stepper,
+    optimizer: Trainable | torch.optim.Optimizer,
     pairs: Sequence[PreferencePair],
     replay: Sequence[VerifyExample] = (),
     *,
@@ -61,28 +54,29 @@ def update_verify_rm(
     """
     if not pairs:
         return None
+    trained = as_trainable(verify_rm.model, optimizer)
     averages: list[torch.Tensor] = []
     if config.reward.ema_decay > 0:
-        assert isinstance(optimizer, torch.optim.Optimizer), "the configuration allows one process alone"
-        averages = _take_trained(verify_rm.model, optimizer)
-    with whole(optimizer), recomputing(verify_rm.model, is_on=config.gradient_checkpointing):
-        own = _backward_pairs(verify_rm, optimizer, pairs, config)
-        own_replay = _backward_replay(verify_rm, optimizer, replay, config) if replay else 0.0
-    loss, num_ordered, replay_loss = ranks_of(optimizer).sums(*own, own_replay)
+        assert isinstance(trained, SingleProcess), "the configuration allows one process alone"
+        averages = _take_trained(verify_rm.model, trained.optimizer)
+    with trained.gather(), recomputing(verify_rm.model, is_on=config.gradient_checkpointing):
+        own = _backward_pairs(verify_rm, trained, pairs, config)
+        own_replay = _backward_replay(verify_rm, trained, replay, config) if replay else 0.0
+    loss, num_ordered, replay_loss = trained.ranks.sums(*own, own_replay)
     try:
-        grad_norm = apply_gradients(verify_rm.model, optimizer, config.max_grad_norm, name="VerifyRM")
+        grad_norm = apply_gradients(trained, config.max_grad_norm, name="VerifyRM")
     except TrainingError:
         if averages:
             _put(verify_rm.model, averages)
         raise
     if averages:
-        assert isinstance(optimizer, torch.optim.Optimizer), "the configuration allows one process alone"
-        _put_average(verify_rm.model, optimizer, averages, decay=config.reward.ema_decay)
+        assert isinstance(trained, SingleProcess), "the configuration allows one process alone"
+        _put_average(verify_rm.model, trained.optimizer, averages, decay=config.reward.ema_decay)
     return RewardUpdate(loss, num_ordered / len(pairs), grad_norm, replay_loss)
 
 
 def _backward_pairs(
-    verify_rm: VerifyRM, optimizer: Stepper, pairs: Sequence[PreferencePair], config: CooperConfig
+    verify_rm: VerifyRM, trained: Trainable, pairs: Sequence[PreferencePair], config: CooperConfig
 ) -> tuple[float, int]:
     """This rank's part of the mean loss over the pairs, and how many have the positive above the negative."""
     items = [
@@ -94,30 +88,30 @@ def _backward_pairs(
     # A pair shares question and reference answer, which a packed batch computes once.
     units = list(zip(sequences[::2], sequences[1::2], strict=True))
     loss, num_ordered = 0.0, 0
-    ranks = ranks_of(optimizer)
+    ranks = trained.ranks
     max_tokens = ranks.share_tokens([sum(map(len, unit)) for unit in units], config.max_tokens_per_batch)
     for batch, counts in ranks.deal(verify_rm.split(units, max_tokens)):
         logits = verify_rm.logits([ids for index in batch for ids in units[index]])
         positive, negative = logits[::2], logits[1::2]
         part = pair_loss(positive, negative, num_batch_pairs=len(pairs)) * counts
-        backward(part, optimizer)
+        trained.backward(part)
         loss += part.item()
         num_ordered += int((positive > negative).sum()) * counts
     return loss, num_ordered
 
 
 def _backward_replay(
-    verify_rm: VerifyRM, optimizer: Stepper, examples: Sequence[VerifyExample], config: CooperConfig
+    verify_rm: VerifyRM, trained: Trainable, examples: Sequence[VerifyExample], config: CooperConfig
 ) -> float:
     sequences = verify_rm.encode([VerifyItem(e.question, e.reference_answer, e.completion) for e in examples])
     loss = 0.0
-    ranks = ranks_of(optimizer)
+    ranks = trained.ranks
     max_tokens = ranks.share_tokens([len(ids) for ids in sequences], config.max_tokens_per_batch)
     for batch, counts in ranks.deal(verify_rm.split([[ids] for ids in sequences], max_tokens)):
         labels = torch.tensor([float(examples[index].label) for index in batch], device=verify_rm.device)
         logits = verify_rm.logits([sequences[index] for index in batch])
         part = label_loss(logits, labels, num_batch_examples=len(examples)) * counts
-        backward(config.reward.replay_weight * part, optimizer)
+        trained.backward(config.reward.replay_weight * part)
         loss += part.item()
     return loss
 

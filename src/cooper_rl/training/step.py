@@ -16,18 +16,21 @@ from dataclasses import dataclass, field
 import torch
 
 from cooper_rl.config.cooper import CooperConfig
+from cooper_rl.distributed.ranks import Ranks
+from cooper_rl.distributed.trainable import Trainable
 from cooper_rl.engines.base import Engine
 from cooper_rl.machine.memory import explains_memory
-from cooper_rl.method.advantages import group_advantages, mix_rewards
+from cooper_rl.method.advantages import RewardKind, group_advantages, mix_rewards, overlong_penalties
 from cooper_rl.models.policy import Policy
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM
 from cooper_rl.negatives.pairs import SOURCES
 from cooper_rl.randomness import derive_seed
 from cooper_rl.schema.data import Pairing, PreferencePair, Problem, RolloutSample, VerifyExample
 from cooper_rl.training.gate import RewardGate, update_behind_gate
-from cooper_rl.training.optimizer import Stepper, ranks_of, set_warmed_up_lr, whole
+from cooper_rl.training.optimizer import set_warmed_up_lr
 from cooper_rl.training.pair_queue import PairQueue
 from cooper_rl.training.policy_update import update_policy
+from cooper_rl.training.refill import Scored, refill_flat
 from cooper_rl.training.reward_update import update_verify_rm
 from cooper_rl.training.rollout import (
     RolloutGroup,
@@ -59,12 +62,14 @@ class Trainer:
     """Completions of the starting policy that show VerifyRM's level to the monitor; may be empty."""
     replay: Sequence[VerifyExample]
     """Labelled examples that `replay_examples` are drawn from."""
-    policy_optimizer: Stepper
+    policy_optimizer: Trainable
     """Knows the processes that train together."""
-    verify_rm_optimizer: Stepper
+    verify_rm_optimizer: Trainable
     config: CooperConfig
     instruction: str | None
     seed: int
+    pool: Sequence[Problem] = ()
+    """Problems that refills are drawn from (`cooper.max_refills`)."""
 
 
 @dataclass
@@ -95,45 +100,39 @@ def run_step(
     result = StepResult(metrics={"step": step})
     seed = derive_seed(trainer.seed, "step", step)
 
-    ranks = ranks_of(trainer.policy_optimizer)
+    ranks = trainer.policy_optimizer.ranks
 
-    with _timed(result, "rollout"), whole(trainer.policy_optimizer):  # 1. rollouts
-        groups = collect_rollouts(
-            trainer.engine,
-            trainer.policy,
-            problems,
-            config.generation,
-            group_size=config.group_size,
-            instruction=trainer.instruction,
-            seed=seed,
-            ranks=ranks,
-        )
-        trainer.engine.sleep()
+    with _timed(result, "rollout"), trainer.policy_optimizer.gather():  # 1. rollouts
+        groups = _draw(trainer, problems, seed, ranks)
+        if not config.max_refills:
+            trainer.engine.sleep()
+    reward_kind = "rule" if falls_back_to_rule else config.reward.kind
     with _timed(result, "reward"):  # 2. rewards
-        scores = score_rollouts(
-            groups,
-            trainer.verify_rm,
-            trainer.rule,
-            judge=trainer.judge if config.reward.kind == "judge" else None,
-            max_tokens_per_batch=config.max_tokens_per_batch,
-            ranks=ranks,
-        )
+        scored = _score(trainer, groups, reward_kind, ranks)
         if trainer.anchors:
             anchored = trainer.verify_rm.score(
                 trainer.anchors, max_tokens_per_batch=config.max_tokens_per_batch
             )
             result.metrics["verify_rm/anchor_score"] = sum(anchored) / len(anchored)
-        rewards = mix_rewards(
-            "rule" if falls_back_to_rule else config.reward.kind,
-            verify_rm=scores.verify_rm,
-            rule=scores.rule,
-            judge=scores.judge,
-        )
+    if config.max_refills:
+        # The engine stays awake until here: it would have no weights left to draw again with.
+        with _timed(result, "refill"), trainer.policy_optimizer.gather():  # 1 and 2 again
+            scored, num_replaced = refill_flat(
+                scored,
+                trainer.pool,
+                lambda chosen, seed: _score(trainer, _draw(trainer, chosen, seed, ranks), reward_kind, ranks),
+                max_refills=config.max_refills,
+                seed=seed,
+            )
+            result.metrics["rollout/refilled"] = num_replaced
+            trainer.engine.sleep()
+    groups, scores, rewards = scored
     advantages = group_advantages(  # 3. advantages
         torch.tensor(rewards),
         group_size=config.group_size,
         scale=config.advantages.scale,
         std_floor=config.advantages.std_floor,
+        estimator=config.advantages.estimator,
     )
     if trainer.pairs is not None:
         trainer.pairs.submit(groups, scores, step=step, seed=seed)
@@ -144,7 +143,7 @@ def run_step(
         policy_update = update_policy(
             trainer.policy, trainer.reference, trainer.policy_optimizer, groups, advantages, config=config
         )
-        with whole(trainer.policy_optimizer):
+        with trainer.policy_optimizer.gather():
             trainer.engine.load_weights(trainer.policy.weights())
     result.metrics |= _describe_rollouts(groups, scores, rewards, advantages)
     result.metrics |= {
@@ -160,6 +159,43 @@ def run_step(
         result.pairs = pairing.pairs
         result.metrics |= _describe_pairs(pairing)
     return result
+
+
+def _draw(trainer: Trainer, problems: Sequence[Problem], seed: int, ranks: Ranks) -> list[RolloutGroup]:
+    """Phase 1; collective."""
+    return collect_rollouts(
+        trainer.engine,
+        trainer.policy,
+        problems,
+        trainer.config.generation,
+        group_size=trainer.config.group_size,
+        instruction=trainer.instruction,
+        seed=seed,
+        ranks=ranks,
+    )
+
+
+def _score(trainer: Trainer, groups: list[RolloutGroup], kind: RewardKind, ranks: Ranks) -> Scored:
+    """Phase 2; collective."""
+    config = trainer.config
+    scores = score_rollouts(
+        groups,
+        trainer.verify_rm,
+        trainer.rule,
+        judge=trainer.judge if config.reward.kind == "judge" else None,
+        max_tokens_per_batch=config.max_tokens_per_batch,
+        ranks=ranks,
+    )
+    rewards = mix_rewards(kind, verify_rm=scores.verify_rm, rule=scores.rule, judge=scores.judge)
+    if config.reward.overlong_buffer_tokens is not None:
+        penalties = overlong_penalties(
+            [len(generation.token_ids) for group in groups for generation in group.generations],
+            max_new_tokens=config.generation.max_new_tokens,
+            buffer_tokens=config.reward.overlong_buffer_tokens,
+            weight=config.reward.overlong_penalty,
+        )
+        rewards = [reward + penalty for reward, penalty in zip(rewards, penalties, strict=True)]
+    return Scored(groups, scores, rewards)
 
 
 def _update_reward(trainer: Trainer, pairs: Sequence[PreferencePair], *, seed: int) -> dict[str, float]:

@@ -1,0 +1,11 @@
+"""The names that keys of the configuration take where a program can add its own (`docs/extending.md`).
+
+The parts are registered by the modules that own them: `method/losses.py`, `method/advantages.py`.
+"""
+
+from typing import Any
+
+from cooper_rl.registry import Registry
+
+LOSSES: Registry[Any] = Registry("cooper.policy.loss", "grpo", "gspo", "cispo")
+ESTIMATORS: Registry[Any] = Registry("cooper.advantages.estimator", "grpo", "rloo")

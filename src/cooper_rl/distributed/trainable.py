@@ -1,0 +1,157 @@
+"""One model with what steps it: in one process here, over several in `distributed/zero.py` (rows 10, 12, 13).
+
+The updates, the gate, checkpoints and roll-backs use `Trainable` alone. A trainer of another kind (FSDP, an
+optimiser on another device) is a class with these methods.
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Protocol
+
+import torch
+
+from cooper_rl.distributed.ranks import ALONE, Ranks
+
+TRAINED = "trained"
+"""Name in the optimiser's state of the weights that are stepped, where the model's folder holds others: an
+average of them, or what they were merged into."""
+
+
+class Trainable(Protocol):
+    """A model whose weights can be stepped, saved and put back.
+
+    All methods are collective, the properties are not: every rank must call them in the same order and as
+    often, or those that did wait for the others until the process group's time-out.
+    """
+
+    @property
+    def ranks(self) -> Ranks:
+        """The processes that step together."""
+        ...
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """Holds the learning rates, as in torch."""
+        ...
+
+    @property
+    def is_copying(self) -> bool:
+        """Whether `weights` and `state` return copies, which later steps leave as they are."""
+        ...
+
+    def gather(self) -> AbstractContextManager[None]:
+        """In the block the model's weights are whole on every rank, wherever they are otherwise; nestable."""
+        ...
+
+    def backward(self, loss: torch.Tensor) -> None:
+        """Add the gradient of this rank's part of an update's loss; the parts of all ranks add up."""
+        ...
+
+    def step(self, max_norm: float) -> float:
+        """Clip, step and clear; returns the norm before clipping. Not finite: nothing is stepped."""
+        ...
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        """The fp32 weights that are stepped, by state-dict name; the first rank alone gets any."""
+        ...
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """The optimiser's state as `<weight name>/<state name>`, likewise; empty before the first step."""
+        ...
+
+    def load_weights(self, weights: Mapping[str, torch.Tensor]) -> None:
+        """Take over the first rank's weights; what is not named stays in one process."""
+        ...
+
+    def load_state(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Take over the first rank's optimiser state in place of the own."""
+        ...
+
+    def snapshot(self) -> Callable[[], None]:
+        """Copy the weights that are stepped, on the device; returns what puts them back, also collective.
+
+        The optimiser's moments stay as they are: their gradients are of the weights that are put back, and
+        without the newest the next update would be much the same.
+        """
+        ...
+
+
+class SingleProcess:
+    """A model and a torch optimiser over its weights, in this process alone."""
+
+    ranks = ALONE
+    is_copying = False
+
+    def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        self.model = model
+        self.optimizer = optimizer
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        return self.optimizer.param_groups
+
+    def gather(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def backward(self, loss: torch.Tensor) -> None:
+        loss.backward()
+
+    def step(self, max_norm: float) -> float:
+        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), max_norm).item()
+        if norm < float("inf"):  # False for NaN too
+            self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return norm
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        return self.model.state_dict()
+
+    def state(self) -> dict[str, torch.Tensor]:
+        return optimizer_tensors(self.model, self.optimizer)
+
+    def load_weights(self, weights: Mapping[str, torch.Tensor]) -> None:
+        self.model.load_state_dict(weights, strict=False)
+        for name, weight in self.model.named_parameters():
+            if name in weights:
+                # The average's own copy of the stepped weight is older than what was loaded.
+                self.optimizer.state.get(weight, {}).pop(TRAINED, None)
+
+    def load_state(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        weights = dict(self.model.named_parameters())
+        self.optimizer.state.clear()
+        for full_name, tensor in tensors.items():
+            name, _, key = full_name.rpartition("/")
+            self.optimizer.state[weights[name]][key] = tensor.to(weights[name].device)
+
+    def snapshot(self) -> Callable[[], None]:
+        state = self.optimizer.state
+        kept = [
+            (weight, weight.detach().clone(), state.get(weight, {}).get(TRAINED))
+            for weight in self.model.parameters()
+        ]
+
+        @torch.no_grad()
+        def put_back() -> None:
+            for weight, value, trained in kept:
+                weight.copy_(value)
+                own = state.get(weight, {})
+                own.pop(TRAINED, None)
+                if trained is not None:
+                    own[TRAINED] = trained
+
+        return put_back
+
+
+def as_trainable(model: torch.nn.Module, optimizer: torch.optim.Optimizer | Trainable) -> Trainable:
+    """A plain torch optimiser over the model's weights trains it in this process."""
+    return SingleProcess(model, optimizer) if isinstance(optimizer, torch.optim.Optimizer) else optimizer
+
+
+def optimizer_tensors(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
+    """The optimiser's state as `<weight name>/<state name>`; empty before the first step."""
+    tensors: dict[str, torch.Tensor] = {}
+    for name, weight in model.named_parameters():
+        state: dict[str, Any] = optimizer.state.get(weight, {})
+        for key in sorted(state):
+            tensors[f"{name}/{key}"] = state[key]
+    return tensors

@@ -1,0 +1,115 @@
+"""Dynamic sampling: problems whose rewards are all equal give way to other ones (rows 6 and 7).
+
+The policy update learns nothing from a group without advantages. The problem drawn in its place is a function
+of the step's seed, so a resumed run meets the same problems.
+Source: arXiv 2503.14476 section 3.2 (DAPO), with a bound on the number of further draws.
+"""
+
+import random
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from cooper_rl.randomness import derive_seed
+from cooper_rl.schema.data import Problem, Verdict
+from cooper_rl.training.rollout import RolloutGroup, Scores
+
+
+class Scored(NamedTuple):
+    """Rollouts with everything that is said of them; scores and rewards are (B,) with groups contiguous."""
+
+    groups: list[RolloutGroup]
+    scores: Scores
+    rewards: list[float]
+
+
+class Refilled(NamedTuple):
+    """Rollouts after refills, in the places of the first ones."""
+
+    scored: Scored
+    num_replaced: int
+    """Groups that gave way to one whose rewards differ."""
+
+
+def refill_flat(
+    scored: Scored,
+    pool: Sequence[Problem],
+    draw: Callable[[list[Problem], int], Scored],
+    *,
+    max_refills: int,
+    seed: int,
+) -> Refilled:
+    """Replace groups of equal rewards by groups of other problems, up to `max_refills` times.
+
+    A replacement whose rewards are equal too is thrown away, and its problem is not drawn again in this step.
+    Groups that find no replacement stay.
+
+    Args:
+        scored: The first draw.
+        pool: Problems to draw from.
+        draw: Makes and scores the groups of problems with a seed, in their order. With several ranks it is
+            collective: the rewards that decide about a further call are the same on all of them.
+        max_refills: Calls of `draw` at most.
+        seed: Of the step.
+    """
+    parts = _split(scored)
+    met = {part.group.problem.id for part in parts}
+    num_replaced = 0
+    for attempt in range(max_refills):
+        flat = [place for place, part in enumerate(parts) if _is_flat(part)]
+        left = [problem for problem in pool if problem.id not in met]
+        if not flat or not left:
+            break
+        own_seed = derive_seed(seed, "refill", attempt)
+        chosen = random.Random(own_seed).sample(left, min(len(flat), len(left)))
+        met |= {problem.id for problem in chosen}
+        found = [part for part in _split(draw(chosen, own_seed)) if not _is_flat(part)]
+        num_replaced += len(found)
+        for place, part in zip(flat, found, strict=False):  # as many as were found
+            parts[place] = part
+    return Refilled(_join(parts), num_replaced)
+
+
+class _Part(NamedTuple):
+    """One group with its rows of the scores."""
+
+    group: RolloutGroup
+    verify_rm: list[float]
+    rule: list[Verdict]
+    judge: list[Verdict] | None
+    rewards: list[float]
+
+
+def _is_flat(part: _Part) -> bool:
+    return min(part.rewards) == max(part.rewards)
+
+
+def _split(scored: Scored) -> list[_Part]:
+    parts: list[_Part] = []
+    start = 0
+    for group in scored.groups:
+        own = slice(start, start + len(group.texts))
+        start = own.stop
+        judge = scored.scores.judge
+        parts.append(
+            _Part(
+                group=group,
+                verify_rm=scored.scores.verify_rm[own],
+                rule=scored.scores.rule[own],
+                judge=None if judge is None else judge[own],
+                rewards=scored.rewards[own],
+            )
+        )
+    return parts
+
+
+def _join(parts: Sequence[_Part]) -> Scored:
+    is_judged = all(part.judge is not None for part in parts)
+    return Scored(
+        groups=[part.group for part in parts],
+        scores=Scores(
+            verify_rm=[score for part in parts for score in part.verify_rm],
+            rule=[verdict for part in parts for verdict in part.rule],
+            judge=[verdict for part in parts for verdict in part.judge or ()] if is_judged else None,
+        ),
+        rewards=[reward for part in parts for reward in part.rewards],
+    )

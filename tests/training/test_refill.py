@@ -1,0 +1,131 @@
+"""Dynamic sampling: groups of equal rewards give way to other problems, the same ones after a restart."""
+
+import pytest
+
+from cooper_rl.schema.data import Problem
+from cooper_rl.training.pairing import PairMaker
+from cooper_rl.training.refill import Refilled, Scored, refill_flat
+from cooper_rl.training.rollout import RolloutGroup, Scores
+from cooper_rl.training.step import run_step
+from tests.cooper_config import cooper_config
+from tests.training.scripted import scripted_trainer
+
+POOL = [
+    Problem(id=f"p{n}", source="t", question=f"Tom has {n} apples.", reference_answer="1") for n in range(12)
+]
+
+
+def made(problems: list[Problem], rewards: dict[str, list[float]]) -> Scored:
+    """Two rollouts for every problem, whose scores tell them apart."""
+    return Scored(
+        groups=[RolloutGroup(p, (1,), (), (f"{p.id} first", f"{p.id} second")) for p in problems],
+        scores=Scores(
+            verify_rm=[float(p.id[1:]) + half / 2 for p in problems for half in (0, 1)],
+            rule=[verdict for p in problems for verdict in ("correct", "incorrect")],
+        ),
+        rewards=[reward for p in problems for reward in rewards.get(p.id, [0.0, 1.0])],
+    )
+
+
+def refill(rewards: dict[str, list[float]], *, count: int = 3, max_refills: int = 2, seed: int = 5):
+    """The first `count` problems are drawn; also the problems of every further draw, and its seed."""
+    draws: list[tuple[list[str], int]] = []
+
+    def draw(problems: list[Problem], seed: int) -> Scored:
+        draws.append(([problem.id for problem in problems], seed))
+        return made(problems, rewards)
+
+    first = made(POOL[:count], rewards)
+    return refill_flat(first, POOL, draw, max_refills=max_refills, seed=seed), draws
+
+
+def ids(found: Refilled) -> list[str]:
+    return [group.problem.id for group in found.scored.groups]
+
+
+def test_a_flat_group_gives_its_place_to_another_problem_with_all_that_is_said_of_it() -> None:
+    found, draws = refill({"p1": [1.0, 1.0]})
+    ((replacement,), _) = draws[0]
+    assert replacement not in {"p0", "p1", "p2"}
+    assert ids(found) == ["p0", replacement, "p2"]
+    assert found.scored.rewards == [0.0, 1.0] * 3
+    assert found.scored.scores.verify_rm[2:4] == [float(replacement[1:]), float(replacement[1:]) + 0.5]
+    assert found.scored.groups[1].texts[0] == f"{replacement} first"
+    assert found.num_replaced == 1
+
+
+def test_nothing_is_drawn_where_all_rewards_differ_or_no_refill_is_allowed() -> None:
+    assert refill({})[1] == []
+    found, draws = refill({"p0": [1.0, 1.0]}, max_refills=0)
+    assert (draws, ids(found), found.num_replaced) == ([], ["p0", "p1", "p2"], 0)
+
+
+def test_a_draw_is_repeated_for_what_is_still_flat_with_problems_that_were_not_met() -> None:
+    flat = {problem.id: [1.0, 1.0] for problem in POOL}
+    found, draws = refill(flat, max_refills=3)
+    assert [len(drawn) for drawn, _ in draws] == [3, 3, 3]
+    met = ["p0", "p1", "p2", *(name for drawn, _ in draws for name in drawn)]
+    assert sorted(met) == sorted(problem.id for problem in POOL)
+    assert len({seed for _, seed in draws}) == 3
+    assert (ids(found), found.num_replaced) == (["p0", "p1", "p2"], 0)
+
+
+def test_a_pool_that_is_met_ends_the_refills() -> None:
+    flat = {problem.id: [1.0, 1.0] for problem in POOL}
+    assert [len(drawn) for drawn, _ in refill(flat, count=10, max_refills=9)[1]] == [2]
+
+
+def test_the_same_seed_draws_the_same_problems_and_another_one_others() -> None:
+    flat = {"p0": [1.0, 1.0], "p1": [0.0, 0.0]}
+    assert refill(flat, seed=7)[1] == refill(flat, seed=7)[1]
+    assert len({str(refill(flat, seed=seed)[1]) for seed in range(5)}) > 1
+
+
+RIGHT, WRONG = "7-2=5;5*2=10. #### 10", "7-2=5;5*2=12. #### 12"
+ASKED = [
+    Problem(id=name, source="t", question=f"Tom has 7. {name}?", reference_answer="10") for name in "abc"
+]
+
+
+@pytest.mark.parametrize("max_refills", [0, 2])
+def test_a_step_trains_on_the_replacement(make_policy, make_verify_rm, rule, max_refills: int) -> None:
+    """Problem a is solved by every rollout, b and c by half of them; the step asks a alone."""
+    config = cooper_config(
+        reward__kind="rule", group_size=2, max_refills=max_refills, problems_per_step=1,
+        num_logged_rollouts=1,
+    )  # fmt: skip
+    script = dict(zip(ASKED, [[RIGHT, RIGHT], [RIGHT, WRONG], [WRONG, RIGHT]], strict=True))
+
+    def first_step():
+        trainer = scripted_trainer(
+            make_policy, make_verify_rm(0), PairMaker(config, rule, None, None), script
+        )
+        before = trainer.policy.model.lm_head.weight.detach().clone()
+        result = run_step(trainer, 1, ASKED[:1])
+        is_trained = not before.equal(trainer.policy.model.lm_head.weight)
+        assert not trainer.engine.is_asleep
+        return result.rollouts[0].problem_id, is_trained, result.metrics.get("rollout/refilled")
+
+    found = first_step()
+    assert found == first_step(), "a step that is done again after a restart draws the same problems"
+    if max_refills:
+        assert found[0] in "bc"
+        assert found[1:] == (True, 1)
+    else:
+        assert found == ("a", False, None)
+
+
+def test_a_long_completion_loses_reward(make_policy, make_verify_rm, rule) -> None:
+    """Both solve it; the limit is the longer one's length and the buffer all of it: n / limit is lost."""
+    long = RIGHT.replace("7-2", "7 - 2") + " #### 10"
+    policy = make_policy(0)
+    short_tokens, limit = (len(policy.tokenizer(text)["input_ids"]) + 1 for text in (RIGHT, long))
+    config = cooper_config(
+        reward__kind="rule", group_size=2, problems_per_step=1, generation={"max_new_tokens": limit},
+        reward__overlong_buffer_tokens=limit, reward__overlong_penalty=0.5,
+    )  # fmt: skip
+    maker = PairMaker(config, rule, None, None)
+    trainer = scripted_trainer(make_policy, make_verify_rm(0), maker, {ASKED[0]: [RIGHT, long]})
+    metrics = run_step(trainer, 1, ASKED[:1]).metrics
+    assert metrics["rollout/rule_accuracy"] == 1
+    assert metrics["rollout/reward"] == pytest.approx(1 - 0.5 * (short_tokens / limit + 1) / 2)
