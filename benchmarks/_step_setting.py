@@ -14,7 +14,7 @@ import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2ForSequenceClassification
 
 from cooper_rl.models.policy import Policy, save_policy
-from cooper_rl.models.verify_rm import VerifyRM, save_verify_rm
+from cooper_rl.models.verify_rm import new_verify_rm, save_verify_rm
 from cooper_rl.records.files import write_report
 from cooper_rl.records.model_set import MANIFEST
 from cooper_rl.schema.data import ModelSet, Pairing, PreferencePair, Problem
@@ -86,7 +86,7 @@ def make_models(folder: Path, options: argparse.Namespace) -> None:
     end_ids = frozenset({tokenizer.eos_token_id})
     save_policy(Policy(policy, tokenizer, end_ids, tokenizer.pad_token_id), folder / "policy")
     verify_rm = Qwen2ForSequenceClassification(Qwen2Config(**sizes, num_labels=1))
-    save_verify_rm(VerifyRM(verify_rm, tokenizer), folder / "verify_rm")
+    save_verify_rm(new_verify_rm(verify_rm, tokenizer, reads_added_words=True), folder / "verify_rm")
     write_report(folder / MANIFEST, ModelSet(policy="policy", samplers={}, backbone="policy"))
 
 

@@ -14,6 +14,7 @@ forward pass does not count.
 
 import argparse
 import copy
+import dataclasses
 import json
 import statistics
 import subprocess
@@ -36,7 +37,7 @@ from cooper_rl.engines.hf import HFEngine
 from cooper_rl.models.memory import GIB, RESERVED
 from cooper_rl.models.policy import Policy
 from cooper_rl.models.shape import count_weights, read_shape
-from cooper_rl.models.verify_rm import VerifyRM
+from cooper_rl.models.verify_rm import new_verify_rm
 from cooper_rl.run.memory import make_plan
 from cooper_rl.training import step as step_module
 from cooper_rl.training.optimizer import make_adamw
@@ -147,7 +148,9 @@ def make_random_trainer(
         model = Qwen2ForCausalLM(sizes).eval()
         judging = copy.deepcopy(sizes)
         judging.num_labels = 1
-        verify_rm = VerifyRM(Qwen2ForSequenceClassification(judging).eval(), tokenizer, cooper.precision)
+        judge = Qwen2ForSequenceClassification(judging).eval()
+        verify_rm = new_verify_rm(judge, tokenizer, reads_added_words=True)
+        verify_rm = dataclasses.replace(verify_rm, compute=cooper.precision)
     end_ids, pad_id = frozenset({tokenizer.eos_token_id}), tokenizer.pad_token_id
     policy = Policy(model, tokenizer, end_ids, pad_id, cooper.precision)
     reference = Policy(

@@ -27,7 +27,6 @@ from cooper_rl.config.cooper import CooperConfig, PairsConfig
 from cooper_rl.config.data import AssistantConfig
 from cooper_rl.config.models import ScratchModel, VerifyRMConfig
 from cooper_rl.machine.device import pick_device
-from cooper_rl.method.prompts import verify_rm_text
 from cooper_rl.models.packed.batching import pad_right
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM, make_from_scratch
 from cooper_rl.records.files import read_rows
@@ -67,8 +66,8 @@ def main() -> int:
     torch.set_num_threads(1)
     examples = read_examples(options.data / "labelled")
     size = ScratchModel(hidden_size=options.hidden, num_layers=options.layers, num_heads=options.hidden // 64)
-    texts = [verify_rm_text(e.question, e.reference_answer, e.completion) for e in examples]
-    verify_rm = make_from_scratch(texts[:1500], size, seed=0, device=pick_device())
+    texts = [text for e in examples[:1500] for text in (e.question, e.reference_answer, e.completion)]
+    verify_rm = make_from_scratch(texts, size, seed=0, device=pick_device())
     verify_rm = VerifyRM(verify_rm.model, verify_rm.tokenizer, options.compute)
     chosen = random.Random(0).sample(examples, options.examples)
     lengths = [len(ids) for ids in verify_rm.encode([item_of(e) for e in chosen])]

@@ -13,7 +13,7 @@ import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2ForSequenceClassification
 
 from cooper_rl.models.policy import Policy
-from cooper_rl.models.verify_rm import VerifyRM
+from cooper_rl.models.verify_rm import VerifyRM, new_verify_rm
 from cooper_rl.tiny.tokenizer import build_tokenizer
 from tests.stand_ins.fixtures import bucket, gateway, s3_server
 from tests.stand_ins.verify_rm import serve
@@ -55,6 +55,7 @@ def make_verify_rm() -> Callable[[int], VerifyRM]:
     def make(seed: int) -> VerifyRM:
         tokenizer = build_tokenizer()
         torch.manual_seed(seed)
-        return VerifyRM(Qwen2ForSequenceClassification(_config(tokenizer, num_labels=1)).eval(), tokenizer)
+        model = Qwen2ForSequenceClassification(_config(tokenizer, num_labels=1)).eval()
+        return new_verify_rm(model, tokenizer, reads_added_words=True)
 
     return make

@@ -31,7 +31,7 @@ from transformers import Qwen2ForCausalLM, Qwen2ForSequenceClassification
 from cooper_rl.config.load import load
 from cooper_rl.errors import CooperError, CooperWarning
 from cooper_rl.models.policy import Policy, save_policy
-from cooper_rl.models.verify_rm import VerifyRM, save_verify_rm
+from cooper_rl.models.verify_rm import new_verify_rm, save_verify_rm
 from cooper_rl.records.files import write_records, write_report
 from cooper_rl.schema.data import ModelSet, Problem
 from cooper_rl.stages import train_cooper
@@ -109,7 +109,7 @@ def prepare(folder: Path, *, hidden_size: int = 32) -> None:
     models = ModelSet(policy="policy", samplers={"policy": "policy"}, backbone="policy")
     write_report(folder / "models" / "models.json", models)
     verify_rm = Qwen2ForSequenceClassification(_config(tokenizer, num_labels=1)).eval()
-    save_verify_rm(VerifyRM(verify_rm, tokenizer), folder / "verify_rm")
+    save_verify_rm(new_verify_rm(verify_rm, tokenizer, reads_added_words=True), folder / "verify_rm")
     write_records(folder / "problems.jsonl", problems)
 
 

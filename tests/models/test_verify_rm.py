@@ -9,7 +9,6 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from cooper_rl.config.models import ScratchModel
 from cooper_rl.errors import ModelError, TrainingError
-from cooper_rl.method.prompts import verify_rm_text
 from cooper_rl.models.policy import save_policy
 from cooper_rl.models.verify_rm import (
     VerifyItem,
@@ -50,8 +49,8 @@ def test_the_saved_folder_scores_the_same_in_plain_transformers(make_verify_rm, 
     save_verify_rm(verify_rm, tmp_path / "rm")
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "rm")
     model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "rm")
-    texts = [verify_rm_text(*item) for item in ITEMS]
-    plain = model(**tokenizer(texts, return_tensors="pt", padding=True)).logits[:, 0].sigmoid()
+    batch = tokenizer.pad({"input_ids": verify_rm.encode(ITEMS)}, return_tensors="pt")
+    plain = model(**batch).logits[:, 0].sigmoid()
     assert verify_rm.score(ITEMS) == pytest.approx(plain.tolist(), abs=1e-6)
     assert model.config.pad_token_id == tokenizer.pad_token_id
 
@@ -62,7 +61,8 @@ def test_the_backbone_gives_everything_but_the_head(make_policy, tmp_path: Path)
     first = make_from_backbone(tmp_path / "lm", seed=1, device=CPU)
     again = make_from_backbone(tmp_path / "lm", seed=1, device=CPU)
     other = make_from_backbone(tmp_path / "lm", seed=2, device=CPU)
-    assert torch.equal(first.model.model.embed_tokens.weight, backbone.model.model.embed_tokens.weight)
+    rows = first.model.model.embed_tokens.weight[: len(backbone.tokenizer)]
+    assert torch.equal(rows, backbone.model.model.embed_tokens.weight)
     assert torch.equal(first.model.score.weight, again.model.score.weight)
     assert not torch.equal(first.model.score.weight, other.model.score.weight)
 
@@ -81,15 +81,15 @@ def test_a_new_head_is_nothing_to_report(
 
 
 def test_a_scratch_model_brings_a_tokenizer_that_keeps_every_text(tmp_path: Path) -> None:
-    texts = [verify_rm_text(*item) for item in ITEMS]
+    texts = [text for item in ITEMS for text in item]
     made = make_from_scratch(texts, ScratchModel(vocab_size=400), seed=0, device=CPU)
     save_verify_rm(made, tmp_path / "rm")
     loaded = load_verify_rm(tmp_path / "rm", device=CPU)
     odd = "π ≈ 3.14159 \\boxed{½}\n\t日本"
     assert loaded.tokenizer.decode(loaded.tokenizer(odd)["input_ids"]) == odd
     assert loaded.score(ITEMS) == pytest.approx(made.score(ITEMS), abs=1e-6)
-    pieces = [loaded.tokenizer.decode([token]) for token in loaded.encode(ITEMS[:1])[0]]
-    assert sum(piece in {"<question>", "</reference_answer>", "</completion>"} for piece in pieces) == 3
+    texts = [odd, "a\n\nb", "can't  7", "e\u0301", "  \t x\r\n"]
+    assert loaded.tokenizer(texts)["input_ids"] == made.tokenizer(texts)["input_ids"]
 
 
 def test_a_policy_in_verify_rms_place_is_refused(make_policy, tmp_path: Path) -> None:
@@ -115,10 +115,8 @@ def test_a_nan_score_names_the_question(make_verify_rm) -> None:
         verify_rm.score(ITEMS)
 
 
-def test_the_tokenizer_of_a_larger_model_is_named_in_a_verify_rm(make_verify_rm) -> None:
+def test_the_tokenizer_of_a_larger_model_is_refused_in_a_verify_rm(make_verify_rm) -> None:
     verify_rm = make_verify_rm(0)
-    size = verify_rm.model.config.vocab_size
-    verify_rm.tokenizer.add_tokens([f"<extra-{number}>" for number in range(size)])
-    item = VerifyItem(verify_rm.tokenizer.convert_ids_to_tokens(size), "1", "1")
-    with pytest.raises(ModelError, match=rf"writes token {size}, and the model knows {size}"):
-        verify_rm.score([item])
+    verify_rm.tokenizer.add_tokens([f"<extra-{number}>" for number in range(9)])
+    with pytest.raises(ModelError, match="its tokenizer has tokens with the ids of the separators"):
+        verify_rm.score(ITEMS)

@@ -17,7 +17,6 @@ from transformers import (
 
 from cooper_rl.config.models import VerifyRMConfig
 from cooper_rl.errors import ModelError
-from cooper_rl.method.prompts import verify_rm_text
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM, make_from_backbone, save_verify_rm
 from cooper_rl.schema.data import VerifyExample
 from cooper_rl.tiny.tokenizer import build_tokenizer
@@ -55,7 +54,7 @@ def test_a_backbone_is_trained_in_bf16_with_fp32_weights_and_loads_in_stock_tran
 ) -> None:
     made = make_from_backbone(save_backbone(name, tmp_path / "lm"), seed=0, device=torch.device("cpu"))
     verify_rm = VerifyRM(made.model, made.tokenizer, "bfloat16")
-    config = VerifyRMConfig(num_epochs=8, batch_size=8, lr=1e-2, compute="bfloat16")
+    config = VerifyRMConfig(num_epochs=16, batch_size=8, lr=1e-2, compute="bfloat16")
     fit = fit_verify_rm(verify_rm, ROWS, config=config, seed=0)
     assert fit.final_loss < 0.4
     assert {weight.dtype for weight in verify_rm.model.parameters()} == {torch.float32}
@@ -64,7 +63,7 @@ def test_a_backbone_is_trained_in_bf16_with_fp32_weights_and_loads_in_stock_tran
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "rm")
     model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "rm")
     items = [VerifyItem(row.question, row.reference_answer, row.completion) for row in ROWS[:5]]
-    batch = tokenizer([verify_rm_text(*item) for item in items], return_tensors="pt", padding=True)
+    batch = tokenizer.pad({"input_ids": verify_rm.encode(items)}, return_tensors="pt")
     scores = model(**batch).logits[:, 0].sigmoid()
     exact = VerifyRM(made.model, made.tokenizer, "float32")
     assert scores.tolist() == pytest.approx(exact.score(items), abs=1e-5)

@@ -24,7 +24,7 @@ from cooper_rl.config.load import load
 from cooper_rl.engines.hf import HFEngine
 from cooper_rl.errors import DamagedObjectError, ModelError, StorageError, TrainingError
 from cooper_rl.models.policy import load_policy, save_policy
-from cooper_rl.models.verify_rm import VerifyItem, VerifyRM, load_verify_rm, save_verify_rm
+from cooper_rl.models.verify_rm import VerifyItem, load_verify_rm, new_verify_rm, save_verify_rm
 from cooper_rl.randomness import derive_seed
 from cooper_rl.records.files import read_records
 from cooper_rl.schema.data import Problem
@@ -157,7 +157,7 @@ def unigram_verify_rm(sevens: Files) -> Path:
     tokenizer.decoder = decoders.Metaspace()
     texts = [problem.question for problem in read_records(sevens.problems, Problem)]
     tokenizer.train_from_iterator(
-        [*texts, "#### 7 <question> </question> <reference_answer> </reference_answer>"],
+        [*texts, "#### 7 <question> </reference_answer> <completion> ..."],
         trainers.UnigramTrainer(
             vocab_size=120, special_tokens=["<unk>", "</s>"], unk_token="<unk>", show_progress=False
         ),
@@ -170,7 +170,7 @@ def unigram_verify_rm(sevens: Files) -> Path:
         pad_token_id=None,
     )  # fmt: skip
     path = sevens.folder / "unigram"
-    save_verify_rm(VerifyRM(LlamaForSequenceClassification(config).eval(), fast), path)
+    save_verify_rm(new_verify_rm(LlamaForSequenceClassification(config).eval(), fast), path)
     return path
 
 

@@ -9,6 +9,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from cooper_rl.config.models import TinyBackbone, TinyModel, TinyModels
 from cooper_rl.errors import DataError
+from cooper_rl.models.template import Separators
 from cooper_rl.tiny.hub import _run_in_processes, train_tiny_models
 
 SIZE = {"hidden_size": 16, "num_layers": 1, "num_heads": 2, "num_updates": 4, "batch_size": 4}
@@ -47,7 +48,8 @@ def test_every_model_is_an_ordinary_folder_with_its_end_and_pad_tokens(hub: Path
     assert model.config.architectures == ["Qwen2ForCausalLM"]
     assert generation.eos_token_id == tokenizer.eos_token_id
     assert model.config.pad_token_id == generation.pad_token_id == tokenizer.pad_token_id
-    assert model.get_input_embeddings().weight.shape[0] == len(tokenizer)
+    num_separators = len(Separators._fields) if name == "backbone" else 0
+    assert model.get_input_embeddings().weight.shape[0] == len(tokenizer) + num_separators
 
 
 def test_processes_train_the_same_models_as_one_process_and_their_progress_is_seen(

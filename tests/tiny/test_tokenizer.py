@@ -4,7 +4,6 @@ from pathlib import Path
 import pytest
 from transformers import AutoTokenizer, Qwen2Config
 
-from cooper_rl.method.prompts import verify_rm_text
 from cooper_rl.tiny.problems import generate_stories
 from cooper_rl.tiny.solutions import Habits, solve
 from cooper_rl.tiny.tokenizer import CHAT_TEMPLATE, build_tokenizer
@@ -15,7 +14,7 @@ def world_texts() -> list[str]:
     texts: list[str] = []
     for story in generate_stories(1000, rng):
         solution = solve(story, rng, habits=Habits(slip=0.2, misread=0.2, skip=0.2, misstate=0.2)).text
-        texts += [story.question, solution, verify_rm_text(story.question, str(story.answer), solution)]
+        texts += [story.question, solution]
     return texts
 
 
@@ -44,22 +43,6 @@ def test_words_carry_their_space_and_numbers_do_not() -> None:
     assert build_tokenizer().tokenize("Tom has 42 apples.") == ["Tom", " has", "Ġ", "42", " apples", "."]
 
 
-def test_the_tags_of_the_template_are_single_tokens() -> None:
-    assert build_tokenizer().tokenize(verify_rm_text("q", "7", "8")) == [
-        "<question>",
-        "q",
-        "</question>",
-        "Ċ",
-        "<reference_answer>",
-        "7",
-        "</reference_answer>",
-        "Ċ",
-        "<completion>",
-        "8",
-        "</completion>",
-    ]
-
-
 def test_pad_and_end_are_distinct() -> None:
     assert build_tokenizer().pad_token_id != build_tokenizer().eos_token_id
 
@@ -74,6 +57,6 @@ def test_beside_a_qwen2_model_it_loads_with_auto_tokenizer_and_makes_the_same_pr
     prompt = loaded.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
     assert prompt == "Question: How many?\nAnswer: "
     assert loaded.chat_template == CHAT_TEMPLATE
-    text = verify_rm_text("How many apples?", "10", "7-2=5. \\boxed{ten}")
+    text = "How many apples? 10 7-2=5. \\boxed{ten} <reference_answer>"
     assert loaded(text)["input_ids"] == built(text)["input_ids"]
     assert (loaded.pad_token, loaded.eos_token) == ("<pad>", "<end>")

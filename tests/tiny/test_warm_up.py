@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from cooper_rl.config.models import TinyModel
+from cooper_rl.models.template import add_template, open_template
 from cooper_rl.tiny.architecture import new_model
 from cooper_rl.tiny.texts import (
     Example,
@@ -32,14 +33,19 @@ def test_the_policy_learns_the_solution_and_its_end_and_not_the_prompt() -> None
 @pytest.mark.parametrize("make", [matching_examples, verdict_examples])
 def test_a_backbone_text_is_the_template_and_then_a_verdict_that_holds(make) -> None:
     tokenizer = build_tokenizer()
-    texts = [tokenizer.decode(example.token_ids) for example in make(200, tokenizer, random.Random(0))]
-    verdicts = [text.rpartition("</completion>")[2] for text in texts]
+    model = new_model(SIZE, tokenizer, seed=0)
+    add_template(model, tokenizer, reads_added_words=True)
+    template = open_template(model, tokenizer, "backbone")
+    verdicts: list[str] = []
+    for example in make(200, tokenizer, random.Random(0), template=template):
+        *encoded, last = example.token_ids
+        assert encoded[-1] == template.separators.end
+        fields = template.decode(encoded)
+        verdicts.append(tokenizer.decode([last]))
+        if fields.completion[0].endswith(f"#### {fields.reference_answer[0]}"):
+            assert verdicts[-1] == " yes"
     assert set(verdicts) == {" yes", " no"}
     assert 0.3 < verdicts.count(" yes") / len(verdicts) < 0.7
-    for text, verdict in zip(texts, verdicts, strict=True):
-        reference = text.partition("<reference_answer>")[2].partition("</reference_answer>")[0]
-        if f"#### {reference}</completion>" in text:
-            assert verdict == " yes"
 
 
 def test_batches_hold_every_example_once_and_texts_of_similar_length() -> None:
@@ -65,9 +71,9 @@ def test_training_lowers_the_loss_and_is_the_same_for_the_same_seed() -> None:
         model = new_model(SIZE, tokenizer, seed=0)
         rng = random.Random(0)
         batches = stream_batches(
-            lambda count: policy_examples(count, tokenizer, rng), 30, batch_size=16, rng=rng
+            lambda count: policy_examples(count, tokenizer, rng), 40, batch_size=16, rng=rng
         )
-        warm_up(model, batches, num_updates=30, lr=5e-3, name="test")
+        warm_up(model, batches, num_updates=40, lr=5e-3, name="test")
         ids = torch.tensor([policy_examples(1, tokenizer, random.Random(1))[0].token_ids])
         return model(input_ids=ids, labels=ids).loss
 

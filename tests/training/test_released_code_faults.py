@@ -16,9 +16,8 @@ from transformers import Qwen2Config, Qwen2ForSequenceClassification
 from cooper_rl.config.cooper import AdvantagesConfig
 from cooper_rl.config.models import VerifyRMConfig
 from cooper_rl.engines.base import Generation
-from cooper_rl.method.prompts import verify_rm_text
 from cooper_rl.method.shortcuts import shortcut_auroc
-from cooper_rl.models.verify_rm import VerifyItem, VerifyRM, load_verify_rm, save_verify_rm
+from cooper_rl.models.verify_rm import VerifyItem, VerifyRM, load_verify_rm, new_verify_rm, save_verify_rm
 from cooper_rl.negatives.pairs import RewriteItem
 from cooper_rl.schema.data import PreferencePair, Problem, VerifyExample
 from cooper_rl.tiny.assistant import TinyAssistant
@@ -195,7 +194,8 @@ def test_a_backbone_without_a_padding_token_does_not_fail_on_batches_over_one(
     )  # fmt: skip
     tokenizer.pad_token = None
     torch.manual_seed(0)
-    save_verify_rm(VerifyRM(Qwen2ForSequenceClassification(config).eval(), tokenizer), tmp_path / "rm")
+    made = new_verify_rm(Qwen2ForSequenceClassification(config).eval(), tokenizer, reads_added_words=True)
+    save_verify_rm(made, tmp_path / "rm")
     verify_rm = load_verify_rm(tmp_path / "rm", device=CPU)
     items = [VerifyItem("Tom has 7 apples.", "7", "7."), VerifyItem("Ann?", "16", "7+9=16. It is 16.")]
     ids = verify_rm.encode(items)
@@ -260,7 +260,7 @@ def test_the_template_is_not_written_twice() -> None:
         for path in sorted((ROOT / folder).rglob("*.py"))
         if "<reference_answer>" in path.read_text(encoding="utf-8")
     ]
-    assert written == ["src/cooper_rl/method/prompts.py"]
+    assert written == ["src/cooper_rl/models/template.py"]
 
 
 def test_training_does_not_render_otherwise_than_scoring(make_verify_rm) -> None:
@@ -286,7 +286,7 @@ def test_no_second_limit_counts_tokens(make_verify_rm) -> None:
     encoded = verify_rm.encode([VerifyItem("Tom?", "7", text) for text in (dense, sparse)])
     assert len(encoded[0]) > 1024 > 2 * len(encoded[1])
     for ids, text in zip(encoded, (dense, sparse), strict=True):
-        assert verify_rm.tokenizer.decode(ids) == verify_rm_text("Tom?", "7", text)
+        assert verify_rm.template.decode(ids) == (("Tom?",), ("7",), (text,))
 
 
 def test_a_sequence_is_not_padded_to_the_longest_of_the_step(make_policy) -> None:

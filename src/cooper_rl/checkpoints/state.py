@@ -27,6 +27,7 @@ from cooper_rl.checkpoints.manifest import METRICS, PAIRS, ROLLOUTS
 from cooper_rl.errors import DataError, ModelError
 from cooper_rl.models.policy import Policy, load_policy, share_weights
 from cooper_rl.models.verify_rm import VerifyRM, load_verify_rm
+from cooper_rl.models.verify_rm_card import write_card
 from cooper_rl.records.files import write_records
 from cooper_rl.schema.data import Pairing, PreferencePair, Record, RolloutSample
 
@@ -130,7 +131,7 @@ def _say_fp32(config: Path) -> None:
 
 
 def save_tokenizers(state: TrainingState, folder: Path) -> None:
-    """Both tokenizers; not while a step uses them, which they do not allow.
+    """Both tokenizers and VerifyRM's card; not while a step uses them, which they do not allow.
 
     Raises:
         DataError: the disk refuses.
@@ -138,6 +139,7 @@ def save_tokenizers(state: TrainingState, folder: Path) -> None:
     try:
         for name, tokenizer in (("policy", state.policy.tokenizer), ("verify_rm", state.verify_rm.tokenizer)):
             tokenizer.save_pretrained(folder / name)
+        write_card(folder / "verify_rm")
     except OSError as error:
         raise DataError(f"{folder}: the tokenizers cannot be written ({error}); free space there") from error
 

@@ -1,6 +1,6 @@
-"""Every text that a model is conditioned on: VerifyRM's template, the judge's and the assistant's prompts.
+"""Every text that a model is conditioned on: the fields of VerifyRM, the judge's and the assistant's prompts.
 
-Row 5 of the walk. The template stands here once; training, scoring and serving all call `verify_rm_text`.
+Row 5 of the walk. VerifyRM's fields are cut here, and `models/template.py` makes token ids of them.
 """
 
 from typing import NamedTuple
@@ -10,27 +10,18 @@ HEAD_CHARS = 500
 TAIL_CHARS = 1000
 
 
-def verify_rm_text(question: str, reference_answer: str, completion: str) -> str:
-    """The one input of VerifyRM, for training and scoring; no chat template round it.
+def cut_field(text: str) -> tuple[str, ...]:
+    """A field of VerifyRM in parts: itself, or its first 500 and last 1000 characters if it is over 1500.
 
-    Source: ZJU-REAL/Cooper train_VerifyRM/train.py. The release truncates the reference answer and the
-    completion only; the question is cut by the same rule here, so that the input is bounded.
-    """
-    return (
-        f"<question>{truncate(question)}</question>\n"
-        f"<reference_answer>{truncate(reference_answer)}</reference_answer>\n"
-        f"<completion>{truncate(completion)}</completion>"
-    )
-
-
-def truncate(text: str) -> str:
-    """Text over 1500 characters keeps its first 500 and last 1000, where the final answer stands.
-
-    Source: ZJU-REAL/Cooper recipe/cooper/fsdp_workers.py.
+    The template puts a separator of its own between two parts, so that text before a cut cannot run on after
+    it. The mark tells that something is missing and not what: a completion that takes its answer back in the
+    middle still looks like one that does not. The canaries `cut_join` and `cut_retraction` measure both.
+    Source: ZJU-REAL/Cooper recipe/cooper/fsdp_workers.py, which joins the two and cuts the reference answer
+    and the completion only; the question is cut by the same rule here, so that the input is bounded.
     """
     if len(text) <= MAX_FIELD_CHARS:
-        return text
-    return text[:HEAD_CHARS] + text[-TAIL_CHARS:]
+        return (text,)
+    return text[:HEAD_CHARS], text[-TAIL_CHARS:]
 
 
 class ChatPrompt(NamedTuple):

@@ -1,12 +1,13 @@
 """VerifyRM: a causal LM whose head is one logit (row 5). Load, save, make, score.
 
-The folder is a plain `AutoModelForSequenceClassification`. Texts are tokenised here with VerifyRM's own
-tokenizer, so the policy may use another one.
+The folder is an `AutoModelForSequenceClassification` with the template's separators in its configuration.
+Texts are encoded here with VerifyRM's own tokenizer, so the policy may use another one.
 """
 
-import re
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +17,6 @@ from transformers import AutoModelForSequenceClassification
 from cooper_rl.config.models import ScratchModel
 from cooper_rl.errors import ModelError, TrainingError
 from cooper_rl.machine.memory import explains_memory
-from cooper_rl.method.prompts import verify_rm_text
 from cooper_rl.models.packed.batching import pad_right, split_by_tokens
 from cooper_rl.models.packed.forward import can_pack, limit_tokens, packed_logits
 from cooper_rl.models.packed.packing import pack, split_packed
@@ -28,6 +28,8 @@ from cooper_rl.models.policy import (
     save_folder,
 )
 from cooper_rl.models.precision import Compute, is_bfloat16
+from cooper_rl.models.template import Template, add_template, open_template
+from cooper_rl.models.verify_rm_card import write_card
 from cooper_rl.schema.data import VerifyExample
 
 
@@ -53,11 +55,18 @@ class VerifyRM:
     def device(self) -> torch.device:
         return self.model.device
 
+    @cached_property
+    def template(self) -> Template:
+        """How the fields become token ids.
+
+        Raises:
+            ModelError: the model has no template, or one of another version; see `open_template`.
+        """
+        return open_template(self.model, self.tokenizer, self.model.name_or_path)
+
     def encode(self, items: Sequence[VerifyItem]) -> list[list[int]]:
-        """Token ids of the rendered template, one list per item; nothing is appended."""
-        texts = [verify_rm_text(*item) for item in items]
-        encoded = self.tokenizer(texts, add_special_tokens=False)["input_ids"]
-        return [check_tokens(token_ids, self.model) for token_ids in encoded]
+        """Token ids of the filled-in template, one list per item; see `Template.encode`."""
+        return [check_tokens(token_ids, self.model) for token_ids in self.template.encode(items)]
 
     def split(self, units: Sequence[Sequence[Sequence[int]]], max_tokens: int) -> list[list[int]]:
         """Indices of units (one sequence, or a pair that stays together) in batches for `logits`.
@@ -117,13 +126,16 @@ def load_verify_rm(path: str | Path, *, device: torch.device) -> VerifyRM:
     """Load a VerifyRM folder (or hub id).
 
     Raises:
-        ModelError: missing, of another architecture, more than one logit, incomplete, without tokenizer.
+        ModelError: missing, of another architecture, more than one logit, incomplete, without tokenizer, or
+            with a template of another version.
     """
     name = check_architecture(path, suffix="ForSequenceClassification")
     model = load_model(AutoModelForSequenceClassification, name, device=device)
     if model.config.num_labels != 1:
         raise ModelError(f"{name}: has {model.config.num_labels} logits; VerifyRM has one (num_labels=1)")
-    return _with_padding(model, load_tokenizer(name))
+    tokenizer = load_tokenizer(name)
+    open_template(model, tokenizer, name)
+    return new_verify_rm(model, tokenizer)
 
 
 def make_from_backbone(path: str | Path, *, seed: int, device: torch.device) -> VerifyRM:
@@ -143,11 +155,11 @@ def make_from_backbone(path: str | Path, *, seed: int, device: torch.device) -> 
         pad_token_id=tokenizer.pad_token_id,
         new_weights={"score.weight"},
     )
-    return _with_padding(model, tokenizer)
+    return new_verify_rm(model, tokenizer)
 
 
 def make_from_scratch(
-    texts: Sequence[str], size: ScratchModel, *, seed: int, device: torch.device
+    texts: Iterable[str], size: ScratchModel, *, seed: int, device: torch.device
 ) -> VerifyRM:
     """A Qwen2-architecture model with random weights and a byte-level BPE tokenizer of these texts."""
     from transformers import Qwen2Config
@@ -168,37 +180,40 @@ def make_from_scratch(
     )
     config.num_labels = 1
     model = AutoModelForSequenceClassification.from_config(config).to(device).eval()
-    return _with_padding(model, tokenizer)
+    return new_verify_rm(model, tokenizer)
 
 
-def save_verify_rm(verify_rm: VerifyRM, path: Path) -> None:
-    """Write a folder that `AutoModelForSequenceClassification` and `AutoTokenizer` load as it is."""
-    save_folder(verify_rm.model, verify_rm.tokenizer, path)
-
-
-def _with_padding(model: Any, tokenizer: Any) -> VerifyRM:
+def new_verify_rm(model: Any, tokenizer: Any, *, reads_added_words: bool = False) -> VerifyRM:
+    """VerifyRM of a classifier with one logit, which gets the template's separators if it has none."""
+    add_template(model, tokenizer, reads_added_words=reads_added_words)
     # Without it, Qwen classifiers refuse batches over 1.
     model.config.pad_token_id = tokenizer.pad_token_id
+    model.config.id2label, model.config.label2id = {0: "correct"}, {"correct": 0}
     return VerifyRM(model=model, tokenizer=tokenizer)
 
 
-def _train_tokenizer(texts: Sequence[str], vocab_size: int) -> Any:
-    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
-    from transformers import PreTrainedTokenizerFast
+def save_verify_rm(verify_rm: VerifyRM, path: Path) -> None:
+    """Write a folder that `AutoModelForSequenceClassification` and `AutoTokenizer` load, with a card."""
+    save_folder(verify_rm.model, verify_rm.tokenizer, path)
+    write_card(path)
 
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
-    )
-    tokenizer.decoder = decoders.ByteLevel()
+
+def _train_tokenizer(texts: Iterable[str], vocab_size: int) -> Any:
+    """A `Qwen2Tokenizer`: `AutoTokenizer` splits text for every Qwen2 folder as that class does, so texts are
+    split that way here already."""
+    from tokenizers import pre_tokenizers, trainers
+    from transformers import Qwen2Tokenizer
+
+    make: Any = Qwen2Tokenizer  # its annotations refuse what it documents
+    special = {"pad_token": "<|pad|>", "eos_token": "<|end|>", "unk_token": None}
+    trained = make(vocab={"<|pad|>": 0, "<|end|>": 1}, merges=[], **special).backend_tokenizer
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
         special_tokens=["<|pad|>", "<|end|>"],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    tokenizer.train_from_iterator(texts, trainer)
-    # A tag is one token: a mark to look for, and a tenth fewer tokens.
-    tags = re.findall(r"</?[a-z_]+>", verify_rm_text("", "", ""))
-    tokenizer.add_tokens([AddedToken(tag, normalized=False) for tag in tags])
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<|pad|>", eos_token="<|end|>")
+    trained.train_from_iterator(texts, trainer)
+    learned = json.loads(trained.to_str())["model"]
+    merges = [tuple(merge) for merge in learned["merges"]]
+    return make(vocab=learned["vocab"], merges=merges, clean_up_tokenization_spaces=False, **special)

@@ -13,7 +13,7 @@ from cooper_rl.config.root import Config
 from cooper_rl.errors import DataError
 from cooper_rl.machine.device import pick_device
 from cooper_rl.method.metrics import binary_scores
-from cooper_rl.method.prompts import verify_rm_text
+from cooper_rl.method.prompts import cut_field
 from cooper_rl.method.questions import with_questions
 from cooper_rl.models.verify_rm import (
     VerifyRM,
@@ -111,7 +111,8 @@ def _starting_model(
     config: Config, examples: Sequence[VerifyExample], *, models: Path | None, device: torch.device
 ) -> VerifyRM:
     if models is None:
-        texts = [verify_rm_text(e.question, e.reference_answer, e.completion) for e in examples]
+        fields = (field for e in examples for field in (e.question, e.reference_answer, e.completion))
+        texts = (part for field in fields for part in cut_field(field))
         return make_from_scratch(texts, config.verify_rm.scratch, seed=config.seed, device=device)
     found = read_models(models)
     if found.verify_rm is not None:

@@ -20,6 +20,7 @@ import torch
 from cooper_rl.config.models import TinyBackbone, TinyModel, TinyModels
 from cooper_rl.machine.workers import follow_parent
 from cooper_rl.models.policy import save_folder
+from cooper_rl.models.template import add_template, open_template
 from cooper_rl.randomness import derive_seed
 from cooper_rl.schema.data import ModelSet
 from cooper_rl.tiny.architecture import new_model
@@ -80,16 +81,18 @@ def train_backbone(size: TinyBackbone, folder: Path, *, seed: int) -> None:
     tokenizer = build_tokenizer()
     own_seed = derive_seed(seed, "tiny_model", "backbone")
     model = new_model(size, tokenizer, seed=own_seed)
+    add_template(model, tokenizer, reads_added_words=True)  # the world's words are added tokens
+    template = open_template(model, tokenizer, "backbone")
     rng = random.Random(own_seed)
     # Bare statements are a third as long as whole solutions, so twice as many make a batch.
     matching = stream_batches(
-        lambda count: matching_examples(count, tokenizer, rng),
+        lambda count: matching_examples(count, tokenizer, rng, template=template),
         size.num_matching_updates,
         batch_size=2 * size.batch_size,
         rng=rng,
     )
     whole = stream_batches(
-        lambda count: verdict_examples(count, tokenizer, rng),
+        lambda count: verdict_examples(count, tokenizer, rng, template=template),
         size.num_updates,
         batch_size=size.batch_size,
         rng=rng,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cooper_rl.method.prompts import verify_rm_text
+from cooper_rl.models.template import Template
 from cooper_rl.tiny.problems import MAX_VALUE, generate_stories
 from cooper_rl.tiny.solutions import Habits, Solution, slip, solve, state_answer
 
@@ -44,29 +44,29 @@ def policy_examples(count: int, tokenizer: Any, rng: random.Random) -> list[Exam
     ]
 
 
-def matching_examples(count: int, tokenizer: Any, rng: random.Random) -> list[Example]:
+def matching_examples(count: int, tokenizer: Any, rng: random.Random, *, template: Template) -> list[Example]:
     """VerifyRM's template with a bare closing statement and no question; half of the answers match."""
-    texts: list[str] = []
+    items: list[tuple[str, str, str]] = []
     verdicts: list[bool] = []
     for story in generate_stories(count, rng):
         solution = solve(story, rng, habits=BACKBONE_HABITS)
         reference_answer = _reference_for(solution, rng)
         closing = state_answer(story, solution.value, answer_format=solution.answer_format)
-        texts.append(verify_rm_text("", str(reference_answer), closing))
+        items.append(("", str(reference_answer), closing))
         verdicts.append(reference_answer == solution.value)
-    return _with_verdicts(texts, verdicts, tokenizer, completion_weight=0.0)
+    return _with_verdicts(items, verdicts, tokenizer, template, completion_weight=0.0)
 
 
-def verdict_examples(count: int, tokenizer: Any, rng: random.Random) -> list[Example]:
+def verdict_examples(count: int, tokenizer: Any, rng: random.Random, *, template: Template) -> list[Example]:
     """VerifyRM's template with whole solutions; solution and verdict are learned."""
     stories = generate_stories(count, rng)
     solutions = [solve(story, rng, habits=BACKBONE_HABITS) for story in stories]
-    texts = [
-        verify_rm_text(story.question, str(story.answer), solution.text)
+    items = [
+        (story.question, str(story.answer), solution.text)
         for story, solution in zip(stories, solutions, strict=True)
     ]
     verdicts = [solution.value == story.answer for story, solution in zip(stories, solutions, strict=True)]
-    return _with_verdicts(texts, verdicts, tokenizer, completion_weight=1.0)
+    return _with_verdicts(items, verdicts, tokenizer, template, completion_weight=1.0)
 
 
 def stream_batches(
@@ -96,14 +96,18 @@ def _reference_for(solution: Solution, rng: random.Random) -> int:
 
 
 def _with_verdicts(
-    texts: Sequence[str], verdicts: Sequence[bool], tokenizer: Any, *, completion_weight: float
+    items: Sequence[tuple[str, str, str]],
+    verdicts: Sequence[bool],
+    tokenizer: Any,
+    template: Template,
+    *,
+    completion_weight: float,
 ) -> list[Example]:
-    """The verdict follows the template's last tag, where VerifyRM's one logit will be read."""
+    """The verdict follows the template's end, where VerifyRM's one logit will be read."""
     yes, no = tokenizer.convert_tokens_to_ids([" yes", " no"])
-    opening = tokenizer.convert_tokens_to_ids("<completion>")
     examples: list[Example] = []
-    for token_ids, verdict in zip(tokenizer(list(texts))["input_ids"], verdicts, strict=True):
-        start = token_ids.index(opening) + 1
+    for token_ids, verdict in zip(template.encode(items), verdicts, strict=True):
+        start = token_ids.index(template.separators.completion) + 1
         weights = [0.0] * start + [completion_weight] * (len(token_ids) - start) + [VERDICT_WEIGHT]
         examples.append(Example([*token_ids, yes if verdict else no], weights))
     return examples

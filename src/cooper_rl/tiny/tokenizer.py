@@ -1,15 +1,12 @@
 """The laptop world's tokenizer: Qwen2's own kind, with the world's words as its vocabulary.
 
 Words carry their leading space; the numbers 0..99 do not, so that a number is the same token wherever
-it stands. The tags of VerifyRM's template are single tokens. Text from outside this world is spelled in
-bytes, so every text comes back unchanged. It is a `Qwen2Tokenizer` because `AutoTokenizer` takes that
-class for every Qwen2 model, whatever the folder says.
+it stands. Text from outside this world is spelled in bytes, so every text comes back unchanged. It is a
+`Qwen2Tokenizer` because `AutoTokenizer` takes that class for every Qwen2 model, whatever the folder says.
 """
 
-import re
 from typing import Any
 
-from cooper_rl.method.prompts import verify_rm_text
 from cooper_rl.tiny.meaning import spell
 from cooper_rl.tiny.problems import (
     COMPARED,
@@ -64,12 +61,11 @@ def build_tokenizer() -> Any:
 
 
 def _pieces() -> list[str]:
-    """Every word, number and tag once, in a fixed order."""
+    """Every word and number once, in a fixed order."""
     numbers = [spell(number) for number in range(MAX_VALUE + 1)]
     phrases = [_WORDS, *NAMES, *OBJECTS, *CONTAINERS, *GAINS, *LOSSES]
     phrases += [*FACTORS.values(), *SHARES.values(), *COMPARED.values()]
-    pieces = re.findall(r"</?[a-z_]+>", verify_rm_text("", "", ""))
-    pieces += [str(number) for number in range(10, MAX_VALUE + 1)]
+    pieces = [str(number) for number in range(10, MAX_VALUE + 1)]
     pieces += [f" {word}" for word in (*" ".join(phrases).split(), *numbers)]
     # Without a space: at the start of a text or line, and inside braces.
     pieces += ["Question", "Answer", "The", "They", "boxed", "####", *NAMES, *numbers]

@@ -1,0 +1,257 @@
+"""VerifyRM's input: three fields between separators that no text can write (row 5).
+
+Every model input is made by `Template.encode`, in training, scoring and serving alike. The order of the
+fields is the paper's. Its tags are replaced by token ids of their own: a text that spells a tag, a chat token
+or a separator's name is encoded as the plain text that it is. Why: docs/decisions/0011.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Self
+
+import torch
+from tokenizers import Tokenizer
+
+from cooper_rl.errors import ModelError
+from cooper_rl.method.prompts import cut_field
+
+VERSION = 2
+"""1 was the paper's: tags that a completion could write itself."""
+KEY = "verify_rm_template"
+"""Of a model's `config.json`: version, separators, and whether added words are read in fields."""
+
+_PAPER_TEXTS = {
+    "question": "<question>",
+    "reference_answer": "</question>\n<reference_answer>",
+    "completion": "</reference_answer>\n<completion>",
+    "end": "</completion>",
+    "cut": " ... ",
+}
+"""What stands in a separator's place in the paper's template; a new embedding is the mean of these tokens."""
+
+
+class Separators(NamedTuple):
+    """Token ids that the tokenizer does not have, so that it cannot produce them from any text."""
+
+    question: int
+    """Opens the question."""
+    reference_answer: int
+    """Ends the question and opens the reference answer."""
+    completion: int
+    """Ends the reference answer and opens the completion."""
+    end: int
+    """Ends the completion; VerifyRM's logit is read here."""
+    cut: int
+    """Stands where the middle of a long field was left out."""
+
+
+class Fields(NamedTuple):
+    """The three fields of an input, each in the one or two parts that `cut_field` left of it."""
+
+    question: tuple[str, ...]
+    reference_answer: tuple[str, ...]
+    completion: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Template:
+    """Makes token ids of a question, a reference answer and a completion."""
+
+    separators: Separators
+    field_tokenizer: Tokenizer = field(repr=False)
+    """Encodes text as text; see `make_field_tokenizer`."""
+    control_ids: frozenset[int]
+    """Control tokens that a word-level or Unigram vocabulary holds itself: left out of an encoded field."""
+
+    def encode(self, items: Iterable[tuple[str, str, str]]) -> list[list[int]]:
+        """Token ids of (question, reference answer, completion), one list per item.
+
+        Separators stand in an input where this function puts them, and nowhere else: `field_tokenizer` has no
+        token of their ids. A lone surrogate, which is no character, is read as U+FFFD. Each text is encoded
+        once, however many items share it.
+        """
+        cut = [tuple(cut_field(text) for text in item) for item in items]
+        texts = list(dict.fromkeys(part for fields in cut for parts in fields for part in parts))
+        encodings = self.field_tokenizer.encode_batch_fast(
+            [replace_surrogates(text) for text in texts], add_special_tokens=False
+        )
+        ids = {
+            text: [token for token in encoding.ids if token not in self.control_ids]
+            for text, encoding in zip(texts, encodings, strict=True)
+        }
+        openings = self.separators[:3]
+        sequences: list[list[int]] = []
+        for fields in cut:
+            sequence: list[int] = []
+            for opening, parts in zip(openings, fields, strict=True):
+                sequence.append(opening)
+                sequence += ids[parts[0]]
+                for part in parts[1:]:
+                    sequence += [self.separators.cut, *ids[part]]
+            sequences.append([*sequence, self.separators.end])
+        return sequences
+
+    def decode(self, token_ids: Sequence[int]) -> Fields:
+        """The fields of an encoded input, as the tokenizer spells them.
+
+        A byte-level tokenizer gives back the text itself, after its normalisation (Qwen2's is NFC). One of
+        the SentencePiece kind may write a space before each part, and loses characters that it does not know.
+        """
+        parts: list[list[list[int]]] = []
+        for token in token_ids:
+            if token in self.separators[:3]:
+                parts.append([[]])
+            elif token == self.separators.cut:
+                parts[-1].append([])
+            elif token != self.separators.end:
+                parts[-1][-1].append(token)
+        spelled = [
+            tuple(self.field_tokenizer.decode(part, skip_special_tokens=False) for part in field_parts)
+            for field_parts in parts
+        ]
+        return Fields(*spelled)
+
+
+class TemplateRecord(NamedTuple):
+    """What a model's configuration says of its template."""
+
+    separators: Separators
+    reads_added_words: bool
+    """Whether fields are read with the words that were added to the tokenizer. False for tokenizers of
+    others, whose added tokens direct a conversation."""
+
+    @classmethod
+    def of(cls, config: Any, name: str) -> Self:
+        """Read it.
+
+        Raises:
+            ModelError: there is none, it is of another version, or it is not readable.
+        """
+        found: Any = getattr(config, KEY, {})
+        version = found.get("version") if isinstance(found, dict) else None
+        if version != VERSION:
+            was = "the paper's tags, which any completion can write," if not found else f"template {version}"
+            raise ModelError(
+                f"{name}: this VerifyRM was trained with {was} and this version of cooper-rl reads template "
+                f"{VERSION} ({KEY} in config.json); train it again from its backbone with train-verify-rm, "
+                "and start a new run or registry with it"
+            )
+        try:
+            ids = {str(key): int(value) for key, value in found["separators"].items()}
+            return cls(Separators(**ids), bool(found["reads_added_words"]))
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise ModelError(
+                f"{name}: {KEY} in config.json is damaged ({error}); copy the folder again"
+            ) from error
+
+
+def open_template(model: Any, tokenizer: Any, name: str) -> Template:
+    """The template that a model was trained with.
+
+    Raises:
+        ModelError: none or another version (`TemplateRecord.of`), or the tokenizer is another model's.
+    """
+    record = TemplateRecord.of(model.config, name)
+    return make_template(tokenizer, record, num_embeddings=model.config.vocab_size, name=name)
+
+
+def make_template(tokenizer: Any, record: TemplateRecord, *, num_embeddings: int, name: str) -> Template:
+    """Check that the separators are beyond the tokenizer and within the model.
+
+    Raises:
+        ModelError: they are not, or the tokenizer has no tokenizer.json.
+    """
+    separators = record.separators
+    known = set(tokenizer.get_vocab().values())
+    if len({*separators}) < len(separators) or known & {*separators}:
+        raise ModelError(
+            f"{name}: its tokenizer has tokens with the ids of the separators {tuple(separators)}, so text "
+            "could write them; copy the tokenizer that was saved with this model there"
+        )
+    if max(separators) >= num_embeddings:
+        raise ModelError(
+            f"{name}: the model knows {num_embeddings} tokens, and its separators are {tuple(separators)}; "
+            "copy the folder again"
+        )
+    return Template(separators, *make_field_tokenizer(tokenizer, reads_added_words=record.reads_added_words))
+
+
+def add_template(model: Any, tokenizer: Any, *, reads_added_words: bool = False) -> None:
+    """Give a model the separators: ids after the tokenizer's last one, rows in its embedding, a note in its
+    configuration. A model that has them keeps them.
+
+    A new row is the mean of the embeddings of what the paper's template has in its place: the same for the
+    same model, and different for each separator. The tokenizer stays as it is.
+
+    Args:
+        model: A causal LM or a classifier.
+        tokenizer: Its tokenizer.
+        reads_added_words: See `TemplateRecord`.
+    """
+    if hasattr(model.config, KEY):
+        return
+    first = max(tokenizer.get_vocab().values()) + 1
+    separators = Separators(*range(first, first + len(Separators._fields)))
+    record = TemplateRecord(separators, reads_added_words)
+    num_embeddings = max(model.config.vocab_size, max(separators) + 1)
+    template = make_template(tokenizer, record, num_embeddings=num_embeddings, name=model.name_or_path)
+    if num_embeddings > model.config.vocab_size:
+        model.resize_token_embeddings(num_embeddings, mean_resizing=False)
+    weight = model.get_input_embeddings().weight
+    with torch.no_grad():
+        for name, row in separators._asdict().items():
+            pieces = template.field_tokenizer.encode(_PAPER_TEXTS[name], add_special_tokens=False).ids
+            weight[row] = weight[pieces].mean(dim=0)
+    note = {"version": VERSION, "separators": separators._asdict(), "reads_added_words": reads_added_words}
+    setattr(model.config, KEY, note)
+
+
+class FieldTokenizer(NamedTuple):
+    """A tokenizer that reads text as text."""
+
+    tokenizer: Tokenizer
+    control_ids: frozenset[int]
+    """Control tokens that it may produce all the same, since they stand in its vocabulary of texts."""
+
+
+def make_field_tokenizer(tokenizer: Any, *, reads_added_words: bool) -> FieldTokenizer:
+    """A copy of a tokenizer that finds no special and no added token in text.
+
+    `split_special_tokens` of transformers covers special tokens alone: `<tool_call>` and `<think>` are added
+    and not special.
+
+    Raises:
+        ModelError: not a tokenizer of the library `tokenizers`.
+    """
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if not isinstance(backend, Tokenizer):
+        raise ModelError(
+            f"{tokenizer.name_or_path}: {type(tokenizer).__name__} has no tokenizer.json; convert it "
+            "to a fast tokenizer, as VerifyRM's fields are encoded without the tokens that were added to it"
+        )
+    content = json.loads(backend.to_str())
+    added = content["added_tokens"]
+    content["added_tokens"] = [token for token in added if reads_added_words and not token["special"]]
+    plain = Tokenizer.from_str(json.dumps(content))
+    plain.no_truncation()
+    plain.no_padding()
+    own = plain.get_vocab()
+    controls = {token["content"] for token in added if token["special"]} - {_unknown_token(content["model"])}
+    return FieldTokenizer(plain, frozenset(own[token] for token in controls if token in own))
+
+
+def _unknown_token(model: dict[str, Any]) -> str | None:
+    """What stands for characters that the vocabulary lacks: text, though it is a special token."""
+    if model.get("unk_id") is not None:
+        return model["vocab"][model["unk_id"]][0]
+    return model.get("unk_token")
+
+
+def replace_surrogates(text: str) -> str:
+    """The same text with U+FFFD for each lone surrogate, which a tokenizer refuses."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
