@@ -36,6 +36,7 @@ from cooper_rl.training.gate import GateReading, RewardGate, data_key, read_gate
 from cooper_rl.training.optimizer import Stepper, make_adamw, restore_optimizer, whole
 from cooper_rl.training.pair_queue import PairQueue
 from cooper_rl.training.pairing import PairMaker
+from cooper_rl.training.reward_learner import RewardLearner
 from cooper_rl.training.rollout import collect_rollouts
 from cooper_rl.training.step import Trainer
 from cooper_rl.verdicts.hybrid import Judge
@@ -149,22 +150,28 @@ def make_trainer(
     pairs = None
     if cooper.trains_verify_rm:
         pairs = stack.enter_context(_make_pairs(cooper, state, rule, judge, ranks))
-    return Trainer(
-        policy=policy,
-        reference=reference,
+    seed = config.seed if cooper.seed is None else cooper.seed
+    reward = RewardLearner(
         verify_rm=verify_rm,
-        engine=engine,
+        optimizer=trained.verify_rm_optimizer,
         rule=rule,
         judge=judge,
         pairs=pairs,
         gate=_make_gate(config, verify_rm, state.metrics, data),
         anchors=anchors,
         replay=data.replay,
+        config=cooper,
+        seed=seed,
+    )
+    return Trainer(
+        policy=policy,
+        reference=reference,
+        engine=engine,
         policy_optimizer=trained.policy_optimizer,
-        verify_rm_optimizer=trained.verify_rm_optimizer,
+        reward=reward,
         config=cooper,
         instruction=config.instruction,
-        seed=config.seed if cooper.seed is None else cooper.seed,
+        seed=seed,
     )
 
 
