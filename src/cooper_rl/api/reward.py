@@ -6,6 +6,7 @@ completions and wait for their rewards.
 """
 
 import logging
+import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -19,8 +20,9 @@ import torch
 from cooper_rl.api import trl
 from cooper_rl.api.processes import gather_rows, is_first_process, join_processes
 from cooper_rl.api.reward_config import make_identity, read_examples_of, reward_section
-from cooper_rl.api.reward_state import RewardState, read_state, write_state
+from cooper_rl.api.reward_state import RewardState, open_states, read_state, write_state
 from cooper_rl.api.rows import CompletionGroup, Row, group_rows, read_rows
+from cooper_rl.checkpoints.store import CheckpointStore
 from cooper_rl.config.cooper import CooperConfig
 from cooper_rl.config.data import RuleConfig
 from cooper_rl.distributed.ranks import Ranks
@@ -109,7 +111,6 @@ class CooperReward:
                 f"replay: {len(shared)} of its rows have a question that is held out, e.g. "
                 f"{shared[0].question[:80]!r}; replay examples of other questions"
             )
-        self._folder = None if folder is None else Path(folder)
         self._reference_column = reference_column
         self._seed = seed
         self._device = pick_device() if device is None else torch.device(device)
@@ -118,6 +119,9 @@ class CooperReward:
         self._trainer: Any = None
         self._learner: RewardLearner | None = None
         self._stack = ExitStack()
+        self._has_folder = folder is not None
+        self._store: CheckpointStore | None = None
+        self._saved_step = 0
         self.is_learning = True
         """False: calls score, and nothing is learned."""
         self.step = 0
@@ -135,8 +139,10 @@ class CooperReward:
                 examples={"replay": self._replay, "held_out": self._held_out},
             )
             self._open(verify_rm)
-            if self._folder is not None:
-                self.load(self._folder)
+            if folder is not None:
+                self._store = open_states(Path(folder), self._identity)
+                self._store.prepare()
+                self._load(self._store)
 
     @property
     def verify_rm(self) -> VerifyRM:
@@ -206,19 +212,10 @@ class CooperReward:
             ConfigError: the folder holds checkpoints of another configuration.
             DataError, StorageError: it cannot be written.
         """
-        with self._lock:
-            learner = self._own
-            tensors = read_tensors(learner.verify_rm.model, learner.optimizer)
-            state = RewardState(
-                step=self.step,
-                verify_rm=learner.verify_rm,
-                optimizer=tensors.optimizer,
-                metrics=self.metrics,
-                pairs=self.pairs,
-                pending=learner.pairs.pending() if learner.pairs is not None else [],
-                anchors=learner.anchors,
-            )
-            write_state(state, Path(folder), identity=self._identity)
+        with self._lock, tempfile.TemporaryDirectory(prefix="cooper-rl-") as work:
+            store = open_states(Path(folder), self._identity)
+            store.newest(Path(work), last_step=0)  # refuses those of another run
+            self._save(store)
 
     def load(self, folder: str | Path) -> bool:
         """Go on from the newest checkpoint of a folder; whether there was one. On the first process.
@@ -228,13 +225,7 @@ class CooperReward:
             DataError: what is there is damaged.
         """
         with self._lock:
-            state = read_state(Path(folder), identity=self._identity, device=self._device)
-            if state is None:
-                return False
-            logger.info("cooper_reward continues from %s, step %d", folder, state.step)
-            self._stack.close()
-            self._open(state.verify_rm, state)
-            return True
+            return self._load(open_states(Path(folder), self._identity))
 
     def save_verify_rm(self, folder: str | Path) -> None:
         """Write VerifyRM as it is now, for `load_verify_rm`. On the first process.
@@ -248,10 +239,12 @@ class CooperReward:
     def close(self) -> None:
         """Write the last checkpoint, where there is a folder, and end the worker processes."""
         with self._lock:
-            if self._learner is not None and self._folder is not None and self._is_unsaved():
-                self.save(self._folder)
-            self._learner = None
-            self._stack.close()
+            try:
+                if self._learner is not None and self._store is not None and self.step > self._saved_step:
+                    self._save(self._store)
+            finally:
+                self._learner = None
+                self._stack.close()
 
     def __enter__(self) -> Self:
         return self
@@ -268,6 +261,30 @@ class CooperReward:
                 "this CooperReward is closed, or this is not the first process, which alone has VerifyRM"
             )
         return self._learner
+
+    def _save(self, store: CheckpointStore) -> None:
+        learner = self._own
+        state = RewardState(
+            step=self.step,
+            verify_rm=learner.verify_rm,
+            optimizer=read_tensors(learner.verify_rm.model, learner.optimizer).optimizer,
+            metrics=self.metrics,
+            pairs=self.pairs,
+            pending=learner.pairs.pending() if learner.pairs is not None else [],
+            anchors=learner.anchors,
+        )
+        write_state(state, store)
+        self._saved_step = self.step
+
+    def _load(self, store: CheckpointStore) -> bool:
+        state = read_state(store, device=self._device)
+        if state is None:
+            return False
+        logger.info("cooper_reward continues from %s, step %d", store.uri, state.step)
+        self._stack.close()
+        self._open(state.verify_rm, state)
+        self._saved_step = state.step
+        return True
 
     def _open(self, verify_rm: str | Path | VerifyRM, state: RewardState | None = None) -> None:
         config = self._config
@@ -311,7 +328,7 @@ class CooperReward:
         trainer = trl.trainer_of(log_metric)
         if trainer is not None and trainer is not self._trainer:
             self._trainer = trainer
-            trl.follow(self, trainer, has_folder=self._folder is not None)
+            trl.follow(self, trainer, has_folder=self._has_folder)
             self._ranks.first(lambda: trl.resume(self, trainer))
         return self._ranks
 
@@ -355,8 +372,8 @@ class CooperReward:
         self.metrics.append(row)
         self.pairs.extend(learned.pairs)
         is_alarmed = self._watch(row)
-        if self._folder is not None and (is_alarmed or step % config.checkpoint_every == 0):
-            self.save(self._folder)
+        if self._store is not None and (is_alarmed or step % config.checkpoint_every == 0):
+            self._save(self._store)
         if is_alarmed and monitor is not None and monitor.action == "stop":
             raise HackingError(
                 f"the monitor found reward hacking at step {step}; look at the policy's completions, and "
@@ -383,9 +400,6 @@ class CooperReward:
                 monitor.action,
             )
         return is_first
-
-    def _is_unsaved(self) -> bool:
-        return self.step > 0 and self.step % self._config.checkpoint_every != 0
 
 
 def _draw_anchors(groups: Sequence[CompletionGroup], count: int) -> list[VerifyItem]:

@@ -49,19 +49,21 @@ class RewardState:
     anchors: Sequence[VerifyItem]
 
 
-def write_state(state: RewardState, folder: Path, *, identity: Mapping[str, str]) -> None:
-    """Publish a checkpoint in a folder; the one before is kept too.
+def open_states(folder: Path, identity: Mapping[str, str]) -> CheckpointStore:
+    """The checkpoints in a folder; one object for as long as this process writes them."""
+    config = StorageConfig()
+    return CheckpointStore(open_store(config, folder), identity=identity, retention=config)
+
+
+def write_state(state: RewardState, store: CheckpointStore) -> None:
+    """Publish a checkpoint; the one before is kept too.
 
     Raises:
-        ConfigError: the folder holds checkpoints of another configuration.
         DataError, StorageError: it cannot be written; the checkpoint before stands.
-        WriteConflictError: another process writes there.
+        WriteConflictError: another process wrote there since this store was last read or written.
     """
-    store = _open(folder, identity)
     with tempfile.TemporaryDirectory(prefix="cooper-rl-") as work:
-        store.newest(Path(work), last_step=0)  # what is there must belong to this run; fetches no weights
-        draft = Path(work) / "draft"
-        draft.mkdir()
+        draft = Path(work)
         save_verify_rm(state.verify_rm, draft / "verify_rm")
         save_file(dict(state.optimizer), draft / OPTIMIZER)
         write_metrics(draft / METRICS, state.metrics)
@@ -72,8 +74,8 @@ def write_state(state: RewardState, folder: Path, *, identity: Mapping[str, str]
         store.publish(draft, step=state.step, score=None, versions=library_versions())
 
 
-def read_state(folder: Path, *, identity: Mapping[str, str], device: torch.device) -> RewardState | None:
-    """The newest whole checkpoint of a folder; None: there is none.
+def read_state(store: CheckpointStore, *, device: torch.device) -> RewardState | None:
+    """The newest whole checkpoint; None: there is none.
 
     Raises:
         ConfigError: it belongs to a run of another configuration; names the keys.
@@ -81,7 +83,7 @@ def read_state(folder: Path, *, identity: Mapping[str, str], device: torch.devic
         ModelError: the weights cannot be used.
     """
     with tempfile.TemporaryDirectory(prefix="cooper-rl-") as work:
-        found = _open(folder, identity).newest(Path(work), last_step=NEVER)
+        found = store.newest(Path(work), last_step=NEVER)
         if found is None:
             return None
         place = found.folder
@@ -94,11 +96,6 @@ def read_state(folder: Path, *, identity: Mapping[str, str], device: torch.devic
             pending=[Pairing.model_validate_json(line) for line in _lines(place / PENDING)],
             anchors=[VerifyItem(**json.loads(line)) for line in _lines(place / ANCHORS)],
         )
-
-
-def _open(folder: Path, identity: Mapping[str, str]) -> CheckpointStore:
-    config = StorageConfig()
-    return CheckpointStore(open_store(config, folder), identity=identity, retention=config)
 
 
 def _lines(path: Path) -> list[str]:
