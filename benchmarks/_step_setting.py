@@ -21,7 +21,7 @@ from cooper_rl.schema.data import ModelSet, Pairing, PreferencePair, Problem
 from cooper_rl.tiny.problems import generate_stories
 from cooper_rl.tiny.tokenizer import build_tokenizer
 from cooper_rl.training.pair_queue import PairQueue
-from cooper_rl.training.rollout import RolloutGroup, Scores
+from cooper_rl.training.rollout import Group, Scores
 
 NUM_PROBLEMS, GROUP_SIZE = 16, 8
 MEAN_LENGTH = 96
@@ -113,7 +113,7 @@ def pair_of(problem: Problem, positive: str, negative: str) -> PreferencePair:
 class RolloutPairs(PairQueue):
     """Two rollouts of every problem, whatever they say: random text is never correct."""
 
-    def submit(self, groups: Sequence[RolloutGroup], scores: Scores, *, step: int, seed: int) -> None:
+    def submit(self, groups: Sequence[Group], scores: Scores, *, step: int, seed: int) -> None:
         self._pairs = [pair_of(group.problem, *group.texts[:2]) for group in groups]
 
     def take(self) -> Pairing:

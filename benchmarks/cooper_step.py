@@ -55,8 +55,9 @@ from cooper_rl.models.policy import load_policy
 from cooper_rl.models.verify_rm import load_verify_rm
 from cooper_rl.run.build import SideData, make_trainer
 from cooper_rl.schema.data import Problem
-from cooper_rl.training import step as step_module
+from cooper_rl.training import reward_learner
 from cooper_rl.training.pairing import PairMaker
+from cooper_rl.training.step import run_step
 
 BARS = {"natural": {"TRL": 5.0, "TRL tuned": 3.5}, "fixed": {"TRL": 2.8, "TRL tuned": 2.2}}
 PAIR_BAR = 2.0
@@ -160,14 +161,15 @@ def our_side(
     trainer = make_trainer(
         config, state, problems, SideData((), (), ()), stack, models=folder, place="the start"
     )
-    maker = PairMaker(config.cooper, trainer.rule, None, None)
-    trainer = replace(trainer, pairs=stack.enter_context(RolloutPairs(maker, max_staleness=0)))
-    vars(step_module)["time"] = types.SimpleNamespace(perf_counter=clock)  # phases on the same clock
+    maker = PairMaker(config.cooper, trainer.reward.rule, None, None)
+    pairs = stack.enter_context(RolloutPairs(maker, max_staleness=0))
+    trainer = replace(trainer, reward=replace(trainer.reward, pairs=pairs))
+    vars(reward_learner)["time"] = types.SimpleNamespace(perf_counter=clock)  # phases on the same clock
     steps = iter(range(1, 10**6))
 
     def run() -> Measured:
         started = clock()
-        metrics = step_module.run_step(trainer, next(steps), problems).metrics
+        metrics = run_step(trainer, next(steps), problems).metrics
         seconds = {"step": clock() - started} | {
             name.removeprefix("seconds/"): value
             for name, value in metrics.items()

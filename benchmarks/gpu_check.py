@@ -39,9 +39,10 @@ from cooper_rl.models.policy import Policy
 from cooper_rl.models.shape import count_weights, read_shape
 from cooper_rl.models.verify_rm import new_verify_rm
 from cooper_rl.run.memory import make_plan
-from cooper_rl.training import step as step_module
+from cooper_rl.training import reward_learner
 from cooper_rl.training.optimizer import make_adamw
 from cooper_rl.training.pairing import PairMaker
+from cooper_rl.training.reward_learner import RewardLearner
 from cooper_rl.training.step import Trainer, run_step
 from cooper_rl.verdicts.rule import RuleVerifier
 from tests.small_run import SMALL
@@ -106,7 +107,7 @@ def measure_steps(options: argparse.Namespace) -> dict[str, Any]:
             "cooper.generation.batch_size=256",
         ],
     )  # fmt: skip
-    step_module.__dict__["time"] = types.SimpleNamespace(perf_counter=clock)
+    reward_learner.__dict__["time"] = types.SimpleNamespace(perf_counter=clock)
     with ExitStack() as stack:
         trainer = make_random_trainer(config, options, device, stack)
         problems = make_problems(options.problems, num_stories=1)
@@ -157,15 +158,17 @@ def make_random_trainer(
         copy.deepcopy(model).requires_grad_(False), tokenizer, end_ids, pad_id, cooper.precision
     )
     rule = stack.enter_context(RuleVerifier(config.labeling.rule))
-    return Trainer(
-        policy=policy, reference=reference, verify_rm=verify_rm, rule=rule, judge=None, gate=None,
-        engine=HFEngine(model, end_ids=end_ids, pad_id=pad_id, compute=cooper.precision),
-        pairs=stack.enter_context(RolloutPairs(PairMaker(cooper, rule, None, None), max_staleness=0)),
-        anchors=(), replay=(), config=cooper, instruction=None, seed=0,
-        policy_optimizer=SingleProcess(model, make_adamw(model, lr=cooper.policy.lr, weight_decay=0.01)),
-        verify_rm_optimizer=SingleProcess(
+    reward = RewardLearner(
+        verify_rm=verify_rm, rule=rule, judge=None, gate=None, anchors=(), replay=(), config=cooper, seed=0,
+        optimizer=SingleProcess(
             verify_rm.model, make_adamw(verify_rm.model, lr=cooper.reward.lr, weight_decay=0.01)
         ),
+        pairs=stack.enter_context(RolloutPairs(PairMaker(cooper, rule, None, None), max_staleness=0)),
+    )  # fmt: skip
+    return Trainer(
+        policy=policy, reference=reference, reward=reward, config=cooper, instruction=None, seed=0,
+        engine=HFEngine(model, end_ids=end_ids, pad_id=pad_id, compute=cooper.precision),
+        policy_optimizer=SingleProcess(model, make_adamw(model, lr=cooper.policy.lr, weight_decay=0.01)),
     )  # fmt: skip
 
 

@@ -161,13 +161,14 @@ def measure(way: str, repeat: int, url: str, options: argparse.Namespace) -> Mea
             pairs=[],
         )
         data = SideData((), (), ())
-        trainer = make_trainer(config, state, data, stack, models=options.models, place="the start")
+        trainer = make_trainer(config, state, problems, data, stack, models=options.models, place="the start")
         if way in WAYS[:2]:
             server = config.cooper.pairs.assistant and config.cooper.pairs.assistant.server
             assert server, "configured above"
-            maker = PairMaker(config.cooper, trainer.rule, Rounds(ChatAssistant(server)), None)
+            maker = PairMaker(config.cooper, trainer.reward.rule, Rounds(ChatAssistant(server)), None)
             queue = LateQueue if way == "serial" else PairQueue
-            trainer = replace(trainer, pairs=stack.enter_context(queue(maker, max_staleness=0)))
+            own = stack.enter_context(queue(maker, max_staleness=0))
+            trainer = replace(trainer, reward=replace(trainer.reward, pairs=own))
         rows: list[dict[str, float]] = []
         pairs: list[str] = []
         seconds: list[float] = []

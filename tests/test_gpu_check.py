@@ -18,9 +18,9 @@ def test_without_a_gpu_the_check_says_that_it_is_skipped(capsys: pytest.CaptureF
 
 def test_the_check_measures_whole_steps(capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
     """On the CPU with models of one layer: every phase took time, and all rollouts were counted."""
-    import cooper_rl.training.step as step_module
+    import cooper_rl.training.step as reward_learner
 
-    monkeypatch.setattr(step_module, "time", step_module.time)  # which the check replaces
+    monkeypatch.setattr(reward_learner, "time", reward_learner.time)  # which the check replaces
     assert main(["--device", "cpu", "--only-step", "--steps=1", *SIZES]) == 0
     found = json.loads(capsys.readouterr().out)
     assert {"rollout", "reward", "policy_update", "reward_update", "step"} <= found["seconds"].keys()

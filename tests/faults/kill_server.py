@@ -53,11 +53,11 @@ OVERRIDES = [
 ]
 POINTS = {
     "rollout": "cooper_rl.training.step:collect_rollouts",
-    "score": "cooper_rl.training.step:score_rollouts",
+    "score": "cooper_rl.training.reward_learner:score_rollouts",
     "policy_update": "cooper_rl.training.step:update_policy",
     "policy_step": "cooper_rl.training.policy_update:apply_gradients",
     "pairs": "cooper_rl.training.pairing:PairMaker.make",
-    "reward_update": "cooper_rl.training.step:update_verify_rm",
+    "reward_update": "cooper_rl.training.reward_learner:update_verify_rm",
     "reward_step": "cooper_rl.training.reward_update:apply_gradients",
     "snapshot": "cooper_rl.checkpoints.writer:take_snapshot",
     "tokenizers": "cooper_rl.checkpoints.writer:save_tokenizers",

@@ -1,6 +1,8 @@
 """Whole steps without drawing: a trainer whose engine writes given texts."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 from cooper_rl.distributed.trainable import SingleProcess
 from cooper_rl.engines.base import ScriptedEngine
@@ -10,6 +12,7 @@ from cooper_rl.schema.data import Problem
 from cooper_rl.training.optimizer import make_adamw
 from cooper_rl.training.pair_queue import PairQueue
 from cooper_rl.training.pairing import PairMaker
+from cooper_rl.training.reward_learner import RewardLearner
 from cooper_rl.training.step import Trainer
 
 
@@ -27,18 +30,37 @@ def scripted_trainer(
         ]
         for problem, texts in script.items()
     }
-    return Trainer(
-        policy=policy, reference=make_policy(0), verify_rm=verify_rm,
-        engine=ScriptedEngine(lines, end_ids=policy.end_ids), rule=maker.rule,
-        judge=None, gate=None, anchors=(), replay=(),
+    reward = RewardLearner(
+        verify_rm=verify_rm,
+        optimizer=SingleProcess(
+            verify_rm.model,
+            make_adamw(verify_rm.model, lr=config.reward.lr, weight_decay=config.reward.weight_decay),
+        ),
+        rule=maker.rule,
+        judge=None,
         pairs=PairQueue(maker, max_staleness=config.pairs.max_staleness) if config.trains_verify_rm else None,
+        gate=None,
+        anchors=(),
+        replay=(),
+        config=config,
+        seed=0,
+    )
+    return Trainer(
+        policy=policy,
+        reference=make_policy(0),
+        engine=ScriptedEngine(lines, end_ids=policy.end_ids),
         policy_optimizer=SingleProcess(
             policy.model,
             make_adamw(policy.model, lr=config.policy.lr, weight_decay=config.policy.weight_decay),
         ),
-        verify_rm_optimizer=SingleProcess(
-            verify_rm.model,
-            make_adamw(verify_rm.model, lr=config.reward.lr, weight_decay=config.reward.weight_decay),
-        ),
-        config=config, instruction=None, seed=0, pool=list(script),
-    )  # fmt: skip
+        reward=reward,
+        config=config,
+        instruction=None,
+        seed=0,
+        pool=list(script),
+    )
+
+
+def with_reward(trainer: Trainer, **changes: Any) -> Trainer:
+    """The trainer with other fields of its reward learner."""
+    return replace(trainer, reward=replace(trainer.reward, **changes))

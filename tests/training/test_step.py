@@ -1,7 +1,5 @@
 """The whole step, with real models, the laptop's assistant and a scripted engine."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 
@@ -15,7 +13,7 @@ from cooper_rl.training.pairing import PairMaker
 from cooper_rl.training.rollout import Scores, collect_rollouts
 from cooper_rl.training.step import Trainer, run_step, step_problems
 from tests.cooper_config import cooper_config
-from tests.training.scripted import scripted_trainer
+from tests.training.scripted import scripted_trainer, with_reward
 
 PROBLEMS = [
     Problem(id=name, source="t", question=f"Tom has 7 apples. {name}?", reference_answer="10")
@@ -80,10 +78,10 @@ def test_a_step_changes_both_models_and_hands_the_weights_to_the_engine(
 ) -> None:
     """Eight rollouts, two of them rule-correct, two unparsable; one of two problems has a positive."""
     trainer = make_trainer(make_policy, make_verify_rm, rule, MIXED)
-    policy, verify_rm = snapshot(trainer.policy.model), snapshot(trainer.verify_rm.model)
+    policy, verify_rm = snapshot(trainer.policy.model), snapshot(trainer.reward.verify_rm.model)
     result = run_step(trainer, 1, PROBLEMS)
     assert not is_unchanged(policy, trainer.policy.model)
-    assert not is_unchanged(verify_rm, trainer.verify_rm.model)
+    assert not is_unchanged(verify_rm, trainer.reward.verify_rm.model)
     assert trainer.engine.num_weight_loads == 1
     assert result.metrics["rollout/rule_accuracy"] == 0.25
     assert result.metrics["rollout/rule_unparsable"] == 0.25
@@ -111,7 +109,7 @@ def test_the_judge_speaks_of_all_rollouts_only_where_it_is_the_reward(
         trainer = make_trainer(
             make_policy, make_verify_rm, rule, MIXED, reward__kind=reward, judge={"tiny_error_rate": 0}
         )
-        found = run_step(replace(trainer, judge=TinyJudge(0.0, 0)), 1, PROBLEMS).metrics
+        found = run_step(with_reward(trainer, judge=TinyJudge(0.0, 0)), 1, PROBLEMS).metrics
         assert found["rollout/reward"] == (0.5 if reward == "judge" else 0.25)
         assert found.get("rollout/judge_accuracy") == (0.5 if reward == "judge" else None)
 
@@ -124,7 +122,7 @@ def test_replay_draws_as_many_examples_as_are_configured_and_there(make_policy, 
     losses: list[float] = []
     for count in (0, 1, 3, 9):
         trainer = make_trainer(make_policy, make_verify_rm, rule, MIXED, reward__num_replay_examples=count)
-        result = run_step(replace(trainer, replay=examples), 1, PROBLEMS)
+        result = run_step(with_reward(trainer, replay=examples), 1, PROBLEMS)
         losses.append(result.metrics["verify_rm/replay_loss"])
     assert losses[0] == 0
     assert losses[1] != pytest.approx(losses[2])
@@ -174,7 +172,7 @@ def test_white_space_at_the_ends_does_not_tell_the_halves_apart(make_policy, mak
 def test_the_assistant_is_asked_only_where_there_is_a_positive(make_policy, make_verify_rm, rule) -> None:
     trainer = make_trainer(make_policy, make_verify_rm, rule, MIXED)
     run_step(trainer, 1, PROBLEMS)
-    assert {item.problem_id for item in trainer.pairs._maker.assistant.asked} == {"b"}
+    assert {item.problem_id for item in trainer.reward.pairs._maker.assistant.asked} == {"b"}
 
 
 def test_requests_that_were_sent_twice_are_counted(make_policy, make_verify_rm, rule) -> None:
@@ -210,20 +208,20 @@ def test_a_step_without_a_correct_rollout_gives_no_pair_and_leaves_verify_rm(
     make_policy, make_verify_rm, rule
 ) -> None:
     trainer = make_trainer(make_policy, make_verify_rm, rule, [[WRONG], [UNREADABLE]])
-    before = snapshot(trainer.verify_rm.model)
+    before = snapshot(trainer.reward.verify_rm.model)
     result = run_step(trainer, 1, PROBLEMS)
     assert result.pairs == []
     assert result.metrics["pairs/count"] == 0
     assert "verify_rm/loss" not in result.metrics
-    assert is_unchanged(before, trainer.verify_rm.model)
+    assert is_unchanged(before, trainer.reward.verify_rm.model)
 
 
 def test_the_frozen_arm_trains_the_policy_alone(make_policy, make_verify_rm, rule) -> None:
     trainer = make_trainer(make_policy, make_verify_rm, rule, MIXED, reward__update_verify_rm=False)
-    policy, verify_rm = snapshot(trainer.policy.model), snapshot(trainer.verify_rm.model)
+    policy, verify_rm = snapshot(trainer.policy.model), snapshot(trainer.reward.verify_rm.model)
     result = run_step(trainer, 1, PROBLEMS)
     assert not is_unchanged(policy, trainer.policy.model)
-    assert is_unchanged(verify_rm, trainer.verify_rm.model)
+    assert is_unchanged(verify_rm, trainer.reward.verify_rm.model)
     assert result.pairs == []
 
 
@@ -296,7 +294,7 @@ def test_a_model_that_runs_out_of_memory_says_what_to_lower(
     make_policy, make_verify_rm, rule, model: str, said: str
 ) -> None:
     trainer = make_trainer(make_policy, make_verify_rm, rule, MIXED)
-    head = trainer.policy.model.lm_head if model == "policy" else trainer.verify_rm.model.score
+    head = trainer.policy.model.lm_head if model == "policy" else trainer.reward.verify_rm.model.score
     head.register_forward_pre_hook(lambda *_: torch.empty(10**15))
     with pytest.raises(TrainingError, match=said):
         run_step(trainer, 1, PROBLEMS)

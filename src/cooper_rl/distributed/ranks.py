@@ -78,6 +78,10 @@ class Ranks:
         """Every value summed over all ranks, in the same order of addition on each."""
         return [sum(column) for column in zip(*self._exchange(values), strict=True)]
 
+    def every(self, value: T) -> list[T]:
+        """The value of each rank, in their order."""
+        return self._exchange(value)
+
     def any(self, value: bool) -> bool:
         """Whether it is true on some rank."""
         return any(self._exchange(value))

@@ -28,15 +28,15 @@ from cooper_rl.models.verify_rm import VerifyItem, VerifyRM
 from cooper_rl.randomness import derive_seed
 from cooper_rl.records.files import read_records
 from cooper_rl.records.model_set import read_models
-from cooper_rl.run.evaluator import draw_canaries
 from cooper_rl.run.memory import check_memory
 from cooper_rl.schema.data import Problem, VerifyExample
 from cooper_rl.servers.open import open_assistant, open_judge
 from cooper_rl.storage.models import at_hand
-from cooper_rl.training.gate import GateReading, RewardGate, data_key, read_gate
+from cooper_rl.training.gate import RewardGate, make_gate
 from cooper_rl.training.optimizer import make_adamw, restore_optimizer
 from cooper_rl.training.pair_queue import PairQueue
 from cooper_rl.training.pairing import PairMaker
+from cooper_rl.training.reward_learner import RewardLearner
 from cooper_rl.training.rollout import collect_rollouts
 from cooper_rl.training.step import Trainer
 from cooper_rl.verdicts.hybrid import Judge
@@ -150,22 +150,28 @@ def make_trainer(
     pairs = None
     if cooper.trains_verify_rm:
         pairs = stack.enter_context(_make_pairs(cooper, state, rule, judge, ranks))
-    return Trainer(
-        policy=policy,
-        reference=reference,
+    seed = config.seed if cooper.seed is None else cooper.seed
+    reward = RewardLearner(
         verify_rm=verify_rm,
-        engine=engine,
+        optimizer=trained.verify_rm_optimizer,
         rule=rule,
         judge=judge,
         pairs=pairs,
         gate=_make_gate(config, verify_rm, state.metrics, data),
         anchors=anchors,
         replay=data.replay,
+        config=cooper,
+        seed=seed,
+    )
+    return Trainer(
+        policy=policy,
+        reference=reference,
+        engine=engine,
         policy_optimizer=trained.policy_optimizer,
-        verify_rm_optimizer=trained.verify_rm_optimizer,
+        reward=reward,
         config=cooper,
         instruction=config.instruction,
-        seed=config.seed if cooper.seed is None else cooper.seed,
+        seed=seed,
         pool=problems,
     )
 
@@ -265,19 +271,7 @@ def _draw_anchors(config: Config, reference: Policy, problems: Sequence[Problem]
 def _make_gate(
     config: Config, verify_rm: VerifyRM, metrics: Sequence[dict[str, float]], data: SideData
 ) -> RewardGate | None:
-    """The gate, whose bounds hold against the first step on its data, of which the metrics tell."""
     gate = config.cooper.gate
     if gate is None or not config.cooper.trains_verify_rm:
         return None
-    rng = random.Random(derive_seed(config.seed, "gate"))
-    examples = rng.sample(list(data.examples), min(gate.num_examples, len(data.examples)))
-    canaries = draw_canaries(config, data.examples, max_problems=gate.num_canary_problems)
-    key = data_key(examples, canaries)
-    # Runs of earlier versions do not name their data.
-    starts = (row for row in metrics if "gate/start_accuracy" in row and row.get("gate/data", key) == key)
-    known = next(starts, None)
-    if known is not None:
-        start = GateReading(known["gate/start_accuracy"], known["gate/start_canary_rate"])
-    else:
-        start = read_gate(verify_rm, examples, canaries)
-    return RewardGate(gate, examples, canaries, start, key)
+    return make_gate(gate, verify_rm, data.examples, seed=config.seed, metrics=metrics)

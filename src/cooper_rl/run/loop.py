@@ -158,7 +158,11 @@ class CoTraining:
         started = time.perf_counter()
         with trainer.policy_optimizer.gather():
             report = evaluator.evaluate(
-                trainer.engine, trainer.policy, trainer.verify_rm, step=self.state.step, needs_judge=False
+                trainer.engine,
+                trainer.policy,
+                trainer.reward.verify_rm,
+                step=self.state.step,
+                needs_judge=False,
             ).report
         found = {
             "eval/rule_accuracy": report.rule_accuracy.value,
@@ -221,7 +225,7 @@ class CoTraining:
         trainer = self.trainer
         for model, optimizer, tensors in (
             (trainer.policy, trainer.policy_optimizer, earlier.policy),
-            (trainer.verify_rm, trainer.verify_rm_optimizer, earlier.verify_rm),
+            (trainer.reward.verify_rm, trainer.reward.optimizer, earlier.verify_rm),
         ):
             write_tensors(model.model, optimizer, tensors, place=f"step {step}")
         with trainer.policy_optimizer.gather():
@@ -246,7 +250,7 @@ class CoTraining:
             return
         since, self._saved_step = self._saved_step, state.step
         policy = read_tensors(trainer.policy.model, trainer.policy_optimizer)
-        verify_rm = read_tensors(trainer.verify_rm.model, trainer.verify_rm_optimizer)
+        verify_rm = read_tensors(trainer.reward.verify_rm.model, trainer.reward.optimizer)
         if self.books is None:
             return
         saved = replace(
@@ -254,7 +258,7 @@ class CoTraining:
             weights={"policy": policy.weights, "verify_rm": verify_rm.weights},
             policy_optimizer=policy.optimizer,
             verify_rm_optimizer=verify_rm.optimizer,
-            pending=trainer.pairs.pending() if trainer.pairs is not None else [],
+            pending=trainer.reward.pairs.pending() if trainer.reward.pairs is not None else [],
         )
         accuracies = [row["rollout/rule_accuracy"] for row in state.metrics if row["step"] > since]
         self._held_up = self.books.writer.save(

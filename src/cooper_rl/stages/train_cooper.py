@@ -210,7 +210,7 @@ class _Share:
         evaluator = None
         if self.config.cooper.evaluate_every is not None:
             evaluator = make_evaluator(
-                self.config, self.data.held_out, self.data.examples, trainer.rule, ranks=self.ranks
+                self.config, self.data.held_out, self.data.examples, trainer.reward.rule, ranks=self.ranks
             )
         training = CoTraining(
             config=self.config,

@@ -30,8 +30,7 @@ from cooper_rl.records.verify_formats import read_examples
 from cooper_rl.schema.data import TrainVerifyRMReport, VerifyExample
 from cooper_rl.schema.paths import Input, OutputFile, OutputFolder
 from cooper_rl.storage.models import at_hand
-from cooper_rl.training.curriculum import plan_lessons
-from cooper_rl.training.fit_verify_rm import fit_verify_rm
+from cooper_rl.training.fit_verify_rm import train_in_lessons
 
 logger = logging.getLogger(__name__)
 
@@ -68,23 +67,15 @@ def run(
     device = pick_device()
     model = _starting_model(config, examples.records, models=models, device=device)
     model = dataclasses.replace(model, compute=config.verify_rm.precision)
-    lessons = plan_lessons(
-        examples.records, config=config.verify_rm, is_from_scratch=models is None, seed=config.seed
-    )
-    for lesson in lessons[:-1]:
-        logger.info("train_verify_rm lesson=%s examples=%d", lesson.name, len(lesson.examples))
-        done = fit_verify_rm(model, lesson.examples, config=lesson.config, seed=config.seed)
-        logger.info("train_verify_rm lesson=%s loss=%.4f", lesson.name, done.final_loss)
-    started_fit = time.monotonic()
-    fit = fit_verify_rm(
+    fit = train_in_lessons(
         model,
-        lessons[-1].examples,
+        examples.records,
         config=config.verify_rm,
+        is_from_scratch=models is None,
         seed=config.seed,
         validation=held_out,
         keep=lambda: save_verify_rm(model, verify_rm),
     )
-    fit_seconds = time.monotonic() - started_fit
     if fit.best_update != fit.num_updates:
         model = dataclasses.replace(load_verify_rm(verify_rm, device=device), compute=model.compute)
     result = TrainVerifyRMReport(
@@ -94,7 +85,7 @@ def run(
         final_loss=fit.final_loss,
         best_update=fit.best_update,
         validation_loss=fit.validation_loss,
-        tokens_per_second=fit.num_tokens / fit_seconds,
+        tokens_per_second=fit.num_tokens / fit.seconds,
         computed_token_fraction=fit.num_computed_tokens / fit.num_tokens,
         validation=binary_scores(
             [example.label for example in held_out],

@@ -1,12 +1,13 @@
 """Binary cross-entropy training of VerifyRM on labelled examples (before any co-training; rows 4 and 5).
 
-Validation decides which weights are kept and when to stop. Deliberately left out: what is learned in which
-order (`training/curriculum.py`) and where weights are kept (the stage's `keep`).
+Validation decides which weights are kept and when to stop. What is learned in which order is in
+`training/curriculum.py`; where weights are kept is the caller's `keep`.
 """
 
 import logging
 import math
 import random
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from cooper_rl.models.verify_rm import VerifyItem, VerifyRM, score_examples
 from cooper_rl.progress import Progress
 from cooper_rl.randomness import derive_seed
 from cooper_rl.schema.data import VerifyExample
+from cooper_rl.training.curriculum import plan_lessons
 from cooper_rl.training.optimizer import apply_gradients, make_adamw, set_recomputing
 
 logger = logging.getLogger(__name__)
@@ -48,6 +50,8 @@ class Fit(NamedTuple):
     """Tokens of all examples that were trained on, over the epochs."""
     num_computed_tokens: int
     """Tokens that went through the layers: less where examples share a beginning."""
+    seconds: float
+    """Of training, validation included."""
 
 
 class _Data:
@@ -108,6 +112,31 @@ class _Validation:
             self.num_worse += 1
 
 
+def train_in_lessons(
+    verify_rm: VerifyRM,
+    examples: Sequence[VerifyExample],
+    *,
+    config: VerifyRMConfig,
+    is_from_scratch: bool,
+    seed: int,
+    validation: Sequence[VerifyExample] = (),
+    keep: Callable[[], None] = lambda: None,
+) -> Fit:
+    """`fit_verify_rm` on every lesson of the curriculum in turn; only the last one is validated and kept.
+
+    Raises:
+        TrainingError: as `fit_verify_rm`.
+    """
+    lessons = plan_lessons(examples, config=config, is_from_scratch=is_from_scratch, seed=seed)
+    for lesson in lessons[:-1]:
+        logger.info("train_verify_rm lesson=%s examples=%d", lesson.name, len(lesson.examples))
+        done = fit_verify_rm(verify_rm, lesson.examples, config=lesson.config, seed=seed)
+        logger.info("train_verify_rm lesson=%s loss=%.4f", lesson.name, done.final_loss)
+    return fit_verify_rm(
+        verify_rm, lessons[-1].examples, config=config, seed=seed, validation=validation, keep=keep
+    )
+
+
 def fit_verify_rm(
     verify_rm: VerifyRM,
     examples: Sequence[VerifyExample],
@@ -133,6 +162,7 @@ def fit_verify_rm(
         TrainingError: only one class among the examples, a gradient that is not finite, or out of memory;
             what `keep` stored before stays valid.
     """
+    started = time.monotonic()
     data = _Data(verify_rm, examples, config)
     updates = _plan_updates(examples, config, seed)
     optimizer: Any = (make_adamw if config.optimizer == "adamw" else MuonWithAdamW)(
@@ -167,6 +197,7 @@ def fit_verify_rm(
         validation_loss=best.best_loss if validation else None,
         num_tokens=data.num_tokens,
         num_computed_tokens=data.num_computed_tokens,
+        seconds=time.monotonic() - started,
     )
 
 

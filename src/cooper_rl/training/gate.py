@@ -1,10 +1,10 @@
 """The gate on reward updates: one that makes VerifyRM worse is taken back (phase 6 of a step).
 
 Bounds hold against the start of the run, so that many small steps down do not pass one by one.
-Deliberately left out: choosing the data, which the stage draws once.
 """
 
-from collections.abc import Sequence
+import random
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 from zlib import crc32
@@ -16,7 +16,8 @@ from cooper_rl.distributed.trainable import Trainable, as_trainable
 from cooper_rl.errors import TrainingError
 from cooper_rl.method.metrics import right_verdicts
 from cooper_rl.models.verify_rm import VerifyRM, score_examples
-from cooper_rl.negatives.canaries import Canary, canary_rates, mean_rate
+from cooper_rl.negatives.canaries import Canary, canary_rates, make_canaries, mean_rate
+from cooper_rl.randomness import derive_seed
 from cooper_rl.schema.data import PreferencePair, VerifyExample
 from cooper_rl.training.reward_update import RewardUpdate, update_verify_rm
 
@@ -50,8 +51,43 @@ class RewardGate:
         )
 
 
+def make_gate(
+    config: GateConfig,
+    verify_rm: VerifyRM,
+    held_out: Sequence[VerifyExample],
+    *,
+    seed: int,
+    metrics: Sequence[Mapping[str, float]],
+) -> RewardGate:
+    """The gate of a run; its bounds hold against the first step on its data.
+
+    Args:
+        config: Bounds and sizes.
+        verify_rm: Read for the start, unless the metrics know it.
+        held_out: Labelled examples that the gate's own are drawn from.
+        seed: Of the draws.
+        metrics: One entry per step so far.
+
+    Raises:
+        TrainingError: a score is not finite.
+    """
+    rng = random.Random(derive_seed(seed, "gate"))
+    examples = rng.sample(list(held_out), min(config.num_examples, len(held_out)))
+    canary_rng = random.Random(derive_seed(seed, "canaries"))
+    canaries = make_canaries(held_out, max_problems=config.num_canary_problems, rng=canary_rng)
+    key = data_key(examples, canaries)
+    # Runs of earlier versions do not name their data.
+    starts = (row for row in metrics if "gate/start_accuracy" in row and row.get("gate/data", key) == key)
+    known = next(starts, None)
+    if known is not None:
+        start = GateReading(known["gate/start_accuracy"], known["gate/start_canary_rate"])
+    else:
+        start = read_gate(verify_rm, examples, canaries)
+    return RewardGate(config, examples, canaries, start, key)
+
+
 def data_key(examples: Sequence[VerifyExample], canaries: Sequence[Canary]) -> int:
-    """CRC-32 of the gate's data: a start that was read on other data is none."""
+    """Fingerprint (CRC-32) of the gate's data. A start that was measured on other data is ignored."""
     rows = [*examples, *(canary.example for canary in canaries)]
     return crc32("\n".join(row.model_dump_json() for row in rows).encode())
 

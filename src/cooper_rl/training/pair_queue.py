@@ -13,7 +13,7 @@ from typing import Self
 from cooper_rl.distributed.ranks import ALONE, Ranks
 from cooper_rl.schema.data import Pairing
 from cooper_rl.training.pairing import PairMaker
-from cooper_rl.training.rollout import RolloutGroup, Scores
+from cooper_rl.training.rollout import Group, Scores
 
 
 class PairQueue:
@@ -51,7 +51,7 @@ class PairQueue:
     ) -> None:
         self._threads.shutdown(wait=True, cancel_futures=True)
 
-    def submit(self, groups: Sequence[RolloutGroup], scores: Scores, *, step: int, seed: int) -> None:
+    def submit(self, groups: Sequence[Group], scores: Scores, *, step: int, seed: int) -> None:
         """Begin with the pairs of a step."""
         if not self._ranks.is_first:
             return

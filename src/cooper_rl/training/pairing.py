@@ -1,7 +1,7 @@
 """Phase 5 of a step: preference pairs from the rollouts (row 11).
 
 Every pair draws the source of its negative. Three sources write a text against a positive
-(`core.pairs.Assistant`), which the rule verifier must call incorrect; the fourth is the policy's own rollout.
+(`negatives/pairs.py`), which the rule verifier must call incorrect; the fourth is the policy's own rollout.
 """
 
 import logging
@@ -29,7 +29,7 @@ from cooper_rl.negatives.pairs import (
 from cooper_rl.negatives.perturb import Perturber
 from cooper_rl.randomness import derive_seed
 from cooper_rl.schema.data import Pairing, PreferencePair, Verdict
-from cooper_rl.training.rollout import RolloutGroup, Scores
+from cooper_rl.training.rollout import Group, Scores
 from cooper_rl.verdicts.hybrid import Judge, JudgeItem
 from cooper_rl.verdicts.rule import RuleVerifier
 
@@ -56,7 +56,7 @@ class PairMaker:
     judge: Judge | None
     """Second verifier of rollouts; without it, rule verifier and mention check must both reject."""
 
-    def make(self, groups: Sequence[RolloutGroup], scores: Scores, *, step: int, seed: int) -> Pairing:
+    def make(self, groups: Sequence[Group], scores: Scores, *, step: int, seed: int) -> Pairing:
         """Up to `pairs_per_problem` pairs for every problem with a positive, each of another source.
 
         Both halves lose white space at their ends: which half ends in a newline must not tell them apart.
@@ -101,7 +101,7 @@ class PairMaker:
         self,
         source: NegativeSource,
         items: Sequence[RewriteItem],
-        groups: Sequence[RolloutGroup],
+        groups: Sequence[Group],
         scores: Scores,
         counts: Counter[str],
         *,
@@ -199,7 +199,7 @@ class PairMaker:
     def _find_rollouts(
         self,
         items: Sequence[RewriteItem],
-        groups: Sequence[RolloutGroup],
+        groups: Sequence[Group],
         scores: Scores,
         counts: Counter[str],
     ) -> dict[str, str]:
@@ -241,7 +241,7 @@ class PairMaker:
 
 
 def _choose_positives(
-    groups: Sequence[RolloutGroup], verdicts: Sequence[Verdict], *, seed: int
+    groups: Sequence[Group], verdicts: Sequence[Verdict], *, seed: int
 ) -> list[RewriteItem]:
     """One rule-correct rollout of every problem that has any."""
     items: dict[str, RewriteItem] = {}

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from cooper_rl.config.data import GenerationConfig
 from cooper_rl.distributed.ranks import ALONE, Ranks
@@ -14,6 +15,16 @@ from cooper_rl.models.verify_rm import VerifyItem, VerifyRM
 from cooper_rl.schema.data import Problem, RolloutSample, Verdict
 from cooper_rl.verdicts.hybrid import Judge, JudgeItem
 from cooper_rl.verdicts.rule import RuleVerifier
+
+
+class Group(Protocol):
+    """Completions of one problem, as far as rewards and pairs need them."""
+
+    @property
+    def problem(self) -> Problem: ...
+
+    @property
+    def texts(self) -> tuple[str, ...]: ...
 
 
 @dataclass(frozen=True)
@@ -82,7 +93,7 @@ def collect_rollouts(
 
 
 def score_rollouts(
-    groups: Sequence[RolloutGroup],
+    groups: Sequence[Group],
     verify_rm: VerifyRM,
     rule: RuleVerifier,
     *,
@@ -119,25 +130,26 @@ def ask_judge(judge: Judge, items: Sequence[VerifyItem]) -> list[Verdict]:
 
 
 def sample_rollouts(
-    groups: Sequence[RolloutGroup], scores: Scores, rewards: Sequence[float], *, step: int, count: int
+    groups: Sequence[Group], scores: Scores, rewards: Sequence[float], *, step: int, count: int
 ) -> list[RolloutSample]:
     """The rollouts with the highest rewards of different problems: what the policy is being paid for."""
-    size = len(groups[0].texts)
-    best = [
-        max(range(start, start + size), key=lambda place: rewards[place])
-        for start in range(0, len(rewards), size)
-    ]
-    best.sort(key=lambda place: -rewards[place])
+    best: list[tuple[int, Group, str]] = []
+    start = 0
+    for group in groups:
+        place = max(range(start, start + len(group.texts)), key=lambda place: rewards[place])
+        best.append((place, group, group.texts[place - start]))
+        start += len(group.texts)
+    best.sort(key=lambda found: -rewards[found[0]])
     return [
         RolloutSample(
             step=step,
-            problem_id=groups[place // size].problem.id,
-            question=groups[place // size].problem.question,
-            reference_answer=groups[place // size].problem.reference_answer,
-            completion=groups[place // size].texts[place % size],
+            problem_id=group.problem.id,
+            question=group.problem.question,
+            reference_answer=group.problem.reference_answer,
+            completion=text,
             reward=rewards[place],
             score=scores.verify_rm[place],
             rule=scores.rule[place],
         )
-        for place in best[:count]
+        for place, group, text in best[:count]
     ]

@@ -1,16 +1,12 @@
 """One Cooper step: the six phases of the method, in order (rows 6 to 12 of the walk).
 
-Phase 5 runs beside phase 4 (`pair_queue.py`). Departures from the paper, each with its reason in
-`docs/paper_index.md`: the divisor of the advantages has a floor, positives and negatives are checked by the
-same rule verifier against the reference answer, VerifyRM's score and the rule verdict are computed for every
-rollout whatever the reward is.
+Phases 2, 5 and 6 are in `reward_learner.py`; phase 5 runs beside phase 4 (`pair_queue.py`). Departures from
+the paper, each with its reason in `docs/paper_index.md`: the divisor of the advantages has a floor, positives
+and negatives are checked by the same rule verifier against the reference answer, VerifyRM's score and the
+rule verdict are computed for every rollout whatever the reward is.
 """
 
-import random
-import time
-from collections import Counter
-from collections.abc import Generator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -19,28 +15,15 @@ from cooper_rl.config.cooper import CooperConfig
 from cooper_rl.distributed.ranks import Ranks
 from cooper_rl.distributed.trainable import Trainable
 from cooper_rl.engines.base import Engine
-from cooper_rl.machine.memory import explains_memory
-from cooper_rl.method.advantages import RewardKind, group_advantages, mix_rewards, overlong_penalties
+from cooper_rl.method.advantages import group_advantages, overlong_penalties
 from cooper_rl.models.policy import Policy
-from cooper_rl.models.verify_rm import VerifyItem, VerifyRM
-from cooper_rl.negatives.pairs import SOURCES
 from cooper_rl.randomness import derive_seed
-from cooper_rl.schema.data import Pairing, PreferencePair, Problem, RolloutSample, VerifyExample
-from cooper_rl.training.gate import RewardGate, update_behind_gate
+from cooper_rl.schema.data import PreferencePair, Problem, RolloutSample
 from cooper_rl.training.optimizer import set_warmed_up_lr
-from cooper_rl.training.pair_queue import PairQueue
 from cooper_rl.training.policy_update import update_policy
 from cooper_rl.training.refill import Scored, refill_flat
-from cooper_rl.training.reward_update import update_verify_rm
-from cooper_rl.training.rollout import (
-    RolloutGroup,
-    Scores,
-    collect_rollouts,
-    sample_rollouts,
-    score_rollouts,
-)
-from cooper_rl.verdicts.hybrid import Judge
-from cooper_rl.verdicts.rule import RuleVerifier
+from cooper_rl.training.reward_learner import RewardLearner, describe_scores, step_seed, timed, updating
+from cooper_rl.training.rollout import RolloutGroup, collect_rollouts, sample_rollouts
 
 
 @dataclass(frozen=True)
@@ -50,21 +33,11 @@ class Trainer:
     policy: Policy
     reference: Policy
     """The frozen policy that the KL term holds on to."""
-    verify_rm: VerifyRM
     engine: Engine
-    rule: RuleVerifier
-    judge: Judge | None
-    """Only asked where the reward is its verdict."""
-    pairs: PairQueue | None
-    """None when VerifyRM is not updated."""
-    gate: RewardGate | None
-    anchors: Sequence[VerifyItem]
-    """Completions of the starting policy that show VerifyRM's level to the monitor; may be empty."""
-    replay: Sequence[VerifyExample]
-    """Labelled examples that `replay_examples` are drawn from."""
     policy_optimizer: Trainable
     """Knows the processes that train together."""
-    verify_rm_optimizer: Trainable
+    reward: RewardLearner
+    """VerifyRM, and everything that scores beside it and trains it."""
     config: CooperConfig
     instruction: str | None
     seed: int
@@ -98,31 +71,27 @@ def run_step(
     """
     config = trainer.config
     result = StepResult(metrics={"step": step})
-    seed = derive_seed(trainer.seed, "step", step)
-
     ranks = trainer.policy_optimizer.ranks
+    seed = step_seed(trainer.seed, step)
 
-    with _timed(result, "rollout"), trainer.policy_optimizer.gather():  # 1. rollouts
+    with timed(result.metrics, "rollout"), trainer.policy_optimizer.gather():  # 1. rollouts
         groups = _draw(trainer, problems, seed, ranks)
         if not config.max_refills:
             trainer.engine.sleep()
-    reward_kind = "rule" if falls_back_to_rule else config.reward.kind
-    with _timed(result, "reward"):  # 2. rewards
-        scored = _score(trainer, groups, reward_kind, ranks)
-        if trainer.anchors:
-            anchored = trainer.verify_rm.score(
-                trainer.anchors, max_tokens_per_batch=config.max_tokens_per_batch
-            )
-            result.metrics["verify_rm/anchor_score"] = sum(anchored) / len(anchored)
+    rewarded = trainer.reward.score(groups, falls_back_to_rule=falls_back_to_rule)  # 2. rewards
+    result.metrics |= rewarded.metrics
+    scored = Scored(groups, rewarded.scores, _shape(config, groups, rewarded.rewards))
     if config.max_refills:
         # The engine stays awake until here: it would have no weights left to draw again with.
-        with _timed(result, "refill"), trainer.policy_optimizer.gather():  # 1 and 2 again
+        with timed(result.metrics, "refill"), trainer.policy_optimizer.gather():  # 1 and 2 again
+
+            def draw(chosen: list[Problem], seed: int) -> Scored:
+                groups = _draw(trainer, chosen, seed, ranks)
+                scores, rewards = trainer.reward.rate(groups, falls_back_to_rule=falls_back_to_rule)
+                return Scored(groups, scores, _shape(config, groups, rewards))
+
             scored, num_replaced = refill_flat(
-                scored,
-                trainer.pool,
-                lambda chosen, seed: _score(trainer, _draw(trainer, chosen, seed, ranks), reward_kind, ranks),
-                max_refills=config.max_refills,
-                seed=seed,
+                scored, trainer.pool, draw, max_refills=config.max_refills, seed=seed
             )
             result.metrics["rollout/refilled"] = num_replaced
             trainer.engine.sleep()
@@ -134,9 +103,8 @@ def run_step(
         std_floor=config.advantages.std_floor,
         estimator=config.advantages.estimator,
     )
-    if trainer.pairs is not None:
-        trainer.pairs.submit(groups, scores, step=step, seed=seed)
-    with _timed(result, "policy_update"), _updating("policy", config):  # 4. policy update
+    trainer.reward.begin_pairs(groups, scores, step=step)
+    with timed(result.metrics, "policy_update"), updating("policy", config):  # 4. policy update
         set_warmed_up_lr(
             trainer.policy_optimizer, config.policy.lr, step=step, warmup_steps=config.policy.warmup_steps
         )
@@ -145,19 +113,14 @@ def run_step(
         )
         with trainer.policy_optimizer.gather():
             trainer.engine.load_weights(trainer.policy.weights())
-    result.metrics |= _describe_rollouts(groups, scores, rewards, advantages)
+    result.metrics |= describe_scores(scores, rewards) | _describe_rollouts(groups, advantages)
     result.metrics |= {
         f"policy/{name}": value for name, value in policy_update._asdict().items() if value is not None
     }
     result.rollouts = sample_rollouts(groups, scores, rewards, step=step, count=config.num_logged_rollouts)
-
-    if trainer.pairs is not None:
-        with _timed(result, "pairing"):  # 5. pairs: what the policy update did not hide
-            pairing = trainer.pairs.take()
-        with _timed(result, "reward_update"), _updating("VerifyRM", config):  # 6. reward update
-            result.metrics |= _update_reward(trainer, pairing.pairs, seed=seed)
-        result.pairs = pairing.pairs
-        result.metrics |= _describe_pairs(pairing)
+    learned = trainer.reward.learn(step=step)  # 5. wait for the pairs; 6. reward update
+    result.metrics |= learned.metrics
+    result.pairs = learned.pairs
     return result
 
 
@@ -175,53 +138,17 @@ def _draw(trainer: Trainer, problems: Sequence[Problem], seed: int, ranks: Ranks
     )
 
 
-def _score(trainer: Trainer, groups: list[RolloutGroup], kind: RewardKind, ranks: Ranks) -> Scored:
-    """Phase 2; collective."""
-    config = trainer.config
-    scores = score_rollouts(
-        groups,
-        trainer.verify_rm,
-        trainer.rule,
-        judge=trainer.judge if config.reward.kind == "judge" else None,
-        max_tokens_per_batch=config.max_tokens_per_batch,
-        ranks=ranks,
+def _shape(config: CooperConfig, groups: Sequence[RolloutGroup], rewards: list[float]) -> list[float]:
+    """Rewards with the penalty on overlong completions, where one is configured."""
+    if config.reward.overlong_buffer_tokens is None:
+        return rewards
+    penalties = overlong_penalties(
+        [len(generation.token_ids) for group in groups for generation in group.generations],
+        max_new_tokens=config.generation.max_new_tokens,
+        buffer_tokens=config.reward.overlong_buffer_tokens,
+        weight=config.reward.overlong_penalty,
     )
-    rewards = mix_rewards(kind, verify_rm=scores.verify_rm, rule=scores.rule, judge=scores.judge)
-    if config.reward.overlong_buffer_tokens is not None:
-        penalties = overlong_penalties(
-            [len(generation.token_ids) for group in groups for generation in group.generations],
-            max_new_tokens=config.generation.max_new_tokens,
-            buffer_tokens=config.reward.overlong_buffer_tokens,
-            weight=config.reward.overlong_penalty,
-        )
-        rewards = [reward + penalty for reward, penalty in zip(rewards, penalties, strict=True)]
-    return Scored(groups, scores, rewards)
-
-
-def _update_reward(trainer: Trainer, pairs: Sequence[PreferencePair], *, seed: int) -> dict[str, float]:
-    """One update of VerifyRM, behind the gate where there is one; its numbers."""
-    config = trainer.config
-    draw = random.Random(derive_seed(seed, "replay"))
-    replay = draw.sample(trainer.replay, min(config.reward.num_replay_examples, len(trainer.replay)))
-    if trainer.gate is None:
-        update = update_verify_rm(
-            trainer.verify_rm, trainer.verify_rm_optimizer, pairs, replay, config=config
-        )
-        return {} if update is None else {f"verify_rm/{k}": v for k, v in update._asdict().items()}
-    gated = update_behind_gate(
-        trainer.gate, trainer.verify_rm, trainer.verify_rm_optimizer, pairs, replay, config=config
-    )
-    if gated is None:
-        return {}
-    return {
-        **{f"verify_rm/{name}": value for name, value in gated.update._asdict().items()},
-        "gate/accuracy": gated.reading.accuracy,
-        "gate/canary_rate": gated.reading.canary_rate,
-        "gate/rolled_back": float(gated.is_rolled_back),
-        "gate/data": float(trainer.gate.data),
-        "gate/start_accuracy": trainer.gate.start.accuracy,
-        "gate/start_canary_rate": trainer.gate.start.canary_rate,
-    }
+    return [reward + penalty for reward, penalty in zip(rewards, penalties, strict=True)]
 
 
 def step_problems(problems: Sequence[Problem], step: int, *, count: int, seed: int) -> list[Problem]:
@@ -240,57 +167,11 @@ def step_problems(problems: Sequence[Problem], step: int, *, count: int, seed: i
     return chosen
 
 
-def _describe_rollouts(
-    groups: Sequence[RolloutGroup], scores: Scores, rewards: Sequence[float], advantages: torch.Tensor
-) -> dict[str, float]:
+def _describe_rollouts(groups: Sequence[RolloutGroup], advantages: torch.Tensor) -> dict[str, float]:
     generations = [generation for group in groups for generation in group.generations]
-    count = len(generations)
-    found = {
-        "rollout/reward": sum(rewards) / count,
-        "rollout/verify_rm_reward": sum(scores.verify_rm) / count,
-        "rollout/rule_accuracy": scores.rule.count("correct") / count,
-        "rollout/rejected_score": _mean_of_rejected(scores),
-        "rollout/rule_unparsable": scores.rule.count("unparsable") / count,
+    return {
         "rollout/tokens": sum(len(generation.token_ids) for generation in generations),
         "rollout/cut_fraction": sum(generation.finish_reason == "length" for generation in generations)
-        / count,
+        / len(generations),
         "rollout/abs_advantage": advantages.abs().mean().item(),
     }
-    if scores.judge is not None:
-        found["rollout/judge_accuracy"] = scores.judge.count("correct") / count
-    return found
-
-
-def _mean_of_rejected(scores: Scores) -> float:
-    """VerifyRM's mean score of rollouts that the rule verifier calls incorrect; 0 without any."""
-    rejected = [
-        score for score, verdict in zip(scores.verify_rm, scores.rule, strict=True) if verdict == "incorrect"
-    ]
-    return sum(rejected) / max(len(rejected), 1)
-
-
-def _describe_pairs(pairing: Pairing) -> dict[str, float]:
-    sources = Counter(pair.source.partition(":")[0] for pair in pairing.pairs)
-    return {
-        "pairs/count": len(pairing.pairs),
-        "pairs/positives": pairing.num_positives,
-        "pairs/rewrites": pairing.num_rewrites,
-        "pairs/unanswered": pairing.num_unanswered,
-        **({"pairs/hedged": pairing.num_hedged} if pairing.num_hedged else {}),
-        **{f"pairs/{source}": sources[source] for source in SOURCES},
-    }
-
-
-def _updating(model: str, config: CooperConfig) -> AbstractContextManager[None]:
-    remedy = (
-        f"lower cooper.max_tokens_per_batch={config.max_tokens_per_batch}, or set "
-        "cooper.gradient_checkpointing=true or distributed.offload_optimizer=true"
-    )
-    return explains_memory(f"the {model}'s update", remedy)
-
-
-@contextmanager
-def _timed(result: StepResult, phase: str) -> Generator[None]:
-    started = time.perf_counter()
-    yield
-    result.metrics[f"seconds/{phase}"] = time.perf_counter() - started

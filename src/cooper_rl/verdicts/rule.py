@@ -1,8 +1,9 @@
 """The rule verifier (rows 3 and 11): answer checks in order, in worker processes that can be killed.
 
 Plain answers are compared in this process, in bounded time; the rest goes to the workers. A verdict depends
-on the two texts only, not on load, order or the number of workers. Callable from any thread; from an asyncio
-loop through `verify_async`. Deliberately left out: the comparison itself (`verdicts/answers/verify.py`).
+on the two texts only, not on load, order or the number of workers. Callable from any thread, and in a forked
+child, which gets workers of its own; from an asyncio loop through `verify_async`. The comparison itself is in
+`verdicts/answers/verify.py`.
 """
 
 import asyncio
@@ -13,6 +14,7 @@ import socket
 import subprocess
 import sys
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -46,14 +48,16 @@ class RuleVerifier:
     Workers start with the first comparison that needs them and end with the context, or with this process.
     """
 
-    def __init__(self, config: RuleConfig, *, num_processes: int = 1) -> None:
+    def __init__(self, config: RuleConfig | None = None, *, num_processes: int = 1) -> None:
         """`num_processes`: that verify at the same time and share the cores."""
+        config = config or RuleConfig()
         self._config = config
         self._num_workers = config.num_workers or max(1, usable_cores() // num_processes)
         self._cache: OrderedDict[_Question, AnswerCheck] = OrderedDict()
         self._lock = threading.Lock()
         self._pool: _Pool | None = None
         self._is_closed = False
+        _verifiers.add(self)
 
     def __enter__(self) -> Self:
         return self
@@ -89,6 +93,14 @@ class RuleVerifier:
     async def verify_async(self, items: Sequence[tuple[str, str]]) -> list[AnswerCheck]:
         """`verify` without blocking the event loop."""
         return await asyncio.to_thread(self.verify, items)
+
+    def _renew(self) -> None:
+        """In a forked child: workers of its own. The parent's threads, which may hold the lock, are gone."""
+        self._lock = threading.Lock()
+        self._cache = OrderedDict()
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.disown()
 
     def _check(self, items: Sequence[tuple[str, str]], kind: Kind) -> list[AnswerCheck]:
         if self._is_closed:
@@ -139,6 +151,17 @@ class RuleVerifier:
                 self._pool = _Pool(self._config, self._num_workers)
             pool = self._pool
         return pool.ask(questions)
+
+
+_verifiers: weakref.WeakSet[RuleVerifier] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for verifier in list(_verifiers):
+        verifier._renew()  # pyright: ignore[reportPrivateUsage]
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 class _Pool:
@@ -196,6 +219,11 @@ class _Pool:
         except subprocess.TimeoutExpired:
             self._nursery.kill()
             self._nursery.wait()
+
+    def disown(self) -> None:
+        """Close a forked child's copies of the sockets, or the parent's workers would outlive the parent."""
+        for channel in self._channels:
+            os.close(channel.detach())
 
 
 def _start_nursery(config: RuleConfig, sockets: Sequence[socket.socket]) -> subprocess.Popen[bytes]:

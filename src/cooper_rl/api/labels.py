@@ -1,0 +1,89 @@
+"""Labels from rule verdict and judge verdict, for completions in memory."""
+
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from cooper_rl.config.data import LabelingConfig
+from cooper_rl.errors import DataError
+from cooper_rl.schema.data import Verdict
+from cooper_rl.servers.open import open_judge
+from cooper_rl.verdicts.hybrid import Judge, JudgeItem, decide
+from cooper_rl.verdicts.journal import Journal
+from cooper_rl.verdicts.votes import collect_votes
+
+
+class Labelled(NamedTuple):
+    """The hybrid decision on one completion."""
+
+    label: int | None
+    """1 correct, 0 incorrect, None: dropped, because the verifiers differ or abstain."""
+    reason: str
+    """Which row of the truth table decided, e.g. `both_agree` or `rule_abstains_judge_decides`."""
+    rule: Verdict
+    judge: Verdict | None
+    """None where no judge was asked."""
+
+
+def label(
+    items: Iterable[tuple[str, str, str]],
+    *,
+    config: LabelingConfig | None = None,
+    judge: Judge | None = None,
+    seed: int = 0,
+) -> list[Labelled]:
+    """Label completions with the rule verifier and, where there is one, an LLM judge.
+
+    Args:
+        items: (question, reference answer, completion) of each completion.
+        config: Rule verifier, judge server and third vote; by default the rule alone, as `LabelingConfig()`.
+        judge: An object with `name`, `identity` and `judge(items)`, in place of `config.judge`.
+        seed: Of the laptop world's judge.
+
+    Returns:
+        One label per item, in order.
+
+    Raises:
+        DataError: an item is not three strings; names its index.
+        ServerError: the judge cannot be used.
+
+    >>> [row.label for row in label([("1+1?", "2", "#### 2"), ("1+1?", "2", "#### 3"), ("1+1?", "2", "Hm.")])]
+    [1, 0, None]
+    """
+    config = config or LabelingConfig()
+    rows: list[JudgeItem] = []
+    for index, item in enumerate(items):
+        texts = tuple(item)
+        if len(texts) != 3 or not all(isinstance(text, str) for text in texts):
+            raise DataError(
+                f"item {index}: {item!r} is not three strings; give (question, reference answer, completion)"
+            )
+        rows.append(JudgeItem(*texts))
+    if not rows:
+        return []
+    third = config.third_vote.judge if config.third_vote else None
+    asked = judge or (open_judge(config.judge, seed) if config.judge else None)
+    with (
+        tempfile.TemporaryDirectory(prefix="cooper-rl-") as folder,
+        Journal(Path(folder) / "journal") as journal,
+    ):
+        votes = collect_votes(
+            rows,
+            config,
+            judge=asked,
+            third_judge=open_judge(third, seed) if third else None,
+            journal=journal,
+        ).votes
+    labelled: list[Labelled] = []
+    for vote in votes:
+        judged = vote.judge.verdict if vote.judge else None
+        decision = decide(
+            vote.rule.verdict,
+            judged,
+            vote.third.verdict if vote.third else None,
+            unparsable_rule=config.unparsable_rule,
+        )
+        found = None if decision.is_correct is None else int(decision.is_correct)
+        labelled.append(Labelled(found, decision.reason, vote.rule.verdict, judged))
+    return labelled

@@ -1,0 +1,129 @@
+"""VerifyRM from Python: load it, train it from rows."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import ValidationError
+
+from cooper_rl.config.models import VerifyRMConfig
+from cooper_rl.errors import ConfigError, DataError
+from cooper_rl.machine.device import pick_device
+from cooper_rl.method.questions import with_questions
+from cooper_rl.models.precision import Compute
+from cooper_rl.models.verify_rm import (
+    VerifyRM,
+    make_from_backbone,
+    make_from_scratch,
+    save_verify_rm,
+)
+from cooper_rl.models.verify_rm import (
+    load_verify_rm as load,
+)
+from cooper_rl.schema.data import VerifyExample
+from cooper_rl.training.fit_verify_rm import train_in_lessons
+
+
+def load_verify_rm(
+    path: str | Path, *, device: str | torch.device | None = None, precision: Compute = "auto"
+) -> VerifyRM:
+    """Load a VerifyRM folder or hub id; `VerifyRM.score` then scores completions in batches.
+
+    Scoring applies VerifyRM's own template, cuts long fields as in training, and returns sigmoids in (0, 1).
+
+    Args:
+        path: Folder that `train_verify_rm` or `save_verify_rm` wrote.
+        device: `cuda`, `cuda:1`, `cpu`, ...; None: this process's CUDA device, else the CPU.
+        precision: Of the forward pass; weights stay in fp32. `auto`: bf16 where the hardware has it.
+
+    Raises:
+        ModelError: missing, incomplete, of another architecture, or with more than one logit.
+
+    >>> from cooper_rl import VerifyItem
+    >>> verify_rm = load_verify_rm("verify_rm", device="cpu")
+    >>> scores = verify_rm.score([VerifyItem("1+1?", reference_answer="2", completion="It is 2.")])
+    >>> 0 < scores[0] < 1
+    True
+    """
+    verify_rm = load(path, device=pick_device() if device is None else torch.device(device))
+    return dataclasses.replace(verify_rm, compute=precision)
+
+
+def train_verify_rm(
+    examples: Sequence[VerifyExample],
+    folder: str | Path,
+    *,
+    backbone: str | Path | None = None,
+    validation: Sequence[VerifyExample] = (),
+    config: VerifyRMConfig | Mapping[str, Any] | None = None,
+    seed: int = 0,
+    device: str | torch.device | None = None,
+) -> VerifyRM:
+    """Train VerifyRM on labelled completions with binary cross-entropy, and save it.
+
+    Args:
+        examples: Labelled completions; both labels must be among them.
+        folder: Where the trained model is written.
+        backbone: Causal LM (folder or hub id) whose head becomes one logit; None: a small model from scratch.
+        validation: Examples of other questions; the weights that are best on them are kept.
+        config: Section `verify_rm` of the configuration, as an object or a mapping of its keys.
+        seed: Of the head, the order of examples and the generated lessons.
+        device: As for `load_verify_rm`.
+
+    Returns:
+        The saved VerifyRM, ready to score.
+
+    Raises:
+        ConfigError: an unknown or invalid key.
+        DataError: a question stands in both sets, or the folder cannot be written.
+        ModelError: the backbone cannot be used.
+        TrainingError: one class only, a gradient that is not finite, or out of memory.
+
+    >>> from cooper_rl import VerifyExample
+    >>> rows = [
+    ...     VerifyExample(question="1+1?", reference_answer="2", completion=text, label=label)
+    ...     for text, label in (("It is 2.", 1), ("It is 3.", 0))
+    ... ]
+    >>> small = {"hidden_size": 32, "num_layers": 1, "num_heads": 2, "num_matching_examples": 0}
+    >>> verify_rm = train_verify_rm(rows, "trained", config={"num_epochs": 1, "scratch": small}, device="cpu")
+    """
+    section = config if isinstance(config, VerifyRMConfig) else _verify_rm_section(config or {})
+    shared = with_questions(list(validation), list(examples))
+    if shared:
+        raise DataError(
+            f"validation: {len(shared)} of its rows have a question of `examples`, e.g. "
+            f"{shared[0].question[:80]!r}; split by question, or the validation says nothing"
+        )
+    place = pick_device() if device is None else torch.device(device)
+    if backbone is None:
+        texts = [text for e in examples for text in (e.question, e.reference_answer, e.completion)]
+        model = make_from_scratch(texts, section.scratch, seed=seed, device=place)
+    else:
+        model = make_from_backbone(backbone, seed=seed, device=place)
+    model = dataclasses.replace(model, compute=section.precision)
+    folder = Path(folder)
+    fit = train_in_lessons(
+        model,
+        examples,
+        config=section,
+        is_from_scratch=backbone is None,
+        seed=seed,
+        validation=validation,
+        keep=lambda: save_verify_rm(model, folder),
+    )
+    if not validation:
+        save_verify_rm(model, folder)
+    elif fit.best_update != fit.num_updates:
+        model = load_verify_rm(folder, device=place, precision=section.precision)
+    return model
+
+
+def _verify_rm_section(values: Mapping[str, Any]) -> VerifyRMConfig:
+    try:
+        return VerifyRMConfig.model_validate(values)
+    except ValidationError as error:
+        found = error.errors(include_url=False)[0]
+        key = ".".join(str(part) for part in found["loc"])
+        raise ConfigError(f"config: {key}: {found['msg']}; see `VerifyRMConfig`") from error

@@ -1,0 +1,122 @@
+"""The settings of `CooperReward`: the part of the section `cooper` that a reward reads, and its examples."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from cooper_rl.config.cooper import CooperConfig
+from cooper_rl.config.data import RuleConfig
+from cooper_rl.config.section import flatten
+from cooper_rl.errors import ConfigError, DataError
+from cooper_rl.records.verify_formats import read_examples
+from cooper_rl.run.identity import MAY_DIFFER, SERVER_KEYS, folder_sha256
+from cooper_rl.schema.data import VerifyExample
+
+KEYS = (
+    "reward",
+    "pairs",
+    "judge",
+    "gate",
+    "monitor",
+    "max_grad_norm",
+    "max_tokens_per_batch",
+    "precision",
+    "gradient_checkpointing",
+    "checkpoint_every",
+    "seed",
+)
+"""Keys of the section `cooper` that a reward reads; the trainer has its own for the policy."""
+
+
+def reward_section(config: CooperConfig | Mapping[str, Any] | None, *, has_held_out: bool) -> CooperConfig:
+    """The configuration, with defaults that need no server.
+
+    Raises:
+        ConfigError: an unknown, unused or contradictory key.
+    """
+    found = config if isinstance(config, CooperConfig) else _validated(config or {}, has_held_out)
+    if found.gate is not None and not has_held_out:
+        raise ConfigError("config: gate needs labelled examples: give held_out=..., or set gate to None")
+    if found.monitor is not None and found.monitor.action == "rollback":
+        raise ConfigError(
+            "config: monitor.action=rollback takes the policy back too, which only train-cooper can do; use "
+            "warn, stop or rule"
+        )
+    return found
+
+
+def _validated(values: Mapping[str, Any], has_held_out: bool) -> CooperConfig:
+    unread = sorted(set(values) - set(KEYS))
+    if unread:
+        raise ConfigError(
+            f"config: {', '.join(unread)}: not read by a reward; its keys are {', '.join(KEYS)}, and the "
+            "policy's settings are the trainer's"
+        )
+    merged = dict(values)
+    pairs = dict(merged.get("pairs") or {})
+    if "assistant" not in pairs and "negatives" not in pairs:
+        pairs["negatives"] = {"assistant": 0, "rollout": 1, "perturb": 1}
+    merged["pairs"] = pairs
+    if has_held_out:
+        merged.setdefault("gate", {})
+    try:
+        return CooperConfig.model_validate(merged)
+    except ValidationError as error:
+        lines = [
+            f"{'.'.join(str(part) for part in item['loc']) or '(whole)'}: {item['msg']}"
+            for item in error.errors(include_url=False)
+        ]
+        raise ConfigError("config: " + "; ".join(lines)) from error
+
+
+def read_examples_of(
+    source: str | Path | Sequence[VerifyExample] | Sequence[Mapping[str, Any]], *, name: str
+) -> list[VerifyExample]:
+    """Labelled examples from a file, records or mappings.
+
+    Raises:
+        DataError: a row is no labelled example; names the argument and the index.
+    """
+    if isinstance(source, str | Path):
+        return list(read_examples(Path(source)).records)
+    examples: list[VerifyExample] = []
+    for index, row in enumerate(source):
+        try:
+            examples.append(row if isinstance(row, VerifyExample) else VerifyExample.model_validate(row))
+        except ValidationError as error:
+            found = error.errors(include_url=False)[0]
+            place = ".".join(str(part) for part in found["loc"])
+            raise DataError(
+                f"{name}: row {index}: {place}: {found['msg']}; a labelled example has question, "
+                "reference_answer, completion and label (0 or 1)"
+            ) from error
+    return examples
+
+
+def make_identity(
+    config: CooperConfig,
+    rule: RuleConfig,
+    *,
+    seed: int,
+    verify_rm: str | Path | None,
+    examples: Mapping[str, Sequence[VerifyExample]],
+) -> dict[str, str]:
+    """What a checkpoint must have been written with to be continued; `verify_rm` None: a model in memory."""
+    identity = {
+        key: json.dumps(value)
+        for key, value in flatten({"cooper": config.model_dump(mode="json")})
+        if key not in MAY_DIFFER and not (".server." in key and key.rpartition(".")[2] in SERVER_KEYS)
+    }
+    identity["seed"] = str(seed)
+    identity["rule"] = rule.model_dump_json(exclude={"num_workers"})
+    if verify_rm is not None:
+        is_folder = Path(verify_rm).is_dir()
+        identity["data.verify_rm"] = folder_sha256(Path(verify_rm)) if is_folder else str(verify_rm)
+    for name, rows in examples.items():
+        text = "\n".join(row.model_dump_json() for row in rows)
+        identity[f"data.{name}"] = hashlib.sha256(text.encode()).hexdigest()
+    return identity

@@ -1,0 +1,103 @@
+"""What a reward that learns needs to go on exactly where it was: written to a folder and read back.
+
+    verify_rm/                      plain Hugging Face folder
+    verify_rm_optimizer.safetensors
+    metrics.jsonl  pairs.jsonl      every step since the first
+    pending.jsonl                   pairs that the next step learns from, where pairs may be a step late
+    anchors.jsonl                   completions of the starting policy, for the monitor
+
+Files are written through the checkpoint store: hashes, a manifest, and LATEST last, so that a killed process
+leaves the checkpoint before.
+"""
+
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from cooper_rl.checkpoints.manifest import METRICS, PAIRS
+from cooper_rl.checkpoints.state import PENDING, library_versions, read_metrics, write_metrics
+from cooper_rl.checkpoints.store import CheckpointStore
+from cooper_rl.config.infrastructure import StorageConfig
+from cooper_rl.models.verify_rm import VerifyItem, VerifyRM, load_verify_rm, save_verify_rm
+from cooper_rl.records.files import write_records
+from cooper_rl.schema.data import Pairing, PreferencePair
+from cooper_rl.storage.open import open_store
+
+ANCHORS = "anchors.jsonl"
+OPTIMIZER = "verify_rm_optimizer.safetensors"
+NEVER = 2**62
+"""A last step that no run reaches: all files are fetched."""
+
+
+@dataclass(frozen=True)
+class RewardState:
+    """Everything that the next step depends on."""
+
+    step: int
+    """Steps done."""
+    verify_rm: VerifyRM
+    optimizer: Mapping[str, torch.Tensor]
+    """See `training.optimizer.optimizer_tensors`."""
+    metrics: Sequence[dict[str, float]]
+    pairs: Sequence[PreferencePair]
+    pending: Sequence[Pairing]
+    anchors: Sequence[VerifyItem]
+
+
+def open_states(folder: Path, identity: Mapping[str, str]) -> CheckpointStore:
+    """The checkpoints in a folder; one object for as long as this process writes them."""
+    config = StorageConfig()
+    return CheckpointStore(open_store(config, folder), identity=identity, retention=config)
+
+
+def write_state(state: RewardState, store: CheckpointStore) -> None:
+    """Publish a checkpoint; the one before is kept too.
+
+    Raises:
+        DataError, StorageError: it cannot be written; the checkpoint before stands.
+        WriteConflictError: another process wrote there since this store was last read or written.
+    """
+    with tempfile.TemporaryDirectory(prefix="cooper-rl-") as work:
+        draft = Path(work)
+        save_verify_rm(state.verify_rm, draft / "verify_rm")
+        save_file(dict(state.optimizer), draft / OPTIMIZER)
+        write_metrics(draft / METRICS, state.metrics)
+        write_records(draft / PAIRS, state.pairs)
+        write_records(draft / PENDING, state.pending)
+        rows = (json.dumps(item._asdict(), ensure_ascii=False) + "\n" for item in state.anchors)
+        (draft / ANCHORS).write_text("".join(rows), encoding="utf-8")
+        store.publish(draft, step=state.step, score=None, versions=library_versions())
+
+
+def read_state(store: CheckpointStore, *, device: torch.device) -> RewardState | None:
+    """The newest whole checkpoint; None: there is none.
+
+    Raises:
+        ConfigError: it belongs to a run of another configuration; names the keys.
+        DataError: there is a LATEST, but no whole checkpoint.
+        ModelError: the weights cannot be used.
+    """
+    with tempfile.TemporaryDirectory(prefix="cooper-rl-") as work:
+        found = store.newest(Path(work), last_step=NEVER)
+        if found is None:
+            return None
+        place = found.folder
+        return RewardState(
+            step=found.manifest.step,
+            verify_rm=load_verify_rm(place / "verify_rm", device=device),
+            optimizer=load_file(place / OPTIMIZER),
+            metrics=read_metrics(place / METRICS),
+            pairs=[PreferencePair.model_validate_json(line) for line in _lines(place / PAIRS)],
+            pending=[Pairing.model_validate_json(line) for line in _lines(place / PENDING)],
+            anchors=[VerifyItem(**json.loads(line)) for line in _lines(place / ANCHORS)],
+        )
+
+
+def _lines(path: Path) -> list[str]:
+    # Texts hold other characters that end lines than \n alone.
+    return path.read_text(encoding="utf-8").split("\n")[:-1]

@@ -1,0 +1,126 @@
+"""Trainers' columns as completions in groups: plain texts or chat messages, in any order."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from cooper_rl.errors import DataError
+from cooper_rl.schema.data import Problem
+
+
+class Row(NamedTuple):
+    """One completion."""
+
+    question: str
+    reference_answer: str
+    completion: str
+    group: str | None
+    """None: consecutive rows with the same question and reference answer are one group."""
+
+
+@dataclass(frozen=True)
+class CompletionGroup:
+    """The completions of one problem, and which rows they are."""
+
+    problem: Problem
+    texts: tuple[str, ...]
+    indices: tuple[int, ...]
+
+
+def read_rows(
+    completions: Sequence[Any],
+    *,
+    prompts: Sequence[Any] | None,
+    questions: Sequence[Any] | None,
+    reference_answers: Sequence[Any],
+    group_ids: Sequence[Any] | None,
+) -> list[Row]:
+    """One row per completion; the question of a prompt is its last user message, or the whole plain text.
+
+    Raises:
+        DataError: columns of different lengths, or a value that is no text; names column and index.
+    """
+    asked = questions if questions is not None else prompts
+    if asked is None:
+        raise DataError("CooperReward needs questions or prompts, one per completion")
+    columns = {
+        "questions" if questions is not None else "prompts": asked,
+        "reference_answers": reference_answers,
+        **({} if group_ids is None else {"group_ids": group_ids}),
+    }
+    for name, values in columns.items():
+        if len(values) != len(completions):
+            raise DataError(
+                f"{name}: {len(values)} values for {len(completions)} completions; give one per completion"
+            )
+    role = None if questions is not None else "user"
+    return [
+        Row(
+            question=_text(asked[index], role, column=next(iter(columns)), index=index),
+            reference_answer=_text(reference_answers[index], None, column="reference_answers", index=index),
+            completion=_text(completion, "assistant", column="completions", index=index, may_be_empty=True),
+            group=None if group_ids is None else str(group_ids[index]),
+        )
+        for index, completion in enumerate(completions)
+    ]
+
+
+def group_rows(rows: Sequence[Row]) -> list[CompletionGroup]:
+    """Groups in the order of their first rows.
+
+    Raises:
+        DataError: a group id stands for different questions or reference answers.
+    """
+    members: dict[object, list[int]] = {}
+    run = 0
+    for index, row in enumerate(rows):
+        if index and rows[index - 1][:2] != row[:2]:
+            run += 1
+        members.setdefault(run if row.group is None else row.group, []).append(index)
+    groups: list[CompletionGroup] = []
+    for indices in members.values():
+        first = rows[indices[0]]
+        other = next((index for index in indices if rows[index][:2] != first[:2]), None)
+        if other is not None:
+            raise DataError(
+                f"group_ids: {first.group!r} stands for two problems, at {indices[0]} and {other}: "
+                f"{first.question[:60]!r} and {rows[other].question[:60]!r}; one group has one question and "
+                "one reference answer"
+            )
+        problem = Problem(
+            id=first.group or _problem_id(first),
+            source="reward",
+            question=first.question,
+            reference_answer=first.reference_answer,
+        )
+        texts = tuple(rows[index].completion for index in indices)
+        groups.append(CompletionGroup(problem, texts, tuple(indices)))
+    return groups
+
+
+def _problem_id(row: Row) -> str:
+    """The same for the same problem in every run, since draws depend on it."""
+    return hashlib.blake2b(f"{row.question}\x1f{row.reference_answer}".encode(), digest_size=8).hexdigest()
+
+
+def _text(value: Any, role: str | None, *, column: str, index: int, may_be_empty: bool = False) -> str:
+    """A plain text, or that of the last chat message of a role."""
+    found = value
+    if role is not None and isinstance(value, Sequence) and not isinstance(value, str):
+        spoken = [message for message in value if isinstance(message, Mapping)]
+        own = [message for message in spoken if message.get("role") == role]
+        found = _content(own[-1].get("content")) if own else None
+    if isinstance(found, str) and (found or may_be_empty):
+        return found
+    kinds = "a text" if role is None else f"a text, or chat messages with one of role {role!r}"
+    raise DataError(f"{column}: value {index} is {str(value)[:80]!r}; give {kinds}")
+
+
+def _content(content: Any) -> Any:
+    """A message's text; blocks of text are joined, a message that only calls tools is empty."""
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    return "".join(block.get("text", "") for block in content if isinstance(block, Mapping))

@@ -1,0 +1,81 @@
+"""TRL round `CooperReward`: which of its calls train, and checkpoints beside the policy's.
+
+TRL (1.16) tells a reward function nothing of training or evaluation, but passes `log_metric`, a method of the
+trainer that calls. From it come the mode, the group size and the place of checkpoints.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cooper_rl.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from cooper_rl.api.reward import CooperReward
+
+FOLDER = "cooper_reward"
+"""Inside `checkpoint-N` of the trainer's output folder."""
+SHOWN = (
+    "rollout/rule_accuracy",
+    "rollout/rule_unparsable",
+    "pairs/count",
+    "verify_rm/pair_accuracy",
+    "gate/rolled_back",
+    "monitor/alarm",
+)
+"""Metrics that TRL logs beside its own, as `cooper/...`."""
+
+
+def trainer_of(log_metric: Any) -> Any | None:
+    """The trainer that calls the reward; None: called by other code."""
+    trainer = getattr(log_metric, "__self__", None)
+    return trainer if hasattr(trainer, "add_callback") and hasattr(trainer, "model") else None
+
+
+def follow(reward: "CooperReward", trainer: Any, *, has_folder: bool) -> None:
+    """Save the reward with every checkpoint of this trainer.
+
+    Raises:
+        ConfigError: the reward has a folder of its own, which would not go back with the trainer.
+    """
+    if has_folder:
+        raise ConfigError(
+            "CooperReward(folder=...) under TRL: its state is kept in the trainer's own checkpoints "
+            f"(output_dir/checkpoint-N/{FOLDER}); leave folder out"
+        )
+    from transformers import TrainerCallback
+
+    class SavesReward(TrainerCallback):
+        """Writes the reward's state into the checkpoint that the trainer just wrote."""
+
+        def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            if state.is_world_process_zero:
+                reward.save(_place(args, state))
+
+    trainer.add_callback(SavesReward())
+
+
+def resume(reward: "CooperReward", trainer: Any) -> None:
+    """Where the trainer resumed, load the reward's state from its checkpoint. On the first process.
+
+    Raises:
+        DataError: the checkpoint holds no state of the reward.
+    """
+    if not trainer.state.global_step:
+        return
+    place = _place(trainer.args, trainer.state)
+    if not reward.load(place):
+        raise DataError(
+            f"{place}: the trainer resumed at step {trainer.state.global_step}, and this folder holds no "
+            "state of CooperReward; resume from a checkpoint in output_dir that was trained with it"
+        )
+
+
+def log(log_metric: Any, metrics: dict[str, float]) -> None:
+    """Some of a step's metrics for the trainer's own log."""
+    for name in SHOWN:
+        if name in metrics:
+            log_metric(f"cooper/{name.replace('/', '_')}", metrics[name])
+
+
+def _place(args: Any, state: Any) -> Path:
+    return Path(args.output_dir) / f"checkpoint-{state.global_step}" / FOLDER
