@@ -31,15 +31,16 @@ def evaluate_verify_rm(
     """
     from pathlib import Path
 
-    from cooper_rl.config.load import load
+    from cooper_rl.cluster.task import task
     from cooper_rl.stages import evaluate_verify_rm as stage
 
-    result = stage.run(
-        load(preset, [*site, *overrides]),
-        verify_rm=Path(verify_rm.path),
-        examples=Path(examples.path),
-        report=Path(report.path),
-    )
+    with task(preset, [*site, *overrides]) as config:
+        result = stage.run(
+            config,
+            verify_rm=Path(verify_rm.path),
+            examples=Path(examples.path),
+            report=Path(report.path),
+        )
     report.metadata.update(result.metrics())
     for false_positive_rate, true_positive_rate, threshold in result.roc:
         curves.log_roc_data_point(false_positive_rate, true_positive_rate, threshold)

@@ -39,18 +39,19 @@ def label_completions(
     """
     from pathlib import Path
 
-    from cooper_rl.config.load import load
+    from cooper_rl.cluster.task import task
     from cooper_rl.stages import label_completions as stage
 
-    result = stage.run(
-        load(preset, [*site, *overrides]),
-        problems=Path(problems.path),
-        completions=Path(completions.path),
-        labels=Path(labels.path),
-        train=Path(train.path),
-        validation=Path(validation.path),
-        test=Path(test.path),
-        report=Path(report.path),
-        frozen=Path(frozen.path) if frozen else None,
-    )
+    with task(preset, [*site, *overrides]) as config:
+        result = stage.run(
+            config,
+            problems=Path(problems.path),
+            completions=Path(completions.path),
+            labels=Path(labels.path),
+            train=Path(train.path),
+            validation=Path(validation.path),
+            test=Path(test.path),
+            report=Path(report.path),
+            frozen=Path(frozen.path) if frozen else None,
+        )
     report.metadata.update(result.metrics())

@@ -33,16 +33,17 @@ def train_verify_rm(
     """
     from pathlib import Path
 
-    from cooper_rl.config.load import load
+    from cooper_rl.cluster.task import task
     from cooper_rl.stages import train_verify_rm as stage
 
-    result = stage.run(
-        load(preset, [*site, *overrides]),
-        train=Path(train.path),
-        validation=Path(validation.path),
-        models=Path(models.path) if models else None,
-        verify_rm=Path(verify_rm.path),
-        report=Path(report.path),
-    )
+    with task(preset, [*site, *overrides]) as config:
+        result = stage.run(
+            config,
+            train=Path(train.path),
+            validation=Path(validation.path),
+            models=Path(models.path) if models else None,
+            verify_rm=Path(verify_rm.path),
+            report=Path(report.path),
+        )
     report.metadata.update(result.metrics())
     return result.validation.accuracy.value

@@ -22,12 +22,21 @@ HOURS = {
     "take_champion": 2.0,
     "promote": 2.0,
     "report": 1.0,
+    "check_settings": 1.0,
     "summarise_run": 1.0,
 }
 """Wall-clock limit of a task with all its tries."""
 
 UNCACHED = frozenset(
-    {"train_cooper", "evaluate_verify_rm", "report", "summarise_run", "take_champion", "promote"}
+    {
+        "check_settings",
+        "train_cooper",
+        "evaluate_verify_rm",
+        "report",
+        "summarise_run",
+        "take_champion",
+        "promote",
+    }
 )
 """Co-training keeps its own checkpoints; the others are cheap and say what holds now."""
 

@@ -1,6 +1,6 @@
 """VerifyRM alone: problems, completions, labels, training, evaluation.
 
-prepare_models ─ collect_problems ─ sample_completions ─ label_completions
+check_settings ─ prepare_models ─ collect_problems ─ sample_completions ─ label_completions
   ─ train_verify_rm ─ evaluate_verify_rm                            then always: summarise_run
 """
 
@@ -27,7 +27,7 @@ def build_verify_rm(profile: Profile, _iterations: int) -> BaseComponent:
                 ["verify_rm.num_epochs=2", "seed=1"].
         """
         tasks = Tasks(profile, {"preset": preset, "overrides": overrides})
-        with summarised(tasks, ""):
+        with summarised(tasks, None):
             add_steps(tasks, [*chain.prepare(), *chain.make_verify_rm()])
 
     return cast(BaseComponent, dsl.pipeline(name="verify-rm")(verify_rm))

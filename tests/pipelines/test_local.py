@@ -102,11 +102,14 @@ def test_a_wrong_key_is_found_before_anything_runs(
     assert not (tmp_path / "run").exists()
 
 
-def test_a_store_without_a_run_key_is_refused_before_anything_runs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("run_key", ["nightly-[[ScheduledTime]]", "{{$.pipeline_job_uuid}}"])
+def test_a_run_key_that_nobody_filled_in_is_refused_before_anything_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], run_key: str
 ) -> None:
-    assert main(["local", "--set", "storage.uri=/store", "--output", str(tmp_path / "run")]) == 2
-    assert "storage.uri needs storage.run_key" in capsys.readouterr().err
+    assert main(["local", "--param", f"run_key={run_key}", "--output", str(tmp_path / "run")]) == 2
+    shown = capsys.readouterr().err
+    assert f"storage.run_key={run_key!r} holds a placeholder that Kubeflow did not fill in" in shown
+    assert "leave run_key out, and each run is named by its own id" in shown
     assert not (tmp_path / "run").exists()
 
 

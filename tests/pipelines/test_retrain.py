@@ -26,8 +26,17 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 def test_nothing_is_trained_unless_enough_is_new(compiled: dict[str, Any]) -> None:
     outer = compiled["comp-exit-handler-1"]["dag"]["tasks"]
-    assert sorted(outer) == ["collect-problems", "condition-2", "prepare-models", "take-champion"]
-    assert outer["condition-2"]["triggerPolicy"]["condition"] == CONDITION
+    assert sorted(outer) == [
+        "check-settings",
+        "collect-problems",
+        "condition-branches-1",
+        "prepare-models",
+        "take-champion",
+    ]
+    branches = compiled["comp-condition-branches-1"]["dag"]["tasks"]
+    assert branches["condition-2"]["triggerPolicy"]["condition"] == CONDITION
+    assert branches["condition-3"]["triggerPolicy"]["condition"] == f"!({CONDITION})"
+    assert sorted(compiled["comp-condition-3"]["dag"]["tasks"]) == ["check-settings-2"]
 
 
 def test_everything_is_learned_from_the_champion_and_judged_on_its_frozen_sets(
