@@ -17,6 +17,7 @@ def label_completions(
     train: Output[Dataset],
     validation: Output[Dataset],
     test: Output[Dataset],
+    rejected: Output[Dataset],
     report: Output[Metrics],
     overrides: List[str] = [],
     site: List[str] = [],
@@ -32,6 +33,7 @@ def label_completions(
         train: Examples that VerifyRM learns from.
         validation: Examples that steer its training.
         test: Examples that only its evaluation sees.
+        rejected: Rows that could not be used, each with its reason.
         report: Numbers of this stage, and its report as a file.
         overrides: dotted.key=value changes to the preset.
         site: Changes that hold for every run on this cluster, applied before `overrides`.
@@ -51,6 +53,7 @@ def label_completions(
             train=Path(train.path),
             validation=Path(validation.path),
             test=Path(test.path),
+            rejected=Path(rejected.path),
             report=Path(report.path),
             frozen=Path(frozen.path) if frozen else None,
         )

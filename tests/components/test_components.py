@@ -98,13 +98,13 @@ def test_a_component_reads_the_configuration_inside_the_frame_that_tells_kuberne
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_an_artifact_is_optional_exactly_where_the_stage_can_do_without(stage: str) -> None:
+def test_an_input_is_optional_exactly_where_the_stage_can_do_without_and_no_output_is(stage: str) -> None:
     component = function_of(stage).args
     defaults = dict(
         zip([a.arg for a in component.args][-len(component.defaults) :], component.defaults, strict=True)
     )
     for parameter in read_signature(stage).parameters:
-        assert (parameter.name not in defaults) == parameter.is_required
+        assert (parameter.name not in defaults) == (parameter.is_required or parameter.is_output)
 
 
 @pytest.mark.parametrize("stage", STAGES)

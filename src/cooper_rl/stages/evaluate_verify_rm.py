@@ -54,6 +54,10 @@ def run(
         Path, Input("Held-out labelled examples (JSONL or Parquet; released columns or VerifyBench)")
     ],
     report: Annotated[Path, OutputFile("Where to write the report (JSON)")],
+    rejected: Annotated[
+        Path | None,
+        OutputFile("Where to write rows that cannot be used (absent: <report>.rejected.jsonl, if any)"),
+    ] = None,
 ) -> EvaluateVerifyRMReport:
     """Score held-out examples and compare with their labels, over all and by source.
 
@@ -63,7 +67,7 @@ def run(
         TrainingError: a score is not finite.
     """
     read = read_examples(examples)
-    set_aside(report, read.rejected)
+    set_aside(report, read.rejected, rejected=rejected)
     rows: list[VerifyExample] = read.records
     model = load_verify_rm(verify_rm, device=pick_device())
     scores = _score(model, rows)

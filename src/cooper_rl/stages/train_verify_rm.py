@@ -49,6 +49,10 @@ def run(
             "Folder of prepare_models or take_champion: its VerifyRM, else its backbone; absent: from scratch"
         ),
     ] = None,
+    rejected: Annotated[
+        Path | None,
+        OutputFile("Where to write rows that cannot be used (absent: <report>.rejected.jsonl, if any)"),
+    ] = None,
 ) -> TrainVerifyRMReport:
     """Train VerifyRM with binary cross-entropy.
 
@@ -60,8 +64,8 @@ def run(
     """
     started = time.monotonic()
     examples, validating = read_examples(train), read_examples(validation)
-    rejected = [*examples.rejected, *validating.rejected]
-    set_aside(report, rejected)
+    unusable = [*examples.rejected, *validating.rejected]
+    set_aside(report, unusable, rejected=rejected)
     held_out = validating.records
     _check_apart(examples.records, held_out, train=train, validation=validation)
 
@@ -89,7 +93,7 @@ def run(
         model = dataclasses.replace(load_verify_rm(verify_rm, device=device), compute=model.compute)
     result = TrainVerifyRMReport(
         num_examples=len(examples.records),
-        num_rejected=len(rejected),
+        num_rejected=len(unusable),
         num_updates=fit.num_updates,
         final_loss=fit.final_loss,
         best_update=fit.best_update,
