@@ -65,6 +65,8 @@ def test_where_there_is_no_such_file_none_is_made(tmp_path: Path) -> None:
         raise DataError("rows.jsonl: empty")
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "log").mkdir()  # nor is a file that cannot be written an error of its own
-    with pytest.raises(DataError, match=r"^rows\.jsonl: empty$"):
-        with task("laptop", [], termination_log=tmp_path / "log"):
-            raise DataError("rows.jsonl: empty")
+    with (
+        pytest.raises(DataError, match=r"^rows\.jsonl: empty$"),
+        task("laptop", [], termination_log=tmp_path / "log"),
+    ):
+        raise DataError("rows.jsonl: empty")

@@ -1,4 +1,4 @@
-"""The frame of a stage inside a pipeline's task: its configuration, and for Kubernetes the reason of a failure.
+"""The frame of a stage inside a pipeline's task: its configuration, and the reason of a failure.
 
 Argo repeats a failed task without knowing why it failed, and KFP's launcher turns every exit status into 1.
 Only the container's termination message gets through: Argo appends it to the node's message, which

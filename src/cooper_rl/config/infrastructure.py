@@ -129,6 +129,9 @@ class LaunchConfig(Section):
     """CPUs of a node's pod, e.g. `16`; None: as the runtime or the namespace says."""
     memory: str | None = None
     """Memory of a node's pod, shared memory included, e.g. `120Gi`; None: likewise."""
+    ephemeral_storage: str | None = None
+    """Disk of a node's pod for models, data and the checkpoint that is being stored, e.g. `220Gi`; None:
+    likewise, so that nothing is reserved."""
     shared_memory: str = "8Gi"
     """Size of /dev/shm, which NCCL and data loaders use."""
     queue: str | None = None
