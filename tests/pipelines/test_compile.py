@@ -175,7 +175,7 @@ def test_a_pipeline_stays_under_thirty_tasks(tmp_path: Path, name: str, iteratio
     num_tasks = count_tasks(specification)
     assert num_tasks < 30
     if name == "end_to_end":
-        assert num_tasks == 9 + 2 * iterations
+        assert num_tasks == 10 + 2 * iterations
 
 
 @pytest.mark.parametrize("iterations", [0, 6])

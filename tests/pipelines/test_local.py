@@ -31,8 +31,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 def test_the_run_shows_every_stage_and_ends_with_its_headline(finished: tuple[Path, str]) -> None:
     _, shown = finished
-    stages = re.findall(r"^\[ *(\d+)/13\] (\S+)  done in \d+:\d\d$", shown, flags=re.MULTILINE)
-    assert [int(number) for number, _ in stages] == list(range(1, 14))
+    stages = re.findall(r"^\[ *(\d+)/14\] (\S+)  done in \d+:\d\d$", shown, flags=re.MULTILINE)
+    assert [int(number) for number, _ in stages] == list(range(1, 15))
     assert [name for _, name in stages[-2:]] == ["report", "summarise-run"]
     assert re.search(r"accuracy by meaning +0\.\d+ \[.*\] -> \d\.\d+ \[", shown)
     assert re.search(r"VerifyRM accuracy, \d+ examples +\d\.\d+ \[.*\(majority", shown)
@@ -68,6 +68,7 @@ def test_the_same_command_again_runs_only_what_is_never_cached(
     assert re.findall(r"\] (\S+)  kept from an earlier run", shown).count("train-verify-rm") == 1
     ran = re.findall(r"\] (\S+)  done in", shown)
     assert sorted(ran) == [
+        "check-settings",
         "evaluate-policy-2",
         "evaluate-policy-3",
         "evaluate-verify-rm",

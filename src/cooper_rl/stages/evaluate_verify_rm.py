@@ -36,6 +36,8 @@ from cooper_rl.records.rejected import set_aside
 from cooper_rl.records.verify_formats import read_examples
 from cooper_rl.schema.data import BinaryScores, EvaluateVerifyRMReport, VerifyExample
 from cooper_rl.schema.paths import Input, OutputFile
+from cooper_rl.storage.model_reference import model_in
+from cooper_rl.storage.models import at_hand
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +71,7 @@ def run(
     read = read_examples(examples)
     set_aside(report, read.rejected, rejected=rejected)
     rows: list[VerifyExample] = read.records
-    model = load_verify_rm(verify_rm, device=pick_device())
+    model = load_verify_rm(at_hand(config.storage, model_in(verify_rm)), device=pick_device())
     scores = _score(model, rows)
     labels = [row.label for row in rows]
     rng = random.Random(derive_seed(config.seed, "evaluate_verify_rm"))
