@@ -8,15 +8,17 @@ from pathlib import Path
 
 import pytest
 import yaml
+from prometheus_client import generate_latest
 
 from cooper_rl.__main__ import build_parser
 from cooper_rl.cluster.task import AGAIN, FINAL
 from cooper_rl.config.load import load, load_serve
+from cooper_rl.servers.verify_rm_http import _Numbers
 from cooper_rl.storage import buckets as prepare_buckets
 from cooper_rl.storage import models as fetch_model
 from manifests.check.__main__ import check, main
-from manifests.check.references import read_expected
-from manifests.check.resources import Resource, parse, pods_of, render
+from manifests.check.references import ForeignPod, read_expected
+from manifests.check.resources import Resource, matches, parse, pods_of, render
 
 MANIFESTS = Path(__file__).parent.parent.parent / "manifests"
 OVERLAYS = sorted(path.parent.name for path in (MANIFESTS / "overlays").glob("*/kustomization.yaml"))
@@ -187,6 +189,47 @@ def test_one_secret_opens_the_registry_for_every_pod(tmp_path: Path) -> None:
     used = {(pod.namespace, pod.spec.get("serviceAccountName", "default")) for pod in pods_of(resources)}
     of_runs = {tuple(name.split("/")) for name in read_expected(overlay).service_accounts}
     assert used | of_runs == set(accounts)
+
+
+MONITORING = [MANIFESTS / "components" / "monitoring" / name for name in ("servers", "minio")]
+
+
+def test_prometheus_reaches_what_it_reads_and_nobody_else_does(tmp_path: Path) -> None:
+    overlay = MANIFESTS / "overlays" / "minio"
+    resources = kustomize(tmp_path, resources=[overlay], components=MONITORING)
+    expected = read_expected(overlay)
+    prometheus = ForeignPod(namespace="monitoring", labels={"app.kubernetes.io/name": "prometheus"})
+    other = ForeignPod(namespace="monitoring", labels={"app.kubernetes.io/name": "grafana"})
+    reads = ["verify-rm:8080", "judge:8000", "assistant:8000", "minio:9000"]
+    wanted = expected.model_copy(
+        update={
+            "pods": {**expected.pods, "prometheus": prometheus, "grafana": other},
+            "allowed": [*expected.allowed, *(f"prometheus -> {end}" for end in reads)],
+            "refused": [*expected.refused, *(f"grafana -> {end}" for end in reads)],
+        }
+    )
+    assert check(resources, wanted) == []
+    for monitor in (item for item in resources if item.kind == "PodMonitor"):
+        (endpoint,) = monitor.spec["podMetricsEndpoints"]
+        chosen = [
+            pod
+            for pod in pods_of(resources)
+            if pod.namespace == monitor.namespace and matches(monitor.spec["selector"], pod.labels)
+        ]
+        assert len(chosen) == {"chat-servers": 2}.get(monitor.name, 1)
+        for pod in chosen:
+            names = {port["name"] for container in pod.containers for port in container.get("ports", [])}
+            assert endpoint["port"] in names
+
+
+def test_alerts_on_verify_rm_are_about_numbers_that_its_server_gives(tmp_path: Path) -> None:
+    resources = kustomize(tmp_path, resources=[MANIFESTS / "overlays" / "minio"], components=MONITORING)
+    rules = find(resources, "PrometheusRule", "cooper-rl").spec["groups"][0]["rules"]
+    named = {name for rule in rules for name in re.findall(r"verify_rm_\w+", rule["expr"])}
+    served = generate_latest(_Numbers().registry).decode()
+    families = set(re.findall(r"^# TYPE (\w+) ", served, flags=re.MULTILINE))
+    assert {name.removesuffix("_bucket") for name in named} <= families
+    assert len(named) == 2
 
 
 def test_kubeflow_pipelines_keeps_everything_in_the_store(tmp_path: Path) -> None:
