@@ -42,7 +42,9 @@ def run(
     *,
     train: Annotated[Path, Input("Labelled examples to train on (JSONL or Parquet; the released columns)")],
     validation: Annotated[Path, Input("Labelled examples of other problems, to validate on")],
-    verify_rm: Annotated[Path, OutputFolder("Folder to write VerifyRM to; with storage.uri=s3://... a reference")],
+    verify_rm: Annotated[
+        Path, OutputFolder("Folder to write VerifyRM to; a reference with a storage.uri of s3://")
+    ],
     report: Annotated[Path, OutputFile("Where to write the report (JSON)")],
     models: Annotated[
         Path | None,
