@@ -24,18 +24,18 @@ def component_of(stage: str) -> Component:
     return getattr(import_module(f"components.{stage}"), stage)
 
 
-def checkpoints_of(run_key: Given | None) -> dict[str, Given]:
-    """Inputs of every task that must agree on where the run's checkpoints are; None: the run keeps none.
+def checkpoints_of(run_key: Given) -> dict[str, Given]:
+    """Inputs of every task that must agree on where the run's checkpoints are.
 
     Kubeflow fills in the id of the run, which is new in each run of a schedule and stays when a run or a task
     is tried again. It fills in a placeholder only where it is the whole constant of a task's input: never
     inside a longer text, nor in a parameter of the pipeline (read in the source at 2.17.0).
     """
-    return {} if run_key is None else {"run_key": run_key, "run_id": dsl.PIPELINE_JOB_ID_PLACEHOLDER}
+    return {"run_key": run_key, "run_id": dsl.PIPELINE_JOB_ID_PLACEHOLDER}
 
 
 @contextmanager
-def summarised(tasks: Tasks, run_key: Given | None) -> Generator[None]:
+def summarised(tasks: Tasks, run_key: Given) -> Generator[None]:
     """The block is the run; its summary is written however it ends."""
     ending = tasks.add(component_of("summarise_run"), "Summarise the run", **checkpoints_of(run_key))
     with dsl.ExitHandler(ending, name="Run"):
@@ -47,7 +47,7 @@ def add_steps(
     steps: Sequence[Step],
     *,
     given: Mapping[str, Given] | None = None,
-    run_key: Given | None = None,
+    run_key: Given = "",
 ) -> dict[str, PipelineTask]:
     """A task for every step, by name; `given` resolves references that no step makes.
 

@@ -27,7 +27,7 @@ def build_verify_rm(profile: Profile, _iterations: int) -> BaseComponent:
                 ["verify_rm.num_epochs=2", "seed=1"].
         """
         tasks = Tasks(profile, {"preset": preset, "overrides": overrides})
-        with summarised(tasks, None):
+        with summarised(tasks, ""):
             add_steps(tasks, [*chain.prepare(), *chain.make_verify_rm()])
 
     return cast(BaseComponent, dsl.pipeline(name="verify-rm")(verify_rm))

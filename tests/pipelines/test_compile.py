@@ -139,7 +139,7 @@ def test_what_trains_on_fixed_data_is_cached_and_co_training_is_not(tasks: dict[
     ]
 
 
-@pytest.mark.parametrize("name", ["cooper", "end_to_end", "retrain"])
+@pytest.mark.parametrize("name", PIPELINES)
 def test_whoever_looks_at_checkpoints_is_given_their_name_and_the_runs_id(tmp_path: Path, name: str) -> None:
     """The id as a whole constant, which is the only form in which the driver of KFP 2.17.0 fills it in."""
     specification = read_compiled(compile_pipeline(name, tmp_path, profile=CLUSTER, iterations=2))
@@ -147,11 +147,13 @@ def test_whoever_looks_at_checkpoints_is_given_their_name_and_the_runs_id(tmp_pa
     tasks = {name: task for graph in graphs for name, task in graph.get("dag", {}).get("tasks", {}).items()}
     given = {name: task["inputs"]["parameters"] for name, task in tasks.items() if "componentRef" in task}
     of_runs = {name for name, inputs in given.items() if "run_id" in inputs}
-    more = {"retrain": {"check-settings-2", "promote"}}.get(name, set())
-    assert of_runs == {"check-settings", "train-cooper", "train-cooper-2", "summarise-run", *more}
-    for name in of_runs:
-        assert given[name]["run_id"] == {"runtimeValue": {"constant": "{{$.pipeline_job_uuid}}"}}
-        assert given[name]["run_key"]["componentInputParameter"].endswith("run_key")
+    more = {"retrain": {"check-settings-2", "promote"}, "verify_rm": set()}.get(name, set())
+    trained = set() if name == "verify_rm" else {"train-cooper", "train-cooper-2"}
+    assert of_runs == {"check-settings", "summarise-run", *trained, *more}
+    for task in of_runs:
+        assert given[task]["run_id"] == {"runtimeValue": {"constant": "{{$.pipeline_job_uuid}}"}}
+        source = given[task]["run_key"].get("componentInputParameter", "")
+        assert source.endswith("run_key") or name == "verify_rm"
 
 
 @pytest.mark.parametrize("name", PIPELINES)

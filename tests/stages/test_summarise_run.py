@@ -62,6 +62,12 @@ def test_every_state_that_the_driver_of_a_cluster_hands_over_is_understood(
     assert result.metrics() == known
 
 
+def test_a_run_that_failed_before_its_first_checkpoint_has_none_to_go_on_from(tmp_path: Path) -> None:
+    text, _ = summarise(tmp_path, f"storage.uri={tmp_path / 'store'}", "storage.run_key=monday")
+    assert "Co-training starts anew, since it has no checkpoint yet." in text
+    assert "also `run_key=" not in text
+
+
 def test_the_runs_id_is_the_name_to_go_on_with(tmp_path: Path) -> None:
     place = tmp_path / "store" / "0b1e-22" / "from-000001"
     place.mkdir(parents=True)

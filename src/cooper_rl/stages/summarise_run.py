@@ -127,7 +127,7 @@ def to_markdown(ending: RunEnding, result: RunEndReport, config: Config | None, 
         ]
         lines += [f"| {folder} | {name} |" for folder, name in result.checkpoints.items()]
     if not result.has_succeeded:
-        lines += ["", _how_to_go_on(config)]
+        lines += ["", _how_to_go_on(config, has_checkpoints=bool(result.checkpoints or trouble))]
     if config is not None:
         lines += ["", "Settings that name this run:", "", "```json", _settings(config), "```"]
     return "\n".join([*lines, ""])
@@ -137,19 +137,17 @@ def _ending_of(ending: RunEnding) -> tuple[str, bool | None]:
     return ENDINGS.get(ending.state, ("ended without a record of how", None))
 
 
-def _how_to_go_on(config: Config | None) -> str:
+def _how_to_go_on(config: Config | None, *, has_checkpoints: bool) -> str:
     if config is None:
         return "Nothing was trained with this configuration: mend it and start a new run."
     begin = "To go on, mend the cause and start a run with the same parameters"
-    if config.storage.uri and config.storage.run_key:
+    if config.storage.run_key and has_checkpoints:
         return (
             f"{begin}, also `run_key={config.storage.run_key}`: finished tasks come from the cache, and "
             "co-training continues from its newest checkpoint."
         )
-    return (
-        f"{begin}: finished tasks come from the cache. Co-training starts anew, since storage.uri was not "
-        "set."
-    )
+    why = "it has no checkpoint yet" if config.storage.uri else "storage.uri was not set"
+    return f"{begin}: finished tasks come from the cache. Co-training starts anew, since {why}."
 
 
 def _settings(config: Config) -> str:
