@@ -31,14 +31,15 @@ def collect_problems(
     """
     from pathlib import Path
 
-    from cooper_rl.config.load import load
+    from cooper_rl.cluster.task import task
     from cooper_rl.stages import collect_problems as stage
 
-    result = stage.run(
-        load(preset, [*site, *overrides]),
-        problems=Path(problems.path),
-        held_out=Path(held_out.path),
-        rejected=Path(rejected.path),
-        report=Path(report.path),
-    )
+    with task(preset, [*site, *overrides]) as config:
+        result = stage.run(
+            config,
+            problems=Path(problems.path),
+            held_out=Path(held_out.path),
+            rejected=Path(rejected.path),
+            report=Path(report.path),
+        )
     report.metadata.update(result.metrics())

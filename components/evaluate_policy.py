@@ -41,20 +41,21 @@ def evaluate_policy(
     """
     from pathlib import Path
 
-    from cooper_rl.config.load import load
+    from cooper_rl.cluster.task import task
     from cooper_rl.stages import evaluate_policy as stage
 
-    result = stage.run(
-        load(preset, [*site, *overrides]),
-        models=Path(models.path),
-        verify_rm=Path(verify_rm.path),
-        problems=Path(problems.path),
-        examples=Path(examples.path),
-        checkpoint=Path(checkpoint.path) if checkpoint else None,
-        previous=Path(previous.path) if previous else None,
-        evaluations=Path(evaluations.path),
-        completions=Path(completions.path),
-        report=Path(report.path),
-    )
+    with task(preset, [*site, *overrides]) as config:
+        result = stage.run(
+            config,
+            models=Path(models.path),
+            verify_rm=Path(verify_rm.path),
+            problems=Path(problems.path),
+            examples=Path(examples.path),
+            checkpoint=Path(checkpoint.path) if checkpoint else None,
+            previous=Path(previous.path) if previous else None,
+            evaluations=Path(evaluations.path),
+            completions=Path(completions.path),
+            report=Path(report.path),
+        )
     report.metadata.update(result.metrics())
     return result.rule_accuracy.value

@@ -13,6 +13,7 @@ def evaluate_verify_rm(
     preset: str,
     verify_rm: Input[Model],
     examples: Input[Dataset],
+    rejected: Output[Dataset],
     report: Output[Metrics],
     curves: Output[ClassificationMetrics],
     overrides: List[str] = [],
@@ -24,6 +25,7 @@ def evaluate_verify_rm(
         preset: A preset's name or the path of a .toml file.
         verify_rm: What train_verify_rm wrote.
         examples: Labelled examples that training has not seen.
+        rejected: Rows that could not be used, each with its reason.
         report: Numbers of this stage, and its report as a file.
         curves: ROC curve and confusion matrix.
         overrides: dotted.key=value changes to the preset.
@@ -31,15 +33,17 @@ def evaluate_verify_rm(
     """
     from pathlib import Path
 
-    from cooper_rl.config.load import load
+    from cooper_rl.cluster.task import task
     from cooper_rl.stages import evaluate_verify_rm as stage
 
-    result = stage.run(
-        load(preset, [*site, *overrides]),
-        verify_rm=Path(verify_rm.path),
-        examples=Path(examples.path),
-        report=Path(report.path),
-    )
+    with task(preset, [*site, *overrides]) as config:
+        result = stage.run(
+            config,
+            verify_rm=Path(verify_rm.path),
+            examples=Path(examples.path),
+            rejected=Path(rejected.path),
+            report=Path(report.path),
+        )
     report.metadata.update(result.metrics())
     for false_positive_rate, true_positive_rate, threshold in result.roc:
         curves.log_roc_data_point(false_positive_rate, true_positive_rate, threshold)

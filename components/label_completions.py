@@ -17,6 +17,7 @@ def label_completions(
     train: Output[Dataset],
     validation: Output[Dataset],
     test: Output[Dataset],
+    rejected: Output[Dataset],
     report: Output[Metrics],
     overrides: List[str] = [],
     site: List[str] = [],
@@ -32,6 +33,7 @@ def label_completions(
         train: Examples that VerifyRM learns from.
         validation: Examples that steer its training.
         test: Examples that only its evaluation sees.
+        rejected: Rows that could not be used, each with its reason.
         report: Numbers of this stage, and its report as a file.
         overrides: dotted.key=value changes to the preset.
         site: Changes that hold for every run on this cluster, applied before `overrides`.
@@ -39,18 +41,20 @@ def label_completions(
     """
     from pathlib import Path
 
-    from cooper_rl.config.load import load
+    from cooper_rl.cluster.task import task
     from cooper_rl.stages import label_completions as stage
 
-    result = stage.run(
-        load(preset, [*site, *overrides]),
-        problems=Path(problems.path),
-        completions=Path(completions.path),
-        labels=Path(labels.path),
-        train=Path(train.path),
-        validation=Path(validation.path),
-        test=Path(test.path),
-        report=Path(report.path),
-        frozen=Path(frozen.path) if frozen else None,
-    )
+    with task(preset, [*site, *overrides]) as config:
+        result = stage.run(
+            config,
+            problems=Path(problems.path),
+            completions=Path(completions.path),
+            labels=Path(labels.path),
+            train=Path(train.path),
+            validation=Path(validation.path),
+            test=Path(test.path),
+            rejected=Path(rejected.path),
+            report=Path(report.path),
+            frozen=Path(frozen.path) if frozen else None,
+        )
     report.metadata.update(result.metrics())

@@ -27,8 +27,9 @@ def prepare_models(
     """
     from pathlib import Path
 
-    from cooper_rl.config.load import load
+    from cooper_rl.cluster.task import task
     from cooper_rl.stages import prepare_models as stage
 
-    result = stage.run(load(preset, [*site, *overrides]), models=Path(models.path), report=Path(report.path))
+    with task(preset, [*site, *overrides]) as config:
+        result = stage.run(config, models=Path(models.path), report=Path(report.path))
     report.metadata.update(result.metrics())

@@ -22,6 +22,7 @@ def promote(
     overrides: List[str] = [],
     site: List[str] = [],
     run_key: str = "",
+    run_id: str = "",
 ) -> bool:
     """Compare the candidate with the champion, and promote it or not; returns which.
 
@@ -38,24 +39,24 @@ def promote(
         overrides: dotted.key=value changes to the preset.
         site: Changes that hold for every run on this cluster, applied before `overrides`.
         run_key: Name of the run, which the registry keeps, unless overrides set storage.run_key.
+        run_id: Kubeflow's id of the run, the name where run_key is empty.
     """
     from pathlib import Path
 
-    from cooper_rl.config.load import load
+    from cooper_rl.cluster.task import task
     from cooper_rl.stages import promote as stage
 
-    if run_key:
-        overrides = [f'storage.run_key="{run_key}"', *overrides]
-    result = stage.run(
-        load(preset, [*site, *overrides]),
-        checkpoint=Path(checkpoint.path),
-        evaluations=Path(evaluations.path),
-        completions=Path(completions.path),
-        problems=Path(problems.path),
-        held_out=Path(held_out.path),
-        examples=Path(examples.path),
-        summary=Path(summary.path),
-        report=Path(report.path),
-    )
+    with task(preset, [*site, *overrides], run_key=run_key, run_id=run_id) as config:
+        result = stage.run(
+            config,
+            checkpoint=Path(checkpoint.path),
+            evaluations=Path(evaluations.path),
+            completions=Path(completions.path),
+            problems=Path(problems.path),
+            held_out=Path(held_out.path),
+            examples=Path(examples.path),
+            summary=Path(summary.path),
+            report=Path(report.path),
+        )
     report.metadata.update(result.metrics())
     return result.is_promoted

@@ -39,18 +39,19 @@ def report(
     """
     from pathlib import Path
 
-    from cooper_rl.config.load import load
+    from cooper_rl.cluster.task import task
     from cooper_rl.stages import report as stage
 
-    result = stage.run(
-        load(preset, [*site, *overrides]),
-        evaluations=Path(evaluations.path),
-        completions=Path(completions.path),
-        checkpoint=Path(checkpoint.path),
-        label_report=Path(label_report.path) if label_report else None,
-        verify_rm_report=Path(verify_rm_report.path),
-        page=Path(page.path),
-        summary=Path(summary.path),
-        report=Path(report.path),
-    )
+    with task(preset, [*site, *overrides]) as config:
+        result = stage.run(
+            config,
+            evaluations=Path(evaluations.path),
+            completions=Path(completions.path),
+            checkpoint=Path(checkpoint.path),
+            label_report=Path(label_report.path) if label_report else None,
+            verify_rm_report=Path(verify_rm_report.path),
+            page=Path(page.path),
+            summary=Path(summary.path),
+            report=Path(report.path),
+        )
     report.metadata.update(result.metrics())

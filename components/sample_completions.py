@@ -31,14 +31,15 @@ def sample_completions(
     """
     from pathlib import Path
 
-    from cooper_rl.config.load import load
+    from cooper_rl.cluster.task import task
     from cooper_rl.stages import sample_completions as stage
 
-    result = stage.run(
-        load(preset, [*site, *overrides]),
-        models=Path(models.path),
-        problems=Path(problems.path),
-        completions=Path(completions.path),
-        report=Path(report.path),
-    )
+    with task(preset, [*site, *overrides]) as config:
+        result = stage.run(
+            config,
+            models=Path(models.path),
+            problems=Path(problems.path),
+            completions=Path(completions.path),
+            report=Path(report.path),
+        )
     report.metadata.update(result.metrics())

@@ -17,6 +17,7 @@ def summarise_run(
     overrides: List[str] = [],
     site: List[str] = [],
     run_key: str = "",
+    run_id: str = "",
 ):
     """Say how the run ended, which checkpoints it left, and how to go on.
 
@@ -28,15 +29,14 @@ def summarise_run(
         overrides: dotted.key=value changes to the preset.
         site: Changes that hold for every run on this cluster, applied before `overrides`.
         run_key: Name that checkpoints of the run are kept under.
+        run_id: Kubeflow's id of the run, the name where run_key is empty.
     """
     import json
     from pathlib import Path
 
     from cooper_rl.stages import summarise_run as stage
 
-    if run_key:
-        overrides = [f'storage.run_key="{run_key}"', *overrides]
-    config, problem = stage.load_if_valid(preset, [*site, *overrides])
+    config, problem = stage.load_if_valid(preset, [*site, *overrides], run_key=run_key, run_id=run_id)
     message = problem or status.error_message or ""
     ending = {"state": status.state, "run": status.pipeline_job_resource_name, "message": message}
     Path(f"{summary.path}.status").write_text(json.dumps(ending), encoding="utf-8")

@@ -41,20 +41,21 @@ def take_champion(
     """
     from pathlib import Path
 
-    from cooper_rl.config.load import load
+    from cooper_rl.cluster.task import task
     from cooper_rl.stages import take_champion as stage
 
-    result = stage.run(
-        load(preset, [*site, *overrides]),
-        prepared=Path(prepared.path),
-        collected=Path(collected.path),
-        collected_held_out=Path(collected_held_out.path),
-        models=Path(models.path),
-        problems=Path(problems.path),
-        held_out=Path(held_out.path),
-        examples=Path(examples.path),
-        summary=Path(summary.path),
-        report=Path(report.path),
-    )
+    with task(preset, [*site, *overrides]) as config:
+        result = stage.run(
+            config,
+            prepared=Path(prepared.path),
+            collected=Path(collected.path),
+            collected_held_out=Path(collected_held_out.path),
+            models=Path(models.path),
+            problems=Path(problems.path),
+            held_out=Path(held_out.path),
+            examples=Path(examples.path),
+            summary=Path(summary.path),
+            report=Path(report.path),
+        )
     report.metadata.update(result.metrics())
     return result.is_worth_training

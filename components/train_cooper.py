@@ -19,6 +19,7 @@ def train_cooper(
     overrides: List[str] = [],
     site: List[str] = [],
     run_key: str = "",
+    run_id: str = "",
     start: Optional[Input[Model]] = None,
     replay: Optional[Input[Dataset]] = None,
     examples: Optional[Input[Dataset]] = None,
@@ -37,6 +38,7 @@ def train_cooper(
         overrides: dotted.key=value changes to the preset.
         site: Changes that hold for every run on this cluster, applied before `overrides`.
         run_key: Sets storage.run_key, the name to continue the run under, unless overrides do; may be empty.
+        run_id: Kubeflow's id of the run, the name where run_key is empty.
         start: Checkpoint of the previous iteration; without it training starts at step 1.
         replay: Labelled examples for cooper.reward.num_replay_examples.
         examples: Held-out labelled examples for cooper.gate and cooper.evaluate_every.
@@ -45,23 +47,22 @@ def train_cooper(
     """
     from pathlib import Path
 
-    from cooper_rl.config.load import load
+    from cooper_rl.cluster.task import task
     from cooper_rl.stages import train_cooper as stage
 
-    if run_key:
-        overrides = [f'storage.run_key="{run_key}"', *overrides]
-    result = stage.run(
-        load(preset, [*site, *overrides]),
-        models=Path(models.path),
-        verify_rm=Path(verify_rm.path),
-        problems=Path(problems.path),
-        start=Path(start.path) if start else None,
-        replay=Path(replay.path) if replay else None,
-        examples=Path(examples.path) if examples else None,
-        held_out=Path(held_out.path) if held_out else None,
-        test=Path(test.path) if test else None,
-        checkpoint=Path(checkpoint.path),
-        report=Path(report.path),
-    )
+    with task(preset, [*site, *overrides], run_key=run_key, run_id=run_id) as config:
+        result = stage.run(
+            config,
+            models=Path(models.path),
+            verify_rm=Path(verify_rm.path),
+            problems=Path(problems.path),
+            start=Path(start.path) if start else None,
+            replay=Path(replay.path) if replay else None,
+            examples=Path(examples.path) if examples else None,
+            held_out=Path(held_out.path) if held_out else None,
+            test=Path(test.path) if test else None,
+            checkpoint=Path(checkpoint.path),
+            report=Path(report.path),
+        )
     report.metadata.update(result.metrics())
     return result.rule_accuracy

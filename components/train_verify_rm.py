@@ -14,6 +14,7 @@ def train_verify_rm(
     train: Input[Dataset],
     validation: Input[Dataset],
     verify_rm: Output[Model],
+    rejected: Output[Dataset],
     report: Output[Metrics],
     overrides: List[str] = [],
     site: List[str] = [],
@@ -26,6 +27,7 @@ def train_verify_rm(
         train: Examples to learn from.
         validation: Examples that steer the training.
         verify_rm: Folder of the trained sequence classifier.
+        rejected: Rows that could not be used, each with its reason.
         report: Numbers of this stage, and its report as a file.
         overrides: dotted.key=value changes to the preset.
         site: Changes that hold for every run on this cluster, applied before `overrides`.
@@ -33,16 +35,18 @@ def train_verify_rm(
     """
     from pathlib import Path
 
-    from cooper_rl.config.load import load
+    from cooper_rl.cluster.task import task
     from cooper_rl.stages import train_verify_rm as stage
 
-    result = stage.run(
-        load(preset, [*site, *overrides]),
-        train=Path(train.path),
-        validation=Path(validation.path),
-        models=Path(models.path) if models else None,
-        verify_rm=Path(verify_rm.path),
-        report=Path(report.path),
-    )
+    with task(preset, [*site, *overrides]) as config:
+        result = stage.run(
+            config,
+            train=Path(train.path),
+            validation=Path(validation.path),
+            models=Path(models.path) if models else None,
+            verify_rm=Path(verify_rm.path),
+            rejected=Path(rejected.path),
+            report=Path(report.path),
+        )
     report.metadata.update(result.metrics())
     return result.validation.accuracy.value

@@ -4,8 +4,6 @@ The same pipeline, profile and iterations always give the same bytes. Deliberate
 """
 
 import hashlib
-import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ from kfp import compiler
 from kfp.compiler.compiler_utils import KubernetesManifestOptions
 from kfp.dsl.base_component import BaseComponent
 
+from cooper_rl.cluster.task import with_run_key
 from cooper_rl.config.load import load
 from cooper_rl.config.root import Config
 from cooper_rl.errors import ConfigError
@@ -32,25 +31,18 @@ PIPELINES: dict[str, Callable[[Profile, int], BaseComponent]] = {
 }
 """Name on the command line -> pipeline; all take a profile and a number of iterations."""
 
-WITH_RUN_KEY = frozenset({"end_to_end", "cooper", "retrain"})
-"""Pipelines that keep checkpoints."""
-
 WITH_REGISTRY = frozenset({"retrain"})
 """Pipelines that keep a champion."""
 
 
 def check_settings(name: str, preset: str, changes: Sequence[str], parameters: Mapping[str, str]) -> Config:
-    """The configuration of the stages, which has a name for the checkpoints where it has a store for them.
-
-    Kubeflow's macros, such as `[[ScheduledTime]]`, stand for a number.
+    """The configuration of the stages, as they will read it.
 
     Raises:
         ConfigError: a setting is wrong, or one is missing that the pipeline needs.
     """
-    run_key = re.sub(r"\[\[\w+\]\]", "0", parameters.get("run_key") or "")
-    config = load(preset, [*([f"storage.run_key={json.dumps(run_key)}"] if run_key else []), *changes])
-    if name in WITH_RUN_KEY:
-        config.storage.run_uri()
+    run_key = parameters.get("run_key") or ""
+    config = load(preset, with_run_key(changes, run_key=run_key, run_id=""))
     if name in WITH_REGISTRY:
         config.registry.needed_uri()
     return config

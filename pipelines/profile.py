@@ -48,6 +48,8 @@ class GpuPool(TaskSize):
     """Size of /dev/shm, which counts against `memory`."""
     queue: str | None = None
     """Kueue LocalQueue; None: no Kueue."""
+    queue_hours: float = Field(default=168.0, ge=0)
+    """How long a task may wait in the queue in all, beside its own hours."""
     node_selector: dict[str, str] = Field(default={})
     tolerations: tuple[Toleration, ...] = ()
 
@@ -56,7 +58,10 @@ class Retry(Section):
     """How often a task that failed or was preempted is started again, within its hours."""
 
     attempts: int = Field(default=8, ge=1)
-    first_pause_seconds: int = Field(default=60, ge=1)
+    """Of a GPU task, and of the task that waits for a TrainJob."""
+    cpu_attempts: int = Field(default=2, ge=1)
+    """Of any other task: it is short, and what stops it twice is seldom a lost node."""
+    first_pause_seconds: int = Field(default=20, ge=1)
 
 
 class Secret(Section):
@@ -85,7 +90,7 @@ class Profile(Section):
     """None: GPU tasks run without one."""
     retry: Retry | None = None
     hours: dict[str, float] = Field(default={})
-    """Stage -> wall-clock limit with all tries, where it differs from `_resources.HOURS`."""
+    """Stage -> wall-clock limit of a try, where it differs from `resources.HOURS`."""
     secrets: tuple[Secret, ...] = ()
 
     @property

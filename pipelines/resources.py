@@ -11,7 +11,7 @@ from kfp import kubernetes
 from kfp.dsl import PipelineTask
 
 from components.images import GPU_IMAGE
-from pipelines.profile import GpuPool, Profile
+from pipelines.profile import GpuPool, Profile, Retry
 
 DEFAULT_HOURS = 12.0
 HOURS = {
@@ -22,12 +22,21 @@ HOURS = {
     "take_champion": 2.0,
     "promote": 2.0,
     "report": 1.0,
+    "check_settings": 1.0,
     "summarise_run": 1.0,
 }
-"""Wall-clock limit of a task with all its tries."""
+"""Wall-clock limit of a try; later tries end with it too, and with the hours in the queue."""
 
 UNCACHED = frozenset(
-    {"train_cooper", "evaluate_verify_rm", "report", "summarise_run", "take_champion", "promote"}
+    {
+        "check_settings",
+        "train_cooper",
+        "evaluate_verify_rm",
+        "report",
+        "summarise_run",
+        "take_champion",
+        "promote",
+    }
 )
 """Co-training keeps its own checkpoints; the others are cheap and say what holds now."""
 
@@ -63,7 +72,10 @@ class Tasks:
             task.set_cpu_limit(profile.cpu.cpu).set_cpu_request(profile.cpu.cpu)
             task.set_memory_limit(profile.cpu.memory).set_memory_request(profile.cpu.memory)
         if profile.retry is not None:
-            _limit(task, profile, hours=profile.hours.get(name, HOURS.get(name, DEFAULT_HOURS)))
+            hours = profile.hours.get(name, HOURS.get(name, DEFAULT_HOURS))
+            attempts = profile.retry.attempts if is_gpu_stage else profile.retry.cpu_attempts
+            waits = profile.gpu.queue_hours if needs_gpu and profile.gpu and profile.gpu.queue else 0.0
+            _limit(task, profile.retry, hours=hours, queue_hours=waits, attempts=attempts)
         for secret in profile.secrets:
             if not secret.tasks or name in secret.tasks:
                 kubernetes.use_secret_as_env(task, secret.name, secret.env)
@@ -89,15 +101,17 @@ def _put_on_gpu(task: PipelineTask, pool: GpuPool) -> None:
         kubernetes.add_pod_label(task, "kueue.x-k8s.io/queue-name", pool.queue)
 
 
-def _limit(task: PipelineTask, profile: Profile, *, hours: float) -> None:
-    """Retries end with the task's hours: `backoff_max_duration` counts from the first try."""
-    assert profile.retry is not None
+def _limit(task: PipelineTask, retry: Retry, *, hours: float, queue_hours: float, attempts: int) -> None:
+    """A pod's time limit counts from its start; `backoff_max_duration` counts the first try's wait too.
+
+    Argo ends later tries at the second as well, so without the queue's hours a wait would shorten training.
+    """
     seconds = round(hours * 3600)
     kubernetes.set_timeout(task, seconds)
     kubernetes.set_security_context(task, run_as_user=USER, run_as_group=USER, run_as_non_root=True)
     task.set_retry(
-        profile.retry.attempts,
-        backoff_duration=f"{profile.retry.first_pause_seconds}s",
+        attempts,
+        backoff_duration=f"{retry.first_pause_seconds}s",
         backoff_factor=2.0,
-        backoff_max_duration=f"{seconds}s",
+        backoff_max_duration=f"{round((hours + queue_hours) * 3600)}s",
     )

@@ -12,8 +12,8 @@ from cooper_rl.errors import ConfigError
 from cooper_rl.run.chain import Step
 from pipelines.resources import Component, Tasks
 
-MAX_ITERATIONS = 5  # 11 + 2 x 5 tasks stay well under the size limit of an Argo workflow
-TAKES_RUN_KEY = frozenset({"train_cooper", "promote", "summarise_run"})
+MAX_ITERATIONS = 5  # 13 + 2 x 5 tasks stay well under the size limit of an Argo workflow
+TAKES_RUN_KEY = frozenset({"check_settings", "train_cooper", "promote"})
 
 Given = PipelineChannel | str
 """A value from outside the chain: a parameter of the pipeline, or an output of a task of its own."""
@@ -24,16 +24,30 @@ def component_of(stage: str) -> Component:
     return getattr(import_module(f"components.{stage}"), stage)
 
 
+def checkpoints_of(run_key: Given) -> dict[str, Given]:
+    """Inputs of every task that must agree on where the run's checkpoints are.
+
+    Kubeflow fills in the id of the run, which is new in each run of a schedule and stays when a run or a task
+    is tried again. It fills in a placeholder only where it is the whole constant of a task's input: never
+    inside a longer text, nor in a parameter of the pipeline (read in the source at 2.17.0).
+    """
+    return {"run_key": run_key, "run_id": dsl.PIPELINE_JOB_ID_PLACEHOLDER}
+
+
 @contextmanager
 def summarised(tasks: Tasks, run_key: Given) -> Generator[None]:
     """The block is the run; its summary is written however it ends."""
-    ending = tasks.add(component_of("summarise_run"), "Summarise the run", run_key=run_key)
+    ending = tasks.add(component_of("summarise_run"), "Summarise the run", **checkpoints_of(run_key))
     with dsl.ExitHandler(ending, name="Run"):
         yield
 
 
 def add_steps(
-    tasks: Tasks, steps: Sequence[Step], *, given: Mapping[str, Given] | None = None, run_key: Given = ""
+    tasks: Tasks,
+    steps: Sequence[Step],
+    *,
+    given: Mapping[str, Given] | None = None,
+    run_key: Given = "",
 ) -> dict[str, PipelineTask]:
     """A task for every step, by name; `given` resolves references that no step makes.
 
@@ -45,7 +59,7 @@ def add_steps(
     for step in steps:
         inputs = {name: _resolve(reference, made, known, step) for name, reference in step.inputs.items()}
         if step.stage in TAKES_RUN_KEY:
-            inputs["run_key"] = run_key
+            inputs |= checkpoints_of(run_key)
         task = tasks.add(component_of(step.stage), step.title, **inputs)
         for name in step.after:
             task.after(made[name])

@@ -106,7 +106,24 @@ def test_a_missing_file_is_one_message_and_exit_status_2(
 def test_the_help_of_what_a_stage_writes_says_so(stage: str) -> None:
     parameters = {parameter.name: parameter for parameter in read_signature(stage).parameters}
     assert parameters["report"].is_output
-    assert all(parameter.is_required for parameter in parameters.values() if parameter.is_output)
+    beside_the_report = {"rejected"}  # where nobody says where
+    assert all(
+        parameter.is_required or name in beside_the_report
+        for name, parameter in parameters.items()
+        if parameter.is_output
+    )
+
+
+def test_an_output_that_may_be_left_out_is_not_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = {"verify-rm": "verify_rm", "examples": "gone.jsonl", "report": "report.json"}
+    arguments = [word for name, file in names.items() for word in (f"--{name}", str(tmp_path / file))]
+    assert main(["evaluate-verify-rm", "--preset", "laptop", *arguments]) == 2
+    assert "gone.jsonl" in capsys.readouterr().err
+    arguments += ["--rejected", str(tmp_path / "report.json")]
+    assert main(["evaluate-verify-rm", "--preset", "laptop", *arguments]) == 2
+    assert "--report and --rejected are both" in capsys.readouterr().err
 
 
 def test_an_output_in_the_place_of_another_file_is_refused_before_the_work(

@@ -18,7 +18,7 @@ SCHEMAS = Path(__file__).parent / "schemas"
 def check_schema(resource: Resource) -> Iterator[Problem]:
     """Kubernetes' own kinds strictly, in both versions; others against `schemas/`."""
     version = resource.body["apiVersion"]
-    if re.search(r"\.(k8s-?\.)?x-k8s\.io/|kubeflow\.org/", version):
+    if re.search(r"\.(k8s-?\.)?x-k8s\.io/|kubeflow\.org/|monitoring\.coreos\.com/", version):
         yield from _check_custom(resource, version)
         return
     for kubernetes in KUBERNETES:

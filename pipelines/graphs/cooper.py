@@ -1,6 +1,6 @@
 """Co-training from a VerifyRM that exists, as `verify_rm` left it.
 
-prepare_models ─ collect_problems ─ evaluate_verify_rm ─ evaluate_policy (starting point)
+check_settings ─ prepare_models ─ collect_problems ─ evaluate_verify_rm ─ evaluate_policy (starting point)
   ─ (train_cooper ─ evaluate_policy) x iterations ─ report          then always: summarise_run
 """
 
@@ -13,7 +13,7 @@ from kfp.dsl.base_component import BaseComponent
 from cooper_rl.run import chain
 from pipelines.profile import Profile
 from pipelines.resources import Tasks
-from pipelines.steps import add_steps, check_iterations, outputs_of, summarised
+from pipelines.steps import add_steps, check_iterations, summarised
 
 
 def build_cooper(profile: Profile, iterations: int) -> BaseComponent:
@@ -39,12 +39,11 @@ def build_cooper(profile: Profile, iterations: int) -> BaseComponent:
             preset: A preset's name, or the path of a .toml file inside the image.
             overrides: Changes to the preset, each as dotted.key=value, for example
                 ["cooper.steps=40", "seed=1"].
-            run_key: Name of the checkpoints below storage.uri: a run with the same name continues.
-                Needed with storage.uri, and only then.
+            run_key: Name of the checkpoints below storage.uri, to go on where an earlier run ended; empty:
+                this run's id.
         """
         tasks = Tasks(profile, {"preset": preset, "overrides": overrides})
         with summarised(tasks, run_key):
-            begun = add_steps(tasks, chain.prepare())
             model = dsl.importer(artifact_uri=verify_rm, artifact_class=Model, reimport=False)
             model.set_display_name("VerifyRM")
             test = dsl.importer(artifact_uri=examples, artifact_class=Dataset, reimport=False)
@@ -52,13 +51,15 @@ def build_cooper(profile: Profile, iterations: int) -> BaseComponent:
             sources = chain.Sources(
                 verify_rm="given.verify_rm", test="given.test", replay=None, examples=None
             )
+            evaluation = chain.evaluate_verify_rm(verify_rm=sources.verify_rm, test=sources.test)
             steps = [
-                chain.evaluate_verify_rm(verify_rm=sources.verify_rm, test=sources.test),
+                *chain.prepare(),
+                evaluation._replace(after=("prepare_models",)),
                 chain.evaluate_start(sources),
                 *chain.co_train(sources, iterations),
                 chain.report(iterations, label_report=None),
             ]
             given = {"given.verify_rm": model.output, "given.test": test.output}
-            add_steps(tasks, steps, given=given | outputs_of(begun), run_key=run_key)
+            add_steps(tasks, steps, given=given, run_key=run_key)
 
     return cast(BaseComponent, dsl.pipeline(name="cooper")(cooper))

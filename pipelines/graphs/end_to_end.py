@@ -1,6 +1,6 @@
 """The whole method as one pipeline, from problems to a co-trained policy and its report.
 
-    prepare_models ─ collect_problems ─ sample_completions ─ label_completions
+    check_settings ─ prepare_models ─ collect_problems ─ sample_completions ─ label_completions
       ─ train_verify_rm ─ evaluate_verify_rm ─ evaluate_policy (starting point)
       ─ (train_cooper ─ evaluate_policy) x iterations ─ report          then always: summarise_run
 
@@ -34,8 +34,8 @@ def build_end_to_end(profile: Profile, iterations: int) -> BaseComponent:
             preset: A preset's name, or the path of a .toml file inside the image.
             overrides: Changes to the preset, each as dotted.key=value, for example
                 ["cooper.steps=40", "seed=1"].
-            run_key: Name of the checkpoints below storage.uri: a run with the same name continues.
-                Needed with storage.uri, and only then.
+            run_key: Name of the checkpoints below storage.uri, to go on where an earlier run ended; empty:
+                this run's id.
         """
         tasks = Tasks(profile, {"preset": preset, "overrides": overrides})
         with summarised(tasks, run_key):

@@ -1,6 +1,6 @@
 """Retraining by the clock: the champion learns from what is new, and makes way only for a better one.
 
-    prepare_models ─ collect_problems ─ take_champion
+    check_settings ─ prepare_models ─ collect_problems ─ take_champion
       ─ if enough is new: sample_completions ─ label_completions ─ train_verify_rm ─ evaluate_verify_rm
           ─ evaluate_policy (starting point) ─ (train_cooper ─ evaluate_policy) x iterations
           ─ report ─ promote                                       then always: summarise_run
@@ -18,7 +18,15 @@ from kfp.dsl.base_component import BaseComponent
 from cooper_rl.run import chain
 from pipelines.profile import Profile
 from pipelines.resources import UNCACHED, Tasks
-from pipelines.steps import Given, add_steps, check_iterations, component_of, outputs_of, summarised
+from pipelines.steps import (
+    Given,
+    add_steps,
+    check_iterations,
+    checkpoints_of,
+    component_of,
+    outputs_of,
+    summarised,
+)
 
 
 def build_retrain(profile: Profile, iterations: int) -> BaseComponent:
@@ -37,14 +45,14 @@ def build_retrain(profile: Profile, iterations: int) -> BaseComponent:
                 anew in every run.
             overrides: Changes to the preset, each as dotted.key=value, for example
                 ["registry.uri=s3://cooper-rl/registry", "registry.max_canary_rate=0.1"].
-            run_key: Name of the checkpoints below storage.uri: a run with the same name continues.
-                Needed with storage.uri, and only then.
+            run_key: Name of the checkpoints below storage.uri, to go on where an earlier run ended; empty:
+                this run's id.
         """
         # Whose inputs are the same in every run, and what they name is not.
         uncached = UNCACHED | {"collect_problems"}
         tasks = Tasks(profile, {"preset": preset, "overrides": overrides}, uncached=uncached)
         with summarised(tasks, run_key):
-            begun = add_steps(tasks, chain.prepare())
+            begun = add_steps(tasks, chain.prepare(), run_key=run_key)
             champion = tasks.add(
                 component_of("take_champion"),
                 "Take the champion",
@@ -54,6 +62,11 @@ def build_retrain(profile: Profile, iterations: int) -> BaseComponent:
             )
             with dsl.If(champion.outputs["Output"] == True, name="Enough is new"):  # noqa: E712 - KFP overloads ==
                 _train_and_promote(tasks, iterations, champion, run_key=run_key)
+            with dsl.Else(name="Nothing is new"):
+                # Kubeflow works out how a graph ended when one of its tasks ends: without this one, the
+                # record of such a run would stay RUNNING (read in the source at 2.17.0).
+                named = checkpoints_of(run_key)
+                tasks.add(component_of("check_settings"), "Keep the champion", **named)
 
     return cast(BaseComponent, dsl.pipeline(name="retrain")(retrain))
 

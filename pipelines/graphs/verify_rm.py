@@ -1,6 +1,6 @@
 """VerifyRM alone: problems, completions, labels, training, evaluation.
 
-prepare_models ─ collect_problems ─ sample_completions ─ label_completions
+check_settings ─ prepare_models ─ collect_problems ─ sample_completions ─ label_completions
   ─ train_verify_rm ─ evaluate_verify_rm                            then always: summarise_run
 """
 

@@ -94,7 +94,7 @@ def _seconds(text: str) -> float:
 def _submit(options: argparse.Namespace) -> int:
     from pipelines.remote.submit import follow, start
 
-    server, version = _upload(options, {})
+    server, version = _upload(options)
     run_id = start(server, version, experiment=options.experiment)
     sys.stdout.write(f"run {run_id}\n{server.link('runs', 'details', run_id)}\n")
     sys.stdout.flush()
@@ -109,8 +109,12 @@ def _schedule_apply(options: argparse.Namespace) -> int:
 
     name = options.name or options.pipeline.replace("_", "-")
     cron = parse_cron(options.cron)  # before anything is uploaded
-    # Every scheduled run has checkpoints of its own; Kubeflow fills in the time.
-    server, version = _upload(options, {"run_key": f"{name}-[[ScheduledTime]]"})
+    if read_parameters(options.parameters).get("run_key"):
+        raise ConfigError(
+            "--param run_key: every run of a schedule would go on with the checkpoints of the first; leave "
+            "it out, and each run's checkpoints are named by its own id"
+        )
+    server, version = _upload(options)
     wish = Wish(name, cron, options.max_concurrency, options.experiment)
     apply(server, wish, version, sys.stdout)
     return 0
@@ -137,17 +141,15 @@ def _schedule_delete(options: argparse.Namespace) -> int:
     return 0
 
 
-def _upload(options: argparse.Namespace, defaults: "dict[str, str]") -> "tuple[Server, Version]":
-    """Connect and upload; `defaults` are for parameters that the pipeline may not have."""
-    from pipelines.compile import WITH_RUN_KEY, check_settings
+def _upload(options: argparse.Namespace) -> "tuple[Server, Version]":
+    """Connect and upload."""
+    from pipelines.compile import check_settings
     from pipelines.profile import load_profile
     from pipelines.remote.submit import upload
 
     profile = load_profile(options.profile)
     preset = options.preset or profile.preset
     given: dict[str, Any] = {"preset": preset, "overrides": options.overrides}
-    if options.pipeline in WITH_RUN_KEY:
-        given |= defaults
     given |= read_parameters(options.parameters)
     if preset in preset_names():  # another one lies in the image
         check_settings(options.pipeline, preset, [*profile.overrides, *options.overrides], given)

@@ -90,7 +90,8 @@ def test_a_job_of_two_nodes_is_posted_followed_and_its_log_is_ours(
     caplog.set_level(logging.INFO)
     cluster = start(succeed)
     config = options(
-        nodes=2, gpus_per_node=8, cpu=32, memory="400Gi", queue="cooper-rl", secrets=["certificates"],
+        nodes=2, gpus_per_node=8, cpu=32, memory="400Gi", ephemeral_storage="220Gi",
+        queue="cooper-rl", secrets=["certificates"],
         environment={"NCCL_DEBUG": "WARN"}, node_selector={"pool": "a"}, image_pull_secrets=["pull"],
     )  # fmt: skip
     run(config)
@@ -105,7 +106,8 @@ def test_a_job_of_two_nodes_is_posted_followed_and_its_log_is_ours(
     ]  # fmt: skip
     assert trainer["args"] == ['{"price": "$$$$5 and $$$$(HOME)"}', "two"]
     assert trainer["env"] == [{"name": "NCCL_DEBUG", "value": "WARN"}]
-    assert trainer["resourcesPerNode"]["limits"] == {"cpu": 32, "memory": "400Gi", "nvidia.com/gpu": 8}
+    resources = {"cpu": 32, "memory": "400Gi", "ephemeral-storage": "220Gi", "nvidia.com/gpu": 8}
+    assert trainer["resourcesPerNode"]["limits"] == resources
     (patch,) = job["spec"]["runtimePatches"]
     (node,) = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
     pod = node["template"]["spec"]["template"]["spec"]

@@ -64,7 +64,7 @@ def test_a_component_that_breaks_the_rules_is_found() -> None:
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_component_has_the_paths_of_its_stage_and_no_others(stage: str) -> None:
-    settings = {"preset", "overrides", "site", "run_key"}
+    settings = {"preset", "overrides", "site", "run_key", "run_id"}
     of_component = {argument.arg for argument in function_of(stage).args.args} - settings
     of_stage = {parameter.name for parameter in read_signature(stage).parameters}
     assert of_component - {"curves"} == of_stage
@@ -77,10 +77,7 @@ def test_a_component_passes_every_path_of_its_stage_under_its_own_name(stage: st
         for node in ast.walk(function_of(stage))
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "stage.run"
     )
-    if stage == "summarise_run":  # a wrong configuration is a way to end, which it summarises
-        assert ast.unparse(call.args[0]) == "config"
-    else:
-        assert ast.unparse(call.args[0]) == "load(preset, [*site, *overrides])"
+    assert ast.unparse(call.args[0]) == "config"
     for keyword in call.keywords:
         name = keyword.arg
         assert ast.unparse(keyword.value) in (
@@ -90,14 +87,24 @@ def test_a_component_passes_every_path_of_its_stage_under_its_own_name(stage: st
         )
 
 
+@pytest.mark.parametrize("stage", sorted({*STAGES} - {"summarise_run"}))
+def test_a_component_reads_the_configuration_inside_the_frame_that_tells_kubernetes(stage: str) -> None:
+    """`summarise_run` reads it itself: a wrong configuration is a way to end, which it summarises."""
+    frame = next(node for node in ast.walk(function_of(stage)) if isinstance(node, ast.With))
+    named = {"run_key", "run_id"} & {argument.arg for argument in function_of(stage).args.args}
+    given = ", run_key=run_key, run_id=run_id" if named else ""
+    assert ast.unparse(frame.items[0]) == f"task(preset, [*site, *overrides]{given}) as config"
+    assert any(ast.unparse(node).startswith("result = stage.run(") for node in frame.body)
+
+
 @pytest.mark.parametrize("stage", STAGES)
-def test_an_artifact_is_optional_exactly_where_the_stage_can_do_without(stage: str) -> None:
+def test_an_input_is_optional_exactly_where_the_stage_can_do_without_and_no_output_is(stage: str) -> None:
     component = function_of(stage).args
     defaults = dict(
         zip([a.arg for a in component.args][-len(component.defaults) :], component.defaults, strict=True)
     )
     for parameter in read_signature(stage).parameters:
-        assert (parameter.name not in defaults) == parameter.is_required
+        assert (parameter.name not in defaults) == (parameter.is_required or parameter.is_output)
 
 
 @pytest.mark.parametrize("stage", STAGES)

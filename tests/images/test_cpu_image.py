@@ -96,6 +96,6 @@ def test_the_laptop_pipeline_runs_in_containers(tmp_path: Path) -> None:
     output = tmp_path / "run"
     output.mkdir()
     shown = run_pipelines(small_run(output, "--runner", "docker"), timeout_seconds=1800)
-    assert shown.count("  done in ") == 13
+    assert shown.count("  done in ") == 14
     assert (output / "report.html").is_file()
     assert f"Found image '{CPU_IMAGE}'" in (output / "log.txt").read_text(encoding="utf-8")

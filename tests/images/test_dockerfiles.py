@@ -71,6 +71,20 @@ def test_a_broken_rule_is_found(good: str, bad: str, broken: str) -> None:
     assert broken in list(broken_rules(GOOD.replace(good, bad)))
 
 
+@pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.parent.name)
+def test_our_own_package_is_the_last_layer_and_dependencies_are_several(path: Path) -> None:
+    """A change of ours is sent alone: what stands before it neither holds it nor depends on it."""
+    stages = read_stages(path.read_text(encoding="utf-8"))
+    copied = [rest for keyword, rest in stages["base"] if keyword == "COPY"]
+    assert copied[-1] == "--from=build /own /"
+    split = next(rest for keyword, rest in stages["split"] if keyword == "RUN")
+    layers = [word.partition("=")[0] for word in split.split() if "=" in word]
+    assert [f"--from=split /layers/{layer} /" for layer in (*layers, "rest")] == [
+        line for line in copied if line.startswith("--from=split")
+    ]
+    assert not any("src" in rest.split() for name in ("dependencies", "split") for _, rest in stages[name])
+
+
 def test_both_images_end_alike() -> None:
     """From the user on: what runs as whom, and how it is started and asked for its health."""
     ends = [path.read_text(encoding="utf-8").partition("\nRUN useradd")[2] for path in DOCKERFILES]
@@ -166,12 +180,25 @@ def _broken_in_stage(name: str, instructions: list[tuple[str, str]], stages: Sta
             yield f"{name}: {keyword} is not a JSON list"
         if keyword != "RUN":
             continue
-        if name != "build" and re.search(r"\b(apt-get|apt|apk|pip|curl|wget|git|gcc|make)\b", rest):
+        if not _is_thrown_away(name, stages) and re.search(
+            r"\b(apt-get|apt|apk|pip|curl|wget|git|gcc|make)\b", rest
+        ):
             yield f"{name}: RUN {rest}"
         for call in re.findall(r"\bpip\b[^&|;]*\binstall\b[^&|;]*", rest):
             for option in ("--no-index", "--no-deps", "--no-cache-dir"):
                 if option not in call:
                     yield f"{name}: pip without {option}"
+
+
+def _is_thrown_away(name: str, stages: Stages) -> bool:
+    return all(name != origin for final in ("serve", "stages") for origin in _ancestry(final, stages))
+
+
+def _ancestry(name: str, stages: Stages) -> Iterator[str]:
+    yield name
+    origin = stages[name][0][1].split()[0]
+    if origin in stages:
+        yield from _ancestry(origin, stages)
 
 
 def _is_list(rest: str) -> bool:

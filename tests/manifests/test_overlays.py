@@ -8,14 +8,17 @@ from pathlib import Path
 
 import pytest
 import yaml
+from prometheus_client import generate_latest
 
 from cooper_rl.__main__ import build_parser
+from cooper_rl.cluster.task import AGAIN, FINAL
 from cooper_rl.config.load import load, load_serve
+from cooper_rl.servers.verify_rm_http import _Numbers
 from cooper_rl.storage import buckets as prepare_buckets
 from cooper_rl.storage import models as fetch_model
 from manifests.check.__main__ import check, main
-from manifests.check.references import read_expected
-from manifests.check.resources import Resource, parse, pods_of, render
+from manifests.check.references import ForeignPod, read_expected
+from manifests.check.resources import Resource, matches, parse, pods_of, render
 
 MANIFESTS = Path(__file__).parent.parent.parent / "manifests"
 OVERLAYS = sorted(path.parent.name for path in (MANIFESTS / "overlays").glob("*/kustomization.yaml"))
@@ -108,10 +111,13 @@ def test_the_paper_preset_finds_its_servers_in_the_run_namespace(name: str, rend
         assert {"name": "MODEL_NAME", "value": server.model} in environment
 
 
-@pytest.mark.parametrize("name", OVERLAYS)
+@pytest.mark.parametrize("name", sorted({*OVERLAYS} - {"standalone"}))
 def test_runs_keep_artifacts_where_the_store_is(name: str, rendered) -> None:
     """kfp-launcher names the same server as the servers' own containers, and keys that the secret has."""
     launcher = find(rendered(name), "ConfigMap", "kfp-launcher")
+    assert launcher.body["data"]["defaultPipelineRoot"] == (
+        f"s3://mlpipeline/private-artifacts/{launcher.namespace}/v2/artifacts"
+    )
     store = yaml.safe_load(launcher.body["data"]["providers"])["s3"]["default"]
     fetch = find(rendered(name), "Deployment", "judge").spec["template"]["spec"]["initContainers"][0]
     assert f"--endpoint={store['endpoint']}" == fetch["args"][0]
@@ -121,6 +127,25 @@ def test_runs_keep_artifacts_where_the_store_is(name: str, rendered) -> None:
         f"{launcher.namespace}/{reference['secretName']}"
     ]
     assert {reference["accessKeyKey"], reference["secretKeyKey"]} <= set(keys)
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_argo_keeps_logs_where_the_store_is_and_where_the_dashboard_looks(
+    name: str, rendered, tmp_path: Path
+) -> None:
+    """In the run's namespace, by the annotation that Argo 4.0.5 goes by."""
+    found = find(rendered(name), "ConfigMap", "artifact-repositories")
+    key = found.body["metadata"]["annotations"]["workflows.argoproj.io/default-artifact-repository"]
+    store = yaml.safe_load(found.body["data"][key])["s3"]
+    fetch = find(rendered(name), "Deployment", "judge").spec["template"]["spec"]["initContainers"][0]
+    scheme = "http" if store["insecure"] else "https"
+    assert f"--endpoint={scheme}://{store['endpoint']}" == fetch["args"][0]
+    assert store["accessKeySecret"] == {"name": "object-store-kfp", "key": "access_key"}
+    assert store["secretKeySecret"] == {"name": "object-store-kfp", "key": "secret_key"}
+    dashboard = kustomize(tmp_path, resources=[KFP], components=[MANIFESTS / "components" / "kfp"])
+    (container,) = find(dashboard, "Deployment", "ml-pipeline-ui").spec["template"]["spec"]["containers"]
+    assert {"name": "ARGO_KEYFORMAT", "value": store["keyFormat"]} in container["env"]
+    assert store["keyFormat"].startswith("private-artifacts/{{workflow.namespace}}/")
 
 
 def test_the_quota_has_room_for_the_servers_and_the_queue(rendered) -> None:
@@ -148,6 +173,65 @@ def test_models_may_come_from_a_volume(tmp_path: Path) -> None:
     assert pod["containers"][0]["command"] == ["vllm", "serve", "/models/$(MODEL_NAME)"]
 
 
+def test_one_secret_opens_the_registry_for_every_pod(tmp_path: Path) -> None:
+    """By the accounts that pods run as, of which those of the overlay name none but these."""
+    overlay = MANIFESTS / "overlays" / "minio"
+    resources = kustomize(
+        tmp_path, resources=[overlay], components=[MANIFESTS / "components" / "pull-secret"]
+    )
+    assert check(resources, read_expected(overlay)) == []
+    accounts = {
+        (item.namespace, item.name): item.body["imagePullSecrets"]
+        for item in resources
+        if item.kind == "ServiceAccount"
+    }
+    assert set(map(str, accounts.values())) == {str([{"name": "registry"}])}
+    used = {(pod.namespace, pod.spec.get("serviceAccountName", "default")) for pod in pods_of(resources)}
+    of_runs = {tuple(name.split("/")) for name in read_expected(overlay).service_accounts}
+    assert used | of_runs == set(accounts)
+
+
+MONITORING = [MANIFESTS / "components" / "monitoring" / name for name in ("servers", "minio")]
+
+
+def test_prometheus_reaches_what_it_reads_and_nobody_else_does(tmp_path: Path) -> None:
+    overlay = MANIFESTS / "overlays" / "minio"
+    resources = kustomize(tmp_path, resources=[overlay], components=MONITORING)
+    expected = read_expected(overlay)
+    prometheus = ForeignPod(namespace="monitoring", labels={"app.kubernetes.io/name": "prometheus"})
+    other = ForeignPod(namespace="monitoring", labels={"app.kubernetes.io/name": "grafana"})
+    reads = ["verify-rm:8080", "judge:8000", "assistant:8000", "minio:9000"]
+    wanted = expected.model_copy(
+        update={
+            "pods": {**expected.pods, "prometheus": prometheus, "grafana": other},
+            "allowed": [*expected.allowed, *(f"prometheus -> {end}" for end in reads)],
+            "refused": [*expected.refused, *(f"grafana -> {end}" for end in reads)],
+        }
+    )
+    assert check(resources, wanted) == []
+    for monitor in (item for item in resources if item.kind == "PodMonitor"):
+        (endpoint,) = monitor.spec["podMetricsEndpoints"]
+        chosen = [
+            pod
+            for pod in pods_of(resources)
+            if pod.namespace == monitor.namespace and matches(monitor.spec["selector"], pod.labels)
+        ]
+        assert len(chosen) == {"chat-servers": 2}.get(monitor.name, 1)
+        for pod in chosen:
+            names = {port["name"] for container in pod.containers for port in container.get("ports", [])}
+            assert endpoint["port"] in names
+
+
+def test_alerts_on_verify_rm_are_about_numbers_that_its_server_gives(tmp_path: Path) -> None:
+    resources = kustomize(tmp_path, resources=[MANIFESTS / "overlays" / "minio"], components=MONITORING)
+    rules = find(resources, "PrometheusRule", "cooper-rl").spec["groups"][0]["rules"]
+    named = {name for rule in rules for name in re.findall(r"verify_rm_\w+", rule["expr"])}
+    served = generate_latest(_Numbers().registry).decode()
+    families = set(re.findall(r"^# TYPE (\w+) ", served, flags=re.MULTILINE))
+    assert {name.removesuffix("_bucket") for name in named} <= families
+    assert len(named) == 2
+
+
 def test_kubeflow_pipelines_keeps_everything_in_the_store(tmp_path: Path) -> None:
     """The component on the three objects of Kubeflow's that it patches, as release 2.17 has them."""
     resources = kustomize(tmp_path, resources=[KFP], components=[MANIFESTS / "components" / "kfp"])
@@ -164,17 +248,48 @@ def test_kubeflow_pipelines_keeps_everything_in_the_store(tmp_path: Path) -> Non
     assert "POD_NAMESPACE" in found  # what the patch does not name stays
     for key in ("OBJECTSTORECONFIG_SECRETACCESSKEY", "AWS_SECRET_ACCESS_KEY", "MINIO_SECRET_KEY"):
         assert found[key] == {"secretKeyRef": {"name": "object-store-kfp", "key": "secret_key"}}
-    controller = find(resources, "ConfigMap", "workflow-controller-configmap").body["data"]
-    repository = yaml.safe_load(controller["artifactRepository"])["s3"]
-    assert (repository["endpoint"], repository["bucket"]) == (f"{host}:9000", "mlpipeline")
+    # Release 2.17.0 adds no port to AWS_S3_ENDPOINT but by this rule (frontend/server/minio-helper.ts).
+    assert found["MINIO_ENDPOINT_REWRITE"] == f"{host}=http://{host}:9000"
+    assert "AWS_PORT" not in found
 
 
-def test_a_task_whose_pod_was_lost_is_tried_again_and_no_graph_is(tmp_path: Path) -> None:
+def test_an_upgrade_of_kubeflow_pipelines_keeps_where_artifacts_go(tmp_path: Path, rendered) -> None:
+    """Its own kustomization empties the ConfigMap; with the component it holds what a profile's has."""
+    resources = kustomize(tmp_path, resources=[KFP], components=[MANIFESTS / "components" / "kfp"])
+    own = find(resources, "ConfigMap", "kfp-launcher")
+    profile = find(rendered("minio"), "ConfigMap", "kfp-launcher")
+    assert own.body["data"]["providers"] == profile.body["data"]["providers"]
+    assert own.body["data"]["defaultPipelineRoot"] == (
+        profile.body["data"]["defaultPipelineRoot"].replace("/cooper-rl/", "/kubeflow/")
+    )
+    assert not [item for item in rendered("standalone") if item.name == "kfp-launcher"]
+
+
+def test_a_task_whose_pod_was_lost_is_tried_again_and_neither_a_graph_nor_a_mistake_is(
+    tmp_path: Path,
+) -> None:
+    """The expression was run by Argo 4.0.5's own evaluator on messages like these; here it is only read."""
     resources = kustomize(tmp_path, resources=[KFP], components=[MANIFESTS / "components" / "kfp"])
     controller = find(resources, "ConfigMap", "workflow-controller-configmap").body["data"]
-    defaults = yaml.safe_load(controller["workflowDefaults"])["spec"]["templateDefaults"]
-    assert defaults["retryStrategy"] == {"limit": "0", "retryPolicy": "Always"}
+    defaults = yaml.safe_load(controller["workflowDefaults"])["spec"]
+    strategy = defaults["templateDefaults"]["retryStrategy"]
+    assert (strategy["limit"], strategy["retryPolicy"]) == ("2", "Always")
+    quoted = re.fullmatch(
+        r"lastRetry\.message != '' && !\(lastRetry\.message contains '([^']+)'\)", strategy["expression"]
+    )
+    assert quoted is not None
+    assert quoted[1] in FINAL
+    assert quoted[1] not in AGAIN
+    # The patch replaces whole keys: what the release has in them must be in the patch too.
+    assert set(defaults["ttlStrategy"].values()) == {3600}
     assert controller["executor"] == "imagePullPolicy: IfNotPresent\n"
+    assert "seaweedfs" in controller["artifactRepository"]  # of other namespaces
+
+
+def test_kubeflows_controller_leaves_the_namespace_of_runs_alone(rendered) -> None:
+    """It would write SeaweedFS into two ConfigMaps of ours; it goes by this label (release 2.17.0)."""
+    labels = find(rendered("minio"), "Namespace", "cooper-rl").body["metadata"]["labels"]
+    assert labels["pipelines.kubeflow.org/enabled"] == "false"
 
 
 def test_a_run_may_use_trainjobs_and_nothing_more_than_that(rendered) -> None:

@@ -69,6 +69,7 @@ def test_the_summary_is_written_however_the_run_ends(tmp_path: Path, name: str) 
 
 def test_the_stages_come_in_the_order_of_the_method(tasks: dict[str, Any]) -> None:
     assert sorted(tasks) == [
+        "check-settings",
         "collect-problems",
         "evaluate-policy",
         "evaluate-policy-2",
@@ -129,21 +130,44 @@ def test_every_evaluation_sees_the_same_held_out_data(tasks: dict[str, Any]) -> 
 
 def test_what_trains_on_fixed_data_is_cached_and_co_training_is_not(tasks: dict[str, Any]) -> None:
     uncached = [name for name, task in tasks.items() if not task["cachingOptions"].get("enableCache")]
-    assert sorted(uncached) == ["evaluate-verify-rm", "report", "train-cooper", "train-cooper-2"]
+    assert sorted(uncached) == [
+        "check-settings",
+        "evaluate-verify-rm",
+        "report",
+        "train-cooper",
+        "train-cooper-2",
+    ]
 
 
-def test_the_run_key_goes_to_every_iteration_and_to_the_summary(tmp_path: Path) -> None:
-    specification = read_compiled(compile_pipeline("end_to_end", tmp_path, profile=CLUSTER, iterations=2))
-    given = {
-        name: task["inputs"]["parameters"]["run_key"]["componentInputParameter"]
-        for name, task in (inner_tasks(specification) | specification["root"]["dag"]["tasks"]).items()
-        if "run_key" in task["inputs"]["parameters"]
-    }
-    assert given == {
-        "train-cooper": "pipelinechannel--run_key",
-        "train-cooper-2": "pipelinechannel--run_key",
-        "summarise-run": "run_key",
-    }
+@pytest.mark.parametrize("name", PIPELINES)
+def test_whoever_looks_at_checkpoints_is_given_their_name_and_the_runs_id(tmp_path: Path, name: str) -> None:
+    """The id as a whole constant, which is the only form in which the driver of KFP 2.17.0 fills it in."""
+    specification = read_compiled(compile_pipeline(name, tmp_path, profile=CLUSTER, iterations=2))
+    graphs = [specification["root"], *specification["components"].values()]
+    tasks = {name: task for graph in graphs for name, task in graph.get("dag", {}).get("tasks", {}).items()}
+    given = {name: task["inputs"]["parameters"] for name, task in tasks.items() if "componentRef" in task}
+    of_runs = {name for name, inputs in given.items() if "run_id" in inputs}
+    more = {"retrain": {"check-settings-2", "promote"}, "verify_rm": set()}.get(name, set())
+    trained = set() if name == "verify_rm" else {"train-cooper", "train-cooper-2"}
+    assert of_runs == {"check-settings", "summarise-run", *trained, *more}
+    for task in of_runs:
+        assert given[task]["run_id"] == {"runtimeValue": {"constant": "{{$.pipeline_job_uuid}}"}}
+        source = given[task]["run_key"].get("componentInputParameter", "")
+        assert source.endswith("run_key") or name == "verify_rm"
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_nothing_begins_before_the_settings_were_checked(tmp_path: Path, name: str) -> None:
+    """An importer, which only names an artifact, is the one exception."""
+    specification = read_compiled(compile_pipeline(name, tmp_path, profile=CLUSTER, iterations=2))
+    tasks = inner_tasks(specification)
+
+    def begins_after(task: str) -> set[str]:
+        before = tasks[task].get("dependentTasks", [])
+        return {*before, *(earlier for each in before for earlier in begins_after(each))}
+
+    first = {task for task in tasks if "check-settings" not in begins_after(task)}
+    assert first - {"importer", "importer-2"} == {"check-settings"}
 
 
 @pytest.mark.parametrize("name", PIPELINES)
@@ -153,7 +177,7 @@ def test_a_pipeline_stays_under_thirty_tasks(tmp_path: Path, name: str, iteratio
     num_tasks = count_tasks(specification)
     assert num_tasks < 30
     if name == "end_to_end":
-        assert num_tasks == 9 + 2 * iterations
+        assert num_tasks == 10 + 2 * iterations
 
 
 @pytest.mark.parametrize("iterations", [0, 6])

@@ -31,8 +31,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 def test_the_run_shows_every_stage_and_ends_with_its_headline(finished: tuple[Path, str]) -> None:
     _, shown = finished
-    stages = re.findall(r"^\[ *(\d+)/13\] (\S+)  done in \d+:\d\d$", shown, flags=re.MULTILINE)
-    assert [int(number) for number, _ in stages] == list(range(1, 14))
+    stages = re.findall(r"^\[ *(\d+)/14\] (\S+)  done in \d+:\d\d$", shown, flags=re.MULTILINE)
+    assert [int(number) for number, _ in stages] == list(range(1, 15))
     assert [name for _, name in stages[-2:]] == ["report", "summarise-run"]
     assert re.search(r"accuracy by meaning +0\.\d+ \[.*\] -> \d\.\d+ \[", shown)
     assert re.search(r"VerifyRM accuracy, \d+ examples +\d\.\d+ \[.*\(majority", shown)
@@ -68,6 +68,7 @@ def test_the_same_command_again_runs_only_what_is_never_cached(
     assert re.findall(r"\] (\S+)  kept from an earlier run", shown).count("train-verify-rm") == 1
     ran = re.findall(r"\] (\S+)  done in", shown)
     assert sorted(ran) == [
+        "check-settings",
         "evaluate-policy-2",
         "evaluate-policy-3",
         "evaluate-verify-rm",
@@ -102,11 +103,14 @@ def test_a_wrong_key_is_found_before_anything_runs(
     assert not (tmp_path / "run").exists()
 
 
-def test_a_store_without_a_run_key_is_refused_before_anything_runs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("run_key", ["nightly-[[ScheduledTime]]", "{{$.pipeline_job_uuid}}"])
+def test_a_run_key_that_nobody_filled_in_is_refused_before_anything_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], run_key: str
 ) -> None:
-    assert main(["local", "--set", "storage.uri=/store", "--output", str(tmp_path / "run")]) == 2
-    assert "storage.uri needs storage.run_key" in capsys.readouterr().err
+    assert main(["local", "--param", f"run_key={run_key}", "--output", str(tmp_path / "run")]) == 2
+    shown = capsys.readouterr().err
+    assert f"storage.run_key={run_key!r} holds a placeholder that Kubeflow did not fill in" in shown
+    assert "leave run_key out, and each run is named by its own id" in shown
     assert not (tmp_path / "run").exists()
 
 

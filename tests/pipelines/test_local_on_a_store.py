@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -79,7 +80,6 @@ def finished(gateway: Gateway, tmp_path_factory: pytest.TempPathFactory) -> Fini
         f"storage.endpoint={gateway.endpoint}",
     ]
     command = ["local", "end_to_end", "--preset", "laptop", "--iterations", "2", "--output", str(output)]
-    command += ["--param", "run_key=from-the-laptop"]
     command += [word for change in changes for word in ("--set", change)]
     done = subprocess.run(
         [sys.executable, "-m", "pipelines", *command],
@@ -96,7 +96,13 @@ def finished(gateway: Gateway, tmp_path_factory: pytest.TempPathFactory) -> Fini
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    store = open_store(storage, "s3://end-to-end/runs/from-the-laptop")
+    client = make_client(gateway.port, gateway.account)
+    (run,) = {
+        entry.object_name.split("/")[1]
+        for entry in client.list_objects("end-to-end", prefix="runs/", recursive=True)
+    }
+    assert re.fullmatch("[0-9]{1,8}", run)  # kfp.local's id of the run
+    store = open_store(storage, f"s3://end-to-end/runs/{run}")
     return Finished(output, done.stdout + done.stderr, store, gateway.account)
 
 

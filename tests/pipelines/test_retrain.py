@@ -26,14 +26,23 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 def test_nothing_is_trained_unless_enough_is_new(compiled: dict[str, Any]) -> None:
     outer = compiled["comp-exit-handler-1"]["dag"]["tasks"]
-    assert sorted(outer) == ["collect-problems", "condition-2", "prepare-models", "take-champion"]
-    assert outer["condition-2"]["triggerPolicy"]["condition"] == CONDITION
+    assert sorted(outer) == [
+        "check-settings",
+        "collect-problems",
+        "condition-branches-2",
+        "prepare-models",
+        "take-champion",
+    ]
+    branches = compiled["comp-condition-branches-2"]["dag"]["tasks"]
+    assert branches["condition-3"]["triggerPolicy"]["condition"] == CONDITION
+    assert branches["condition-4"]["triggerPolicy"]["condition"] == f"!({CONDITION})"
+    assert sorted(compiled["comp-condition-4"]["dag"]["tasks"]) == ["check-settings-2"]
 
 
 def test_everything_is_learned_from_the_champion_and_judged_on_its_frozen_sets(
     compiled: dict[str, Any],
 ) -> None:
-    tasks = compiled["comp-condition-2"]["dag"]["tasks"]
+    tasks = compiled["comp-condition-3"]["dag"]["tasks"]
 
     def source(task: str, artifact: str) -> str:
         found = tasks[task]["inputs"]["artifacts"][artifact]
@@ -58,7 +67,7 @@ def test_everything_is_learned_from_the_champion_and_judged_on_its_frozen_sets(
 
 
 def test_what_looks_at_the_registry_or_at_addresses_is_never_cached(compiled: dict[str, Any]) -> None:
-    tasks = compiled["comp-exit-handler-1"]["dag"]["tasks"] | compiled["comp-condition-2"]["dag"]["tasks"]
+    tasks = compiled["comp-exit-handler-1"]["dag"]["tasks"] | compiled["comp-condition-3"]["dag"]["tasks"]
     for name in ("collect-problems", "take-champion", "promote", "train-cooper"):
         assert not tasks[name]["cachingOptions"].get("enableCache")
     assert tasks["label-completions"]["cachingOptions"]["enableCache"]

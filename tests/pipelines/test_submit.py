@@ -254,7 +254,7 @@ def test_a_schedule_is_made_once_and_said_in_words(api: KfpApi, capsys: pytest.C
     (run,) = api.recurring.values()
     assert run["trigger"] == {"cron_schedule": {"cron": "0 0 2 * * *"}}
     assert (run["max_concurrency"], run["no_catchup"], run["mode"]) == ("2", True, "ENABLE")
-    assert run["runtime_config"]["parameters"]["run_key"] == "end-to-end-[[ScheduledTime]]"
+    assert "run_key" not in run["runtime_config"]["parameters"]
     shown = capsys.readouterr().out
     assert "end-to-end: created\n" in shown
     assert "end-to-end: unchanged\n" in shown
@@ -390,6 +390,10 @@ def test_a_schedule_that_somebody_else_deleted_meanwhile_is_no_error(
         (["delete", "nightly"], "no schedule 'nightly'; there are: none"),
         (["apply", "verify_rm", "--cron", "0 2 * * *"], "has five fields"),
         (["apply", "verify_rm", *NIGHTLY, "--max-concurrency", "11"], "--max-concurrency 11: choose 1 to 10"),
+        (
+            ["apply", "end_to_end", *NIGHTLY, "--param", "run_key=nightly"],
+            "--param run_key: every run of a schedule would go on with the checkpoints of the first",
+        ),
     ],
 )
 def test_a_schedule_that_cannot_be_is_refused(

@@ -43,3 +43,12 @@ def test_rows_set_aside_stand_beside_the_report_and_are_announced_once(
     assert caplog.messages == [f"2 rows set aside, see {path}; the first: reason 1"]
     assert set_aside(tmp_path / "report", []) is None
     assert not path.exists()
+
+
+def test_rows_set_aside_go_where_a_pipeline_wants_them_also_when_there_are_none(tmp_path: Path) -> None:
+    rows = [RejectedRow(file="f", row=1, reason="reason 1", content="")]
+    assert set_aside(tmp_path / "report", rows, rejected=tmp_path / "mine") == tmp_path / "mine"
+    assert read_records(tmp_path / "mine", RejectedRow) == rows
+    assert set_aside(tmp_path / "report", [], rejected=tmp_path / "mine") == tmp_path / "mine"
+    assert (tmp_path / "mine").read_bytes() == b""
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]

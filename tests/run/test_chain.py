@@ -40,6 +40,7 @@ def test_no_stage_is_left_out_of_the_chain() -> None:
 def test_the_experiment_runs_the_chain_of_the_pipeline() -> None:
     """Everything but the page, of which the experiment has its own."""
     assert [step.stage for step in (*jobs.START, *jobs.ARM)] == [
+        "check_settings",
         "prepare_models",
         "collect_problems",
         "sample_completions",

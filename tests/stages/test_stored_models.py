@@ -1,6 +1,8 @@
 """A run whose models and problems are named by their addresses in an object store, as on a closed network."""
 
+import io
 import json
+import re
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -9,7 +11,7 @@ import pytest
 
 from cooper_rl.config.load import load
 from cooper_rl.config.root import Config
-from cooper_rl.errors import DataError, ModelError, StorageError
+from cooper_rl.errors import DamagedObjectError, DataError, ModelError, StorageError
 from cooper_rl.models.policy import save_policy
 from cooper_rl.records.files import read_records
 from cooper_rl.records.model_set import read_models
@@ -19,11 +21,13 @@ from cooper_rl.schema.data import Completion, Problem
 from cooper_rl.stages import (
     collect_problems,
     evaluate_policy,
+    evaluate_verify_rm,
     prepare_models,
     sample_completions,
     train_cooper,
     train_verify_rm,
 )
+from cooper_rl.storage.model_reference import hand_over, model_in
 from tests.stages.conftest import SMALL, Files, with_other_questions
 from tests.stand_ins.fixtures import Moto, bucket, gateway, make_client, s3_server, send_model
 from tests.stand_ins.radosgw import Gateway
@@ -159,3 +163,79 @@ def test_an_address_without_problems_is_refused(
 ) -> None:
     with pytest.raises(DataError, match=message):
         collect(configure("any", *sources(f"s3://{bucket}{name}")), tmp_path)
+
+
+def train_judge(config: Config, files: Files, folder: Path) -> Path:
+    train_verify_rm.run(
+        config,
+        train=with_other_questions(files.examples),
+        validation=files.examples,
+        models=files.models,
+        verify_rm=folder / "verify_rm",
+        report=folder / "trained.json",
+    )
+    return folder / "verify_rm"
+
+
+def test_a_trained_verify_rm_travels_as_a_reference_where_checkpoints_are_stored(
+    files: Files, s3_server, bucket: str, configure: Configure, tmp_path: Path
+) -> None:
+    """Its folder is some hundred bytes; later stages and the run's identity see the same model."""
+    config = configure("unused", f"storage.uri=s3://{bucket}/runs", "storage.run_key=monday")
+    here = train_judge(load("laptop", SMALL), files, tmp_path / "here")
+    there = train_judge(config, files, tmp_path / "there")
+    assert [path.name for path in there.iterdir()] == ["model.json"]
+    address = model_in(there)
+    assert re.fullmatch(rf"s3://{bucket}/runs/_models/([0-9a-f]{{64}})#sha256=\1", address)
+    assert model_in(here) == str(here)
+    scored = [
+        evaluate_verify_rm.run(config, verify_rm=folder, examples=files.examples, report=tmp_path / "scored")
+        for folder in (here, there)
+    ]
+    assert scored[0].overall == scored[1].overall
+    stored, local = (
+        run_identity(config, models=files.models, verify_rm=folder, files={}, start=None)
+        for folder in (there, here)
+    )
+    assert stored == local
+    evaluated = {name: tmp_path / f"{name}.jsonl" for name in ("completions", "evaluations", "report")}
+    base = {"models": files.models, "verify_rm": there}
+    evaluate_policy.run(config, problems=files.held_out, examples=files.examples, **base, **evaluated)
+    client = make_client(s3_server.port, s3_server.account)
+
+    def written() -> dict[str | None, object]:
+        return {
+            entry.object_name: entry.last_modified
+            for entry in client.list_objects(bucket, prefix="runs/_models/", recursive=True)
+        }
+
+    before = written()
+    hand_over(config.storage, here)
+    assert (model_in(here), written()) == (address, before)
+
+
+def test_a_stored_verify_rm_that_was_removed_or_exchanged_is_refused(
+    files: Files, s3_server, bucket: str, configure: Configure, tmp_path: Path
+) -> None:
+    config = configure("unused", f"storage.uri=s3://{bucket}/gone", "storage.run_key=monday")
+    folder = train_judge(config, files, tmp_path)
+    client = make_client(s3_server.port, s3_server.account)
+    place = model_in(folder).removeprefix(f"s3://{bucket}/").partition("#")[0]
+    client.put_object(bucket, f"{place}/model.safetensors", io.BytesIO(b"other"), 5)
+    arguments = {"verify_rm": folder, "examples": files.examples, "report": tmp_path / "report"}
+    with pytest.raises(DamagedObjectError, match=r"model\.safetensors: missing, or not what SHA256SUMS says"):
+        evaluate_verify_rm.run(config, **arguments)
+    client.remove_object(bucket, f"{place}/SHA256SUMS")
+    with pytest.raises(StorageError, match="SHA256SUMS: missing"):
+        evaluate_verify_rm.run(config, **arguments)
+
+
+def test_what_is_no_model_is_not_handed_over(
+    s3_server, bucket: str, configure: Configure, tmp_path: Path
+) -> None:
+    config = configure("unused", f"storage.uri=s3://{bucket}/none", "storage.run_key=monday")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "weights.bin").write_bytes(b"pickled")
+    with pytest.raises(StorageError, match="may run code when it is loaded"):
+        hand_over(config.storage, tmp_path / "folder")
+    assert [path.name for path in (tmp_path / "folder").iterdir()] == ["weights.bin"]

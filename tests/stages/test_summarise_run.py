@@ -38,6 +38,48 @@ def test_a_run_that_succeeded_says_so(tmp_path: Path) -> None:
     assert result.metrics() == {"has_succeeded": 1.0}
 
 
+@pytest.mark.parametrize(
+    ("state", "title", "has_succeeded"),
+    [
+        ("COMPLETE", "# Run succeeded", True),
+        ("CACHED", "# Run succeeded", True),
+        ("FAILED", "# Run failed", False),
+        ("CANCELED", "# Run was cancelled", False),
+        ("RUNNING", "# Run ended without a record of how", None),
+        ("UNKNOWN", "# Run ended without a record of how", None),
+    ],
+)
+def test_every_state_that_the_driver_of_a_cluster_hands_over_is_understood(
+    tmp_path: Path, state: str, title: str, has_succeeded: bool | None
+) -> None:
+    """ML Metadata's states (`Execution.State`), and no message with any of them, as in KFP 2.17.0."""
+    text, result = summarise(tmp_path, state=state)
+    assert text.startswith(f"{title}\n\n`run-1`\n")
+    assert ("To go on" in text) == (has_succeeded is not True)
+    assert ("The red task on the run's page has the log" in text) == (has_succeeded is False)
+    assert (f"still says `{state}`: a task's pod ended before" in text) == (has_succeeded is None)
+    known = {} if has_succeeded is None else {"has_succeeded": float(has_succeeded)}
+    assert result.metrics() == known
+
+
+def test_a_run_that_failed_before_its_first_checkpoint_has_none_to_go_on_from(tmp_path: Path) -> None:
+    text, _ = summarise(tmp_path, f"storage.uri={tmp_path / 'store'}", "storage.run_key=monday")
+    assert "Co-training starts anew, since it has no checkpoint yet." in text
+    assert "also `run_key=" not in text
+
+
+def test_the_runs_id_is_the_name_to_go_on_with(tmp_path: Path) -> None:
+    place = tmp_path / "store" / "0b1e-22" / "from-000001"
+    place.mkdir(parents=True)
+    (place / "LATEST").write_text("step-000004\n")
+    found = summarise_run.load_if_valid("laptop", [f"storage.uri={tmp_path / 'store'}"], run_id="0b1e-22")
+    (tmp_path / "status").write_text(json.dumps({"state": "FAILED", "run": "run-1"}))
+    summary = tmp_path / "summary.md"
+    summarise_run.run(found.config, status=tmp_path / "status", summary=summary, report=tmp_path / "report")
+    assert "also `run_key=0b1e-22`" in summary.read_text()
+    assert "| from-000001 | step-000004 |" in summary.read_text()
+
+
 def test_a_run_that_failed_says_which_checkpoints_it_left_and_how_to_go_on(tmp_path: Path) -> None:
     overrides = store(tmp_path, "from-000001/step-000020", "from-000021/step-000035-1a2b3c4d")
     text, result = summarise(tmp_path, *overrides, message="task train-cooper-2 failed")

@@ -17,6 +17,7 @@ from cooper_rl.schema.data import ModelSet, Problem, VerifyExample
 from cooper_rl.schema.runs import ChampionReport
 from cooper_rl.stages import promote, take_champion
 from cooper_rl.storage.base import file_sha256
+from cooper_rl.storage.models import at_hand
 from tests.stages.champions import (
     EXAMPLES,
     HELD_OUT,
@@ -26,6 +27,9 @@ from tests.stages.champions import (
     configured,
     make_candidate,
 )
+from tests.stand_ins.fixtures import bucket, gateway, s3_server
+
+__all__ = ["bucket", "gateway", "s3_server"]
 
 
 @pytest.fixture
@@ -169,3 +173,30 @@ def test_models_that_cannot_be_written_are_a_message(
 def test_without_a_registry_there_is_nothing_to_take(tmp_path: Path, prepared: Path) -> None:
     with pytest.raises(ConfigError, match=r"registry.uri is not set"):
         take(load("laptop"), tmp_path, prepared, TRAINING, HELD_OUT)
+
+
+def test_the_models_of_a_stored_champion_are_named_and_not_copied(
+    tmp_path: Path, prepared: Path, make_policy: Any, make_verify_rm: Any, s3_server: Any, bucket: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Each by its address in the registry, with the hash of its list; what they name is what was promoted."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    config = load(
+        "laptop", [f"registry.uri=s3://{bucket}/registry", f"storage.endpoint={s3_server.endpoint}"]
+    )
+    paths = make_candidate(tmp_path / "first", [0] * 8, policy=make_policy(0), verify_rm=make_verify_rm(0))
+    promote.run(config, **paths)
+    champion = open_registry(config).champion()
+    assert champion is not None
+    taken = take(config, tmp_path, prepared, [*TRAINING, *LATER], HELD_OUT)
+    models = read_models(taken["models"])
+    place = f"s3://{bucket}/registry/{champion.name}"
+    assert models.policy.startswith(f"{place}/policy#sha256=")
+    assert models.verify_rm is not None
+    assert models.verify_rm.startswith(f"{place}/verify_rm#sha256=")
+    assert models.samplers["policy"] == models.policy
+    assert sorted(path.name for path in taken["models"].iterdir()) == ["backbone", "models.json", "start"]
+    save_policy(make_policy(0), tmp_path / "expected")
+    folder = Path(at_hand(config.storage, models.policy))
+    for file in ("model.safetensors", "config.json"):
+        assert file_sha256(folder / file) == file_sha256(tmp_path / "expected" / file)

@@ -67,7 +67,7 @@ def _check_outputs(parameters: Sequence[Parameter], paths: Mapping[str, Path | N
     """Before hours of work: every output can be written, and none takes the place of another file."""
     given = {name: path for name, path in paths.items() if path is not None}
     for parameter in parameters:
-        if not parameter.is_output:
+        if not parameter.is_output or parameter.name not in given:
             continue
         path = given[parameter.name]
         for name, other in given.items():

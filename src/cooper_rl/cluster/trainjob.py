@@ -38,6 +38,7 @@ def trainer_of(config: LaunchConfig) -> Any:
     from kubeflow.trainer import CustomTrainerContainer
 
     resources: dict[str, Any] = {"cpu": config.cpu, "memory": config.memory}
+    resources["ephemeral-storage"] = config.ephemeral_storage
     resources["nvidia.com/gpu"] = config.gpus_per_node or None
     return CustomTrainerContainer(
         image=config.image or "",

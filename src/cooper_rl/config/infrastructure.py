@@ -23,7 +23,7 @@ class StorageConfig(Section):
     as `--checkpoint`."""
     run_key: str | None = None
     """Name of the run below `uri`: a run that is started again with the same key continues. Needed with
-    `uri` for co-training, the only stage that writes there."""
+    `uri` for co-training, the only stage that writes there. A pipeline fills in Kubeflow's id of the run."""
     endpoint: str | None = None
     """`https://host:port` of the S3 server; needed with an `s3://` address."""
     region: str = "us-east-1"
@@ -54,6 +54,11 @@ class StorageConfig(Section):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
+        if self.run_key is not None and re.search(r"\[\[|\{\{", self.run_key):
+            raise ValueError(
+                f"storage.run_key={self.run_key!r} holds a placeholder that Kubeflow did not fill in, so "
+                "that all runs would share one name: leave run_key out, and each run is named by its own id"
+            )
         if self.run_key is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", self.run_key):
             raise ValueError("storage.run_key: use 1 to 100 letters, digits, '.', '_', '-', no leading dot")
         if is_stored(self.uri) and self.endpoint is None:
@@ -124,6 +129,9 @@ class LaunchConfig(Section):
     """CPUs of a node's pod, e.g. `16`; None: as the runtime or the namespace says."""
     memory: str | None = None
     """Memory of a node's pod, shared memory included, e.g. `120Gi`; None: likewise."""
+    ephemeral_storage: str | None = None
+    """Disk of a node's pod for models, data and the checkpoint that is being stored, e.g. `220Gi`; None:
+    likewise, so that nothing is reserved."""
     shared_memory: str = "8Gi"
     """Size of /dev/shm, which NCCL and data loaders use."""
     queue: str | None = None

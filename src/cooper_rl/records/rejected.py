@@ -1,7 +1,8 @@
 """Rows of an input file that a stage cannot use: set aside with file, row and reason, while the rest goes on.
 
-For stages without a `rejected` output of their own: the rows stand beside the report. Deliberately left out:
-foreign layouts, which `collect_problems.py` reads.
+On the command line they stand beside the report unless the stage is told where; a pipeline gives them an
+artifact of their own, since Kubeflow stores nothing else. Deliberately left out: foreign layouts, which
+`collect_problems.py` reads.
 """
 
 import logging
@@ -74,12 +75,17 @@ def read_usable(
     return UsableRows(usable, rejected)
 
 
-def set_aside(report_path: Path, rows: Sequence[RejectedRow]) -> Path | None:
-    """Write `<report>.rejected.jsonl` and log one warning that names it; no rows, no such file."""
-    path = report_path.with_name(report_path.name + ".rejected.jsonl")
-    if not rows:
+def set_aside(report_path: Path, rows: Sequence[RejectedRow], *, rejected: Path | None = None) -> Path | None:
+    """Write the rows to `rejected`, or to `<report>.rejected.jsonl`; one warning names the file.
+
+    Without rows `rejected` is an empty file; the other is removed where an earlier run left it.
+    """
+    path = rejected or report_path.with_name(report_path.name + ".rejected.jsonl")
+    if rejected is None and not rows:
         path.unlink(missing_ok=True)
         return None
     write_records(path, rows)
+    if not rows:
+        return path
     logger.warning("%d rows set aside, see %s; the first: %s", len(rows), path, rows[0].reason)
     return path

@@ -4,7 +4,7 @@ Pipelines make a KFP task of every step; the experiment runs the same steps on l
 as `label_completions.test` names a step and one of its outputs. The caller resolves references to anything
 else, such as a champion's models.
 
-    prepare_models, collect_problems                              prepare()
+    check_settings -> prepare_models, collect_problems            prepare()
       -> sample, label, train_verify_rm, evaluate_verify_rm       make_verify_rm()
       -> evaluate_policy (the starting point)                     evaluate_start()
       -> (train_cooper -> evaluate_policy) x iterations           co_train()
@@ -51,10 +51,12 @@ class Sources(NamedTuple):
 
 
 def prepare() -> list[Step]:
-    """Models and problems."""
+    """Models and problems, once the settings are known to be right."""
+    checked = ("check_settings",)
     return [
-        Step("prepare_models", "prepare_models", "Prepare models", {}),
-        Step("collect_problems", "collect_problems", "Collect problems", {}),
+        Step("check_settings", "check_settings", "Check the settings", {}),
+        Step("prepare_models", "prepare_models", "Prepare models", {}, after=checked),
+        Step("collect_problems", "collect_problems", "Collect problems", {}, after=checked),
     ]
 
 

@@ -15,6 +15,7 @@ from cooper_rl.config.root import Config
 from cooper_rl.config.section import flatten
 from cooper_rl.records.model_set import read_models
 from cooper_rl.storage.base import file_sha256
+from cooper_rl.storage.model_reference import model_in
 from cooper_rl.storage.models import SUMS, find_model
 
 SERVER_KEYS = (
@@ -51,7 +52,7 @@ def run_identity(
     chosen["labeling"] = {"rule": values["labeling"]["rule"]}
     identity = {key: json.dumps(value) for key, value in flatten(chosen) if key not in MAY_DIFFER}
     identity["data.models.policy"] = _model_sha256(config.storage, read_models(models).policy)
-    identity["data.verify_rm"] = folder_sha256(verify_rm)
+    identity["data.verify_rm"] = _model_sha256(config.storage, model_in(verify_rm))
     identity |= {f"data.{name}": file_sha256(path) for name, path in files.items() if path is not None}
     if start is not None:
         identity["data.start"] = _state_sha256(start)

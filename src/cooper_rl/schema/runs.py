@@ -8,11 +8,22 @@ from pydantic import Field
 from cooper_rl.schema.data import AccuracyName, EvalReport, Interval, Record, Report
 
 
+class SettingsReport(Report):
+    """What was found out before a run began."""
+
+    seed: int
+    checkpoints: str | None
+    """Address below which the run's checkpoints are kept; None: in the tasks' own folders."""
+    champion: str | None
+    """The registry's at the time; None: no registry, or no champion in it."""
+
+
 class RunEnding(Record):
     """How a pipeline's run ended, as Kubeflow says it."""
 
     state: str
-    """SUCCEEDED, FAILED or CANCELLED."""
+    """On a cluster ML Metadata's: COMPLETE, FAILED, CACHED, CANCELED, RUNNING; from kfp.local SUCCEEDED or
+    FAILED."""
     run: str
     """Kubeflow's name of the run."""
     message: str = ""
@@ -22,7 +33,8 @@ class RunEndReport(Report):
     """The end of a run."""
 
     state: str
-    has_succeeded: bool
+    has_succeeded: bool | None
+    """None: Kubeflow never learned it, since a pod ended before it could say so."""
     last_step: int | None
     """Of the newest checkpoint; None where no store keeps them."""
     checkpoints: dict[str, str]

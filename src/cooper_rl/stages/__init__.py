@@ -1,5 +1,6 @@
 """The stages of the method: one module each, with one public `run(config, *, <paths>, report) -> Report`.
 
+    check_settings     configuration and stores
     prepare_models     models to start from            train_verify_rm      labels to a reward model
     collect_problems   questions with answers          evaluate_verify_rm   its accuracy on unseen problems
     sample_completions several models answer           train_cooper         both models, together
@@ -20,6 +21,7 @@ from cooper_rl.schema import paths
 from cooper_rl.schema.paths import OutputFile, OutputFolder, PathKind
 
 STAGES: dict[str, tuple[str, ...]] = {
+    "check_settings": ("storage", "registry"),
     "prepare_models": ("models", "problems", "storage", "instruction"),
     "collect_problems": ("problems", "storage"),
     "sample_completions": ("sampling", "engine", "storage", "instruction"),

@@ -18,6 +18,7 @@ from cooper_rl.records.model_set import read_models
 from cooper_rl.run.evaluator import make_evaluator
 from cooper_rl.schema.data import EvalReport, Problem, VerifyExample
 from cooper_rl.schema.paths import Input, OutputFile
+from cooper_rl.storage.model_reference import model_in
 from cooper_rl.storage.models import at_hand
 from cooper_rl.verdicts.rule import RuleVerifier
 
@@ -68,7 +69,8 @@ def _load_subject(config: Config, *, models: Path, verify_rm: Path, checkpoint: 
     if checkpoint is None:
         name = at_hand(config.storage, read_models(models).policy)
         policy = load_policy(name, device=device, is_trained=False)
-        return _Subject(0, policy, load_verify_rm(verify_rm, device=device))
+        judge = load_verify_rm(at_hand(config.storage, model_in(verify_rm)), device=device)
+        return _Subject(0, policy, judge)
     needed = ("policy/", "verify_rm/")
     with open_checkpoint(checkpoint, config.storage, starting_with=needed) as found:
         return _Subject(

@@ -36,6 +36,8 @@ from cooper_rl.records.rejected import set_aside
 from cooper_rl.records.verify_formats import read_examples
 from cooper_rl.schema.data import BinaryScores, EvaluateVerifyRMReport, VerifyExample
 from cooper_rl.schema.paths import Input, OutputFile
+from cooper_rl.storage.model_reference import model_in
+from cooper_rl.storage.models import at_hand
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +56,10 @@ def run(
         Path, Input("Held-out labelled examples (JSONL or Parquet; released columns or VerifyBench)")
     ],
     report: Annotated[Path, OutputFile("Where to write the report (JSON)")],
+    rejected: Annotated[
+        Path | None,
+        OutputFile("Where to write rows that cannot be used (absent: <report>.rejected.jsonl, if any)"),
+    ] = None,
 ) -> EvaluateVerifyRMReport:
     """Score held-out examples and compare with their labels, over all and by source.
 
@@ -63,9 +69,9 @@ def run(
         TrainingError: a score is not finite.
     """
     read = read_examples(examples)
-    set_aside(report, read.rejected)
+    set_aside(report, read.rejected, rejected=rejected)
     rows: list[VerifyExample] = read.records
-    model = load_verify_rm(verify_rm, device=pick_device())
+    model = load_verify_rm(at_hand(config.storage, model_in(verify_rm)), device=pick_device())
     scores = _score(model, rows)
     labels = [row.label for row in rows]
     rng = random.Random(derive_seed(config.seed, "evaluate_verify_rm"))

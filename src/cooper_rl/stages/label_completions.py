@@ -2,7 +2,7 @@
 
 Rule verifier first, then the judge on every completion, then the decision of `verdicts/hybrid.py`. Verdicts
 are kept in `<labels>.journal` as they come: a run that was killed goes on without asking anyone twice.
-Rows that cannot be used are set aside in `<report>.rejected.jsonl`, with the reason.
+Rows that cannot be used are set aside with the reason.
 Deliberately left out: how an answer is compared (`verdicts/answers/verify.py`) and how a judge is asked
 (`servers/chat.py`). Imports no torch.
 """
@@ -44,6 +44,10 @@ def run(
         Path | None,
         Input("Test examples of an earlier run, used in place of new ones; an empty file: none are"),
     ] = None,
+    rejected: Annotated[
+        Path | None,
+        OutputFile("Where to write rows that cannot be used (absent: <report>.rejected.jsonl, if any)"),
+    ] = None,
 ) -> LabelReport:
     """Label every completion, keep the reason of every decision, and split the labelled ones by question.
 
@@ -55,9 +59,9 @@ def run(
     """
     started = time.monotonic()
     fixed = _read_frozen(frozen)
-    rows, rejected = _read_rows(problems, completions)
+    rows, unusable = _read_rows(problems, completions)
     _check_apart([row.problem for row in rows], fixed, problems=problems, frozen=frozen)
-    set_aside(report, rejected)
+    set_aside(report, unusable, rejected=rejected)
     _check_judges(config.labeling, [row.problem for row in rows])
     judge = open_judge(config.labeling.judge, config.seed) if config.labeling.judge else None
     third_judge = _open_third_judge(config)
@@ -86,7 +90,7 @@ def run(
         judge_usage=judge.usage if isinstance(judge, StreamingJudge) else None,
         third_judge_usage=third_judge.usage if isinstance(third_judge, StreamingJudge) else None,
         num_known_verdicts=ballot.num_known,
-        num_rejected=len(rejected),
+        num_rejected=len(unusable),
         seconds=time.monotonic() - started,
     )
     write_report(report, result)

@@ -43,6 +43,8 @@ from cooper_rl.run.promotion import (
 from cooper_rl.schema.data import EvalReport, EvaluatedCompletion, Problem, VerifyExample
 from cooper_rl.schema.paths import Input, OutputFile
 from cooper_rl.schema.runs import ChampionRecord, KnownProblem, PromoteReport
+from cooper_rl.storage.model_reference import sums_of
+from cooper_rl.storage.models import SUMS
 from cooper_rl.verdicts.rule import RuleVerifier
 
 logger = logging.getLogger(__name__)
@@ -267,4 +269,16 @@ def _promote(
     with open_checkpoint(candidate.checkpoint, config.storage, starting_with=MODELS) as found:
         files = {name: scratch / name for name in LISTS}
         files |= {name: found.folder / name for name in files_below(found.folder) if name.startswith(MODELS)}
+        files |= _lists_of(found.folder, scratch)
         registry.promote(decision.candidate, files, record, replaces=champion)
+
+
+def _lists_of(folder: Path, scratch: Path) -> dict[str, Path]:
+    """SHA256SUMS of each model, by which a run starts from it where it lies."""
+    lists: dict[str, Path] = {}
+    for model in MODELS:
+        place = scratch / f"{model.strip('/')}.{SUMS}"
+        names = [name for name in files_below(folder / model) if name != SUMS]
+        place.write_bytes(sums_of(folder / model, names))
+        lists[f"{model}{SUMS}"] = place
+    return lists

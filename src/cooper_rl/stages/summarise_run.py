@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, NamedTuple
 
 from cooper_rl.checkpoints.manifest import LATEST, NAME
+from cooper_rl.cluster.task import with_run_key
 from cooper_rl.config.load import load
 from cooper_rl.config.root import Config
 from cooper_rl.errors import ConfigError, StorageError
@@ -18,7 +19,25 @@ from cooper_rl.schema.paths import Input, OutputFile
 from cooper_rl.schema.runs import RunEnding, RunEndReport
 from cooper_rl.storage.open import open_store
 
-SUCCEEDED = "SUCCEEDED"
+ENDINGS = {
+    "SUCCEEDED": ("succeeded", True),
+    "COMPLETE": ("succeeded", True),
+    "CACHED": ("succeeded", True),
+    "FAILED": ("failed", False),
+    "CANCELED": ("was cancelled", False),
+    "CANCELLED": ("was cancelled", False),
+}
+"""State -> how the run ended, and whether well. On a cluster the state is that of ML Metadata's record of the
+graph, from kfp.local it is Kubeflow's own. Any other is a record that nobody completed."""
+UNRECORDED = (
+    "Kubeflow's record of the run still says `{state}`: a task's pod ended before it could write down how "
+    "(out of memory, evicted, deleted, past its deadline, or its image could not be pulled). Look on the "
+    "run's page for the task without a result."
+)
+WHERE_TO_LOOK = (
+    "Kubeflow does not tell this task why. The red task on the run's page has the log; the error is also the "
+    "termination message of its pod (`kubectl describe pod`)."
+)
 
 
 class Loaded(NamedTuple):
@@ -28,10 +47,10 @@ class Loaded(NamedTuple):
     problem: str
 
 
-def load_if_valid(preset: str, overrides: Sequence[str]) -> Loaded:
+def load_if_valid(preset: str, overrides: Sequence[str], *, run_key: str = "", run_id: str = "") -> Loaded:
     """The configuration, or None and the reason: a wrong one is a way to end that must be summarised too."""
     try:
-        return Loaded(load(preset, overrides), "")
+        return Loaded(load(preset, with_run_key(overrides, run_key=run_key, run_id=run_id)), "")
     except ConfigError as error:
         return Loaded(None, str(error))
 
@@ -58,7 +77,7 @@ def run(
     steps = [int(match[1]) for name in checkpoints.values() if (match := NAME.fullmatch(name))]
     result = RunEndReport(
         state=ending.state,
-        has_succeeded=ending.state == SUCCEEDED,
+        has_succeeded=_ending_of(ending)[1],
         last_step=max(steps, default=None),
         checkpoints=checkpoints,
     )
@@ -88,9 +107,13 @@ def find_checkpoints(config: Config) -> dict[str, str]:
 
 def to_markdown(ending: RunEnding, result: RunEndReport, config: Config | None, *, trouble: str) -> str:
     """The summary for the dashboard."""
-    lines = [f"# Run {'succeeded' if result.has_succeeded else ending.state.lower()}", "", f"`{ending.run}`"]
+    lines = [f"# Run {_ending_of(ending)[0]}", "", f"`{ending.run}`"]
     if ending.message:
         lines += ["", "```", ending.message.replace("```", "'''"), "```"]
+    elif result.has_succeeded is None:
+        lines += ["", UNRECORDED.format(state=ending.state)]
+    elif not result.has_succeeded:
+        lines += ["", WHERE_TO_LOOK]
     if trouble:
         lines += ["", trouble]
     if result.checkpoints:
@@ -104,25 +127,27 @@ def to_markdown(ending: RunEnding, result: RunEndReport, config: Config | None, 
         ]
         lines += [f"| {folder} | {name} |" for folder, name in result.checkpoints.items()]
     if not result.has_succeeded:
-        lines += ["", _how_to_go_on(config)]
+        lines += ["", _how_to_go_on(config, has_checkpoints=bool(result.checkpoints or trouble))]
     if config is not None:
         lines += ["", "Settings that name this run:", "", "```json", _settings(config), "```"]
     return "\n".join([*lines, ""])
 
 
-def _how_to_go_on(config: Config | None) -> str:
+def _ending_of(ending: RunEnding) -> tuple[str, bool | None]:
+    return ENDINGS.get(ending.state, ("ended without a record of how", None))
+
+
+def _how_to_go_on(config: Config | None, *, has_checkpoints: bool) -> str:
     if config is None:
         return "Nothing was trained with this configuration: mend it and start a new run."
     begin = "To go on, mend the cause and start a run with the same parameters"
-    if config.storage.uri and config.storage.run_key:
+    if config.storage.run_key and has_checkpoints:
         return (
             f"{begin}, also `run_key={config.storage.run_key}`: finished tasks come from the cache, and "
             "co-training continues from its newest checkpoint."
         )
-    return (
-        f"{begin}: finished tasks come from the cache. Co-training starts anew, since storage.uri and a "
-        "run_key were not set."
-    )
+    why = "it has no checkpoint yet" if config.storage.uri else "storage.uri was not set"
+    return f"{begin}: finished tasks come from the cache. Co-training starts anew, since {why}."
 
 
 def _settings(config: Config) -> str:

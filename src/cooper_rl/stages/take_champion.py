@@ -23,6 +23,7 @@ from cooper_rl.checkpoints.registry import (
     Registry,
     open_registry,
 )
+from cooper_rl.config.infrastructure import is_stored
 from cooper_rl.config.root import Config
 from cooper_rl.errors import DataError
 from cooper_rl.method.questions import fingerprint, without_questions
@@ -32,6 +33,7 @@ from cooper_rl.report.text import percent
 from cooper_rl.schema.data import ModelSet, Problem, VerifyExample
 from cooper_rl.schema.paths import Input, OutputFile, OutputFolder
 from cooper_rl.schema.runs import ChampionReport, KnownProblem
+from cooper_rl.storage.models import SUMS, find_model
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +44,7 @@ def run(
     prepared: Annotated[Path, Input("Folder of prepare_models: the start where there is no champion")],
     collected: Annotated[Path, Input("Collected problems (JSONL or Parquet)")],
     collected_held_out: Annotated[Path, Input("Collected problems that were held out")],
-    models: Annotated[Path, OutputFolder("Folder to write models.json and the champion's models to")],
+    models: Annotated[Path, OutputFolder("Folder to write models.json to, and models that are not stored")],
     problems: Annotated[Path, OutputFile("Where to write the new problems, to train on")],
     held_out: Annotated[Path, OutputFile("Where to write the frozen problems")],
     examples: Annotated[
@@ -74,8 +76,7 @@ def run(
         write_records(held_out, sets.held_out)
         write_records(examples, sets.examples)
         if result.is_worth_training:
-            weights = registry.fetch(champion, Path(scratch), starting_with=MODELS) if champion else None
-            _write_models(models, prepared, weights)
+            _write_models(config, registry, champion, models=models, prepared=prepared, scratch=Path(scratch))
         else:
             models.mkdir(parents=True, exist_ok=True)
     logger.info("take_champion %s", result.statement)
@@ -141,26 +142,51 @@ def _describe(config: Config, registry: Registry, champion: Champion | None, set
     )
 
 
-def _write_models(models: Path, prepared: Path, champion: Path | None) -> None:
+def _write_models(
+    config: Config,
+    registry: Registry,
+    champion: Champion | None,
+    *,
+    models: Path,
+    prepared: Path,
+    scratch: Path,
+) -> None:
     """The prepared models, with the champion's in place of policy and VerifyRM."""
     found = read_report(prepared / MANIFEST, ModelSet)
+    named = _named(config, registry, champion)
     try:
         shutil.rmtree(models, ignore_errors=True)
         shutil.copytree(prepared, models)
-        if champion is not None:
+        if champion is not None and not named:
+            weights = registry.fetch(champion, scratch, starting_with=MODELS)
             for name in ("policy", "verify_rm"):
                 shutil.rmtree(models / name, ignore_errors=True)
-                shutil.copytree(champion / name, models / name)
+                shutil.copytree(weights / name, models / name)
     except OSError as error:
         raise DataError(f"{models}: cannot be written ({error}); free space there") from error
     if champion is not None:
+        policy = named.get("policy", "policy")
         found = ModelSet(
-            policy="policy",
+            policy=policy,
             # The policy of today writes what VerifyRM has to judge tomorrow.
             samplers={
-                name: "policy" if model == found.policy else model for name, model in found.samplers.items()
+                name: policy if model == found.policy else model for name, model in found.samplers.items()
             },
             backbone=found.backbone,
-            verify_rm="verify_rm",
+            verify_rm=named.get("verify_rm", "verify_rm"),
         )
     write_report(models / MANIFEST, found)
+
+
+def _named(config: Config, registry: Registry, champion: Champion | None) -> dict[str, str]:
+    """Each model's address in an object store, with its hash; empty where later tasks need a folder.
+
+    That is without a champion, in a registry in a folder, and for one promoted before there were such lists.
+    """
+    if champion is None or not is_stored(registry.uri):
+        return {}
+    if not all(f"{model}{SUMS}" in champion.manifest.sha256 for model in MODELS):
+        return {}
+    place = f"{registry.uri}/{champion.name}"
+    names = [model.strip("/") for model in MODELS]
+    return {name: find_model(config.storage, f"{place}/{name}").pinned for name in names}

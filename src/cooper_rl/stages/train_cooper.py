@@ -48,6 +48,7 @@ from cooper_rl.run.tracker import Tracker
 from cooper_rl.schema.data import CooperReport, PreferencePair, Problem
 from cooper_rl.schema.paths import Input, OutputFile, OutputFolder
 from cooper_rl.servers.open import check_fits
+from cooper_rl.storage.model_reference import model_in
 from cooper_rl.storage.models import at_hand
 from cooper_rl.storage.open import open_store
 
@@ -182,10 +183,11 @@ class _Share:
                     library_versions(),
                 )
             return read_state(found.folder, step=found.manifest.step, device=device)
+        storage = self.config.storage
         return TrainingState(
             step=0,
-            policy=load_policy(at_hand(self.config.storage, read_models(self.models).policy), device=device),
-            verify_rm=load_verify_rm(self.verify_rm, device=device),
+            policy=load_policy(at_hand(storage, read_models(self.models).policy), device=device),
+            verify_rm=load_verify_rm(at_hand(storage, model_in(self.verify_rm)), device=device),
             policy_optimizer={},
             verify_rm_optimizer={},
             metrics=[],

@@ -29,6 +29,7 @@ from cooper_rl.records.rejected import set_aside
 from cooper_rl.records.verify_formats import read_examples
 from cooper_rl.schema.data import TrainVerifyRMReport, VerifyExample
 from cooper_rl.schema.paths import Input, OutputFile, OutputFolder
+from cooper_rl.storage.model_reference import hand_over
 from cooper_rl.storage.models import at_hand
 from cooper_rl.training.fit_verify_rm import train_in_lessons
 
@@ -40,13 +41,19 @@ def run(
     *,
     train: Annotated[Path, Input("Labelled examples to train on (JSONL or Parquet; the released columns)")],
     validation: Annotated[Path, Input("Labelled examples of other problems, to validate on")],
-    verify_rm: Annotated[Path, OutputFolder("Folder to write VerifyRM to")],
+    verify_rm: Annotated[
+        Path, OutputFolder("Folder to write VerifyRM to; a reference with a storage.uri of s3://")
+    ],
     report: Annotated[Path, OutputFile("Where to write the report (JSON)")],
     models: Annotated[
         Path | None,
         Input(
             "Folder of prepare_models or take_champion: its VerifyRM, else its backbone; absent: from scratch"
         ),
+    ] = None,
+    rejected: Annotated[
+        Path | None,
+        OutputFile("Where to write rows that cannot be used (absent: <report>.rejected.jsonl, if any)"),
     ] = None,
 ) -> TrainVerifyRMReport:
     """Train VerifyRM with binary cross-entropy.
@@ -56,11 +63,12 @@ def run(
         ModelError: the backbone cannot be used.
         TrainingError: one class only, a gradient that is not finite, or out of memory; the best weights
             so far stay in the folder.
+        StorageError: storage.uri is in an object store that cannot be used.
     """
     started = time.monotonic()
     examples, validating = read_examples(train), read_examples(validation)
-    rejected = [*examples.rejected, *validating.rejected]
-    set_aside(report, rejected)
+    unusable = [*examples.rejected, *validating.rejected]
+    set_aside(report, unusable, rejected=rejected)
     held_out = validating.records
     _check_apart(examples.records, held_out, train=train, validation=validation)
 
@@ -80,7 +88,7 @@ def run(
         model = dataclasses.replace(load_verify_rm(verify_rm, device=device), compute=model.compute)
     result = TrainVerifyRMReport(
         num_examples=len(examples.records),
-        num_rejected=len(rejected),
+        num_rejected=len(unusable),
         num_updates=fit.num_updates,
         final_loss=fit.final_loss,
         best_update=fit.best_update,
@@ -94,6 +102,7 @@ def run(
         ),
         seconds=time.monotonic() - started,
     )
+    hand_over(config.storage, verify_rm)
     write_report(report, result)
     return result
 
@@ -108,7 +117,7 @@ def _starting_model(
     found = read_models(models)
     if found.verify_rm is not None:
         logger.info("train_verify_rm goes on with %s", found.verify_rm)
-        return load_verify_rm(Path(found.verify_rm), device=device)
+        return load_verify_rm(at_hand(config.storage, found.verify_rm), device=device)
     backbone = at_hand(config.storage, found.backbone)
     return make_from_backbone(backbone, seed=config.seed, device=device)
 

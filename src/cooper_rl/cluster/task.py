@@ -1,0 +1,71 @@
+"""The frame of a stage inside a pipeline's task: its configuration, and the reason of a failure.
+
+Argo repeats a failed task without knowing why it failed, and KFP's launcher turns every exit status into 1.
+Only the container's termination message gets through: Argo appends it to the node's message, which
+`retryStrategy.expression` can read (read in the source of KFP 2.17.0 and Argo 4.0.5). `FINAL` in it means
+that no further try can help; `manifests/components/kfp/workflow-controller.yaml` looks for it.
+"""
+
+import json
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from cooper_rl.config.load import load
+from cooper_rl.config.root import Config
+from cooper_rl.errors import ConfigError, CooperError, DataError, HackingError
+
+TERMINATION_LOG = Path("/dev/termination-log")
+"""Kubernetes makes this file in every container and shows its content with the container's end."""
+MAX_MESSAGE_BYTES = 4096
+"""Kubernetes cuts off what is longer."""
+FINAL = "cooper-rl: no further try can help:"
+AGAIN = "cooper-rl:"
+MISTAKES = (ConfigError, DataError, HackingError)
+"""The same inputs fail the same way again; any other error may pass (store, hub, server, node, GPU)."""
+
+
+@contextmanager
+def task(
+    preset: str,
+    overrides: Sequence[str],
+    *,
+    run_key: str = "",
+    run_id: str = "",
+    termination_log: Path = TERMINATION_LOG,
+) -> Generator[Config]:
+    """The task's configuration; an error in the block becomes the container's termination message.
+
+    Args:
+        preset: Name of a preset, or path of a .toml file.
+        overrides: Changes to it. Those that set storage.run_key win over the two names below.
+        run_key: Name that a person gave the run's checkpoints; empty: `run_id` is their name.
+        run_id: Kubeflow's id of the run, the same in every task and in every try.
+        termination_log: Where Kubernetes looks; nothing is written where there is no such file.
+
+    Raises:
+        ConfigError: the configuration is not valid.
+    """
+    try:
+        yield load(preset, with_run_key(overrides, run_key=run_key, run_id=run_id))
+    except Exception as error:
+        _tell(termination_log, error)
+        raise
+
+
+def with_run_key(overrides: Sequence[str], *, run_key: str, run_id: str) -> list[str]:
+    """The overrides, after one that names the run's checkpoints where there is a name."""
+    name = run_key or run_id
+    return [*([f"storage.run_key={json.dumps(name)}"] if name else []), *overrides]
+
+
+def _tell(place: Path, error: Exception) -> None:
+    begin = FINAL if isinstance(error, MISTAKES) else AGAIN
+    # Our own messages are sentences; the class of any other error is half of what it says.
+    text = str(error) if isinstance(error, CooperError) else f"{type(error).__name__}: {error}"
+    message = f"{begin} {text}".encode(errors="replace")[:MAX_MESSAGE_BYTES]
+    try:
+        if place.exists():
+            place.write_bytes(message)
+    except OSError:
+        pass  # the log has the message too

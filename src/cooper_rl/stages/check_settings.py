@@ -1,0 +1,42 @@
+"""Stage: the configuration and the stores that it names; the first task of every pipeline.
+
+Every later stage reads the same configuration, so a wrong key ends the run here, in seconds, instead of in a
+GPU's pod hours later. Models and problems are looked at by the two stages that come next.
+"""
+
+import logging
+from pathlib import Path
+from typing import Annotated
+
+from cooper_rl.checkpoints.registry import open_registry
+from cooper_rl.checkpoints.store import check_conditional_writes
+from cooper_rl.config.root import Config
+from cooper_rl.records.files import write_report
+from cooper_rl.schema.paths import OutputFile
+from cooper_rl.schema.runs import SettingsReport
+from cooper_rl.storage.open import open_store
+
+logger = logging.getLogger(__name__)
+
+
+def run(
+    config: Config, *, report: Annotated[Path, OutputFile("Where to write the report (JSON)")]
+) -> SettingsReport:
+    """See that the stores of checkpoints and champions can be used, and say what the run is named.
+
+    Raises:
+        ConfigError: storage.uri is set, and no run_key.
+        DamagedObjectError: the registry's champion is damaged.
+        DataError: the report cannot be written.
+        StorageError: a store cannot be read, or that of checkpoints cannot be written safely.
+    """
+    checkpoints = config.storage.run_uri()
+    if checkpoints is not None:
+        check_conditional_writes(open_store(config.storage, checkpoints))
+    champion = open_registry(config).champion() if config.registry.uri is not None else None
+    result = SettingsReport(
+        seed=config.seed, checkpoints=checkpoints, champion=champion.name if champion else None
+    )
+    logger.info("check_settings checkpoints=%s champion=%s", result.checkpoints, result.champion)
+    write_report(report, result)
+    return result
