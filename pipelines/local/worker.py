@@ -1,7 +1,7 @@
 """The process in which kfp.local runs a compiled pipeline.
 
-`pipelines/local/run.py` starts it and reads its output. kfp.local keeps its
-settings in a process-wide singleton, rewires the root logger and prints, so it gets a process of its own.
+`pipelines/local/run.py` starts it and reads its output. A process of its own, because kfp.local keeps its
+settings in a process-wide singleton, rewires the root logger and prints: here it may.
 """
 
 import json

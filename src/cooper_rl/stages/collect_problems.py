@@ -9,7 +9,6 @@ import json
 import logging
 import os
 import random
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -20,6 +19,7 @@ from cooper_rl.config.data import ProblemsConfig
 from cooper_rl.config.infrastructure import StorageConfig, is_stored
 from cooper_rl.config.root import Config
 from cooper_rl.errors import DataError
+from cooper_rl.machine.scratch import scratch_folder
 from cooper_rl.method.questions import question_key
 from cooper_rl.progress import track
 from cooper_rl.randomness import derive_seed
@@ -215,8 +215,7 @@ def _open(name: str, storage: StorageConfig, collection: _Collection) -> _Source
 
 
 def _fetched_rows(address: str, storage: StorageConfig) -> Iterator[RawRow]:
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+    with scratch_folder() as folder:
         path = fetch_object(storage, address, folder) if is_stored(address) else download(address, folder)
         try:
             for row in read_rows(path):

@@ -4,7 +4,6 @@ Every object is written beside its place and moved there. A conditional write ho
 it is atomic between processes of one machine, and over NFS where that has locks.
 """
 
-import fcntl
 import hashlib
 import os
 import secrets
@@ -14,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from cooper_rl.errors import DamagedObjectError, StorageError, WriteConflictError
+from cooper_rl.machine.locking import lock
 from cooper_rl.storage.base import Content, check_key, is_unharmed
 
 PARTIAL = ".partial"
@@ -135,7 +135,7 @@ def locked(folder: Path) -> Generator[None]:
     """The block runs in one process at a time of those that name this folder, which is made.
 
     Raises:
-        StorageError: the folder cannot be used.
+        StorageError: the folder cannot be used, or its file system has no locks.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -143,7 +143,7 @@ def locked(folder: Path) -> Generator[None]:
     except OSError as error:
         raise _explain(folder, error) from error
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        lock(handle, place=folder)
         yield
     finally:
         os.close(handle)
