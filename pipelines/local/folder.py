@@ -119,6 +119,14 @@ def open_run(output: Path, pipeline: str, key: str, *, repeats: bool) -> tuple[P
     return output / f"{pipeline}-{datetime.now():%Y-%m-%d-%H-%M-%S-%f}", None
 
 
+def unfinished_run(output: Path, pipeline: str) -> Path | None:
+    """The folder of the newest run, whatever its key, if that one did not finish."""
+    for folder in reversed(run_folders(output, pipeline)):
+        with suppress(DataError):
+            return None if read_report(folder / RUN, RunRecord).is_finished else folder
+    return None
+
+
 def note_run(folder: Path, record: RunRecord) -> None:
     """Write a run's record into its folder, which is made."""
     folder.mkdir(exist_ok=True)

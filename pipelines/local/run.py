@@ -40,6 +40,7 @@ from pipelines.local.folder import (
     note_run,
     open_run,
     started_at,
+    unfinished_run,
 )
 from pipelines.local.follow import Follower
 from pipelines.local.headline import copy_summary, headline, shown
@@ -98,7 +99,8 @@ def run_local(
             output, specification["pipelineInfo"]["name"], key, repeats=name in WITH_REGISTRY
         )
         follower = Follower(count_tasks(specification), screen)
-        _announce(follower, run, record, preset=preset, screen=screen)
+        left = unfinished_run(output, specification["pipelineInfo"]["name"])
+        _announce(follower, run, record, left=left, preset=preset, screen=screen)
         note_run(run, RunRecord(key=key))
         log = output / "log.txt"
         request = {
@@ -139,7 +141,13 @@ def _end_leftovers(lease: Lease, screen: TextIO) -> None:
 
 
 def _announce(
-    follower: Follower, run: Path, record: RunRecord | None, *, preset: str, screen: TextIO
+    follower: Follower,
+    run: Path,
+    record: RunRecord | None,
+    *,
+    left: Path | None,
+    preset: str,
+    screen: TextIO,
 ) -> None:
     """What this start does, before it does it."""
     screen.write(
@@ -149,6 +157,11 @@ def _announce(
         screen.write(f"the run of {started_at(run)} has finished; its stages are kept\n")
     elif record is not None:
         screen.write(f"the run of {started_at(run)} did not finish; it goes on where it ended\n")
+    elif left is not None:
+        screen.write(
+            f"a new run: the one of {started_at(left)} did not finish, and had other settings, source files "
+            "or code\n"
+        )
     screen.flush()
 
 

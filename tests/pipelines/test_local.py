@@ -208,6 +208,15 @@ def test_a_stage_that_outlived_its_run_is_ended_by_the_next_start_which_says_so(
     assert re.search(rf"ended .*process {stage}\b.*: left by process {process.pid}, which was killed", shown)
     assert "did not finish; it goes on where it ended" in shown
 
+    other = start(small_run(output, *ENDLESS, "--set", "seed=1"))
+    _wait_until(lambda: len(run_folders(output, "end-to-end")) == 2)
+    _wait_until(lambda: _processes(str(tmp_path), "--function_to_execute\0prepare_models"))
+    other.terminate()
+    shown, _ = other.communicate()
+    assert re.search(
+        r"a new run: the one of .* did not finish, and had other settings, source files or code", shown
+    )
+
 
 def test_a_stage_that_is_killed_is_named_and_the_log_is_shown(tmp_path: Path) -> None:
     """The kernel does the same to a process that takes too much memory."""

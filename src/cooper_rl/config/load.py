@@ -15,9 +15,9 @@ from typing import Any, cast, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from cooper_rl.config.models import ServeConfig
 from cooper_rl.config.renamed import RENAMED
 from cooper_rl.config.root import Config
+from cooper_rl.config.serve import ServeConfig
 from cooper_rl.errors import ConfigError
 
 
