@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from cooper_rl.__main__ import main
 from cooper_rl.config.serve import ServeConfig
 from cooper_rl.errors import ConfigError
-from cooper_rl.servers.verify_rm_http import check_files, make_app
+from cooper_rl.servers.verify_rm_http import check_address, check_files, make_app
 from tests.stand_ins.verify_rm import LOGS
 
 ITEM = {"question": "Tom has 7 apples.", "reference_answer": "7", "completion": "The answer is 7."}
@@ -299,6 +299,15 @@ def test_other_machines_are_never_answered_by_mistake(
 ) -> None:
     assert main(["serve-verify-rm", "--verify-rm", str(tmp_path), "--set", "host=0.0.0.0"]) == 2
     assert "host=0.0.0.0 answers other machines, and everybody may ask" in capsys.readouterr().err
+
+
+def test_a_second_server_on_the_same_port_is_refused_and_the_first_answers(server: Server) -> None:
+    with pytest.raises(
+        ConfigError, match=rf"host=127.0.0.1, port={server.port}: cannot be listened on \(Address"
+    ):
+        check_address(ServeConfig(port=server.port))
+    assert server.post().status_code == 200
+    check_address(ServeConfig(port=0))
 
 
 def test_health_fails_where_a_batch_takes_for_ever(make_verify_rm: Any) -> None:

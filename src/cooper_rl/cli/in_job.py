@@ -8,6 +8,7 @@ import logging
 import sys
 from collections.abc import Sequence
 
+from cooper_rl.addresses import redact_all
 from cooper_rl.config.root import Config
 from cooper_rl.errors import CooperError
 from cooper_rl.machine.scratch import scratch_folder
@@ -31,7 +32,7 @@ def main(arguments: Sequence[str]) -> int:
                 config, **inputs, checkpoint=place / "checkpoint", report=place / "report.json"
             )
     except CooperError as error:
-        sys.stderr.write(f"train-cooper: {error}\n")
+        sys.stderr.write(f"train-cooper: {redact_all(str(error))}\n")
         return EXIT_USER_ERROR
     logging.getLogger(__name__).info("trained to step %d", report.last_step)
     return 0

@@ -8,6 +8,7 @@ import asyncio
 import logging
 import os
 import signal
+import socket
 import ssl
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -199,9 +200,10 @@ def serve(verify_rm: VerifyRM, config: ServeConfig, *, name: str) -> None:
     """Answer requests until SIGTERM or Ctrl-C, then finish what is in progress.
 
     Raises:
-        ConfigError: a token, certificate or key cannot be used.
+        ConfigError: the address, a token, certificate or key cannot be used.
     """
     check_files(config)
+    check_address(config)
     # uvicorn drains, then raises the signal again for whoever handled it before: without a handler the
     # process would end as if killed.
     signal.signal(signal.SIGTERM, lambda *_: None)
@@ -231,6 +233,24 @@ def serve(verify_rm: VerifyRM, config: ServeConfig, *, name: str) -> None:
         logger.error("a batch was still being scored at the end of grace_seconds=%g", config.grace_seconds)
         logging.shutdown()
         os._exit(EXIT_STUCK)  # the scoring thread may be inside a library whose clean-up waits for it
+
+
+def check_address(config: ServeConfig) -> None:
+    """Find out whether the port is free.
+
+    Raises:
+        ConfigError: it is not, or this machine does not have the address.
+    """
+    try:
+        with socket.create_server(
+            (config.host, config.port), family=socket.AF_INET6 if ":" in config.host else socket.AF_INET
+        ):
+            return
+    except OSError as error:
+        raise ConfigError(
+            f"host={config.host}, port={config.port}: cannot be listened on ({error.strerror}); end what uses "
+            "the port, or choose another one"
+        ) from error
 
 
 def check_files(config: ServeConfig) -> None:

@@ -9,7 +9,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from cooper_rl.errors import DamagedObjectError, StorageError, WriteConflictError
@@ -29,11 +29,14 @@ class LocalStore:
     def uri(self) -> str:
         return str(self._folder)
 
-    def put_file(self, key: str, path: Path, *, sha256: str) -> None:
+    def put_file(self, key: str, path: Path, *, sha256: str, may_link: bool = False) -> None:
         with self._draft(key) as draft:
-            try:
-                os.link(path, draft)
-            except OSError:  # another file system, or one without links
+            is_linked = False
+            if may_link:
+                with suppress(OSError):  # another file system, or one without links
+                    os.link(path, draft)
+                    is_linked = True
+            if not is_linked:
                 shutil.copyfile(path, draft)
             _flush(draft)
 
