@@ -248,8 +248,8 @@ def check_address(config: ServeConfig) -> None:
             return
     except OSError as error:
         raise ConfigError(
-            f"host={config.host}, port={config.port}: cannot be listened on ({error.strerror}); end what uses "
-            "the port, or choose another one"
+            f"host={config.host}, port={config.port}: cannot be listened on ({error.strerror}); end what "
+            "uses the port, or choose another one"
         ) from error
 
 
