@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from components.images import CPU_IMAGE
+from cooper_rl.addresses import redact_all
 from cooper_rl.errors import ConfigError, CooperError
 from pipelines.options import NAMES, add_arguments, add_build, add_pipeline, read_parameters
 from pipelines.remote.commands import add_schedule, add_submit
@@ -20,7 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return options.action(options)
     except CooperError as error:
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write(f"error: {redact_all(str(error))}\n")
         return EXIT_USER_ERROR
     except KeyboardInterrupt:
         sys.stderr.write(

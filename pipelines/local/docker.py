@@ -5,7 +5,6 @@ run's folder, without capabilities. Deliberately left out: the images (`images/`
 """
 
 import os
-import uuid
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +19,7 @@ from cooper_rl.config.section import flatten
 from cooper_rl.errors import ConfigError
 
 LABEL = "cooper-rl.run"
-PASSED_ON = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "OMP_NUM_THREADS")
+PASSED_ON = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "OMP_NUM_THREADS")
 """Environment variables that a container gets where they are set, beside the chat servers' keys."""
 
 
@@ -50,16 +49,32 @@ def find_image(image: str) -> str:
 
 
 @contextmanager
-def named_run() -> Generator[str]:
-    """A name for the containers of one run; those that are still there at the end are removed."""
-    run = uuid.uuid4().hex
+def removed_at_the_end(run: str) -> Generator[None]:
+    """The block runs containers with this label; those that are still there at its end are removed."""
     try:
-        yield run
+        yield
     finally:
+        remove_containers(run)
+
+
+def remove_containers(run: str) -> list[str]:
+    """Remove the containers with a run's label; returns their names.
+
+    Raises:
+        ConfigError: no engine answers.
+    """
+    try:
         client = docker.from_env()
-        for container in client.containers.list(all=True, filters={"label": f"{LABEL}={run}"}):
+        found = client.containers.list(all=True, filters={"label": f"{LABEL}={run}"})
+        for container in found:
             container.remove(force=True)
         client.close()
+    except DockerException as error:
+        raise ConfigError(
+            f"containers of a run that was killed may still be there, and no Docker engine answers "
+            f"({error}); start it, or remove them: docker rm -f $(docker ps -aq --filter label={LABEL}={run})"
+        ) from error
+    return [str(container.name) for container in found]
 
 
 def container_options(run: str, config: Config, *, root: Path, files: Iterable[Path]) -> dict[str, Any]:

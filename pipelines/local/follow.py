@@ -35,7 +35,7 @@ class Follower:
         self.num_started = 0
         self.num_cached = 0
         self.failed_task: str | None = None
-        self._num_tasks = num_tasks
+        self.num_tasks = num_tasks
         self._screen = screen
         self._is_terminal = screen.isatty()
         self._task = ""
@@ -62,7 +62,7 @@ class Follower:
             self._start(match["task"])
             self.num_cached += 1
             self._is_running = False
-            self._show("kept from an earlier run")
+            self._show("kept from an earlier start")
         elif match := _FINISHED.search(text):
             self._finish(match["status"])
         elif match := _LOGGED.search(text):
@@ -123,8 +123,8 @@ class Follower:
 
     def _show(self, text: str, *, is_final: bool = True) -> None:
         """Write a line; on a terminal, one that is not final is overwritten by the next."""
-        width = len(str(self._num_tasks))
-        line = f"[{self.num_started:>{width}}/{self._num_tasks}] {self._task}  {text}"
+        width = len(str(self.num_tasks))
+        line = f"[{self.num_started:>{width}}/{self.num_tasks}] {self._task}  {text}"
         if not self._is_terminal:
             self._screen.write(line + "\n")
         elif is_final:

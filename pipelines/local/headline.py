@@ -66,11 +66,6 @@ def copy_summary(run: Path, output: Path) -> Path | None:
     return None if summary is None else Path(shutil.copyfile(summary, output / "summary.md"))
 
 
-def newest_run(output: Path, pipeline: str) -> Path | None:
-    """The folder that kfp.local made last for a pipeline; its name ends with the time."""
-    return max(output.glob(f"{pipeline}-20[0-9][0-9]-*"), default=None)
-
-
 def shown(path: Path) -> Path:
     """A path as short as it can be said from here."""
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

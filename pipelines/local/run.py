@@ -1,9 +1,9 @@
 """Runs a compiled pipeline on this machine through kfp.local, with progress for people.
 
-Finished tasks are kept by kfp's cache below the output folder, so the same command goes on after a
-failure or a kill. The cache is valid for one state of the code, the preset and the source files:
-kfp itself looks at none of them. Deliberately left out: how kfp.local is driven (`pipelines/local/worker.py`)
-and how its output is read (`pipelines/local/follow.py`).
+The same command goes on after a failure or a kill: in the same run folder, where co-training finds its
+checkpoints, and with every finished task kept by kfp's cache. Run and cache are valid for one state of the
+code, the preset and the source files: kfp itself looks at none of them. `pipelines/local/worker.py` drives
+kfp.local, `pipelines/local/follow.py` reads its output.
 """
 
 import hashlib
@@ -12,7 +12,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -21,20 +20,34 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from cooper_rl.config.load import load
+from cooper_rl.machine.scratch import scratch_folder
 from cooper_rl.progress import clock
 from pipelines.compile import (
+    WITH_REGISTRY,
     check_parameters,
     check_settings,
     compile_pipeline,
     count_tasks,
     read_compiled,
 )
-from pipelines.local.docker import container_options, find_image, named_run
+from pipelines.local.docker import container_options, find_image, remove_containers, removed_at_the_end
+from pipelines.local.folder import (
+    TOKEN,
+    Lease,
+    RunRecord,
+    end_processes,
+    leased,
+    note_run,
+    open_run,
+    started_at,
+    unfinished_run,
+)
 from pipelines.local.follow import Follower
-from pipelines.local.headline import copy_summary, headline, newest_run, shown
+from pipelines.local.headline import copy_summary, headline, shown
 from pipelines.profile import Profile
 
 EXIT_STAGE_FAILED = 1
+_STOPS = (signal.SIGTERM, signal.SIGHUP)
 
 
 def run_local(
@@ -63,8 +76,8 @@ def run_local(
         image: Stages run in containers of it; None: as processes of this Python.
 
     Raises:
-        ConfigError: preset, override or parameter is wrong, or there is no such image, found before anything
-            runs.
+        ConfigError: preset, override or parameter is wrong, there is no such image, or another process uses
+            the folder; found before anything runs.
     """
     started = time.monotonic()
     if preset.endswith(".toml"):
@@ -73,47 +86,88 @@ def run_local(
     config = check_settings(name, preset, changes, parameters)
     image_id = find_image(image) if image else ""
     output = output.resolve()
-    pipeline = compile_pipeline(name, output, profile=profile, iterations=iterations)
-    specification = read_compiled(pipeline)
-    arguments = check_parameters(
-        specification, {"preset": preset, "overrides": list(overrides), **parameters}, name=name
-    )
-    num_tasks = count_tasks(specification)
-    log = output / "log.txt"
-    screen.write(f"{num_tasks} stages with preset {preset!r}; everything is written to {shown(output)}\n")
-    screen.flush()
-
-    follower = Follower(num_tasks, screen)
-    request = {
-        "pipeline": str(pipeline),
-        "arguments": arguments,
-        "root": str(output),
-        "cache": str(output / "cache" / _fingerprint(preset, changes, image_id=image_id)),
-        "image": image,
-        "containers": None,
-    }
-    with ExitStack() as stack:
-        if image:
-            files = [*_input_files(preset, changes), *_named_paths(parameters)]
-            request["containers"] = container_options(
-                stack.enter_context(named_run()), config, root=output, files=files
-            )
-        returncode = _follow_worker(request, log, follower)
-    run = newest_run(output, specification["pipelineInfo"]["name"])
-    if returncode != 0 or run is None:
-        if run is not None:
+    with leased(output, has_containers=bool(image)) as lease:
+        _end_leftovers(lease, screen)
+        pipeline = compile_pipeline(name, output, profile=profile, iterations=iterations)
+        specification = read_compiled(pipeline)
+        arguments = check_parameters(
+            specification, {"preset": preset, "overrides": list(overrides), **parameters}, name=name
+        )
+        state = _fingerprint(preset, changes, image_id=image_id)
+        key = hashlib.sha256(json.dumps([pipeline.read_text(), arguments, state]).encode()).hexdigest()[:16]
+        run, record = open_run(
+            output, specification["pipelineInfo"]["name"], key, repeats=name in WITH_REGISTRY
+        )
+        follower = Follower(count_tasks(specification), screen)
+        left = unfinished_run(output, specification["pipelineInfo"]["name"])
+        _announce(follower, run, record, left=left, preset=preset, screen=screen)
+        note_run(run, RunRecord(key=key))
+        log = output / "log.txt"
+        request = {
+            "pipeline": str(pipeline),
+            "arguments": arguments,
+            "root": str(output),
+            "run": run.name,
+            "cache": str(output / "cache" / state),
+            "image": image,
+            "containers": None,
+        }
+        with ExitStack() as stack:
+            if image:
+                files = [*_input_files(preset, changes), *_named_paths(parameters)]
+                stack.enter_context(removed_at_the_end(lease.token))
+                request["containers"] = container_options(lease.token, config, root=output, files=files)
+            returncode = _follow_worker(request, log, follower, token=lease.token)
+        if returncode != 0:
             copy_summary(run, output)
-        screen.write(_explain_failure(follower, log))
-        return EXIT_STAGE_FAILED
-    seconds = time.monotonic() - started
-    kept = f", {follower.num_cached} stages kept from an earlier run" if follower.num_cached else ""
-    screen.write(f"\nDone in {clock(seconds)} ({seconds:.0f} s{kept}). {headline(run, output)}")
+            screen.write(_explain_failure(follower, log))
+            return EXIT_STAGE_FAILED
+        note_run(run, RunRecord(key=key, is_finished=True))
+        seconds = time.monotonic() - started
+        kept = f", {follower.num_cached} stages kept from an earlier start" if follower.num_cached else ""
+        screen.write(f"\nDone in {clock(seconds)} ({seconds:.0f} s{kept}). {headline(run, output)}")
     return 0
 
 
-def _follow_worker(request: dict[str, Any], log: Path, follower: Follower) -> int:
+def _end_leftovers(lease: Lease, screen: TextIO) -> None:
+    """End what a start that was killed has left running, and say so."""
+    if lease.before is None:
+        return
+    ended = [f"process {pid}" for pid in end_processes(lease.before)]
+    if lease.before.has_containers:
+        ended += [f"container {name}" for name in remove_containers(lease.before.token)]
+    if ended:
+        screen.write(f"ended {', '.join(ended)}: left by process {lease.before.pid}, which was killed\n")
+
+
+def _announce(
+    follower: Follower,
+    run: Path,
+    record: RunRecord | None,
+    *,
+    left: Path | None,
+    preset: str,
+    screen: TextIO,
+) -> None:
+    """What this start does, before it does it."""
+    screen.write(
+        f"{follower.num_tasks} stages with preset {preset!r}; everything is written to {shown(run.parent)}\n"
+    )
+    if record is not None and record.is_finished:
+        screen.write(f"the run of {started_at(run)} has finished; its stages are kept\n")
+    elif record is not None:
+        screen.write(f"the run of {started_at(run)} did not finish; it goes on where it ended\n")
+    elif left is not None:
+        screen.write(
+            f"a new run: the one of {started_at(left)} did not finish, and had other settings, source files "
+            "or code\n"
+        )
+    screen.flush()
+
+
+def _follow_worker(request: dict[str, Any], log: Path, follower: Follower, *, token: str) -> int:
     """Run to the end; returns the exit status of kfp.local's process."""
-    with log.open("w", encoding="utf-8") as log_file, _worker(request) as process:
+    with log.open("w", encoding="utf-8") as log_file, _worker(request, token) as process:
         assert process.stdout is not None
         for line in process.stdout:
             log_file.write(line)
@@ -123,11 +177,15 @@ def _follow_worker(request: dict[str, Any], log: Path, follower: Follower) -> in
 
 
 @contextmanager
-def _worker(request: dict[str, Any]) -> Generator[subprocess.Popen[str]]:
-    """kfp.local in a session of its own, which goes as a whole when this process is told to stop."""
-    with tempfile.TemporaryDirectory(prefix="cooper-rl-") as scratch:
+def _worker(request: dict[str, Any], token: str) -> Generator[subprocess.Popen[str]]:
+    """kfp.local in a session of its own, which goes as a whole when this process is told to stop.
+
+    Killed, this process can do nothing: then the worker finds its standard input closed, and ends.
+    """
+    with scratch_folder() as scratch:
         process = subprocess.Popen(
-            [sys.executable, "-m", "pipelines.local.worker", json.dumps(request)],
+            [sys.executable, "-m", "pipelines.local.worker"],
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -135,15 +193,28 @@ def _worker(request: dict[str, Any]) -> Generator[subprocess.Popen[str]]:
             errors="replace",
             start_new_session=True,
             # kfp leaves a temporary folder for each task; here they go with the run.
-            env={**os.environ, "TMPDIR": scratch, "PYTHONUNBUFFERED": "1", "PYTHONPATH": _python_path()},
+            env={
+                **os.environ,
+                TOKEN: token,
+                "TMPDIR": str(scratch),
+                "PYTHONUNBUFFERED": "1",
+                "PYTHONPATH": _python_path(),
+            },
         )
-        before = signal.signal(signal.SIGTERM, _stop)
+        assert process.stdin is not None
+        # Of a closed terminal, unless it is to be ignored (nohup).
+        stops = [number for number in _STOPS if signal.getsignal(number) != signal.SIG_IGN]
+        before = [signal.signal(number, _stop) for number in stops]
         try:
+            process.stdin.write(json.dumps(request) + "\n")
+            process.stdin.flush()
             yield process
             process.wait()
         finally:
-            signal.signal(signal.SIGTERM, before)
+            for number, handler in zip(stops, before, strict=True):
+                signal.signal(number, handler)
             _end_session(process)
+            process.stdin.close()
 
 
 def _python_path() -> str:

@@ -1,26 +1,37 @@
 """The process in which kfp.local runs a compiled pipeline.
 
-`pipelines/local/run.py` starts it and reads its output. kfp.local keeps its
-settings in a process-wide singleton, rewires the root logger and prints, so it gets a process of its own.
+`pipelines/local/run.py` starts it, sends it one line of JSON and reads its output. A process of its own,
+because kfp.local keeps its settings in a process-wide singleton, rewires the root logger and prints: here it
+may. It ends, and its stages with it, when its standard input is closed: the process that started it has ended
+then, in whatever way.
 """
 
 import json
 import logging
+import os
+import signal
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import yaml
 from kfp import components, local
+from kfp.local import executor_input_utils
+
+RUN_VARIABLE = "COOPER_RL_RUN"
 
 
 def run(request: dict[str, Any]) -> None:
-    """Run `pipeline` with `arguments` under `root`.
+    """Run `pipeline` with `arguments` in the folder `run` below `root`.
 
     Stages run in containers of `image` where `containers` has options for them, else as processes.
     """
     # kfp reports a cache hit through the root logger, everything else through one of its own making.
     logging.basicConfig(stream=sys.stdout, level=logging.INFO, format="%(message)s")
+    # kfp gives every run a new folder, named after the time. A run that goes on needs the one that it had.
+    executor_input_utils.get_local_pipeline_resource_name = lambda _: request["run"]
     containers = request["containers"]
     local.init(
         runner=local.DockerRunner(**containers) if containers else local.SubprocessRunner(use_venv=False),
@@ -28,23 +39,53 @@ def run(request: dict[str, Any]) -> None:
         enable_caching=True,
         cache_root=request["cache"],
     )
-    pipeline = components.load_component_from_text(
-        _read_pipeline(Path(request["pipeline"]), request["image"])
+    text = adapt(
+        Path(request["pipeline"]).read_text(encoding="utf-8"), image=request["image"], run=request["run"]
     )
-    pipeline(**request["arguments"])
+    components.load_component_from_text(text)(**request["arguments"])
 
 
-def _read_pipeline(path: Path, image: str | None) -> str:
-    """The compiled pipeline, with every stage in `image` where one is given."""
-    text = path.read_text(encoding="utf-8")
-    if image is None:
-        return text
+def adapt(text: str, *, image: str | None, run: str) -> str:
+    """The compiled pipeline with every stage in `image`, where one is given, and every finished task kept.
+
+    A cached task is kept for all runs of the folder. An uncached one is kept for this run alone: kfp's cache
+    key holds a task's environment, which names the run. The exit task always runs: it says how the run ended.
+    """
     pipeline, *platforms = yaml.safe_load_all(text)
-    for executor in pipeline["deploymentSpec"]["executors"].values():
-        if "container" in executor:  # an importer has none
+    executors = pipeline["deploymentSpec"]["executors"]
+    for executor in executors.values():
+        if image is not None and "container" in executor:  # an importer has none
             executor["container"]["image"] = image
+    for task in _tasks(pipeline):
+        component = pipeline["components"][task["componentRef"]["name"]]
+        container = executors.get(component.get("executorLabel"), {}).get("container")
+        is_exit_task = task.get("triggerPolicy", {}).get("strategy") == "ALL_UPSTREAM_TASKS_COMPLETED"
+        if container is None or is_exit_task or task["cachingOptions"].get("enableCache"):
+            continue
+        task["cachingOptions"] = {"enableCache": True}
+        container.setdefault("env", []).append({"name": RUN_VARIABLE, "value": run})
     return yaml.safe_dump_all([pipeline, *platforms], sort_keys=False)
 
 
+def _tasks(pipeline: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for component in (pipeline["root"], *pipeline["components"].values()):
+        yield from component.get("dag", {}).get("tasks", {}).values()
+
+
+def _end_with_the_starter() -> None:
+    """Read until the other end of the pipe is closed, then end this process group, stages included."""
+    while os.read(sys.stdin.fileno(), 1):
+        pass
+    os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
+def main() -> None:
+    """Run what the first line of standard input asks for."""
+    request = json.loads(sys.stdin.buffer.readline())
+    if os.getpgrp() == os.getpid():  # else others than our stages are in the group
+        threading.Thread(target=_end_with_the_starter, daemon=True).start()
+    run(request)
+
+
 if __name__ == "__main__":
-    run(json.loads(sys.argv[1]))
+    main()

@@ -5,16 +5,15 @@ Uploading is idempotent: the same content is the same version. Deliberately left
 """
 
 import json
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
 import kfp_server_api
 
 from cooper_rl.errors import ServerError
+from cooper_rl.machine.scratch import scratch_folder
 from cooper_rl.progress import clock
 from pipelines.compile import check_parameters, compile_pipeline, content_hash, read_compiled
 from pipelines.profile import Profile
@@ -47,8 +46,8 @@ def upload(
         ConfigError: a parameter that the pipeline does not have, or one that is missing.
         ServerError: the server cannot be used.
     """
-    with tempfile.TemporaryDirectory(prefix="cooper-rl-") as folder:
-        path = compile_pipeline(name, Path(folder), profile=profile, iterations=iterations)
+    with scratch_folder() as folder:
+        path = compile_pipeline(name, folder, profile=profile, iterations=iterations)
         specification = read_compiled(path)
         arguments = check_parameters(specification, parameters, name=name)
         shown = specification["pipelineInfo"]["name"]

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from importlib import metadata
 
+from cooper_rl.addresses import redact_all
 from cooper_rl.cli.experiment import add_experiment
 from cooper_rl.cli.plan import add_plan
 from cooper_rl.cli.serve import add_server
@@ -29,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         shown = options.run(options)
     except CooperError as error:
-        sys.stderr.write(f"{name}: {error}\n")
+        sys.stderr.write(f"{name}: {redact_all(str(error))}\n")
         return EXIT_USER_ERROR
     except KeyboardInterrupt:
         sys.stderr.write(f"\n{name}: interrupted; files that were complete stay\n")

@@ -10,14 +10,21 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
+from cooper_rl.addresses import RedactingFormatter
+
 T = TypeVar("T")
 
 SECONDS_BETWEEN_LINES = 2.0
 
 
 def show_log() -> None:
-    """Log to standard error, every line with its time, and of libraries what a person can use."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
+    """Log to standard error, every line with its time, and of libraries what a person can use.
+
+    Addresses in it are redacted.
+    """
+    handler = logging.StreamHandler()
+    handler.setFormatter(RedactingFormatter("%(asctime)s %(message)s", datefmt="%H:%M:%S"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
     logging.captureWarnings(True)
     logging.getLogger("httpx").setLevel(logging.WARNING)  # one line per request otherwise
     logging.getLogger("huggingface_hub").propagate = False  # it shows its lines itself

@@ -283,10 +283,10 @@ def test_of_two_runs_in_one_folder_the_slower_one_says_so(
     store = open_store(StorageConfig(), tmp_path)
     opened, put_file = checkpoints(store), store.put_file
 
-    def put_late(key: str, path: Path, *, sha256: str) -> None:
+    def put_late(key: str, path: Path, *, sha256: str, may_link: bool) -> None:
         monkeypatch.undo()
         save(checkpoints(store), state, tmp_path, 6)
-        put_file(key, path, sha256=sha256)
+        put_file(key, path, sha256=sha256, may_link=may_link)
 
     monkeypatch.setattr(store, "put_file", put_late)
     with pytest.raises(

@@ -13,7 +13,8 @@ from cooper_rl.config.load import load
 from cooper_rl.errors import ConfigError, DamagedObjectError, StorageError, WriteConflictError
 from cooper_rl.run.promotion import Evaluated, decide
 from cooper_rl.schema.runs import ChampionRecord
-from cooper_rl.storage.base import ObjectStore
+from cooper_rl.storage.base import ObjectStore, content_sha256
+from cooper_rl.storage.local import LocalStore
 from cooper_rl.storage.open import open_store
 from tests.stages.champions import HELD_OUT, make_completions, make_evaluation
 from tests.stand_ins.fixtures import storage_config
@@ -164,3 +165,17 @@ def test_a_registry_on_a_server_needs_its_address() -> None:
         ConfigError, match=r"registry.uri=s3://... needs storage.endpoint, e.g. https://minio"
     ):
         load("laptop", ["registry.uri=s3://cooper-rl/registry"])
+
+
+def test_a_file_that_is_edited_in_place_after_its_promotion_does_not_change_the_champion(
+    tmp_path: Path,
+) -> None:
+    """A hard link would: the registry's file and the run's would be one."""
+    file = tmp_path / "run" / "model.safetensors"
+    file.parent.mkdir()
+    file.write_bytes(b"weights")
+    store = LocalStore(tmp_path / "registry")
+    store.put_file("v-1/policy/model.safetensors", file, sha256=content_sha256(file))
+    with file.open("r+b") as opened:
+        opened.write(b"WEIGHTS")
+    assert (tmp_path / "registry/v-1/policy/model.safetensors").read_bytes() == b"weights"

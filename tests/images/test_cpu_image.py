@@ -68,7 +68,8 @@ def test_a_server_gets_healthy_and_scores(
 ) -> None:
     save_verify_rm(make_verify_rm(0), tmp_path / "verify_rm")
     mount = docker.types.Mount("/verify_rm", str(tmp_path / "verify_rm"), type="bind", read_only=True)
-    server = engine.containers.run(f"{CPU_IMAGE}-serve", detach=True, mounts=[mount], **RESTRICTED)
+    command = ["--verify-rm", "/verify_rm", "--set", 'unprotected=["token", "tls"]']
+    server = engine.containers.run(f"{CPU_IMAGE}-serve", command, detach=True, mounts=[mount], **RESTRICTED)
     try:
         deadline = time.monotonic() + 300
         while server.attrs["State"].get("Health", {}).get("Status") != "healthy":

@@ -19,7 +19,7 @@ from cooper_rl.errors import ConfigError
 from pipelines.__main__ import main
 from pipelines.compile import compile_pipeline
 from pipelines.local.docker import container_options, find_image
-from pipelines.local.worker import _read_pipeline
+from pipelines.local.worker import RUN_VARIABLE, adapt
 from pipelines.profile import Profile
 
 
@@ -100,7 +100,7 @@ def test_a_container_may_write_nothing_but_the_runs_folder_and_tmp(tmp_path: Pat
 def test_a_container_gets_the_keys_that_the_configuration_names_and_no_other_variable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("JUDGE_KEY", "AWS_SECRET_ACCESS_KEY", "SOMETHING_ELSE"):
+    for name in ("JUDGE_KEY", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "SOMETHING_ELSE"):
         monkeypatch.setenv(name, name.lower())
     for name in ("AWS_ACCESS_KEY_ID", "OMP_NUM_THREADS"):
         monkeypatch.delenv(name, raising=False)
@@ -109,6 +109,7 @@ def test_a_container_gets_the_keys_that_the_configuration_names_and_no_other_var
     options = container_options("run", config, root=tmp_path, files=[])
     assert options["environment"] == {
         "AWS_SECRET_ACCESS_KEY": "aws_secret_access_key",
+        "AWS_SESSION_TOKEN": "aws_session_token",
         "JUDGE_KEY": "judge_key",
     }
 
@@ -117,12 +118,28 @@ def test_a_container_gets_the_keys_that_the_configuration_names_and_no_other_var
 def test_every_stage_runs_in_the_image_that_was_asked_for(tmp_path: Path, name: str) -> None:
     path = compile_pipeline(name, tmp_path, profile=Profile(), iterations=1)
     before = path.read_text(encoding="utf-8")
-    assert _read_pipeline(path, None) == before
-    after = yaml.safe_load(_read_pipeline(path, "mine:1"))
-    expected = yaml.safe_load(before)
+    expected = yaml.safe_load(adapt(before, image=None, run="mine"))
+    after = yaml.safe_load(adapt(before, image="mine:1", run="mine"))
     assert _take_images(after) == {"mine:1"}
     assert CPU_IMAGE in _take_images(expected)
     assert after == expected
+
+
+def test_every_task_but_the_last_is_kept_and_an_uncached_one_for_its_run_alone(tmp_path: Path) -> None:
+    path = compile_pipeline("retrain", tmp_path, profile=Profile(), iterations=1)
+    adapted = yaml.safe_load(adapt(path.read_text(encoding="utf-8"), image=None, run="monday"))
+    dags = [component["dag"]["tasks"] for component in adapted["components"].values() if "dag" in component]
+    kept = {name for tasks in dags for name, task in tasks.items() if task.get("cachingOptions")}
+    assert {"prepare-models", "take-champion", "train-cooper", "evaluate-verify-rm", "promote"} <= kept
+    (last,) = [task for name, task in adapted["root"]["dag"]["tasks"].items() if name == "summarise-run"]
+    assert not last["cachingOptions"]
+    named = {
+        name.removeprefix("exec-")
+        for name, executor in adapted["deploymentSpec"]["executors"].items()
+        if {"name": RUN_VARIABLE, "value": "monday"} in executor["container"].get("env", [])
+    }
+    assert {"take-champion", "train-cooper", "promote", "collect-problems"} <= named
+    assert not {"prepare-models", "label-completions", "summarise-run"} & named
 
 
 def _take_images(pipeline: dict[str, Any]) -> set[str]:

@@ -73,7 +73,7 @@ def test_a_stage_that_kfp_took_from_its_cache_is_counted() -> None:
     follower = follow(
         "Task collect-problems cache hit (key=0011aabbccdd); skipping execution.\n", screen=screen
     )
-    assert screen.getvalue() == "[ 1/12] collect-problems  kept from an earlier run\n"
+    assert screen.getvalue() == "[ 1/12] collect-problems  kept from an earlier start\n"
     assert follower.num_cached == 1
 
 

@@ -5,18 +5,21 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
 from cooper_rl.records.files import read_records
 from cooper_rl.schema.data import EvalReport
 from pipelines.__main__ import main
-from pipelines.local.headline import newest_run
+from pipelines.local.folder import IN_USE, TOKEN, Holder, run_folders
 from tests.small_run import ROOT, run_pipelines, small_run
 
 ENDLESS = ["--set", "models.tiny.policy.num_updates=1000000"]
@@ -50,8 +53,7 @@ def test_the_run_leaves_a_report_and_ordinary_model_folders(finished: tuple[Path
 
 def test_the_second_iteration_goes_on_where_the_first_ended(finished: tuple[Path, str]) -> None:
     output, _ = finished
-    run = newest_run(output, "end-to-end")
-    assert run is not None
+    run = run_folders(output, "end-to-end")[-1]
     evaluations = read_records(run / "evaluate-policy-3" / "evaluations", EvalReport)
     assert [evaluation.step for evaluation in evaluations] == [0, 2, 4]
     checkpoint = run / "train-cooper-2" / "checkpoint" / "step-000004"
@@ -59,25 +61,53 @@ def test_the_second_iteration_goes_on_where_the_first_ended(finished: tuple[Path
     assert [json.loads(line)["step"] for line in metrics] == [1, 2, 3, 4]
 
 
-def test_the_same_command_again_runs_only_what_is_never_cached(
+def test_the_same_command_again_runs_nothing_but_the_summary(
     finished: tuple[Path, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    output, _ = finished
+    output, before = finished
     assert main(small_run(output)) == 0
     shown = capsys.readouterr().out
-    assert re.findall(r"\] (\S+)  kept from an earlier run", shown).count("train-verify-rm") == 1
-    ran = re.findall(r"\] (\S+)  done in", shown)
-    assert sorted(ran) == [
-        "check-settings",
-        "evaluate-policy-2",
+    assert "has finished; its stages are kept\n" in shown
+    assert len(re.findall(r"\] (\S+)  kept from an earlier start", shown)) == 13
+    assert re.findall(r"\] (\S+)  done in", shown) == ["summarise-run"]
+    assert "13 stages kept from an earlier start" in shown
+    assert shown.splitlines()[-8:] == before.splitlines()[-8:]
+    assert len(run_folders(output, "end-to-end")) == 1
+
+
+def test_a_run_killed_in_its_second_iteration_runs_no_finished_stage_again_and_ends_the_same(
+    finished: tuple[Path, str], tmp_path: Path
+) -> None:
+    """The killed start had finished nine stages and one of the two steps of the tenth."""
+    command = small_run(tmp_path, "--set", "cooper.checkpoint_every=1")
+    process = start(command)
+    _wait_until(lambda: list(tmp_path.glob("end-to-end-*/train-cooper-2/checkpoint/LATEST")), seconds=900)
+    token = _token(tmp_path)
+    process.kill()
+    process.communicate()
+    _wait_until(lambda: not _members(token))
+
+    shown = run_pipelines(command, timeout_seconds=900)
+    assert "did not finish; it goes on where it ended\n" in shown
+    assert re.findall(r"\] (\S+)  done in", shown) == [
+        "train-cooper-2",
         "evaluate-policy-3",
-        "evaluate-verify-rm",
         "report",
         "summarise-run",
-        "train-cooper",
-        "train-cooper-2",
     ]
-    assert "6 stages kept from an earlier run" in shown
+    kept = re.findall(r"\] (\S+)  kept from an earlier start", shown)
+    assert {"train-cooper", "evaluate-verify-rm", "evaluate-policy-2"} <= set(kept)
+    assert "continue from step-00000" in (tmp_path / "log.txt").read_text(encoding="utf-8")
+
+    (killed,) = run_folders(tmp_path, "end-to-end")
+    whole = run_folders(finished[0], "end-to-end")[0]
+    for file in (
+        "train-cooper-2/checkpoint/step-000004/policy/model.safetensors",
+        "train-cooper-2/checkpoint/step-000004/verify_rm/model.safetensors",
+        "train-cooper-2/checkpoint/step-000004/pairs.jsonl",
+        "evaluate-policy-3/completions",
+    ):
+        assert (killed / file).read_bytes() == (whole / file).read_bytes(), file
 
 
 def test_a_failing_stage_is_one_message_and_keeps_what_was_finished(
@@ -114,24 +144,81 @@ def test_a_run_key_that_nobody_filled_in_is_refused_before_anything_runs(
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_run_that_is_told_to_stop_leaves_no_process_behind(
+@pytest.mark.parametrize(
+    ("number", "status"),
+    [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGKILL, -9)],
+)
+def test_a_run_leaves_no_process_behind_however_it_ends(
     tmp_path: Path, number: signal.Signals, status: int
 ) -> None:
-    command = small_run(tmp_path / "run", *ENDLESS)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "pipelines", *command],
-        cwd=ROOT,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    """SIGHUP is a closed terminal."""
+    output = tmp_path / "run"
+    process = start(small_run(output, *ENDLESS))
     _wait_until(lambda: _processes(str(tmp_path), "--function_to_execute\0prepare_models"))
+    token = _token(output)
+    assert len(_members(token)) >= 3  # the worker, the shell and the stage
     process.send_signal(number)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == status, errors
     assert "Traceback" not in errors
-    _wait_until(lambda: not _processes(str(tmp_path)))
+    _wait_until(lambda: not _members(token))
+
+
+def test_a_second_start_in_one_folder_is_refused_and_the_first_is_not_harmed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "run"
+    process = start(small_run(output, *ENDLESS))
+    try:
+        _wait_until(lambda: _processes(str(tmp_path), "--function_to_execute\0prepare_models"))
+        assert main(small_run(output)) == 2
+        who = f"{output}: process {process.pid} on {socket.gethostname()}"
+        assert f"{who} runs a pipeline in this folder; wait for it" in capsys.readouterr().err
+        assert len(_members(_token(output))) >= 3
+        assert len(run_folders(output, "end-to-end")) == 1
+    finally:
+        process.terminate()
+        process.communicate()
+
+
+def test_a_folder_of_a_run_that_cannot_be_written_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    assert main(small_run(tmp_path / "file")) == 2
+    assert "file: cannot be written: File exists; give another folder" in capsys.readouterr().err
+
+
+def test_a_stage_that_outlived_its_run_is_ended_by_the_next_start_which_says_so(tmp_path: Path) -> None:
+    """Starter and worker are killed at once, so that neither can end the stage."""
+    output = tmp_path / "run"
+    process = start(small_run(output, *ENDLESS))
+    _wait_until(lambda: _processes(str(tmp_path), "--function_to_execute\0prepare_models"))
+    token = _token(output)
+    (worker,) = [pid for pid in _members(token) if "pipelines.local.worker" in psutil.Process(pid).cmdline()]
+    os.kill(worker, signal.SIGSTOP)
+    process.kill()
+    process.communicate()
+    os.kill(worker, signal.SIGKILL)
+    _wait_until(lambda: worker not in _members(token))
+    (stage,) = _processes(str(tmp_path), "\0kfp.dsl.executor_main\0")
+
+    again = start(small_run(output, *ENDLESS))
+    _wait_until(lambda: not _members(token))
+    _wait_until(lambda: _processes(str(tmp_path), "--function_to_execute\0prepare_models"))
+    again.terminate()
+    shown, _ = again.communicate()
+    assert re.search(rf"ended .*process {stage}\b.*: left by process {process.pid}, which was killed", shown)
+    assert "did not finish; it goes on where it ended" in shown
+
+    other = start(small_run(output, *ENDLESS, "--set", "seed=1"))
+    _wait_until(lambda: len(run_folders(output, "end-to-end")) == 2)
+    _wait_until(lambda: _processes(str(tmp_path), "--function_to_execute\0prepare_models"))
+    other.terminate()
+    shown, _ = other.communicate()
+    assert re.search(
+        r"a new run: the one of .* did not finish, and had other settings, source files or code", shown
+    )
 
 
 def test_a_stage_that_is_killed_is_named_and_the_log_is_shown(tmp_path: Path) -> None:
@@ -151,6 +238,30 @@ def test_a_stage_that_is_killed_is_named_and_the_log_is_shown(tmp_path: Path) ->
     assert "log.txt" in shown
 
 
+def start(command: list[str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "pipelines", *command],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def _token(output: Path) -> str:
+    return Holder.model_validate_json((output / IN_USE).read_bytes()).token
+
+
+def _members(token: str) -> list[int]:
+    """Living processes of a local run."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get(TOKEN) == token and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process.pid)
+    return found
+
+
 def _processes(*parts: str) -> list[int]:
     """Running processes whose command line holds every part."""
     found = []
@@ -162,8 +273,8 @@ def _processes(*parts: str) -> list[int]:
     return found
 
 
-def _wait_until(condition) -> None:
-    deadline = time.monotonic() + 30
+def _wait_until(condition: Callable[[], object], *, seconds: float = 120) -> None:
+    deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, "not within 30 seconds"
+        assert time.monotonic() < deadline, f"not within {seconds} seconds"
         time.sleep(0.1)

@@ -19,7 +19,7 @@ from cooper_rl.stages import prepare_models
 from cooper_rl.storage.base import ObjectStore
 from cooper_rl.storage.open import open_store
 from cooper_rl.tiny.problems import generate_problems
-from pipelines.local.headline import newest_run
+from pipelines.local.folder import run_folders
 from tests.small_run import SMALL
 from tests.stand_ins.fixtures import gateway, make_client, send_model, storage_config
 from tests.stand_ins.radosgw import Account, Gateway
@@ -123,8 +123,7 @@ def test_every_iterations_checkpoint_is_in_the_bucket_and_unharmed(
 
 
 def test_tasks_hand_over_references_and_the_last_ones_models_are_evaluated(finished: Finished) -> None:
-    run = newest_run(finished.output, "end-to-end")
-    assert run is not None
+    run = run_folders(finished.output, "end-to-end")[-1]
     for task, step in (("train-cooper", 2), ("train-cooper-2", 4)):
         checkpoint = run / task / "checkpoint"
         assert read_report(checkpoint / "reference.json", CheckpointReference).step == step
@@ -135,8 +134,7 @@ def test_tasks_hand_over_references_and_the_last_ones_models_are_evaluated(finis
 
 
 def test_the_run_started_from_what_lies_in_the_bucket(finished: Finished) -> None:
-    run = newest_run(finished.output, "end-to-end")
-    assert run is not None
+    run = run_folders(finished.output, "end-to-end")[-1]
     models = read_report(run / "prepare-models" / "models" / "models.json", ModelSet)
     assert models.policy.startswith("s3://end-to-end/models/policy#sha256=")
     assert list((run / "prepare-models" / "models").iterdir()) == [run / "prepare-models/models/models.json"]

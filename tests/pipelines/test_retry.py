@@ -16,7 +16,7 @@ from cooper_rl.checkpoints.manifest import SMALL_FILES
 from cooper_rl.checkpoints.reference import CheckpointReference
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.records.files import read_report
-from pipelines.local.headline import newest_run
+from pipelines.local.folder import run_folders
 from tests.faults.conftest import Outcome, Trainer, outcome, straight, trainer
 from tests.faults.kill_server import OVERRIDES
 from tests.faults.test_store_faults import environment, overrides
@@ -71,12 +71,14 @@ def killed(trainer: Trainer, s3_server: Any, tmp_path_factory: pytest.TempPathFa
         "pipeline": str(pipeline),
         "arguments": {"run_key": "from-the-pipeline"},
         "root": str(folder / "root"),
+        "run": "two-iterations-2026-01-01",
         "cache": str(folder / "cache"),
         "image": None,
         "containers": None,
     }
     done = subprocess.run(
-        [sys.executable, "-m", "pipelines.local.worker", json.dumps(request)],
+        [sys.executable, "-m", "pipelines.local.worker"],
+        input=json.dumps(request) + "\n",
         cwd=ROOT,
         env=os.environ
         | environment(account)
@@ -93,8 +95,7 @@ def killed(trainer: Trainer, s3_server: Any, tmp_path_factory: pytest.TempPathFa
     log = done.stdout + done.stderr
     assert done.returncode == 0, log[-5000:]
     (folder / "log").write_text(log)
-    run = newest_run(folder / "root", "two-iterations")
-    assert run is not None
+    run = run_folders(folder / "root", "two-iterations")[-1]
     storage = storage.model_copy(update={"credentials": secret})
     return Finished(
         folder,

@@ -14,6 +14,7 @@ from cooper_rl.records.files import (
     check_unique,
     read_records,
     read_report,
+    read_rows,
     write_records,
     write_report,
 )
@@ -149,3 +150,37 @@ def test_an_output_that_could_not_be_written_is_named(tmp_path: Path) -> None:
             check_output(path, is_folder=is_folder)
     check_output(tmp_path / "new" / "folder", is_folder=True)
     assert not (tmp_path / "new").exists()
+
+
+def test_a_small_parquet_file_with_millions_of_rows_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
+    """Twenty million equal rows are some hundred kilobytes on disk, and gigabytes as Python objects."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = tmp_path / "bomb.parquet"
+    with pq.ParquetWriter(path, pa.schema([("question", pa.string())]), compression="zstd") as writer:
+        group = pa.table({"question": pa.array(["q"] * 1_000_000).dictionary_encode().cast(pa.string())})
+        for _ in range(20):
+            writer.write_table(group)
+    assert path.stat().st_size < 1_000_000
+    with pytest.raises(
+        DataError, match=r"bomb\.parquet: holds 20,000,000 rows; a Parquet file may hold 2,000,000 rows"
+    ):
+        next(read_rows(path))
+
+
+def test_a_parquet_file_whose_values_unfold_is_refused_while_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = tmp_path / "bomb.parquet"
+    pq.write_table(pa.table({"question": ["x" * 100_000] * 2000}), path)
+    assert path.stat().st_size < 200_000
+    monkeypatch.setattr("cooper_rl.records.files.MAX_PARQUET_BYTES", 100_000_000)
+    rows = read_rows(path)
+    for _ in range(500):
+        assert next(rows).problem is None
+    with pytest.raises(DataError, match=r"holds over 0\.1 GB of values; .* keep the part that you need"):
+        list(rows)

@@ -13,10 +13,10 @@ import pytest
 import torch
 
 from cooper_rl.__main__ import main
-from cooper_rl.config.models import ServeConfig
+from cooper_rl.config.serve import ServeConfig
 from cooper_rl.errors import ServerError
 from cooper_rl.models.verify_rm import VerifyItem
-from cooper_rl.servers.batcher import ScoreBatcher
+from cooper_rl.servers.batcher import ScoreBatcher, Scored
 from cooper_rl.servers.verify_rm_http import make_app
 
 ITEM = {"question": "Tom has 7 apples.", "reference_answer": "7", "completion": "The answer is 7."}
@@ -91,7 +91,7 @@ def test_health_readiness_and_the_document(make_verify_rm) -> None:
     health, ready, document = visit(make_verify_rm(0), talk)
     assert (health.text, ready.text) == ("ok", "ready")
     responses = document.json()["paths"]["/v1/score"]["post"]["responses"]
-    assert set(responses) == {"200", "400", "413", "422", "500", "503"}
+    assert set(responses) == {"200", "400", "401", "413", "422", "429", "500", "503"}
 
 
 def test_it_is_not_ready_before_its_start(make_verify_rm) -> None:
@@ -124,7 +124,7 @@ def test_damage_while_serving_is_answered_500(make_verify_rm) -> None:
     assert "VerifyRM's score is NaN" in answer.json()["detail"]
 
 
-def test_too_many_waiting_items_are_answered_503(make_verify_rm) -> None:
+def test_too_many_waiting_items_are_answered_429(make_verify_rm) -> None:
     config = ServeConfig(max_waiting_items=3, max_items_per_request=3, max_wait_seconds=0.5)
 
     async def talk(client: httpx.AsyncClient) -> list[httpx.Response]:
@@ -132,27 +132,27 @@ def test_too_many_waiting_items_are_answered_503(make_verify_rm) -> None:
         return await asyncio.gather(*posts)
 
     first, second = visit(make_verify_rm(0), talk, config)
-    assert (first.status_code, second.status_code) == (200, 503)
+    assert (first.status_code, second.status_code) == (200, 429)
     assert second.headers["retry-after"] == "1"
-    assert "2 items wait and at most 3 may; try again in a second" in second.json()["detail"]
+    assert "2 items wait and at most 3 may; try again in 1 s" in second.json()["detail"]
 
 
 def test_what_waits_at_the_end_is_still_scored_and_what_comes_later_refused() -> None:
-    async def run() -> list[float]:
+    async def run() -> Scored:
         batcher = ScoreBatcher(
-            lambda items: [0.5] * len(items), max_items=8, max_wait_seconds=0.5, max_waiting=8
+            lambda items: [0.5] * len(items), max_items=8, max_tokens=100, max_wait_seconds=0.5, max_waiting=8
         )
         await batcher.start()
-        waiting = asyncio.create_task(batcher.submit([VerifyItem("q", "r", "c")]))
+        waiting = asyncio.create_task(batcher.submit([VerifyItem("q", "r", "c")], [1]))
         await asyncio.sleep(0)
         closing = asyncio.create_task(batcher.close())
         await asyncio.sleep(0)
         with pytest.raises(ServerError, match="the server is shutting down; send the request to another"):
-            await batcher.submit([VerifyItem("q", "r", "c")])
+            await batcher.submit([VerifyItem("q", "r", "c")], [1])
         await closing
         return await waiting
 
-    assert asyncio.run(run()) == [0.5]
+    assert asyncio.run(run()).scores == [0.5]
 
 
 def test_requests_in_flight_are_answered_after_sigterm_and_the_command_exits_with_0(

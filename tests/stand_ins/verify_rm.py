@@ -6,11 +6,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import httpx
 import pytest
 
 from cooper_rl.models.verify_rm import save_verify_rm
+
+LOGS: dict[int, Path] = {}
+"""Process id of a server -> the file with what it logs."""
 
 
 @pytest.fixture(scope="module")
@@ -27,9 +31,13 @@ def serve(make_verify_rm, tmp_path_factory) -> Iterator[Callable[..., tuple[str,
         command = [sys.executable, "-m", "cooper_rl", "serve-verify-rm", "--verify-rm", str(folder)]
         for override in (f"port={port}", *overrides):
             command += ["--set", override]
-        process = subprocess.Popen(command, stderr=subprocess.DEVNULL, text=True)
+        log = folder.parent / f"{port}.log"
+        with log.open("w") as written:
+            process = subprocess.Popen(command, stderr=written, text=True)
         started.append(process)
-        address = f"http://127.0.0.1:{port}"
+        LOGS[process.pid] = log
+        scheme = "https" if any(override.startswith("tls_") for override in overrides) else "http"
+        address = f"{scheme}://127.0.0.1:{port}"
         _wait_until_ready(address, process)
         return address, process
 
@@ -43,7 +51,7 @@ def _wait_until_ready(address: str, process: subprocess.Popen[str]) -> None:
     for _ in range(600):
         assert process.poll() is None, f"the server ended with {process.returncode}"
         try:
-            if httpx.get(f"{address}/readyz", timeout=20).status_code == 200:
+            if httpx.get(f"{address}/readyz", timeout=20, verify=False).status_code == 200:
                 return
         except httpx.TransportError:
             time.sleep(0.2)

@@ -11,7 +11,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from cooper_rl.errors import DataError
-from cooper_rl.storage.remote_data import HubId, download, parse_hub_id, read_hub
+from cooper_rl.storage.remote_data import HubId, download, fetch_object, parse_hub_id, read_hub
+from tests.stand_ins.fixtures import make_client, storage_config
 
 ROWS = b'{"question": "q", "answer": "1"}\n'
 
@@ -135,3 +136,17 @@ def test_hub_rows_are_read_and_a_missing_hub_names_the_offline_remedy(tmp_path):
     assert json.loads(rows)[2] == ["owner/name", 3, {"question": "q", "answer": "1"}]
     assert message.startswith("owner/absent:main:train: the hub data set cannot be read")
     assert "download its Parquet file on another machine and give the path" in message
+
+
+def test_an_object_over_the_limit_is_refused_before_it_is_fetched(s3_server, bucket, tmp_path):
+    config = storage_config(s3_server.endpoint, bucket)
+    address = f"s3://{bucket}/problems/mine.jsonl"
+    with pytest.raises(DataError, match=r"mine\.jsonl: no such object; check bucket, prefix and name"):
+        fetch_object(config, address, tmp_path)
+    (tmp_path / "mine.jsonl").write_bytes(ROWS * 100)
+    client = make_client(s3_server.port, s3_server.account)
+    client.fput_object(bucket, "problems/mine.jsonl", str(tmp_path / "mine.jsonl"))
+    with pytest.raises(DataError, match=r"mine\.jsonl: is larger than 0 MB; download it yourself"):
+        fetch_object(config, address, tmp_path / "small", max_bytes=1000)
+    assert not (tmp_path / "small").exists()
+    assert fetch_object(config, address, tmp_path / "large").read_bytes() == ROWS * 100

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Iterator
 
+import psutil
 import pytest
 
 from cooper_rl.config.data import RuleConfig
@@ -157,3 +158,19 @@ def test_a_signal_to_the_whole_group_ends_no_worker() -> None:
         [sys.executable, "-c", IN_A_GROUP], capture_output=True, text=True, timeout=60, start_new_session=True
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "['correct', 'incorrect']\n", "")
+
+
+def test_workers_get_no_key_of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment as the kernel shows it, of the nursery and of every worker that it forked."""
+    for name in ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "JUDGE_API_KEY", "HF_TOKEN", "ANYTHING"):
+        monkeypatch.setenv(name, "hunter2-Zq")
+    with RuleVerifier(RuleConfig(num_workers=2)) as verifier:
+        verifier.verify([(r"$\frac{1}{3}$", r"\boxed{\frac{x}{3x}}")])
+        assert verifier._pool is not None
+        nursery = psutil.Process(verifier._pool._nursery.pid)
+        processes = [nursery, *nursery.children()]
+        assert len(processes) == 3
+        for process in processes:
+            found = process.environ()
+            assert "hunter2-Zq" not in found.values()
+            assert found["PYTHONHASHSEED"] == "0"

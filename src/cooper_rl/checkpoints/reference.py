@@ -9,7 +9,6 @@ those come from the task's own configuration.
 """
 
 import shutil
-import tempfile
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +25,7 @@ from cooper_rl.checkpoints.store import Found, fetch, read_manifest, remove_fold
 from cooper_rl.checkpoints.writer import STAGING
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.errors import ConfigError, DamagedObjectError, DataError, StorageError
+from cooper_rl.machine.scratch import scratch_folder
 from cooper_rl.records.files import read_report, write_report
 from cooper_rl.schema.data import Record
 from cooper_rl.storage.base import ObjectStore, check_key
@@ -103,7 +103,7 @@ def open_checkpoint(
         DamagedObjectError: a file is missing or changed; names it.
         StorageError: the store cannot be used, or is not the configured one.
     """
-    with tempfile.TemporaryDirectory(prefix="cooper-rl-") as fetched:
+    with scratch_folder() as fetched:
         if (folder / REFERENCE).is_file():
             reference = read_report(folder / REFERENCE, CheckpointReference)
             store = _open_configured(reference, config, place=folder / REFERENCE)
@@ -117,7 +117,7 @@ def open_checkpoint(
         else:
             store = open_store(StorageConfig(), folder)
             name, manifest = _latest(store, folder)
-        path = fetch(store, name, manifest, folder=Path(fetched), starting_with=starting_with)
+        path = fetch(store, name, manifest, folder=fetched, starting_with=starting_with)
         yield Found(name, path, manifest)
 
 

@@ -160,7 +160,7 @@ class CheckpointStore:
         name = self._claim(step)
         hashes = {file: content_sha256(folder / file) for file in files_below(folder)}
         for file, sha256 in hashes.items():
-            self._store.put_file(f"{name}/{file}", folder / file, sha256=sha256)
+            self._store.put_file(f"{name}/{file}", folder / file, sha256=sha256, may_link=True)
         manifest = CheckpointManifest(
             step=step,
             score=score,

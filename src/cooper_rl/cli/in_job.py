@@ -6,12 +6,12 @@ store are what stays; the process that follows the job writes the report from th
 
 import logging
 import sys
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 
+from cooper_rl.addresses import redact_all
 from cooper_rl.config.root import Config
 from cooper_rl.errors import CooperError
+from cooper_rl.machine.scratch import scratch_folder
 from cooper_rl.progress import show_log
 from cooper_rl.run.launching import StagedInputs, fetch_inputs
 from cooper_rl.stages import train_cooper
@@ -26,14 +26,13 @@ def main(arguments: Sequence[str]) -> int:
     config = Config.model_validate_json(arguments[0])
     staged = StagedInputs.model_validate_json(arguments[1])
     try:
-        with tempfile.TemporaryDirectory(prefix="cooper-rl-") as folder:
-            place = Path(folder)
+        with scratch_folder() as place:
             inputs = fetch_inputs(open_store(config.storage, staged.uri), staged, place / "inputs")
             report = train_cooper.run(
                 config, **inputs, checkpoint=place / "checkpoint", report=place / "report.json"
             )
     except CooperError as error:
-        sys.stderr.write(f"train-cooper: {error}\n")
+        sys.stderr.write(f"train-cooper: {redact_all(str(error))}\n")
         return EXIT_USER_ERROR
     logging.getLogger(__name__).info("trained to step %d", report.last_step)
     return 0

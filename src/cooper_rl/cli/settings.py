@@ -8,8 +8,8 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from cooper_rl.config.load import section_of
-from cooper_rl.config.models import ServeConfig
 from cooper_rl.config.root import Config
+from cooper_rl.config.serve import ServeConfig
 
 
 def describe_sections(sections: Sequence[str]) -> str:

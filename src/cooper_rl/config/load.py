@@ -15,9 +15,10 @@ from typing import Any, cast, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from cooper_rl.config.models import ServeConfig
+from cooper_rl.addresses import redact_all
 from cooper_rl.config.renamed import RENAMED
 from cooper_rl.config.root import Config
+from cooper_rl.config.serve import ServeConfig
 from cooper_rl.errors import ConfigError
 
 
@@ -159,7 +160,7 @@ def _explain(error: ValidationError, preset: str, root: type[BaseModel] = Config
             hint = f"did you mean {close[0]!r}?" if close else f"known here: {', '.join(known)}"
             lines.append(f"  {key}: unknown key; {hint}")
         else:
-            found = json.dumps(item["input"], default=str)
+            found = redact_all(json.dumps(item["input"], default=str))
             # A whole section is not shown: an address in it may hold a password.
             is_shown = len(found) < 80 and not isinstance(item["input"], dict)
             hint = ', write a list: ["a", "b"]' if item["type"] in {"tuple_type", "list_type"} else ""

@@ -167,35 +167,3 @@ class VerifyRMConfig(Section):
     patience: int | None = Field(default=None, ge=1)
     """Stop after so many validations in a row without a better one; None: never. The best one is kept in
     any case."""
-
-
-class ServeConfig(Section):
-    """`serve-verify-rm`: VerifyRM behind HTTP. Set on the command line; no preset holds it."""
-
-    host: str = "127.0.0.1"
-    """Address to listen on."""
-    port: int = Field(default=8080, ge=0, le=65535)
-    """0: any free port."""
-    max_items_per_request: int = Field(default=256, ge=1)
-    """A request with more items is refused."""
-    max_chars_per_field: int = Field(default=100_000, ge=1)
-    """Longer questions, answers and completions are refused; VerifyRM reads 1,500 characters of each."""
-    max_body_bytes: int = Field(default=16_000_000, ge=1)
-    """A request with a larger body is refused."""
-    max_items_per_batch: int = Field(default=64, ge=1)
-    """Items of waiting requests that are scored together."""
-    max_wait_seconds: float = Field(default=0.005, ge=0)
-    """How long the first waiting request waits for company."""
-    max_waiting_items: int = Field(default=4096, ge=1)
-    """Beyond that, requests are answered 503; at least `max_items_per_request`."""
-    grace_seconds: float = Field(default=25.0, ge=0)
-    """After SIGTERM, how long requests in progress may take; orchestrators kill after 30 s by default."""
-
-    @model_validator(mode="after")
-    def _check_room(self) -> Self:
-        if self.max_waiting_items < self.max_items_per_request:
-            raise ValueError(
-                f"max_waiting_items={self.max_waiting_items} holds no request of "
-                f"max_items_per_request={self.max_items_per_request}; raise the one or lower the other"
-            )
-        return self

@@ -13,7 +13,6 @@ import contextlib
 import copy
 import gc
 import os
-import tempfile
 from collections.abc import Generator, Iterable, Sequence
 from typing import Any
 
@@ -24,6 +23,7 @@ from cooper_rl.config.data import GenerationConfig
 from cooper_rl.config.engine import EngineConfig
 from cooper_rl.engines.base import Generation
 from cooper_rl.errors import ConfigError, CooperError, ModelError, TrainingError
+from cooper_rl.machine.scratch import scratch_folder
 from cooper_rl.randomness import derive_seed
 from cooper_rl.schema.data import FinishReason
 
@@ -183,7 +183,7 @@ def _start(model: Any, config: EngineConfig, has_own_group: bool) -> tuple[Any, 
         )
     own = copy.deepcopy(model.config)
     own.architectures = [type(model).__name__]
-    with _environment(), tempfile.TemporaryDirectory(prefix="cooper-rl-") as folder:
+    with _environment(), scratch_folder() as folder:
         try:
             from vllm import LLM, SamplingParams
             from vllm.platforms import current_platform
@@ -196,7 +196,7 @@ def _start(model: Any, config: EngineConfig, has_own_group: bool) -> tuple[Any, 
         dtype = config.dtype if config.dtype != "auto" else "bfloat16" if has_gpu else "float32"
         try:
             llm = LLM(
-                model=folder,
+                model=str(folder),
                 skip_tokenizer_init=True,
                 load_format="dummy",
                 generation_config="vllm",

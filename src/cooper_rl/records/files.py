@@ -23,6 +23,12 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 """As JSON spells half of a character beyond the first 65,536."""
 
 
+MAX_PARQUET_ROWS = 2_000_000
+MAX_PARQUET_BYTES = 4_000_000_000
+"""Of the values of a Parquet file, unpacked. All rows of a source are in memory at a time."""
+PARQUET_BATCH_ROWS = 256
+
+
 class RawRow(NamedTuple):
     """One row of a file before it is understood; `value` is None when the line is not JSON."""
 
@@ -85,12 +91,29 @@ def _read_parquet(path: Path) -> Iterator[RawRow]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    number = num_bytes = 0
     try:
-        rows: list[Any] = pq.read_table(path).to_pylist()
+        with pq.ParquetFile(path) as file:
+            _check_parquet(path, num_rows=file.metadata.num_rows)
+            # In batches, since a few bytes of the file may unfold into any number in memory.
+            for batch in file.iter_batches(batch_size=PARQUET_BATCH_ROWS):
+                num_bytes += batch.nbytes
+                _check_parquet(path, num_bytes=num_bytes)
+                rows: list[Any] = batch.to_pylist()
+                for value in rows:
+                    number += 1
+                    yield RawRow(str(path), number, value, json.dumps(value, default=str), None)
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
         raise DataError(f"{path}: not a readable Parquet file ({error}); write it again") from error
-    for number, value in enumerate(rows, start=1):
-        yield RawRow(str(path), number, value, json.dumps(value, default=str), None)
+
+
+def _check_parquet(path: Path, *, num_rows: int = 0, num_bytes: int = 0) -> None:
+    if num_rows > MAX_PARQUET_ROWS or num_bytes > MAX_PARQUET_BYTES:
+        found = f"{num_rows:,} rows" if num_rows else f"over {MAX_PARQUET_BYTES / 1e9:g} GB of values"
+        raise DataError(
+            f"{path}: holds {found}; a Parquet file may hold {MAX_PARQUET_ROWS:,} rows and "
+            f"{MAX_PARQUET_BYTES / 1e9:g} GB of values: keep the part that you need, or write several files"
+        )
 
 
 def parse_row(row: RawRow, kind: type[R]) -> R:

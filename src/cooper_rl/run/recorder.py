@@ -1,9 +1,7 @@
 """What the first rank reads and writes beside the training (row 14): checkpoints and the tracker."""
 
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -11,6 +9,7 @@ import torch
 from cooper_rl.checkpoints.state import TrainingState, read_state
 from cooper_rl.checkpoints.store import CheckpointStore
 from cooper_rl.checkpoints.writer import CheckpointWriter
+from cooper_rl.machine.scratch import scratch_folder
 from cooper_rl.run.tracker import Tracker
 from cooper_rl.training.optimizer import TrainedTensors
 
@@ -40,8 +39,8 @@ class Books:
     def earlier(self, step: int) -> Earlier:
         """The newest checkpoint up to a step, or what the iteration started from."""
         self.writer.finish()
-        with tempfile.TemporaryDirectory(prefix="cooper-rl-") as folder:
-            found = self.checkpoints.newest_until(Path(folder), step=step)
+        with scratch_folder() as folder:
+            found = self.checkpoints.newest_until(folder, step=step)
             state = (
                 self.first()
                 if found is None

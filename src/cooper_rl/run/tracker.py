@@ -12,6 +12,7 @@ from importlib import import_module
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
+from cooper_rl.addresses import redact_all
 from cooper_rl.config.infrastructure import TrackerConfig
 from cooper_rl.errors import ConfigError
 
@@ -81,7 +82,7 @@ class Tracker:
             "metrics.jsonl has them all: %s: %s",
             self._config.kind,
             type(error).__name__,
-            error,
+            redact_all(str(error), self._config.uri),
         )
 
 

@@ -1,25 +1,53 @@
-"""Scoring for many requests at a time: whoever waits is scored together (row 7, as a service).
+"""Scoring for many requests at a time: waiting requests are scored together (row 7, as a service).
 
-One thread scores, so that requests never share the model. Deliberately left out: HTTP
-(`servers/verify_rm_http.py`).
+One thread scores, so that requests never share the model. A batch takes one item of each waiting request in
+turn, up to a number of tokens: a small request does not wait behind a large one. HTTP is in
+`servers/verify_rm_http.py`.
 """
 
 import asyncio
+import queue
+import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from cooper_rl.errors import ServerError
 from cooper_rl.models.verify_rm import VerifyItem
 
 Score = Callable[[Sequence[VerifyItem]], list[float]]
+MAX_RETRY_SECONDS = 60
 
 
-@dataclass(frozen=True)
+class QueueFullError(ServerError):
+    """More items wait than may."""
+
+    def __init__(self, message: str, *, retry_seconds: int) -> None:
+        super().__init__(message)
+        self.retry_seconds = retry_seconds
+
+
+class Scored(NamedTuple):
+    """The answer to a request."""
+
+    scores: list[float]
+    """In the order of the items."""
+    queue_seconds: float
+    """From its arrival to the batch with its first item."""
+
+
+@dataclass(eq=False)
 class _Waiting:
     items: list[VerifyItem]
-    result: asyncio.Future[list[float]]
+    num_tokens: list[int]
+    result: asyncio.Future[Scored]
+    arrived: float
+    num_taken: int = 0
+    queue_seconds: float = 0.0
+    scores: list[float] = field(default_factory=list)
 
 
 class ScoreBatcher:
@@ -27,10 +55,11 @@ class ScoreBatcher:
 
     Args:
         score: Scores in the order of the items; called in one thread of its own.
-        max_items: Items of a batch; a larger request is a batch of its own.
+        max_items: Items of a batch.
+        max_tokens: Tokens of a batch; a larger item is a batch of its own.
         max_wait_seconds: How long the first of a batch waits for others.
         max_waiting: Items that may wait before `submit` refuses.
-        on_batch: Told the number of items of every batch.
+        on_batch: Told the number of items and tokens of every batch.
     """
 
     def __init__(
@@ -38,51 +67,87 @@ class ScoreBatcher:
         score: Score,
         *,
         max_items: int,
+        max_tokens: int,
         max_wait_seconds: float,
         max_waiting: int,
-        on_batch: Callable[[int], None] = lambda size: None,
+        on_batch: Callable[[int, int], None] = lambda items, tokens: None,
     ) -> None:
         self._score = score
         self._max_items = max_items
+        self._max_tokens = max_tokens
         self._max_wait_seconds = max_wait_seconds
         self._max_waiting = max_waiting
         self._on_batch = on_batch
         self._queue: deque[_Waiting] = deque()
         self._arrival = asyncio.Event()
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="score")
+        self._scoring: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._worker: asyncio.Task[None] | None = None
         self._is_closing = False
+        self._batch_started: float | None = None
+        self._items_per_second = 0.0
         self.num_waiting = 0
+        """Items that wait or are being scored."""
+        self.is_stuck = False
+        """Whether `close` gave up a batch, whose thread still runs."""
+
+    @property
+    def batch_seconds(self) -> float:
+        """How long the batch of the moment has taken; 0 without one."""
+        return 0.0 if self._batch_started is None else time.monotonic() - self._batch_started
 
     async def start(self) -> None:
         """Begin to score what is submitted."""
+        # A daemon: a forward pass that hangs must not keep the process from ending.
+        threading.Thread(target=self._score_batches, name="score", daemon=True).start()
         self._worker = asyncio.create_task(self._work())
 
-    async def close(self) -> None:
-        """Score what still waits, then stop."""
+    async def close(self, *, seconds: float | None = None) -> None:
+        """Score what still waits, then stop; after so many seconds the batch of the moment is given up."""
         self._is_closing = True
         self._arrival.set()
         if self._worker is not None:
-            await self._worker
-        self._thread.shutdown(wait=True)
+            _, unfinished = await asyncio.wait([self._worker], timeout=seconds)
+            self.is_stuck = bool(unfinished)
+            self._worker.cancel()
+        self._scoring.put(None)
 
-    async def submit(self, items: list[VerifyItem]) -> list[float]:
-        """Scores in order.
+    async def submit(self, items: list[VerifyItem], num_tokens: list[int]) -> Scored:
+        """Scores in order. A caller that is cancelled takes back the items that no batch has yet.
 
         Raises:
-            ServerError: too many items wait already, or the server is shutting down.
+            QueueFullError: too many items wait already.
+            ServerError: the server is shutting down.
         """
         if self._is_closing:
             raise ServerError("the server is shutting down; send the request to another one")
         if self.num_waiting + len(items) > self._max_waiting:
-            raise ServerError(
-                f"{self.num_waiting} items wait and at most {self._max_waiting} may; try again in a second"
+            seconds = self._seconds_to_wait()
+            raise QueueFullError(
+                f"{self.num_waiting} items wait and at most {self._max_waiting} may; "
+                f"try again in {seconds} s",
+                retry_seconds=seconds,
             )
-        waiting = _Waiting(items, asyncio.get_running_loop().create_future())
+        result: asyncio.Future[Scored] = asyncio.get_running_loop().create_future()
+        waiting = _Waiting(items, num_tokens, result, time.monotonic())
         self._queue.append(waiting)
         self.num_waiting += len(items)
         self._arrival.set()
-        return await waiting.result
+        try:
+            return await result
+        finally:
+            self._drop(waiting)
+
+    def _drop(self, waiting: _Waiting) -> None:
+        """Take what no batch has yet out of the queue: its caller is gone, or was told of an error."""
+        if waiting in self._queue:
+            self._queue.remove(waiting)
+            self.num_waiting -= len(waiting.items) - waiting.num_taken
+
+    def _seconds_to_wait(self) -> int:
+        """Until the queue has been scored, at the speed of the last batches."""
+        if not self._items_per_second:
+            return 1
+        return min(MAX_RETRY_SECONDS, 1 + int(self.num_waiting / self._items_per_second))
 
     async def _work(self) -> None:
         while True:
@@ -94,30 +159,74 @@ class ScoreBatcher:
                 continue
             if self.num_waiting < self._max_items and not self._is_closing:
                 await asyncio.sleep(self._max_wait_seconds)
-            await self._score_batch(self._next_batch())
+            batch = self._next_batch()
+            if batch:  # their callers may have gone meanwhile
+                await self._score_batch(batch)
 
-    def _next_batch(self) -> list[_Waiting]:
-        batch = [self._queue.popleft()]
-        size = len(batch[0].items)
-        while self._queue and size + len(self._queue[0].items) <= self._max_items:
-            batch.append(self._queue.popleft())
-            size += len(batch[-1].items)
+    def _next_batch(self) -> list[tuple[_Waiting, int]]:
+        """Items as (request, index), one of each request in turn; whose turn is next stays first."""
+        batch: list[tuple[_Waiting, int]] = []
+        num_tokens = 0
+        while self._queue and len(batch) < self._max_items:
+            waiting = self._queue[0]
+            index = waiting.num_taken
+            if batch and num_tokens + waiting.num_tokens[index] > self._max_tokens:
+                break
+            if index == 0:
+                waiting.queue_seconds = time.monotonic() - waiting.arrived
+            batch.append((waiting, index))
+            num_tokens += waiting.num_tokens[index]
+            waiting.num_taken += 1
+            self._queue.popleft()
+            if waiting.num_taken < len(waiting.items):
+                self._queue.append(waiting)
+        if batch:
+            self._on_batch(len(batch), num_tokens)
         return batch
 
-    async def _score_batch(self, batch: list[_Waiting]) -> None:
-        items = [item for waiting in batch for item in waiting.items]
-        self._on_batch(len(items))
+    async def _score_batch(self, batch: list[tuple[_Waiting, int]]) -> None:
+        items = [waiting.items[index] for waiting, index in batch]
+        answer: asyncio.Future[list[float]] = asyncio.get_running_loop().create_future()
+        self._batch_started = time.monotonic()
+        self._scoring.put((asyncio.get_running_loop(), answer, items))
         try:
-            scores = await asyncio.get_running_loop().run_in_executor(self._thread, self._score, items)
-        except Exception as error:  # whatever it is, those who wait must hear of it
-            for waiting in batch:
+            scores = await answer
+        except Exception as error:  # whatever it is, the callers must hear of it
+            for waiting, _ in batch:
+                self._drop(waiting)  # its other items need no scores
                 if not waiting.result.done():
                     waiting.result.set_exception(error)
         else:
-            start = 0
-            for waiting in batch:
-                if not waiting.result.done():
-                    waiting.result.set_result(scores[start : start + len(waiting.items)])
-                start += len(waiting.items)
+            for (waiting, _), score in zip(batch, scores, strict=True):
+                waiting.scores.append(score)
+                if len(waiting.scores) == len(waiting.items) and not waiting.result.done():
+                    waiting.result.set_result(Scored(waiting.scores, waiting.queue_seconds))
         finally:
+            speed = len(items) / max(self.batch_seconds, 1e-6)
+            self._items_per_second = 0.8 * (self._items_per_second or speed) + 0.2 * speed
+            self._batch_started = None
             self.num_waiting -= len(items)
+
+    def _score_batches(self) -> None:
+        """The thread: scores and hands the result to the event loop, until it is told to end."""
+        while (work := self._scoring.get()) is not None:
+            loop, answer, items = work
+            try:
+                scores = self._score(items)
+            except Exception as error:
+                self._tell(loop, answer, error)
+            else:
+                self._tell(loop, answer, scores)
+
+    @staticmethod
+    def _tell(loop: asyncio.AbstractEventLoop, answer: asyncio.Future[Any], result: Any) -> None:
+        def settle() -> None:
+            if answer.done():
+                return
+            if isinstance(result, Exception):
+                answer.set_exception(result)
+            else:
+                answer.set_result(result)
+
+        with suppress(RuntimeError):  # the loop ended while the batch was scored
+            loop.call_soon_threadsafe(settle)

@@ -20,6 +20,7 @@ from typing import Any, Literal, NoReturn
 
 import httpx
 
+from cooper_rl.addresses import redact, redact_all
 from cooper_rl.config.data import ServerConfig
 from cooper_rl.errors import ConfigError, ServerError
 from cooper_rl.method.prompts import ChatPrompt, assistant_prompt, judge_prompt
@@ -55,6 +56,7 @@ class ChatClient:
     def __init__(self, server: ServerConfig) -> None:
         self.server = server
         self._url = server.base_url.rstrip("/") + "/chat/completions"
+        self._shown = redact(self._url)
         limits = httpx.Limits(max_connections=server.max_concurrency)
         headers = _headers(server)
         self._http = httpx.Client(timeout=server.timeout_seconds, limits=limits, headers=headers)
@@ -126,7 +128,7 @@ class ChatClient:
             is_gone = self._failures_in_a_row >= MAX_FAILURES_IN_A_ROW
         if is_gone:
             self._give_up(
-                f"{self._url}: {MAX_FAILURES_IN_A_ROW} requests in a row failed, last: {reason}; "
+                f"{self._shown}: {MAX_FAILURES_IN_A_ROW} requests in a row failed, last: {reason}; "
                 "check that the server runs, then start again: known verdicts are not asked for twice"
             )
 
@@ -144,14 +146,14 @@ class ChatClient:
             try:
                 answer = self._post(self._url, body)
             except httpx.RequestError as error:
-                reason = f"{type(error).__name__}: {error}"
+                reason = redact_all(f"{type(error).__name__}: {error}", self._url)
             else:
                 if answer.status_code == 200:
                     return self._read(answer)
                 reason = f"HTTP {answer.status_code}: {answer.text[:200]!r}"
                 if answer.status_code in REFUSALS:
                     self._give_up(
-                        f"{self._url} refuses model {self.server.model!r} with {reason}; check base_url, "
+                        f"{self._shown} refuses model {self.server.model!r} with {reason}; check base_url, "
                         f"model and api_key_env (now {self.server.api_key_env!r})"
                     )
                 if answer.status_code not in RETRIED_STATUSES:
@@ -224,7 +226,7 @@ class ChatJudge:
         self.name = server.model
         prompt = judge_prompt("question", "reference answer", "completion", nonce="nonce")
         self.identity = (
-            f"{server.model} at {server.base_url}, temperature={server.temperature}, "
+            f"{server.model} at {redact(server.base_url)}, temperature={server.temperature}, "
             f"max_tokens={server.max_tokens}, "
             f"prompt={hashlib.blake2b(repr(prompt).encode(), digest_size=8).hexdigest()}"
         )

@@ -1,30 +1,40 @@
 """VerifyRM behind HTTP: POST /v1/score, GET /healthz, /readyz, /metrics, /openapi.json.
 
 FastAPI because requests are checked against the same pydantic models that the OpenAPI document is made from;
-uvicorn because it drains requests on SIGTERM. Deliberately left out: authentication and TLS, which belong to
-the cluster's gateway.
+uvicorn because it drains requests on SIGTERM. `servers/guard.py` sees requests first.
 """
 
+import asyncio
 import logging
+import os
 import signal
-import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+import socket
+import ssl
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import Annotated, Any
+from typing import Annotated
 
 import uvicorn
-from fastapi import FastAPI, Request, Response
+from fastapi import FastAPI, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from pydantic import BaseModel, ConfigDict, Field
 
-from cooper_rl.config.models import ServeConfig
-from cooper_rl.errors import CooperError, ServerError
+from cooper_rl.config.serve import ServeConfig
+from cooper_rl.errors import ConfigError, CooperError, ServerError
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM
-from cooper_rl.servers.batcher import ScoreBatcher
+from cooper_rl.servers.batcher import QueueFullError, ScoreBatcher
+from cooper_rl.servers.deadline import with_deadline
+from cooper_rl.servers.guard import Guard, read_tokens
+from cooper_rl.servers.numbers import ServerNumbers
 
 logger = logging.getLogger(__name__)
+
+ARRIVAL_SHARE = 0.2
+"""Of the grace period: how long requests may go on arriving."""
+DRAIN_SHARE = 0.8
+"""Likewise: until then requests may finish, afterwards the batch of the moment may."""
+EXIT_STUCK = 1
 
 
 class Message(BaseModel):
@@ -44,29 +54,21 @@ class ScoreResponse(BaseModel):
     """The folder's name."""
 
 
-class _Numbers:
-    """What Prometheus reads; a registry of its own, so that two apps in a process do not clash."""
-
-    def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        named: dict[str, Any] = {"registry": self.registry}
-        self.requests = Counter("verify_rm_requests", "Requests to /v1/score by status.", ["status"], **named)
-        self.items = Counter("verify_rm_items", "Items scored.", **named)
-        self.seconds = Histogram("verify_rm_request_seconds", "Time from request to answer.", **named)
-        sizes = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-        self.batches = Histogram("verify_rm_batch_items", "Items scored together.", buckets=sizes, **named)
-        self.waiting = Gauge("verify_rm_waiting_items", "Items that wait or are being scored.", **named)
-
-
 def make_app(verify_rm: VerifyRM, config: ServeConfig, *, name: str) -> FastAPI:
-    """The application; scoring starts and ends with its lifespan."""
-    numbers = _Numbers()
+    """The application; scoring starts and ends with its lifespan. `app.state.batcher` is its ScoreBatcher."""
+    numbers = ServerNumbers()
+
+    def observe(num_items: int, num_tokens: int) -> None:
+        numbers.batch_items.observe(num_items)
+        numbers.batch_tokens.observe(num_tokens)
+
     batcher = ScoreBatcher(
-        verify_rm.score,
+        lambda items: verify_rm.score(items, max_tokens_per_batch=config.max_tokens_per_batch),
         max_items=config.max_items_per_batch,
+        max_tokens=config.max_tokens_per_batch,
         max_wait_seconds=config.max_wait_seconds,
         max_waiting=config.max_waiting_items,
-        on_batch=numbers.batches.observe,
+        on_batch=observe,
     )
     numbers.waiting.set_function(lambda: batcher.num_waiting)
     is_ready = False
@@ -75,19 +77,26 @@ def make_app(verify_rm: VerifyRM, config: ServeConfig, *, name: str) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
         nonlocal is_ready
         await batcher.start()
-        await batcher.submit([VerifyItem("1+1?", "2", "2")])  # a model that cannot score must not get ready
+        await batcher.submit(
+            [VerifyItem("1+1?", "2", "2")], [1]
+        )  # a model that cannot score must not get ready
         is_ready = True
         yield
         is_ready = False
-        await batcher.close()
+        # Requests have had most of the grace period by then.
+        await batcher.close(seconds=max(1.0, config.grace_seconds * (1 - DRAIN_SHARE)))
 
     app = FastAPI(title="VerifyRM", version="1", lifespan=lifespan, docs_url=None, redoc_url=None)
-    _add_scoring(app, batcher, numbers, config=config, name=name)
+    app.state.batcher, app.state.numbers = batcher, numbers
+    app.add_middleware(Guard, config=config, numbers=numbers)
+    _add_scoring(app, verify_rm, batcher, numbers, config=config, name=name)
+    _add_errors(app, numbers)
 
-    @app.get("/healthz", response_class=PlainTextResponse)
-    async def healthz() -> str:
-        """The process answers."""
-        return "ok"
+    @app.get("/healthz", response_class=PlainTextResponse, responses={503: {"description": "stuck"}})
+    async def healthz() -> PlainTextResponse:
+        """The process answers, and no batch takes for ever."""
+        is_stuck = batcher.batch_seconds > config.stuck_seconds
+        return PlainTextResponse("stuck" if is_stuck else "ok", 503 if is_stuck else 200)
 
     @app.get("/readyz", response_class=PlainTextResponse, responses={503: {"description": "not ready"}})
     async def readyz() -> PlainTextResponse:
@@ -97,13 +106,19 @@ def make_app(verify_rm: VerifyRM, config: ServeConfig, *, name: str) -> FastAPI:
     @app.get("/metrics", response_class=PlainTextResponse)
     async def metrics() -> PlainTextResponse:
         """Prometheus text format."""
-        return PlainTextResponse(generate_latest(numbers.registry))
+        return PlainTextResponse(numbers.text())
 
     return app
 
 
 def _add_scoring(
-    app: FastAPI, batcher: ScoreBatcher, numbers: _Numbers, *, config: ServeConfig, name: str
+    app: FastAPI,
+    verify_rm: VerifyRM,
+    batcher: ScoreBatcher,
+    numbers: ServerNumbers,
+    *,
+    config: ServeConfig,
+    name: str,
 ) -> None:
     text = Annotated[str, Field(max_length=config.max_chars_per_field)]
 
@@ -123,36 +138,37 @@ def _add_scoring(
 
         items: Annotated[list[ScoreItem], Field(min_length=1, max_length=config.max_items_per_request)]
 
-    @app.middleware("http")
-    async def limit_and_count(request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
-        started = time.monotonic()
-        if await _is_too_large(request, config.max_body_bytes):
-            response: Response = JSONResponse(
-                {"detail": f"the body is over {config.max_body_bytes} bytes; send fewer items"}, 413
-            )
-        else:
-            response = await answer(request)
-        if request.url.path == "/v1/score":
-            numbers.requests.labels(str(response.status_code)).inc()
-            numbers.seconds.observe(time.monotonic() - started)
-        return response
-
     @app.post(
         "/v1/score",
         responses={
             400: {"model": Message, "description": "the body is not UTF-8"},
-            413: {"model": Message, "description": "body too large"},
+            401: {"model": Message, "description": "no valid token"},
+            413: {"model": Message, "description": "body too large, or too many tokens"},
+            429: {"model": Message, "description": "too much waits; the header Retry-After says how long"},
             500: {"model": Message, "description": "the model cannot score"},
-            503: {"model": Message, "description": "too many items wait, or shutting down"},
+            503: {"model": Message, "description": "shutting down"},
         },
     )
-    async def score(request: ScoreRequest) -> ScoreResponse:
+    async def score(request: ScoreRequest, raw: Request) -> ScoreResponse:
         """Score completions against their reference answers."""
         items = [VerifyItem(item.question, item.reference_answer, item.completion) for item in request.items]
-        scores = await batcher.submit(items)
+        num_tokens = await asyncio.to_thread(lambda: [len(ids) for ids in verify_rm.encode(items)])
+        facts = raw.state.facts
+        facts.update(items=len(items), tokens=sum(num_tokens))
+        if sum(num_tokens) > config.max_tokens_per_request:
+            raise HTTPException(
+                413,
+                f"the items have {sum(num_tokens)} tokens and may have {config.max_tokens_per_request}; "
+                "send fewer items",
+            )
+        scored = await batcher.submit(items, num_tokens)
+        facts["queue_seconds"] = round(scored.queue_seconds, 4)
+        numbers.queue_seconds.observe(scored.queue_seconds)
         numbers.items.inc(len(items))
-        return ScoreResponse(scores=scores, model=name)
+        return ScoreResponse(scores=scored.scores, model=name)
 
+
+def _add_errors(app: FastAPI, numbers: ServerNumbers) -> None:
     @app.exception_handler(RequestValidationError)
     async def refuse(request: Request, error: Exception) -> JSONResponse:
         # Without the input, which may be anything: NaN has no JSON, and a text may be huge.
@@ -160,40 +176,97 @@ def _add_scoring(
         shown = [{"loc": item["loc"], "msg": item["msg"], "type": item["type"]} for item in found[:10]]
         return JSONResponse({"detail": shown}, 422)
 
+    @app.exception_handler(HTTPException)
+    async def reject(request: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, HTTPException)
+        if error.status_code == 413:
+            numbers.rejected.labels("tokens").inc()
+        return JSONResponse({"detail": error.detail}, error.status_code)
+
     @app.exception_handler(CooperError)
     async def explain(request: Request, error: Exception) -> JSONResponse:
+        if isinstance(error, QueueFullError):
+            numbers.rejected.labels("queue").inc()
+            headers = {"Retry-After": str(error.retry_seconds)}
+            return JSONResponse({"detail": str(error)}, 429, headers=headers)
         if isinstance(error, ServerError):
+            numbers.rejected.labels("shutdown").inc()
             return JSONResponse({"detail": str(error)}, 503, headers={"Retry-After": "1"})
         logger.error("%s", error)
         return JSONResponse({"detail": str(error)}, 500)
 
 
-async def _is_too_large(request: Request, max_bytes: int) -> bool:
-    """Whether the body exceeds the limit; it is read no further than that, declared or not."""
-    declared = request.headers.get("content-length", "")
-    if declared.isdigit() and int(declared) > max_bytes:
-        return True
-    size = 0
-    chunks: list[bytes] = []
-    async for chunk in request.stream():
-        size += len(chunk)
-        if size > max_bytes:
-            return True
-        chunks.append(chunk)
-    request._body = b"".join(chunks)  # pyright: ignore[reportPrivateUsage] as Request.body() caches it
-    return False
-
-
 def serve(verify_rm: VerifyRM, config: ServeConfig, *, name: str) -> None:
-    """Answer requests until SIGTERM or Ctrl-C, then finish what is in progress."""
+    """Answer requests until SIGTERM or Ctrl-C, then finish what is in progress.
+
+    Raises:
+        ConfigError: the address, a token, certificate or key cannot be used.
+    """
+    check_files(config)
+    check_address(config)
     # uvicorn drains, then raises the signal again for whoever handled it before: without a handler the
     # process would end as if killed.
     signal.signal(signal.SIGTERM, lambda *_: None)
+    app = make_app(verify_rm, config, name=name)
+    aborted = app.state.numbers.aborted
     uvicorn.run(
-        make_app(verify_rm, config, name=name),
+        app,
         host=config.host,
         port=config.port,
-        timeout_graceful_shutdown=round(config.grace_seconds),
+        http=with_deadline(
+            config.request_seconds,
+            aborted.labels("sent").inc,
+            shutdown_seconds=config.grace_seconds * ARRIVAL_SHARE,
+        ),
+        ws="none",
+        h11_max_incomplete_event_size=config.max_header_bytes,
+        limit_concurrency=config.max_connections,
+        timeout_keep_alive=config.idle_seconds,
+        timeout_graceful_shutdown=round(config.grace_seconds * DRAIN_SHARE),
+        ssl_certfile=config.tls_certificate,
+        ssl_keyfile=config.tls_key,
+        server_header=False,
         log_config=None,
         access_log=False,
     )
+    if app.state.batcher.is_stuck:
+        logger.error("a batch was still being scored at the end of grace_seconds=%g", config.grace_seconds)
+        logging.shutdown()
+        os._exit(EXIT_STUCK)  # the scoring thread may be inside a library whose clean-up waits for it
+
+
+def check_address(config: ServeConfig) -> None:
+    """Find out whether the port is free.
+
+    Raises:
+        ConfigError: it is not, or this machine does not have the address.
+    """
+    try:
+        with socket.create_server(
+            (config.host, config.port), family=socket.AF_INET6 if ":" in config.host else socket.AF_INET
+        ):
+            return
+    except OSError as error:
+        raise ConfigError(
+            f"host={config.host}, port={config.port}: cannot be listened on ({error.strerror}); end what "
+            "uses the port, or choose another one"
+        ) from error
+
+
+def check_files(config: ServeConfig) -> None:
+    """Find out before the model answers whether token, certificate and key can be used.
+
+    Raises:
+        ConfigError: naming the file.
+    """
+    if config.token_file is not None:
+        read_tokens(config.token_file)
+    if config.tls_certificate is None or config.tls_key is None:
+        return
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(config.tls_certificate, config.tls_key)
+    except OSError as error:  # an SSLError is one
+        raise ConfigError(
+            f"tls_certificate={config.tls_certificate}, tls_key={config.tls_key}: cannot be used "
+            f"({error}); give PEM files that belong together"
+        ) from error

@@ -9,17 +9,18 @@ import json
 import logging
 import os
 import random
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, NamedTuple
 from urllib.parse import urlsplit
 
+from cooper_rl.addresses import redact
 from cooper_rl.config.data import ProblemsConfig
 from cooper_rl.config.infrastructure import StorageConfig, is_stored
 from cooper_rl.config.root import Config
 from cooper_rl.errors import DataError
+from cooper_rl.machine.scratch import scratch_folder
 from cooper_rl.method.questions import question_key
 from cooper_rl.progress import track
 from cooper_rl.randomness import derive_seed
@@ -128,7 +129,7 @@ class _Source(NamedTuple):
     """A source that was read."""
 
     name: str
-    """As it stands in the configuration."""
+    """As it stands in the configuration, without credentials."""
     label: str
     """What its problems carry as `source`."""
     stem: str
@@ -173,13 +174,14 @@ def _read_source(name: str, config: Config, collection: _Collection) -> list[Pro
             collection.rejected.append(reject(row, str(error)))
     num_rejected = len(source.rows) - len(kept)
     if num_readable == 0:
-        raise DataError(f"{name}: no usable row among {len(source.rows)}; the first: {first_reason}")
+        raise DataError(f"{source.name}: no usable row among {len(source.rows)}; the first: {first_reason}")
     logger.info(
         "collect_problems source=%s question=%s answer=%s (%s) problems=%d set_aside=%d",
-        name, "+".join(layout.question_columns), layout.answer_column, layout.form, len(kept), num_rejected,
+        source.name, "+".join(layout.question_columns), layout.answer_column, layout.form, len(kept),
+        num_rejected,
     )  # fmt: skip
     if num_rejected:
-        logger.warning("%s: %d rows set aside; the first: %s", name, num_rejected, first_reason)
+        logger.warning("%s: %d rows set aside; the first: %s", source.name, num_rejected, first_reason)
     return kept
 
 
@@ -192,7 +194,7 @@ def _open(name: str, storage: StorageConfig, collection: _Collection) -> _Source
     """
     if is_stored(name) or name.startswith(("http://", "https://")):
         rows = list(_fetched_rows(name, storage))
-        label = PurePosixPath(urlsplit(name).path).name or name
+        label = PurePosixPath(urlsplit(name).path).name or redact(name)
     elif Path(name).is_file() or name.endswith(SUFFIXES):
         label = Path(name).name
         rows = list(read_rows(Path(name)))
@@ -203,26 +205,25 @@ def _open(name: str, storage: StorageConfig, collection: _Collection) -> _Source
         rows = list(read_hub(name))
     else:
         raise DataError(
-            f"problems source {name!r}: no such file, and neither an address (https://..., s3://...) nor a "
-            "hub data set id (owner/name:config:split); check the path"
+            f"problems source {redact(name)!r}: no such file, and neither an address (https://..., s3://...) "
+            "nor a hub data set id (owner/name:config:split); check the path"
         )
     if not rows:
-        raise DataError(f"{name}: is empty; give a source with at least one problem")
+        raise DataError(f"{redact(name)}: is empty; give a source with at least one problem")
     stem = label.replace("/", "_").replace(":", "-")
     for suffix in SUFFIXES:
         stem = stem.removesuffix(suffix)
-    return _Source(name, label, collection.new_stem(stem), rows)
+    return _Source(redact(name), label, collection.new_stem(stem), rows)
 
 
 def _fetched_rows(address: str, storage: StorageConfig) -> Iterator[RawRow]:
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+    with scratch_folder() as folder:
         path = fetch_object(storage, address, folder) if is_stored(address) else download(address, folder)
         try:
             for row in read_rows(path):
-                yield row._replace(file=address)
+                yield row._replace(file=redact(address))
         except DataError as error:
-            raise DataError(str(error).replace(str(path), address)) from error
+            raise DataError(str(error).replace(str(path), redact(address))) from error
 
 
 def _find_layout(source: _Source, options: ProblemsConfig) -> Layout:

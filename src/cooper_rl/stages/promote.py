@@ -6,7 +6,6 @@ any interruption it comes to the same end: a version is named by its weights. De
 """
 
 import logging
-import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -27,6 +26,7 @@ from cooper_rl.checkpoints.registry import (
 )
 from cooper_rl.config.root import Config
 from cooper_rl.errors import DataError, WriteConflictError
+from cooper_rl.machine.scratch import scratch_folder
 from cooper_rl.method.intervals import clustered_interval
 from cooper_rl.method.questions import fingerprint
 from cooper_rl.records.files import atomic_path, read_records, read_report, write_records, write_report
@@ -172,19 +172,13 @@ def _settle(config: Config, registry: Registry, candidate: _Candidate) -> Promot
         champion = registry.champion()
         if champion is not None and champion.name == candidate.evaluated.name:
             return champion.record.decision  # an earlier attempt came this far
-        with tempfile.TemporaryDirectory(prefix="cooper-rl-") as scratch:
-            folder = (
-                registry.fetch(champion, Path(scratch) / "champion", starting_with=LISTS)
-                if champion
-                else None
-            )
+        with scratch_folder() as scratch:
+            folder = registry.fetch(champion, scratch / "champion", starting_with=LISTS) if champion else None
             decision = _compare(config, candidate, champion, folder)
             if not decision.is_promoted:
                 return decision
             try:
-                _promote(
-                    config, registry, candidate, decision, champion, folder=folder, scratch=Path(scratch)
-                )
+                _promote(config, registry, candidate, decision, champion, folder=folder, scratch=scratch)
             except WriteConflictError as error:
                 logger.warning("promote: another champion came first (%s); comparing with that one", error)
             else:

@@ -9,7 +9,6 @@ new and this run's own held-out problems are proposed. Deliberately left out: tr
 
 import logging
 import shutil
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -26,6 +25,7 @@ from cooper_rl.checkpoints.registry import (
 from cooper_rl.config.infrastructure import is_stored
 from cooper_rl.config.root import Config
 from cooper_rl.errors import DataError
+from cooper_rl.machine.scratch import scratch_folder
 from cooper_rl.method.questions import fingerprint, without_questions
 from cooper_rl.records.files import atomic_path, read_records, read_report, write_records, write_report
 from cooper_rl.records.model_set import MANIFEST
@@ -65,18 +65,18 @@ def run(
     training = read_records(collected, Problem)
     proposed = read_records(collected_held_out, Problem)
     champion = registry.champion()
-    with tempfile.TemporaryDirectory(prefix="cooper-rl-") as scratch:
+    with scratch_folder() as scratch:
         if champion is None:
             sets = _Sets(training, proposed, [], num_frozen=len(proposed), num_known=0)
         else:
-            folder = registry.fetch(champion, Path(scratch), starting_with=(HELD_OUT, EXAMPLES, KNOWN))
+            folder = registry.fetch(champion, scratch, starting_with=(HELD_OUT, EXAMPLES, KNOWN))
             sets = _sort(folder, [*training, *proposed])
         result = _describe(config, registry, champion, sets)
         write_records(problems, sets.new)
         write_records(held_out, sets.held_out)
         write_records(examples, sets.examples)
         if result.is_worth_training:
-            _write_models(config, registry, champion, models=models, prepared=prepared, scratch=Path(scratch))
+            _write_models(config, registry, champion, models=models, prepared=prepared, scratch=scratch)
         else:
             models.mkdir(parents=True, exist_ok=True)
     logger.info("take_champion %s", result.statement)

@@ -7,7 +7,6 @@ what it left in the store is read here.
 """
 
 import logging
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -31,6 +30,7 @@ from cooper_rl.distributed.open import open_ranks
 from cooper_rl.distributed.ranks import ALONE, Ranks
 from cooper_rl.errors import DataError
 from cooper_rl.machine.device import pick_device
+from cooper_rl.machine.scratch import scratch_folder
 from cooper_rl.method.monitor import denied_alarms, first_alarm
 from cooper_rl.method.questions import without_questions
 from cooper_rl.models.policy import load_policy
@@ -117,7 +117,7 @@ def run(
         begun = stack.enter_context(opened) if opened else None
         iteration = _open_iteration(share, begun, files, uri=run_uri, folder=checkpoint)
         checkpoints, last_step = iteration.checkpoints, iteration.last_step
-        fetched = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cooper-rl-")))
+        fetched = stack.enter_context(scratch_folder())
         found = checkpoints.newest(fetched, last_step=0 if is_job else last_step)
         if found is not None and found.manifest.step >= last_step:
             logger.info("%s/%s: finished already, nothing is trained", checkpoints.uri, found.name)

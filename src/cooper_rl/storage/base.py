@@ -39,8 +39,11 @@ class ObjectStore(Protocol):
         """Address of the store, without credentials."""
         ...
 
-    def put_file(self, key: str, path: Path, *, sha256: str) -> None:
-        """Store a file of any size and `content_sha256`; the object is absent, the old one, or complete."""
+    def put_file(self, key: str, path: Path, *, sha256: str, may_link: bool = False) -> None:
+        """Store a file of any size and `content_sha256`; the object is absent, the old one, or complete.
+
+        `may_link`: nobody changes the file any more, so that a store on this machine need not copy it.
+        """
         ...
 
     def get_file(self, key: str, path: Path, *, sha256: str) -> None:

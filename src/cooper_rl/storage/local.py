@@ -4,16 +4,16 @@ Every object is written beside its place and moved there. A conditional write ho
 it is atomic between processes of one machine, and over NFS where that has locks.
 """
 
-import fcntl
 import hashlib
 import os
 import secrets
 import shutil
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from cooper_rl.errors import DamagedObjectError, StorageError, WriteConflictError
+from cooper_rl.machine.locking import lock
 from cooper_rl.storage.base import Content, check_key, is_unharmed
 
 PARTIAL = ".partial"
@@ -29,11 +29,14 @@ class LocalStore:
     def uri(self) -> str:
         return str(self._folder)
 
-    def put_file(self, key: str, path: Path, *, sha256: str) -> None:
+    def put_file(self, key: str, path: Path, *, sha256: str, may_link: bool = False) -> None:
         with self._draft(key) as draft:
-            try:
-                os.link(path, draft)
-            except OSError:  # another file system, or one without links
+            is_linked = False
+            if may_link:
+                with suppress(OSError):  # another file system, or one without links
+                    os.link(path, draft)
+                    is_linked = True
+            if not is_linked:
                 shutil.copyfile(path, draft)
             _flush(draft)
 
@@ -135,7 +138,7 @@ def locked(folder: Path) -> Generator[None]:
     """The block runs in one process at a time of those that name this folder, which is made.
 
     Raises:
-        StorageError: the folder cannot be used.
+        StorageError: the folder cannot be used, or its file system has no locks.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -143,7 +146,7 @@ def locked(folder: Path) -> Generator[None]:
     except OSError as error:
         raise _explain(folder, error) from error
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        lock(handle, place=folder)
         yield
     finally:
         os.close(handle)

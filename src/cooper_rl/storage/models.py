@@ -16,11 +16,11 @@ import sys
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from cooper_rl.config.infrastructure import StorageConfig, is_stored
 from cooper_rl.errors import ConfigError, CooperError, DamagedObjectError, StorageError
+from cooper_rl.machine.scratch import scratch_folder
 from cooper_rl.progress import show_log
 from cooper_rl.storage.base import ObjectStore, check_key
 from cooper_rl.storage.local import locked
@@ -62,9 +62,9 @@ class StoredModel(NamedTuple):
     @contextmanager
     def without_weights(self) -> Generator[Path]:
         """A folder with configuration and tokenizer, while the block runs; raises as `fetch` does."""
-        with TemporaryDirectory(prefix="cooper-rl-") as folder:
-            self._fetch(Path(folder), [name for name in self.files if not name.endswith(WEIGHTS)])
-            yield Path(folder)
+        with scratch_folder() as folder:
+            self._fetch(folder, [name for name in self.files if not name.endswith(WEIGHTS)])
+            yield folder
 
     def _fetch(self, folder: Path, names: Iterable[str]) -> None:
         for name in names:

@@ -15,11 +15,11 @@ from urllib.parse import unquote, urlsplit
 
 import httpx
 
+from cooper_rl.addresses import redact, redact_all
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.errors import DataError
 from cooper_rl.progress import Progress
 from cooper_rl.records.files import RawRow
-from cooper_rl.storage.open import open_store
 
 logger = logging.getLogger(__name__)
 
@@ -66,38 +66,40 @@ def download(
     except httpx.HTTPStatusError as error:
         status = error.response.status_code
         raise DataError(
-            f"{url}: the server answered {status} {error.response.reason_phrase}; check the address and "
-            "whether it needs a login, or download the file and give its path"
+            f"{redact(url)}: the server answered {status} {error.response.reason_phrase}; check the address "
+            "and whether it needs a login, or download the file and give its path"
         ) from error
     except OSError as error:
-        raise _explain_disk(url, folder, error) from error
+        raise _explain_disk(redact(url), folder, error) from error
     except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
         raise DataError(
-            f"{url}: cannot be downloaded ({type(error).__name__}: {error}); check the address and the "
+            f"{redact(url)}: cannot be downloaded ({_reason(error, url)}); check the address and the "
             "network, or download the file elsewhere and give its path"
         ) from error
     return target
 
 
-def fetch_object(config: StorageConfig, uri: str, folder: Path) -> Path:
-    """Bring a .jsonl or .parquet file of an object store into `folder`; returns its path.
+def fetch_object(
+    config: StorageConfig, uri: str, folder: Path, *, max_bytes: int = MAX_DOWNLOAD_BYTES
+) -> Path:
+    """Stream a .jsonl or .parquet file of an object store into `folder`; returns its path.
 
     Raises:
-        DataError: the address names no such file, or it is not there.
+        DataError: the address names no such file, it is not there, or it is too large.
         StorageError: the store cannot be used.
     """
     place, _, name = uri.rpartition("/")
     if not place.removeprefix("s3:/").strip("/") or not name.endswith(SUFFIXES):
         raise DataError(f"{uri}: is no file of problems; write s3://bucket/prefix/problems.jsonl or .parquet")
-    content = open_store(config, place).read(name)
-    if content is None:
+    from cooper_rl.storage.s3 import S3Store  # minio is imported where it is used only
+
+    store = S3Store(config, place)
+    size = store.size(name)
+    if size is None:
         raise DataError(f"{uri}: no such object; check bucket, prefix and name")
-    target = folder / name
-    try:
-        target.write_bytes(content.data)
-    except OSError as error:
-        raise _explain_disk(uri, folder, error) from error
-    return target
+    _check_size(size, max_bytes, uri)
+    store.stream(name, folder / name, size=size)
+    return folder / name
 
 
 def parse_hub_id(text: str) -> HubId | None:
@@ -141,6 +143,10 @@ def read_hub(text: str) -> Iterator[RawRow]:
         yield RawRow(text, number, value, json.dumps(value, default=str, ensure_ascii=False), None)
 
 
+def _reason(error: Exception, url: str) -> str:
+    return redact_all(f"{type(error).__name__}: {error}", url)
+
+
 def _explain_disk(source: str, folder: Path, error: OSError) -> DataError:
     return DataError(
         f"{source}: cannot be stored below {folder} ({error}); free space, or set TMPDIR to a larger place"
@@ -151,8 +157,8 @@ def _check_kind(response: httpx.Response, url: str) -> None:
     kind = response.headers.get("content-type", "")
     if "html" in kind:
         raise DataError(
-            f"{url}: is a web page ({kind}), not a data file; use the address of the raw file "
-            "(on GitHub: the Raw button)"
+            f"{redact(url)}: is a web page ({kind}), not a data file; use the address of the raw "
+            "file (on GitHub: the Raw button)"
         )
 
 
@@ -169,16 +175,16 @@ def _write_body(response: httpx.Response, target: Path, *, max_bytes: int, deadl
             _check_size(size, max_bytes, response.url)
             if time.monotonic() > deadline:
                 raise DataError(
-                    f"{response.url}: too slow, {size:,} bytes when time was up; download it yourself and "
-                    "give the path"
+                    f"{redact(str(response.url))}: too slow, {size:,} bytes when time was up; download it "
+                    "yourself and give the path"
                 )
             file.write(chunk)
             progress.advance(len(chunk))
 
 
-def _check_size(size: int, max_bytes: int, url: httpx.URL) -> None:
+def _check_size(size: int, max_bytes: int, url: httpx.URL | str) -> None:
     if size > max_bytes:
         raise DataError(
-            f"{url}: is larger than {max_bytes / 1e6:,.0f} MB; download it yourself, keep the part that you "
-            "need, and give the path"
+            f"{redact(str(url))}: is larger than {max_bytes / 1e6:,.0f} MB; download it yourself, keep the "
+            "part that you need, and give the path"
         )

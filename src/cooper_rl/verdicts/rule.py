@@ -35,6 +35,21 @@ logger = logging.getLogger(__name__)
 CACHE_SIZE = 200_000
 """Comparisons remembered, the least recently used forgotten first."""
 STARTUP_SECONDS = 60.0
+KEPT_VARIABLES = frozenset(
+    {
+        "PATH",
+        "LANG",
+        "LANGUAGE",
+        "TZ",
+        "HOME",
+        "TMPDIR",
+        "LD_LIBRARY_PATH",
+        "DYLD_LIBRARY_PATH",
+        "VIRTUAL_ENV",
+    }
+)
+KEPT_PREFIXES = ("LC_", "OMP_", "MKL_", "OPENBLAS_", "PYTHON")
+"""Environment variables that the workers get, and the beginnings of others."""
 MIN_REPORTED = 1000
 """Questions to the workers from which on progress is logged."""
 
@@ -241,10 +256,18 @@ def _start_nursery(config: RuleConfig, sockets: Sequence[socket.socket]) -> subp
         pass_fds=numbers,
         # Ctrl-C and a SIGTERM of the whole group are for this process: it may yet finish its step.
         process_group=0,
-        # One order for sympy's sets and dicts in every process of every run.
-        env=os.environ
-        | {
-            "PYTHONHASHSEED": "0",
-            "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path),
-        },
+        env=_worker_environment(),
     )
+
+
+def _worker_environment() -> dict[str, str]:
+    """What the workers need: they parse hostile text, and get no key of this process."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name in KEPT_VARIABLES or name.startswith(KEPT_PREFIXES)
+    }
+    return kept | {
+        "PYTHONHASHSEED": "0",  # one order for sympy's sets and dicts in every process of every run
+        "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path),
+    }

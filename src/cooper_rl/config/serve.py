@@ -1,0 +1,99 @@
+"""Configuration of VerifyRM behind HTTP. Set on the command line; no preset holds it."""
+
+import ipaddress
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from cooper_rl.config.section import Section
+
+
+class ServeConfig(Section):
+    """`serve-verify-rm`: address, access, limits."""
+
+    host: str = "127.0.0.1"
+    """An address that other machines reach, such as 0.0.0.0, needs `token_file` and TLS."""
+    port: int = Field(default=8080, ge=0, le=65535)
+    """0: any free port."""
+    token_file: Path | None = None
+    """File with the bearer tokens that are accepted, one a line, read again for every request: a mounted
+    secret can be rotated. All paths but /healthz and /readyz need one. None: everybody may ask."""
+    tls_certificate: Path | None = None
+    """PEM file of the server's certificate and those that vouch for it; needs `tls_key`."""
+    tls_key: Path | None = None
+    """PEM file of its private key."""
+    unprotected: tuple[Literal["token", "tls"], ...] = ()
+    """What other machines may do without, because something before the server does it: `["tls"]` behind
+    a proxy or mesh that encrypts, `["token", "tls"]` where a network policy decides who may ask."""
+    max_items_per_request: int = Field(default=256, ge=1)
+    """A request with more items is refused."""
+    max_tokens_per_request: int = Field(default=262_144, ge=1)
+    """Tokens of all items of a request, counted as VerifyRM reads them; more are refused."""
+    max_chars_per_field: int = Field(default=100_000, ge=1)
+    """Longer questions, answers and completions are refused; VerifyRM reads 1,500 characters of each."""
+    max_body_bytes: int = Field(default=16_000_000, ge=1)
+    """A request with a larger body is refused."""
+    max_buffered_bytes: int = Field(default=64_000_000, ge=1)
+    """Bodies that are being received, all together; beyond that, requests are answered 429."""
+    max_header_bytes: int = Field(default=16_384, ge=1)
+    """A request with a larger header is refused."""
+    max_connections: int = Field(default=2048, ge=1)
+    """Beyond that, requests are answered 503."""
+    request_seconds: float = Field(default=10.0, gt=0)
+    """How long a client may take to send a whole request, header and body."""
+    idle_seconds: int = Field(default=5, ge=1)
+    """How long a connection may say nothing between two requests."""
+    max_items_per_batch: int = Field(default=64, ge=1)
+    """Items of waiting requests that are scored together."""
+    max_tokens_per_batch: int = Field(default=16_384, ge=1)
+    """Their tokens: what one forward pass takes, and so how long a new request waits at least."""
+    max_wait_seconds: float = Field(default=0.005, ge=0)
+    """How long the first waiting request waits for company."""
+    max_waiting_items: int = Field(default=4096, ge=1)
+    """Beyond that, requests are answered 429; at least `max_items_per_request`."""
+    stuck_seconds: float = Field(default=300.0, gt=0)
+    """After so long in one batch /healthz fails, so that an orchestrator starts the server again."""
+    grace_seconds: float = Field(default=25.0, ge=0)
+    """After SIGTERM, how long requests in progress may take; orchestrators kill after 30 s by default."""
+
+    @model_validator(mode="after")
+    def _check_room(self) -> Self:
+        if self.max_waiting_items < self.max_items_per_request:
+            raise ValueError(
+                f"max_waiting_items={self.max_waiting_items} holds no request of "
+                f"max_items_per_request={self.max_items_per_request}; raise the one or lower the other"
+            )
+        if self.max_buffered_bytes < self.max_body_bytes:
+            raise ValueError(
+                f"max_buffered_bytes={self.max_buffered_bytes} holds no body of "
+                f"max_body_bytes={self.max_body_bytes}; raise the one or lower the other"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _is_protected(self) -> Self:
+        if (self.tls_certificate is None) != (self.tls_key is None):
+            raise ValueError("tls_certificate and tls_key belong together; give both files or neither")
+        if is_loopback(self.host):
+            return self
+        if self.token_file is None and "token" not in self.unprotected:
+            raise ValueError(
+                f"host={self.host} answers other machines, and everybody may ask: set token_file=FILE, or "
+                "unprotected='[\"token\"]' where something else decides who may"
+            )
+        if self.tls_certificate is None and "tls" not in self.unprotected:
+            raise ValueError(
+                f"host={self.host} answers other machines without TLS: texts and tokens can be read on the "
+                "way: set tls_certificate=FILE and tls_key=FILE, or unprotected='[\"tls\"]' where "
+                "something else encrypts"
+            )
+        return self
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches an address."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:  # a name, which may lead anywhere
+        return False

@@ -1,0 +1,79 @@
+"""Temporary folders that do not outlive their run, not even one that was killed.
+
+    <TMPDIR>/cooper-rl-k3j9x2ab/
+        .cooper-rl-scratch       marks the folder as ours; locked while its owner lives
+        files/                   what the owner sees
+
+Every new folder first removes those whose owner is gone. A folder without the mark, of another user or behind
+a link is never touched.
+"""
+
+import logging
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from cooper_rl.errors import StorageError
+from cooper_rl.machine.locking import lock
+
+logger = logging.getLogger(__name__)
+
+PREFIX = "cooper-rl-"
+MARK = ".cooper-rl-scratch"
+_MARK_TEXT = b"A temporary folder of Cooper-RL, removed by its next start when its owner is gone.\n"
+
+
+@contextmanager
+def scratch_folder() -> Generator[Path]:
+    """A new folder below TMPDIR, removed when the block ends."""
+    remove_abandoned(Path(tempfile.gettempdir()))
+    folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+    handle = _mark(folder)
+    try:
+        files = folder / "files"
+        files.mkdir()
+        yield files
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(handle)
+
+
+def remove_abandoned(root: Path) -> list[Path]:
+    """Remove scratch folders of processes that ended without doing so; returns those that are gone."""
+    removed = []
+    for folder in sorted(root.glob(f"{PREFIX}*")):
+        with suppress(OSError, StorageError):  # removed meanwhile, or without a lock to tell the living by
+            if _is_abandoned(folder):
+                logger.info("removed %s, which a run that was killed had left", folder)
+                removed.append(folder)
+    return removed
+
+
+def _is_abandoned(folder: Path) -> bool:
+    """Whether the folder was ours and without an owner; it is removed then, under its lock."""
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        return False
+    handle = os.open(folder / MARK, os.O_RDWR | os.O_NOFOLLOW)
+    try:
+        if os.read(handle, len(_MARK_TEXT) + 1) != _MARK_TEXT or not lock(handle, place=folder, wait=False):
+            return False
+        shutil.rmtree(folder)
+        return True
+    finally:
+        os.close(handle)
+
+
+def _mark(folder: Path) -> int:
+    """Lock the mark before it has its name: a mark that can be seen and locked has lost its owner."""
+    draft = folder / f"{MARK}.draft"
+    handle = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    with suppress(StorageError):  # never removed by others then
+        lock(handle, place=folder)
+        os.write(handle, _MARK_TEXT)
+        draft.rename(folder / MARK)
+    return handle

@@ -1,0 +1,44 @@
+"""What Prometheus reads of VerifyRM's server."""
+
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25)
+_ITEMS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+_TOKENS = tuple(2**power for power in range(6, 19))
+
+
+class ServerNumbers:
+    """Counters and histograms in a registry of their own, so that two apps in a process do not clash."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        named: dict[str, Any] = {"registry": self.registry}
+        self.requests = Counter("verify_rm_requests", "Requests to /v1/score by status.", ["status"], **named)
+        self.rejected = Counter(
+            "verify_rm_rejected",
+            "Requests that were refused, by reason.",
+            ["reason"],
+            **named,
+        )
+        self.aborted = Counter(
+            "verify_rm_aborted",
+            "Requests whose client went away or was too slow: while it sent, or while it waited.",
+            ["while_it"],
+            **named,
+        )
+        self.items = Counter("verify_rm_items", "Items scored.", **named)
+        self.seconds = Histogram("verify_rm_request_seconds", "Time from request to answer.", **named)
+        self.queue_seconds = Histogram(
+            "verify_rm_queue_seconds", "Time from a request to its first batch.", buckets=_SECONDS, **named
+        )
+        self.batch_items = Histogram("verify_rm_batch_items", "Items of a batch.", buckets=_ITEMS, **named)
+        self.batch_tokens = Histogram(
+            "verify_rm_batch_tokens", "Tokens of a batch.", buckets=_TOKENS, **named
+        )
+        self.waiting = Gauge("verify_rm_waiting_items", "Items that wait or are being scored.", **named)
+
+    def text(self) -> bytes:
+        """Prometheus text format."""
+        return generate_latest(self.registry)
