@@ -318,7 +318,7 @@ def test_a_group_of_two_problems_is_refused(make_verify_rm) -> None:
     ("options", "error", "said"),
     [
         ({"config": {"policy": {}}}, ConfigError, r"^config: policy: not read by a reward; its keys are "),
-        ({"config": {"reward": {"lr": -1}}}, ConfigError, r"^config: reward.lr: Input should be greater"),
+        ({"config": {"reward": {"lr": -1}}}, ConfigError, r"^config: reward.lr: Input should be gr"),
         ({"config": {"gate": {}}}, ConfigError, r"^config: gate needs labelled examples: give held_out="),
         (
             {"config": {"monitor": {"action": "rollback"}}},
@@ -337,8 +337,18 @@ def test_settings_that_cannot_be_used_are_refused(make_verify_rm, options, error
 def test_a_closed_reward_says_so(make_verify_rm) -> None:
     reward = make_reward(make_verify_rm)
     reward.close()
-    with pytest.raises(CooperError, match=r"^this CooperReward is closed, or this is not the first process"):
+    with pytest.raises(CooperError, match=r"^this CooperReward is closed; make another one"):
         ask(reward)
+    assert reward.step == 0
+
+
+def test_all_processes_but_the_first_have_no_model(make_verify_rm, monkeypatch) -> None:
+    """They load nothing: the folder need not be there."""
+    monkeypatch.setenv("RANK", "1")
+    reward = CooperReward("nowhere", device="cpu")
+    with pytest.raises(CooperError, match=r"^the first process alone has VerifyRM"):
+        _ = reward.verify_rm
+    reward.close()
 
 
 def hack(reward: CooperReward, steps: int) -> None:

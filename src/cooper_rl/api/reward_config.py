@@ -1,7 +1,5 @@
 """The settings of `CooperReward`: the part of the section `cooper` that a reward reads, and its examples."""
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,11 +7,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from cooper_rl.config.cooper import CooperConfig
-from cooper_rl.config.data import RuleConfig
-from cooper_rl.config.section import flatten
 from cooper_rl.errors import ConfigError, DataError
 from cooper_rl.records.verify_formats import read_examples
-from cooper_rl.run.identity import MAY_DIFFER, SERVER_KEYS, folder_sha256
 from cooper_rl.schema.data import VerifyExample
 
 KEYS = (
@@ -95,28 +90,3 @@ def read_examples_of(
                 "reference_answer, completion and label (0 or 1)"
             ) from error
     return examples
-
-
-def make_identity(
-    config: CooperConfig,
-    rule: RuleConfig,
-    *,
-    seed: int,
-    verify_rm: str | Path | None,
-    examples: Mapping[str, Sequence[VerifyExample]],
-) -> dict[str, str]:
-    """What a checkpoint must have been written with to be continued; `verify_rm` None: a model in memory."""
-    identity = {
-        key: json.dumps(value)
-        for key, value in flatten({"cooper": config.model_dump(mode="json")})
-        if key not in MAY_DIFFER and not (".server." in key and key.rpartition(".")[2] in SERVER_KEYS)
-    }
-    identity["seed"] = str(seed)
-    identity["rule"] = rule.model_dump_json(exclude={"num_workers"})
-    if verify_rm is not None:
-        is_folder = Path(verify_rm).is_dir()
-        identity["data.verify_rm"] = folder_sha256(Path(verify_rm)) if is_folder else str(verify_rm)
-    for name, rows in examples.items():
-        text = "\n".join(row.model_dump_json() for row in rows)
-        identity[f"data.{name}"] = hashlib.sha256(text.encode()).hexdigest()
-    return identity

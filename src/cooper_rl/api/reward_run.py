@@ -1,0 +1,248 @@
+"""One run of a reward that learns, in one process: groups of completions in, rewards out, checkpoints.
+
+`CooperReward` has one on the first process of a trainer; the service has one for every run. Scoring and
+learning are `training/reward_learner.py`'s, as in `train_cooper`.
+"""
+
+import hashlib
+import json
+import logging
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from cooper_rl.api.reward_state import RewardState, open_states, read_state, write_state
+from cooper_rl.api.rows import CompletionGroup, Row, group_rows
+from cooper_rl.checkpoints.store import CheckpointStore
+from cooper_rl.config.cooper import CooperConfig
+from cooper_rl.config.data import RuleConfig
+from cooper_rl.config.section import flatten
+from cooper_rl.distributed.trainable import SingleProcess
+from cooper_rl.errors import HackingError
+from cooper_rl.method.monitor import ALARM, first_alarm, watch
+from cooper_rl.models.precision import settle
+from cooper_rl.models.verify_rm import VerifyItem, VerifyRM, load_verify_rm
+from cooper_rl.run.identity import MAY_DIFFER, SERVER_KEYS, folder_sha256
+from cooper_rl.schema.data import Pairing, PreferencePair, VerifyExample
+from cooper_rl.servers.open import open_assistant, open_judge
+from cooper_rl.training.gate import make_gate
+from cooper_rl.training.optimizer import make_adamw, read_tensors, restore_optimizer
+from cooper_rl.training.pair_queue import PairQueue
+from cooper_rl.training.pairing import PairMaker
+from cooper_rl.training.reward_learner import RewardLearner
+from cooper_rl.verdicts.rule import RuleVerifier
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class RewardSettings:
+    """What a run learns with, beside VerifyRM."""
+
+    config: CooperConfig
+    rule: RuleConfig
+    replay: Sequence[VerifyExample]
+    held_out: Sequence[VerifyExample]
+    seed: int
+    device: torch.device
+
+
+class RewardRun:
+    """Not safe from threads: one caller at a time."""
+
+    def __init__(
+        self, verify_rm: str | Path | VerifyRM, settings: RewardSettings, *, folder: Path | None = None
+    ) -> None:
+        """Load VerifyRM, or the newest checkpoint of `folder`, where further ones are written."""
+        self._settings = settings
+        self._identity = _make_identity(settings, verify_rm)
+        self._stack = ExitStack()
+        self._saved_step = 0
+        self.step = 0
+        self.metrics: list[dict[str, float]] = []
+        self.pairs: list[PreferencePair] = []
+        self._store: CheckpointStore | None = None
+        found = None
+        if folder is not None:
+            self._store = open_states(folder, self._identity)
+            self._store.prepare()
+            found = read_state(self._store, device=settings.device)
+        if found is None:
+            self._learner = self._open(verify_rm)
+        else:
+            self._go_on(found)
+
+    @property
+    def verify_rm(self) -> VerifyRM:
+        return self._learner.verify_rm
+
+    def take_step(self, rows: Sequence[Row], *, is_training: bool) -> tuple[list[float], dict[str, float]]:
+        """Rewards in the order of the rows, and the step's metrics; see `CooperReward.__call__`."""
+        learner, config = self._learner, self._settings.config
+        groups = group_rows(rows)
+        step = self.step + 1
+        monitor = config.active_monitor
+        if is_training and monitor is not None and not self.metrics and monitor.num_anchors:
+            # At the first step the policy is the starting policy, whose completions are the anchors.
+            learner = self._learner = replace(learner, anchors=_draw_anchors(groups, monitor.num_anchors))
+        falls_back = (
+            monitor is not None and monitor.action == "rule" and first_alarm(self.metrics) is not None
+        )
+        rewarded = learner.score(groups, falls_back_to_rule=falls_back)
+        rewards = [0.0] * len(rows)
+        places = (index for group in groups for index in group.indices)
+        for index, reward in zip(places, rewarded.rewards, strict=True):
+            rewards[index] = reward
+        if not is_training:
+            return rewards, rewarded.metrics
+        # Trainers call rewards without gradients, some in inference mode.
+        with torch.inference_mode(False), torch.enable_grad():
+            learner.begin_pairs(groups, rewarded.scores, step=step)
+            learned = learner.learn(step=step)
+        row = {"step": float(step)} | rewarded.metrics | learned.metrics
+        self.step = step
+        self.metrics.append(row)
+        self.pairs.extend(learned.pairs)
+        is_alarmed = self._watch(row)
+        if self._store is not None and (is_alarmed or step % config.checkpoint_every == 0):
+            self._save(self._store)
+        if is_alarmed and monitor is not None and monitor.action == "stop":
+            raise HackingError(
+                f"the monitor found reward hacking at step {step}; look at the policy's completions, and "
+                "train with other settings or with monitor.action=rule or warn"
+            )
+        return rewards, row
+
+    def _watch(self, row: dict[str, float]) -> bool:
+        """Ask the monitor; whether this is its first alarm."""
+        monitor = self._settings.config.active_monitor
+        reading = watch(self.metrics, monitor) if monitor is not None else None
+        if monitor is None or reading is None:
+            return False
+        is_first = reading.is_hacking and first_alarm(self.metrics) is None
+        row |= {"monitor/gap_rise": reading.gap_rise, ALARM: float(reading.is_hacking)}
+        if is_first:
+            logger.warning(
+                "step %d: reward hacking: since step %d VerifyRM's reward rose by %.3f and rule accuracy "
+                "fell by %.3f; monitor.action=%s",
+                self.step,
+                reading.since_step,
+                reading.reward_change,
+                -reading.rule_change,
+                monitor.action,
+            )
+        return is_first
+
+    def save(self, folder: Path) -> None:
+        """See `CooperReward.save`."""
+        store = open_states(folder, self._identity)
+        with tempfile.TemporaryDirectory(prefix="cooper-rl-") as work:
+            store.newest(Path(work), last_step=0)  # refuses those of another run
+        self._save(store)
+
+    def load(self, folder: Path) -> bool:
+        """See `CooperReward.load`."""
+        found = read_state(open_states(folder, self._identity), device=self._settings.device)
+        if found is not None:
+            self._stack.close()
+            self._go_on(found)
+        return found is not None
+
+    def close(self) -> None:
+        """Write the last checkpoint, where there is a folder, and end the worker processes."""
+        try:
+            if self._store is not None and self.step > self._saved_step:
+                self._save(self._store)
+        finally:
+            self._stack.close()
+
+    def _go_on(self, state: RewardState) -> None:
+        logger.info("cooper_reward continues from step %d", state.step)
+        self._learner = self._open(state.verify_rm, state)
+        self._saved_step = state.step
+
+    def _save(self, store: CheckpointStore) -> None:
+        learner = self._learner
+        state = RewardState(
+            step=self.step,
+            verify_rm=learner.verify_rm,
+            optimizer=read_tensors(learner.verify_rm.model, learner.optimizer).optimizer,
+            metrics=self.metrics,
+            pairs=self.pairs,
+            pending=learner.pairs.pending() if learner.pairs is not None else [],
+            anchors=learner.anchors,
+        )
+        write_state(state, store)
+        self._saved_step = self.step
+
+    def _open(self, verify_rm: str | Path | VerifyRM, state: RewardState | None = None) -> RewardLearner:
+        settings, config = self._settings, self._settings.config
+        if not isinstance(verify_rm, VerifyRM):
+            verify_rm = load_verify_rm(verify_rm, device=settings.device)
+        model = replace(verify_rm, compute=settle(verify_rm.model, config.precision))
+        adamw = make_adamw(model.model, lr=config.reward.lr, weight_decay=config.reward.weight_decay)
+        optimizer = SingleProcess(model.model, adamw)
+        pending: Sequence[Pairing] = ()
+        anchors: Sequence[VerifyItem] = ()
+        if state is not None:
+            restore_optimizer(model.model, optimizer, state.optimizer, place="the reward's checkpoint")
+            pending, anchors = state.pending, state.anchors
+            self.step, self.metrics, self.pairs = state.step, list(state.metrics), list(state.pairs)
+        rule = self._stack.enter_context(RuleVerifier(settings.rule))
+        judge = open_judge(config.judge, settings.seed) if config.judge else None
+        pairs = gate = None
+        if config.trains_verify_rm:
+            assistant = open_assistant(config.pairs.assistant) if config.pairs.assistant else None
+            maker = PairMaker(config, rule, assistant, judge)
+            staleness = config.pairs.max_staleness
+            pairs = self._stack.enter_context(PairQueue(maker, max_staleness=staleness, pending=pending))
+            if config.gate is not None:
+                gate = make_gate(
+                    config.gate, model, settings.held_out, seed=settings.seed, metrics=self.metrics
+                )
+        return RewardLearner(
+            verify_rm=model,
+            optimizer=optimizer,
+            rule=rule,
+            judge=judge,
+            pairs=pairs,
+            gate=gate,
+            anchors=anchors,
+            replay=settings.replay,
+            config=config,
+            seed=settings.seed if config.seed is None else config.seed,
+        )
+
+
+def _draw_anchors(groups: Sequence[CompletionGroup], count: int) -> list[VerifyItem]:
+    """The first completion of every group, then the second ones, and so on."""
+    largest = max(len(group.texts) for group in groups)
+    found = [
+        VerifyItem(group.problem.question, group.problem.reference_answer, group.texts[place])
+        for place in range(largest)
+        for group in groups
+        if place < len(group.texts)
+    ]
+    return found[:count]
+
+
+def _make_identity(settings: RewardSettings, verify_rm: str | Path | VerifyRM) -> dict[str, str]:
+    """What a checkpoint must have been written with to be continued."""
+    identity = {
+        key: json.dumps(value)
+        for key, value in flatten({"cooper": settings.config.model_dump(mode="json")})
+        if key not in MAY_DIFFER and not (".server." in key and key.rpartition(".")[2] in SERVER_KEYS)
+    }
+    identity["seed"] = str(settings.seed)
+    identity["rule"] = settings.rule.model_dump_json(exclude={"num_workers"})
+    if not isinstance(verify_rm, VerifyRM):
+        is_folder = Path(verify_rm).is_dir()
+        identity["data.verify_rm"] = folder_sha256(Path(verify_rm)) if is_folder else str(verify_rm)
+    for name, rows in (("replay", settings.replay), ("held_out", settings.held_out)):
+        text = "\n".join(row.model_dump_json() for row in rows)
+        identity[f"data.{name}"] = hashlib.sha256(text.encode()).hexdigest()
+    return identity
