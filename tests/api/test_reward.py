@@ -105,9 +105,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
 def test_rewards_pairs_and_weights_are_those_of_train_cooper(
     make_policy, make_verify_rm, rule, tmp_path, name: str
 ) -> None:
-    """Bit for bit over four steps, behind a gate that rolls some updates back, with completions shuffled."""
+    """Bit for bit over four steps of other problems, behind a gate."""
     config = cooper_config(
-        **({"group_size": 4, "reward__lr": 3e-3, "gate": {"max_accuracy_drop": 0.1}} | VARIANTS[name])
+        **(
+            {"group_size": 4, "reward__lr": 3e-3, "gate": {"max_accuracy_drop": 0.5, "max_canary_rise": 1}}
+            | VARIANTS[name]
+        )
     )
     trainer = scripted_trainer(
         make_policy,
@@ -141,9 +144,7 @@ def test_rewards_pairs_and_weights_are_those_of_train_cooper(
             assert ours.items() <= result.metrics.items()
         assert reward.pairs == pairs
         assert len(pairs) > 4
-        assert {row["gate/rolled_back"] for row in reward.metrics if "gate/accuracy" in row}, [
-            r.get("gate/rolled_back") for r in reward.metrics
-        ]
+        assert any(row.get("gate/rolled_back") == 0 for row in reward.metrics)
         assert same_weights(reward.verify_rm, trainer.reward.verify_rm)
         assert not same_weights(reward.verify_rm, make_verify_rm(0))
 
@@ -182,7 +183,7 @@ def test_a_reward_that_was_killed_goes_on_exactly(make_verify_rm, tmp_path, stal
             "checkpoint_every": 3,
             "pairs": {"max_staleness": staleness},
             "reward": {"lr": 3e-3, "ema_decay": 0.5},
-            "gate": {"max_accuracy_drop": 0.1},
+            "gate": {"max_accuracy_drop": 0.5, "max_canary_rise": 1},
             "monitor": {"num_anchors": 5, "window": 2},
         },
         "rule": RULE, "replay": REPLAY, "held_out": HELD_OUT, "device": "cpu",
@@ -319,6 +320,7 @@ def test_a_group_of_two_problems_is_refused(make_verify_rm) -> None:
     [
         ({"config": {"policy": {}}}, ConfigError, r"^config: policy: not read by a reward; its keys are "),
         ({"config": {"reward": {"lr": -1}}}, ConfigError, r"^config: reward.lr: Input should be gr"),
+        ({"config": {"reward": {"overlong_buffer_tokens": 4}}}, ConfigError, r"counts tokens, which"),
         ({"config": {"gate": {}}}, ConfigError, r"^config: gate needs labelled examples: give held_out="),
         (
             {"config": {"monitor": {"action": "rollback"}}},

@@ -41,6 +41,11 @@ def reward_section(config: CooperConfig | Mapping[str, Any] | None, *, has_held_
             "config: monitor.action=rollback takes the policy back too, which only train-cooper can do; use "
             "warn, stop or rule"
         )
+    if found.reward.overlong_buffer_tokens is not None:
+        raise ConfigError(
+            "config: reward.overlong_buffer_tokens counts tokens, which a reward of texts does not see; use "
+            "the trainer's own length penalty beside CooperReward"
+        )
     return found
 
 

@@ -33,7 +33,7 @@ from cooper_rl.training.gate import make_gate
 from cooper_rl.training.optimizer import make_adamw, read_tensors, restore_optimizer
 from cooper_rl.training.pair_queue import PairQueue
 from cooper_rl.training.pairing import PairMaker
-from cooper_rl.training.reward_learner import RewardLearner
+from cooper_rl.training.reward_learner import RewardLearner, describe_scores, timed
 from cooper_rl.verdicts.rule import RuleVerifier
 
 logger = logging.getLogger(__name__)
@@ -92,18 +92,22 @@ class RewardRun:
         falls_back = (
             monitor is not None and monitor.action == "rule" and first_alarm(self.metrics) is not None
         )
-        rewarded = learner.score(groups, falls_back_to_rule=falls_back)
+        described: dict[str, float] = {}
+        with timed(described, "reward"):
+            scores, own_rewards = learner.score(groups, falls_back_to_rule=falls_back)
+            described |= learner.score_anchors()
+        described |= describe_scores(scores, own_rewards)
         rewards = [0.0] * len(rows)
         places = (index for group in groups for index in group.indices)
-        for index, reward in zip(places, rewarded.rewards, strict=True):
+        for index, reward in zip(places, own_rewards, strict=True):
             rewards[index] = reward
         if not is_training:
-            return rewards, rewarded.metrics
+            return rewards, described
         # Trainers call rewards without gradients, some in inference mode.
         with torch.inference_mode(False), torch.enable_grad():
-            learner.begin_pairs(groups, rewarded.scores, step=step)
+            learner.begin_pairs(groups, scores, step=step)
             learned = learner.learn(step=step)
-        row = {"step": float(step)} | rewarded.metrics | learned.metrics
+        row = {"step": float(step)} | described | learned.metrics
         self.step = step
         self.metrics.append(row)
         self.pairs.extend(learned.pairs)

@@ -42,7 +42,7 @@ class RewardState:
     """Steps done."""
     verify_rm: VerifyRM
     optimizer: Mapping[str, torch.Tensor]
-    """See `training.optimizer.optimizer_tensors`."""
+    """See `distributed.trainable.Trainable.state`."""
     metrics: Sequence[dict[str, float]]
     pairs: Sequence[PreferencePair]
     pending: Sequence[Pairing]
