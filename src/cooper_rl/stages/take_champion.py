@@ -145,8 +145,10 @@ def _write_models(models: Path, prepared: Path, champion: Path | None) -> None:
     """The prepared models, with the champion's in place of policy and VerifyRM."""
     found = read_report(prepared / MANIFEST, ModelSet)
     try:
-        shutil.rmtree(models, ignore_errors=True)
-        shutil.copytree(prepared, models)
+        # Only what is written anew is replaced: the folder may hold other things.
+        for name in {*(entry.name for entry in prepared.iterdir()), "policy", "verify_rm"}:
+            _remove(models / name)
+        shutil.copytree(prepared, models, dirs_exist_ok=True)
         if champion is not None:
             for name in ("policy", "verify_rm"):
                 shutil.rmtree(models / name, ignore_errors=True)
@@ -164,3 +166,10 @@ def _write_models(models: Path, prepared: Path, champion: Path | None) -> None:
             verify_rm="verify_rm",
         )
     write_report(models / MANIFEST, found)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

@@ -18,13 +18,15 @@ from typing import Annotated, Any, NamedTuple
 import torch
 
 from cooper_rl.checkpoints.manifest import METRICS
+from cooper_rl.checkpoints.reading import Found
 from cooper_rl.checkpoints.reference import (
     check_reference_folder,
     open_checkpoint,
     write_reference,
 )
-from cooper_rl.checkpoints.state import TrainingState, library_versions, read_metrics, read_state
-from cooper_rl.checkpoints.store import CheckpointStore, Found
+from cooper_rl.checkpoints.state import TrainingState, read_metrics, read_state
+from cooper_rl.checkpoints.store import CheckpointStore
+from cooper_rl.checkpoints.versions import numeric_versions, say_differences
 from cooper_rl.checkpoints.writer import CheckpointWriter
 from cooper_rl.config.root import Config
 from cooper_rl.distributed.open import open_ranks
@@ -174,14 +176,12 @@ class _Share:
         device = device or pick_device()
         if found is not None:
             logger.info("continue from %s, step %d", found.name, found.manifest.step)
-            if found.manifest.versions != library_versions():
-                logger.warning(
-                    "the checkpoint was written with %s and is continued with %s: the numbers may differ in "
-                    "their last digits from those of an uninterrupted run",
-                    found.manifest.versions,
-                    library_versions(),
-                )
-            return read_state(found.folder, step=found.manifest.step, device=device)
+            state = read_state(found.folder, step=found.manifest.step, device=device)
+            # After the models were loaded, which sets the number of threads.
+            said = say_differences(found.manifest.versions, numeric_versions(device))
+            if said is not None:
+                logger.warning("%s: %s", found.name, said)
+            return state
         return TrainingState(
             step=0,
             policy=load_policy(at_hand(self.config.storage, read_models(self.models).policy), device=device),
