@@ -1,5 +1,6 @@
 """Checkpoints: complete or invisible, verified on read, in a folder and on an S3 server alike."""
 
+import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -235,8 +236,9 @@ def test_old_checkpoints_and_leftovers_of_killed_writers_are_removed(
     state: TrainingState, store: ObjectStore, tmp_path: Path
 ) -> None:
     place = mark(store)
-    claim(store, "step-000009", {"policy/model.safetensors": "0" * 64}, place=place)
-    store.write("step-000009/policy/model.safetensors", b"the manifest was never written", replaces=None)
+    data = b"the manifest was never written"
+    claim(store, "step-000009", {"policy/model.safetensors": hashlib.sha256(data).hexdigest()}, place=place)
+    store.write("step-000009/policy/model.safetensors", data, replaces=None)
     assert claim(store, "step-000002", {}, place=place) == "step-000002"
     mark_staging(tmp_path / "work" / ".staging-0123", place)
     save(checkpoints(store), state, tmp_path / "work", 1, 2, 3)
@@ -270,6 +272,7 @@ def test_a_run_that_starts_beside_another_is_told_so_when_its_checkpoint_is_remo
 
     def read_late(key: str) -> Content | None:
         if key.startswith("step-000003"):
+            monkeypatch.setattr(store, "read", read)
             save(running, state, tmp_path / "work", 6, 9)
         return read(key)
 

@@ -245,9 +245,7 @@ def test_what_is_put_into_a_checkpoint_stays_when_that_is_removed_and_the_log_sa
         run.publish()
     assert [path.name for path in note.parent.iterdir()] == ["note.txt"]
     assert note.read_text() == "mine"
-    said = [
-        line for line in caplog.messages if "step-000001: no run of this place wrote it; it stays" in line
-    ]
+    said = [line for line in caplog.messages if "step-000001: it is not of this run, and stays" in line]
     assert len(said) == 1
 
 

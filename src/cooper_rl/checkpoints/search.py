@@ -38,17 +38,12 @@ def in_order(manifests: Manifests, latest: str | None) -> list[str]:
     """Names to try, the best first.
 
     With a LATEST: those that build on it, then it, then those that are not newer. A newer one that does not
-    build on it lost against another writer. Without: the newest first.
+    build on it lost against another writer. Without, or with one of no checkpoint: the newest first.
     """
     newest_first = sorted(manifests, key=lambda name: (-manifests[name].step, name))
-    match = NAME.fullmatch(latest or "")
-    if latest is None or match is None:
+    if latest is None or latest not in manifests:
         return newest_first
     later = [name for name in newest_first if any(e.name == latest for e in manifests[name].history)]
-    own = [latest] if latest in manifests else []
-    before = [
-        name
-        for name in newest_first
-        if manifests[name].step <= int(match[1]) and name not in {*later, latest}
-    ]
-    return [*later, *own, *before] or newest_first
+    step = manifests[latest].step
+    before = [name for name in newest_first if manifests[name].step <= step and name not in {*later, latest}]
+    return [*later, latest, *before]

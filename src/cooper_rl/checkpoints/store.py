@@ -262,10 +262,10 @@ class CheckpointStore:
             names = {key.partition("/")[0] for key in self._store.keys("step-") if "/" in key}
             names = {name for name in names if NAME.fullmatch(name)}
             for name in sorted(names - kept - self._others):
-                claimed = self._claimed(name, is_known=name in before)
+                claimed = None if self._is_of_another_run(name) else self._claimed(name, name in before)
                 if claimed is None:
                     self._others.add(name)
-                    logger.warning("%s/%s: no run of this place wrote it; it stays", self.uri, name)
+                    logger.warning("%s/%s: it is not of this run, and stays", self.uri, name)
                 else:
                     remove(self._store, claimed)
             if not self._is_tidy:  # a run that was killed may have left a draft of LATEST
@@ -275,7 +275,13 @@ class CheckpointStore:
         except StorageError as error:
             logger.warning("old checkpoints stay for now: %s", error)
 
-    def _claimed(self, name: str, *, is_known: bool) -> Claim | None:
+    def _is_of_another_run(self, name: str) -> bool:
+        try:
+            return bool(differences(read_manifest(self._store, name), self._identity))
+        except DamagedObjectError:  # never finished, or not whole: its claim decides
+            return False
+
+    def _claimed(self, name: str, is_known: bool) -> Claim | None:
         """The claim of a checkpoint; one of a version without claims is claimed by its manifest."""
         claimed = read_claim(self._store, name, place=self.mark())
         return adopt(self._store, name, place=self.mark()) if claimed is None and is_known else claimed
