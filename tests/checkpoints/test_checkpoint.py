@@ -1,5 +1,6 @@
 """Checkpoints: complete or invisible, verified on read, in a folder and on an S3 server alike."""
 
+import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,8 +12,12 @@ from safetensors.torch import load_file
 from transformers import GenerationConfig
 
 from cooper_rl.checkpoints import state as checkpoint_module
+from cooper_rl.checkpoints.identity import RunIdentity
 from cooper_rl.checkpoints.manifest import CheckpointEntry, CheckpointManifest, retained
+from cooper_rl.checkpoints.ownership import claim, mark
+from cooper_rl.checkpoints.reading import Found
 from cooper_rl.checkpoints.reference import (
+    CheckpointReference,
     check_reference_folder,
     open_checkpoint,
     write_reference,
@@ -24,8 +29,8 @@ from cooper_rl.checkpoints.state import (
     take_snapshot,
     write_snapshot,
 )
-from cooper_rl.checkpoints.store import CheckpointStore, Found
-from cooper_rl.checkpoints.writer import CheckpointWriter
+from cooper_rl.checkpoints.store import CheckpointStore
+from cooper_rl.checkpoints.writer import CheckpointWriter, mark_staging
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.errors import (
     ConfigError,
@@ -37,6 +42,7 @@ from cooper_rl.errors import (
     TrainingError,
     WriteConflictError,
 )
+from cooper_rl.records.files import write_report
 from cooper_rl.schema.data import PreferencePair
 from cooper_rl.storage.base import Content, ObjectStore
 from cooper_rl.storage.open import open_store
@@ -83,7 +89,9 @@ def checkpoints(
     store: ObjectStore, *, identity: dict[str, str] = IDENTITY, **kept: object
 ) -> CheckpointStore:
     """As a starting process opens it."""
-    return CheckpointStore(store, identity=identity, retention=StorageConfig.model_validate(kept))
+    return CheckpointStore(
+        store, identity=RunIdentity(identity), retention=StorageConfig.model_validate(kept)
+    )
 
 
 def save(opened: CheckpointStore, state: TrainingState, work: Path, *steps: int, score: float = 0) -> None:
@@ -227,12 +235,15 @@ def test_a_step_that_was_published_twice_is_kept_once() -> None:
 def test_old_checkpoints_and_leftovers_of_killed_writers_are_removed(
     state: TrainingState, store: ObjectStore, tmp_path: Path
 ) -> None:
-    store.write("step-000009/policy/model.safetensors", b"half an upload", replaces=None)
-    store.write("step-000002/writer", b"x", replaces=None)
-    (tmp_path / "work" / ".staging-0123").mkdir(parents=True)
+    place = mark(store)
+    data = b"the manifest was never written"
+    claim(store, "step-000009", {"policy/model.safetensors": hashlib.sha256(data).hexdigest()}, place=place)
+    store.write("step-000009/policy/model.safetensors", data, replaces=None)
+    assert claim(store, "step-000002", {}, place=place) == "step-000002"
+    mark_staging(tmp_path / "work" / ".staging-0123", place)
     save(checkpoints(store), state, tmp_path / "work", 1, 2, 3)
-    names = sorted({key.split("/")[0] for key in store.keys("")})
-    assert names == ["LATEST", "step-000002", "step-000003"]
+    names = sorted({key.split("/")[0] for key in store.keys("step-")})
+    assert names == ["step-000002", "step-000003"]
     assert not list((tmp_path / "work").glob(".staging*"))
 
 
@@ -261,6 +272,7 @@ def test_a_run_that_starts_beside_another_is_told_so_when_its_checkpoint_is_remo
 
     def read_late(key: str) -> Content | None:
         if key.startswith("step-000003"):
+            monkeypatch.setattr(store, "read", read)
             save(running, state, tmp_path / "work", 6, 9)
         return read(key)
 
@@ -323,8 +335,11 @@ def test_a_run_that_goes_on_from_what_was_published_keeps_its_files(
 ) -> None:
     """It starts while the run that published, which was told to end, still clears away."""
     store = open_store(StorageConfig(), tmp_path)
-    (tmp_path / ".staging-killed").mkdir()
-    monkeypatch.setattr(store, "remove_unfinished", lambda: (tmp_path / ".staging-later").mkdir())
+    place = mark(store)
+    mark_staging(tmp_path / ".staging-killed", place)
+    monkeypatch.setattr(
+        store, "remove_unfinished", lambda _: mark_staging(tmp_path / ".staging-later", place)
+    )
     save(checkpoints(store), state, tmp_path, 3)
     assert [path.name for path in tmp_path.glob(".staging*")] == [".staging-later"]
 
@@ -449,7 +464,7 @@ def test_another_configuration_or_other_data_is_refused_with_the_keys(
 
 def test_a_store_that_can_be_written_passes_and_stays_clean(store: ObjectStore) -> None:
     checkpoints(store).prepare()
-    assert store.keys("") == []
+    assert store.keys("") == [".cooper-rl"]
 
 
 def test_a_store_that_ignores_conditions_is_refused(store: ObjectStore, monkeypatch) -> None:
@@ -556,9 +571,11 @@ def test_a_folder_with_anything_else_is_not_cleared_for_a_reference(tmp_path: Pa
     """A run that was killed, or has ended, may leave what is its own."""
     folder = tmp_path / "run"
     check_reference_folder(folder)
-    for own in (".staging-12345678/x", "step-000001/metrics.jsonl", "LATEST", "reference.json"):
+    for own in (".staging-12345678/x", "step-000001/metrics.jsonl", "LATEST"):
         (folder / own).parent.mkdir(parents=True, exist_ok=True)
         (folder / own).touch()
+    reference = CheckpointReference(uri="s3://b/r", name="step-000001", step=1, checksum="0")
+    write_report(folder / "reference.json", reference)
     check_reference_folder(folder)
     (folder / other).parent.mkdir(parents=True)
     (folder / other).touch()

@@ -63,7 +63,7 @@ POINTS = {
     "tokenizers": "cooper_rl.checkpoints.writer:save_tokenizers",
     "files": "cooper_rl.checkpoints.writer:write_snapshot",
     "weights": "cooper_rl.checkpoints.state:save_file",
-    "claim": "cooper_rl.checkpoints.store:CheckpointStore._claim",
+    "claim": "cooper_rl.checkpoints.store:claim",
     "upload": "cooper_rl.storage.local:LocalStore.put_file",
     "flush": "cooper_rl.storage.local:_flush",
     "manifest": "cooper_rl.checkpoints.store:dump_manifest",

@@ -149,3 +149,14 @@ def test_a_file_in_the_way_is_named_and_kept(make_policy, tmp_path: Path) -> Non
     with pytest.raises(DataError, match=r"policy: cannot be written \(.*in the way\); free space or choose"):
         save_policy(make_policy(0), tmp_path / "policy")
     assert (tmp_path / "policy").read_text() == "mine"
+
+
+def test_saving_leaves_folders_beside_it_alone(make_policy, tmp_path: Path) -> None:
+    for name in ("policy.old", "policy.partial"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "mine.txt").write_text("mine")
+    for _ in range(2):
+        save_policy(make_policy(0), tmp_path / "policy")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["policy", "policy.old", "policy.partial"]
+    assert (tmp_path / "policy.old" / "mine.txt").is_file()
+    assert (tmp_path / "policy.partial" / "mine.txt").is_file()

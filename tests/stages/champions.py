@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from cooper_rl.checkpoints.identity import RunIdentity
 from cooper_rl.checkpoints.store import CheckpointStore
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.config.load import load
@@ -109,7 +110,7 @@ def make_candidate(
     for name in ("metrics.jsonl", "pairs.jsonl", "rollouts.jsonl"):
         (made / name).write_text("")
     store = open_store(StorageConfig(), folder / "checkpoint")
-    CheckpointStore(store, identity={}, retention=StorageConfig()).publish(
+    CheckpointStore(store, identity=RunIdentity({}), retention=StorageConfig()).publish(
         made, step=3, score=None, versions={}
     )
     write_records(folder / "problems.jsonl", training)

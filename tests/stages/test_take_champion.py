@@ -147,9 +147,12 @@ def test_too_few_new_problems_are_not_worth_a_training(
 
 
 def test_a_second_try_writes_the_same_again(tmp_path: Path, prepared: Path) -> None:
+    """What else lies in the folder of the models stays."""
     config = configured(tmp_path / "registry")
-    once, again = (take(config, tmp_path, prepared, TRAINING, HELD_OUT) for _ in range(2))
-    assert again == once
+    once = take(config, tmp_path, prepared, TRAINING, HELD_OUT)
+    (once["models"] / "thesis.txt").write_text("mine")
+    assert take(config, tmp_path, prepared, TRAINING, HELD_OUT) == once
+    assert (once["models"] / "thesis.txt").read_text() == "mine"
 
 
 def test_a_damaged_champion_is_refused(tmp_path: Path, prepared: Path, registered: Config) -> None:

@@ -12,6 +12,7 @@ from cooper_rl.config.load import load
 from cooper_rl.errors import ConfigError, DataError, ModelError
 from cooper_rl.models.verify_rm import load_verify_rm
 from cooper_rl.records.files import read_records, write_records
+from cooper_rl.run.iteration import summarise
 from cooper_rl.schema.data import CooperReport, Problem, VerifyExample
 from cooper_rl.stages import train_cooper
 from tests.stages.conftest import SMALL, Files
@@ -97,7 +98,7 @@ def test_the_report_is_of_the_iterations_own_steps_and_its_means_of_their_last_t
         }
         for step in range(1, 31)
     ]
-    report = train_cooper._summarise(rows, first_step=11, seconds=1.0)
+    report = summarise(rows, first_step=11, seconds=1.0)
     assert (report.first_step, report.last_step) == (11, 30)
     assert (report.num_pairs, report.num_skipped_reward_updates) == (10, 10)
     assert (report.verify_rm_reward, report.rule_accuracy) == pytest.approx((0.295, 0.0295))

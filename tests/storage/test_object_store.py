@@ -187,14 +187,15 @@ def test_what_interrupted_uploads_left_is_removed_and_never_listed(bucket: str, 
     config = storage_config(s3_server.endpoint, bucket)
     store = open_store(config, f"{config.uri}")
     client = make_client(s3_server.port, s3_server.account)
-    for name in ("runs/step-1/a", "runs/step-1/b", "other/c"):
+    for name in ("runs/step-1/a", "runs/step-1/b", "runs/step-1/a.txt", "other/c"):
         upload = client._create_multipart_upload(bucket, name, {})
         client._upload_part(bucket, name, b"x", {}, upload, 1)
     assert store.keys("") == []
-    assert store.remove_unfinished() == 2
-    assert store.remove_unfinished() == 0
+    own = [("step-1/a", "0" * 64), ("step-1/b", "0" * 64)]
+    assert store.remove_unfinished(own) == 2
+    assert store.remove_unfinished(own) == 0
     left = client._list_multipart_uploads(bucket).uploads
-    assert [upload.object_name for upload in left] == ["other/c"]
+    assert [upload.object_name for upload in left] == ["other/c", "runs/step-1/a.txt"]
 
 
 def test_an_upload_whose_parts_another_run_removes_says_that_there_are_two(
@@ -207,7 +208,7 @@ def test_an_upload_whose_parts_another_run_removes_says_that_there_are_two(
     sender = store._sender  # pyright: ignore[reportPrivateUsage]
 
     def send_late(key: str, path: Path, upload: str) -> Callable[[int], Part]:
-        assert other.remove_unfinished() == 1
+        assert other.remove_unfinished([("weights", sha256)]) == 1
         return sender(key, path, upload)
 
     store._sender = send_late  # pyright: ignore[reportPrivateUsage]
@@ -216,12 +217,24 @@ def test_an_upload_whose_parts_another_run_removes_says_that_there_are_two(
 
 
 def test_what_interrupted_writes_left_in_a_folder_is_removed_and_never_listed(tmp_path: Path) -> None:
-    (tmp_path / "step-1").mkdir()
-    (tmp_path / "step-1" / "weights.1a2b.partial").write_bytes(b"half")
-    store = LocalStore(tmp_path)
+    """A draft is told from other files by the hash of what was being written."""
+    path, sha256 = make_file(tmp_path, 10)
+    folder = tmp_path / "store"
+    (folder / "step-1").mkdir(parents=True)
+    (folder / "step-1" / f"weights.{sha256[:16]}-0123abcd.partial").write_bytes(b"half")
+    others = [
+        "weights.partial",
+        f"weights.{'0' * 16}-0123abcd.partial",
+        f"other.{sha256[:16]}-0123abcd.partial",
+    ]
+    store = LocalStore(folder)
     assert store.keys("") == []
-    assert store.remove_unfinished() == 1
-    assert list(tmp_path.iterdir()) == []
+    for name in others:
+        (folder / "step-1" / name).write_bytes(path.read_bytes())
+    assert store.keys("") == ["step-1/weights.partial"]
+    assert store.remove_unfinished([("step-1/weights", sha256)]) == 1
+    assert store.remove_unfinished([("step-1/weights", sha256), ("step-2/weights", sha256)]) == 0
+    assert sorted(entry.name for entry in (folder / "step-1").iterdir()) == sorted(others)
 
 
 def test_a_folder_on_another_file_system_gets_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,7 +273,7 @@ def test_a_file_that_another_run_removes_half_written_says_that_there_are_two(
     store, flush = LocalStore(tmp_path / "store"), local_store._flush  # pyright: ignore[reportPrivateUsage]
 
     def remove(draft: Path) -> None:
-        store.remove_unfinished()
+        store.remove_unfinished([("step-1/weights", sha256)])
         if not is_flushed:
             flush(draft)
 
@@ -359,7 +372,7 @@ def test_everything_goes_through_tls_that_only_its_own_authority_vouches_for(
     store.write("LATEST", b"two", replaces=tag)
     assert store.keys("") == ["LATEST", "step/file"]
     store.delete(["LATEST"])
-    assert store.remove_unfinished() == 0
+    assert store.remove_unfinished([("step/file", sha256)]) == 0
     stranger = open_store(storage_config(gateway.tls_endpoint, bucket), config.uri or "")
     with pytest.raises(
         StorageError, match=r"certificate verify failed.*; .*, and storage\.ca_bundle"

@@ -5,6 +5,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from pydantic import Field
+
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.schema.data import Record
 
@@ -35,22 +37,24 @@ class CheckpointManifest(Record):
     step: int
     score: float | None
     identity: dict[str, str]
-    """Everything of configuration and data that the numbers depend on; see `run/identity.py`."""
+    """What the numbers depend on: configuration that differs from the defaults, and hashes of the data.
+    Earlier versions wrote the whole configuration here."""
     versions: dict[str, str]
-    """Of the libraries that wrote it."""
+    """Versions and hardware that wrote it; see `checkpoints/versions.py`."""
     history: tuple[CheckpointEntry, ...]
     """The checkpoints that were kept when this one was written, oldest first."""
     sha256: dict[str, str]
     """Relative path -> hash of every other file in the folder."""
+    defaults: dict[str, str] = Field(default_factory=dict[str, str])
+    """The rest of that configuration: keys that had their defaults. Empty in earlier versions."""
     checksum: str = ""
     """Hash of this record with an empty checksum."""
 
     def sealed(self) -> "CheckpointManifest":
         """The same with its checksum."""
         bare = self.model_copy(update={"checksum": ""})
-        return bare.model_copy(
-            update={"checksum": hashlib.sha256(bare.model_dump_json().encode()).hexdigest()}
-        )
+        hashed = bare.model_dump_json(exclude=None if self.defaults else {"defaults"})
+        return bare.model_copy(update={"checksum": hashlib.sha256(hashed.encode()).hexdigest()})
 
 
 def retained(

@@ -10,7 +10,7 @@ those come from the task's own configuration.
 
 import shutil
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from cooper_rl.checkpoints.manifest import (
@@ -21,7 +21,7 @@ from cooper_rl.checkpoints.manifest import (
     CheckpointManifest,
     dump_manifest,
 )
-from cooper_rl.checkpoints.store import Found, fetch, read_manifest, remove_folder
+from cooper_rl.checkpoints.reading import Found, fetch, read_manifest
 from cooper_rl.checkpoints.writer import STAGING
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.errors import ConfigError, DamagedObjectError, DataError, StorageError
@@ -46,45 +46,60 @@ class CheckpointReference(Record):
 
 
 def check_reference_folder(folder: Path) -> None:
-    """Refuse a folder in which a reference would replace what is none.
+    """Refuse a folder that holds anything but an earlier reference, or what killed runs left.
 
     Raises:
         ConfigError: it holds other files, or checkpoints themselves; names one.
     """
     held = sorted(folder.iterdir()) if folder.is_dir() else []
-    others = [path.name for path in held if not _is_replaceable(path)]
+    own = {folder / file.partition("/")[0] for file in _reference_files(folder)}
+    others = [path.name for path in held if path not in own and not path.name.startswith(STAGING)]
+    others += [path.name for path in own if path.is_dir() and not _is_small(path)]
     if others:
         raise ConfigError(
-            f"--checkpoint {folder}: holds {others[0]!r}, which the reference to the checkpoint in "
-            "storage.uri would replace; give a folder of its own"
+            f"--checkpoint {folder}: holds {others[0]!r}, which is no part of a reference to a checkpoint in "
+            "storage.uri; give a folder of its own"
         )
 
 
-def _is_replaceable(path: Path) -> bool:
-    """A part of a reference, or what a killed run left."""
-    if NAME.fullmatch(path.name) and path.is_dir():
-        return {file.name for file in path.iterdir()} <= {*SMALL_FILES, MANIFEST}
-    return path.name in {REFERENCE, LATEST} or path.name.startswith(STAGING)
+def _is_small(path: Path) -> bool:
+    return {file.name for file in path.iterdir()} <= {*SMALL_FILES, MANIFEST}
+
+
+def _reference_files(folder: Path) -> list[str]:
+    """Relative paths of the reference that a folder holds; none without a `reference.json`, written first."""
+    try:
+        reference = read_report(folder / REFERENCE, CheckpointReference)
+    except DataError:
+        return []
+    small = [f"{reference.name}/{file}" for file in (*SMALL_FILES, MANIFEST)]
+    return [*small, LATEST, REFERENCE] if NAME.fullmatch(reference.name) else [REFERENCE]
 
 
 def write_reference(folder: Path, found: Found, *, uri: str) -> None:
     """Turn a task's checkpoint folder into a reference to a checkpoint in a store.
 
+    It takes the place of an earlier reference. Whatever else the folder holds by now stays.
+
     Raises:
         DataError: the disk refuses.
     """
+    manifest = found.manifest
+    reference = CheckpointReference(uri=uri, name=found.name, step=manifest.step, checksum=manifest.checksum)
     try:
-        remove_folder(folder)
-        (folder / found.name).mkdir(parents=True)
+        for file in _reference_files(folder):
+            (folder / file).unlink(missing_ok=True)
+            with suppress(OSError):  # not empty: somebody else's files
+                if "/" in file:
+                    (folder / file).parent.rmdir()
+        write_report(folder / REFERENCE, reference)
+        (folder / found.name).mkdir(parents=True, exist_ok=True)
         for file in SMALL_FILES:
             shutil.copyfile(found.folder / file, folder / found.name / file)
         (folder / found.name / MANIFEST).write_bytes(dump_manifest(found.manifest))
         (folder / LATEST).write_text(found.name + "\n", encoding="utf-8")
     except OSError as error:
         raise DataError(f"{folder}: cannot be written ({error}); free space there") from error
-    manifest = found.manifest
-    reference = CheckpointReference(uri=uri, name=found.name, step=manifest.step, checksum=manifest.checksum)
-    write_report(folder / REFERENCE, reference)
 
 
 @contextmanager

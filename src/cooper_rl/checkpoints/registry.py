@@ -24,7 +24,8 @@ from typing import NamedTuple
 from pydantic import ValidationError
 
 from cooper_rl.checkpoints.manifest import MANIFEST, CheckpointManifest, dump_manifest
-from cooper_rl.checkpoints.store import check_conditional_writes, fetch, read_manifest
+from cooper_rl.checkpoints.reading import fetch, read_manifest
+from cooper_rl.checkpoints.store import check_conditional_writes
 from cooper_rl.config.root import Config
 from cooper_rl.errors import DamagedObjectError, StorageError
 from cooper_rl.schema.runs import ChampionRecord

@@ -11,15 +11,12 @@ Nothing in a checkpoint is unpickled. Random states are not stored because none 
 """
 
 import json
-import platform
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-import safetensors
 import torch
-import transformers
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
@@ -165,16 +162,6 @@ def read_state(folder: Path, *, step: int, device: torch.device) -> TrainingStat
         pending=_read_rows(folder / PENDING, Pairing),
         rollouts=_read_rows(folder / ROLLOUTS, RolloutSample),
     )
-
-
-def library_versions() -> dict[str, str]:
-    """Of everything that the numbers depend on."""
-    return {
-        "python": platform.python_version(),
-        "safetensors": safetensors.__version__,
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
-    }
 
 
 def write_metrics(path: Path, metrics: Sequence[Mapping[str, float]]) -> None:

@@ -1,28 +1,29 @@
 """Checkpoints as objects (row 13): published in an order that leaves no half of one, found again, tidied up.
 
+    .cooper-rl                   marks the place as one of ours
     LATEST                       name of the newest checkpoint; written last, only if it is as we saw it
-    step-000020/                 `step-000020-1a2b3c4d` where another writer took the shorter name
-        writer                   who took the name
+    step-000020/                 `step-000020-1a2b3c4d` where the shorter name is taken
+        writer                   claim: names every file that follows
         policy/ verify_rm/ ...   what `checkpoints/state.py` wrote
         manifest.json            hash of every file; written when all of them are there
 
-Of two writers, one finds LATEST changed and stops: that is why whatever is not reachable from our own LATEST
-can be removed right after it was written. Deliberately left out: what the files hold, and torch.
+If two runs share a place, the slower one sees a changed LATEST and stops. So after writing LATEST, every
+claim of this place that LATEST does not lead to can be removed. Nothing else is (`checkpoints/ownership.py`).
 """
 
+import hashlib
 import logging
 import secrets
 import shutil
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
-from typing import NamedTuple
 
-from pydantic import ValidationError
-
+from cooper_rl.checkpoints.identity import RunIdentity, differences
 from cooper_rl.checkpoints.manifest import (
     LATEST,
     MANIFEST,
+    METRICS,
     NAME,
     SMALL_FILES,
     WRITER,
@@ -32,6 +33,9 @@ from cooper_rl.checkpoints.manifest import (
     files_below,
     retained,
 )
+from cooper_rl.checkpoints.ownership import Claim, adopt, claim, mark, read_claim, remove
+from cooper_rl.checkpoints.reading import Found, fetch, read_manifest
+from cooper_rl.checkpoints.search import Manifests, in_order, read_manifests
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.errors import (
     ConfigError,
@@ -41,28 +45,24 @@ from cooper_rl.errors import (
     StorageError,
     WriteConflictError,
 )
-from cooper_rl.storage.base import ObjectStore, check_key, content_sha256, is_unharmed
+from cooper_rl.storage.base import ObjectStore, content_sha256
 
 logger = logging.getLogger(__name__)
-
-
-class Found(NamedTuple):
-    """A complete, verified checkpoint on this machine."""
-
-    name: str
-    folder: Path
-    manifest: CheckpointManifest
 
 
 class CheckpointStore:
     """The checkpoints of one run in one store. One object per process that writes them."""
 
-    def __init__(self, store: ObjectStore, *, identity: Mapping[str, str], retention: StorageConfig) -> None:
+    def __init__(self, store: ObjectStore, *, identity: RunIdentity, retention: StorageConfig) -> None:
         self._store = store
-        self._identity = dict(identity)
+        self._identity = identity
         self._retention = retention
+        self._place: str | None = None
         self._tag: str | None = None
         self._history: tuple[CheckpointEntry, ...] = ()
+        self._others: set[str] = set()
+        """Names of checkpoints and folders that are not this run's; they stay."""
+        self._is_tidy = False
         self._published: tuple[str, CheckpointManifest] | None = None
 
     @property
@@ -73,43 +73,58 @@ class CheckpointStore:
     def newest(self, folder: Path, *, last_step: int) -> Found | None:
         """The newest checkpoint that is whole, fetched into `folder` unless it can be read in place.
 
-        A damaged one is passed over with a CooperWarning that names the object. None: nothing was
-        completed here. Of a finished run (its step is `last_step` or later) only the small files are
-        fetched and verified.
+        LATEST names it. Where LATEST is missing or names nothing, the newest whole checkpoint is used, and
+        the log names it. A damaged one is passed over with a CooperWarning that names the object. None:
+        nothing was completed here. Of a finished run (its step is `last_step` or later) only the small files
+        are fetched and verified.
 
         Raises:
-            ConfigError: it belongs to a run of another configuration or other data; names the keys.
+            ConfigError: it belongs to a run of another configuration or other data, and names the keys; or
+                several runs' checkpoints are here, and no LATEST chooses.
             DataError: there is a LATEST, but no whole checkpoint.
             StorageError: the store cannot be used.
             WriteConflictError: another run publishes and removes checkpoints meanwhile.
         """
         pointer = self._store.read(LATEST)
-        if pointer is None:
-            return None
-        self._tag = pointer.tag
-        latest = pointer.name
-        candidates = self._candidates(latest)
-        for name in candidates:
+        self._tag = pointer.tag if pointer else None
+        latest = pointer.name if pointer else None
+        manifests = read_manifests(self._store)
+        if latest is not None and latest not in manifests and NAME.fullmatch(latest):
             try:
-                manifest = read_manifest(self._store, name)
-                self._check_identity(manifest)
+                manifests[latest] = read_manifest(self._store, latest)
+            except DamagedObjectError as error:
+                _warn(latest, error)
+        manifests = self._own(manifests, latest)
+        for name in in_order(manifests, latest):
+            manifest = manifests[name]
+            try:
                 starting_with = SMALL_FILES if manifest.step >= last_step else ("",)
                 path = fetch(self._store, name, manifest, folder=folder, starting_with=starting_with)
             except DamagedObjectError as error:
-                message = f"damaged checkpoint {name} is passed over, the one before is used: {error}"
-                warnings.warn(message, CooperWarning, stacklevel=2)
+                _warn(name, error)
                 continue
+            if name != latest:
+                logger.warning(
+                    "%s/%s: is %s; continuing from %s", self.uri, LATEST, latest or "missing", name
+                )
             entry = CheckpointEntry(name=name, step=manifest.step, score=manifest.score)
             # What the writer removed after it was published is not there any more.
-            self._history = tuple(each for each in (*manifest.history, entry) if each.name in candidates)
+            self._history = tuple(each for each in (*manifest.history, entry) if each.name in manifests)
             return Found(name, path, manifest)
         if self._store.read(LATEST) != pointer:
             raise WriteConflictError(
                 f"{self.uri}/{LATEST}: somebody else writes it; two runs use this place: stop one of them"
             )
+        if pointer is None and not manifests:
+            return None
+        held = (
+            f"names {latest!r}, which holds no checkpoint"
+            if pointer
+            else "is missing, and no checkpoint is whole"
+        )
         raise DataError(
-            f"{self.uri}/{LATEST}: names {latest!r}, which holds no checkpoint; restore the folder, or "
-            f"remove {LATEST} to start anew"
+            f"{self.uri}/{LATEST}: {held}; restore the folder, or choose another folder or run_key"
+            + (f", or remove {LATEST} to start anew" if pointer and not manifests else "")
         )
 
     def newest_until(self, folder: Path, *, step: int) -> Found | None:
@@ -133,12 +148,14 @@ class CheckpointStore:
         return None
 
     def prepare(self) -> None:
-        """Find out before the first step whether checkpoints can be written, and safely.
+        """Find out before the first step whether checkpoints can be written, and safely; then mark the place.
 
         Raises:
-            StorageError: refused, full, unreachable, or a server that ignores conditions.
+            StorageError: refused, full, unreachable, marked by somebody else, or a server that ignores
+                conditions.
         """
         check_conditional_writes(self._store)
+        self.mark()
 
     def publish(
         self,
@@ -157,26 +174,28 @@ class CheckpointStore:
             WriteConflictError: another run published meanwhile; its checkpoint stands.
             StorageError: the store cannot be used; the previous checkpoint stands.
         """
-        name = self._claim(step)
         hashes = {file: content_sha256(folder / file) for file in files_below(folder)}
-        for file, sha256 in hashes.items():
-            self._store.put_file(f"{name}/{file}", folder / file, sha256=sha256, may_link=True)
         manifest = CheckpointManifest(
             step=step,
             score=score,
-            identity=self._identity,
+            identity=dict(self._identity.chosen),
+            defaults=dict(self._identity.defaults),
             versions=dict(versions),
             history=self._history,
             sha256=hashes,
         ).sealed()
-        self._store.write(f"{name}/{MANIFEST}", dump_manifest(manifest), replaces=None)
+        written = dump_manifest(manifest)
+        claimed = hashes | {MANIFEST: hashlib.sha256(written).hexdigest()}
+        name = claim(self._store, f"step-{step:06d}", claimed, place=self.mark())
+        for file, sha256 in hashes.items():
+            self._store.put_file(f"{name}/{file}", folder / file, sha256=sha256, may_link=True)
+        self._store.write(f"{name}/{MANIFEST}", written, replaces=None)
         self._tag = self._store.write(LATEST, f"{name}\n".encode(), replaces=self._tag)
         entries = (*self._history, CheckpointEntry(name=name, step=step, score=score))
-        kept = retained(entries, self._retention, back_to=back_to)
-        self._history = kept
+        self._history = retained(entries, self._retention, back_to=back_to)
         logger.info("checkpoint %s/%s", self.uri, name)
         self._published = (name, manifest)
-        self._tidy([entry.name for entry in kept])
+        self._tidy(before={entry.name for entry in entries})
 
     def published(self, folder: Path) -> Found:
         """The checkpoint that this process published last, with its small files only."""
@@ -185,48 +204,92 @@ class CheckpointStore:
         path = fetch(self._store, name, manifest, folder=folder, starting_with=SMALL_FILES)
         return Found(name, path, manifest)
 
-    def _claim(self, step: int) -> str:
-        name = f"step-{step:06d}"
-        writer = secrets.token_hex(4)
-        try:
-            self._store.write(f"{name}/{WRITER}", writer.encode(), replaces=None)
-        except WriteConflictError:
-            name = f"{name}-{writer}"
-            self._store.write(f"{name}/{WRITER}", writer.encode(), replaces=None)
-        return name
+    def mark(self) -> str:
+        """Mark the place as one of ours, unless it is; returns its id."""
+        if self._place is None:
+            self._place = mark(self._store)
+        return self._place
 
-    def _candidates(self, latest: str) -> list[str]:
-        """LATEST's checkpoint, then all of its step and before, newest first."""
-        is_named = NAME.fullmatch(latest)
-        names = {key.split("/")[0] for key in self._store.keys("step-") if key.endswith(f"/{MANIFEST}")}
-        steps = {name: int(match[1]) for name in sorted(names) if (match := NAME.fullmatch(name))}
-        limit = int(is_named[1]) if is_named else max(steps.values(), default=0)
-        older = [name for name in steps if steps[name] <= limit and name != latest]
-        return [*([latest] if is_named else []), *sorted(older, key=lambda name: -steps[name])]
-
-    def _check_identity(self, manifest: CheckpointManifest) -> None:
-        keys = sorted({*manifest.identity, *self._identity})
-        differing = [key for key in keys if manifest.identity.get(key) != self._identity.get(key)]
-        if differing:
-            there, here = manifest.identity, self._identity
-            shown = "; ".join(
-                f"{key}: {there.get(key, 'absent')} there, {here.get(key, 'absent')} here"
-                for key in differing
-            )
+    def _own(self, manifests: Manifests, latest: str | None) -> Manifests:
+        """The manifests of this run; those of others are refused where LATEST does not tell them apart."""
+        own = {
+            name: manifest
+            for name, manifest in manifests.items()
+            if not differences(manifest, self._identity)
+        }
+        self._others = {name for name in manifests if name not in own}
+        if latest in self._others:
+            raise self._another_run(manifests[latest])
+        if self._others and latest not in own:
+            newest = max(self._others, key=lambda name: manifests[name].step)
+            if not own:
+                raise self._another_run(manifests[newest])
             raise ConfigError(
-                f"{self.uri}: holds a run of another configuration or other data ({shown}); choose another "
-                "run_key or checkpoint folder, or start with what it was started with"
+                f"{self.uri}: {LATEST} is missing or names no checkpoint, and {max(own)} is of this run, but "
+                f"{newest} of another configuration or other data; write the name of the one to continue "
+                f"from into {LATEST}, or move the others away"
+            )
+        if latest not in own and own:
+            self._check_certain(own)
+        return own
+
+    def _check_certain(self, own: Manifests) -> None:
+        """Refuse to choose between two newest checkpoints that differ."""
+        step = max(manifest.step for manifest in own.values())
+        newest = sorted(name for name, manifest in own.items() if manifest.step == step)
+        states = [{**own[name].sha256, METRICS: ""} for name in newest]
+        if any(state != states[0] for state in states):
+            raise ConfigError(
+                f"{self.uri}: {LATEST} is missing or names no checkpoint, and {' and '.join(newest)} differ; "
+                f"write the name of the one to continue from into {LATEST}"
             )
 
-    def _tidy(self, kept: Sequence[str]) -> None:
-        """Remove old checkpoints and leftovers of interrupted writers; failing at it does not matter."""
+    def _another_run(self, manifest: CheckpointManifest) -> ConfigError:
+        shown = "; ".join(differences(manifest, self._identity))
+        return ConfigError(
+            f"{self.uri}: holds a run of another configuration or other data ({shown}); choose another "
+            "run_key or checkpoint folder, or start with what it was started with"
+        )
+
+    def _tidy(self, *, before: Set[str]) -> None:
+        """Remove old checkpoints and leftovers of interrupted writers; failing at it does not matter.
+
+        Args:
+            before: names of the checkpoints that were kept until now.
+        """
+        kept = {entry.name for entry in self._history}
         try:
-            keys = [key for key in self._store.keys("step-") if key.split("/")[0] not in kept]
-            # The manifest goes first: without it nobody takes the rest for a checkpoint.
-            self._store.delete(sorted(keys, key=lambda key: not key.endswith(f"/{MANIFEST}")))
-            self._store.remove_unfinished()
+            names = {key.partition("/")[0] for key in self._store.keys("step-") if "/" in key}
+            names = {name for name in names if NAME.fullmatch(name)}
+            for name in sorted(names - kept - self._others):
+                claimed = None if self._is_of_another_run(name) else self._claimed(name, name in before)
+                if claimed is None:
+                    self._others.add(name)
+                    logger.warning("%s/%s: it is not of this run, and stays", self.uri, name)
+                else:
+                    remove(self._store, claimed)
+            if not self._is_tidy:  # a run that was killed may have left a draft of LATEST
+                pointers = [hashlib.sha256(f"{name}\n".encode()).hexdigest() for name in names]
+                self._store.remove_unfinished([(LATEST, sha256) for sha256 in pointers])
+                self._is_tidy = True
         except StorageError as error:
             logger.warning("old checkpoints stay for now: %s", error)
+
+    def _is_of_another_run(self, name: str) -> bool:
+        try:
+            return bool(differences(read_manifest(self._store, name), self._identity))
+        except DamagedObjectError:  # never finished, or not whole: its claim decides
+            return False
+
+    def _claimed(self, name: str, is_known: bool) -> Claim | None:
+        """The claim of a checkpoint; one of a version without claims is claimed by its manifest."""
+        claimed = read_claim(self._store, name, place=self.mark())
+        return adopt(self._store, name, place=self.mark()) if claimed is None and is_known else claimed
+
+
+def _warn(name: str, error: DamagedObjectError) -> None:
+    message = f"damaged checkpoint {name} is passed over, the one before is used: {error}"
+    warnings.warn(message, CooperWarning, stacklevel=3)
 
 
 def check_conditional_writes(store: ObjectStore) -> None:
@@ -235,7 +298,7 @@ def check_conditional_writes(store: ObjectStore) -> None:
     Raises:
         StorageError: refused, full, unreachable, or a server that ignores conditions.
     """
-    probe = f"{WRITER}-{secrets.token_hex(4)}"
+    probe = f"{WRITER}-{secrets.token_hex(8)}"
     store.write(probe, b"probe", replaces=None)
     try:
         store.write(probe, b"second", replaces=None)
@@ -249,62 +312,6 @@ def check_conditional_writes(store: ObjectStore) -> None:
         f"{store.uri}: the server ignores If-None-Match, so that two runs could overwrite each other; use "
         "one with conditional writes (MinIO, AWS, Ceph; Ceph 16 only in a bucket that keeps no versions)"
     )
-
-
-def read_manifest(store: ObjectStore, name: str) -> CheckpointManifest:
-    """The manifest of a checkpoint, unharmed.
-
-    Raises:
-        DamagedObjectError: missing, or not what was written.
-        StorageError: it names files outside its folder.
-    """
-    place = f"{store.uri}/{name}/{MANIFEST}"
-    content = store.read(f"{name}/{MANIFEST}")
-    if content is None:
-        raise DamagedObjectError(f"{place}: missing since it was written; use an earlier checkpoint")
-    try:
-        manifest = CheckpointManifest.model_validate_json(content.data)
-    except ValidationError as error:
-        raise DamagedObjectError(f"{place}: not a manifest; use an earlier checkpoint") from error
-    if manifest.sealed() != manifest:
-        raise DamagedObjectError(f"{place}: changed since it was written; use an earlier checkpoint")
-    for file in manifest.sha256:
-        check_key(file)
-    return manifest
-
-
-def fetch(
-    store: ObjectStore,
-    name: str,
-    manifest: CheckpointManifest,
-    *,
-    folder: Path,
-    starting_with: tuple[str, ...] = ("",),
-) -> Path:
-    """A checkpoint's verified files: in place where the store is local, else below `folder`.
-
-    Args:
-        store: where it is.
-        name: the checkpoint.
-        manifest: its manifest.
-        folder: where fetched files go.
-        starting_with: fetch only files whose path starts so.
-
-    Raises:
-        DamagedObjectError: a file is missing or changed; names it.
-    """
-    for file, sha256 in manifest.sha256.items():
-        if not file.startswith(starting_with):
-            continue
-        in_place = store.path_of(f"{name}/{file}")
-        if in_place is None:
-            store.get_file(f"{name}/{file}", folder / name / file, sha256=sha256)
-        elif not in_place.is_file():
-            raise DamagedObjectError(f"{in_place}: missing since it was written; use an earlier checkpoint")
-        elif not is_unharmed(in_place, sha256):
-            raise DamagedObjectError(f"{in_place}: changed since it was written; use an earlier checkpoint")
-    in_place = store.path_of(f"{name}/{MANIFEST}")
-    return folder / name if in_place is None else in_place.parent
 
 
 def remove_folder(folder: Path) -> None:

@@ -16,20 +16,46 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from cooper_rl.checkpoints.ownership import MARKER
 from cooper_rl.checkpoints.state import (
     Snapshot,
     TrainingState,
-    library_versions,
     save_tokenizers,
     take_snapshot,
     write_snapshot,
 )
 from cooper_rl.checkpoints.store import CheckpointStore, remove_folder
+from cooper_rl.checkpoints.versions import numeric_versions
 from cooper_rl.errors import CooperError, DataError, WriteConflictError
 
 logger = logging.getLogger(__name__)
 
 STAGING = ".staging-"
+
+
+def staging_folders(work: Path, place: str) -> list[Path]:
+    """Folders below `work` in which runs of a place draft checkpoints; others of that name are not ours."""
+    return [folder for folder in work.glob(f"{STAGING}*") if _read_mark(folder) == place]
+
+
+def mark_staging(folder: Path, place: str) -> None:
+    """Make a folder that `staging_folders` finds.
+
+    Raises:
+        DataError: the disk refuses.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / MARKER).write_text(place, encoding="utf-8")
+    except OSError as error:
+        raise DataError(f"{folder}: cannot be written ({error}); free space there") from error
+
+
+def _read_mark(folder: Path) -> str | None:
+    try:
+        return (folder / MARKER).read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return None
 
 
 class CheckpointWriter:
@@ -86,9 +112,11 @@ class CheckpointWriter:
         self.finish()
         tokenizers = self._staging / "tokenizers"
         if not tokenizers.is_dir():
+            mark_staging(self._staging, self._checkpoints.mark())
             save_tokenizers(state, tokenizers)
         snapshot = take_snapshot(state, is_copy=is_copy)
-        self._under_way = self._thread.submit(self._write, snapshot, score, back_to)
+        versions = numeric_versions(state.policy.device)
+        self._under_way = self._thread.submit(self._write, snapshot, score, versions, back_to)
         return time.perf_counter() - started
 
     def check(self) -> None:
@@ -106,19 +134,22 @@ class CheckpointWriter:
         if under_way is not None:
             under_way.result()
 
-    def _write(self, snapshot: Snapshot, score: float | None, back_to: Sequence[int]) -> None:
+    def _write(
+        self, snapshot: Snapshot, score: float | None, versions: dict[str, str], back_to: Sequence[int]
+    ) -> None:
         tokenizers, draft = self._staging / "tokenizers", self._staging / f"step-{snapshot.step:06d}"
         try:
             remove_folder(draft)
             shutil.copytree(tokenizers, draft)
             write_snapshot(snapshot, draft)
-            # Of a killed process. Whoever else lives began before we publish, so that it has lost then.
-            others = [other for other in self._work.glob(f"{STAGING}*") if other != self._staging]
+            # Of killed runs of this place. A run that lives began before we publish, so it has lost then.
+            place = self._checkpoints.mark()
+            others = [each for each in staging_folders(self._work, place) if each != self._staging]
             self._checkpoints.publish(
                 draft,
                 step=snapshot.step,
                 score=score,
-                versions=library_versions(),
+                versions=versions,
                 back_to=back_to,
             )
             for other in others:

@@ -74,6 +74,30 @@ class Ranks:
             raise error
         return value
 
+    def agree(self, compute: Callable[[], T]) -> T:
+        """What the first rank computes, once every rank has computed its own, in one exchange.
+
+        The error of any rank is raised on all of them, so that no rank waits for one that failed. An error
+        that is no CooperError is a LaunchError on the other ranks.
+        """
+        value: Any = None
+        own: Exception | None = None
+        try:
+            value = compute()
+        except Exception as error:
+            own = error
+        told = own
+        if own is not None and not isinstance(own, CooperError):
+            told = LaunchError(f"rank {self.rank} of {self.size} failed: {type(own).__name__}: {own}")
+        answers = self._exchange((value if self.is_first else None, told))
+        if own is not None:
+            raise own
+        for _, error in answers:
+            if error is not None:
+                raise error
+        first: Any = answers[0][0]
+        return first
+
     def sums(self, *values: float) -> list[float]:
         """Every value summed over all ranks, in the same order of addition on each."""
         return [sum(column) for column in zip(*self._exchange(values), strict=True)]

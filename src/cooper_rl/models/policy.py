@@ -1,6 +1,7 @@
 """The policy as plain Hugging Face folders: load, save, prompt (row 6)."""
 
 import logging
+import secrets
 import shutil
 import stat
 from collections.abc import Iterator
@@ -95,12 +96,12 @@ def save_folder(model: Any, tokenizer: Any, path: Path) -> None:
         DataError: a file is in the way, or the disk refuses; what stood there before stays.
     """
     disable_progress_bar()  # a bar breaks the progress lines
-    draft, old = path.with_name(path.name + ".partial"), path.with_name(path.name + ".old")
+    # Random names: a folder of a fixed name beside it may be somebody's copy.
+    tag = secrets.token_hex(4)
+    draft, old = path.with_name(f"{path.name}.{tag}.partial"), path.with_name(f"{path.name}.{tag}.old")
     try:
         if path.is_file():
             raise FileExistsError(17, "a file of this name is in the way")
-        for leftover in (draft, old):
-            shutil.rmtree(leftover, ignore_errors=True)
         draft.mkdir(parents=True)
         model.save_pretrained(draft)
         tokenizer.save_pretrained(draft)
@@ -113,6 +114,8 @@ def save_folder(model: Any, tokenizer: Any, path: Path) -> None:
         raise DataError(
             f"{path}: cannot be written ({error}); free space or choose another folder"
         ) from error
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
 
 
 def share_weights(folder: Path, *, like: Path) -> None:

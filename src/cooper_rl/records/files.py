@@ -7,6 +7,7 @@ layouts (GSM8K, MATH), which `stages/collect_problems.py` translates.
 import json
 import os
 import re
+import secrets
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -217,7 +218,8 @@ def atomic_path(path: Path) -> Generator[Path]:
         DataError: the path is no place for a file, or the disk refuses the write (full, no permission).
     """
     check_output(path)
-    draft = path.with_name(path.name + ".partial")
+    # A random name: a file of a fixed name beside it may be somebody's.
+    draft = path.with_name(f"{path.name}.{secrets.token_hex(4)}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield draft

@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+from cooper_rl.checkpoints.identity import RunIdentity, split_identity
 from cooper_rl.checkpoints.manifest import CheckpointManifest, files_below
 from cooper_rl.config.infrastructure import StorageConfig, is_stored
 from cooper_rl.config.root import Config
@@ -32,7 +33,7 @@ MAY_DIFFER = (
     "cooper.checkpoint_every",
     "cooper.gradient_checkpointing",
     "labeling.rule.num_workers",
-    *(f"cooper.{who}.server.{key}" for who in ("assistant", "judge") for key in SERVER_KEYS),
+    *(f"cooper.{who}.server.{key}" for who in ("pairs.assistant", "judge") for key in SERVER_KEYS),
 )
 STATE_FILES = ("policy/", "verify_rm/", "policy_optimizer", "verify_rm_optimizer", "pending")
 
@@ -44,8 +45,8 @@ def run_identity(
     verify_rm: Path,
     files: Mapping[str, Path | None],
     start: CheckpointManifest | None,
-) -> dict[str, str]:
-    """Dotted configuration keys and the hashes of the inputs, as text."""
+) -> RunIdentity:
+    """Dotted configuration keys and the hashes of the inputs, as JSON."""
     values = config.model_dump(mode="json")
     chosen = {"seed": values["seed"], "instruction": values["instruction"], "cooper": values["cooper"]}
     chosen["engine"] = {key: values["engine"][key] for key in ("kind", "dtype")}
@@ -56,7 +57,7 @@ def run_identity(
     identity |= {f"data.{name}": file_sha256(path) for name, path in files.items() if path is not None}
     if start is not None:
         identity["data.start"] = _state_sha256(start)
-    return identity
+    return split_identity(identity)
 
 
 def folder_sha256(folder: Path) -> str:

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from cooper_rl.checkpoints.manifest import files_below
-from cooper_rl.checkpoints.store import CheckpointStore, Found
+from cooper_rl.checkpoints.reading import Found
+from cooper_rl.checkpoints.store import CheckpointStore
 from cooper_rl.cluster import launch
 from cooper_rl.cluster.trainjob import MOUNT, Program
 from cooper_rl.config.infrastructure import LaunchConfig

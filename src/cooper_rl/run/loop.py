@@ -8,10 +8,11 @@ from dataclasses import dataclass, field, replace
 from cooper_rl.checkpoints.state import TrainingState
 from cooper_rl.config.root import Config
 from cooper_rl.distributed.ranks import ALONE, Ranks
-from cooper_rl.errors import HackingError, ServerError, StoppedError, TrainingError
-from cooper_rl.method.monitor import ALARM, BACK_TO, DENIED, JUDGED, Reading, first_alarm, is_denied, watch
+from cooper_rl.errors import ServerError, StoppedError, TrainingError
+from cooper_rl.method.monitor import ALARM, BACK_TO, DENIED, JUDGED, Reading, is_denied, watch
 from cooper_rl.method.shortcuts import pair_shortcut_auroc
 from cooper_rl.progress import Progress
+from cooper_rl.run.alarms import check_hacked, has_fallen_back, is_hacked, rollback_steps
 from cooper_rl.run.evaluator import Evaluator
 from cooper_rl.run.recorder import NOTHING, Books
 from cooper_rl.run.stopping import StopRequest
@@ -23,21 +24,6 @@ logger = logging.getLogger(__name__)
 
 PROBED_PAIRS = 256
 """Newest pairs that the leak guard looks at."""
-
-
-def check_hacked(config: Config, metrics: Sequence[dict[str, float]]) -> None:
-    """Refuse to go on, or to hand on, where the monitor ended the run.
-
-    Raises:
-        HackingError: the monitor's action is `stop`, and it raised the alarm.
-    """
-    monitor = config.cooper.active_monitor
-    if monitor is not None and monitor.action == "stop" and _is_hacked(metrics):
-        raise HackingError(
-            f"the monitor found reward hacking by step {int(metrics[-1]['step'])}, which is saved; look at "
-            "its rollouts (rollouts.jsonl), then start anew in another place with other settings, or with "
-            "cooper.monitor.action=rollback, rule or warn"
-        )
 
 
 @dataclass
@@ -119,7 +105,9 @@ class CoTraining:
         """One step with everything that is said of it; whether the monitor raises its first alarm."""
         state, cooper = self.state, self.config.cooper
         batch = step_problems(self.problems, step, count=cooper.problems_per_step, seed=self.trainer.seed)
-        result = run_step(self.trainer, step, batch, falls_back_to_rule=self._has_fallen_back())
+        result = run_step(
+            self.trainer, step, batch, falls_back_to_rule=has_fallen_back(self.config, state.metrics)
+        )
         row = result.metrics | {"seconds/checkpoint": self._held_up}
         state.step, self._held_up = step, 0.0
         state.metrics.append(row)
@@ -205,7 +193,7 @@ class CoTraining:
             "monitor/gap_rise": reading.gap_rise,
             ALARM: float(reading.is_hacking),
         }
-        if not reading.is_hacking or _is_hacked(self.state.metrics[:-1]):
+        if not reading.is_hacking or is_hacked(self.state.metrics[:-1]):
             return None
         logger.warning(
             "step %d: reward hacking: since step %d VerifyRM's reward rose by %.3f and rule accuracy fell by "
@@ -237,12 +225,6 @@ class CoTraining:
                 "the reward rose since step %d already, of which this iteration has no checkpoint", since_step
             )
 
-    def _has_fallen_back(self) -> bool:
-        monitor = self.config.cooper.active_monitor
-        return (
-            monitor is not None and monitor.action in ("rule", "rollback") and _is_hacked(self.state.metrics)
-        )
-
     def _save(self) -> None:
         """Begin a checkpoint, unless the last one is of this step."""
         state, trainer = self.state, self.trainer
@@ -265,23 +247,10 @@ class CoTraining:
             saved,
             score=sum(accuracies) / len(accuracies),
             is_copy=policy.is_copy and verify_rm.is_copy,
-            back_to=self._rollback_steps(),
+            back_to=rollback_steps(self.config, state.metrics, step=state.step, calm_until=self._calm_until),
         )
-
-    def _rollback_steps(self) -> list[int]:
-        """The steps that an alarm may go back to: the one before the lowest gap's rise, or those of windows
-        that the monitor does not look at yet, because they overlap the last one."""
-        monitor = self.config.cooper.active_monitor
-        if monitor is None or monitor.action != "rollback" or _is_hacked(self.state.metrics):
-            return []
-        known = [] if self._calm_until is None else [self._calm_until]
-        return [*known, *range(self.state.step - monitor.window, self.state.step + 1)]
 
     def _finish(self) -> None:
         """Wait on all ranks until the last checkpoint is visible: one that ends takes the others down."""
         books = self.books
         self.ranks.first(lambda: None if books is None else books.writer.finish())
-
-
-def _is_hacked(metrics: Sequence[dict[str, float]]) -> bool:
-    return first_alarm(metrics) is not None

@@ -155,8 +155,10 @@ def _write_models(
     found = read_report(prepared / MANIFEST, ModelSet)
     named = _named(config, registry, champion)
     try:
-        shutil.rmtree(models, ignore_errors=True)
-        shutil.copytree(prepared, models)
+        # Only what is written anew is replaced: the folder may hold other things.
+        for name in {*(entry.name for entry in prepared.iterdir()), "policy", "verify_rm"}:
+            _remove(models / name)
+        shutil.copytree(prepared, models, dirs_exist_ok=True)
         if champion is not None and not named:
             weights = registry.fetch(champion, scratch, starting_with=MODELS)
             for name in ("policy", "verify_rm"):
@@ -190,3 +192,10 @@ def _named(config: Config, registry: Registry, champion: Champion | None) -> dic
     place = f"{registry.uri}/{champion.name}"
     names = [model.strip("/") for model in MODELS]
     return {name: find_model(config.storage, f"{place}/{name}").pinned for name in names}
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

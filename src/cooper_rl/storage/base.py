@@ -6,7 +6,7 @@ against both. Deliberately left out: what the objects mean (`checkpoints/store.p
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -74,6 +74,10 @@ class ObjectStore(Protocol):
         """
         ...
 
+    def holds(self, key: str, sha256: str) -> bool:
+        """Whether the object is there and was stored with this hash."""
+        ...
+
     def keys(self, prefix: str) -> list[str]:
         """Every complete object whose key starts with `prefix`, sorted."""
         ...
@@ -82,8 +86,11 @@ class ObjectStore(Protocol):
         """Remove objects; absent ones are no error."""
         ...
 
-    def remove_unfinished(self) -> int:
-        """Remove what interrupted uploads left behind; returns how many."""
+    def remove_unfinished(self, objects: Iterable[tuple[str, str]]) -> int:
+        """Remove what interrupted writes of these objects (key, hash) left behind; returns how many.
+
+        Unfinished writes of other keys or other content belong to somebody else and stay.
+        """
         ...
 
     def path_of(self, key: str) -> Path | None:

@@ -1,14 +1,16 @@
 """Objects as files in a folder: the store that needs no server (row 13).
 
-Every object is written beside its place and moved there. A conditional write holds a lock on the folder, so
-it is atomic between processes of one machine, and over NFS where that has locks.
+Every object is written beside its place and moved there. The name of a draft holds the hash of its content,
+which tells a leftover of a known object from any other file. A conditional write holds a lock on the folder,
+so it is atomic between processes of one machine, and over NFS where that has locks.
 """
 
 import hashlib
 import os
+import re
 import secrets
 import shutil
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from cooper_rl.machine.locking import lock
 from cooper_rl.storage.base import Content, check_key, is_unharmed
 
 PARTIAL = ".partial"
+_DRAFT = re.compile(r".+\.[0-9a-f]{16}-[0-9a-f]{8}\.partial")
 
 
 class LocalStore:
@@ -30,7 +33,7 @@ class LocalStore:
         return str(self._folder)
 
     def put_file(self, key: str, path: Path, *, sha256: str, may_link: bool = False) -> None:
-        with self._draft(key) as draft:
+        with self._draft(key, sha256) as draft:
             is_linked = False
             if may_link:
                 with suppress(OSError):  # another file system, or one without links
@@ -59,7 +62,7 @@ class LocalStore:
     def read(self, key: str) -> Content | None:
         try:
             data = self._place(key).read_bytes()
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             return None
         except OSError as error:
             raise _explain(self._place(key), error) from error
@@ -73,13 +76,20 @@ class LocalStore:
                 raise WriteConflictError(
                     f"{place}: somebody else wrote it; two runs use this folder: stop one of them"
                 )
-            with self._draft(key) as draft:
+            with self._draft(key, _tag(data)) as draft:
                 draft.write_bytes(data)
                 _flush(draft)
         return _tag(data)
 
+    def holds(self, key: str, sha256: str) -> bool:
+        place = self._place(key)
+        try:
+            return place.is_file() and is_unharmed(place, sha256)
+        except OSError as error:
+            raise _explain(place, error) from error
+
     def keys(self, prefix: str) -> list[str]:
-        return sorted(key for key in self._files() if key.startswith(prefix) and not key.endswith(PARTIAL))
+        return sorted(key for key in self._files(prefix) if not _DRAFT.fullmatch(key))
 
     def delete(self, keys: Sequence[str]) -> None:
         for key in keys:
@@ -90,8 +100,14 @@ class LocalStore:
             except OSError as error:
                 raise _explain(place, error) from error
 
-    def remove_unfinished(self) -> int:
-        found = [key for key in self._files() if key.endswith(PARTIAL)]
+    def remove_unfinished(self, objects: Iterable[tuple[str, str]]) -> int:
+        found: list[str] = []
+        for key, sha256 in objects:
+            folder, _, name = check_key(key).rpartition("/")
+            draft = re.compile(re.escape(_draft_start(name, sha256)) + r"[0-9a-f]{8}\.partial")
+            found += [
+                f"{folder}/{other}".lstrip("/") for other in self._names(folder) if draft.fullmatch(other)
+            ]
         self.delete(found)
         return len(found)
 
@@ -101,24 +117,47 @@ class LocalStore:
     def _place(self, key: str) -> Path:
         return self._folder / check_key(key)
 
-    def _files(self) -> list[str]:
-        # Unlike rglob, it passes over a folder that another process removes meanwhile.
-        return [
-            (Path(folder) / name).relative_to(self._folder).as_posix()
-            for folder, _, names in os.walk(self._folder)
-            for name in names
-        ]
+    def _files(self, prefix: str) -> Generator[str]:
+        """Keys that start so. Entries of the root that do not are not walked: they may be large."""
+        top = prefix.partition("/")[0]
+        for entry in self._names(""):
+            if not (entry == top if "/" in prefix else entry.startswith(top)):
+                continue
+            place = self._folder / entry
+            if place.is_symlink() or not place.is_dir():
+                found = [entry]
+            else:
+                # Unlike rglob, it passes over a folder that another process removes meanwhile.
+                found = [
+                    (Path(folder) / name).relative_to(self._folder).as_posix()
+                    for folder, _, names in os.walk(place)
+                    for name in names
+                ]
+            yield from (key for key in found if key.startswith(prefix))
+
+    def _names(self, folder: str) -> list[str]:
+        try:
+            return [entry.name for entry in (self._folder / folder).iterdir()]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as error:
+            raise _explain(self._folder / folder, error) from error
 
     def _remove_empty(self, folder: Path) -> None:
-        while folder != self._folder and folder.is_dir() and not any(folder.iterdir()):
+        while (
+            folder != self._folder
+            and not folder.is_symlink()
+            and folder.is_dir()
+            and not any(folder.iterdir())
+        ):
             folder.rmdir()
             folder = folder.parent
 
     @contextmanager
-    def _draft(self, key: str) -> Generator[Path]:
+    def _draft(self, key: str, sha256: str) -> Generator[Path]:
         """A path beside the object that takes its place when the block ends without an error."""
         place = self._place(key)
-        draft = place.with_name(f"{place.name}.{secrets.token_hex(4)}{PARTIAL}")
+        draft = place.with_name(f"{_draft_start(place.name, sha256)}{secrets.token_hex(4)}{PARTIAL}")
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
             yield draft
@@ -150,6 +189,10 @@ def locked(folder: Path) -> Generator[None]:
         yield
     finally:
         os.close(handle)
+
+
+def _draft_start(name: str, sha256: str) -> str:
+    return f"{name}.{sha256[:16]}-"
 
 
 def _explain(place: Path, error: OSError) -> StorageError:

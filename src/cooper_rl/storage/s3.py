@@ -11,7 +11,7 @@ import os
 import random
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -180,6 +180,10 @@ class S3Store:
                 raise
             return found.tag
 
+    def holds(self, key: str, sha256: str) -> bool:
+        answer = self._request("HEAD", key, is_missing_ok=True)
+        return answer is not None and answer.headers.get(HASH_HEADER) == sha256
+
     def keys(self, prefix: str) -> list[str]:
         def fetch() -> list[str]:
             listed = self._client.list_objects(self._bucket, prefix=self._start(prefix), recursive=True)
@@ -191,14 +195,20 @@ class S3Store:
         for key in keys:
             self._request("DELETE", key, is_missing_ok=True)
 
-    def remove_unfinished(self) -> int:
-        found = self._retry(
-            "",
-            lambda: self._client._list_multipart_uploads(self._bucket, prefix=self._start("")).uploads,
-        )
+    def remove_unfinished(self, objects: Iterable[tuple[str, str]]) -> int:
+        # One request for every key: MinIO lists uploads of whole names only.
+        names = [self._name(key) for key, _ in objects]
+        found = [upload for name in names for upload in self._uploads(name)]
         for upload in found:
             self._abort(upload.object_name, str(upload.upload_id))
         return len(found)
+
+    def _uploads(self, name: str) -> list[Any]:
+        """The unfinished uploads of exactly this name, which a listing by prefix mixes with longer ones."""
+        listed = self._retry(
+            name, lambda: self._client._list_multipart_uploads(self._bucket, prefix=name).uploads
+        )
+        return [upload for upload in listed if upload.object_name == name]
 
     def path_of(self, key: str) -> Path | None:
         return None

@@ -1,0 +1,157 @@
+"""What belongs to a run in the place where its checkpoints are (row 13).
+
+    .cooper-rl                  random id of the place; written once, only if it is absent
+    step-000020/writer          claim of a checkpoint: id of the place, name, hash of every file that follows
+
+Only files that a claim of this place names are ever removed. A name counts as free only if nothing at all
+lies there, so a claim never covers a file of somebody else.
+"""
+
+import hashlib
+import os
+import secrets
+
+from pydantic import ValidationError
+
+from cooper_rl.checkpoints.manifest import MANIFEST, WRITER
+from cooper_rl.checkpoints.reading import read_manifest
+from cooper_rl.errors import DamagedObjectError, StorageError, WriteConflictError
+from cooper_rl.schema.data import Record
+from cooper_rl.storage.base import ObjectStore
+
+MARKER = ".cooper-rl"
+
+
+class Marker(Record):
+    """A place for checkpoints, made by a run."""
+
+    id: str
+
+
+class Claim(Record):
+    """A checkpoint before its first file is written."""
+
+    place: str
+    """Id of the place, so that a claim that was copied elsewhere claims nothing there."""
+    name: str
+    """Of the checkpoint, for the same reason."""
+    writer: str
+    """Random; tells apart two processes that claim the same name."""
+    sha256: dict[str, str]
+    """Relative path -> hash of every file, the manifest included."""
+
+
+def read_marker(store: ObjectStore) -> str | None:
+    """The id of a place, or None where no run has marked it.
+
+    Raises:
+        StorageError: the object of that name is no marker.
+    """
+    content = store.read(MARKER)
+    if content is None:
+        return None
+    try:
+        return Marker.model_validate_json(content.data).id
+    except ValidationError as error:
+        raise StorageError(
+            f"{store.uri}/{MARKER}: is not the mark of a place for checkpoints; choose another folder or "
+            "run_key, or move that file away"
+        ) from error
+
+
+def mark(store: ObjectStore) -> str:
+    """Mark a place, unless it is marked already; returns its id.
+
+    Raises:
+        StorageError: the store cannot be used, or the marker is none.
+    """
+    found = read_marker(store)
+    if found is not None:
+        return found
+    marker = Marker(id=secrets.token_hex(16))
+    try:
+        store.write(MARKER, marker.model_dump_json().encode(), replaces=None)
+    except WriteConflictError:  # another run has just marked it
+        return mark(store)
+    return marker.id
+
+
+def claim(store: ObjectStore, name: str, sha256: dict[str, str], *, place: str) -> str:
+    """Claim a free name; returns it, or one with a random suffix where it is taken.
+
+    Raises:
+        StorageError: the store cannot be used.
+    """
+    writer = secrets.token_hex(4)
+    for free in (name, f"{name}-{writer}"):
+        claimed = Claim(place=place, name=free, writer=writer, sha256=sha256)
+        if _is_taken(store, free):
+            continue
+        try:
+            store.write(f"{free}/{WRITER}", _dump(claimed), replaces=None)
+        except WriteConflictError:
+            continue
+        return free
+    raise WriteConflictError(f"{store.uri}/{name}-{writer}: exists already; start again")
+
+
+def read_claim(store: ObjectStore, name: str, *, place: str) -> Claim | None:
+    """The claim of a checkpoint, or None where it is not this place's own."""
+    content = store.read(f"{name}/{WRITER}")
+    if content is None:
+        return None
+    try:
+        claimed = Claim.model_validate_json(content.data)
+    except ValidationError:
+        return None
+    return claimed if (claimed.place, claimed.name) == (place, name) else None
+
+
+def adopt(store: ObjectStore, name: str, *, place: str) -> Claim | None:
+    """Claim what its manifest names of a checkpoint that a version without claims wrote; None without one.
+
+    Raises:
+        StorageError: the store cannot be used.
+    """
+    content = store.read(f"{name}/{MANIFEST}")
+    try:
+        sha256 = read_manifest(store, name).sha256
+    except DamagedObjectError:
+        return None
+    assert content is not None, "it has just been read"
+    sha256 = sha256 | {MANIFEST: hashlib.sha256(content.data).hexdigest()}
+    claimed = Claim(place=place, name=name, writer=secrets.token_hex(4), sha256=sha256)
+    found = store.read(f"{name}/{WRITER}")
+    store.write(f"{name}/{WRITER}", _dump(claimed), replaces=found.tag if found else None)
+    return claimed
+
+
+def remove(store: ObjectStore, claimed: Claim) -> None:
+    """Remove a claimed checkpoint: its manifest first, so that nobody takes the rest for one, its claim last.
+
+    Of a checkpoint that was never finished, only files that are as claimed: somebody else may have put one
+    into the place of one that was never written.
+
+    Raises:
+        StorageError: the store cannot be used; another attempt may go on.
+    """
+    files = {f"{claimed.name}/{file}": sha256 for file, sha256 in claimed.sha256.items()}
+    manifest = f"{claimed.name}/{MANIFEST}"
+    if manifest in files and store.holds(manifest, files[manifest]):
+        own = [manifest, *(key for key in files if key != manifest)]
+    else:
+        store.remove_unfinished(files.items())
+        own = [key for key, sha256 in files.items() if store.holds(key, sha256)]
+    store.delete([*own, f"{claimed.name}/{WRITER}"])
+
+
+def _dump(claimed: Claim) -> bytes:
+    return (claimed.model_dump_json(indent=2) + "\n").encode()
+
+
+def _is_taken(store: ObjectStore, name: str) -> bool:
+    place = store.path_of(name)
+    if place is not None:
+        # Also a link, an empty folder, or a name in other letter case where the file system ignores that.
+        return os.path.lexists(place)
+    return any(key == name or key.startswith(f"{name}/") for key in store.keys(name))

@@ -1,0 +1,60 @@
+"""Versions and hardware that a run's numbers depend on (row 13).
+
+They are written into every manifest and compared when a run continues.
+"""
+
+import platform
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+
+import torch
+
+LIBRARIES = (
+    "cooper-rl",
+    "latex2sympy2_extended",
+    "math-verify",
+    "safetensors",
+    "sympy",
+    "torch",
+    "transformers",
+)
+
+
+def numeric_versions(device: torch.device) -> dict[str, str]:
+    """Everything beside configuration and data that the numbers depend on.
+
+    Called by the thread that trains: the number of threads is its own.
+    """
+    libraries = {name: _version(name) for name in LIBRARIES}
+    return {
+        **libraries,
+        "python": platform.python_version(),
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
+        "CPU capability": torch.backends.cpu.get_cpu_capability(),
+        "threads": str(torch.get_num_threads()),
+    }
+
+
+def say_differences(there: Mapping[str, str], here: Mapping[str, str]) -> str | None:
+    """Why a checkpoint may not be continued bit for bit; None where nothing differs."""
+    changed = [
+        f"{name} is {here[name]} and was {there[name]}"
+        for name in sorted(here)
+        if name in there and there[name] != here[name]
+    ]
+    if changed:
+        return f"continues, but not bit for bit, because {', '.join(changed)}"
+    unknown = sorted(name for name in here if name not in there)
+    if unknown:
+        return (
+            "continues, perhaps not bit for bit, because the version that wrote it did not record "
+            + ", ".join(unknown)
+        )
+    return None
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:  # a source tree that was never installed
+        return "not installed"

@@ -1,0 +1,95 @@
+"""An iteration that is not finished, trained on this rank and the others (rows 6 to 13)."""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+import torch
+
+from cooper_rl.checkpoints.state import TrainingState
+from cooper_rl.checkpoints.writer import CheckpointWriter
+from cooper_rl.config.root import Config
+from cooper_rl.distributed.ranks import Ranks
+from cooper_rl.method.monitor import denied_alarms, first_alarm
+from cooper_rl.run.build import make_trainer
+from cooper_rl.run.evaluator import make_evaluator
+from cooper_rl.run.loop import CoTraining
+from cooper_rl.run.plan import Inputs, Lead, Plan, Standing, starting_state
+from cooper_rl.run.recorder import Books
+from cooper_rl.run.stopping import StopRequest
+from cooper_rl.run.tracker import Tracker
+from cooper_rl.schema.data import CooperReport
+
+
+def train(
+    config: Config, inputs: Inputs, standing: Standing, stack: ExitStack, *, ranks: Ranks, stop: StopRequest
+) -> list[dict[str, float]]:
+    """All steps that are left; returns the metrics of all steps. Collective.
+
+    Raises:
+        CooperError: see `stages.train_cooper.run`.
+    """
+    plan, lead = standing.plan, standing.lead
+    if lead is not None:
+        assert lead.state is not None, "the first rank read it when it decided"
+        state, place = lead.state, str(inputs.start or inputs.verify_rm)
+        books = _open_books(config, inputs, lead, stack)
+    else:
+        state, place, books = _follow(config, inputs, plan), "the first rank", None
+    trainer = make_trainer(
+        config, state, standing.problems, standing.side, stack, models=inputs.models, place=place, ranks=ranks
+    )
+    state.policy_optimizer, state.verify_rm_optimizer = {}, {}  # the optimisers have them now
+    evaluator = None
+    if config.cooper.evaluate_every is not None:
+        evaluator = make_evaluator(
+            config, standing.side.held_out, standing.side.examples, trainer.reward.rule, ranks=ranks
+        )
+    CoTraining(
+        config=config,
+        trainer=trainer,
+        state=state,
+        problems=standing.problems,
+        evaluator=evaluator,
+        stop=stop,
+        books=books,
+        ranks=ranks,
+    ).run(plan.last_step)
+    if books is not None:
+        books.writer.finish()
+    return state.metrics
+
+
+def summarise(metrics: Sequence[dict[str, float]], *, first_step: int, seconds: float) -> CooperReport:
+    """The report of an iteration: of its own steps, with means over their last tenth."""
+    own = [row for row in metrics if row["step"] >= first_step]
+    tail = own[-max(1, len(own) // 10) :]
+    return CooperReport(
+        first_step=first_step,
+        last_step=int(own[-1]["step"]),
+        verify_rm_reward=sum(row["rollout/verify_rm_reward"] for row in tail) / len(tail),
+        rule_accuracy=sum(row["rollout/rule_accuracy"] for row in tail) / len(tail),
+        num_pairs=sum(int(row.get("pairs/count", 0)) for row in own),
+        num_skipped_reward_updates=sum(row.get("pairs/count") == 0 for row in own),
+        num_rolled_back_reward_updates=sum(row.get("gate/rolled_back", 0) > 0 for row in own),
+        first_alarm_step=first_alarm(own),
+        denied_alarm_steps=denied_alarms(own),
+        seconds=seconds,
+    )
+
+
+def _open_books(config: Config, inputs: Inputs, lead: Lead, stack: ExitStack) -> Books:
+    run_key = config.storage.run_key or "cooper-rl"
+    return Books(
+        lead.checkpoints,
+        writer=stack.enter_context(CheckpointWriter(lead.checkpoints, inputs.checkpoint)),
+        tracker=stack.enter_context(Tracker(config.tracker, run=run_key)),
+        first=lambda: starting_state(config, inputs, lead.begun, device=torch.device("cpu")),
+    )
+
+
+def _follow(config: Config, inputs: Inputs, plan: Plan) -> TrainingState:
+    """The state on another rank: the first one's numbers. Its weights come when the trainer is made."""
+    state = starting_state(config, inputs, None)
+    state.step = int(plan.metrics[-1]["step"]) if plan.metrics else 0
+    state.metrics, state.pairs = plan.metrics, plan.pairs
+    return state
