@@ -14,7 +14,7 @@ from cooper_rl import CooperReward
 
 
 def main() -> None:
-    """Train; each step the policy learns from VerifyRM's scores and VerifyRM from the policy's completions."""
+    """Train: the policy learns from VerifyRM's scores, and VerifyRM from the policy's completions."""
     # Before the trainer: VerifyRM is loaded on the first process, outside of what DeepSpeed divides.
     reward = CooperReward(
         "verify_rm",

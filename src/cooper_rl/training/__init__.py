@@ -4,5 +4,6 @@ step           the six phases                     rollout        completions and
 policy_update  clipped policy gradient            reward_update  pair loss on VerifyRM
 pairing        preference pairs                   pair_queue     pairs in the background
 gate           harmful reward updates go back     optimizer      AdamW and what steps it
+reward_learner rewards, pairs and reward update   refill         other problems for flat groups
 fit_verify_rm  supervised training                curriculum     lessons for a model from scratch
 """

@@ -29,11 +29,10 @@ from cooper_rl.verdicts.rule import RuleVerifier
 
 
 class Rewarded(NamedTuple):
-    """Phase 2: one reward per completion, groups contiguous."""
+    """Phase 2: what the verifiers say of every completion, and its reward; groups contiguous."""
 
-    rewards: list[float]
     scores: Scores
-    metrics: dict[str, float]
+    rewards: list[float]
 
 
 class Learned(NamedTuple):
@@ -79,35 +78,28 @@ class RewardLearner:
             TrainingError: a score is not finite.
         """
         config = self.config
-        metrics: dict[str, float] = {}
-        with timed(metrics, "reward"):
-            scores, rewards = self.rate(groups, falls_back_to_rule=falls_back_to_rule)
-            if self.anchors:
-                anchored = self.verify_rm.score(
-                    self.anchors, max_tokens_per_batch=config.max_tokens_per_batch
-                )
-                metrics["verify_rm/anchor_score"] = sum(anchored) / len(anchored)
-        return Rewarded(rewards, scores, metrics | describe_scores(scores, rewards))
-
-    def rate(
-        self, groups: Sequence[Group], *, falls_back_to_rule: bool = False
-    ) -> tuple[Scores, list[float]]:
-        """Verdicts, scores and rewards alone, as `score` gives them; collective."""
         scores = score_rollouts(
             groups,
             self.verify_rm,
             self.rule,
-            judge=self.judge if self.config.reward.kind == "judge" else None,
-            max_tokens_per_batch=self.config.max_tokens_per_batch,
+            judge=self.judge if config.reward.kind == "judge" else None,
+            max_tokens_per_batch=config.max_tokens_per_batch,
             ranks=self.optimizer.ranks,
         )
         rewards = mix_rewards(
-            "rule" if falls_back_to_rule else self.config.reward.kind,
+            "rule" if falls_back_to_rule else config.reward.kind,
             verify_rm=scores.verify_rm,
             rule=scores.rule,
             judge=scores.judge,
         )
-        return scores, rewards
+        return Rewarded(scores, rewards)
+
+    def score_anchors(self) -> dict[str, float]:
+        """VerifyRM's level, as a metric; empty without anchors."""
+        if not self.anchors:
+            return {}
+        scores = self.verify_rm.score(self.anchors, max_tokens_per_batch=self.config.max_tokens_per_batch)
+        return {"verify_rm/anchor_score": sum(scores) / len(scores)}
 
     def begin_pairs(self, groups: Sequence[Group], scores: Scores, *, step: int) -> None:
         """Start to make the step's preference pairs in the background."""
@@ -173,7 +165,7 @@ def updating(model: str, config: CooperConfig) -> AbstractContextManager[None]:
 
 
 def describe_scores(scores: Scores, rewards: Sequence[float]) -> dict[str, float]:
-    """Means over the completions of a step, as metrics."""
+    """Means over all completions of a step."""
     count = len(rewards)
     found = {
         "rollout/reward": sum(rewards) / count,

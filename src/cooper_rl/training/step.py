@@ -71,27 +71,27 @@ def run_step(
     """
     config = trainer.config
     result = StepResult(metrics={"step": step})
-    ranks = trainer.policy_optimizer.ranks
     seed = step_seed(trainer.seed, step)
+    ranks = trainer.policy_optimizer.ranks
 
     with timed(result.metrics, "rollout"), trainer.policy_optimizer.gather():  # 1. rollouts
         groups = _draw(trainer, problems, seed, ranks)
         if not config.max_refills:
             trainer.engine.sleep()
-    rewarded = trainer.reward.score(groups, falls_back_to_rule=falls_back_to_rule)  # 2. rewards
-    result.metrics |= rewarded.metrics
-    scored = Scored(groups, rewarded.scores, _shape(config, groups, rewarded.rewards))
+    with timed(result.metrics, "reward"):  # 2. rewards
+        scored = _score(trainer, groups, falls_back_to_rule=falls_back_to_rule)
+        result.metrics |= trainer.reward.score_anchors()
     if config.max_refills:
         # The engine stays awake until here: it would have no weights left to draw again with.
         with timed(result.metrics, "refill"), trainer.policy_optimizer.gather():  # 1 and 2 again
-
-            def draw(chosen: list[Problem], seed: int) -> Scored:
-                groups = _draw(trainer, chosen, seed, ranks)
-                scores, rewards = trainer.reward.rate(groups, falls_back_to_rule=falls_back_to_rule)
-                return Scored(groups, scores, _shape(config, groups, rewards))
-
             scored, num_replaced = refill_flat(
-                scored, trainer.pool, draw, max_refills=config.max_refills, seed=seed
+                scored,
+                trainer.pool,
+                lambda chosen, seed: _score(
+                    trainer, _draw(trainer, chosen, seed, ranks), falls_back_to_rule=falls_back_to_rule
+                ),
+                max_refills=config.max_refills,
+                seed=seed,
             )
             result.metrics["rollout/refilled"] = num_replaced
             trainer.engine.sleep()
@@ -138,17 +138,19 @@ def _draw(trainer: Trainer, problems: Sequence[Problem], seed: int, ranks: Ranks
     )
 
 
-def _shape(config: CooperConfig, groups: Sequence[RolloutGroup], rewards: list[float]) -> list[float]:
-    """Rewards with the penalty on overlong completions, where one is configured."""
-    if config.reward.overlong_buffer_tokens is None:
-        return rewards
-    penalties = overlong_penalties(
-        [len(generation.token_ids) for group in groups for generation in group.generations],
-        max_new_tokens=config.generation.max_new_tokens,
-        buffer_tokens=config.reward.overlong_buffer_tokens,
-        weight=config.reward.overlong_penalty,
-    )
-    return [reward + penalty for reward, penalty in zip(rewards, penalties, strict=True)]
+def _score(trainer: Trainer, groups: list[RolloutGroup], *, falls_back_to_rule: bool) -> Scored:
+    """Phase 2; collective."""
+    config = trainer.config
+    scores, rewards = trainer.reward.score(groups, falls_back_to_rule=falls_back_to_rule)
+    if config.reward.overlong_buffer_tokens is not None:
+        penalties = overlong_penalties(
+            [len(generation.token_ids) for group in groups for generation in group.generations],
+            max_new_tokens=config.generation.max_new_tokens,
+            buffer_tokens=config.reward.overlong_buffer_tokens,
+            weight=config.reward.overlong_penalty,
+        )
+        rewards = [reward + penalty for reward, penalty in zip(rewards, penalties, strict=True)]
+    return Scored(groups, scores, rewards)
 
 
 def step_problems(problems: Sequence[Problem], step: int, *, count: int, seed: int) -> list[Problem]:
