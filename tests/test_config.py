@@ -8,9 +8,9 @@ import pytest
 from pydantic import BaseModel
 
 from cooper_rl.config.load import load, preset_names, section_of
-from cooper_rl.config.models import ServeConfig
 from cooper_rl.config.renamed import RENAMED
 from cooper_rl.config.root import Config
+from cooper_rl.config.serve import ServeConfig
 from cooper_rl.errors import ConfigError
 
 
