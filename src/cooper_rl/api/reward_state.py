@@ -19,9 +19,11 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 
+from cooper_rl.checkpoints.identity import RunIdentity
 from cooper_rl.checkpoints.manifest import METRICS, PAIRS
-from cooper_rl.checkpoints.state import PENDING, library_versions, read_metrics, write_metrics
+from cooper_rl.checkpoints.state import PENDING, read_metrics, write_metrics
 from cooper_rl.checkpoints.store import CheckpointStore
+from cooper_rl.checkpoints.versions import numeric_versions
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM, load_verify_rm, save_verify_rm
 from cooper_rl.records.files import write_records
@@ -52,7 +54,7 @@ class RewardState:
 def open_states(folder: Path, identity: Mapping[str, str]) -> CheckpointStore:
     """The checkpoints in a folder; one object for as long as this process writes them."""
     config = StorageConfig()
-    return CheckpointStore(open_store(config, folder), identity=identity, retention=config)
+    return CheckpointStore(open_store(config, folder), identity=RunIdentity(identity), retention=config)
 
 
 def write_state(state: RewardState, store: CheckpointStore) -> None:
@@ -71,7 +73,7 @@ def write_state(state: RewardState, store: CheckpointStore) -> None:
         write_records(draft / PENDING, state.pending)
         rows = (json.dumps(item._asdict(), ensure_ascii=False) + "\n" for item in state.anchors)
         (draft / ANCHORS).write_text("".join(rows), encoding="utf-8")
-        store.publish(draft, step=state.step, score=None, versions=library_versions())
+        store.publish(draft, step=state.step, score=None, versions=numeric_versions(state.verify_rm.device))
 
 
 def read_state(store: CheckpointStore, *, device: torch.device) -> RewardState | None:
