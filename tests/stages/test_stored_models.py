@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.config.load import load
 from cooper_rl.config.root import Config
 from cooper_rl.errors import DamagedObjectError, DataError, ModelError, StorageError
@@ -27,7 +28,7 @@ from cooper_rl.stages import (
     train_cooper,
     train_verify_rm,
 )
-from cooper_rl.storage.model_reference import hand_over, model_in
+from cooper_rl.storage.model_reference import handed_over, model_in
 from tests.stages.conftest import SMALL, Files, with_other_questions
 from tests.stand_ins.fixtures import Moto, bucket, gateway, make_client, s3_server, send_model
 from tests.stand_ins.radosgw import Gateway
@@ -210,8 +211,16 @@ def test_a_trained_verify_rm_travels_as_a_reference_where_checkpoints_are_stored
         }
 
     before = written()
-    hand_over(config.storage, here)
-    assert (model_in(here), written()) == (address, before)
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "notes.txt").write_text("precious")
+    with handed_over(config.storage, mine) as folder:
+        shutil.copytree(here, folder, dirs_exist_ok=True)
+    assert (model_in(mine), written()) == (address, before)
+    assert sorted(path.name for path in mine.iterdir()) == ["model.json", "notes.txt"]
+    with handed_over(StorageConfig(), mine) as folder:
+        assert folder == mine
+    assert model_in(mine) == str(mine)
 
 
 def test_a_stored_verify_rm_that_was_removed_or_exchanged_is_refused(
@@ -234,8 +243,22 @@ def test_what_is_no_model_is_not_handed_over(
     s3_server, bucket: str, configure: Configure, tmp_path: Path
 ) -> None:
     config = configure("unused", f"storage.uri=s3://{bucket}/none", "storage.run_key=monday")
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "folder" / "weights.bin").write_bytes(b"pickled")
-    with pytest.raises(StorageError, match="may run code when it is loaded"):
-        hand_over(config.storage, tmp_path / "folder")
-    assert [path.name for path in (tmp_path / "folder").iterdir()] == ["weights.bin"]
+    with (
+        pytest.raises(StorageError, match="may run code when it is loaded"),
+        handed_over(config.storage, tmp_path / "folder") as folder,
+    ):
+        (folder / "weights.bin").write_bytes(b"pickled")
+    assert not (tmp_path / "folder").exists()
+
+
+def test_a_reference_goes_where_a_folder_can_be(
+    files: Files, s3_server, bucket: str, configure: Configure, tmp_path: Path
+) -> None:
+    config = configure("unused", f"storage.uri=s3://{bucket}/blocked", "storage.run_key=monday")
+    (tmp_path / "file").write_text("mine")
+    with (
+        pytest.raises(DataError, match="cannot be made a folder"),
+        handed_over(config.storage, tmp_path / "file") as folder,
+    ):
+        shutil.copytree(files.verify_rm, folder, dirs_exist_ok=True)
+    assert (tmp_path / "file").read_text() == "mine"

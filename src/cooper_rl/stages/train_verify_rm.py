@@ -29,7 +29,7 @@ from cooper_rl.records.rejected import set_aside
 from cooper_rl.records.verify_formats import read_examples
 from cooper_rl.schema.data import TrainVerifyRMReport, VerifyExample
 from cooper_rl.schema.paths import Input, OutputFile, OutputFolder
-from cooper_rl.storage.model_reference import hand_over
+from cooper_rl.storage.model_reference import handed_over
 from cooper_rl.storage.models import at_hand
 from cooper_rl.training.fit_verify_rm import train_in_lessons
 
@@ -62,7 +62,7 @@ def run(
         DataError: no usable example in a file, or a problem that stands in both files.
         ModelError: the backbone cannot be used.
         TrainingError: one class only, a gradient that is not finite, or out of memory; the best weights
-            so far stay in the folder.
+            so far stay in the folder, unless it gets a reference.
         StorageError: storage.uri is in an object store that cannot be used.
     """
     started = time.monotonic()
@@ -75,17 +75,18 @@ def run(
     device = pick_device()
     model = _starting_model(config, examples.records, models=models, device=device)
     model = dataclasses.replace(model, compute=config.verify_rm.precision)
-    fit = train_in_lessons(
-        model,
-        examples.records,
-        config=config.verify_rm,
-        is_from_scratch=models is None,
-        seed=config.seed,
-        validation=held_out,
-        keep=lambda: save_verify_rm(model, verify_rm),
-    )
-    if fit.best_update != fit.num_updates:
-        model = dataclasses.replace(load_verify_rm(verify_rm, device=device), compute=model.compute)
+    with handed_over(config.storage, verify_rm) as folder:
+        fit = train_in_lessons(
+            model,
+            examples.records,
+            config=config.verify_rm,
+            is_from_scratch=models is None,
+            seed=config.seed,
+            validation=held_out,
+            keep=lambda: save_verify_rm(model, folder),
+        )
+        if fit.best_update != fit.num_updates:
+            model = dataclasses.replace(load_verify_rm(folder, device=device), compute=model.compute)
     result = TrainVerifyRMReport(
         num_examples=len(examples.records),
         num_rejected=len(unusable),
@@ -102,7 +103,6 @@ def run(
         ),
         seconds=time.monotonic() - started,
     )
-    hand_over(config.storage, verify_rm)
     write_report(report, result)
     return result
 

@@ -9,8 +9,10 @@ named by its content, so that the same model is stored once; the name of a run c
 
 import hashlib
 import logging
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from cooper_rl.config.infrastructure import StorageConfig, is_stored
 from cooper_rl.errors import DataError, WriteConflictError
@@ -33,35 +35,47 @@ class ModelReference(Record):
     """Address in an object store, with the hash of its SHA256SUMS."""
 
 
-def hand_over(config: StorageConfig, folder: Path) -> None:
-    """Where runs keep checkpoints in an object store, move a model there and leave a reference in its folder.
+@contextmanager
+def handed_over(config: StorageConfig, folder: Path) -> Generator[Path]:
+    """Where a task writes its model: its folder, or one whose files go to the store when the block ends well.
 
-    Doing it again sends nothing again.
+    The second is so where runs keep checkpoints in an object store; the folder then gets a reference. The
+    same model is sent once.
 
     Raises:
-        DataError: the folder cannot be changed.
-        StorageError: the store cannot be used, or the folder holds no model.
+        DataError: the folder cannot be written.
+        StorageError: the store cannot be used, or no model was written.
     """
     if config.uri is None or not is_stored(config.uri):
+        (folder / REFERENCE).unlink(missing_ok=True)  # of an earlier run, which would hide the model
+        yield folder
         return
+    with TemporaryDirectory(prefix="cooper-rl-") as scratch:
+        place = Path(scratch) / folder.name  # which a model's card may name: a random name would be content
+        place.mkdir()
+        yield place
+        model = _send(config, config.uri, place)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(f"{folder}: cannot be made a folder ({error}); choose another path") from error
+    write_report(folder / REFERENCE, ModelReference(model=model))
+    logger.info("the model of %s is in %s", folder, model)
+
+
+def _send(config: StorageConfig, uri: str, folder: Path) -> str:
+    """Store a folder under its content's name; returns its address with the hash."""
     files = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
-    files = [name for name in files if name not in {SUMS, REFERENCE}]
     sums = sums_of(folder, files)
     read_sums(sums, place=str(folder))
     sha256 = hashlib.sha256(sums).hexdigest()
-    store = open_store(config, f"{config.uri.rstrip('/')}/{PLACE}/{sha256}")
+    store = open_store(config, f"{uri.rstrip('/')}/{PLACE}/{sha256}")
     if store.read(SUMS) is None:
         for name in files:
             store.put_file(name, folder / name, sha256=content_sha256(folder / name))
         with suppress(WriteConflictError):  # another task with the same model, whose list is the same
             store.write(SUMS, sums, replaces=None)
-    try:
-        write_report(folder / REFERENCE, ModelReference(model=f"{store.uri}{PIN}{sha256}"))
-        for name in files:
-            (folder / name).unlink()
-    except OSError as error:
-        raise DataError(f"{folder}: cannot be changed ({error}); give a folder that can be") from error
-    logger.info("handed over %s as %s", folder, store.uri)
+    return f"{store.uri}{PIN}{sha256}"
 
 
 def sums_of(folder: Path, files: list[str]) -> bytes:
