@@ -3,4 +3,7 @@
 state      a run's models, optimisers and logs as files     manifest   hash of every file
 store      publish, find, tidy                              writer     in the background
 reference  a checkpoint named by its address                registry   champions
+ownership  what a place has claimed, and may remove         search     which checkpoint is continued
+identity   which run a checkpoint belongs to                versions   what else numbers depend on
+reading    manifest and files, verified
 """

@@ -1,5 +1,7 @@
 """One iteration of co-training around the steps, and the order of the stages.
 
+plan       where it stands: one exchange       iteration  its steps, on every rank
+alarms     what the monitor's alarm does
 chain      which output is whose input        build      everything that steps use
 loop       train, probe, evaluate, save       recorder   metrics, trackers, checkpoints
 evaluator  evaluation while training          identity   what makes two starts one run
