@@ -21,8 +21,9 @@ from typing import Any
 from cooper_rl.config.data import AnswerPolicy
 from cooper_rl.verdicts.answers.verify import AnswerCheck, Comparison, compare_answers, vote_on_answers
 
-MAX_MEMORY_BYTES = 4 * 1024**3
-"""Address space of a worker: a huge power ends as a verdict, not in the kernel's out-of-memory killer."""
+MAX_MEMORY_BYTES = 512 * 1024**2
+"""Address space of one worker; its libraries take about 80 MiB. A huge power ends as a verdict, and hostile
+completions in all workers at once take `num_workers` times this at most."""
 WALL_TO_CPU_SECONDS = 12
 """Wall clock is only a backstop; CPU time does not depend on what else the machine does."""
 
