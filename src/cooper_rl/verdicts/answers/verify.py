@@ -6,7 +6,6 @@ math-verify with checks after it (`answer_symbols`). Deliberately left out: time
 `verdicts/rule.py` puts round `compare_answers`.
 """
 
-import re
 from typing import NamedTuple
 
 from cooper_rl.config.data import AnswerPolicy
@@ -18,7 +17,7 @@ from cooper_rl.verdicts.answers.structure import find_syntax_fault, parse_struct
 from cooper_rl.verdicts.answers.text import normalise_answer
 from cooper_rl.verdicts.answers.units import same_unit, split_unit
 
-MAX_QUICK_CHARS = 2000
+MAX_QUICK_CHARS = 1000
 """Longer answers are compared in a worker, which a time limit ends, even where no algebra is needed."""
 MAX_ALGEBRA_CHARS = 3000
 
@@ -119,9 +118,9 @@ def _compare_leaf(reference: str, answer: str, policy: AnswerPolicy) -> AnswerCh
     check = compare_exactly(reference, answer, policy)
     if check is not None:
         return check
-    chained = _CHAIN.fullmatch(answer) if "=" not in reference else None
-    if chained:
-        check = compare_exactly(reference, normalise_answer(chained[1]), policy)
+    result = _chain_result(answer) if "=" not in reference else None
+    if result is not None:
+        check = compare_exactly(reference, result, policy)
         if check is not None:
             return check
     left, right = evaluate(reference), evaluate(answer)
@@ -132,8 +131,12 @@ def _compare_leaf(reference: str, answer: str, policy: AnswerPolicy) -> AnswerCh
     )
 
 
-_CHAIN = re.compile(r"[^=,;]*\d[^=,;]*(?:=[^=,;]*)*=([^=,;]*)")
-"""`3 * 4 = 12 apples`: a calculation states what stands after its last sign of equality."""
+def _chain_result(answer: str) -> str | None:
+    """`3 * 4 = 12 apples`: a calculation states what stands after its last sign of equality."""
+    first, *others = answer.split("=")
+    if not others or "," in answer or ";" in answer or not any(map(str.isdigit, first)):
+        return None
+    return normalise_answer(others[-1])
 
 
 def parse_reference(reference_answer: str) -> None:
