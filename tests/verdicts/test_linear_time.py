@@ -17,6 +17,7 @@ from cooper_rl.verdicts.answers.text import normalise_answer
 from cooper_rl.verdicts.answers.verify import (
     MAX_QUICK_CHARS,
     AnswerCheck,
+    AnswerItem,
     compare_quickly,
     parse_reference,
     state_answer,
@@ -136,7 +137,7 @@ AFFIXES = (
 
 
 def _quick(text: str) -> None:
-    stated = state_answer("(1,2), x+1", text, AnswerPolicy())
+    stated = state_answer(AnswerItem("(1,2), x+1", text), AnswerPolicy())
     if not isinstance(stated, AnswerCheck):
         compare_quickly(stated, AnswerPolicy())
 
@@ -161,7 +162,8 @@ MAX_CHARS = 6000
 """Below every limit at which a reader cuts its text."""
 
 
-TEXTS = random.Random(0).sample([(*affix, unit) for affix in AFFIXES for unit in UNITS], 300) + [
+TEXTS = [
+    *random.Random(0).sample([(*affix, unit) for affix in AFFIXES for unit in UNITS], 300),
     *(("answer", "", unit) for unit in (" ", "\n", "\t")),
     ("", "", "\n"),
 ]
@@ -191,7 +193,7 @@ def test_four_times_the_text_takes_about_four_times_as_long(reader: str) -> None
 
 
 def test_a_quick_comparison_is_bounded() -> None:
-    """A comparison is superlinear in the answer's length, so longer answers go to a worker, which is killed."""
+    """A comparison is superlinear in the answer's length, so longer answers go to a worker that is killed."""
     slow = [
         f"{opening!r} {unit!r}"
         for opening, closing, unit in TEXTS

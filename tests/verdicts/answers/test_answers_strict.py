@@ -261,7 +261,7 @@ EQUATIONS = [
     ("x=5", "2+3=5", "correct"),
     ("y=2x+1", "y=2x+2", "incorrect"),
     ("x^2+y^2=4", "x^2+y^2=5", "incorrect"),
-    ("y=3-x", "x+y=4", "unparsable"),
+    ("y=3-x", "x+y=4", "incorrect"),
     ("xy=1", r"y=\frac1x", "unparsable"),
     ("x=3", "x^2=9", "unparsable"),
     ("x=y", "y=x^{10^{10}}", "unparsable"),
