@@ -1,4 +1,4 @@
-"""Rule verifier and third vote against math-verify alone, on real labelled completions.
+"""Rule verifier against math-verify alone, on real labelled completions.
 
     python -m benchmarks.labeling                 # all tables, about three minutes on two cores
     python -m benchmarks.labeling --only accuracy
@@ -85,7 +85,6 @@ def write_accuracy(data: Path) -> None:
         ],
         "rule": lambda cases: ask_rule(cases, AnswerPolicy()),
         "rule, number words not read": lambda cases: ask_rule(cases, AnswerPolicy(number_words=False)),
-        "rule + third vote": ask_rule_and_vote,
     }
     for name in FILES:
         cases = read_cases(data, name)
@@ -101,14 +100,6 @@ def ask_rule(cases: Sequence[Case], policy: AnswerPolicy) -> list[str]:
     """The rule verifier's verdicts."""
     with RuleVerifier(RuleConfig(policy=policy)) as verifier:
         return [check.verdict for check in verifier.verify(_items(cases))]
-
-
-def ask_rule_and_vote(cases: Sequence[Case]) -> list[str]:
-    """What the third vote can add where the rule does not accept: an upper end, as if a judge always did."""
-    with RuleVerifier(RuleConfig()) as verifier:
-        rule = [check.verdict for check in verifier.verify(_items(cases))]
-        votes = [check.verdict for check in verifier.vote(_items(cases))]
-    return ["correct" if "correct" in pair else pair[0] for pair in zip(rule, votes, strict=True)]
 
 
 def count(cases: Sequence[Case], verdicts: Sequence[str]) -> Counts:
