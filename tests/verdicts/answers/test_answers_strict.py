@@ -341,3 +341,8 @@ def test_ratios_units_rounding_and_words_are_compared_exactly(
     reference_answer: str, answer: str, verdict: str
 ) -> None:
     assert verify_answer(reference_answer, rf"\boxed{{{answer}}}").verdict == verdict
+
+
+def test_the_lower_bound_of_a_sum_is_not_its_value() -> None:
+    check = verify_answer("1", r"\boxed{\sum_{n=1}^{3} \frac{1}{n^2}}")
+    assert check.verdict != "correct"

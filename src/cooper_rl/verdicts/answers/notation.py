@@ -40,7 +40,8 @@ def compare_notation(reference: str, answer: str) -> AnswerCheck | None:
 def value_of_operation(text: str) -> str:
     """What stands right of `=` after a limit, an integral or a sum; any other text as it is."""
     head, equals, value = text.rpartition("=")
-    is_operation = equals and _OPERATION.match(head.strip()) and head.count("=") <= head.count("_")
+    # The `=` of a sum's lower bound stands inside its braces.
+    is_operation = equals and _OPERATION.match(head.strip()) and head.count("{") == head.count("}")
     return value.strip() if is_operation and value.strip() else text
 
 
