@@ -4,10 +4,11 @@ The folder is `../shared/data`, or what COOPER_REAL_DATA names. Hostile texts th
 file are stored as a note there and made here.
 """
 
+import hashlib
 import json
 import os
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 FILES = (
     "gsm8k_ems",
@@ -31,6 +32,7 @@ class Case(NamedTuple):
     is_correct: bool
     is_policy_dependent: bool
     """Either verdict can be defended."""
+    question: str = ""
 
 
 def find_data() -> Path | None:
@@ -40,10 +42,26 @@ def find_data() -> Path | None:
     return folder if (folder / "labelled").is_dir() else None
 
 
-def read_cases(data: Path, name: str) -> list[Case]:
-    """All rows of one labelled file, in order."""
+Half = Literal["tune", "report"]
+
+
+def read_cases(data: Path, name: str, *, half: Half | None = None) -> list[Case]:
+    """Rows of one labelled file, in order: all, or a half of its questions.
+
+    The verifier may be mended by the rows of `tune`; its figures come from those of `report`.
+    """
     with (data / "labelled" / f"{name}.jsonl").open(encoding="utf-8") as lines:
-        return [_case(json.loads(line)) for line in lines]
+        rows: list[dict[str, object]] = [json.loads(line) for line in lines]
+    return [_case(row) for row in rows if half is None or _half_of(row) == half]
+
+
+def _half_of(row: dict[str, object]) -> Half:
+    question = " ".join(str(row.get("question") or row["gold"]).lower().split())
+    first = hashlib.blake2b(f"{SPLIT_SEED}:{question}".encode()).digest()[0]
+    return "report" if first % 2 else "tune"
+
+
+SPLIT_SEED = "labels-2026-11-23"
 
 
 def _case(row: dict[str, object]) -> Case:
@@ -52,7 +70,12 @@ def _case(row: dict[str, object]) -> Case:
     if completion is None:
         completion = _HOSTILE[str(row["note"])]
     return Case(
-        str(row["id"]), str(row["gold"]), str(completion), bool(label), bool(row.get("policy_dependent"))
+        str(row["id"]),
+        str(row["gold"]),
+        str(completion),
+        bool(label),
+        bool(row.get("policy_dependent")),
+        str(row.get("question") or ""),
     )
 
 

@@ -1,4 +1,4 @@
-"""Rule verifier and third vote against math-verify alone, on real labelled completions.
+"""Rule verifier against math-verify alone, on real labelled completions.
 
     python -m benchmarks.labeling                 # all tables, about three minutes on two cores
     python -m benchmarks.labeling --only accuracy
@@ -19,8 +19,9 @@ from typing import NamedTuple
 
 import math_verify
 
-from benchmarks._labelled import FILES, Case, find_data, read_cases
+from benchmarks._labelled import FILES, Case, Half, find_data, read_cases
 from cooper_rl.config.data import AnswerPolicy, RuleConfig
+from cooper_rl.verdicts.answers.verify import AnswerItem
 from cooper_rl.verdicts.rule import RuleVerifier
 
 logger = logging.getLogger(__name__)
@@ -36,6 +37,9 @@ class Counts(NamedTuple):
     false_positive: int
     false_negative: int
     unparsable: int
+    rejected_correct: int
+    """Completions called incorrect that are labelled correct."""
+    rejected: int
 
     def line(self) -> str:
         """Precision, recall and F1 with 95 % intervals, as table cells."""
@@ -46,7 +50,7 @@ class Counts(NamedTuple):
         f1 = 2 * self.true_positive / (accepted + positive) if accepted + positive else math.nan
         return (
             f"{precision:.3f} {_wilson(self.true_positive, accepted)} | {recall:.3f} "
-            f"{_wilson(self.true_positive, positive)} | {f1:.3f}"
+            f"{_wilson(self.true_positive, positive)} | {f1:.3f} | {self.rejected_correct}/{self.rejected}"
         )
 
 
@@ -56,6 +60,8 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--only", choices=["accuracy", "hostile", "throughput"])
+    parser.add_argument("--half", choices=["tune", "report"], help="Rows of one half of the questions")
+    parser.add_argument("--files", nargs="+", choices=FILES, default=FILES, help="Of the table of accuracy")
     options = parser.parse_args()
     logging.basicConfig(level=logging.ERROR, stream=sys.stderr)
     data = find_data()
@@ -65,7 +71,7 @@ def main() -> int:
     sys.stdout.write(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, ")
     sys.stdout.write(f"Python {platform.python_version()}, {time.strftime('%Y-%m-%d', time.gmtime())}\n\n")
     tables: dict[str, Callable[[Path], None]] = {
-        "accuracy": write_accuracy,
+        "accuracy": lambda folder: write_accuracy(folder, options.files, half=options.half),
         "hostile": write_hostile,
         "throughput": write_throughput,
     }
@@ -75,9 +81,12 @@ def main() -> int:
     return 0
 
 
-def write_accuracy(data: Path) -> None:
-    """Precision, recall and F1 of every verifier on every file."""
-    sys.stdout.write("| file | rows | verifier | precision | recall | F1 | unparsable |\n|-|-|-|-|-|-|-|\n")
+def write_accuracy(data: Path, files: Sequence[str], *, half: Half | None) -> None:
+    """Precision, recall and F1 of every verifier on every file, and how many rejected rows are correct."""
+    sys.stdout.write(
+        "| file | rows | verifier | precision | recall | F1 | wrongly rejected | unparsable |\n"
+        "|-|-|-|-|-|-|-|-|\n"
+    )
     verifiers: dict[str, Callable[[Sequence[Case]], list[str]]] = {
         "math-verify": lambda cases: [_math_verify(case, is_latex=False) for case in cases],
         "math-verify, reference as LaTeX": lambda cases: [
@@ -85,10 +94,9 @@ def write_accuracy(data: Path) -> None:
         ],
         "rule": lambda cases: ask_rule(cases, AnswerPolicy()),
         "rule, number words not read": lambda cases: ask_rule(cases, AnswerPolicy(number_words=False)),
-        "rule + third vote": ask_rule_and_vote,
     }
-    for name in FILES:
-        cases = read_cases(data, name)
+    for name in files:
+        cases = read_cases(data, name, half=half)
         for verifier, verdicts in verifiers.items():
             counts = count(cases, verdicts(cases))
             sys.stdout.write(
@@ -103,14 +111,6 @@ def ask_rule(cases: Sequence[Case], policy: AnswerPolicy) -> list[str]:
         return [check.verdict for check in verifier.verify(_items(cases))]
 
 
-def ask_rule_and_vote(cases: Sequence[Case]) -> list[str]:
-    """What the third vote can add where the rule does not accept: an upper end, as if a judge always did."""
-    with RuleVerifier(RuleConfig()) as verifier:
-        rule = [check.verdict for check in verifier.verify(_items(cases))]
-        votes = [check.verdict for check in verifier.vote(_items(cases))]
-    return ["correct" if "correct" in pair else pair[0] for pair in zip(rule, votes, strict=True)]
-
-
 def count(cases: Sequence[Case], verdicts: Sequence[str]) -> Counts:
     """Count accepted and missed completions against the labels."""
     pairs = [(case.is_correct, verdict == "correct") for case, verdict in zip(cases, verdicts, strict=True)]
@@ -119,6 +119,8 @@ def count(cases: Sequence[Case], verdicts: Sequence[str]) -> Counts:
         pairs.count((False, True)),
         pairs.count((True, False)),
         sum(verdict == "unparsable" for verdict in verdicts),
+        sum(case.is_correct and v == "incorrect" for case, v in zip(cases, verdicts, strict=True)),
+        sum(verdict == "incorrect" for verdict in verdicts),
     )
 
 
@@ -210,8 +212,8 @@ def _math_verify(case: Case, *, is_latex: bool) -> str:
     return "correct" if math_verify.verify(gold, answer) else "incorrect"
 
 
-def _items(cases: Sequence[Case]) -> list[tuple[str, str]]:
-    return [(case.reference_answer, case.completion) for case in cases]
+def _items(cases: Sequence[Case]) -> list[AnswerItem]:
+    return [AnswerItem(case.reference_answer, case.completion, case.question) for case in cases]
 
 
 def _wilson(successes: int, total: int) -> str:

@@ -81,3 +81,8 @@ def test_what_comes_back_is_never_right(rule: RuleVerifier, form: str, number: s
     assert found is not None
     assert found != solution
     assert rule.verify([(reference_answer, found)])[0].verdict in ("incorrect", "unparsable")
+
+
+def test_a_number_too_long_to_convert_is_left_alone() -> None:
+    item = RewriteItem("1", "How many?", "1", f"The answer is {'1' * 5000}")
+    assert Perturber().rewrite([item], seed=0) == [None]

@@ -293,13 +293,13 @@ def test_where_rule_and_judge_differ_the_third_vote_decides_and_is_in_the_audit(
     write_inputs(tmp_path, ["#### {answer}", "#### {wrong}", "The answer is plenty."], source="tiny")
     flipped = ["labeling.rule.num_workers=1", "labeling.judge={tiny_error_rate=1.0}"]
     assert label(tmp_path, load("laptop", flipped)).decisions["rule_and_judge_disagree"] == 60
-    report = label(tmp_path, load("laptop", [*flipped, "labeling.third_vote.numeric=true"]))
+    report = label(tmp_path, load("laptop", [*flipped, "labeling.third_vote.judge.tiny_error_rate=0"]))
     assert report.decisions["rule_and_judge_disagree_third_vote_decides"] == 60
     audit = read_records(tmp_path / "labels.jsonl", Label)
     assert len(audit) == 90
     assert [(row.rule, row.judge, row.third, row.third_voter) for row in audit[:3]] == [
-        ("correct", "incorrect", "correct", "numeric"),
-        ("incorrect", "correct", "incorrect", "numeric"),
+        ("correct", "incorrect", "correct", "tiny(error_rate=0)"),
+        ("incorrect", "correct", "incorrect", "tiny(error_rate=0)"),
         ("unparsable", "correct", None, None),
     ]
     assert [row.is_correct for row in audit[:2]] == [True, False]
@@ -313,7 +313,7 @@ def test_a_second_judge_breaks_the_tie(tmp_path: Path, judge_server: tuple[str, 
         [
             "labeling.rule.num_workers=1",
             "labeling.judge={tiny_error_rate=1.0}",
-            f"labeling.third_vote={{numeric=false, judge={{server={server}}}}}",
+            f"labeling.third_vote={{judge={{server={server}}}}}",
         ],
     )
     report = label(tmp_path, config)
@@ -338,11 +338,6 @@ def test_the_laptops_judges_are_refused_for_real_problems(
     with pytest.raises(ConfigError, match=rf"^{key}.tiny_error_rate=.* source 'gsm8k'; set {key}=null"):
         label(tmp_path, load("laptop", overrides))
     assert not (tmp_path / "labels.jsonl").exists()
-
-
-def test_a_third_vote_without_voters_is_refused() -> None:
-    with pytest.raises(ConfigError, match="nobody votes: set numeric=true, or judge"):
-        load("laptop", ["labeling.third_vote.numeric=false"])
 
 
 class SilentJudge:
@@ -450,16 +445,27 @@ def test_another_version_of_the_rule_gives_its_verdicts_anew(
     assert [count_kept(), count_kept()] == [6, 6]
 
 
-def test_a_second_judge_is_asked_only_where_the_numeric_vote_abstains(tmp_path: Path) -> None:
-    """The judge calls all three correct: the rule agrees once; of an interval there are no values."""
-    items = [
-        JudgeItem("What is 1+1?", "2", "#### 2"),
-        JudgeItem("What is 1+1?", "2", "#### 3"),
-        JudgeItem("When is x above 2?", "x>2", "\\boxed{x<2}"),
-    ]
-    config = LabelingConfig.model_validate({"third_vote": {"numeric": True}})
+def test_a_second_judge_is_asked_only_where_rule_and_judge_differ(tmp_path: Path) -> None:
+    """The judge calls both correct: the rule agrees once."""
+    items = [JudgeItem("What is 1+1?", "2", "#### 2"), JudgeItem("What is 1+1?", "2", "#### 3")]
     judge, second = (UnsteadyJudge(failure="refused", identity=name) for name in ("1", "2"))
     with Journal(tmp_path / "journal") as journal:
-        votes = collect_votes(items, config, judge=judge, third_judge=second, journal=journal).votes
-    assert [vote.third_voter for vote in votes] == [None, "numeric", "unsteady"]
-    assert second.asked == ["\\boxed{x<2}"]
+        votes = collect_votes(items, LabelingConfig(), judge=judge, third_judge=second, journal=journal).votes
+    assert [vote.third_voter for vote in votes] == [None, "unsteady"]
+    assert second.asked == ["#### 3"]
+
+
+def test_the_question_and_how_a_completion_ended_count(tmp_path: Path) -> None:
+    question = "What is 6 x 7? (A) 40 (B) 42 (C) 44"
+    items = [JudgeItem(question, "42", "#### B"), JudgeItem("What is 6 x 7?", "42", "#### B")]
+    items += [JudgeItem("What is 6 x 7?", "4", "#### 4")] * 2
+    with Journal(tmp_path / "journal") as journal:
+        votes = collect_votes(
+            items,
+            LabelingConfig(),
+            judge=None,
+            third_judge=None,
+            journal=journal,
+            finish_reasons=["stop", "stop", "stop", "length"],
+        ).votes
+    assert [vote.rule.verdict for vote in votes] == ["correct", "unparsable", "correct", "unparsable"]

@@ -12,6 +12,7 @@ from cooper_rl.config.data import RuleConfig
 from cooper_rl.errors import CooperError
 from cooper_rl.verdicts.answers.verify import verify_answer
 from cooper_rl.verdicts.rule import RuleVerifier
+from cooper_rl.verdicts.worker import MAX_MEMORY_BYTES
 
 ALGEBRA = [
     ("x+1", r"\boxed{1+x}"),
@@ -103,13 +104,6 @@ def test_plain_answers_start_no_process() -> None:
         assert threading.active_count() == before
 
 
-def test_votes_and_verdicts_are_kept_apart(verifier: RuleVerifier) -> None:
-    item = (r"\frac{600}{7}", r"\boxed{85.71}")
-    assert verifier.verify([item])[0].verdict == "incorrect"
-    assert verifier.vote([item])[0].verdict == "correct"
-    assert verifier.verify([item])[0].verdict == "incorrect"
-
-
 def test_a_closed_verifier_refuses_to_work() -> None:
     verifier = RuleVerifier(RuleConfig())
     verifier.close()
@@ -174,3 +168,20 @@ def test_workers_get_no_key_of_this_process(monkeypatch: pytest.MonkeyPatch) -> 
             found = process.environ()
             assert "hunter2-Zq" not in found.values()
             assert found["PYTHONHASHSEED"] == "0"
+
+
+def test_bombs_at_once_take_no_more_than_their_workers_limit() -> None:
+    """Each of these took 3.2 GB at a limit of 4 GiB: together more than a pod has."""
+    code = f"""
+import resource
+from cooper_rl.config.data import RuleConfig
+from cooper_rl.verdicts.rule import RuleVerifier
+bombs = [("1", text) for text in ({BOMB[1]!r}, r"\\boxed{{2^{{2^{{40}}}}}}", r"\\boxed{{((9!)!)!}}")]
+with RuleVerifier(RuleConfig(num_workers=3, timeout_seconds=1)) as verifier:
+    print(*(check.verdict for check in verifier.verify(bombs)))
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    verdicts, max_kib = done.stdout.splitlines()
+    assert verdicts.split() == ["unparsable"] * 3
+    assert int(max_kib) * 1024 <= MAX_MEMORY_BYTES

@@ -146,16 +146,8 @@ class RuleConfig(Section):
 class ThirdVoteConfig(Section):
     """Who breaks the tie where rule verdict and judge verdict differ."""
 
-    numeric: bool = True
-    """Compare by value, rounding allowed. Asked first; costs no server."""
-    judge: JudgeConfig | None = None
-    """A second judge, asked where the numeric vote abstains."""
-
-    @model_validator(mode="after")
-    def _somebody(self) -> Self:
-        if not self.numeric and self.judge is None:
-            raise ValueError("nobody votes: set numeric=true, or judge, or leave third_vote out")
-        return self
+    judge: JudgeConfig
+    """A second judge: of another model, so that its errors are not the first one's."""
 
 
 class LabelingConfig(Section):

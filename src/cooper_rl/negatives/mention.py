@@ -36,7 +36,7 @@ def check_mention(reference_answer: str, completion: str) -> Verdict:
     value = abs(reference.value)
     wanted = {value, value * 100, value / 100} if "%" in reference_answer + text else {value}
     wanted |= {value / scale for word, scale in SCALES.items() if word in reference_answer + text}
-    numbers = (number for match in _NUMBER.finditer(text) for number in _readings(match[0]))
+    numbers = (number for written in set(_NUMBER.findall(text)) for number in _readings(written))
     if any(abs(number.value) in wanted for number in numbers):
         return "unparsable"
     words = _WORD.findall(text)

@@ -14,6 +14,8 @@ from cooper_rl.randomness import derive_seed
 from cooper_rl.verdicts.answers.extraction import find_final_answer
 
 _NUMBER = re.compile(r"(?<![\w.,])\d+(?:\.\d+)?(?![\w]|[.,]\d)")
+_EQUALS = re.compile(r"=\s*")
+MAX_DIGITS = 300
 CHANGES = (-10, -2, -1, 1, 2, 10)
 
 
@@ -31,18 +33,20 @@ def _perturb(solution: str, rng: random.Random) -> str | None:
     """Another number at every place where the answer stands, from its last appearance as a result on."""
     answer = find_final_answer(solution, AnswerPolicy())
     numbers = _NUMBER.findall(answer.text) if answer is not None else []
-    if not numbers:
+    # Python refuses to convert integers of more than 4,300 digits.
+    if not numbers or len(numbers[-1]) > MAX_DIGITS:
         return None
     old = numbers[-1]
     places = [match.span() for match in _NUMBER.finditer(solution) if match[0] == old]
     if not places:
         return None
-    results = [start for start, _ in places if solution[:start].rstrip().endswith("=")]
-    first = results[-1] if results else places[-1][0]
+    results = [match.end() for match in _EQUALS.finditer(solution)]
+    starts = {start for start, _ in places}
+    first = max(starts.intersection(results), default=places[-1][0])
     new = _another(old, rng)
-    for start, end in reversed([span for span in places if span[0] >= first]):
-        solution = solution[:start] + new + solution[end:]
-    return solution
+    return solution[:first] + _NUMBER.sub(
+        lambda match: new if match[0] == old else match[0], solution[first:]
+    )
 
 
 def _another(number: str, rng: random.Random) -> str:

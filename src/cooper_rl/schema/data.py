@@ -58,7 +58,7 @@ class Label(Record):
     third: Verdict | None = None
     """None when nobody was asked, which is so unless rule and judge differ."""
     third_voter: str | None = None
-    """`numeric`, or the second judge's model."""
+    """The second judge's model."""
     is_correct: bool | None
     """None: dropped; `reason` says why."""
     reason: str

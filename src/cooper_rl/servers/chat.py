@@ -282,12 +282,10 @@ _VERDICTS: dict[str, Verdict] = {"CORRECT": "correct", "INCORRECT": "incorrect",
 
 def read_verdict(answer: str, nonce: str) -> JudgeResult:
     """The verdict of the only verdict line; `unparsable` when there is none, or more than one differing."""
-    lines = re.findall(
-        rf"^[\s*_`#>]*VERDICT-{re.escape(nonce)}[\s*_`]*:[\s*_`]*(CORRECT|INCORRECT|UNSURE)[\s*_`.]*$",
-        answer,
-        re.MULTILINE,
-    )
-    named = sorted({str(word) for word in lines})
+    # Line by line: a pattern whose margins match line breaks takes quadratic time on a degenerate answer.
+    line = re.compile(rf"VERDICT-{re.escape(nonce)}[ \t*_`]*:[ \t*_`]*(CORRECT|INCORRECT|UNSURE)")
+    matches = (line.fullmatch(text.strip(" \t\r*_`#>.")) for text in answer.split("\n"))
+    named = sorted({str(match[1]) for match in matches if match})
     if len(named) != 1:
         found = "no verdict line" if not named else f"contradictory verdict lines {named}"
         return JudgeResult("unparsable", f"{found} in {answer[-120:]!r}")
@@ -330,5 +328,6 @@ class ChatAssistant:
         except _RequestError as failure:
             logger.warning("assistant %s gave no rewrite: %s", self.name, failure)
             return None
-        found = re.search(rf"<rewrite-{nonce}>(.*?)</rewrite-{nonce}>", answer, re.DOTALL)
-        return (found[1].strip("\n") or None) if found else None
+        _, _, rest = answer.partition(f"<rewrite-{nonce}>")
+        rewrite, closing, _ = rest.partition(f"</rewrite-{nonce}>")
+        return (rewrite.strip("\n") or None) if closing else None

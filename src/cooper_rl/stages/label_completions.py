@@ -69,7 +69,14 @@ def run(
         JudgeItem(row.problem.question, row.problem.reference_answer, row.completion.text) for row in rows
     ]
     with Journal(labels.with_name(labels.name + ".journal")) as journal:
-        ballot = collect_votes(items, config.labeling, judge=judge, third_judge=third_judge, journal=journal)
+        ballot = collect_votes(
+            items,
+            config.labeling,
+            judge=judge,
+            third_judge=third_judge,
+            journal=journal,
+            finish_reasons=[row.completion.finish_reason for row in rows],
+        )
     decided = [
         _decide(row, votes, judge.name if judge else None, config.labeling)
         for row, votes in zip(rows, ballot.votes, strict=True)
@@ -150,7 +157,7 @@ def _check_judges(config: LabelingConfig, problems: Sequence[Problem]) -> None:
 
 def _open_third_judge(config: Config) -> Judge | None:
     third = config.labeling.third_vote
-    return open_judge(third.judge, config.seed) if third is not None and third.judge is not None else None
+    return open_judge(third.judge, config.seed) if third is not None else None
 
 
 def _decide(row: _Row, votes: Votes, judge_model: str | None, config: LabelingConfig) -> Label:

@@ -13,6 +13,7 @@ from cooper_rl.machine.memory import explains_memory
 from cooper_rl.models.policy import Policy
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM
 from cooper_rl.schema.data import Problem, RolloutSample, Verdict
+from cooper_rl.verdicts.answers.verify import AnswerItem
 from cooper_rl.verdicts.hybrid import Judge, JudgeItem
 from cooper_rl.verdicts.rule import RuleVerifier
 
@@ -112,7 +113,14 @@ def score_rollouts(
         for group in groups
         for text in group.texts
     ]
-    checks = ranks.share([(item.reference_answer, item.completion) for item in items], rule.verify)
+    checks = ranks.share(
+        [
+            AnswerItem(group.problem.reference_answer, text, group.problem.question, generation.finish_reason)
+            for group in groups
+            for text, generation in zip(group.texts, group.generations, strict=True)
+        ],
+        rule.verify,
+    )
     return Scores(
         verify_rm=verify_rm.score(items, max_tokens_per_batch=max_tokens_per_batch),
         rule=[check.verdict for check in checks],

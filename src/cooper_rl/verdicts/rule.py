@@ -21,13 +21,19 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self
+from typing import Self
 
 from cooper_rl.config.data import RuleConfig
 from cooper_rl.errors import CooperError
 from cooper_rl.machine.cores import usable_cores
 from cooper_rl.progress import Progress
-from cooper_rl.verdicts.answers.verify import AnswerCheck, Comparison, compare_quickly, state_answer
+from cooper_rl.verdicts.answers.verify import (
+    AnswerCheck,
+    AnswerItem,
+    Comparison,
+    compare_quickly,
+    state_answer,
+)
 from cooper_rl.verdicts.worker import WALL_TO_CPU_SECONDS, receive_message, send_message
 
 logger = logging.getLogger(__name__)
@@ -53,9 +59,6 @@ KEPT_PREFIXES = ("LC_", "OMP_", "MKL_", "OPENBLAS_", "PYTHON")
 MIN_REPORTED = 1000
 """Questions to the workers from which on progress is logged."""
 
-Kind = Literal["verdict", "vote"]
-_Question = tuple[Kind, Comparison]
-
 
 class RuleVerifier:
     """Checks completions against reference answers; a context manager that owns its worker processes.
@@ -68,7 +71,7 @@ class RuleVerifier:
         config = config or RuleConfig()
         self._config = config
         self._num_workers = config.num_workers or max(1, usable_cores() // num_processes)
-        self._cache: OrderedDict[_Question, AnswerCheck] = OrderedDict()
+        self._cache: OrderedDict[Comparison, AnswerCheck] = OrderedDict()
         self._lock = threading.Lock()
         self._pool: _Pool | None = None
         self._is_closed = False
@@ -89,25 +92,33 @@ class RuleVerifier:
         if pool is not None:
             pool.close()
 
-    def verify(self, items: Sequence[tuple[str, str]]) -> list[AnswerCheck]:
-        """One check per (reference answer, completion), in order.
+    def verify(self, items: Sequence[AnswerItem | tuple[str, str]]) -> list[AnswerCheck]:
+        """One check per item, in order; a pair is a reference answer and a completion.
 
         Raises:
             CooperError: the verifier is closed, or its workers cannot be started.
         """
-        return self._check(items, "verdict")
-
-    def vote(self, items: Sequence[tuple[str, str]]) -> list[AnswerCheck]:
-        """The numeric third vote per (reference answer, completion), in order; `unparsable` is no vote.
-
-        Raises:
-            CooperError: the verifier is closed, or its workers cannot be started.
-        """
-        return self._check(items, "vote")
-
-    async def verify_async(self, items: Sequence[tuple[str, str]]) -> list[AnswerCheck]:
-        """`verify` without blocking the event loop."""
-        return await asyncio.to_thread(self.verify, items)
+        if self._is_closed:
+            raise CooperError(
+                "the rule verifier was asked for a verdict after it was closed; ask inside its `with`"
+            )
+        checks: list[AnswerCheck | None] = []
+        waiting: OrderedDict[Comparison, list[int]] = OrderedDict()
+        for position, item in enumerate(items):
+            given = item if isinstance(item, AnswerItem) else AnswerItem(item[0], item[1])
+            stated = state_answer(given, self._config.policy)
+            if isinstance(stated, AnswerCheck):
+                checks.append(stated)
+                continue
+            check = self._recall_or_compare(stated)
+            checks.append(check)
+            if check is None:
+                waiting.setdefault(stated, []).append(position)
+        for stated, check in zip(waiting, self._ask_workers(list(waiting)), strict=True):
+            self._remember(stated, check)
+            for position in waiting[stated]:
+                checks[position] = check
+        return [check for check in checks if check is not None]
 
     def _renew(self) -> None:
         """In a forked child: workers of its own. The parent's threads, which may hold the lock, are gone."""
@@ -117,48 +128,28 @@ class RuleVerifier:
         if pool is not None:
             pool.disown()
 
-    def _check(self, items: Sequence[tuple[str, str]], kind: Kind) -> list[AnswerCheck]:
-        if self._is_closed:
-            raise CooperError(
-                f"the rule verifier was asked for a {kind} after it was closed; ask inside its `with`"
-            )
-        checks: list[AnswerCheck | None] = []
-        waiting: OrderedDict[_Question, list[int]] = OrderedDict()
-        for position, (reference_answer, completion) in enumerate(items):
-            stated = state_answer(reference_answer, completion, self._config.policy)
-            if isinstance(stated, AnswerCheck):
-                checks.append(stated)
-                continue
-            question = (kind, stated)
-            check = self._recall_or_compare(question)
-            checks.append(check)
-            if check is None:
-                waiting.setdefault(question, []).append(position)
-        for question, check in zip(waiting, self._ask_workers(list(waiting)), strict=True):
-            self._remember(question, check)
-            for position in waiting[question]:
-                checks[position] = check
-        return [check for check in checks if check is not None]
+    async def verify_async(self, items: Sequence[AnswerItem | tuple[str, str]]) -> list[AnswerCheck]:
+        """`verify` without blocking the event loop."""
+        return await asyncio.to_thread(self.verify, items)
 
-    def _recall_or_compare(self, question: _Question) -> AnswerCheck | None:
+    def _recall_or_compare(self, stated: Comparison) -> AnswerCheck | None:
         with self._lock:
-            known = self._cache.get(question)
+            known = self._cache.get(stated)
             if known is not None:
-                self._cache.move_to_end(question)
+                self._cache.move_to_end(stated)
                 return known
-        kind, stated = question
-        quick = compare_quickly(stated, self._config.policy) if kind == "verdict" else None
+        quick = compare_quickly(stated, self._config.policy)
         if quick is not None:
-            self._remember(question, quick)
+            self._remember(stated, quick)
         return quick
 
-    def _remember(self, question: _Question, check: AnswerCheck) -> None:
+    def _remember(self, stated: Comparison, check: AnswerCheck) -> None:
         with self._lock:
-            self._cache[question] = check
+            self._cache[stated] = check
             if len(self._cache) > CACHE_SIZE:
                 self._cache.popitem(last=False)
 
-    def _ask_workers(self, questions: list[_Question]) -> list[AnswerCheck]:
+    def _ask_workers(self, questions: list[Comparison]) -> list[AnswerCheck]:
         if not questions:
             return []
         with self._lock:
@@ -194,7 +185,7 @@ class _Pool:
             self._free.put(ours)
         self._threads = ThreadPoolExecutor(num_workers, thread_name_prefix="rule_verifier")
 
-    def ask(self, questions: list[_Question]) -> list[AnswerCheck]:
+    def ask(self, questions: list[Comparison]) -> list[AnswerCheck]:
         progress = Progress("rule_verifier", len(questions), logger)
         checks: list[AnswerCheck] = []
         for check in self._threads.map(self._ask_one, questions):
@@ -204,11 +195,10 @@ class _Pool:
                 progress.advance()
         return checks
 
-    def _ask_one(self, question: _Question) -> AnswerCheck:
-        kind, stated = question
+    def _ask_one(self, question: Comparison) -> AnswerCheck:
         channel = self._free.get()
         try:
-            send_message(channel, [kind, *stated])
+            send_message(channel, list(question))
             reply = receive_message(channel)
         except OSError as error:
             with suppress(OSError):

@@ -5,14 +5,15 @@ verdict, and the next run asks again. Deliberately left out: what the votes add 
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from typing import NamedTuple
 
 from cooper_rl.config.data import LabelingConfig
 from cooper_rl.errors import DataError
 from cooper_rl.progress import Progress
-from cooper_rl.verdicts.answers.verify import AnswerCheck
+from cooper_rl.schema.data import FinishReason
+from cooper_rl.verdicts.answers.verify import AnswerItem
 from cooper_rl.verdicts.hybrid import (
     Judge,
     JudgeItem,
@@ -53,10 +54,14 @@ def collect_votes(
     judge: Judge | None,
     third_judge: Judge | None,
     journal: Journal,
+    finish_reasons: Sequence[FinishReason | None] | None = None,
 ) -> Ballot:
-    """Ask the rule verifier, the judge, and where they differ the third voters. Raises ServerError."""
+    """Ask the rule verifier, the judge, and where they differ the second judge. Raises ServerError.
+
+    `finish_reasons`: how each completion ended, in the order of the items.
+    """
     with RuleVerifier(config.rule) as verifier:
-        rule = _ask_verifier(items, config, verifier.verify, kind="rule", journal=journal)
+        rule = _ask_verifier(items, finish_reasons or [None] * len(items), config, verifier, journal)
         judged, num_known = _ask_judge(items, judge, journal)
         split = [
             index
@@ -64,40 +69,33 @@ def collect_votes(
             if needs_third_vote(ours.verdict, theirs.verdict if theirs else None)
         ]
         votes = [Votes(ours, theirs, None, None) for ours, theirs in zip(rule, judged, strict=True)]
-        if config.third_vote is None:
-            return Ballot(votes, num_known)
-        if config.third_vote.numeric:
-            chosen = [items[index] for index in split]
-            found = _ask_verifier(chosen, config, verifier.vote, kind="numeric", journal=journal)
-            for index, vote in zip(split, found, strict=True):
-                votes[index] = votes[index]._replace(third=vote, third_voter="numeric")
-    undecided = [
-        index for index in split if (vote := votes[index].third) is None or vote.verdict == "unparsable"
-    ]
     if third_judge is not None:
-        found, known_too = _ask_judge([items[index] for index in undecided], third_judge, journal)
+        found, known_too = _ask_judge([items[index] for index in split], third_judge, journal)
         num_known += known_too
-        for index, vote in zip(undecided, found, strict=True):
+        for index, vote in zip(split, found, strict=True):
             votes[index] = votes[index]._replace(third=vote, third_voter=third_judge.name)
     return Ballot(votes, num_known)
 
 
 def _ask_verifier(
     items: Sequence[JudgeItem],
+    finish_reasons: Sequence[FinishReason | None],
     config: LabelingConfig,
-    ask: Callable[[list[tuple[str, str]]], list[AnswerCheck]],
-    *,
-    kind: str,
+    verifier: RuleVerifier,
     journal: Journal,
 ) -> list[KeptVerdict]:
     versions = f"cooper-rl={version('cooper-rl')} math-verify={version('math-verify')}"
-    voter = f"{kind}:{versions}:{config.rule.policy.model_dump_json()}:{config.rule.timeout_seconds}"
-    keys = [verdict_key(voter, item.reference_answer, item.completion) for item in items]
+    voter = f"rule:{versions}:{config.rule.policy.model_dump_json()}:{config.rule.timeout_seconds}"
+    answers = [
+        AnswerItem(item.reference_answer, item.completion, item.question, reason)
+        for item, reason in zip(items, finish_reasons, strict=True)
+    ]
+    keys = [verdict_key(voter, *(part or "" for part in answer)) for answer in answers]
     unknown = [index for index, key in enumerate(keys) if journal.recall(key) is None]
-    progress = Progress(f"{kind}_verdicts", len(items), logger)
+    progress = Progress("rule_verdicts", len(items), logger)
     progress.advance(len(items) - len(unknown))
     for chunk in _chunks(unknown):
-        checks = ask([(items[index].reference_answer, items[index].completion) for index in chunk])
+        checks = verifier.verify([answers[index] for index in chunk])
         for index, check in zip(chunk, checks, strict=True):
             journal.keep(keys[index], check.verdict, check.reason)
         progress.advance(len(chunk))

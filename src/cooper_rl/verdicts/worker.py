@@ -15,22 +15,16 @@ import signal
 import socket
 import struct
 import sys
-from collections.abc import Callable
 from typing import Any
 
 from cooper_rl.config.data import AnswerPolicy
-from cooper_rl.verdicts.answers.verify import AnswerCheck, Comparison, compare_answers, vote_on_answers
+from cooper_rl.verdicts.answers.verify import Comparison, compare_answers
 
-MAX_MEMORY_BYTES = 4 * 1024**3
-"""Address space of a worker: a huge power ends as a verdict, not in the kernel's out-of-memory killer."""
+MAX_MEMORY_BYTES = 512 * 1024**2
+"""Address space of one worker; its libraries take about 80 MiB. A huge power ends as a verdict, and hostile
+completions in all workers at once take `num_workers` times this at most."""
 WALL_TO_CPU_SECONDS = 12
 """Wall clock is only a backstop; CPU time does not depend on what else the machine does."""
-
-COMPARISONS: dict[str, Callable[[Comparison, AnswerPolicy], AnswerCheck]] = {
-    "verdict": compare_answers,
-    "vote": vote_on_answers,
-}
-"""What a request can ask for: the first entry of its message."""
 
 
 def send_message(channel: socket.socket, message: Any) -> None:
@@ -64,7 +58,7 @@ def main(arguments: list[str]) -> None:
     limit_seconds = float(arguments[0])
     policy = AnswerPolicy.model_validate_json(arguments[1])
     # Imported before the forks, so that every worker, also a replacement, starts in a millisecond.
-    import cooper_rl.verdicts.answers.vote as _  # noqa: F401 imported for the fork's sake
+    import cooper_rl.verdicts.answers.symbols as _  # noqa: F401 imported for the fork's sake
 
     channels = [socket.socket(fileno=int(number)) for number in arguments[2:]]
     workers = {_fork(channel, limit_seconds, policy): channel for channel in channels}
@@ -103,8 +97,7 @@ def _work(channel: socket.socket, limit_seconds: float, policy: AnswerPolicy) ->
     while (request := receive_message(channel)) is not None:
         signal.setitimer(signal.ITIMER_PROF, limit_seconds)
         signal.setitimer(signal.ITIMER_REAL, limit_seconds * WALL_TO_CPU_SECONDS)
-        kind, *texts = request
-        check = COMPARISONS[kind](Comparison(*texts), policy)
+        check = compare_answers(Comparison(*request), policy)
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.setitimer(signal.ITIMER_REAL, 0)
         send_message(channel, list(check))

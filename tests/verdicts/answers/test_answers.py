@@ -6,13 +6,13 @@ from cooper_rl.config.data import AnswerPolicy
 from cooper_rl.verdicts.answers.arithmetic import evaluate
 from cooper_rl.verdicts.answers.verify import (
     AnswerCheck,
+    AnswerItem,
     Comparison,
     compare_quickly,
     is_another_answer,
     parse_reference,
     state_answer,
     verify_answer,
-    vote_on_answers,
 )
 
 CORRECT = [
@@ -116,9 +116,9 @@ INCORRECT = [
     ("3", r"I first had \boxed{3}. The final answer is 4."),
     ("6", "The answer is 5*6=30"),
     ("A", r"\boxed{B}"),
-    ("1", r"\boxed{\frac{1}{0}}"),
 ]
 UNPARSABLE = [
+    ("1", r"\boxed{\frac{1}{0}}"),
     ("7", ""),
     ("7", r"We get 7. \boxed{}"),
     ("7", r"We get 7, \boxed{7"),
@@ -276,11 +276,8 @@ def test_a_long_answer_is_no_other_than_itself() -> None:
 
 def test_algebra_is_not_tried_on_thousands_of_characters() -> None:
     long = "x" + "+x" * 2000
-    checks = [
-        verify_answer("x^2", rf"\boxed{{{long}}}"),
-        vote_on_answers(Comparison("x^2", long, ""), AnswerPolicy()),
-    ]
-    assert checks == [AnswerCheck("unparsable", "over 3000 characters of mathematics")] * 2
+    check = verify_answer("x^2", rf"\boxed{{{long}}}")
+    assert check == AnswerCheck("unparsable", "over 3000 characters of mathematics")
 
 
 def test_arithmetic_is_exact_bounded_and_does_not_recurse() -> None:
@@ -294,68 +291,15 @@ def test_arithmetic_is_exact_bounded_and_does_not_recurse() -> None:
     ] == [None] * 8
 
 
-VOTES = {
-    "correct": [
-        # Rounded, or cut, to what one side writes.
-        (r"\frac{600}{7}", "85.71"),
-        (r"117.95\%", r"118\%"),
-        ("117.9", "117.95"),
-        ("2.653 m", "2.65"),
-        ("3.14", r"\pi"),
-        ("0.1254", r"12.5\%"),
-        # Another name for the only variable.
-        (r"x = k\pi", r"n\pi"),
-        # An equation solved for what the answer leaves out.
-        ("y + 1 = -(2x - 1)^2", "-4x^2 + 4x - 2"),
-        ("2x=6", "3"),
-    ],
-    "incorrect": [
-        (r"\frac{600}{7}", "82.02"),
-        (r"\frac{600}{7}", "85.72"),
-        ("0.1234567", "0.1234568"),
-        ("41", "41.4"),
-        ("117.8", "117.95"),
-        ("3.13", r"\pi"),
-        ("0.1254", r"12.6\%"),
-        ("0.000", r"-\sqrt{-4}"),
-        (r"\frac13", r"\frac23"),
-        (r"2n\pi", r"n\pi"),
-        ("x", "y"),
-        ("x+y", "a+b"),
-        # Too few digits to tell.
-        (r"\frac{1}{3}", "0.333"),
-        ("3.1", r"\pi"),
-    ],
-    "unparsable": [
-        ("2^{100}", "1267650600228229401496703205377"),
-        (r"\frac{1}{0}", "0.5"),
-        ("x+1", "!!"),
-        ("y=2x", "2x=y"),
-        ("x^2=9", "3"),
-        ("x+y=4", "3"),
-    ],
-}
-
-
-@pytest.mark.parametrize(
-    ("reference_answer", "answer", "verdict"),
-    [(*pair, verdict) for verdict, pairs in VOTES.items() for pair in pairs],
-)
-def test_the_numeric_vote_is_lenient_about_digits_names_and_what_is_solved_for(
-    reference_answer: str, answer: str, verdict: str
-) -> None:
-    stated = state_answer(reference_answer, rf"\boxed{{{answer}}}", AnswerPolicy())
-    assert not isinstance(stated, AnswerCheck)
-    assert vote_on_answers(stated, AnswerPolicy()).verdict == verdict
-
-
 @pytest.mark.parametrize(
     "unit", ["(", "$", "½", "1,", "a,", r"\boxed{", r"\frac{", "answer is ", "x<", "and ", "9", "\\"]
 )
 def test_no_text_takes_long_where_there_is_no_time_limit(unit: str) -> None:
     """What runs in the calling process is bounded: 20,000 characters of anything in well under a second."""
     started = time.process_time()
-    stated = state_answer("1,2", r"\boxed{1" + unit * (20_000 // len(unit)) + "1}", AnswerPolicy())
+    stated = state_answer(
+        AnswerItem("1,2", r"\boxed{1" + unit * (20_000 // len(unit)) + "1}"), AnswerPolicy()
+    )
     if not isinstance(stated, AnswerCheck):
         compare_quickly(stated, AnswerPolicy())
     assert time.process_time() - started < 1

@@ -261,7 +261,7 @@ EQUATIONS = [
     ("x=5", "2+3=5", "correct"),
     ("y=2x+1", "y=2x+2", "incorrect"),
     ("x^2+y^2=4", "x^2+y^2=5", "incorrect"),
-    ("y=3-x", "x+y=4", "unparsable"),
+    ("y=3-x", "x+y=4", "incorrect"),
     ("xy=1", r"y=\frac1x", "unparsable"),
     ("x=3", "x^2=9", "unparsable"),
     ("x=y", "y=x^{10^{10}}", "unparsable"),
@@ -341,3 +341,8 @@ def test_ratios_units_rounding_and_words_are_compared_exactly(
     reference_answer: str, answer: str, verdict: str
 ) -> None:
     assert verify_answer(reference_answer, rf"\boxed{{{answer}}}").verdict == verdict
+
+
+def test_the_lower_bound_of_a_sum_is_not_its_value() -> None:
+    check = verify_answer("1", r"\boxed{\sum_{n=1}^{3} \frac{1}{n^2}}")
+    assert check.verdict != "correct"

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from cooper_rl.config.data import AnswerPolicy
 from cooper_rl.schema.data import Verdict
 from cooper_rl.verdicts.answers.numbers import Quantity, parse_quantity
-from cooper_rl.verdicts.answers.units import TEXT_COMMAND, is_generic, known, same_unit
+from cooper_rl.verdicts.answers.units import TEXT_COMMAND, is_generic, is_word, known, same_unit
 
 
 class AnswerCheck(NamedTuple):
@@ -70,7 +70,30 @@ def _compare_quantities(reference: Quantity, answer: Quantity, policy: AnswerPol
         return AnswerCheck(
             "unparsable", "the same number, but only one side counts dozens, thousands or millions"
         )
+    if _is_coarser(reference, answer):
+        return AnswerCheck("unparsable", f"{_show(answer)} may be {_show(reference)} rounded")
     return AnswerCheck("incorrect", f"{_show(answer)} is not {_show(reference)}")
+
+
+MIN_DIGITS, MIN_DIGITS_OF_EXACT = 3, 4
+"""Significant digits from which a rounding of a decimal number, and of a fraction, may be meant."""
+
+
+def _is_coarser(reference: Quantity, answer: Quantity) -> bool:
+    """85.71 for 600/7 and 118 % for 117.95 %: only the question tells whether that many digits do."""
+    if (
+        reference.value.denominator == 1
+        or not answer.digits
+        or (reference.unit == "%") != (answer.unit == "%")
+    ):
+        return False
+    written = answer.decimals or 0
+    if reference.decimals is not None and written >= reference.decimals:
+        return False
+    num_digits = len(answer.digits.lstrip("0")) + written if answer.digits.strip("0") else written
+    enough = MIN_DIGITS_OF_EXACT if reference.decimals is None else MIN_DIGITS
+    distance = abs(answer.value - reference.value) / answer.scale
+    return num_digits >= enough and distance <= Fraction(1, 10**written)
 
 
 def _is_percentage(reference: Quantity, answer: Quantity) -> bool:
@@ -93,6 +116,12 @@ def _rounds_to(reference: Quantity, answer: Quantity) -> bool:
 
 def _compare_bases(reference: Quantity, answer: Quantity) -> AnswerCheck:
     if reference.base is not None and answer.base is not None:
+        if (
+            reference.value == answer.value
+            and reference.base != answer.base
+            and reference.digits == answer.digits
+        ):
+            return AnswerCheck("unparsable", "the same digit in two bases")
         verdict: Verdict = "correct" if reference.value == answer.value else "incorrect"
         return AnswerCheck(verdict, f"compared by value in bases {reference.base} and {answer.base}")
     if reference.digits == answer.digits and reference.digits:
@@ -112,9 +141,11 @@ def _compare_units(reference: Quantity, answer: Quantity, policy: AnswerPolicy) 
         return AnswerCheck(
             "correct" if equal else "incorrect", f"{_show(answer)} converted to {reference.unit}"
         )
-    if reference.value != answer.value and (
-        left is None or right is None or left.dimension != right.dimension
-    ):
+    is_clear = all(
+        unit is not None or is_word(each.unit) for unit, each in ((left, reference), (right, answer))
+    )
+    is_same_kind = left is not None and right is not None and left.dimension == right.dimension
+    if reference.value != answer.value and is_clear and not is_same_kind:
         return AnswerCheck("incorrect", f"{_show(answer)} is not {_show(reference)}")
     return AnswerCheck("unparsable", f"units differ: {_show(answer)} against {_show(reference)}")
 
@@ -186,6 +217,11 @@ _NOTHING = frozenset(
 )
 
 
+_MATHEMATICAL = frozenset(
+    ("sin", "cos", "tan", "cot", "sec", "csc", "ln", "log", "sqrt", "pi", "exp", "infinity")
+)
+
+
 def _compare_words(reference: str, answer: str) -> AnswerCheck | None:
     left, right = _without_commands(reference), _without_commands(answer)
     choice = re.fullmatch(r"\(?([A-Z])\)?", left.strip())
@@ -209,6 +245,11 @@ def _compare_words(reference: str, answer: str) -> AnswerCheck | None:
         return None
     if words == plain_words(left):
         return AnswerCheck("correct", f"same words {shorten(words)}")
+    if (
+        not _MATHEMATICAL.isdisjoint(re.split(r"[ ,;\-]+", words))
+        or max(map(len, re.split(r"[ ,;\-]+", words))) == 1
+    ):
+        return None  # `sin x`, `i, -i`
     if words in NUMBER_WORDS or len(words) > 1:
         return AnswerCheck("unparsable", f"the answer is given in words: {shorten(words)}")
     return None

@@ -3,7 +3,8 @@ r"""Where a completion states its final answer (row 3).
 A JSON field `answer` counts before all else, then the last of `\boxed{}`, `####` and `Final answer:`, then
 the last of `The answer is`, `Answer:` and a line's `A:`. A marker whose content cannot be read later on is
 never replaced by a number of the chain of thought. Deliberately left out: what the answer means.
-All patterns run in linear time: this code sees hostile text without a time limit.
+This code sees hostile text without a time limit: every repeat that can fail is bounded, and
+`tests/verdicts/test_linear_time.py` doubles texts to show it.
 """
 
 import json
@@ -26,25 +27,53 @@ class FinalAnswer(NamedTuple):
     """Which kind of marker pointed at it; `last line` when there was none."""
 
 
-def find_final_answer(completion: str, policy: AnswerPolicy) -> FinalAnswer | None:
+def find_final_answer(completion: str, policy: AnswerPolicy, *, is_cut: bool = False) -> FinalAnswer | None:
     """The final answer of a completion; None when it states none (empty, cut, or only thought)."""
     text = completion[-MAX_SEARCHED_CHARS:]
     spoken = _after_thinking(text)
     text = _THOUGHT.sub("\n", text) if policy.answer_in_thought and not spoken.strip() else spoken
     if not text.strip():
         return None
-    found = _json_field(text, policy)
-    if found is not None:
-        boxed = _boxed(found, policy)
-        return boxed[1] if boxed is not None else FinalAnswer(found, "JSON field")
+    stated = _marked_answer(text, policy, is_cut=is_cut)
+    fields = _json_fields(text)
+    if policy.several_json == "abstain" and len({_gist(field.value) for field in fields}) > 1:
+        return FinalAnswer("", "JSON field")
+    if fields:
+        after = _marked_answer(text[_end_of_object(text, fields[-1]) :], policy, is_cut=is_cut)
+        is_strong = after is not None and (
+            after.marker in {"boxed", "####"} or _FINAL.search(after.marker + ":")
+        )
+        is_quoted = any(map(str.isalpha, text[: text.find("{")].replace("```json", "")))
+        if after is not None and any(map(str.isalnum, after.text)) and (is_strong or is_quoted):
+            return after  # The text goes on after the JSON, which it quoted.
+        return _answer_of_json(fields, text, policy, stated)
+    if stated is not None:
+        return stated
+    if _JSON_FIELD.search(text):
+        return FinalAnswer("", "JSON field")
+    return None if is_cut else _last_line(text)
+
+
+def _marked_answer(text: str, policy: AnswerPolicy, *, is_cut: bool) -> FinalAnswer | None:
+    """What a marker points at; of a text that was cut, nothing that reaches its end."""
     strong = [c for c in (_boxed(text, policy), _hashes(text), _phrase(text, _FINAL)) if c is not None]
-    if strong:
-        return max(strong, key=lambda candidate: candidate[0])[1]
-    weak = _phrase(text, _ANSWER)
-    return weak[1] if weak is not None else _last_line(text)
+    weak = _phrase(text, _ANSWER) if not strong else None
+    found = max(strong, key=lambda candidate: candidate.start) if strong else weak
+    if found is None:
+        return None
+    reaches_end = found.answer.marker != "boxed" and not text[found.end :].strip(" .")
+    if is_cut and reaches_end and not text.endswith("\n"):
+        return FinalAnswer("", found.answer.marker)
+    return found.answer
 
 
-_Candidate = tuple[int, FinalAnswer]
+class _Candidate(NamedTuple):
+    start: int
+    end: int
+    """Where the answer ends in the text."""
+    answer: FinalAnswer
+
+
 _THOUGHT = re.compile(r"</?think>")
 
 
@@ -59,17 +88,48 @@ def _after_thinking(text: str) -> str:
 
 _JSON_FIELD = re.compile(r'"(?:final[_ ]?)?answer"\s*:\s*', re.IGNORECASE)
 _JSON_STRING = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
-_JSON_OTHER = re.compile(r"[^,}\n]*")
+_JSON_OTHER = re.compile(r"[^,}\n]{0,500}")
 
 
-def _json_field(text: str, policy: AnswerPolicy) -> str | None:
-    """Value of the answer field, also of JSON that is not quite valid; empty when several contradict."""
-    values = [_json_value(text, field.end()) for field in _JSON_FIELD.finditer(text)]
-    if not values:
-        return None
-    if len({_gist(value) for value in values}) == 1 or policy.several_json == "last":
-        return values[-1]
-    return values[0] if policy.several_json == "first" else ""
+class _Field(NamedTuple):
+    start: int
+    end: int
+    value: str
+
+
+def _json_fields(text: str) -> list[_Field]:
+    """The answer fields of a text that hold something, also of JSON that is not quite valid."""
+    fields: list[_Field] = []
+    for match in _JSON_FIELD.finditer(text):
+        value, end = _json_value(text, match.end())
+        if any(map(str.isalnum, value)) and value.strip() not in {"null", "None"}:
+            fields.append(_Field(match.start(), end, value))
+    return fields
+
+
+def _end_of_object(text: str, field: _Field) -> int:
+    """Where the innermost braces round a field close; the end of the last brace where they do not."""
+    around = [
+        (opened, closed) for opened, closed in _closing_braces(text).items() if opened < field.start <= closed
+    ]
+    return max(around)[1] + 1 if around else max(text.rfind("}") + 1, field.end)
+
+
+def _answer_of_json(
+    fields: list[_Field], text: str, policy: AnswerPolicy, stated: FinalAnswer | None
+) -> FinalAnswer:
+    """The answer of the fields; empty when a box before them contradicts it."""
+    chosen = fields[0] if policy.several_json == "first" else fields[-1]
+    before = text[: fields[0].start]
+    box = _boxed(before, policy) if stated is not None and _PROSE_BEFORE_JSON.search(before) else None
+    if box is not None and box.answer.text and _gist(box.answer.text) != _gist(chosen.value):
+        return FinalAnswer("", "JSON field against a box")
+    inner = _boxed(chosen.value, policy)
+    return inner.answer if inner is not None else FinalAnswer(chosen.value, "JSON field")
+
+
+_PROSE_BEFORE_JSON = re.compile(r"\}[^{\"]{0,200}(?:```(?:json)?\s{0,9})?\{\s{0,50}$")
+"""A box that is closed before the object with the answer opens."""
 
 
 def _gist(value: str) -> str:
@@ -78,21 +138,26 @@ def _gist(value: str) -> str:
     return str(float(numbers[0])) if numbers else value
 
 
-def _json_value(text: str, start: int) -> str:
+def _json_value(text: str, start: int) -> tuple[str, int]:
+    """The value from a position on, and where it ends."""
     string = _JSON_STRING.match(text, start)
     if string is None:
         if text.startswith('"', start):
-            return text[start + 1 :].split("\n", 1)[0].rstrip('}`" ')
+            line = text[start + 1 :].split("\n", 1)[0]
+            return line.rstrip('}`" '), start + 1 + len(line.rstrip("}` "))
         other = _JSON_OTHER.match(text, start)
-        return other[0] if other else ""
+        # A number at the very end may go on.
+        return (other[0], other.end()) if other and other.end() < len(text) else ("", start)
     try:
-        return str(json.loads(f'"{string[1]}"'))
+        return str(json.loads(f'"{string[1]}"')), string.end()
     except json.JSONDecodeError:
-        return string[1].replace("\\\\", "\\")
+        return string[1].replace("\\\\", "\\"), string.end()
 
 
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*(?=\{)")
 _CONNECTION = re.compile(r"[\s$]*[,;][\s$]*|.*\b(?:and|or)\b.*", re.DOTALL)
+_NAMED_NEXT = re.compile(r"[\s$]{0,9},[\s$]{0,9}(?:and )?[a-zA-Z][\s$]{0,3}=[\s$]{0,9}")
+"""What stands between the boxes of two unknowns, each with its name."""
 _NO_CONNECTION = re.compile(
     r"\.\s|=|\b(?:not|wait|but|so|then|actually|instead|therefore|hence|we)\b", re.IGNORECASE
 )
@@ -104,7 +169,7 @@ def _boxed(text: str, policy: AnswerPolicy) -> _Candidate | None:
     start = max(text.rfind("\\boxed"), text.rfind("\\fbox"))
     if start < 0:
         return None
-    return start, FinalAnswer(inner or "", "boxed")
+    return _Candidate(start, len(text), FinalAnswer(inner or "", "boxed"))
 
 
 def _last_boxes(text: str, policy: AnswerPolicy) -> str | None:
@@ -125,7 +190,7 @@ def _last_boxes(text: str, policy: AnswerPolicy) -> str | None:
     for left, right in zip(boxes[-2::-1], boxes[:0:-1], strict=False):
         between = text[left[1] : right[0]]
         is_connected = len(between) <= MAX_BETWEEN_BOXES and _CONNECTION.fullmatch(between)
-        if not is_connected or _NO_CONNECTION.search(between):
+        if not _NAMED_NEXT.fullmatch(between) and (not is_connected or _NO_CONNECTION.search(between)):
             if policy.several_boxes == "abstain" and left[2] != joined[0]:
                 return None
             break
@@ -152,17 +217,19 @@ _HASHES = re.compile(r"####[ \t]*([^\n]*)")
 
 def _hashes(text: str) -> _Candidate | None:
     last = _last_match(_HASHES, text)
-    return None if last is None else (last.start(), FinalAnswer(_first_sentence(last[1]), "####"))
+    if last is None:
+        return None
+    return _Candidate(last.start(), last.end(), FinalAnswer(_first_sentence(last[1]), "####"))
 
 
 _FINAL = re.compile(r"final answer\b[^\n:.]{0,60}?(?:\bis\b|:)[*:\s]*", re.IGNORECASE)
 _ANSWER = re.compile(
-    r"\banswer(?:[^\n:.=$\\]{0,60}?\b(?:is|are|be|equals)\b|\s*\**\s*[:=])[*:\s]*"
+    r"\banswer(?:[^\n:.=$\\]{0,60}?\b(?:is|are|be|equals)\b|[\s*]{0,12}[:=])[*:\s]*"
     r"|^[ \t]*A:[ \t]*|答案[是为:：]?|[Оо]твет\s*:?",
     re.IGNORECASE | re.MULTILINE,
 )
 _SENTENCE_END = re.compile(
-    r"\n|<\||[.,;]?\s*I hope|\.(?=\s+[A-Z\[(])|。"
+    r"\n|<\||[.,;]?\s{0,3}I hope|\.(?=\s+[A-Z\[(])|。"
     r"|,?\s(?:because|since|which|where|so that)\b|,\s(?:so|as|not)\b"
 )
 
@@ -171,13 +238,15 @@ def _phrase(text: str, pattern: re.Pattern[str]) -> _Candidate | None:
     last = _last_match(pattern, text)
     if last is None:
         return None
-    if _DENIED_VERB.search(last[0]):
-        return last.start(), FinalAnswer("", last[0].strip(" *:\n"))
-    sentence = _first_sentence(text[last.end() :])
+    if _DENIED_VERB.search(last[0]) or _HEDGE.search(last[0]):
+        return _Candidate(last.start(), last.end(), FinalAnswer("", last[0].strip(" *:\n")))
+    rest = text[last.end() :]
+    sentence = _first_sentence(rest)
+    end = last.end() + len(rest) - len(rest.lstrip()) + len(sentence)
     spans = [span for span in _answer_spans(sentence) if span]
     if len(_PROSE_WORD.findall(_TEX.sub(" ", sentence))) >= 3 and len(spans) == 1:
         sentence = spans[0]
-    return last.start(), FinalAnswer(sentence, last[0].strip(" *:\n") or "answer")
+    return _Candidate(last.start(), end, FinalAnswer(sentence, last[0].strip(" *:\n") or "answer"))
 
 
 def _first_sentence(text: str) -> str:
@@ -220,6 +289,20 @@ _DENIED_VERB = _ends_with("not|cannot|never")
 _DENIED = _ends_with("not|cannot|never|than|at most|at least|exceeds?|unequal")
 
 
+_HEDGE = re.compile(
+    r"\b(?:may ?be|might|perhaps|possibly|probably not|could|roughly|either|somewhere|guess|not sure)\b",
+    re.IGNORECASE,
+)
+_NO_ANSWER = re.compile(
+    _HEDGE.pattern
+    + r"|\b(?:impossible|cannot (?:be )?(?:determine|answer|solve|find|conclude|say)|can't|unable|not able"
+    r"|not possible|(?:not enough|insufficient) (?:information|data)|don't know|do not know"
+    r"|no (?:unique )?(?:solution|conclusion|answer)|unclear|clarify|would need|without more|sorry"
+    r"|did you mean|or does|let me|let's|let us|next,? we|see (?:figure|table|equation|step)|now consider"
+    r"|the (?:next )?case|in step \d|hope this|rate it|figure \d)\b",
+    re.IGNORECASE,
+)
+"""Last lines that state no answer, whatever numbers they hold."""
 _ENUMERATOR = re.compile(r"^\d{1,2}[.)]\s+(?=\S)")
 _FENCE = re.compile(r"[`\s\\\]\[$)]*")
 
@@ -236,6 +319,8 @@ def _last_line(text: str) -> FinalAnswer | None:
             continue
         line = _ENUMERATOR.sub("", line.strip()[-1000:])
         if _PROSE_WORD.search(_TEX.sub(" ", line)):
+            if _NO_ANSWER.search(line) or line.rstrip(" *").endswith(("?", ":", "!")):
+                return None
             spans = _answer_spans(line)
             return FinalAnswer(spans[-1], "last line") if spans else None
         return FinalAnswer(line, "last line")

@@ -68,7 +68,8 @@ def parse_quantity(text: str) -> Quantity | None:
     if match is None:
         return None
     scale, rest = read_scale(match["rest"])
-    unit = read_unit(rest)
+    is_spaced = scale > 1 or text[: match.start("rest")].endswith(" ")
+    unit = read_unit(rest, is_spaced=is_spaced)
     if unit is None:
         return None
     value = _value(match)

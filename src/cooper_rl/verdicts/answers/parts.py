@@ -12,7 +12,7 @@ from fractions import Fraction
 
 from cooper_rl.verdicts.answers.comparison import AnswerCheck, shorten
 from cooper_rl.verdicts.answers.numbers import parse_quantity
-from cooper_rl.verdicts.answers.structure import Node
+from cooper_rl.verdicts.answers.structure import VECTOR, Node
 
 LeafComparison = Callable[[str, str], AnswerCheck | None]
 """Compares two texts without parts; None when it cannot say without algebra."""
@@ -85,14 +85,18 @@ def _statement(node: Node) -> str:
 
 def _compare_with_leaf(reference: Node, answer: Node) -> AnswerCheck | None:
     """Several numbers are not one, but `1000,99` is 1000.99: a comma that could be a decimal point is one."""
-    texts = [re.sub(r"^(-?\d+),(\d+)$", r"\1.\2", node.text) for node in (reference, answer)]
+    texts = [_with_decimal_point(node.text) for node in (reference, answer)]
     left, right = parse_quantity(texts[0]), parse_quantity(texts[1])
     if left is not None and right is not None and left.value == right.value:
-        return AnswerCheck("correct", f"{answer.text} equals {reference.text} with a decimal comma")
+        # `3,5` as a reference answer may well be a list; nobody asks for a list with `3.5`.
+        verdict = "unparsable" if reference.kind == "list" and "." not in reference.text else "correct"
+        return AnswerCheck(verdict, f"{answer.text} equals {reference.text} with a decimal comma")
     single, several = (reference, answer) if reference.kind == "leaf" else (answer, reference)
     if single.text.count("|") > 1 and _BOUND.search(single.text):
         return AnswerCheck("unparsable", f"{single.text} is not solved")
-    number = None if "," in single.text else parse_quantity(single.text)
+    number = parse_quantity(single.text)
+    if number is not None and re.sub(r"\D", "", single.text) == re.sub(r"\D", "", several.text):
+        return AnswerCheck("unparsable", "the comma of one side may group thousands")
     if number is not None and all(map(_is_plain_number, several.parts)):
         if len({part.text for part in several.parts}) > 1 and _values(several.parts) == Counter(
             {number.value: len(several.parts)}
@@ -105,6 +109,14 @@ def _compare_with_leaf(reference: Node, answer: Node) -> AnswerCheck | None:
 _BOUND = re.compile(r"[<>]|\\[lg]e(?![a-z])")
 
 
+def _with_decimal_point(text: str) -> str:
+    """`1000,99` as 1000.99 and `1.234,56` as 1234.56."""
+    text = re.sub(
+        r"^(-?\d{1,3}(?:\.\d{3})+)(,\d+)$", lambda found: found[1].replace(".", "") + found[2], text
+    )
+    return re.sub(r"^(-?\d+),(\d+)$", r"\1.\2", text)
+
+
 def _is_plain_number(node: Node) -> bool:
     quantity = parse_quantity(node.text) if node.kind == "leaf" else None
     return quantity is not None and not quantity.unit
@@ -112,16 +124,38 @@ def _is_plain_number(node: Node) -> bool:
 
 def _compare_tuples(reference: Node, answer: Node, leaf: LeafComparison) -> AnswerCheck | None:
     if len(reference.parts) != len(answer.parts):
-        return AnswerCheck("incorrect", f"{len(answer.parts)} parts against {len(reference.parts)}")
+        return _differ_in_number(reference.parts, answer.parts)
     check = _compare_in_order(reference.parts, answer.parts, leaf)
-    if len(reference.parts) == 2 and reference.brackets != answer.brackets and check is not None:
+    brackets = {reference.brackets, answer.brackets}
+    if len(reference.parts) == 2 and len(brackets) == 2 and brackets != {VECTOR, "()"} and check is not None:
         if check.verdict != "correct":
             return check
+        if VECTOR in brackets:
+            return AnswerCheck("unparsable", "one side is a vector")
         return AnswerCheck("incorrect", f"brackets {answer.brackets} against {reference.brackets}")
     is_other_name = reference.variable and answer.variable and _name(reference) != _name(answer)
     if check and check.verdict == "correct" and is_other_name:
         return AnswerCheck("unparsable", f"{answer.variable} is bounded, not {reference.variable}")
     return check
+
+
+def _differ_in_number(reference: Sequence[Node], answer: Sequence[Node]) -> AnswerCheck:
+    """Incorrect where the parts are simple: a sentence or a case may be split where it has no parts."""
+    is_simple = all(map(_is_simple, (*reference, *answer)))
+    verdict = "incorrect" if is_simple else "unparsable"
+    return AnswerCheck(verdict, f"{len(answer)} parts against {len(reference)}")
+
+
+def _is_simple(node: Node) -> bool:
+    r"""A number or an expression without words, `\pm` or relations; of tuples and lists, all parts."""
+    if node.kind != "leaf":
+        return all(map(_is_simple, node.parts))
+    return len(node.text) <= 60 and _NOT_SIMPLE.search(node.text) is None
+
+
+_NOT_SIMPLE = re.compile(
+    r"(?<![\\A-Za-z])[A-Za-z]{3,}|\\(?:pm|mp|dots|ldots|cdots|text|in|mathbb)(?![a-z])|[<>=:|]|\.\."
+)
 
 
 def _compare_tuple_with_list(reference: Node, answer: Node, leaf: LeafComparison) -> AnswerCheck | None:
@@ -184,7 +218,7 @@ def _compare_unordered(
     reference: Sequence[Node], answer: Sequence[Node], leaf: LeafComparison
 ) -> AnswerCheck | None:
     if len(reference) != len(answer):
-        return AnswerCheck("incorrect", f"{len(answer)} parts against {len(reference)}")
+        return _differ_in_number(reference, answer)
     left, right = _values(reference), _values(answer)
     if left is not None and right is not None:
         verdict = "correct" if left == right else "incorrect"

@@ -1,45 +1,87 @@
-"""Whether two sympy expressions agree at sampled points (row 3): a filter before algebra, and the third vote.
+"""Whether two sympy expressions agree at sampled points (row 3): a filter before algebra, a check after it.
 
 Points are fixed rationals, so the outcome is the same every time. Deliberately left out: anything but
 expressions (sets, relations and matrices are compared part by part or by math-verify).
 """
 
 import cmath
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import sympy  # pyright: ignore[reportMissingTypeStubs] it ships none
 
-_POINTS = (("37/29", "53/41", "61/67", "71/83"), ("113/97", "19/23", "131/101", "43/59"))
-"""Positive, not 1, and never two alike: two expressions that agree here by chance are not worth fearing."""
+_POSITIVE = (("37/29", "53/41", "61/67", "71/83"), ("113/97", "19/23", "131/101", "43/59"))
+_NEGATIVE = (("-41/31", "-17/29", "-73/61", "-11/13"), ("-7/23", "59/37", "-97/89", "29/19"))
+"""Never 0, 1 or two alike: two expressions that agree here by chance are not worth fearing."""
+_WHOLE = (("2", "3", "5", "7"), ("3", "5", "2", "4"), ("6", "4", "7", "9"))
 DIGITS = 20
+EXACT_DIGITS = 50
+
+Agreement = Literal["yes", "no", "unknown"]
 
 
-def agree_at_points(left: Any, right: Any, tolerance: float) -> Literal["yes", "no", "unknown"]:
-    """Compare by value where both are expressions in the same variables; relative tolerance."""
-    if not (isinstance(left, sympy.Expr) and isinstance(right, sympy.Expr)):
-        return "unknown"
-    values = _values_at_points(left, right)
-    if values is None:
-        return "unknown"
-    return "yes" if all(abs(a - b) <= tolerance * max(abs(a), abs(b)) for a, b in values) else "no"
+def agree_at_points(left: Any, right: Any, tolerance: float) -> Agreement:
+    """Compare by value at positive points where both are expressions; relative tolerance."""
+    return _agree(left, right, _POSITIVE, tolerance)
+
+
+def agree_at_negative_points(left: Any, right: Any, tolerance: float) -> Agreement:
+    """The same at points with negative numbers, where `|x|` is not `x`."""
+    return _agree(left, right, _NEGATIVE, tolerance)
+
+
+def agree_at_whole_points(left: Any, right: Any, tolerance: float) -> Agreement:
+    """The same at whole numbers, where `(-1)^n` is `\\cos(n\\pi)`."""
+    return _agree(left, right, _WHOLE, tolerance)
 
 
 def are_multiples(left: Any, right: Any, tolerance: float) -> bool:
     """Whether two expressions have one ratio at the points; no where that is unknown."""
-    values = _values_at_points(left, right)
+    values = _values_at_points(left, right, _POSITIVE)
     if values is None:
         return False
     (a, b), *others = values
     return all(cmath.isclose(a * d, b * c, rel_tol=tolerance) for c, d in others)
 
 
-def _values_at_points(left: Any, right: Any) -> list[tuple[complex, complex]] | None:
+def differ_by_constant(left: Any, right: Any, tolerance: float) -> Agreement:
+    """Whether left less right has one value at all points: two antiderivatives of one function."""
+    values = _values_at_points(left, right, _POSITIVE)
+    if values is None or len(values) < 2:
+        return "unknown"
+    scale = max(1.0, *(abs(number) for pair in values for number in pair))
+    first, *others = [a - b for a, b in values]
+    return "yes" if all(abs(other - first) <= tolerance * scale for other in others) else "no"
+
+
+def are_exactly_equal(left: Any, right: Any) -> bool:
+    """Whether two numbers without variables agree to fifty digits; no where one has no value."""
+    try:
+        difference: Any = (left - right).evalf(EXACT_DIGITS)
+        size: Any = max(1, abs(complex(left.evalf(DIGITS))))
+        return bool(abs(complex(difference)) < 10.0 ** (10 - EXACT_DIGITS) * size)
+    except (ArithmeticError, AttributeError, RecursionError, TypeError, ValueError):
+        return False
+
+
+def _agree(left: Any, right: Any, points: Sequence[tuple[str, ...]], tolerance: float) -> Agreement:
+    if not (isinstance(left, sympy.Expr) and isinstance(right, sympy.Expr)):
+        return "unknown"
+    values = _values_at_points(left, right, points)
+    if values is None:
+        return "unknown"
+    return "yes" if all(abs(a - b) <= tolerance * max(abs(a), abs(b)) for a, b in values) else "no"
+
+
+def _values_at_points(
+    left: Any, right: Any, points: Sequence[tuple[str, ...]]
+) -> list[tuple[complex, complex]] | None:
     """Both values at every point, one point where there are no variables; None where one has no value."""
     names = sorted({str(symbol) for symbol in left.free_symbols | right.free_symbols})
-    if len(names) > len(_POINTS[0]):
+    if len(names) > len(points[0]):
         return None
     values: list[tuple[complex, complex]] = []
-    for point in _POINTS[: 2 if names else 1]:
+    for point in points if names else points[:1]:
         replaced = {name: sympy.Rational(text) for name, text in zip(names, point, strict=False)}
         first, second = evaluate_at(left, replaced), evaluate_at(right, replaced)
         if first is None or second is None:

@@ -9,9 +9,12 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from cooper_rl.verdicts.answers.numbers import parse_quantity
 from cooper_rl.verdicts.answers.units import TEXT_COMMAND
 
 MAX_PARTS = 2000
+VECTOR = "vector"
+"""Brackets of a matrix of one row or column and of angle brackets: coordinates, never an interval."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,18 @@ class Node:
 
 def parse_structure(text: str) -> Node:
     """Read normalised text as a node; anything without parts is a leaf."""
-    return _parse(_QUALIFIER.sub(" ", TEXT_COMMAND.sub(r" \1 ", text)).strip(" ,;."), 0)
+    text = QUALIFIER.sub(" ", TEXT_COMMAND.sub(r" \1 ", text)).strip(" ,;.")
+    return _parse(_SET_NAME.sub("", text), 0)
+
+
+def without_brackets(text: str) -> str:
+    """Text without round brackets round the whole of it; a point or an interval keeps its own."""
+    while len(text) > 2 and text[0] == "(" and text[-1] == ")":
+        inner = text[1:-1].strip()
+        if not inner or not _is_balanced(inner) or len(_split_list(inner, is_bracketed=True)) > 1:
+            return text
+        text = inner
+    return text
 
 
 def find_syntax_fault(text: str) -> str | None:
@@ -60,13 +74,13 @@ _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _LIST_LABEL = re.compile(r"(?<![^\s,;])\w{1,2}\)(?=\s)")
 """`A) 12`: a closing bracket that never had a partner."""
 _BARE_COMMAND = re.compile(r"(\\(?:frac|sqrt)(?![A-Za-z]))\s*(?:\{\s*\}|[)\]},;]|$)")
-_QUALIFIER = re.compile(
+QUALIFIER = re.compile(
     r"[ ,(]{0,5}(?:\bfor (?:all|any|some|every|each|integer|\$?[a-z]\$? ?(?:\\in|>))|\bwhere\b|\bwith\b"
     r"|\\forall|,\s*[a-z] ?\\in ?\\mathbb)(?:(?!, and|; ).){0,300}",
     re.DOTALL,
 )
 _MATRIX = re.compile(r"\\begin\s?\{([pbBv]?)matrix\}((?:(?!\\begin).)*)\\end\s?\{\1matrix\}", re.DOTALL)
-_SUBSCRIPT = r"(?:_(?:\{\w+\}|\w))?"
+_SUBSCRIPT = r"(?:_(?:\{ ?\\?\w{1,20} ?\}|\w))?"
 _LETTER = r"(?:[A-Za-z](?![A-Za-z])|\\[A-Za-z]+|[A-Z][a-z]{2,})"
 _NAME = rf"(?:{_LETTER}{_SUBSCRIPT}'?(?: ?\([A-Za-z0-9](?:, ?[A-Za-z0-9])*\))?)"
 _POINT_NAME = rf"\( ?{_NAME}(?: ?, ?{_NAME})+ ?\)"
@@ -86,21 +100,37 @@ _MINUS_INFINITY = Node("leaf", r"-\infty")
 
 def _parse(text: str, depth: int) -> Node:
     text = text.strip(" ,;")
+    angle = _ANGLE.fullmatch(text)
+    if angle and len(split_top_level(angle[1], _COMMA)) > 1:
+        return Node("tuple", text, VECTOR, tuple(_parse(part, depth + 1) for part in angle[1].split(",")))
     if depth > 6 or len(text) > 20_000:
         return Node("leaf", text)
     matrix = _MATRIX.fullmatch(text)
     if matrix:
         rows = [row for row in re.split(r"\\\\", matrix[2]) if row.strip()]
+        cells = [cell for row in rows for cell in row.split("&")]
+        if len(rows) == 1 or len(cells) == len(rows):
+            return Node("tuple", text, VECTOR, tuple(_parse(cell, depth + 1) for cell in cells))
         return Node("tuple", text, "[]", tuple(_row(row, depth) for row in rows))
     union = split_top_level(text, _UNION)
     if len(union) > 1:
         return Node("union", text, parts=tuple(_parse(part, depth + 1) for part in union))
-    alternatives = split_top_level(text, _OR)
+    is_bounded = _INEQUALITY.search(text) is not None
+    both = split_top_level(text, _AND) if is_bounded else []
+    if len(both) == 2:
+        joined = _intersect(_parse(both[0], depth + 1), _parse(both[1], depth + 1), text)
+        if joined is not None:
+            return joined
+    alternatives = split_top_level(text, _OR if is_bounded else _OR_AND)
     if len(alternatives) > 1 and all(_BOUND_SIGN.search(part) for part in alternatives):
-        return Node("union", text, parts=tuple(_parse(part, depth + 1) for part in alternatives))
+        parts = [each for part in alternatives for each in _expand_signs(part)]
+        return Node("union", text, parts=tuple(_parse(part, depth + 1) for part in parts))
+    if is_bounded and len(split_top_level(text, _OR_AND)) > 1:
+        return Node("leaf", text)
     parts = _split_list(text)
-    if len(parts) > 1:
-        return Node("list", text, parts=tuple(_parse(part, depth + 1) for part in parts[:MAX_PARTS]))
+    if len(parts) > 1 or (len(parts) == 1 and _is_signed(text)):
+        parts = [each for part in parts[:MAX_PARTS] for each in _expand_signs(part)]
+        return Node("list", text, parts=tuple(_parse(part, depth + 1) for part in parts))
     label = _LABEL.match(text)
     if label and len(text) > label.end():
         return _parse(text[label.end() :], depth + 1)
@@ -111,24 +141,68 @@ def _parse(text: str, depth: int) -> Node:
     return bracketed if bracketed is not None else _relation_or_leaf(text, depth)
 
 
+_ANGLE = re.compile(r"\\langle(?![a-z]) ?(.{1,500}?) ?\\rangle")
+_SET_NAME = re.compile(r"^[A-Z] ?\\c[au]p ?[A-Z] ?= ?")
+"""`A \\cup B = ...` names what is asked for."""
 _UNION = re.compile(r" ?\\cup(?![A-Za-z]) ?")
-_OR = re.compile(r" ?(?:\\text\s?\{ ?)?\b(?:or|and)\b(?: ?\})? ?")
+_OR = re.compile(r" ?(?:\bor\b|\\vee(?![a-z])|\\lor(?![a-z])) ?")
+_OR_AND = re.compile(r" ?(?:\\text\s?\{ ?)?\b(?:or|and)\b(?: ?\})? ?")
+_AND = re.compile(r" ?(?:\band\b|\\wedge(?![a-z])|\\land(?![a-z])|, (?=[A-Za-z\d. -]{1,20}[<>\\])) ?")
 _SEPARATOR = re.compile(r"[ ,]{1,5}(?:and|or) {1,5}|(?<=[0-9])(?:and|or)\b ?|[,;](?!\d{3}(?!\d)) ?|[,;] ")
+_INEQUALITY = re.compile(r"[<>]|\\[lg]e(?![a-z])")
 _BOUND_SIGN = re.compile(r"[<>]|\\[lg]e(?![a-z])|=")
+
+
+def _intersect(left: Node, right: Node, text: str) -> Node | None:
+    """`x>2 and x\\le5` as one interval: a lower and an upper bound of the same variable."""
+    lower, upper = (left, right) if _is_infinite(left, 1) else (right, left)
+    if not (
+        left.variable
+        and left.variable == right.variable
+        and _is_infinite(lower, 1)
+        and _is_infinite(upper, 0)
+    ):
+        return None
+    ends = (lower.parts[0], upper.parts[1])
+    low, high = parse_quantity(ends[0].text), parse_quantity(ends[1].text)
+    if low is not None and high is not None and low.value > high.value:
+        return None  # `x<-1, x>3`: either of the two is meant.
+    return Node("tuple", text, lower.brackets[0] + upper.brackets[1], ends, left.variable)
+
+
+def _is_infinite(node: Node, end: int) -> bool:
+    return (
+        node.kind == "tuple" and len(node.parts) == 2 and node.parts[end].text == (r"-\infty", r"\infty")[end]
+    )
 
 
 def _row(row: str, depth: int) -> Node:
     return Node("tuple", row, "[]", tuple(_parse(cell, depth + 1) for cell in row.split("&")))
 
 
-def _split_list(text: str) -> list[str]:
-    """Elements of a list; `;` binds less than `,`, and a comma may also group thousands."""
+def _split_list(text: str, *, is_bracketed: bool = False) -> list[str]:
+    """Elements of a list; `;` binds less than `,`, and outside brackets a comma may also group thousands."""
     groups = split_top_level(text, _SEMICOLON)
     if len(groups) > 1:
         return groups
     if _THOUSANDS.fullmatch(text):
-        return [text]
+        return text.split(",") if is_bracketed else [text]
     return split_top_level(text, _SEPARATOR if _SPACED.search(text) else _COMMA)
+
+
+_SIGNS = re.compile(r"\\(pm|mp)(?![A-Za-z]) ?")
+
+
+def _is_signed(text: str) -> bool:
+    r"""Whether one `\pm`, that stands for both signs, makes two answers of the text."""
+    return len(_SIGNS.findall(text)) == 1
+
+
+def _expand_signs(text: str) -> list[str]:
+    r"""`2\pm\sqrt3` as both values, `(1,\pm2)` as both points; several `\pm` may or may not go together."""
+    if not _is_signed(text):
+        return [text]
+    return [_SIGNS.sub(sign, text).replace("=+", "=").replace("= +", "= ") for sign in "+-"]
 
 
 _SEMICOLON = re.compile(r" ?; ?")
@@ -147,11 +221,12 @@ def _bracketed(text: str, depth: int) -> Node | None:
         return None
     if not _is_balanced(inner):
         return None
-    parts = _split_list(inner)
+    parts = _split_list(inner, is_bracketed=True)
     if is_set or opening == "{":
         if not is_set and len(parts) < 2:
             return _parse(inner, depth + 1)
-        return Node("list", text, "{}", tuple(_parse(part, depth + 1) for part in parts[:MAX_PARTS]))
+        parts = [each for part in parts[:MAX_PARTS] for each in _expand_signs(part)]
+        return Node("list", text, "{}", tuple(_parse(part, depth + 1) for part in parts))
     if len(parts) < 2:
         return _parse(inner, depth + 1) if opening == "(" and text[-1] == ")" else None
     parsed = tuple(_parse(part, depth + 1) for part in parts[:MAX_PARTS])

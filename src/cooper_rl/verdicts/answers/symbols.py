@@ -9,6 +9,7 @@ import re
 from typing import Any
 
 import sympy  # pyright: ignore[reportMissingTypeStubs] it ships none
+from latex2sympy2_extended import NormalizationConfig  # pyright: ignore[reportMissingTypeStubs] it ships none
 from math_verify import (  # pyright: ignore[reportMissingTypeStubs] it ships none
     ExprExtractionConfig,
     LatexExtractionConfig,
@@ -18,8 +19,28 @@ from math_verify import (  # pyright: ignore[reportMissingTypeStubs] it ships no
 from sympy.core import random as sympy_random  # pyright: ignore[reportMissingTypeStubs] it ships none
 
 from cooper_rl.verdicts.answers.comparison import AnswerCheck, shorten
-from cooper_rl.verdicts.answers.sampling import agree_at_points, are_multiples
+from cooper_rl.verdicts.answers.notation import compare_notation, holds_statement, value_of_operation
+from cooper_rl.verdicts.answers.sampling import (
+    agree_at_negative_points,
+    agree_at_points,
+    agree_at_whole_points,
+    are_exactly_equal,
+    are_multiples,
+    differ_by_constant,
+    evaluate_at,
+)
 
+_LATEX = LatexExtractionConfig(
+    normalization_config=NormalizationConfig(
+        # Its units are the letters c, d, k, l, m, n, p, s and t as well: it read 3+2t as 5.
+        basic_latex=True,
+        units=False,
+        malformed_operators=True,
+        nits=True,
+        boxed="all",
+        equations=False,
+    )
+)
 _SYMPY: Any = sympy  # untyped library: its overloads resolve to unknown types
 
 # It warns once per process that its time limit is off, which is the point here.
@@ -27,29 +48,41 @@ logging.getLogger("math_verify").setLevel(logging.ERROR)
 
 
 def compare_by_math_verify(reference: str, answer: str) -> AnswerCheck:
-    """Whether math-verify finds two normalised answers equal, and whether that can be believed.
+    """Whether two normalised answers are equal by value or by math-verify, and whether that can be believed.
 
-    No time limit. Anything that it cannot parse, or that a check after it refuses to believe, is unparsable.
+    No time limit. `incorrect` means that the two differ in value at every sampled point; whatever cannot be
+    parsed, has no value, or is equal under another reading of the notation is unparsable.
     """
     # sympy tests equality at random points: the verdict must not depend on what was compared before.
     sympy_random.seed(0)  # pyright: ignore[reportUnknownMemberType] untyped library
+    notation = compare_notation(reference, answer)
+    if notation is not None:
+        return notation
+    reference, answer = value_of_operation(reference), value_of_operation(answer)
     doubt = find_doubt(reference, answer)
     if doubt is not None:
         return AnswerCheck("unparsable", doubt)
     if "=" in reference and "=" in answer:
         equations = _compare_equations(reference, answer)
-        if equations is not None:
-            return equations
+        return equations if equations is not None else _compare_sides(reference, answer)
     left, right = parse_symbols(reference), parse_symbols(_same_imaginary_unit(reference, answer))
     if left is None:
         return AnswerCheck("unparsable", f"the reference answer {shorten(reference)} cannot be parsed")
     if right is None:
         return AnswerCheck("unparsable", f"the answer {shorten(answer)} cannot be parsed")
+    what = f"{shorten(answer)} against {shorten(reference)}"
+    constants = _compare_antiderivatives(left, right, what)
+    if constants is not None:
+        return constants
+    if isinstance(left, sympy.Eq) and isinstance(right, sympy.Expr):
+        return _compare_solution(left, right, what)
     # Cheap, and right about what differs: algebra would try every simplification first.
-    if not _is_percent(left, right) and agree_at_points(left, right, 1e-7) == "no":
-        if _agree_with_imaginary_i(left, right):
-            return AnswerCheck("unparsable", "equal if i is the imaginary unit")
-        return AnswerCheck("incorrect", f"{shorten(answer)} differs from {shorten(reference)} in value")
+    if not _is_percent(left, right):
+        agreement = agree_at_points(left, right, 1e-7)
+        if agreement == "no":
+            return _explain_difference(reference, answer, left, right, what)
+        if agreement == "yes" and _is_identity(left, right):
+            return AnswerCheck("correct", f"{what}: equal in value at all points")
     try:
         equal = verify(left, right, timeout_seconds=None, raise_on_error=True)
     except (
@@ -63,10 +96,151 @@ def compare_by_math_verify(reference: str, answer: str) -> AnswerCheck:
     ) as error:
         return AnswerCheck("unparsable", f"math-verify failed: {type(error).__name__}")
     if not equal:
-        return AnswerCheck("incorrect", f"{shorten(answer)} is not {shorten(reference)}")
+        return AnswerCheck(
+            "unparsable", f"{what}: math-verify finds them different, their values do not tell"
+        )
     if _are_far_apart(left, right):
         return AnswerCheck("incorrect", f"{shorten(answer)} is only rounded to {shorten(reference)}")
+    if isinstance(left, sympy.Expr) and isinstance(right, sympy.Expr) and _is_rounded(left, right):
+        return AnswerCheck("unparsable", f"{what}: equal after rounding only")
     return AnswerCheck("correct", f"math-verify: {shorten(answer)} equals {shorten(reference)}")
+
+
+def _is_identity(left: Any, right: Any) -> bool:
+    """Equal to fifty digits without variables and floats, or at points of either sign with them."""
+    if left == right:
+        return True
+    if left.free_symbols or right.free_symbols:
+        return (
+            agree_at_points(left, right, 1e-14) == "yes"
+            and agree_at_negative_points(left, right, 1e-14) == "yes"
+        )
+    return not (left.has(sympy.Float) or right.has(sympy.Float)) and are_exactly_equal(left, right)
+
+
+def _explain_difference(reference: str, answer: str, left: Any, right: Any, what: str) -> AnswerCheck:
+    """Incorrect, unless another reading of the notation makes the two equal: then nobody can know."""
+    readings = {
+        "equal if i is the imaginary unit": lambda: _agree_with_imaginary_i(left, right),
+        "equal at whole numbers": lambda: _are_equal_at_whole_numbers(left, right),
+        "equal with other names for the variables": lambda: _agree_with_other_names(left, right),
+        "equal if log is the natural logarithm": lambda: _agree_with_natural_log(reference, answer),
+        "equal after rounding": lambda: is_rounding(reference, answer, left, right),
+        "equal with degrees for radians": lambda: _differ_by_degrees(left, right),
+        "equal if the letter is a unit": lambda: _equal_without_letter(reference, answer),
+    }
+    for reading, is_equal in readings.items():
+        if is_equal():
+            return AnswerCheck("unparsable", f"{what}: {reading}")
+    return AnswerCheck("incorrect", f"{what}: they differ in value")
+
+
+def _are_equal_at_whole_numbers(left: Any, right: Any) -> bool:
+    """`(-1)^n` and `\\cos(n\\pi)`: variables whose names stand for whole numbers."""
+    names = {str(symbol) for symbol in left.free_symbols | right.free_symbols}
+    is_whole = bool(names) and names <= {"n", "k", "m", "j", "l", "r", "N"}
+    return is_whole and agree_at_whole_points(left, right, 1e-12) == "yes"
+
+
+def _agree_with_other_names(left: Any, right: Any) -> bool:
+    """As many other variables: in order of name, equal after renaming."""
+    ours = sorted(left.free_symbols - right.free_symbols, key=str)
+    theirs = sorted(right.free_symbols - left.free_symbols, key=str)
+    if not ours or len(ours) != len(theirs) or left.is_Symbol or right.is_Symbol:
+        return False
+    renamed = right.subs(dict(zip(theirs, ours, strict=True)), simultaneous=True)
+    return agree_at_points(left, renamed, 1e-12) == "yes"
+
+
+def _agree_with_natural_log(reference: str, answer: str) -> bool:
+    if r"\log" not in reference + answer:
+        return False
+    left, right = (parse_symbols(_PLAIN_LOG.sub(r"\\ln ", text)) for text in (reference, answer))
+    return agree_at_points(left, right, 1e-12) == "yes"
+
+
+_PLAIN_LOG = re.compile(r"\\log(?![A-Za-z])(?!\s?_)")
+
+
+def is_rounding(reference: str, answer: str, left: Any, right: Any) -> bool:
+    """Whether one side, written in decimals, is the other one rounded or cut to its digits."""
+    for text, other in ((answer, left), (reference, right)):
+        written = _DECIMAL.fullmatch(text)
+        value = evaluate_at(other, {}) if written and not other.free_symbols else None
+        if written is None or value is None or abs(value.imag) > 1e-12:
+            continue
+        digits = len((written[1] + (written[2] or "")).lstrip("0"))
+        step = 10.0 ** -len(written[2] or "")
+        if digits >= MIN_DIGITS and abs(float(text.replace(",", "")) - value.real) <= step * 1.0000001:
+            return True
+    return False
+
+
+_DECIMAL = re.compile(r"-?(\d{1,15})(?:\.(\d{1,15}))?")
+MIN_DIGITS = 3
+"""Significant digits below which a rounded value says too little."""
+
+
+def _equal_without_letter(reference: str, answer: str) -> bool:
+    """`15d` against `15`: fifteen times d, or fifteen days."""
+    return any(
+        found[1] == other
+        for text, other in ((reference, answer), (answer, reference))
+        if (found := _NUMBER_AND_LETTER.fullmatch(text))
+    )
+
+
+_NUMBER_AND_LETTER = re.compile(r"(\d{1,15}(?:\.\d{1,15})?)([cdghlmstLNJKVW])")
+
+
+def _differ_by_degrees(left: Any, right: Any) -> bool:
+    """`150` against `\\frac{5\\pi}{6}`."""
+    if left.free_symbols or right.free_symbols or not (left.has(_SYMPY.pi) or right.has(_SYMPY.pi)):
+        return False
+    factor: Any = _SYMPY.pi / 180
+    return any(agree_at_points(a * factor, b, 1e-12) == "yes" for a, b in ((left, right), (right, left)))
+
+
+def _compare_solution(equation: Any, stated: Any, what: str) -> AnswerCheck:
+    """`\\frac6x` against `xy=6`: an equation linear in the one variable that the answer leaves out."""
+    missing = sorted(equation.free_symbols - stated.free_symbols, key=str)
+    difference: Any = equation.lhs - equation.rhs
+    if len(missing) == 1 and stated.free_symbols <= equation.free_symbols:
+        slope: Any = _SYMPY.diff(difference, missing[0])
+        if missing[0] not in slope.free_symbols and slope != 0:
+            solved: Any = -difference.subs(missing[0], 0) / slope
+            if _is_identity(solved, stated):
+                return AnswerCheck("correct", f"{what}: solved for {missing[0]}")
+    return AnswerCheck("unparsable", f"{what}: an equation against an expression")
+
+
+def _compare_antiderivatives(left: Any, right: Any, what: str) -> AnswerCheck | None:
+    """Two antiderivatives with a constant, which may have another name; None where the reference has none."""
+    if not (isinstance(left, sympy.Expr) and isinstance(right, sympy.Expr)):
+        return None
+    ours = _constant(left)
+    if ours is None or len(left.free_symbols) < 2:
+        return None
+    theirs = _constant(right)
+    if theirs is None:
+        is_bare = differ_by_constant(left - ours, right, 1e-9) == "yes"
+        return AnswerCheck("unparsable", f"{what}: without the constant") if is_bare else None
+    agreement = differ_by_constant(left - ours, right - theirs, 1e-9)
+    if agreement == "unknown":
+        return AnswerCheck("unparsable", f"{what}: no values to compare")
+    return AnswerCheck("correct" if agreement == "yes" else "incorrect", f"{what}: compared up to a constant")
+
+
+def _constant(expression: Any) -> Any | None:
+    """The symbol of an additive constant of integration. math-verify reads `C` as `c`."""
+    for term in _SYMPY.Add.make_args(expression):
+        if (
+            term.is_Symbol
+            and str(term) in {"C", "c", "K", "k"}
+            and term not in (expression - term).free_symbols
+        ):
+            return term
+    return None
 
 
 def _compare_equations(reference: str, answer: str) -> AnswerCheck | None:
@@ -82,9 +256,22 @@ def _compare_equations(reference: str, answer: str) -> AnswerCheck | None:
         ratio: Any = _SYMPY.cancel(left / right)
         if ratio.is_number and ratio.is_finite and ratio != 0:
             return AnswerCheck("correct", f"{shorten(answer)} is the same equation as {shorten(reference)}")
+    if any(differ_by_constant(left, sign * right, 1e-12) == "yes" for sign in (1, -1)):
+        return AnswerCheck("incorrect", f"{shorten(answer)} and {shorten(reference)} contradict each other")
     if _IS_SOLVED.match(reference) or _IS_SOLVED.match(answer):
         return AnswerCheck("unparsable", f"{shorten(answer)} may be another form of {shorten(reference)}")
     return None
+
+
+def _compare_sides(reference: str, answer: str) -> AnswerCheck:
+    """Other equations by their sides: math-verify reads the last one only."""
+    ours, theirs = reference.split("="), answer.split("=")
+    what = f"{shorten(answer)} against {shorten(reference)}"
+    if len(ours) == len(theirs) and all(side.strip() for side in (*ours, *theirs)):
+        checks = [compare_by_math_verify(left, right) for left, right in zip(ours, theirs, strict=True)]
+        if all(check.verdict == "correct" for check in checks):
+            return AnswerCheck("correct", f"{what}: side by side")
+    return AnswerCheck("unparsable", f"{what}: equations that differ in form")
 
 
 _IS_SOLVED = re.compile(r"\s*[A-Za-z](?:_\w)?\s*=")
@@ -104,7 +291,7 @@ def parse_symbols(text: str) -> Any | None:
     try:
         found: Any = parse(  # pyright: ignore[reportUnknownVariableType] untyped library
             f"${text}$",
-            extraction_config=[LatexExtractionConfig(), ExprExtractionConfig()],
+            extraction_config=[_LATEX, ExprExtractionConfig()],
             fallback_mode="no_fallback",
             parsing_timeout=None,  # pyright: ignore[reportArgumentType] its docstring allows None
         )
@@ -124,6 +311,10 @@ def _same_imaginary_unit(reference: str, answer: str) -> str:
 
 
 _QUANTIFIER = re.compile(r"\\forall|\\exists|[∀∃]")
+_SKIPPED = re.compile(
+    r"\.\.\.|…|\\(?:c|l|v)?dots|\\x(?:left|right)arrow|\\u[\dA-Fa-f]{4}|\\hline|\\begin ?\{(?![pbBvV]?matrix)"
+    r"|\\\{[^{}]{0,200}(?:\\mid|\|)"
+)
 _ENVIRONMENT = re.compile(r"\\(?:begin|end)\s?\{[A-Za-z]+\*?\}")
 _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{3,}")
 _SIDE_BY_SIDE = re.compile(r"(?<![\d._^])(?<!\\frac)(?<!\\frac )[\d.]+ +[\d.]")
@@ -141,6 +332,10 @@ def find_doubt(reference: str, answer: str) -> str | None:
         return "degrees in an expression"
     if _QUANTIFIER.search(reference) or _QUANTIFIER.search(answer):
         return "a statement with quantifiers"
+    if _SKIPPED.search(reference) or _SKIPPED.search(answer):
+        return "notation that math-verify skips"
+    if holds_statement(reference) or holds_statement(answer):
+        return "a statement without a value"
     words = [word.lower() for word in _WORD.findall(_ENVIRONMENT.sub("", f"{reference} {answer}"))]
     unknown = sorted({word for word in words if word not in _MATH_WORDS})
     return f"words beside the mathematics: {', '.join(unknown)[:100]}" if unknown else None
@@ -158,6 +353,15 @@ def _is_percent(left: Any, right: Any) -> bool:
     """math-verify holds 50% as 50 times an unevaluated 1/100, and takes it as 50 or as .5."""
     return any(
         "UnevaluatedExpr" in sympy.srepr(each) for each in (left, right) if isinstance(each, sympy.Mul)
+    )
+
+
+def _is_rounded(left: Any, right: Any) -> bool:
+    """Two numbers, one of them written in decimals, that are not the same: `\\pi` is not 3.14159265358979."""
+    if left == right or left.free_symbols or right.free_symbols or _is_percent(left, right):
+        return False
+    return not are_exactly_equal(
+        _SYMPY.nsimplify(left, rational=True), _SYMPY.nsimplify(right, rational=True)
     )
 
 

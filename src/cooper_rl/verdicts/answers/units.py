@@ -5,6 +5,7 @@ Deliberately left out: compound units with products, which stay unknown words an
 """
 
 import re
+from collections import Counter
 from fractions import Fraction
 from math import prod
 from typing import NamedTuple
@@ -17,11 +18,16 @@ class Unit(NamedTuple):
     factor: Fraction
 
 
-def read_unit(rest: str) -> str | None:
-    """The unit in the text after a number: empty when there is none, None when the text is no unit."""
+def read_unit(rest: str, *, is_spaced: bool = True) -> str | None:
+    """The unit in the text after a number: empty when there is none, None when the text is no unit.
+
+    `is_spaced`: a space stood between the number and the text.
+    """
     if not rest:
         return ""
     is_spelled_out = rest.startswith("\\") or rest.startswith("^{")
+    if _GLUED_LETTER.match(rest) and not is_spaced:
+        return None  # `6s` may be six times s: algebra compares it.
     words = TEXT_COMMAND.sub(r" \1 ", rest)
     words = _ORDINAL.sub("", words.strip(" .,;{}")).strip(" .,;{}").replace("{", "").replace("}", "")
     if not words:
@@ -67,8 +73,34 @@ def same_unit(left: str, right: str) -> bool:
 
 
 def known(unit: str) -> Unit | None:
-    """Dimension and factor of a unit of the table; None for any other word."""
-    return _UNITS.get(_canonical(unit))
+    """Dimension and factor of a unit of the table or of a product of such; None for anything else."""
+    simple = _UNITS.get(_canonical(unit))
+    return simple if simple is not None else _compound(unit)
+
+
+def is_word(unit: str) -> bool:
+    """Whether a unit is spelled out, `apples`: an abbreviation may be one that the table lacks."""
+    return len(unit) >= 4 and unit.replace(" ", "").isalpha()
+
+
+def _compound(unit: str) -> Unit | None:
+    """`km/h`, `m s^-2`, `miles per hour`: dimensions with their powers, and the product of the factors."""
+    powers: Counter[str] = Counter()
+    factor = Fraction(1)
+    sign = 1
+    for token in _UNIT_TOKEN.findall(re.sub(r" ?\^ ?", "^", unit.lower())[:MAX_UNIT_CHARS]):
+        if token in {"/", "per"}:
+            sign = -1
+            continue
+        name, _, power = token.partition("^")
+        base = _UNITS.get(_canonical(name))
+        exponent = sign * int(power or 1)
+        if base is None or abs(exponent) > 4 or base.dimension in {"angle", "share"}:
+            return None
+        powers[base.dimension] += exponent
+        factor *= base.factor**exponent
+    dimension = " ".join(f"{name}^{power}" for name, power in sorted(powers.items()) if power)
+    return Unit(dimension, factor) if len(powers) > 1 else None
 
 
 def is_generic(unit: str) -> bool:
@@ -96,6 +128,8 @@ _TRAILING_UNIT = re.compile(
 )
 _LETTER = re.compile(r"(?<![\\A-Za-z])[A-Za-z]")
 """A variable: where there is one, only a unit in `\\text{}` is sure to be no product of variables."""
+_UNIT_TOKEN = re.compile(r"/|[^\s/^.*]+(?:\^-?\d)?")
+_GLUED_LETTER = re.compile(r"[A-Za-z](?![A-Za-z/])")
 _ORDINAL = re.compile(r"^\^?\{?\s*(?:th|st|nd|rd)\s*\}?(?![A-Za-z])")
 _WORDS = re.compile(r"[A-Za-zµμΩ°%$€][A-Za-zµμΩ°%$€ ./'\-]*(?:\^\s?-?\d[A-Za-z ./]*)?(?:\([A-Za-z ]*\))?")
 _SYMBOLS = {"%": "%", "°": "°", "$": "$", "€": "€", "£": "£", "¥": "¥", "percent": "%", "pct": "%",
@@ -128,12 +162,15 @@ _IRREGULAR = {"feet": "foot", "inches": "inch", "people": "person", "men": "man"
               "gram": "g", "kilogram": "kg", "kg": "kg", "second": "s", "sec": "s", "minute": "min",
               "hour": "h", "hr": "h", "litre": "l", "liter": "l", "millilitre": "ml", "milliliter": "ml",
               "degree": "°", "deg": "°", "dollar": "$", "usd": "$", "euro": "€", "pound sterling": "£",
-              "mi": "mile", "ft": "foot", "in": "inch", "yd": "yard", "lb": "pound", "lbs": "pound",
+              "mi": "mile", "joule": "j", "kilojoule": "kj", "watt": "w", "kilowatt": "kw", "newton": "n",
+              "volt": "v", "hertz": "hz", "kilohertz": "khz", "pascal": "pa", "ampere": "a", "calorie": "cal",
+              "cc": "cm^3", "kmh": "km/h", "kph": "km/h",
+              "ft": "foot", "in": "inch", "yd": "yard", "lb": "pound", "lbs": "pound",
               "oz": "ounce", "yr": "year", "percent": "%", "milligram": "mg", "ton": "tonne"}  # fmt: skip
 
 
 def _canonical(unit: str) -> str:
-    words = unit.lower().replace("^ ", "^").strip(" .")
+    words = re.sub(r" ?\^ ?", "^", unit.lower()).strip(" .")
     words = re.sub(r"^(?:square|sq\.?) ([a-z]+)$", r"\1^2", words)
     words = re.sub(r"^cubic ([a-z]+)$", r"\1^3", words)
     name, caret, power = words.partition("^")
@@ -155,7 +192,14 @@ def _table() -> dict[str, Unit]:
         "money": {"$": "1", "cent": "1/100"},
         "angle": {"°": "1"},
         "share": {"%": "1/100"},
-        "speed": {"mph": "1", "mile per hour": "1"},
+        "energy": {"j": "1", "kj": "1000", "cal": "4.184", "kcal": "4184", "wh": "3600", "kwh": "3600000"},
+        "power": {"w": "1", "kw": "1000"},
+        "force": {"n": "1", "kn": "1000"},
+        "pressure": {"pa": "1", "kpa": "1000", "atm": "101325"},
+        "voltage": {"v": "1", "kv": "1000", "mv": "1/1000"},
+        "current": {"a": "1", "ma": "1/1000"},
+        "frequency": {"hz": "1", "khz": "1000"},
+        "amount": {"mol": "1", "mmol": "1/1000"},
         "other": {"year": "1", "month": "1"},
     }  # fmt: skip
     units = {name: Unit("length", Fraction(factor)) for name, factor in lengths.items()}
@@ -164,6 +208,8 @@ def _table() -> dict[str, Unit]:
         for name, factor in factors.items():
             kind = f"{dimension}:{name}" if dimension in {"other"} else dimension
             units[name] = Unit(kind, Fraction(factor))
+    units["mph"] = Unit("length^1 time^-1", Fraction("201168/125") / 3600)
+    units["knot"] = Unit("length^1 time^-1", Fraction(1852, 3600))
     return units
 
 

@@ -7,20 +7,38 @@ math-verify with checks after it (`answer_symbols`). Deliberately left out: time
 """
 
 import re
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from cooper_rl.config.data import AnswerPolicy
 from cooper_rl.verdicts.answers.arithmetic import evaluate
 from cooper_rl.verdicts.answers.comparison import AnswerCheck, compare_exactly
 from cooper_rl.verdicts.answers.extraction import find_final_answer
+from cooper_rl.verdicts.answers.options import resolve_choice
 from cooper_rl.verdicts.answers.parts import LeafComparison, compare_parts
-from cooper_rl.verdicts.answers.structure import find_syntax_fault, parse_structure
+from cooper_rl.verdicts.answers.plain import to_latex
+from cooper_rl.verdicts.answers.structure import (
+    QUALIFIER,
+    find_syntax_fault,
+    parse_structure,
+    without_brackets,
+)
 from cooper_rl.verdicts.answers.text import normalise_answer
 from cooper_rl.verdicts.answers.units import same_unit, split_unit
 
-MAX_QUICK_CHARS = 2000
+MAX_QUICK_CHARS = 1000
 """Longer answers are compared in a worker, which a time limit ends, even where no algebra is needed."""
 MAX_ALGEBRA_CHARS = 3000
+
+
+class AnswerItem(NamedTuple):
+    """A completion to check, with all that is known of it."""
+
+    reference_answer: str
+    completion: str
+    question: str = ""
+    """Its choices tell which value a letter stands for."""
+    finish_reason: Literal["stop", "length"] | None = None
+    """`length`: the completion was cut, so that its last number may be half of one."""
 
 
 class Comparison(NamedTuple):
@@ -32,25 +50,34 @@ class Comparison(NamedTuple):
 
 
 def verify_answer(
-    reference_answer: str, completion: str, *, policy: AnswerPolicy | None = None
+    reference_answer: str,
+    completion: str,
+    *,
+    question: str = "",
+    finish_reason: Literal["stop", "length"] | None = None,
+    policy: AnswerPolicy | None = None,
 ) -> AnswerCheck:
     """The rule verdict on a completion, in this process and without a time limit.
 
     Never raises on a completion. Source of the comparison of last resort: math-verify 0.9.
     """
     policy = policy or AnswerPolicy()
-    stated = state_answer(reference_answer, completion, policy)
+    stated = state_answer(AnswerItem(reference_answer, completion, question, finish_reason), policy)
     return stated if isinstance(stated, AnswerCheck) else compare_answers(stated, policy)
 
 
-def state_answer(reference_answer: str, completion: str, policy: AnswerPolicy) -> Comparison | AnswerCheck:
+def state_answer(item: AnswerItem, policy: AnswerPolicy) -> Comparison | AnswerCheck:
     """Find and normalise what is to be compared; a verdict already when the completion states no answer."""
-    found = find_final_answer(completion, policy)
+    found = find_final_answer(item.completion, policy, is_cut=item.finish_reason == "length")
     if found is None:
         return AnswerCheck("unparsable", "the completion states no answer")
     if not found.text.strip():
         return AnswerCheck("unparsable", f"nothing after the marker {found.marker!r}")
-    return Comparison(_reference_text(reference_answer), normalise_answer(found.text), found.marker)
+    reference, answer = _reference_text(item.reference_answer), normalise_answer(found.text)
+    resolved = resolve_choice(reference, answer, item.question)
+    if isinstance(resolved, AnswerCheck):
+        return resolved
+    return Comparison(*resolved, found.marker)
 
 
 def compare_quickly(stated: Comparison, policy: AnswerPolicy) -> AnswerCheck | None:
@@ -77,15 +104,6 @@ def compare_answers(stated: Comparison, policy: AnswerPolicy) -> AnswerCheck:
     return check if check is not None else AnswerCheck("unparsable", "no way to compare the two")
 
 
-def vote_on_answers(stated: Comparison, policy: AnswerPolicy) -> AnswerCheck:
-    """The numeric third vote on two stated answers; may take any time on hostile text."""
-    from cooper_rl.verdicts.answers.vote import vote_numerically
-
-    if max(len(stated.reference_answer), len(stated.answer)) > MAX_ALGEBRA_CHARS:
-        return AnswerCheck("unparsable", f"over {MAX_ALGEBRA_CHARS} characters of mathematics")
-    return vote_numerically(stated.reference_answer, stated.answer)
-
-
 def _compare(
     stated: Comparison, policy: AnswerPolicy, *, algebra: LeafComparison | None
 ) -> AnswerCheck | None:
@@ -98,10 +116,15 @@ def _compare(
     check = _compare_leaf(reference, answer, policy)
     if check is not None and check.verdict != "unparsable":
         return check
+    if _LAYOUT.search(reference) or _LAYOUT.search(answer):
+        return AnswerCheck("unparsable", "cases or a table, in other words than the reference answer's")
+    if (qualifiers := (_qualifier(reference), _qualifier(answer)))[0] != qualifiers[1] and all(qualifiers):
+        return AnswerCheck("unparsable", f"qualified by {qualifiers[1]!r}, not by {qualifiers[0]!r}")
+    reference, answer = (without_brackets(to_latex(text)) for text in (reference, answer))
     left, right = parse_structure(reference), parse_structure(answer)
     (value, unit), (other_value, other_unit) = split_unit(reference), split_unit(answer)
     if check is None and (unit or other_unit) and "list" not in (left.kind, right.kind):
-        if unit and other_unit and not same_unit(unit, other_unit):
+        if unit and other_unit and not same_unit(unit, other_unit):  # expressions in other units
             return AnswerCheck("unparsable", f"units differ: {other_unit} against {unit}")
         return _compare(Comparison(value, other_value, stated.marker), policy, algebra=algebra)
     if left.kind != "leaf" or right.kind != "leaf" or left.variable or right.variable:
@@ -115,13 +138,22 @@ def _compare(
     return algebra(left.text or reference, right.text or answer)
 
 
+_LAYOUT = re.compile(r"\\begin ?\{(?![pbBvV]?matrix)|\\hline|\\xrightarrow")
+
+
+def _qualifier(text: str) -> str:
+    """What stands after `for all` or `where`, without spaces; it is not compared."""
+    found = QUALIFIER.search(text)
+    return re.sub(r"\s", "", found[0]) if found else ""
+
+
 def _compare_leaf(reference: str, answer: str, policy: AnswerPolicy) -> AnswerCheck | None:
     check = compare_exactly(reference, answer, policy)
     if check is not None:
         return check
-    chained = _CHAIN.fullmatch(answer) if "=" not in reference else None
-    if chained:
-        check = compare_exactly(reference, normalise_answer(chained[1]), policy)
+    result = _chain_result(answer) if "=" not in reference else None
+    if result is not None:
+        check = compare_exactly(reference, result, policy)
         if check is not None:
             return check
     left, right = evaluate(reference), evaluate(answer)
@@ -132,8 +164,12 @@ def _compare_leaf(reference: str, answer: str, policy: AnswerPolicy) -> AnswerCh
     )
 
 
-_CHAIN = re.compile(r"[^=,;]*\d[^=,;]*(?:=[^=,;]*)*=([^=,;]*)")
-"""`3 * 4 = 12 apples`: a calculation states what stands after its last sign of equality."""
+def _chain_result(answer: str) -> str | None:
+    """`3 * 4 = 12 apples`: a calculation states what stands after its last sign of equality."""
+    first, *others = answer.split("=")
+    if not others or "," in answer or ";" in answer or not any(map(str.isdigit, first)):
+        return None
+    return normalise_answer(others[-1])
 
 
 def parse_reference(reference_answer: str) -> None:
