@@ -7,9 +7,10 @@ from typing import Literal
 
 import pytest
 
-from cooper_rl.config.data import LabelingConfig
+from cooper_rl.config.data import LabelingConfig, ThirdVoteConfig
 from cooper_rl.config.load import load
 from cooper_rl.config.root import Config
+from cooper_rl.domains.mathematics import MATHEMATICS
 from cooper_rl.errors import ConfigError, DataError, ServerError
 from cooper_rl.records.files import read_records, write_records
 from cooper_rl.schema.data import (
@@ -22,6 +23,7 @@ from cooper_rl.schema.data import (
     VerifyExample,
 )
 from cooper_rl.stages import label_completions
+from cooper_rl.verdicts.answers.verify import AnswerCheck
 from cooper_rl.verdicts.hybrid import JudgeItem, JudgeResult
 from cooper_rl.verdicts.journal import Journal
 from cooper_rl.verdicts.votes import collect_votes
@@ -366,7 +368,7 @@ def test_a_judge_that_leaves_out_an_item_is_an_error(tmp_path: Path) -> None:
         Journal(tmp_path / "journal") as journal,
         pytest.raises(DataError, match=r"was asked for and not given; remove the journal and start again"),
     ):
-        collect_votes(items, LabelingConfig(), judge=SilentJudge(), third_judge=None, journal=journal)
+        ask_all(items, LabelingConfig(), judge=SilentJudge(), third_judge=None, journal=journal)
 
 
 class UnsteadyJudge:
@@ -393,9 +395,16 @@ class UnsteadyJudge:
 ITEMS = [JudgeItem("What is 1+1?", "2", text) for text in ("#### 2", "\\boxed{2}", "It is 2")]
 
 
+def ask_all(items: Sequence[JudgeItem], config: LabelingConfig, **voters):
+    """All votes with the rule verifier of mathematics."""
+    verifier = MATHEMATICS.open_verifier(config.rule)
+    verdict_name = MATHEMATICS.name_verdicts(config.rule)
+    return collect_votes(items, config, verifier=verifier, verdict_name=verdict_name, **voters)
+
+
 def ask(journal: Path, judge: UnsteadyJudge) -> list[str | None]:
     with Journal(journal) as kept:
-        ballot = collect_votes(ITEMS, LabelingConfig(), judge=judge, third_judge=None, journal=kept)
+        ballot = ask_all(ITEMS, LabelingConfig(), judge=judge, third_judge=None, journal=kept)
     return [votes.judge.verdict if votes.judge else None for votes in ballot.votes]
 
 
@@ -442,11 +451,11 @@ def test_another_version_of_the_rule_gives_its_verdicts_anew(
 ) -> None:
     def count_kept() -> int:
         with Journal(tmp_path / "journal") as journal:
-            collect_votes(ITEMS, LabelingConfig(), judge=None, third_judge=None, journal=journal)
+            ask_all(ITEMS, LabelingConfig(), judge=None, third_judge=None, journal=journal)
         return len((tmp_path / "journal").read_text().splitlines())
 
     assert [count_kept(), count_kept()] == [3, 3]
-    monkeypatch.setattr("cooper_rl.verdicts.votes.version", lambda package: f"{package} of tomorrow")
+    monkeypatch.setattr("cooper_rl.domains.mathematics.version", lambda package: f"{package} of tomorrow")
     assert [count_kept(), count_kept()] == [6, 6]
 
 
@@ -460,6 +469,27 @@ def test_a_second_judge_is_asked_only_where_the_numeric_vote_abstains(tmp_path: 
     config = LabelingConfig.model_validate({"third_vote": {"numeric": True}})
     judge, second = (UnsteadyJudge(failure="refused", identity=name) for name in ("1", "2"))
     with Journal(tmp_path / "journal") as journal:
-        votes = collect_votes(items, config, judge=judge, third_judge=second, journal=journal).votes
+        votes = ask_all(items, config, judge=judge, third_judge=second, journal=journal).votes
     assert [vote.third_voter for vote in votes] == [None, "numeric", "unsteady"]
     assert second.asked == ["\\boxed{x<2}"]
+
+
+class Silent:
+    """A verifier without a second vote, which abstains."""
+
+    def verify(self, items):
+        return [AnswerCheck("correct", "always") for _ in items]
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_verifier_without_a_second_vote_cannot_break_ties(tmp_path: Path) -> None:
+    config = LabelingConfig(third_vote=ThirdVoteConfig())
+    with (
+        Journal(tmp_path / "journal") as journal,
+        pytest.raises(ConfigError, match=r"numeric=true: the verifier of .* has no second vote; set it to f"),
+    ):
+        collect_votes(
+            ITEMS, config, verifier=Silent(), verdict_name="v1", judge=None, third_judge=None, journal=journal
+        )

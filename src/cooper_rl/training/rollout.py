@@ -14,7 +14,7 @@ from cooper_rl.models.policy import Policy
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM
 from cooper_rl.schema.data import Problem, RolloutSample, Verdict
 from cooper_rl.verdicts.hybrid import Judge, JudgeItem
-from cooper_rl.verdicts.rule import RuleVerifier
+from cooper_rl.verdicts.verifier import Verifier
 
 
 class Group(Protocol):
@@ -95,7 +95,7 @@ def collect_rollouts(
 def score_rollouts(
     groups: Sequence[Group],
     verify_rm: VerifyRM,
-    rule: RuleVerifier,
+    rule: Verifier,
     *,
     judge: Judge | None = None,
     max_tokens_per_batch: int,

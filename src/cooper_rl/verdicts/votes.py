@@ -6,13 +6,12 @@ verdict, and the next run asks again. Deliberately left out: what the votes add 
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from importlib.metadata import version
+from contextlib import closing
 from typing import NamedTuple
 
 from cooper_rl.config.data import LabelingConfig
-from cooper_rl.errors import DataError
+from cooper_rl.errors import ConfigError, DataError
 from cooper_rl.progress import Progress
-from cooper_rl.verdicts.answers.verify import AnswerCheck
 from cooper_rl.verdicts.hybrid import (
     Judge,
     JudgeItem,
@@ -22,7 +21,7 @@ from cooper_rl.verdicts.hybrid import (
     needs_third_vote,
 )
 from cooper_rl.verdicts.journal import Journal, KeptVerdict, verdict_key
-from cooper_rl.verdicts.rule import RuleVerifier
+from cooper_rl.verdicts.verifier import Check, Verifier, VotingVerifier
 
 logger = logging.getLogger(__name__)
 
@@ -50,13 +49,29 @@ def collect_votes(
     items: Sequence[JudgeItem],
     config: LabelingConfig,
     *,
+    verifier: Verifier,
+    verdict_name: str,
     judge: Judge | None,
     third_judge: Judge | None,
     journal: Journal,
 ) -> Ballot:
-    """Ask the rule verifier, the judge, and where they differ the third voters. Raises ServerError."""
-    with RuleVerifier(config.rule) as verifier:
-        rule = _ask_verifier(items, config, verifier.verify, kind="rule", journal=journal)
+    """Ask the rule verifier, the judge, and where they differ the third voters.
+
+    Args:
+        items: Completions.
+        config: Section `labeling`.
+        verifier: The rule verifier; closed when it is not needed any more.
+        verdict_name: Names everything that its verdicts depend on beside the texts (`Domain.name_verdicts`).
+        judge: None: nobody is asked.
+        third_judge: Asked where the numeric vote abstains.
+        journal: Known verdicts, and where new ones are kept.
+
+    Raises:
+        ConfigError: the numeric third vote is configured, and the verifier has none.
+        ServerError: a judge cannot be used.
+    """
+    with closing(verifier):
+        rule = _ask_verifier(items, f"rule:{verdict_name}", verifier.verify, journal=journal)
         judged, num_known = _ask_judge(items, judge, journal)
         split = [
             index
@@ -67,8 +82,13 @@ def collect_votes(
         if config.third_vote is None:
             return Ballot(votes, num_known)
         if config.third_vote.numeric:
+            if not isinstance(verifier, VotingVerifier):
+                raise ConfigError(
+                    "labeling.third_vote.numeric=true: the verifier of problems.domain has no second vote; "
+                    "set it to false and labeling.third_vote.judge"
+                )
             chosen = [items[index] for index in split]
-            found = _ask_verifier(chosen, config, verifier.vote, kind="numeric", journal=journal)
+            found = _ask_verifier(chosen, f"numeric:{verdict_name}", verifier.vote, journal=journal)
             for index, vote in zip(split, found, strict=True):
                 votes[index] = votes[index]._replace(third=vote, third_voter="numeric")
     undecided = [
@@ -84,17 +104,14 @@ def collect_votes(
 
 def _ask_verifier(
     items: Sequence[JudgeItem],
-    config: LabelingConfig,
-    ask: Callable[[list[tuple[str, str]]], list[AnswerCheck]],
+    voter: str,
+    ask: Callable[[list[tuple[str, str]]], Sequence[Check]],
     *,
-    kind: str,
     journal: Journal,
 ) -> list[KeptVerdict]:
-    versions = f"cooper-rl={version('cooper-rl')} math-verify={version('math-verify')}"
-    voter = f"{kind}:{versions}:{config.rule.policy.model_dump_json()}:{config.rule.timeout_seconds}"
     keys = [verdict_key(voter, item.reference_answer, item.completion) for item in items]
     unknown = [index for index, key in enumerate(keys) if journal.recall(key) is None]
-    progress = Progress(f"{kind}_verdicts", len(items), logger)
+    progress = Progress(f"{voter.partition(':')[0]}_verdicts", len(items), logger)
     progress.advance(len(items) - len(unknown))
     for chunk in _chunks(unknown):
         checks = ask([(items[index].reference_answer, items[index].completion) for index in chunk])
