@@ -7,7 +7,8 @@ from typing import get_args
 
 import pytest
 
-from cooper_rl.negatives.pairs import SOURCES, draw_order, is_rejected, is_valid_negative
+from cooper_rl.config import names
+from cooper_rl.negatives.pairs import draw_order, is_rejected, is_valid_negative
 from cooper_rl.schema.data import Verdict
 
 VERDICTS = get_args(Verdict)
@@ -50,7 +51,7 @@ def test_the_rest_is_drawn_by_the_weights_that_are_left() -> None:
 
 
 def test_the_same_random_state_gives_the_same_order() -> None:
-    weights = dict.fromkeys(SOURCES, 1.0)
+    weights = dict.fromkeys(names.NEGATIVE_SOURCES.names, 1.0)
     orders = [draw_order(weights, random.Random(seed)) for seed in range(50)]
     assert orders == [draw_order(weights, random.Random(seed)) for seed in range(50)]
     assert len({tuple(order) for order in orders}) > 10

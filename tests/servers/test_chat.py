@@ -5,11 +5,13 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pytest
 
 from cooper_rl.config.data import ServerConfig
+from cooper_rl.domains.open import default_domain
 from cooper_rl.errors import ConfigError, ServerError
 from cooper_rl.method.prompts import judge_prompt
 from cooper_rl.negatives.pairs import RewriteItem
@@ -308,7 +310,7 @@ def test_a_run_in_which_every_request_fails_is_an_error_however_few(serve, reply
         judge.judge([ITEM] * 3)
 
 
-def test_a_judges_identity_names_all_that_its_verdicts_depend_on(serve, monkeypatch) -> None:
+def test_a_judges_identity_names_all_that_its_verdicts_depend_on(serve) -> None:
     server = serve(honest)
     same = {ChatJudge(config(server, **options)).identity for options in ({}, {"max_concurrency": 2})}
     other = {
@@ -318,8 +320,8 @@ def test_a_judges_identity_names_all_that_its_verdicts_depend_on(serve, monkeypa
         ChatJudge(ServerConfig(base_url="http://elsewhere/v1", model="judge-1")).identity,
     }
     prompt = judge_prompt("q", "r", "c", nonce="n")
-    monkeypatch.setattr("cooper_rl.servers.chat.judge_prompt", lambda *item, nonce: prompt)
-    other.add(ChatJudge(config(server)).identity)
+    asking_otherwise = replace(default_domain(), judge_prompt=lambda *item, nonce: prompt)
+    other.add(ChatJudge(config(server), asking_otherwise).identity)
     assert len(same) == 1
     assert len(same | other) == 6
 

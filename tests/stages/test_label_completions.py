@@ -10,6 +10,7 @@ import pytest
 from cooper_rl.config.data import LabelingConfig
 from cooper_rl.config.load import load
 from cooper_rl.config.root import Config
+from cooper_rl.domains.mathematics import MATHEMATICS
 from cooper_rl.errors import ConfigError, DataError, ServerError
 from cooper_rl.records.files import read_records, write_records
 from cooper_rl.schema.data import (
@@ -361,7 +362,7 @@ def test_a_judge_that_leaves_out_an_item_is_an_error(tmp_path: Path) -> None:
         Journal(tmp_path / "journal") as journal,
         pytest.raises(DataError, match=r"was asked for and not given; remove the journal and start again"),
     ):
-        collect_votes(items, LabelingConfig(), judge=SilentJudge(), third_judge=None, journal=journal)
+        ask_all(items, LabelingConfig(), judge=SilentJudge(), third_judge=None, journal=journal)
 
 
 class UnsteadyJudge:
@@ -388,9 +389,16 @@ class UnsteadyJudge:
 ITEMS = [JudgeItem("What is 1+1?", "2", text) for text in ("#### 2", "\\boxed{2}", "It is 2")]
 
 
+def ask_all(items: Sequence[JudgeItem], config: LabelingConfig, **voters):
+    """All votes with the rule verifier of mathematics."""
+    verifier = MATHEMATICS.open_verifier(config.rule)
+    verdict_name = MATHEMATICS.name_verdicts(config.rule)
+    return collect_votes(items, config, verifier=verifier, verdict_name=verdict_name, **voters)
+
+
 def ask(journal: Path, judge: UnsteadyJudge) -> list[str | None]:
     with Journal(journal) as kept:
-        ballot = collect_votes(ITEMS, LabelingConfig(), judge=judge, third_judge=None, journal=kept)
+        ballot = ask_all(ITEMS, LabelingConfig(), judge=judge, third_judge=None, journal=kept)
     return [votes.judge.verdict if votes.judge else None for votes in ballot.votes]
 
 
@@ -437,11 +445,11 @@ def test_another_version_of_the_rule_gives_its_verdicts_anew(
 ) -> None:
     def count_kept() -> int:
         with Journal(tmp_path / "journal") as journal:
-            collect_votes(ITEMS, LabelingConfig(), judge=None, third_judge=None, journal=journal)
+            ask_all(ITEMS, LabelingConfig(), judge=None, third_judge=None, journal=journal)
         return len((tmp_path / "journal").read_text().splitlines())
 
     assert [count_kept(), count_kept()] == [3, 3]
-    monkeypatch.setattr("cooper_rl.verdicts.votes.version", lambda package: f"{package} of tomorrow")
+    monkeypatch.setattr("cooper_rl.domains.mathematics.version", lambda package: f"{package} of tomorrow")
     assert [count_kept(), count_kept()] == [6, 6]
 
 
@@ -450,7 +458,7 @@ def test_a_second_judge_is_asked_only_where_rule_and_judge_differ(tmp_path: Path
     items = [JudgeItem("What is 1+1?", "2", "#### 2"), JudgeItem("What is 1+1?", "2", "#### 3")]
     judge, second = (UnsteadyJudge(failure="refused", identity=name) for name in ("1", "2"))
     with Journal(tmp_path / "journal") as journal:
-        votes = collect_votes(items, LabelingConfig(), judge=judge, third_judge=second, journal=journal).votes
+        votes = ask_all(items, LabelingConfig(), judge=judge, third_judge=second, journal=journal).votes
     assert [vote.third_voter for vote in votes] == [None, "unsteady"]
     assert second.asked == ["#### 3"]
 
@@ -460,7 +468,7 @@ def test_the_question_and_how_a_completion_ended_count(tmp_path: Path) -> None:
     items = [JudgeItem(question, "42", "#### B"), JudgeItem("What is 6 x 7?", "42", "#### B")]
     items += [JudgeItem("What is 6 x 7?", "4", "#### 4")] * 2
     with Journal(tmp_path / "journal") as journal:
-        votes = collect_votes(
+        votes = ask_all(
             items,
             LabelingConfig(),
             judge=None,

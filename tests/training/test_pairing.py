@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
+from cooper_rl.config import names
 from cooper_rl.config.data import ServerConfig
 from cooper_rl.engines.base import Generation
-from cooper_rl.negatives.pairs import SOURCES, Assistant
+from cooper_rl.negatives.pairs import Assistant
 from cooper_rl.schema.data import Pairing, PreferencePair, Problem
 from cooper_rl.servers.chat import ChatAssistant, ChatJudge
 from cooper_rl.tiny.assistant import TinyAssistant
@@ -49,7 +50,7 @@ def make(
     **values: Any,
 ) -> Pairing:
     """Pairs by the real rule verifier; `negatives` are the weights that are not 0."""
-    negatives = dict.fromkeys(SOURCES, 0.0) | values.pop("negatives")
+    negatives = dict.fromkeys(names.NEGATIVE_SOURCES.names, 0.0) | values.pop("negatives")
     one = {"pairs__per_problem": 1}
     config = cooper_config(**(one | {"pairs__negatives": negatives} | values))
     texts = [text for group in groups for text in group.texts]
@@ -221,7 +222,7 @@ def test_sources_are_drawn_in_the_shares_of_their_weights(rule) -> None:
 
 def test_the_same_seed_gives_the_same_pairs(rule) -> None:
     groups = [rollouts(RIGHT, W12, W13, name=f"p{place}") for place in range(20)]
-    weights = dict.fromkeys(SOURCES, 1.0)
+    weights = dict.fromkeys(names.NEGATIVE_SOURCES.names, 1.0)
     one, same, other = (make(rule, groups, negatives=weights, seed=seed) for seed in (1, 1, 2))
     assert one == same
     assert one != other

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cooper_rl.config.data import LabelingConfig
+from cooper_rl.domains.open import default_domain
 from cooper_rl.errors import DataError
 from cooper_rl.schema.data import Verdict
 from cooper_rl.servers.open import open_judge
@@ -62,6 +63,7 @@ def label(
         rows.append(JudgeItem(*texts))
     if not rows:
         return []
+    domain = default_domain()
     third = config.third_vote.judge if config.third_vote else None
     asked = judge or (open_judge(config.judge, seed) if config.judge else None)
     with (
@@ -71,6 +73,8 @@ def label(
         votes = collect_votes(
             rows,
             config,
+            verifier=domain.open_verifier(config.rule),
+            verdict_name=domain.name_verdicts(config.rule),
             judge=asked,
             third_judge=open_judge(third, seed) if third else None,
             journal=journal,

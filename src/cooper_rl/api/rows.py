@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from cooper_rl.errors import DataError
-from cooper_rl.schema.data import Problem
+from cooper_rl.schema.data import FinishReason, Problem
 
 
 class Row(NamedTuple):
@@ -26,6 +26,11 @@ class CompletionGroup:
     problem: Problem
     texts: tuple[str, ...]
     indices: tuple[int, ...]
+
+    @property
+    def finish_reasons(self) -> tuple[FinishReason | None, ...]:
+        """Trainers do not say how a completion ended."""
+        return (None,) * len(self.texts)
 
 
 def read_rows(

@@ -20,22 +20,25 @@ class NegativesConfig(Section):
     perturb: float = Field(default=0.0, ge=0)
     """The positive with another number as its answer; needs no server."""
     canary: float = Field(default=0.0, ge=0)
-    """A known attack on graders (`negatives/canaries.py`)."""
+    """A known attack on graders."""
     max_candidates: int = Field(default=4, ge=1)
     """Rollouts of a problem, by falling score, that verifiers are asked about."""
 
-    def weights(self) -> dict[Literal["assistant", "rollout", "perturb", "canary"], float]:
+    others: dict[
+        Annotated[str, AfterValidator(names.NEGATIVE_SOURCES.check)], Annotated[float, Field(ge=0)]
+    ] = {}
+    """Weights of the sources that a program registered, by their names (docs/extending.md)."""
+
+    def weights(self) -> dict[str, float]:
         """Source -> weight, in a fixed order."""
-        return {
-            "assistant": self.assistant,
-            "rollout": self.rollout,
-            "perturb": self.perturb,
-            "canary": self.canary,
-        }
+        return {name: self._weight(name) for name in names.NEGATIVE_SOURCES.names}
+
+    def _weight(self, name: str) -> float:
+        return getattr(self, name) if name in type(self).model_fields else self.others.get(name, 0.0)
 
     @model_validator(mode="after")
     def _some_source(self) -> Self:
-        if not any((self.assistant, self.rollout, self.perturb, self.canary)):
+        if not any(self.weights().values()):
             raise ValueError(
                 "all weights are 0: give one source a weight, or set cooper.reward.update_verify_rm=false"
             )

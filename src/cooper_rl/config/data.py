@@ -2,14 +2,18 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
+from cooper_rl.config import names
 from cooper_rl.config.section import Section
 
 
 class ProblemsConfig(Section):
     """`collect_problems`: which problems, and how many are held out for evaluation."""
 
+    domain: Annotated[str, AfterValidator(names.DOMAINS.check)] = "mathematics"
+    """What the problems are about: chooses the verifier, the prompts of judge and assistant, canaries and
+    perturbation. A program can register its own (docs/extending.md)."""
     num_tiny: int = Field(default=0, ge=0)
     """Problems to generate in the laptop world, before the ones that are read."""
     sources: tuple[str, ...] = ()

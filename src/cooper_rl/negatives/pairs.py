@@ -6,12 +6,9 @@ the laptop's rewriter and the sources without a server implement.
 
 import random
 from collections.abc import Mapping, Sequence
-from typing import Literal, NamedTuple, Protocol, get_args, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from cooper_rl.schema.data import Verdict
-
-NegativeSource = Literal["assistant", "rollout", "perturb", "canary"]
-SOURCES: tuple[NegativeSource, ...] = get_args(NegativeSource)
 
 
 class RewriteItem(NamedTuple):
@@ -75,13 +72,12 @@ def is_rejected(verdicts: Sequence[Verdict]) -> bool:
     return "correct" not in verdicts and verdicts.count("incorrect") >= 2
 
 
-def draw_order(weights: Mapping[NegativeSource, float], rng: random.Random) -> list[NegativeSource]:
+def draw_order(weights: Mapping[str, float], rng: random.Random) -> list[str]:
     """The sources with a weight, in an order drawn without replacement by their weights."""
-    left: dict[NegativeSource, float] = {source: weight for source, weight in weights.items() if weight > 0}
-    order: list[NegativeSource] = []
+    left = {source: weight for source, weight in weights.items() if weight > 0}
+    order: list[str] = []
     while left:
-        sources: list[NegativeSource] = list(left)
-        chosen = rng.choices(sources, weights=list(left.values()))[0]
+        chosen = rng.choices(list(left), weights=list(left.values()))[0]
         order.append(chosen)
         del left[chosen]
     return order

@@ -17,6 +17,8 @@ from cooper_rl.config.root import Config
 from cooper_rl.distributed.ranks import ALONE, Ranks
 from cooper_rl.distributed.trainable import SingleProcess, Trainable
 from cooper_rl.distributed.zero import SharedVerifyRM, Zero
+from cooper_rl.domains.base import Domain
+from cooper_rl.domains.open import find_domain
 from cooper_rl.engines.open import open_engine
 from cooper_rl.errors import ConfigError, DataError
 from cooper_rl.method.questions import with_questions
@@ -40,7 +42,7 @@ from cooper_rl.training.reward_learner import RewardLearner
 from cooper_rl.training.rollout import collect_rollouts
 from cooper_rl.training.step import Trainer
 from cooper_rl.verdicts.hybrid import Judge
-from cooper_rl.verdicts.rule import RuleVerifier
+from cooper_rl.verdicts.verifier import Verifier
 
 
 class SideData(NamedTuple):
@@ -145,11 +147,12 @@ def make_trainer(
             engine.load_weights(policy.weights())  # the first one's, which may be a checkpoint's
     if cooper.policy.lora is not None and (config.engine.kind == "vllm" or drawing.compute == "bfloat16"):
         drawing.model.cpu()  # the engine has a copy, and checkpoints are written from here
-    rule = stack.enter_context(RuleVerifier(config.labeling.rule, num_processes=ranks.size))
-    judge = open_judge(cooper.judge, config.seed) if cooper.judge else None
+    domain = find_domain(config.problems.domain)
+    rule = stack.enter_context(closing(domain.open_verifier(config.labeling.rule, num_processes=ranks.size)))
+    judge = open_judge(cooper.judge, config.seed, domain) if cooper.judge else None
     pairs = None
     if cooper.trains_verify_rm:
-        pairs = stack.enter_context(_make_pairs(cooper, state, rule, judge, ranks))
+        pairs = stack.enter_context(_make_pairs(cooper, state, rule, judge, domain, ranks))
     seed = config.seed if cooper.seed is None else cooper.seed
     reward = RewardLearner(
         verify_rm=verify_rm,
@@ -192,10 +195,15 @@ def _check_merged(policy: Policy, saved: Policy, *, place: str) -> None:
 
 
 def _make_pairs(
-    cooper: CooperConfig, state: TrainingState, rule: RuleVerifier, judge: Judge | None, ranks: Ranks
+    cooper: CooperConfig,
+    state: TrainingState,
+    rule: Verifier,
+    judge: Judge | None,
+    domain: Domain,
+    ranks: Ranks,
 ) -> PairQueue:
-    assistant = open_assistant(cooper.pairs.assistant) if cooper.pairs.assistant else None
-    maker = PairMaker(cooper, rule, assistant, judge)
+    assistant = open_assistant(cooper.pairs.assistant, domain) if cooper.pairs.assistant else None
+    maker = PairMaker(cooper, rule, assistant, judge, domain)
     return PairQueue(maker, max_staleness=cooper.pairs.max_staleness, pending=state.pending, ranks=ranks)
 
 
@@ -274,4 +282,11 @@ def _make_gate(
     gate = config.cooper.gate
     if gate is None or not config.cooper.trains_verify_rm:
         return None
-    return make_gate(gate, verify_rm, data.examples, seed=config.seed, metrics=metrics)
+    return make_gate(
+        gate,
+        verify_rm,
+        data.examples,
+        seed=config.seed,
+        metrics=metrics,
+        domain=find_domain(config.problems.domain),
+    )

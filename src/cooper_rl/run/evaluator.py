@@ -8,13 +8,14 @@ from typing import NamedTuple
 
 from cooper_rl.config.root import Config
 from cooper_rl.distributed.ranks import ALONE, Ranks
+from cooper_rl.domains.open import find_domain
 from cooper_rl.engines.base import Engine
 from cooper_rl.errors import ServerError
 from cooper_rl.method.intervals import clustered_interval
 from cooper_rl.method.metrics import binary_scores, right_verdicts
 from cooper_rl.models.policy import Policy
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM, score_examples
-from cooper_rl.negatives.canaries import Canary, canary_rates, make_canaries, mean_rate
+from cooper_rl.negatives.canaries import Canary, canary_rates, mean_rate
 from cooper_rl.randomness import derive_seed
 from cooper_rl.schema.data import (
     EvalReport,
@@ -27,7 +28,7 @@ from cooper_rl.schema.data import (
 from cooper_rl.servers.open import check_fits, open_judge
 from cooper_rl.training.rollout import ask_judge, collect_rollouts, score_rollouts
 from cooper_rl.verdicts.hybrid import Judge
-from cooper_rl.verdicts.rule import RuleVerifier
+from cooper_rl.verdicts.verifier import Verifier
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +50,7 @@ class Evaluator:
     problems: Sequence[Problem]
     examples: Sequence[VerifyExample]
     canaries: Sequence[Canary]
-    rule: RuleVerifier
+    rule: Verifier
     judge: Judge | None
     ranks: Ranks = ALONE
 
@@ -175,7 +176,7 @@ def make_evaluator(
     config: Config,
     problems: Sequence[Problem],
     examples: Sequence[VerifyExample],
-    rule: RuleVerifier,
+    rule: Verifier,
     *,
     ranks: Ranks = ALONE,
 ) -> Evaluator:
@@ -185,6 +186,7 @@ def make_evaluator(
         ConfigError: the laptop's judge is configured for problems of another source.
     """
     options = config.evaluation
+    domain = find_domain(config.problems.domain)
     problems = problems[: options.max_problems]
     check_fits(options.judge, problems, key="evaluation.judge")
     return Evaluator(
@@ -193,7 +195,7 @@ def make_evaluator(
         examples=examples,
         canaries=draw_canaries(config, examples, max_problems=options.max_canary_problems),
         rule=rule,
-        judge=open_judge(options.judge, config.seed) if options.judge else None,
+        judge=open_judge(options.judge, config.seed, domain) if options.judge else None,
         ranks=ranks,
     )
 
@@ -201,7 +203,8 @@ def make_evaluator(
 def draw_canaries(config: Config, examples: Sequence[VerifyExample], *, max_problems: int) -> list[Canary]:
     """The run's canaries: the same for the same seed and examples."""
     rng = random.Random(derive_seed(config.seed, "canaries"))
-    return make_canaries(examples, max_problems=max_problems, rng=rng)
+    make = find_domain(config.problems.domain).make_canaries
+    return make(examples, max_problems=max_problems, rng=rng)
 
 
 def _hits(examples: Sequence[VerifyExample], right: Sequence[bool]) -> str:

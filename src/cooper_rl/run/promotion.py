@@ -12,9 +12,9 @@ from typing import Literal, NamedTuple
 
 from cooper_rl.config.root import Config
 from cooper_rl.config.section import flatten
+from cooper_rl.domains.open import find_domain
 from cooper_rl.errors import ConfigError, DataError
 from cooper_rl.method.intervals import difference_interval, paired_difference
-from cooper_rl.method.prompts import judge_prompt
 from cooper_rl.report.changes import paired_verify_rm_change
 from cooper_rl.report.text import direction, in_points, outcomes, percent, with_interval
 from cooper_rl.run.identity import SERVER_KEYS
@@ -112,7 +112,8 @@ def evaluation_conditions(config: Config) -> dict[str, str]:
     }
     conditions = {key: json.dumps(value) for key, value in flatten(chosen) if key not in IGNORED}
     if config.evaluation.judge is not None and config.evaluation.judge.server is not None:
-        prompt = judge_prompt("question", "reference answer", "completion", nonce="nonce")
+        make_prompt = find_domain(config.problems.domain).judge_prompt
+        prompt = make_prompt("question", "reference answer", "completion", nonce="nonce")
         conditions[PROMPT] = hashlib.sha256(repr(prompt).encode()).hexdigest()[:12]
     return conditions
 

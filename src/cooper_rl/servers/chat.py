@@ -2,7 +2,7 @@
 
 Requests run concurrently up to a limit, with a time limit each, and are repeated with growing pauses on 429,
 5xx and connection errors. One request that fails for good costs one verdict; a server that never answers
-is a ServerError. Deliberately left out: the prompts (`method/prompts.py`) and what a verdict leads to.
+is a ServerError. Deliberately left out: the prompts (`domains/`) and what a verdict leads to.
 """
 
 import hashlib
@@ -22,8 +22,10 @@ import httpx
 
 from cooper_rl.addresses import redact, redact_all
 from cooper_rl.config.data import ServerConfig
+from cooper_rl.domains.base import Domain
+from cooper_rl.domains.open import default_domain
 from cooper_rl.errors import ConfigError, ServerError
-from cooper_rl.method.prompts import ChatPrompt, assistant_prompt, judge_prompt
+from cooper_rl.method.prompts import ChatPrompt
 from cooper_rl.negatives.pairs import RewriteItem
 from cooper_rl.progress import Progress
 from cooper_rl.randomness import derive_seed
@@ -220,11 +222,13 @@ def _without_thought(text: str) -> str:
 
 
 class ChatJudge:
-    """Judges completions by asking a chat server; implements `core.labeling.StreamingJudge`."""
+    """Judges completions by asking a chat server; implements `verdicts.hybrid.StreamingJudge`."""
 
-    def __init__(self, server: ServerConfig) -> None:
+    def __init__(self, server: ServerConfig, domain: Domain | None = None) -> None:
+        """`domain` words the question; None: the default domain."""
         self.name = server.model
-        prompt = judge_prompt("question", "reference answer", "completion", nonce="nonce")
+        self._prompt = (domain or default_domain()).judge_prompt
+        prompt = self._prompt("question", "reference answer", "completion", nonce="nonce")
         self.identity = (
             f"{server.model} at {redact(server.base_url)}, temperature={server.temperature}, "
             f"max_tokens={server.max_tokens}, "
@@ -271,7 +275,7 @@ class ChatJudge:
         # Unguessable, so that no completion can hold a tag or a verdict line of its own request.
         nonce = secrets.token_hex(8)
         try:
-            answer = self._client.ask(judge_prompt(*item, nonce=nonce), seed=derive_seed("judge", *item))
+            answer = self._client.ask(self._prompt(*item, nonce=nonce), seed=derive_seed("judge", *item))
         except _RequestError as failure:
             return JudgeResult("unparsable", f"no answer: {failure}", failure.kind)
         return read_verdict(answer, nonce)
@@ -293,9 +297,11 @@ def read_verdict(answer: str, nonce: str) -> JudgeResult:
 
 
 class ChatAssistant:
-    """Rewrites correct solutions into wrong ones through a chat server; a `core.pairs.RemoteAssistant`."""
+    """Rewrites correct solutions into wrong ones through a chat server; a `RemoteAssistant`."""
 
-    def __init__(self, server: ServerConfig) -> None:
+    def __init__(self, server: ServerConfig, domain: Domain | None = None) -> None:
+        """`domain` words the request; None: the default domain."""
+        self._prompt = (domain or default_domain()).assistant_prompt
         self.name = server.model
         self.max_concurrency = server.max_concurrency
         self._client = ChatClient(server)
@@ -322,7 +328,7 @@ class ChatAssistant:
     def _rewrite_one(self, item: RewriteItem, seed: int) -> str | None:
         # A hash of all the texts: no text can hold it, and the same item and seed make the same request.
         nonce = f"{derive_seed('nonce', seed, *item):016x}"
-        prompt = assistant_prompt(item.question, item.reference_answer, item.solution, nonce=nonce)
+        prompt = self._prompt(item.question, item.reference_answer, item.solution, nonce=nonce)
         try:
             answer = self._client.ask(prompt, seed=derive_seed("assistant", seed, *item))
         except _RequestError as failure:

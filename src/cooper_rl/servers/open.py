@@ -6,6 +6,7 @@ The laptop's own are imported only when asked for. Deliberately left out: models
 from collections.abc import Sequence
 
 from cooper_rl.config.data import AssistantConfig, JudgeConfig
+from cooper_rl.domains.base import Domain
 from cooper_rl.errors import ConfigError
 from cooper_rl.negatives.pairs import Assistant
 from cooper_rl.schema.data import Problem
@@ -43,23 +44,23 @@ def check_fits(
     )
 
 
-def open_judge(config: JudgeConfig, seed: int) -> Judge:
+def open_judge(config: JudgeConfig, seed: int, domain: Domain | None = None) -> Judge:
     """The judge of the configuration; `seed` decides which verdicts the laptop's judge gets wrong."""
     if config.server is not None:
         from cooper_rl.servers.chat import ChatJudge
 
-        return ChatJudge(config.server)
+        return ChatJudge(config.server, domain)
     from cooper_rl.tiny.judge import TinyJudge
 
     return TinyJudge(config.tiny_error_rate or 0.0, seed)
 
 
-def open_assistant(config: AssistantConfig) -> Assistant:
+def open_assistant(config: AssistantConfig, domain: Domain | None = None) -> Assistant:
     """The assistant of the configuration."""
     if config.server is not None:
         from cooper_rl.servers.chat import ChatAssistant
 
-        return ChatAssistant(config.server)
+        return ChatAssistant(config.server, domain)
     from cooper_rl.tiny.assistant import TinyAssistant
 
     return TinyAssistant()

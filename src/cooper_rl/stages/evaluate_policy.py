@@ -9,6 +9,7 @@ from typing import Annotated, NamedTuple
 
 from cooper_rl.checkpoints.reference import open_checkpoint
 from cooper_rl.config.root import Config
+from cooper_rl.domains.open import find_domain
 from cooper_rl.engines.open import open_engine
 from cooper_rl.machine.device import pick_device
 from cooper_rl.models.policy import Policy, load_policy
@@ -20,7 +21,6 @@ from cooper_rl.schema.data import EvalReport, Problem, VerifyExample
 from cooper_rl.schema.paths import Input, OutputFile
 from cooper_rl.storage.model_reference import model_in
 from cooper_rl.storage.models import at_hand
-from cooper_rl.verdicts.rule import RuleVerifier
 
 
 def run(
@@ -46,7 +46,7 @@ def run(
         ServerError: the evaluation judge cannot be used.
     """
     earlier = [] if previous is None else read_records(previous, EvalReport)
-    with RuleVerifier(config.labeling.rule) as rule:
+    with closing(find_domain(config.problems.domain).open_verifier(config.labeling.rule)) as rule:
         held_out, labelled = read_records(problems, Problem), read_records(examples, VerifyExample)
         evaluator = make_evaluator(config, held_out, labelled, rule)
         subject = _load_subject(config, models=models, verify_rm=verify_rm, checkpoint=checkpoint)

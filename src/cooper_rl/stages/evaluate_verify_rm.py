@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated
 
 from cooper_rl.config.root import Config
+from cooper_rl.domains.open import find_domain
 from cooper_rl.machine.device import pick_device
 from cooper_rl.method.metrics import (
     binary_scores,
@@ -25,7 +26,6 @@ from cooper_rl.models.verify_rm import VerifyRM, load_verify_rm, score_examples
 from cooper_rl.negatives.canaries import (
     canary_rates,
     false_positive_rate,
-    make_canaries,
     mean_rate,
     wrong_references,
 )
@@ -75,7 +75,9 @@ def run(
     scores = _score(model, rows)
     labels = [row.label for row in rows]
     rng = random.Random(derive_seed(config.seed, "evaluate_verify_rm"))
-    canaries = make_canaries(rows, max_problems=config.verify_rm.max_canary_problems, rng=rng)
+    canaries = find_domain(config.problems.domain).make_canaries(
+        rows, max_problems=config.verify_rm.max_canary_problems, rng=rng
+    )
     attacks = canary_rates(canaries, score_examples(model, [canary.example for canary in canaries]))
     swapped = wrong_references(rows, rng)
     result = EvaluateVerifyRMReport(

@@ -15,6 +15,8 @@ from typing import Annotated, NamedTuple
 
 from cooper_rl.config.data import LabelingConfig
 from cooper_rl.config.root import Config
+from cooper_rl.domains.base import Domain
+from cooper_rl.domains.open import find_domain
 from cooper_rl.errors import DataError
 from cooper_rl.method.questions import with_questions
 from cooper_rl.records.files import parse_row, read_rows, write_records, write_report
@@ -22,7 +24,6 @@ from cooper_rl.records.rejected import read_usable, set_aside
 from cooper_rl.schema.data import Completion, Label, LabelReport, Problem, RejectedRow, VerifyExample
 from cooper_rl.schema.paths import Input, OutputFile
 from cooper_rl.servers.open import check_fits, open_judge
-from cooper_rl.verdicts.answers.verify import parse_reference
 from cooper_rl.verdicts.hybrid import Judge, JudgeItem, Split, StreamingJudge, decide, split_by_question
 from cooper_rl.verdicts.journal import Journal
 from cooper_rl.verdicts.votes import Votes, collect_votes
@@ -59,12 +60,13 @@ def run(
     """
     started = time.monotonic()
     fixed = _read_frozen(frozen)
-    rows, unusable = _read_rows(problems, completions)
+    domain = find_domain(config.problems.domain)
+    rows, unusable = _read_rows(problems, completions, domain)
     _check_apart([row.problem for row in rows], fixed, problems=problems, frozen=frozen)
     set_aside(report, unusable, rejected=rejected)
     _check_judges(config.labeling, [row.problem for row in rows])
-    judge = open_judge(config.labeling.judge, config.seed) if config.labeling.judge else None
-    third_judge = _open_third_judge(config)
+    judge = open_judge(config.labeling.judge, config.seed, domain) if config.labeling.judge else None
+    third_judge = _open_third_judge(config, domain)
     items = [
         JudgeItem(row.problem.question, row.problem.reference_answer, row.completion.text) for row in rows
     ]
@@ -72,6 +74,8 @@ def run(
         ballot = collect_votes(
             items,
             config.labeling,
+            verifier=domain.open_verifier(config.labeling.rule),
+            verdict_name=domain.name_verdicts(config.labeling.rule),
             judge=judge,
             third_judge=third_judge,
             journal=journal,
@@ -109,8 +113,12 @@ class _Row(NamedTuple):
     completion: Completion
 
 
-def _read_rows(problems: Path, completions: Path) -> tuple[list[_Row], list[RejectedRow]]:
-    known = read_usable(problems, Problem, unique="id", find_fault=_find_reference_fault)
+def _read_rows(problems: Path, completions: Path, domain: Domain) -> tuple[list[_Row], list[RejectedRow]]:
+    def find_reference_fault(problem: Problem) -> str | None:
+        fault = domain.find_reference_fault(problem.reference_answer)
+        return None if fault is None else f"field 'reference_answer': {fault}"
+
+    known = read_usable(problems, Problem, unique="id", find_fault=find_reference_fault)
     by_id = {problem.id: problem for problem in known.records}
 
     def find_fault(completion: Completion) -> str | None:
@@ -141,23 +149,15 @@ def _check_apart(
         )
 
 
-def _find_reference_fault(problem: Problem) -> str | None:
-    try:
-        parse_reference(problem.reference_answer)
-    except ValueError as error:
-        return f"field 'reference_answer': {error}"
-    return None
-
-
 def _check_judges(config: LabelingConfig, problems: Sequence[Problem]) -> None:
     check_fits(config.judge, problems, key="labeling.judge")
     if config.third_vote is not None:
         check_fits(config.third_vote.judge, problems, key="labeling.third_vote.judge")
 
 
-def _open_third_judge(config: Config) -> Judge | None:
+def _open_third_judge(config: Config, domain: Domain) -> Judge | None:
     third = config.labeling.third_vote
-    return open_judge(third.judge, config.seed) if third is not None else None
+    return open_judge(third.judge, config.seed, domain) if third is not None else None
 
 
 def _decide(row: _Row, votes: Votes, judge_model: str | None, config: LabelingConfig) -> Label:

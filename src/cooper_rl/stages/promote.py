@@ -6,6 +6,7 @@ any interruption it comes to the same end: a version is named by its weights. De
 """
 
 import logging
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -25,6 +26,7 @@ from cooper_rl.checkpoints.registry import (
     version_name,
 )
 from cooper_rl.config.root import Config
+from cooper_rl.domains.open import find_domain
 from cooper_rl.errors import DataError, WriteConflictError
 from cooper_rl.machine.scratch import scratch_folder
 from cooper_rl.method.intervals import clustered_interval
@@ -45,7 +47,7 @@ from cooper_rl.schema.paths import Input, OutputFile
 from cooper_rl.schema.runs import ChampionRecord, KnownProblem, PromoteReport
 from cooper_rl.storage.model_reference import sums_of
 from cooper_rl.storage.models import SUMS
-from cooper_rl.verdicts.rule import RuleVerifier
+from cooper_rl.verdicts.answers.verify import AnswerItem
 
 logger = logging.getLogger(__name__)
 
@@ -226,8 +228,8 @@ def _judge_again(config: Config, champion: Evaluated) -> Evaluated:
     if config.evaluation.judge is not None:
         return champion
     rows = champion.completions
-    with RuleVerifier(config.labeling.rule) as rule:
-        checks = rule.verify([(row.reference_answer, row.completion) for row in rows])
+    with closing(find_domain(config.problems.domain).open_verifier(config.labeling.rule)) as rule:
+        checks = rule.verify([AnswerItem(row.reference_answer, row.completion) for row in rows])
     rows = [row.model_copy(update={"rule": check.verdict}) for row, check in zip(rows, checks, strict=True)]
     accuracy = clustered_interval(list(outcomes(rows).values()))
     report = champion.report.model_copy(update={"rule_accuracy": accuracy})

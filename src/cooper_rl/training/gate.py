@@ -13,10 +13,12 @@ import torch
 
 from cooper_rl.config.cooper import CooperConfig, GateConfig
 from cooper_rl.distributed.trainable import Trainable, as_trainable
+from cooper_rl.domains.base import Domain
+from cooper_rl.domains.open import default_domain
 from cooper_rl.errors import TrainingError
 from cooper_rl.method.metrics import right_verdicts
 from cooper_rl.models.verify_rm import VerifyRM, score_examples
-from cooper_rl.negatives.canaries import Canary, canary_rates, make_canaries, mean_rate
+from cooper_rl.negatives.canaries import Canary, canary_rates, mean_rate
 from cooper_rl.randomness import derive_seed
 from cooper_rl.schema.data import PreferencePair, VerifyExample
 from cooper_rl.training.reward_update import RewardUpdate, update_verify_rm
@@ -58,6 +60,7 @@ def make_gate(
     *,
     seed: int,
     metrics: Sequence[Mapping[str, float]],
+    domain: Domain | None = None,
 ) -> RewardGate:
     """The gate of a run; its bounds hold against the first step on its data.
 
@@ -67,6 +70,7 @@ def make_gate(
         held_out: Labelled examples that the gate's own are drawn from.
         seed: Of the draws.
         metrics: One entry per step so far.
+        domain: Whose canaries are made; None: the default domain.
 
     Raises:
         TrainingError: a score is not finite.
@@ -74,6 +78,7 @@ def make_gate(
     rng = random.Random(derive_seed(seed, "gate"))
     examples = rng.sample(list(held_out), min(config.num_examples, len(held_out)))
     canary_rng = random.Random(derive_seed(seed, "canaries"))
+    make_canaries = (domain or default_domain()).make_canaries
     canaries = make_canaries(held_out, max_problems=config.num_canary_problems, rng=canary_rng)
     key = data_key(examples, canaries)
     # Runs of earlier versions do not name their data.

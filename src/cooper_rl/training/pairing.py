@@ -1,48 +1,25 @@
 """Phase 5 of a step: preference pairs from the rollouts (row 11).
 
-Every pair draws the source of its negative. Three sources write a text against a positive
-(`negatives/pairs.py`), which the rule verifier must call incorrect; the fourth is the policy's own rollout.
+Every pair draws the source of its negative (`negative_sources.py`). Whether the negative is wrong is its
+source's to show.
 """
 
-import logging
 import random
 from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from functools import cached_property
 
 from cooper_rl.config.cooper import CooperConfig
-from cooper_rl.errors import ServerError
-from cooper_rl.negatives.canaries import CanaryWriter
-from cooper_rl.negatives.mention import check_mention
-from cooper_rl.negatives.pairs import (
-    SOURCES,
-    Assistant,
-    NegativeSource,
-    RemoteAssistant,
-    RewriteItem,
-    draw_order,
-    is_rejected,
-    is_valid_negative,
-)
-from cooper_rl.negatives.perturb import Perturber
+from cooper_rl.domains.base import Domain
+from cooper_rl.domains.open import default_domain
+from cooper_rl.negatives.pairs import Assistant, RewriteItem, draw_order
 from cooper_rl.randomness import derive_seed
 from cooper_rl.schema.data import Pairing, PreferencePair, Verdict
+from cooper_rl.training.negative_sources import NEGATIVE_SOURCES, NegativeSource, SourceContext
 from cooper_rl.training.rollout import Group, Scores
-from cooper_rl.verdicts.hybrid import Judge, JudgeItem
-from cooper_rl.verdicts.rule import RuleVerifier
-
-logger = logging.getLogger(__name__)
-
-
-class _Written(NamedTuple):
-    texts: dict[str, str]
-    """Problem id -> a text that is wrong."""
-    num_rewrites: int
-    num_unanswered: int
-    failure: ServerError | None
-    """Why nothing more was asked."""
+from cooper_rl.verdicts.hybrid import Judge
+from cooper_rl.verdicts.verifier import Verifier
 
 
 @dataclass(frozen=True)
@@ -50,11 +27,12 @@ class PairMaker:
     """Who is asked for pairs."""
 
     config: CooperConfig
-    rule: RuleVerifier
+    rule: Verifier
     assistant: Assistant | None
     """None when `negatives.assistant` is 0."""
     judge: Judge | None
     """Second verifier of rollouts; without it, rule verifier and mention check must both reject."""
+    domain: Domain = field(default_factory=default_domain)
 
     def make(self, groups: Sequence[Group], scores: Scores, *, step: int, seed: int) -> Pairing:
         """Up to `pairs_per_problem` pairs for every problem with a positive, each of another source.
@@ -76,7 +54,7 @@ class PairMaker:
         }
         counts: Counter[str] = Counter()
         pairs: list[PreferencePair] = []
-        for turn in range(len(SOURCES)):
+        for turn in range(len(self._sources)):
             num_pairs = Counter(pair.problem_id for pair in pairs)
             waiting = [
                 item
@@ -84,8 +62,8 @@ class PairMaker:
                 if turn < len(orders[item.problem_id])
                 and num_pairs[item.problem_id] < self.config.pairs.per_problem
             ]
-            for source in SOURCES:
-                asked = [item for item in waiting if orders[item.problem_id][turn] == source]
+            for name, source in self._sources.items():
+                asked = [item for item in waiting if orders[item.problem_id][turn] == name]
                 if asked:
                     pairs += self._ask(source, asked, groups, scores, counts, step=step, seed=seed)
         pairs.sort(key=lambda pair: (pair.problem_id, pair.source))
@@ -96,6 +74,13 @@ class PairMaker:
             num_unanswered=counts["unanswered"],
             num_hedged=counts["hedged"],
         )
+
+    @cached_property
+    def _sources(self) -> dict[str, NegativeSource]:
+        """The sources with a weight, in the order of their names' declaration."""
+        context = SourceContext(self.config, self.domain, self.rule, self.assistant, self.judge)
+        weights = self.config.pairs.negatives.weights()
+        return {name: NEGATIVE_SOURCES[name](context) for name, weight in weights.items() if weight > 0}
 
     def _ask(
         self,
@@ -109,18 +94,10 @@ class PairMaker:
         seed: int,
     ) -> list[PreferencePair]:
         """At most one pair for each item, from one source."""
-        match source:
-            case "rollout":
-                found = self._find_rollouts(items, groups, scores, counts)
-            case "assistant":
-                assert self.assistant is not None, "the configuration asks for an assistant"
-                attempts = self.config.pairs.max_attempts
-                found = self._write(self.assistant, items, counts, max_attempts=attempts, seed=seed)
-            case "perturb":
-                found = self._write(Perturber(), items, Counter(), max_attempts=1, seed=seed)
-            case "canary":
-                found = self._write(CanaryWriter(), items, Counter(), max_attempts=1, seed=seed)
-        name = f"assistant:{self.assistant.name}" if source == "assistant" and self.assistant else source
+        found = source.find(items, groups, scores, seed=seed)
+        counts["rewrites"] += found.num_rewrites
+        counts["unanswered"] += found.num_unanswered
+        counts["hedged"] += found.num_hedged
         return [
             PreferencePair(
                 step=step,
@@ -128,116 +105,12 @@ class PairMaker:
                 question=item.question,
                 reference_answer=item.reference_answer,
                 positive=item.solution.strip(),
-                negative=found[item.problem_id],
-                source=name,
+                negative=found.texts[item.problem_id],
+                source=source.label,
             )
             for item in items
-            if item.problem_id in found
+            if item.problem_id in found.texts
         ]
-
-    def _write(
-        self,
-        writer: Assistant,
-        items: Sequence[RewriteItem],
-        counts: Counter[str],
-        *,
-        max_attempts: int,
-        seed: int,
-    ) -> dict[str, str]:
-        """Problem id -> a written text that is wrong.
-
-        Local writers are asked for all items together. Behind a network every item has its attempts on its
-        own, so that none waits for the slowest of the others.
-        """
-
-        def write(asked: Sequence[RewriteItem]) -> _Written:
-            return self._write_together(writer, asked, max_attempts=max_attempts, seed=seed)
-
-        if not isinstance(writer, RemoteAssistant):
-            written = [write(items)]
-        else:
-            writer.begin()
-            with ThreadPoolExecutor(writer.max_concurrency, thread_name_prefix="negatives") as threads:
-                written = list(threads.map(lambda item: write([item]), items))
-            counts["hedged"] += writer.num_hedged
-        failure = next((part.failure for part in written if part.failure is not None), None)
-        if failure is not None:
-            logger.warning("this step asks its other sources for negatives: %s", failure)
-        counts["rewrites"] += sum(part.num_rewrites for part in written)
-        counts["unanswered"] += sum(part.num_unanswered for part in written)
-        return {problem_id: text for part in written for problem_id, text in part.texts.items()}
-
-    def _write_together(
-        self, writer: Assistant, items: Sequence[RewriteItem], *, max_attempts: int, seed: int
-    ) -> _Written:
-        found: dict[str, str] = {}
-        num_rewrites = num_unanswered = 0
-        failure = None
-        for attempt in range(max_attempts):
-            waiting = [item for item in items if item.problem_id not in found]
-            if not waiting:
-                break
-            num_rewrites += len(waiting)
-            try:
-                texts = writer.rewrite(waiting, seed=derive_seed(seed, "rewrite", attempt))
-            except ServerError as error:
-                num_unanswered += len(waiting)
-                failure = error
-                break
-            answered = [
-                (item, text.strip()) for item, text in zip(waiting, texts, strict=True) if text is not None
-            ]
-            num_unanswered += len(waiting) - len(answered)
-            checks = self.rule.verify([(item.reference_answer, text) for item, text in answered])
-            found |= {
-                item.problem_id: text
-                for (item, text), check in zip(answered, checks, strict=True)
-                if is_valid_negative(check.verdict, is_known_wrong=isinstance(writer, CanaryWriter))
-            }
-        return _Written(found, num_rewrites, num_unanswered, failure)
-
-    def _find_rollouts(
-        self,
-        items: Sequence[RewriteItem],
-        groups: Sequence[Group],
-        scores: Scores,
-        counts: Counter[str],
-    ) -> dict[str, str]:
-        """Problem id -> its wrong rollout that VerifyRM scores highest, of those that verifiers looked at."""
-        asked = {item.problem_id for item in items}
-        candidates: list[tuple[JudgeItem, str, Verdict]] = []
-        start = 0
-        for group in groups:
-            places = range(start, start + len(group.texts))
-            start += len(group.texts)
-            if group.problem.id not in asked:
-                continue
-            asked.remove(group.problem.id)  # a problem drawn twice in a step has one pair
-            wrong = [place for place in places if scores.rule[place] != "correct"]
-            wrong.sort(key=lambda place: -scores.verify_rm[place])
-            for place in wrong[: self.config.pairs.negatives.max_candidates]:
-                text = group.texts[place - places.start]
-                item = JudgeItem(group.problem.question, group.problem.reference_answer, text)
-                candidates.append((item, group.problem.id, scores.rule[place]))
-        verdicts = self._judge([item for item, _, _ in candidates], counts)
-        found: dict[str, str] = {}
-        for (item, problem_id, rule), judged in zip(candidates, verdicts, strict=True):
-            mention = check_mention(item.reference_answer, item.completion)
-            if problem_id not in found and is_rejected([rule, judged, mention]):
-                found[problem_id] = item.completion.strip()
-        return found
-
-    def _judge(self, items: Sequence[JudgeItem], counts: Counter[str]) -> list[Verdict]:
-        if self.judge is None or not items:
-            return ["unparsable"] * len(items)
-        try:
-            results = self.judge.judge(items)
-        except ServerError as error:
-            logger.warning("this step's rollouts are not judged: %s", error)
-            counts["unanswered"] += len(items)
-            return ["unparsable"] * len(items)
-        counts["unanswered"] += sum(result.failure is not None for result in results)
-        return [result.verdict for result in results]
 
 
 def _choose_positives(

@@ -12,12 +12,12 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from cooper_rl.config import names
 from cooper_rl.config.cooper import CooperConfig
 from cooper_rl.distributed.trainable import Trainable
 from cooper_rl.machine.memory import explains_memory
 from cooper_rl.method.advantages import mix_rewards
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM
-from cooper_rl.negatives.pairs import SOURCES
 from cooper_rl.randomness import derive_seed
 from cooper_rl.schema.data import Pairing, PreferencePair, VerifyExample
 from cooper_rl.training.gate import RewardGate, update_behind_gate
@@ -25,7 +25,7 @@ from cooper_rl.training.pair_queue import PairQueue
 from cooper_rl.training.reward_update import update_verify_rm
 from cooper_rl.training.rollout import Group, Scores, score_rollouts
 from cooper_rl.verdicts.hybrid import Judge
-from cooper_rl.verdicts.rule import RuleVerifier
+from cooper_rl.verdicts.verifier import Verifier
 
 
 class Rewarded(NamedTuple):
@@ -53,7 +53,7 @@ class RewardLearner:
     verify_rm: VerifyRM
     optimizer: Trainable
     """Steps VerifyRM's weights; knows the processes that train together."""
-    rule: RuleVerifier
+    rule: Verifier
     judge: Judge | None
     """Only asked where the reward is its verdict."""
     pairs: PairQueue | None
@@ -195,5 +195,5 @@ def _describe_pairs(pairing: Pairing) -> dict[str, float]:
         "pairs/rewrites": pairing.num_rewrites,
         "pairs/unanswered": pairing.num_unanswered,
         **({"pairs/hedged": pairing.num_hedged} if pairing.num_hedged else {}),
-        **{f"pairs/{source}": sources[source] for source in SOURCES},
+        **{f"pairs/{source}": sources[source] for source in names.NEGATIVE_SOURCES.names},
     }

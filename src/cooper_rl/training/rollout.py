@@ -12,10 +12,10 @@ from cooper_rl.errors import TrainingError
 from cooper_rl.machine.memory import explains_memory
 from cooper_rl.models.policy import Policy
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM
-from cooper_rl.schema.data import Problem, RolloutSample, Verdict
+from cooper_rl.schema.data import FinishReason, Problem, RolloutSample, Verdict
 from cooper_rl.verdicts.answers.verify import AnswerItem
 from cooper_rl.verdicts.hybrid import Judge, JudgeItem
-from cooper_rl.verdicts.rule import RuleVerifier
+from cooper_rl.verdicts.verifier import Verifier
 
 
 class Group(Protocol):
@@ -27,6 +27,11 @@ class Group(Protocol):
     @property
     def texts(self) -> tuple[str, ...]: ...
 
+    @property
+    def finish_reasons(self) -> tuple[FinishReason | None, ...]:
+        """None where nobody knows how a completion ended."""
+        ...
+
 
 @dataclass(frozen=True)
 class RolloutGroup:
@@ -37,6 +42,10 @@ class RolloutGroup:
     generations: tuple[Generation, ...]
     texts: tuple[str, ...]
     """Decoded completions, in the order of `generations`."""
+
+    @property
+    def finish_reasons(self) -> tuple[FinishReason | None, ...]:
+        return tuple(generation.finish_reason for generation in self.generations)
 
 
 @dataclass(frozen=True)
@@ -96,7 +105,7 @@ def collect_rollouts(
 def score_rollouts(
     groups: Sequence[Group],
     verify_rm: VerifyRM,
-    rule: RuleVerifier,
+    rule: Verifier,
     *,
     judge: Judge | None = None,
     max_tokens_per_batch: int,
@@ -115,9 +124,9 @@ def score_rollouts(
     ]
     checks = ranks.share(
         [
-            AnswerItem(group.problem.reference_answer, text, group.problem.question, generation.finish_reason)
+            AnswerItem(group.problem.reference_answer, text, group.problem.question, finish_reason)
             for group in groups
-            for text, generation in zip(group.texts, group.generations, strict=True)
+            for text, finish_reason in zip(group.texts, group.finish_reasons, strict=True)
         ],
         rule.verify,
     )

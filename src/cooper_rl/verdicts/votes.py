@@ -6,7 +6,7 @@ verdict, and the next run asks again. Deliberately left out: what the votes add 
 
 import logging
 from collections.abc import Iterator, Sequence
-from importlib.metadata import version
+from contextlib import closing
 from typing import NamedTuple
 
 from cooper_rl.config.data import LabelingConfig
@@ -23,7 +23,7 @@ from cooper_rl.verdicts.hybrid import (
     needs_third_vote,
 )
 from cooper_rl.verdicts.journal import Journal, KeptVerdict, verdict_key
-from cooper_rl.verdicts.rule import RuleVerifier
+from cooper_rl.verdicts.verifier import Verifier
 
 logger = logging.getLogger(__name__)
 
@@ -51,17 +51,31 @@ def collect_votes(
     items: Sequence[JudgeItem],
     config: LabelingConfig,
     *,
+    verifier: Verifier,
+    verdict_name: str,
     judge: Judge | None,
     third_judge: Judge | None,
     journal: Journal,
     finish_reasons: Sequence[FinishReason | None] | None = None,
 ) -> Ballot:
-    """Ask the rule verifier, the judge, and where they differ the second judge. Raises ServerError.
+    """Ask the rule verifier, the judge, and where they differ the second judge.
 
-    `finish_reasons`: how each completion ended, in the order of the items.
+    Args:
+        items: Completions.
+        verifier: The rule verifier; closed when it is not needed any more.
+        verdict_name: Names everything that its verdicts depend on beside the texts (`Domain.name_verdicts`).
+        judge: None: nobody is asked.
+        third_judge: Asked where rule verifier and judge differ; None: nobody is.
+        journal: Known verdicts, and where new ones are kept.
+        finish_reasons: How each completion ended, in the order of the items.
+
+    Raises:
+        ServerError: a judge cannot be used.
     """
-    with RuleVerifier(config.rule) as verifier:
-        rule = _ask_verifier(items, finish_reasons or [None] * len(items), config, verifier, journal)
+    with closing(verifier):
+        rule = _ask_verifier(
+            items, finish_reasons or [None] * len(items), f"rule:{verdict_name}", verifier, journal
+        )
         judged, num_known = _ask_judge(items, judge, journal)
         split = [
             index
@@ -80,12 +94,10 @@ def collect_votes(
 def _ask_verifier(
     items: Sequence[JudgeItem],
     finish_reasons: Sequence[FinishReason | None],
-    config: LabelingConfig,
-    verifier: RuleVerifier,
+    voter: str,
+    verifier: Verifier,
     journal: Journal,
 ) -> list[KeptVerdict]:
-    versions = f"cooper-rl={version('cooper-rl')} math-verify={version('math-verify')}"
-    voter = f"rule:{versions}:{config.rule.policy.model_dump_json()}:{config.rule.timeout_seconds}"
     answers = [
         AnswerItem(item.reference_answer, item.completion, item.question, reason)
         for item, reason in zip(items, finish_reasons, strict=True)

@@ -1,0 +1,89 @@
+"""What a step has to know about the subject of its problems, bundled: everything else is the same for all.
+
+Training, evaluation and labelling call these and nothing of a subject's own. The domain of a run is
+`problems.domain`; a program registers its own in `DOMAINS` (docs/extending.md).
+"""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from cooper_rl.config import names
+from cooper_rl.config.data import RuleConfig
+from cooper_rl.method.prompts import ChatPrompt
+from cooper_rl.negatives.canaries import Canary
+from cooper_rl.negatives.pairs import Assistant
+from cooper_rl.registry import Registry
+from cooper_rl.schema.data import Verdict, VerifyExample
+from cooper_rl.verdicts.verifier import Verifier
+
+
+class OpenVerifier(Protocol):
+    """Starts a verifier."""
+
+    def __call__(self, config: RuleConfig, *, num_processes: int = 1) -> Verifier:
+        """`num_processes`: that verify at the same time and share the cores."""
+        ...
+
+
+class MakePrompt(Protocol):
+    """Asks a chat server about one completion (judge) or one correct solution (assistant)."""
+
+    def __call__(self, question: str, reference_answer: str, completion: str, /, *, nonce: str) -> ChatPrompt:
+        """The nonce is unguessable: no text can close its own block or write the verdict line."""
+        ...
+
+
+class MakeCanaries(Protocol):
+    """Attacks on graders that no grader may accept."""
+
+    def __call__(
+        self, examples: Sequence[VerifyExample], *, max_problems: int, rng: random.Random
+    ) -> list[Canary]:
+        """Every attack on up to `max_problems` problems, where a problem has the material for it."""
+        ...
+
+
+class CheckMention(Protocol):
+    """A verifier that can only reject: is the reference answer stated in the completion at all?"""
+
+    def __call__(self, reference_answer: str, completion: str) -> Verdict:
+        """`incorrect` or `unparsable`, never `correct`."""
+        ...
+
+
+class FindReferenceFault(Protocol):
+    """Whether the verifier can use a reference answer."""
+
+    def __call__(self, reference_answer: str) -> str | None:
+        """Why no completion could be checked against it, in words; None where it can."""
+        ...
+
+
+class NameVerdicts(Protocol):
+    """Names everything that a verdict depends on beside the two texts; kept verdicts are found by it."""
+
+    def __call__(self, rule: RuleConfig) -> str: ...
+
+
+@dataclass(frozen=True)
+class Domain:
+    """One subject. The two writers make negatives without a server (`cooper.pairs.negatives`)."""
+
+    name: str
+    open_verifier: OpenVerifier
+    name_verdicts: NameVerdicts
+    judge_prompt: MakePrompt
+    assistant_prompt: MakePrompt
+    make_canaries: MakeCanaries
+    canary_writer: Assistant
+    """Writes texts that are wrong by construction."""
+    perturber: Assistant
+    """Writes a correct solution with another answer."""
+    check_mention: CheckMention
+    find_reference_fault: FindReferenceFault
+
+
+DOMAINS: Registry[Domain] = names.DOMAINS
+"""Name in `problems.domain` -> the domain."""

@@ -1,0 +1,230 @@
+"""Where negatives come from (row 11): one class for every source, found by its name in the configuration.
+
+`Writing` is the source made of a writer against positives, whose texts the rule verifier must call incorrect;
+`OwnRollouts` takes the policy's own wrong rollouts. A program registers its own in `NEGATIVE_SOURCES`.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from cooper_rl.config import names
+from cooper_rl.config.cooper import CooperConfig
+from cooper_rl.domains.base import Domain
+from cooper_rl.errors import ServerError
+from cooper_rl.negatives.pairs import (
+    Assistant,
+    RemoteAssistant,
+    RewriteItem,
+    is_rejected,
+    is_valid_negative,
+)
+from cooper_rl.randomness import derive_seed
+from cooper_rl.registry import Registry
+from cooper_rl.schema.data import Verdict
+from cooper_rl.training.rollout import Group, Scores
+from cooper_rl.verdicts.answers.verify import AnswerItem
+from cooper_rl.verdicts.hybrid import Judge, JudgeItem
+from cooper_rl.verdicts.verifier import Verifier
+
+logger = logging.getLogger(__name__)
+
+
+class Found(NamedTuple):
+    """Negatives of one source, with what they cost."""
+
+    texts: dict[str, str]
+    """Problem id -> a text that is wrong; a problem without one asks its next source."""
+    num_rewrites: int = 0
+    """Requests to an assistant."""
+    num_unanswered: int = 0
+    """Requests to an assistant or judge that came to nothing."""
+    num_hedged: int = 0
+    """Requests that were made a second time, because their answers were late."""
+
+
+class NegativeSource(Protocol):
+    """Finds wrong texts for problems that have a correct one, and answers for their being wrong."""
+
+    @property
+    def label(self) -> str:
+        """Written into every pair: the source's name, or its name, a colon and a model (`assistant:M`)."""
+        ...
+
+    def find(
+        self, items: Sequence[RewriteItem], groups: Sequence[Group], scores: Scores, *, seed: int
+    ) -> Found:
+        """At most one negative for each item.
+
+        Args:
+            items: Problems with the positive that the negative stands against.
+            groups: All rollouts of the step.
+            scores: What the verifiers say of them.
+            seed: Of the step; the same seed and items give the same texts.
+        """
+        ...
+
+
+class SourceContext(NamedTuple):
+    """Whom a source may ask."""
+
+    config: CooperConfig
+    domain: Domain
+    rule: Verifier
+    assistant: Assistant | None
+    """None when `negatives.assistant` is 0."""
+    judge: Judge | None
+    """Second verifier of rollouts; without it, rule verifier and mention check must both reject."""
+
+
+NEGATIVE_SOURCES: Registry[Callable[[SourceContext], NegativeSource]] = names.NEGATIVE_SOURCES
+"""Name in `cooper.pairs.negatives` -> what makes the source."""
+
+
+@dataclass(frozen=True)
+class Writing:
+    """What a writer makes of positives, where the rule verifier calls it incorrect."""
+
+    label: str
+    writer: Assistant
+    rule: Verifier
+    max_attempts: int = 1
+    """Texts asked for per positive before the source gives up."""
+    is_known_wrong: bool = False
+    """The texts are wrong by construction: they only must not be right by chance."""
+    is_counted: bool = False
+    """Its texts cost requests, which the step counts."""
+
+    def find(
+        self, items: Sequence[RewriteItem], groups: Sequence[Group], scores: Scores, *, seed: int
+    ) -> Found:
+        """See `NegativeSource.find`.
+
+        Local writers are asked for all items together. Behind a network every item has its attempts on its
+        own, so that none waits for the slowest of the others.
+        """
+        num_hedged = 0
+        if not isinstance(self.writer, RemoteAssistant):
+            written = [self._write(items, seed)]
+        else:
+            self.writer.begin()
+            with ThreadPoolExecutor(self.writer.max_concurrency, thread_name_prefix="negatives") as threads:
+                written = list(threads.map(lambda item: self._write([item], seed), items))
+            num_hedged = self.writer.num_hedged
+        failure = next((part.failure for part in written if part.failure is not None), None)
+        if failure is not None:
+            logger.warning("this step asks its other sources for negatives: %s", failure)
+        texts = {problem_id: text for part in written for problem_id, text in part.texts.items()}
+        if not self.is_counted:
+            return Found(texts)
+        return Found(
+            texts,
+            num_rewrites=sum(part.num_rewrites for part in written),
+            num_unanswered=sum(part.num_unanswered for part in written),
+            num_hedged=num_hedged,
+        )
+
+    def _write(self, items: Sequence[RewriteItem], seed: int) -> "_Written":
+        found: dict[str, str] = {}
+        num_rewrites = num_unanswered = 0
+        failure = None
+        for attempt in range(self.max_attempts):
+            waiting = [item for item in items if item.problem_id not in found]
+            if not waiting:
+                break
+            num_rewrites += len(waiting)
+            try:
+                texts = self.writer.rewrite(waiting, seed=derive_seed(seed, "rewrite", attempt))
+            except ServerError as error:
+                num_unanswered += len(waiting)
+                failure = error
+                break
+            answered = [
+                (item, text.strip()) for item, text in zip(waiting, texts, strict=True) if text is not None
+            ]
+            num_unanswered += len(waiting) - len(answered)
+            checks = self.rule.verify([AnswerItem(item.reference_answer, text) for item, text in answered])
+            found |= {
+                item.problem_id: text
+                for (item, text), check in zip(answered, checks, strict=True)
+                if is_valid_negative(check.verdict, is_known_wrong=self.is_known_wrong)
+            }
+        return _Written(found, num_rewrites, num_unanswered, failure)
+
+
+class _Written(NamedTuple):
+    texts: dict[str, str]
+    num_rewrites: int
+    num_unanswered: int
+    failure: ServerError | None
+    """Why nothing more was asked."""
+
+
+@dataclass(frozen=True)
+class OwnRollouts:
+    """The policy's own wrong rollout that VerifyRM scores highest, of those that verifiers looked at."""
+
+    context: SourceContext
+    label: str = "rollout"
+
+    def find(
+        self, items: Sequence[RewriteItem], groups: Sequence[Group], scores: Scores, *, seed: int
+    ) -> Found:
+        """See `NegativeSource.find`."""
+        asked = {item.problem_id for item in items}
+        candidates: list[tuple[JudgeItem, str, Verdict]] = []
+        start = 0
+        for group in groups:
+            places = range(start, start + len(group.texts))
+            start += len(group.texts)
+            if group.problem.id not in asked:
+                continue
+            asked.remove(group.problem.id)  # a problem drawn twice in a step has one pair
+            wrong = [place for place in places if scores.rule[place] != "correct"]
+            wrong.sort(key=lambda place: -scores.verify_rm[place])
+            for place in wrong[: self.context.config.pairs.negatives.max_candidates]:
+                text = group.texts[place - places.start]
+                item = JudgeItem(group.problem.question, group.problem.reference_answer, text)
+                candidates.append((item, group.problem.id, scores.rule[place]))
+        verdicts, num_unanswered = self._judge([item for item, _, _ in candidates])
+        found: dict[str, str] = {}
+        for (item, problem_id, rule), judged in zip(candidates, verdicts, strict=True):
+            mention = self.context.domain.check_mention(item.reference_answer, item.completion)
+            if problem_id not in found and is_rejected([rule, judged, mention]):
+                found[problem_id] = item.completion.strip()
+        return Found(found, num_unanswered=num_unanswered)
+
+    def _judge(self, items: Sequence[JudgeItem]) -> tuple[list[Verdict], int]:
+        """Verdicts, abstentions where nobody answered, and how many of those there are."""
+        if self.context.judge is None or not items:
+            return ["unparsable"] * len(items), 0
+        try:
+            results = self.context.judge.judge(items)
+        except ServerError as error:
+            logger.warning("this step's rollouts are not judged: %s", error)
+            return ["unparsable"] * len(items), len(items)
+        failures = sum(result.failure is not None for result in results)
+        return [result.verdict for result in results], failures
+
+
+def _assistant(context: SourceContext) -> NegativeSource:
+    assert context.assistant is not None, "the configuration asks for an assistant"
+    attempts = context.config.pairs.max_attempts
+    label = f"assistant:{context.assistant.name}"
+    return Writing(label, context.assistant, context.rule, max_attempts=attempts, is_counted=True)
+
+
+def _perturb(context: SourceContext) -> NegativeSource:
+    return Writing("perturb", context.domain.perturber, context.rule)
+
+
+def _canary(context: SourceContext) -> NegativeSource:
+    return Writing("canary", context.domain.canary_writer, context.rule, is_known_wrong=True)
+
+
+NEGATIVE_SOURCES.register("assistant", _assistant)
+NEGATIVE_SOURCES.register("rollout", OwnRollouts)
+NEGATIVE_SOURCES.register("perturb", _perturb)
+NEGATIVE_SOURCES.register("canary", _canary)
