@@ -21,14 +21,15 @@ VERSION = 2
 KEY = "verify_rm_template"
 """Of a model's `config.json`: version, separators, and whether added words are read in fields."""
 
-_PAPER_TEXTS = {
-    "question": "<question>",
-    "reference_answer": "</question>\n<reference_answer>",
-    "completion": "</reference_answer>\n<completion>",
-    "end": "</completion>",
-    "cut": " ... ",
+_WORDS = {
+    "question": " question",
+    "reference_answer": " reference answer",
+    "completion": " completion",
+    "end": " end",
+    "cut": " ...",
 }
-"""What stands in a separator's place in the paper's template; a new embedding is the mean of these tokens."""
+"""Of a pre-trained model a new embedding is the mean of these tokens. The paper's own tags would give nearly
+the same one for two separators: most of their tokens are the same."""
 
 
 class Separators(NamedTuple):
@@ -177,17 +178,21 @@ def make_template(tokenizer: Any, record: TemplateRecord, *, num_embeddings: int
     return Template(separators, *make_field_tokenizer(tokenizer, reads_added_words=record.reads_added_words))
 
 
-def add_template(model: Any, tokenizer: Any, *, reads_added_words: bool = False) -> None:
+def add_template(
+    model: Any, tokenizer: Any, *, reads_added_words: bool = False, is_random: bool = False
+) -> None:
     """Give a model the separators: ids after the tokenizer's last one, rows in its embedding, a note in its
     configuration. A model that has them keeps them.
 
-    A new row is the mean of the embeddings of what the paper's template has in its place: the same for the
-    same model, and different for each separator. The tokenizer stays as it is.
+    A new row is the mean of the embeddings of words that say what the separator is: the same for the same
+    model, and different for each separator. The tokenizer stays as it is.
 
     Args:
         model: A causal LM or a classifier.
         tokenizer: Its tokenizer.
         reads_added_words: See `TemplateRecord`.
+        is_random: The weights were just drawn, and mean nothing: new rows are drawn as they were, from the
+            global generator. Means of letters would be much alike.
     """
     if hasattr(model.config, KEY):
         return
@@ -199,10 +204,11 @@ def add_template(model: Any, tokenizer: Any, *, reads_added_words: bool = False)
     if num_embeddings > model.config.vocab_size:
         model.resize_token_embeddings(num_embeddings, mean_resizing=False)
     weight = model.get_input_embeddings().weight
-    with torch.no_grad():
-        for name, row in separators._asdict().items():
-            pieces = template.field_tokenizer.encode(_PAPER_TEXTS[name], add_special_tokens=False).ids
-            weight[row] = weight[pieces].mean(dim=0)
+    if not is_random:
+        with torch.no_grad():
+            for name, row in separators._asdict().items():
+                pieces = template.field_tokenizer.encode(_WORDS[name], add_special_tokens=False).ids
+                weight[row] = weight[pieces].mean(dim=0)
     note = {"version": VERSION, "separators": separators._asdict(), "reads_added_words": reads_added_words}
     setattr(model.config, KEY, note)
 
