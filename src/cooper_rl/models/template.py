@@ -23,9 +23,11 @@ KEY = "verify_rm_template"
 
 _WORDS = {
     "question": " question",
+    "question_end": " end question",
     "reference_answer": " reference answer",
+    "reference_answer_end": " end reference answer",
     "completion": " completion",
-    "end": " end",
+    "completion_end": " end completion",
     "cut": " ...",
 }
 """Of a pre-trained model a new embedding is the mean of these tokens. The paper's own tags would give nearly
@@ -33,18 +35,29 @@ the same one for two separators: most of their tokens are the same."""
 
 
 class Separators(NamedTuple):
-    """Token ids that the tokenizer does not have, so that it cannot produce them from any text."""
+    """Token ids that the tokenizer does not have, so that it cannot produce them from any text.
+
+    One opens and one closes each field, as the paper's tags do: the model gathers a field where it ends.
+    """
 
     question: int
-    """Opens the question."""
+    question_end: int
     reference_answer: int
-    """Ends the question and opens the reference answer."""
+    reference_answer_end: int
     completion: int
-    """Ends the reference answer and opens the completion."""
-    end: int
-    """Ends the completion; VerifyRM's logit is read here."""
+    completion_end: int
+    """VerifyRM's logit is read here."""
     cut: int
     """Stands where the middle of a long field was left out."""
+
+    @property
+    def pairs(self) -> tuple[tuple[int, int], ...]:
+        """What opens and what closes each of the three fields."""
+        return (
+            (self.question, self.question_end),
+            (self.reference_answer, self.reference_answer_end),
+            (self.completion, self.completion_end),
+        )
 
 
 class Fields(NamedTuple):
@@ -81,16 +94,15 @@ class Template:
             text: [token for token in encoding.ids if token not in self.control_ids]
             for text, encoding in zip(texts, encodings, strict=True)
         }
-        openings = self.separators[:3]
         sequences: list[list[int]] = []
         for fields in cut:
             sequence: list[int] = []
-            for opening, parts in zip(openings, fields, strict=True):
-                sequence.append(opening)
-                sequence += ids[parts[0]]
+            for (opening, closing), parts in zip(self.separators.pairs, fields, strict=True):
+                sequence += [opening, *ids[parts[0]]]
                 for part in parts[1:]:
                     sequence += [self.separators.cut, *ids[part]]
-            sequences.append([*sequence, self.separators.end])
+                sequence.append(closing)
+            sequences.append(sequence)
         return sequences
 
     def decode(self, token_ids: Sequence[int]) -> Fields:
@@ -99,13 +111,14 @@ class Template:
         A byte-level tokenizer gives back the text itself, after its normalisation (Qwen2's is NFC). One of
         the SentencePiece kind may write a space before each part, and loses characters that it does not know.
         """
+        openings, closings = zip(*self.separators.pairs, strict=True)
         parts: list[list[list[int]]] = []
         for token in token_ids:
-            if token in self.separators[:3]:
+            if token in openings:
                 parts.append([[]])
             elif token == self.separators.cut:
                 parts[-1].append([])
-            elif token != self.separators.end:
+            elif token not in closings:
                 parts[-1][-1].append(token)
         spelled = [
             tuple(self.field_tokenizer.decode(part, skip_special_tokens=False) for part in field_parts)
