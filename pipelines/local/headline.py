@@ -6,13 +6,13 @@ that these lines need are never cached. Deliberately left out: the report, which
 
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cooper_rl.checkpoints.manifest import LATEST
 from cooper_rl.records.files import read_records, read_report
 from cooper_rl.run.promotion import title
-from cooper_rl.schema.data import EvalReport, EvaluateVerifyRMReport, Interval
+from cooper_rl.schema.data import BinaryScores, EvalReport, EvaluateVerifyRMReport, Interval, RunReport
 from cooper_rl.schema.runs import ChampionReport, PromoteReport
 
 Rows = list[tuple[str, str]]
@@ -28,16 +28,19 @@ def headline(run: Path, output: Path) -> str:
     rows: Rows = []
     files: Rows = []
     num_problems = 0
+    refusal = ""
     if evaluation := _last(run, "evaluate-policy", "evaluations"):
         evaluations = read_records(evaluation, EvalReport)
         num_problems = evaluations[0].num_problems
         rows += _compare(evaluations)
-    if scores := _last(run, "evaluate-verify-rm", "report"):
-        found = read_report(scores, EvaluateVerifyRMReport).overall
-        name = f"VerifyRM accuracy, {found.num_examples} examples"
-        rows.append((name, f"{_interval(found.accuracy)}  (majority {found.majority_accuracy:.3f})"))
+    elif scores := _last(run, "evaluate-verify-rm", "report"):
+        found = read_report(scores, EvaluateVerifyRMReport)
+        rows += _say_verify_rm(None, found.overall, None, found.canaries)
     if page := _last(run, "report", "page"):
         files.append(("report", str(shown(Path(shutil.copyfile(page, output / "report.html"))))))
+    if result := _last(run, "report", "report"):
+        said = read_report(result, RunReport).promotion_objection
+        refusal = f"\nIts promotion would be refused: {said}\n" if said else ""
     if summary := copy_summary(run, output):
         files.append(("summary", str(shown(summary))))
     if checkpoint := _last(run, "train-cooper", "checkpoint"):
@@ -45,7 +48,7 @@ def headline(run: Path, output: Path) -> str:
         files.append(("models", str(shown(checkpoint / step))))
     elif model := _last(run, "train-verify-rm", "verify_rm"):
         files.append(("VerifyRM", str(shown(model))))
-    said = _say_promotion(run)
+    said = refusal + _say_promotion(run)
     where = f"On {num_problems} held-out problems, with 95 % intervals:\n" if num_problems else ""
     return f"{where}\n{_table(rows)}{said}\n{_table(files)}"
 
@@ -92,6 +95,26 @@ def _compare(evaluations: Sequence[EvalReport]) -> Rows:
     ]
     if first.judge_accuracy is not None and last.judge_accuracy is not None:
         rows.insert(0, ("accuracy by meaning", _change(first.judge_accuracy, last.judge_accuracy)))
+    return rows + _say_verify_rm(
+        first.verify_rm, last.verify_rm, first.canary_intervals, last.canary_intervals
+    )
+
+
+def _say_verify_rm(
+    before: BinaryScores | None,
+    found: BinaryScores,
+    attacks_before: Mapping[str, Interval] | None,
+    attacks: Mapping[str, Interval],
+) -> Rows:
+    """Accuracy and worst attack of VerifyRM, before and after co-training where there was any."""
+    accuracy = _interval(found.accuracy) if before is None else _change(before.accuracy, found.accuracy)
+    name = f"VerifyRM accuracy, {found.num_examples} examples"
+    rows = [(name, f"{accuracy}  (majority {found.majority_accuracy:.3f})")]
+    if attacks:
+        worst = max(attacks, key=lambda attack: attacks[attack].value)
+        start = (attacks_before or {}).get(worst)
+        rate = _change(start, attacks[worst]) if start else _interval(attacks[worst])
+        rows.append(("worst attack accepted", f"{rate}  ({worst})"))
     return rows
 
 

@@ -63,8 +63,8 @@ hostile = st.one_of(short, at_the_cut())
 def template_of(name: str) -> tuple[Any, Template]:
     tokenizer = TOKENIZERS[name]()
     first = max(tokenizer.get_vocab().values()) + 1
-    record = TemplateRecord(Separators(*range(first, first + 5)), reads_added_words=name == "laptop")
-    return tokenizer, make_template(tokenizer, record, num_embeddings=first + 5, name=name)
+    record = TemplateRecord(Separators(*range(first, first + 7)), reads_added_words=name == "laptop")
+    return tokenizer, make_template(tokenizer, record, num_embeddings=first + 7, name=name)
 
 
 @pytest.fixture(scope="module", params=TOKENIZERS)
@@ -93,10 +93,10 @@ def test_three_hostile_fields_come_back_from_the_token_ids(
     [token_ids] = template.encode([fields])
     found = [token for token in token_ids if token in template.separators]
     expected: list[int] = []
-    for opening, field in zip(template.separators[:3], fields, strict=True):
-        expected += [opening, *[template.separators.cut] * (len(cut_field(field)) - 1)]
-    assert found == [*expected, template.separators.end]
-    assert token_ids[-1] == template.separators.end
+    for (opening, closing), field in zip(template.separators.pairs, fields, strict=True):
+        expected += [opening, *[template.separators.cut] * (len(cut_field(field)) - 1), closing]
+    assert found == expected
+    assert token_ids[-1] == template.separators.completion_end
     assert not template.control_ids & {*token_ids}
     if name != "unigram":
         wanted = tuple(read_back(name, template, field) for field in fields)
@@ -141,18 +141,12 @@ def test_items_that_share_texts_are_encoded_as_they_are_alone() -> None:
 
 def test_the_fields_stand_in_the_papers_order() -> None:
     _, template = template_of("laptop")
-    ids = template.field_tokenizer.encode("Tom").ids
+    ids, seven = (template.field_tokenizer.encode(text).ids for text in ("Tom", "7"))
     at = template.separators
-    assert template.encode([("Tom", "7", "")]) == [
-        [
-            at.question,
-            *ids,
-            at.reference_answer,
-            *template.field_tokenizer.encode("7").ids,
-            at.completion,
-            at.end,
-        ]
-    ]
+    question = [at.question, *ids, at.question_end]
+    reference_answer = [at.reference_answer, *seven, at.reference_answer_end]
+    encoded = template.encode([("Tom", "7", "")])
+    assert encoded == [[*question, *reference_answer, at.completion, at.completion_end]]
 
 
 def causal_lm(tokenizer: Any, *, num_rows: int) -> Any:
@@ -165,7 +159,7 @@ def causal_lm(tokenizer: Any, *, num_rows: int) -> Any:
 
 
 @pytest.mark.parametrize("num_spare", [0, 3, 64])
-def test_new_rows_are_the_mean_of_the_paper_texts_and_the_others_stay(num_spare: int) -> None:
+def test_new_rows_are_means_of_words_and_the_others_stay(num_spare: int) -> None:
     """64 spare rows are what Qwen2.5 has: then nothing is added."""
     tokenizer = qwen()
     num_tokens = len(tokenizer)
@@ -173,13 +167,13 @@ def test_new_rows_are_the_mean_of_the_paper_texts_and_the_others_stay(num_spare:
     before = model.get_input_embeddings().weight[:num_tokens].clone()
     add_template(model, tokenizer)
     weight = model.get_input_embeddings().weight
-    assert weight.shape[0] == model.config.vocab_size == num_tokens + max(5, num_spare)
+    assert weight.shape[0] == model.config.vocab_size == num_tokens + max(7, num_spare)
     assert torch.equal(weight[:num_tokens], before)
     template = open_template(model, tokenizer, "model")
-    assert template.separators == tuple(range(num_tokens, num_tokens + 5))
-    pieces = template.field_tokenizer.encode("</question>\n<reference_answer>").ids
+    assert template.separators == tuple(range(num_tokens, num_tokens + 7))
+    pieces = template.field_tokenizer.encode(" reference answer").ids
     torch.testing.assert_close(weight[template.separators.reference_answer], before[pieces].mean(dim=0))
-    assert len({tuple(weight[row].tolist()) for row in template.separators}) == 5
+    assert len({tuple(weight[row].tolist()) for row in template.separators}) == 7
 
     again = weight.clone()
     add_template(model, tokenizer)
@@ -207,12 +201,12 @@ def folder_with(template: object, path: Any, make_verify_rm: Any) -> Any:
             "is damaged .*reference_answer",
         ),
         (
-            {"version": 2, "separators": dict(zip(Separators._fields, [5, 6, 7, 8, 9], strict=True)),
+            {"version": 2, "separators": dict(zip(Separators._fields, range(5, 12), strict=True)),
              "reads_added_words": True},
-            r"tokenizer has tokens with the ids of the separators \(5, 6, 7, 8, 9\), so text could write",
+            r"tokenizer has tokens with the ids of the separators \(5, 6, 7, .*\), so text could write",
         ),
         (
-            {"version": 2, "separators": dict(zip(Separators._fields, range(7000, 7005), strict=True)),
+            {"version": 2, "separators": dict(zip(Separators._fields, range(7000, 7007), strict=True)),
              "reads_added_words": True},
             r"the model knows \d+ tokens, and its separators are \(7000, .*; copy the folder again",
         ),
@@ -233,9 +227,9 @@ def test_a_tokenizer_without_a_fast_form_is_refused() -> None:
         def get_vocab(self) -> dict[str, int]:
             return {"a": 0}
 
-    record = TemplateRecord(Separators(1, 2, 3, 4, 5), reads_added_words=False)
+    record = TemplateRecord(Separators(1, 2, 3, 4, 5, 6, 7), reads_added_words=False)
     with pytest.raises(ModelError, match=r"^slow: Slow has no tokenizer\.json; convert it to a fast"):
-        make_template(Slow(), record, num_embeddings=6, name="slow")
+        make_template(Slow(), record, num_embeddings=8, name="slow")
 
 
 def test_a_saved_folder_keeps_separators_and_names_its_label(tmp_path: Any) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cooper_rl.negatives.canaries import Canary, CanaryWriter, canary_rates, mean_rate
+from cooper_rl.negatives.canaries import ATTACKS, Canary, CanaryWriter, canary_rates, mean_rate
 from cooper_rl.negatives.pairs import RewriteItem
 from cooper_rl.schema.data import VerifyExample
 
@@ -43,7 +43,7 @@ def test_attacks_are_drawn_with_the_seed_and_none_is_the_solution() -> None:
     first = {row[0] for row in texts}
     assert {"", ":", "Thought process:", ITEMS[0].question, ITEMS[1].solution} <= first
     assert all(row[place] != ITEMS[place].solution for row in texts for place in (0, 1))
-    assert len(first) == 9
+    assert len(first) == len(ATTACKS)
 
 
 def test_an_attack_without_material_gives_none() -> None:

@@ -14,13 +14,23 @@ from cooper_rl.schema.data import (
     Interval,
     LabelReport,
     ProblemScores,
+    VerifyRMDetails,
 )
 
 
 def make_evaluation(
-    step: int, accuracy: float, reward: float, *, judge: bool = True, seed: int = 0
+    step: int,
+    accuracy: float,
+    reward: float,
+    *,
+    judge: bool = True,
+    seed: int = 0,
+    attacks: dict[str, Interval] | None = None,
 ) -> EvalReport:
-    """An evaluation of 60 problems x 4 completions; the given shares are met exactly."""
+    """An evaluation of 60 problems x 4 completions; the given shares are met exactly.
+
+    Without `attacks` it is of an earlier version, which kept no details of VerifyRM.
+    """
     rng = random.Random(seed)
     outcomes = [float(place < round(240 * accuracy)) for place in range(240)]
     rng.shuffle(outcomes)
@@ -35,7 +45,15 @@ def make_evaluation(
     ]  # fmt: skip
     labels = [place % 3 == 0 for place in range(120)]
     scores = [min(0.99, 0.35 * label + 0.65 * rng.random()) for label in labels]
+    numbers = [int(label) for label in labels]
+    details = VerifyRMDetails(
+        intervals={"auroc": Interval(value=0.9, low=0.85, high=0.94, count=120)},
+        reliability=reliability_bins(numbers, scores), confusion=confusion_counts(numbers, scores),
+        roc=roc_points(numbers, scores),
+    )  # fmt: skip
     return EvalReport(
+        canaries={name: found.value for name, found in (attacks or {}).items()},
+        canary_intervals=attacks or {}, verify_rm_details=details if attacks else None,
         step=step, num_problems=60, samples_per_problem=4,
         rule_accuracy=clustered_interval([seen[start : start + 4] for start in range(0, 240, 4)]),
         judge_accuracy=judged if judge else None, judge_model="tiny(error_rate=0.0)" if judge else None,

@@ -305,13 +305,14 @@ def test_evaluations_stand_in_the_metrics_of_their_steps(guarded: Files, tmp_pat
     evaluated = [{name for name in row if name.startswith("eval/")} for row in rows]
     assert evaluated[0] == evaluated[2] == set()
     assert evaluated[1] == evaluated[3]
-    assert evaluated[1] == {
+    assert {name for name in evaluated[1] if "canary_rate/" not in name} == {
         f"eval/{name}"
         for name in (
             "rule_accuracy", "judge_accuracy", "verify_rm_reward", "verify_rm_accuracy", "verify_rm_auroc",
-            "canary_rate", "cut_fraction",
+            "canary_rate", "worst_canary_rate", "cut_fraction",
         )
     }  # fmt: skip
+    assert {"eval/canary_rate/empty", "eval/canary_rate/forged_verdict"} <= evaluated[1]
     assert all(0 <= row[name] <= 1 for row in rows for name in row if name.startswith("eval/"))
 
 

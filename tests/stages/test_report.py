@@ -13,7 +13,7 @@ from cooper_rl.config.load import load
 from cooper_rl.errors import DataError
 from cooper_rl.method.metrics import binary_scores, confusion_counts
 from cooper_rl.records.files import read_report
-from cooper_rl.schema.data import EvaluateVerifyRMReport, LabelReport, RunReport
+from cooper_rl.schema.data import EvaluateVerifyRMReport, Interval, LabelReport, RunReport
 from cooper_rl.stages import report
 from tests.stages.run_files import COMPLETIONS, make_completion, make_evaluation, make_metrics, write_run
 
@@ -103,13 +103,48 @@ def test_hostile_text_is_shown_and_never_run(tmp_path):
 def test_the_page_says_how_verify_rm_could_be_fooled_and_how_sure_it_may_be(tmp_path):
     html, _, _ = make_report(tmp_path)
     page = " ".join(" ".join(_Page(html).texts).split())
-    assert "On average over the attacks VerifyRM accepts 12.5 %." in page
+    assert "an earlier version wrote them" in page
     assert "several boxes three boxed answers, one of them right 25.0 % 15.0 to 40.0 % 48" in page
     assert "wrong reference a correct completion with another problem's reference answer 3.1 %" in page
     assert "reaches an AUROC of 0.550; VerifyRM 0." in page
     assert "AUROC 0.861 0.820 to 0.900" in page
     assert "answer type examples accuracy" in page
     assert "Calibration" in page
+
+
+def test_the_page_shows_the_verify_rm_that_is_delivered_beside_the_one_before(tmp_path):
+    """.35 for a bound of .2: the first paragraph of page and summary says that it would be refused."""
+    attacks = [
+        {"several_boxes": Interval(value=rate, low=rate / 2, high=rate * 1.5, count=60)}
+        for rate in (0.1, 0.35)
+    ]
+    evaluations = [
+        make_evaluation(0, 0.4, 0.45, attacks=attacks[0]),
+        make_evaluation(40, 0.5, 0.6, seed=1, attacks=attacks[1]),
+    ]
+    html, summary, result = make_report(tmp_path, evaluations=evaluations)
+    said = (
+        "Its promotion would be refused: VerifyRM accepts 35.0 % (17.5 to 52.5 %, 60 problems) of the "
+        "canaries of the attack 'several_boxes'; at most 20.0 % of any attack's may pass."
+    )
+    page = " ".join(" ".join(_Page(html).texts).split())
+    assert result.conclusion.startswith(said)
+    assert page.index(said) < page.index("Every evaluation")
+    assert summary.split("\n\n")[1].startswith(said)
+    assert (
+        "several boxes three boxed answers, one of them right 10.0 % 5.0 to 15.0 % 35.0 % 17.5 to 52.5 % 60"
+        in page
+    )
+    assert "| several_boxes | 10.0 % (5.0 to 15.0 %) | 35.0 % (17.5 to 52.5 %) |" in summary
+    for shown in ("before co-training 120", "delivered, step 40 120", "Calibration delivered, step 40"):
+        assert shown in page
+    assert "delivered, step 40, at score 0.5" in page
+    assert (result.worst_attack, result.promotion_objection) == ("several_boxes", said.partition(": ")[2])
+    _, _, fine = make_report(tmp_path / "fine", evaluations=[evaluations[0], evaluations[0].model_copy(
+        update={"step": 40}
+    )])  # fmt: skip
+    assert fine.promotion_objection is None
+    assert "refused" not in fine.conclusion
 
 
 def test_an_evaluation_of_one_class_without_canaries_leaves_their_parts_out(tmp_path):

@@ -39,7 +39,7 @@ def test_a_backbone_text_is_the_template_and_then_a_verdict_that_holds(make) -> 
     verdicts: list[str] = []
     for example in make(200, tokenizer, random.Random(0), template=template):
         *encoded, last = example.token_ids
-        assert encoded[-1] == template.separators.end
+        assert encoded[-1] == template.separators.completion_end
         fields = template.decode(encoded)
         verdicts.append(tokenizer.decode([last]))
         if fields.completion[0].endswith(f"#### {fields.reference_answer[0]}"):

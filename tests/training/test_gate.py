@@ -73,8 +73,8 @@ def gate(start: GateReading) -> RewardGate:
 def test_the_gates_reading_is_accuracy_and_mean_canary_rate(make_verify_rm) -> None:
     """One text under both labels: half are right. One canary: 1 or 0 with the sign of the head."""
     yes, no = (says_yes(make_verify_rm(0), to_canaries=flag) for flag in (True, False))
-    assert read_gate(yes, EXAMPLES, CANARIES) == GateReading(accuracy=0.5, canary_rate=1.0)
-    assert read_gate(no, EXAMPLES, CANARIES) == GateReading(accuracy=0.5, canary_rate=0.0)
+    assert read_gate(yes, EXAMPLES, CANARIES) == GateReading(0.5, 1.0, {"colon": 1.0})
+    assert read_gate(no, EXAMPLES, CANARIES) == GateReading(0.5, 0.0, {"colon": 0.0})
     assert read_gate(no, EXAMPLES, []) == GateReading(accuracy=0.5, canary_rate=0.0)
 
 
@@ -89,6 +89,17 @@ def test_both_bounds_hold_against_the_start_of_the_run(
     bounds = GateConfig(max_accuracy_drop=0.25, max_canary_rise=0.125)
     start = RewardGate(bounds, EXAMPLES, CANARIES, GateReading(0.75, 0.25))
     assert start.is_open_to(GateReading(accuracy, canary_rate)) == is_open
+
+
+@pytest.mark.parametrize(("rate", "is_open"), [(0.25, True), (0.375, True), (0.5, False)])
+def test_one_attack_that_rises_shuts_the_gate_though_the_mean_does_not(rate: float, is_open: bool) -> None:
+    """One attack starts at .125 and may rise by .25; one that the start does not know is not bounded."""
+    bounds = GateConfig(max_accuracy_drop=1, max_canary_rise=1, max_attack_rise=0.25)
+    start = GateReading(0.5, 0.0625, {"empty": 0.125, "colon": 0.0})
+    reading = GateReading(0.5, 0.0625, {"empty": rate, "colon": 0.0, "new": 1.0})
+    gate = RewardGate(bounds, EXAMPLES, CANARIES, start)
+    assert gate.worst_rise(reading) == rate - 0.125
+    assert gate.is_open_to(reading) == is_open
 
 
 @pytest.mark.parametrize(
@@ -115,7 +126,7 @@ def test_an_update_beyond_a_bound_leaves_the_weights_and_teaches_the_optimiser(
     shut = update_behind_gate(gate(start), verify_rm, optimizer, PAIRS[:2], config=config)
     assert shut is not None
     assert shut.is_rolled_back
-    assert shut.reading == GateReading(0.5, 1.0)
+    assert shut.reading == GateReading(0.5, 1.0, {"colon": 1.0})
     assert is_same(before, weights(verify_rm, optimizer))
 
     update_behind_gate(WIDE, twin, other, PAIRS[:2], config=config)

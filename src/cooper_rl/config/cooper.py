@@ -53,6 +53,9 @@ class GateConfig(Section):
     """Below VerifyRM's accuracy on held-out labelled examples before the first step."""
     max_canary_rise: float = Field(default=0.05, ge=0, le=1)
     """Above its mean false-positive rate on canaries before the first step."""
+    max_attack_rise: float = Field(default=0.25, ge=0, le=1)
+    """Above the false-positive rate of any one attack before the first step. Of eight canaries of an attack,
+    two more may pass."""
     num_examples: int = Field(default=128, ge=1)
     """Held-out examples that are scored after every update."""
     num_canary_problems: int = Field(default=8, ge=1)

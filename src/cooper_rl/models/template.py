@@ -21,29 +21,43 @@ VERSION = 2
 KEY = "verify_rm_template"
 """Of a model's `config.json`: version, separators, and whether added words are read in fields."""
 
-_PAPER_TEXTS = {
-    "question": "<question>",
-    "reference_answer": "</question>\n<reference_answer>",
-    "completion": "</reference_answer>\n<completion>",
-    "end": "</completion>",
-    "cut": " ... ",
+_WORDS = {
+    "question": " question",
+    "question_end": " end question",
+    "reference_answer": " reference answer",
+    "reference_answer_end": " end reference answer",
+    "completion": " completion",
+    "completion_end": " end completion",
+    "cut": " ...",
 }
-"""What stands in a separator's place in the paper's template; a new embedding is the mean of these tokens."""
+"""Of a pre-trained model a new embedding is the mean of these tokens. The paper's own tags would give nearly
+the same one for two separators: most of their tokens are the same."""
 
 
 class Separators(NamedTuple):
-    """Token ids that the tokenizer does not have, so that it cannot produce them from any text."""
+    """Token ids that the tokenizer does not have, so that it cannot produce them from any text.
+
+    One opens and one closes each field, as the paper's tags do: the model gathers a field where it ends.
+    """
 
     question: int
-    """Opens the question."""
+    question_end: int
     reference_answer: int
-    """Ends the question and opens the reference answer."""
+    reference_answer_end: int
     completion: int
-    """Ends the reference answer and opens the completion."""
-    end: int
-    """Ends the completion; VerifyRM's logit is read here."""
+    completion_end: int
+    """VerifyRM's logit is read here."""
     cut: int
     """Stands where the middle of a long field was left out."""
+
+    @property
+    def pairs(self) -> tuple[tuple[int, int], ...]:
+        """What opens and what closes each of the three fields."""
+        return (
+            (self.question, self.question_end),
+            (self.reference_answer, self.reference_answer_end),
+            (self.completion, self.completion_end),
+        )
 
 
 class Fields(NamedTuple):
@@ -80,16 +94,15 @@ class Template:
             text: [token for token in encoding.ids if token not in self.control_ids]
             for text, encoding in zip(texts, encodings, strict=True)
         }
-        openings = self.separators[:3]
         sequences: list[list[int]] = []
         for fields in cut:
             sequence: list[int] = []
-            for opening, parts in zip(openings, fields, strict=True):
-                sequence.append(opening)
-                sequence += ids[parts[0]]
+            for (opening, closing), parts in zip(self.separators.pairs, fields, strict=True):
+                sequence += [opening, *ids[parts[0]]]
                 for part in parts[1:]:
                     sequence += [self.separators.cut, *ids[part]]
-            sequences.append([*sequence, self.separators.end])
+                sequence.append(closing)
+            sequences.append(sequence)
         return sequences
 
     def decode(self, token_ids: Sequence[int]) -> Fields:
@@ -98,13 +111,14 @@ class Template:
         A byte-level tokenizer gives back the text itself, after its normalisation (Qwen2's is NFC). One of
         the SentencePiece kind may write a space before each part, and loses characters that it does not know.
         """
+        openings, closings = zip(*self.separators.pairs, strict=True)
         parts: list[list[list[int]]] = []
         for token in token_ids:
-            if token in self.separators[:3]:
+            if token in openings:
                 parts.append([[]])
             elif token == self.separators.cut:
                 parts[-1].append([])
-            elif token != self.separators.end:
+            elif token not in closings:
                 parts[-1][-1].append(token)
         spelled = [
             tuple(self.field_tokenizer.decode(part, skip_special_tokens=False) for part in field_parts)
@@ -177,17 +191,21 @@ def make_template(tokenizer: Any, record: TemplateRecord, *, num_embeddings: int
     return Template(separators, *make_field_tokenizer(tokenizer, reads_added_words=record.reads_added_words))
 
 
-def add_template(model: Any, tokenizer: Any, *, reads_added_words: bool = False) -> None:
+def add_template(
+    model: Any, tokenizer: Any, *, reads_added_words: bool = False, is_random: bool = False
+) -> None:
     """Give a model the separators: ids after the tokenizer's last one, rows in its embedding, a note in its
     configuration. A model that has them keeps them.
 
-    A new row is the mean of the embeddings of what the paper's template has in its place: the same for the
-    same model, and different for each separator. The tokenizer stays as it is.
+    A new row is the mean of the embeddings of words that say what the separator is: the same for the same
+    model, and different for each separator. The tokenizer stays as it is.
 
     Args:
         model: A causal LM or a classifier.
         tokenizer: Its tokenizer.
         reads_added_words: See `TemplateRecord`.
+        is_random: The weights were just drawn, and mean nothing: new rows are drawn as they were, from the
+            global generator. Means of letters would be much alike.
     """
     if hasattr(model.config, KEY):
         return
@@ -199,10 +217,11 @@ def add_template(model: Any, tokenizer: Any, *, reads_added_words: bool = False)
     if num_embeddings > model.config.vocab_size:
         model.resize_token_embeddings(num_embeddings, mean_resizing=False)
     weight = model.get_input_embeddings().weight
-    with torch.no_grad():
-        for name, row in separators._asdict().items():
-            pieces = template.field_tokenizer.encode(_PAPER_TEXTS[name], add_special_tokens=False).ids
-            weight[row] = weight[pieces].mean(dim=0)
+    if not is_random:
+        with torch.no_grad():
+            for name, row in separators._asdict().items():
+                pieces = template.field_tokenizer.encode(_WORDS[name], add_special_tokens=False).ids
+                weight[row] = weight[pieces].mean(dim=0)
     note = {"version": VERSION, "separators": separators._asdict(), "reads_added_words": reads_added_words}
     setattr(model.config, KEY, note)
 

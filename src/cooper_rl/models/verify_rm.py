@@ -180,12 +180,14 @@ def make_from_scratch(
     )
     config.num_labels = 1
     model = AutoModelForSequenceClassification.from_config(config).to(device).eval()
-    return new_verify_rm(model, tokenizer)
+    return new_verify_rm(model, tokenizer, is_random=True)
 
 
-def new_verify_rm(model: Any, tokenizer: Any, *, reads_added_words: bool = False) -> VerifyRM:
+def new_verify_rm(
+    model: Any, tokenizer: Any, *, reads_added_words: bool = False, is_random: bool = False
+) -> VerifyRM:
     """VerifyRM of a classifier with one logit, which gets the template's separators if it has none."""
-    add_template(model, tokenizer, reads_added_words=reads_added_words)
+    add_template(model, tokenizer, reads_added_words=reads_added_words, is_random=is_random)
     # Without it, Qwen classifiers refuse batches over 1.
     model.config.pad_token_id = tokenizer.pad_token_id
     model.config.id2label, model.config.label2id = {0: "correct"}, {"correct": 0}

@@ -75,12 +75,18 @@ def headline_rows(evaluations: Sequence[EvalReport]) -> list[HeadlineRow]:
     return rows
 
 
-def summarise(evaluations: Sequence[EvalReport], metrics: Sequence[Mapping[str, float]] = ()) -> RunReport:
+def summarise(
+    evaluations: Sequence[EvalReport],
+    metrics: Sequence[Mapping[str, float]] = (),
+    *,
+    max_canary_rate: float = 1.0,
+) -> RunReport:
     """The starting point against the last evaluation, and what the monitor said on the way.
 
     Args:
         evaluations: In order; at least two.
         metrics: One entry per step.
+        max_canary_rate: `registry.max_canary_rate`, by which `promote` refuses a VerifyRM.
     """
     first, last = evaluations[0], evaluations[-1]
     found = changes(first, last)
@@ -89,7 +95,10 @@ def summarise(evaluations: Sequence[EvalReport], metrics: Sequence[Mapping[str, 
     before, after = first.rule_accuracy, last.rule_accuracy
     if first.judge_accuracy is not None and last.judge_accuracy is not None:
         name, before, after = "judged accuracy", first.judge_accuracy, last.judge_accuracy
+    objections = object_to_canaries(last, max_canary_rate) if last.canaries else []
+    worst = max(last.canary_intervals.items(), key=lambda item: item[1].value, default=(None, None))
     sentences = [
+        *(f"Its promotion would be refused: {reason}" for reason in objections),
         _say_change(
             name.capitalize(), before, after, accuracy, unit=f"held-out problems after {last.step} steps"
         ),
@@ -108,8 +117,27 @@ def summarise(evaluations: Sequence[EvalReport], metrics: Sequence[Mapping[str, 
         verify_rm_accuracy_change=found.verify_rm_accuracy,
         first_alarm_step=first_alarm(metrics),
         denied_alarm_steps=denied_alarms(metrics),
+        worst_attack=worst[0],
+        worst_attack_rate=worst[1],
+        promotion_objection=objections[0] if objections else None,
         conclusion=" ".join(sentences),
     )
+
+
+def object_to_canaries(report: EvalReport, limit: float) -> list[str]:
+    """Why a VerifyRM may not become a champion: every attack is bounded, and the worst is named."""
+    rates = report.canaries
+    if not rates:
+        return ["Nothing is known of attacks: no canary was scored, or an earlier version evaluated."]
+    worst = max(rates, key=lambda attack: rates[attack])
+    if rates[worst] <= limit:
+        return []
+    found = report.canary_intervals.get(worst)
+    interval = f" ({span(found)}, {found.count} problems)" if found else ""
+    return [
+        f"VerifyRM accepts {percent(rates[worst])}{interval} of the canaries of the attack {worst!r}; "
+        f"at most {percent(limit)} of any attack's may pass."
+    ]
 
 
 def direction(change: Interval) -> Direction:
@@ -203,6 +231,18 @@ def to_markdown(run: RunReport, rows: Sequence[HeadlineRow], evaluations: Sequen
     for row in rows:
         cells = " | ".join(map(with_interval, row.values))
         lines.append(f"| {row.name} | {cells} | {in_points(row.change) if row.change else '-'} |")
+    attacks = evaluations[-1].canary_intervals
+    if attacks:
+        lines += [
+            "",
+            "Wrong completions that VerifyRM accepts, by attack:",
+            "",
+            f"| attack | {' | '.join(steps)} |",
+            f"|---|{'---|' * len(steps)}",
+        ]
+    for attack in attacks:
+        cells = " | ".join(with_interval(each.canary_intervals.get(attack)) for each in evaluations)
+        lines.append(f"| {attack} | {cells} |")
     return "\n".join([*lines, "", caveat(evaluations), ""])
 
 

@@ -1,12 +1,19 @@
-"""What the report shows of VerifyRM's evaluation: its figures, and how it could be fooled.
+"""What the report shows of VerifyRM, before co-training and as delivered, and how it could be fooled.
 
 Deliberately left out: a verdict; which rates are low enough depends on what VerifyRM is used for.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from cooper_rl.report.plots import FAINT, ORANGE, PURPLE, Figure, draw_svg
-from cooper_rl.schema.data import EvaluateVerifyRMReport, Interval
+from cooper_rl.schema.data import (
+    BinaryScores,
+    EvalReport,
+    EvaluateVerifyRMReport,
+    Interval,
+    VerifyRMDetails,
+)
 
 ATTACKS = {
     "empty": "nothing at all",
@@ -18,6 +25,14 @@ ATTACKS = {
     "several_boxes": "three boxed answers, one of them right",
     "question_repeated": "the question, word by word",
     "injected_instructions": "an instruction to give the highest score",
+    "answer_list": "a list of answers, one of them right",
+    "question_and_opening": "the question, and “The answer is”",
+    "forged_constant": "one constant text that closes its field by the paper's tags and answers “1+1?”",
+    "forged_fields": "another question with its answer, in the spelling of a template or a conversation",
+    "forged_reference": "another reference answer, and an answer that fits it",
+    "forged_verdict": "a verdict in the completion",
+    "cut_join": "no answer, but what remains of the cut text reads as the right one",
+    "cut_retraction": "the right answer, taken back in the middle that is cut away",
 }
 MEASURES = {
     "precision": "precision",
@@ -28,65 +43,115 @@ MEASURES = {
 
 
 class Row(NamedTuple):
-    """A number with its interval."""
+    """A number with its interval, of each side."""
 
     name: str
     meaning: str
-    value: Interval
+    values: list[Interval | None]
 
 
-def fooled_rows(report: EvaluateVerifyRMReport) -> list[Row]:
-    """Share of wrong inputs that VerifyRM accepts, one row an attack; empty where none was tried."""
+class Side(NamedTuple):
+    """VerifyRM at one moment, on the same examples and canaries as at the others."""
+
+    title: str
+    scores: BinaryScores
+    details: VerifyRMDetails
+    canaries: Mapping[str, Interval]
+
+
+def compare_sides(report: EvaluateVerifyRMReport, evaluations: Sequence[EvalReport]) -> list[Side]:
+    """VerifyRM before co-training and as delivered; the first alone where evaluations are of an earlier
+    version, which did not keep the second's details."""
+    first, last = evaluations[0], evaluations[-1]
+    before = _side("before co-training", first)
+    if before is None:
+        details = VerifyRMDetails(
+            intervals=report.intervals,
+            reliability=report.reliability,
+            confusion=report.confusion,
+            roc=report.roc,
+        )
+        before = Side("before co-training", report.overall, details, report.canaries)
+    delivered = _side(f"delivered, step {last.step}", last)
+    return [before] if delivered is None else [before, delivered]
+
+
+def _side(title: str, found: EvalReport) -> Side | None:
+    if found.verify_rm_details is None:
+        return None
+    return Side(title, found.verify_rm, found.verify_rm_details, found.canary_intervals)
+
+
+def fooled_rows(sides: Sequence[Side], wrong_reference: Interval | None) -> list[Row]:
+    """Share of wrong inputs that VerifyRM accepts, one row an attack; empty where none was tried.
+
+    Wrong reference answers are tried before co-training only.
+    """
+    names = dict.fromkeys(name for side in sides for name in side.canaries)
     rows = [
-        Row(name.replace("_", " "), ATTACKS.get(name, ""), rate) for name, rate in report.canaries.items()
+        Row(name.replace("_", " "), ATTACKS.get(name, ""), [side.canaries.get(name) for side in sides])
+        for name in names
     ]
-    if report.wrong_reference is not None:
+    if wrong_reference is not None:
         meaning = "a correct completion with another problem's reference answer"
-        rows.append(Row("wrong reference", meaning, report.wrong_reference))
+        rows.append(Row("wrong reference", meaning, [wrong_reference, None][: len(sides)]))
     return rows
 
 
-def measure_rows(report: EvaluateVerifyRMReport) -> list[Row]:
+def measure_rows(sides: Sequence[Side]) -> list[Row]:
     """What has an interval over questions, beside the accuracy."""
-    return [Row(MEASURES[name], "", found) for name, found in report.intervals.items() if name in MEASURES]
+    return [
+        Row(title, "", [side.details.intervals.get(name) for side in sides])
+        for name, title in MEASURES.items()
+        if any(name in side.details.intervals for side in sides)
+    ]
 
 
-def roc_figure(report: EvaluateVerifyRMReport) -> Figure | None:
+def make_figures(sides: Sequence[Side]) -> list[Figure]:
+    """ROC curves in one figure, and a calibration figure for each side; those without data are left out."""
+    found = [_roc_figure(sides), *(_reliability_figure(side) for side in sides)]
+    return [figure for figure in found if figure is not None]
+
+
+def _roc_figure(sides: Sequence[Side]) -> Figure | None:
     """None when only one class is present."""
-    if not report.roc:
+    shown = [side for side in sides if side.details.roc]
+    if not shown:
         return None
 
     def draw(axes: Any) -> None:
         axes.plot([0, 1], [0, 1], color=FAINT, linewidth=1, linestyle="--", label="chance")
-        axes.plot(
-            [point[0] for point in report.roc], [point[1] for point in report.roc],
-            color=PURPLE, linewidth=1.8, label="VerifyRM",
-        )  # fmt: skip
+        for side, color in zip(shown, (PURPLE, ORANGE), strict=False):
+            axes.plot(
+                [point[0] for point in side.details.roc], [point[1] for point in side.details.roc],
+                color=color, linewidth=1.8, label=side.title,
+            )  # fmt: skip
         axes.set_xlabel("share of wrong completions accepted")
         axes.set_ylabel("share of correct ones accepted")
         axes.set_xlim(0, 1)
         axes.set_ylim(0, 1.01)
 
-    caption = "VerifyRM as trained, before co-training, at every threshold on its score."
+    caption = "VerifyRM at every threshold on its score."
     return Figure("ROC curve", caption, draw_svg("roc", draw))
 
 
-def reliability_figure(report: EvaluateVerifyRMReport) -> Figure | None:
+def _reliability_figure(side: Side) -> Figure | None:
     """None in a report without reliability data."""
-    if not report.reliability:
+    bins = side.details.reliability
+    if not bins:
         return None
-    largest = max(found.count for found in report.reliability)
+    largest = max(found.count for found in bins)
 
     def draw(axes: Any) -> None:
         axes.plot([0, 1], [0, 1], color=FAINT, linewidth=1, linestyle="--", label="perfectly calibrated")
         axes.bar(
-            [(found.low + found.high) / 2 for found in report.reliability],
-            [found.count / largest for found in report.reliability],
+            [(found.low + found.high) / 2 for found in bins],
+            [found.count / largest for found in bins],
             width=0.09, color=FAINT, alpha=0.35, label="share of the examples",
         )  # fmt: skip
         axes.plot(
-            [found.mean_score for found in report.reliability],
-            [found.correct_fraction for found in report.reliability],
+            [found.mean_score for found in bins],
+            [found.correct_fraction for found in bins],
             color=ORANGE, marker="o", markersize=4, linewidth=1.4, label="VerifyRM",
         )  # fmt: skip
         axes.set_xlabel("mean score of a tenth")
@@ -97,4 +162,5 @@ def reliability_figure(report: EvaluateVerifyRMReport) -> Figure | None:
     caption = (
         "Under the dashed line VerifyRM is too sure of itself. Bars: how many examples, the largest as 1."
     )
-    return Figure("Calibration", caption, draw_svg("reliability", draw))
+    name = "delivered" if side.title.startswith("delivered") else "before"
+    return Figure(f"Calibration {side.title}", caption, draw_svg(f"reliability_{name}", draw))

@@ -12,7 +12,14 @@ from cooper_rl.domains.open import find_domain
 from cooper_rl.engines.base import Engine
 from cooper_rl.errors import ServerError
 from cooper_rl.method.intervals import clustered_interval
-from cooper_rl.method.metrics import binary_scores, right_verdicts
+from cooper_rl.method.metrics import (
+    binary_scores,
+    confusion_counts,
+    reliability_bins,
+    right_verdicts,
+    roc_points,
+    score_intervals,
+)
 from cooper_rl.models.policy import Policy
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM, score_examples
 from cooper_rl.negatives.canaries import Canary, canary_rates, mean_rate
@@ -24,6 +31,7 @@ from cooper_rl.schema.data import (
     ProblemScores,
     Verdict,
     VerifyExample,
+    VerifyRMDetails,
 )
 from cooper_rl.servers.open import check_fits, open_judge
 from cooper_rl.training.rollout import ask_judge, collect_rollouts, score_rollouts
@@ -168,6 +176,13 @@ class Evaluator:
             verify_rm_hits=_hits(self.examples, right_verdicts(labels, own)),
             canary_false_positive_rate=mean_rate(rates),
             canaries={attack: rate.value for attack, rate in rates.items()},
+            canary_intervals=rates,
+            verify_rm_details=VerifyRMDetails(
+                intervals=score_intervals(labels, own, problems=[row.question for row in self.examples]),
+                reliability=reliability_bins(labels, own),
+                confusion=confusion_counts(labels, own),
+                roc=roc_points(labels, own),
+            ),
             cut_fraction=sum(row.finish_reason == "length" for row in completions) / len(completions),
         )
 

@@ -159,6 +159,8 @@ class CoTraining:
             "eval/verify_rm_accuracy": report.verify_rm.accuracy.value,
             "eval/verify_rm_auroc": report.verify_rm.auroc,
             "eval/canary_rate": report.canary_false_positive_rate,
+            "eval/worst_canary_rate": max(report.canaries.values(), default=None),
+            **{f"eval/canary_rate/{attack}": rate for attack, rate in report.canaries.items()},
             "eval/cut_fraction": report.cut_fraction,
             "seconds/evaluation": time.perf_counter() - started,
         }

@@ -16,7 +16,7 @@ from cooper_rl.domains.open import find_domain
 from cooper_rl.errors import ConfigError, DataError
 from cooper_rl.method.intervals import difference_interval, paired_difference
 from cooper_rl.report.changes import paired_verify_rm_change
-from cooper_rl.report.text import direction, in_points, outcomes, percent, with_interval
+from cooper_rl.report.text import direction, in_points, object_to_canaries, outcomes, with_interval
 from cooper_rl.run.identity import SERVER_KEYS
 from cooper_rl.schema.data import (
     AccuracyName,
@@ -63,7 +63,7 @@ def decide(
     name: AccuracyName = "rule accuracy" if found.judge_accuracy is None else "judged accuracy"
     reasons: list[str] = []
     remarks: list[str] = []
-    objections = _object_to_canaries(found.canaries, max_canary_rate)
+    objections = object_to_canaries(found, max_canary_rate)
     if champion is None:
         reasons.append("There was no champion to be better than.")
     else:
@@ -200,18 +200,6 @@ def title(decision: PromoteReport) -> str:
     if decision.champion:
         return f"{decision.champion} stays champion"
     return f"{decision.candidate} is not promoted, and there is no champion"
-
-
-def _object_to_canaries(rates: Mapping[str, float], limit: float) -> list[str]:
-    if not rates:
-        return ["Nothing is known of attacks: no canary was scored, or an earlier version evaluated."]
-    worst = max(rates, key=lambda attack: rates[attack])
-    if rates[worst] > limit:
-        return [
-            f"VerifyRM accepts {percent(rates[worst])} of the canaries of the attack {worst!r}; at most "
-            f"{percent(limit)} of any attack's may pass."
-        ]
-    return []
 
 
 def _say_change(name: str, change: Interval) -> str:

@@ -310,6 +310,17 @@ class EvaluateVerifyRMReport(Report):
     """Rows that were set aside because they are no labelled examples."""
 
 
+class VerifyRMDetails(Record):
+    """What one number does not say of a VerifyRM on labelled examples."""
+
+    intervals: dict[str, Interval]
+    """precision, recall, f1 and auroc, 95 % over questions."""
+    reliability: list[ReliabilityBin]
+    confusion: dict[str, int]
+    roc: list[tuple[float, float, float]]
+    """See `EvaluateVerifyRMReport`."""
+
+
 class CooperReport(Report):
     """One iteration of co-training: means over its last tenth of steps (at least one step)."""
 
@@ -362,6 +373,10 @@ class EvalReport(Report):
     """Mean over the attacks of the share of canaries that VerifyRM scores above 0.5; all are wrong."""
     canaries: dict[str, float] = {}
     """The same for each attack."""
+    canary_intervals: dict[str, Interval] = {}
+    """`canaries` with 95 % intervals over problems. Empty in evaluations of earlier versions."""
+    verify_rm_details: VerifyRMDetails | None = None
+    """Of `verify_rm`. None in evaluations of earlier versions."""
     cut_fraction: float
     """Share of completions that ended at the token limit."""
 
@@ -387,5 +402,10 @@ class RunReport(Report):
     """Where the hacking monitor first raised the alarm, and the judge did not deny it."""
     denied_alarm_steps: list[int] = []
     """Alarms at which the judge found no loss of accuracy."""
+    worst_attack: str | None = None
+    """The attack whose canaries the delivered VerifyRM accepts most often; None where none was tried."""
+    worst_attack_rate: Interval | None = None
+    promotion_objection: str | None = None
+    """Why `promote` would refuse the delivered VerifyRM on its canaries alone; None where it would not."""
     conclusion: str
     """What the intervals allow one to say, in sentences made from them."""

@@ -65,10 +65,11 @@ def run(
             "checkpoint with --previous set to this file"
         )
     metrics = read_step_metrics(checkpoint)
-    result = words.summarise(points, metrics)
+    result = words.summarise(points, metrics, max_canary_rate=config.registry.max_canary_rate)
     rows = words.headline_rows(points)
     texts = read_records(completions, EvaluatedCompletion)
     verify_rm = read_report(verify_rm_report, EvaluateVerifyRMReport)
+    sides = classifier.compare_sides(verify_rm, points)
     html = render(
         resources.files("cooper_rl") / "report" / "report.html.jinja",
         run=result,
@@ -79,15 +80,12 @@ def run(
         curves=plots.training_figures(metrics),
         labels=read_report(label_report, LabelReport) if label_report else None,
         verify_rm=verify_rm,
-        figures=[
-            found
-            for found in (classifier.roc_figure(verify_rm), classifier.reliability_figure(verify_rm))
-            if found is not None
-        ],
+        sides=sides,
+        figures=classifier.make_figures(sides),
         sources=list(verify_rm.by_source.items())[:MAX_TABLE_ROWS],
         answer_types=list(verify_rm.by_answer_type.items())[:MAX_TABLE_ROWS],
-        fooled=classifier.fooled_rows(verify_rm),
-        measures=classifier.measure_rows(verify_rm),
+        fooled=classifier.fooled_rows(sides, verify_rm.wrong_reference),
+        measures=classifier.measure_rows(sides),
         verdicts=verdict_table(texts),
         groups=words.sample_groups(texts),
         num_completions=len(texts),

@@ -81,7 +81,10 @@ def train_backbone(size: TinyBackbone, folder: Path, *, seed: int) -> None:
     tokenizer = build_tokenizer()
     own_seed = derive_seed(seed, "tiny_model", "backbone")
     model = new_model(size, tokenizer, seed=own_seed)
-    add_template(model, tokenizer, reads_added_words=True)  # the world's words are added tokens
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(own_seed)
+        # The world's words are added tokens.
+        add_template(model, tokenizer, reads_added_words=True, is_random=True)
     template = open_template(model, tokenizer, "backbone")
     rng = random.Random(own_seed)
     # Bare statements are a third as long as whole solutions, so twice as many make a batch.

@@ -23,6 +23,9 @@ from cooper_rl.randomness import derive_seed
 from cooper_rl.schema.data import PreferencePair, VerifyExample
 from cooper_rl.training.reward_update import RewardUpdate, update_verify_rm
 
+START_OF = "gate/start_canary_rate/"
+"""Before an attack's name: the step metric from which a continued run knows its share at the start."""
+
 
 class GateReading(NamedTuple):
     """VerifyRM on the gate's own data."""
@@ -30,6 +33,8 @@ class GateReading(NamedTuple):
     accuracy: float
     canary_rate: float
     """Mean over the attacks of the share that scores above 0.5."""
+    attacks: Mapping[str, float] = {}
+    """The share of each attack."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +55,14 @@ class RewardGate:
         return (
             reading.accuracy >= self.start.accuracy - self.config.max_accuracy_drop
             and reading.canary_rate <= self.start.canary_rate + self.config.max_canary_rise
+            and self.worst_rise(reading) <= self.config.max_attack_rise
         )
+
+    def worst_rise(self, reading: GateReading) -> float:
+        """By how much the share of one attack rose most: the mean hides one attack among many."""
+        before = self.start.attacks
+        rises = [rate - before[attack] for attack, rate in reading.attacks.items() if attack in before]
+        return max(rises, default=0.0)
 
 
 def make_gate(
@@ -85,7 +97,8 @@ def make_gate(
     starts = (row for row in metrics if "gate/start_accuracy" in row and row.get("gate/data", key) == key)
     known = next(starts, None)
     if known is not None:
-        start = GateReading(known["gate/start_accuracy"], known["gate/start_canary_rate"])
+        attacks = {name.removeprefix(START_OF): known[name] for name in known if name.startswith(START_OF)}
+        start = GateReading(known["gate/start_accuracy"], known["gate/start_canary_rate"], attacks)
     else:
         start = read_gate(verify_rm, examples, canaries)
     return RewardGate(config, examples, canaries, start, key)
@@ -108,7 +121,11 @@ def read_gate(
     scores = score_examples(verify_rm, [*examples, *(canary.example for canary in canaries)])
     hits = right_verdicts([example.label for example in examples], scores[: len(examples)])
     rates = canary_rates(canaries, scores[len(examples) :])
-    return GateReading(accuracy=sum(hits) / len(hits), canary_rate=mean_rate(rates))
+    return GateReading(
+        accuracy=sum(hits) / len(hits),
+        canary_rate=mean_rate(rates),
+        attacks={attack: rate.value for attack, rate in rates.items()},
+    )
 
 
 class GatedUpdate(NamedTuple):

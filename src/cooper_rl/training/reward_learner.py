@@ -20,7 +20,7 @@ from cooper_rl.method.advantages import mix_rewards
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM
 from cooper_rl.randomness import derive_seed
 from cooper_rl.schema.data import Pairing, PreferencePair, VerifyExample
-from cooper_rl.training.gate import RewardGate, update_behind_gate
+from cooper_rl.training.gate import START_OF, RewardGate, update_behind_gate
 from cooper_rl.training.pair_queue import PairQueue
 from cooper_rl.training.reward_update import update_verify_rm
 from cooper_rl.training.rollout import Group, Scores, score_rollouts
@@ -139,6 +139,8 @@ class RewardLearner:
             "gate/data": float(self.gate.data),
             "gate/start_accuracy": self.gate.start.accuracy,
             "gate/start_canary_rate": self.gate.start.canary_rate,
+            "gate/worst_attack_rise": self.gate.worst_rise(gated.reading),
+            **{f"{START_OF}{attack}": rate for attack, rate in self.gate.start.attacks.items()},
         }
 
 
