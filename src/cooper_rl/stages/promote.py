@@ -47,7 +47,7 @@ from cooper_rl.schema.paths import Input, OutputFile
 from cooper_rl.schema.runs import ChampionRecord, KnownProblem, PromoteReport
 from cooper_rl.storage.model_reference import sums_of
 from cooper_rl.storage.models import SUMS
-from cooper_rl.verdicts.answers.verify import AnswerItem
+from cooper_rl.verdicts.verifier import AnswerItem
 
 logger = logging.getLogger(__name__)
 

@@ -25,9 +25,8 @@ from cooper_rl.randomness import derive_seed
 from cooper_rl.registry import Registry
 from cooper_rl.schema.data import Verdict
 from cooper_rl.training.rollout import Group, Scores
-from cooper_rl.verdicts.answers.verify import AnswerItem
 from cooper_rl.verdicts.hybrid import Judge, JudgeItem
-from cooper_rl.verdicts.verifier import Verifier
+from cooper_rl.verdicts.verifier import AnswerItem, Verifier
 
 logger = logging.getLogger(__name__)
 

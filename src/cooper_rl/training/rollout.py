@@ -13,9 +13,8 @@ from cooper_rl.machine.memory import explains_memory
 from cooper_rl.models.policy import Policy
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM
 from cooper_rl.schema.data import FinishReason, Problem, RolloutSample, Verdict
-from cooper_rl.verdicts.answers.verify import AnswerItem
 from cooper_rl.verdicts.hybrid import Judge, JudgeItem
-from cooper_rl.verdicts.verifier import Verifier
+from cooper_rl.verdicts.verifier import AnswerItem, Verifier
 
 
 class Group(Protocol):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from cooper_rl.schema.data import Verdict
-from cooper_rl.verdicts.answers.verify import AnswerItem
+from cooper_rl.verdicts.answers.verify import AnswerItem as AnswerItem  # what every domain checks
 
 
 class Check(Protocol):

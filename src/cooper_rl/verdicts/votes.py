@@ -13,7 +13,6 @@ from cooper_rl.config.data import LabelingConfig
 from cooper_rl.errors import DataError
 from cooper_rl.progress import Progress
 from cooper_rl.schema.data import FinishReason
-from cooper_rl.verdicts.answers.verify import AnswerItem
 from cooper_rl.verdicts.hybrid import (
     Judge,
     JudgeItem,
@@ -23,7 +22,7 @@ from cooper_rl.verdicts.hybrid import (
     needs_third_vote,
 )
 from cooper_rl.verdicts.journal import Journal, KeptVerdict, verdict_key
-from cooper_rl.verdicts.verifier import Verifier
+from cooper_rl.verdicts.verifier import AnswerItem, Verifier
 
 logger = logging.getLogger(__name__)
 
