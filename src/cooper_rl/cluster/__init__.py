@@ -1,4 +1,5 @@
 """Co-training as a Kubeflow TrainJob.
 
 sdk  the Kubeflow SDK's client      trainjob  the job's specification      launch  start and follow it
+task  the task that a person sees failing: its message and its exit code
 """

@@ -3,4 +3,5 @@
 root            the whole configuration          load     presets, overrides, errors
 section         the base of every section        renamed  keys of earlier versions
 data  models  engine  cooper  infrastructure     the sections
+serve  VerifyRM behind HTTP                      names    keys that a program can add
 """

@@ -1,0 +1,5 @@
+"""Subjects of problems: everything that a step has to know about mathematics, or about another subject.
+
+base         what a domain bundles          open  the domain of a configuration
+mathematics  short final answers, compared by value
+"""

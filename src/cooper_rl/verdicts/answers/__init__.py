@@ -2,5 +2,6 @@
 
 extraction  the answer in a completion      text        one spelling for characters and spacing
 numbers  units  arithmetic  symbols         parts  structure   lists, intervals, tuples
-comparison  matching  sampling              vote        the numeric third vote
+comparison  matching  sampling              equality; drawn values
+notation  plain             spellings of mathematics     options  choices in a question
 """
