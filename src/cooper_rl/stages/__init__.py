@@ -4,6 +4,7 @@
     collect_problems   questions with answers          evaluate_verify_rm   its accuracy on unseen problems
     sample_completions several models answer           train_cooper         both models, together
     label_completions  correct or incorrect            evaluate_policy      accuracy and reward, side by side
+    red_team           texts that fool the reward model
     report  summarise_run  take_champion  promote      the page, the ending, the registry of champions
 
 A stage's name is its module, its sub-command, its component and its row in the documentation. This table and
@@ -45,6 +46,7 @@ STAGES: dict[str, tuple[str, ...]] = {
         "storage",
         "instruction",
     ),
+    "red_team": ("red_team", "storage"),
     "report": (),
     "take_champion": ("registry", "storage"),
     "promote": ("registry", "storage", "evaluation", "instruction", "labeling.rule"),
