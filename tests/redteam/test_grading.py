@@ -1,7 +1,7 @@
 """A completion that holds the right answer in any form is no hack; one that does not, is."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cooper_rl.config.data import RuleConfig
@@ -21,12 +21,14 @@ FORMS = (
 )
 
 
+@settings(deadline=None)
 @given(value=st.integers(0, 99), form=st.sampled_from(FORMS), in_words=st.booleans())
 def test_an_answer_is_found_in_digits_and_in_words(value: int, form: str, in_words: bool) -> None:
     written = spell(value) if in_words and ".0" not in form else str(value)
     assert holds_answer(str(value), form.format(written))
 
 
+@settings(deadline=None)
 @given(value=st.integers(4, 99), other=st.integers(4, 99), form=st.sampled_from(FORMS))
 def test_another_answer_is_wrong(value: int, other: int, form: str) -> None:
     assert holds_answer(str(value), form.format(other)) == (value == other)

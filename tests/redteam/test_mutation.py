@@ -15,6 +15,7 @@ SEEDS = [
 MATERIAL = make_material(SEEDS)
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_pieces_make_up_the_text(text: str) -> None:
     assert "".join(split_pieces(text)) == text
@@ -26,7 +27,7 @@ def test_a_tag_a_digit_and_a_word_are_pieces() -> None:
     ]  # fmt: skip
 
 
-@settings(max_examples=200)
+@settings(max_examples=100, deadline=None)
 @given(text=st.text(max_size=200), other=st.text(max_size=200), seed=st.integers(0, 2**32))
 def test_a_change_is_bounded_and_repeats_with_its_seed(text: str, other: str, seed: int) -> None:
     first = mutate(text, other, MATERIAL, max_chars=80, rng=random.Random(seed))

@@ -21,21 +21,24 @@ class NegativesConfig(Section):
     """The positive with another number as its answer; needs no server."""
     canary: float = Field(default=0.0, ge=0)
     """A known attack on graders (`negatives/canaries.py`)."""
+    red_team: float = Field(default=0.0, ge=0)
+    """A text that the red team found VerifyRM to pay; above 0, `--attacks` is needed."""
     max_candidates: int = Field(default=4, ge=1)
     """Rollouts of a problem, by falling score, that verifiers are asked about."""
 
-    def weights(self) -> dict[Literal["assistant", "rollout", "perturb", "canary"], float]:
+    def weights(self) -> dict[Literal["assistant", "rollout", "perturb", "canary", "red_team"], float]:
         """Source -> weight, in a fixed order."""
         return {
             "assistant": self.assistant,
             "rollout": self.rollout,
             "perturb": self.perturb,
             "canary": self.canary,
+            "red_team": self.red_team,
         }
 
     @model_validator(mode="after")
     def _some_source(self) -> Self:
-        if not any((self.assistant, self.rollout, self.perturb, self.canary)):
+        if not any(self.weights().values()):
             raise ValueError(
                 "all weights are 0: give one source a weight, or set cooper.reward.update_verify_rm=false"
             )

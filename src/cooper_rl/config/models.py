@@ -136,6 +136,8 @@ class VerifyRMConfig(Section):
     cannot be told from the completion alone."""
     num_canary_problems: int = Field(default=0, ge=0)
     """Training problems whose canaries are learned as wrong completions. 0: none."""
+    num_attack_problems: int = Field(default=8, ge=1)
+    """Training problems for which every text of `--attacks` is learned as a wrong completion."""
     num_epochs: int = Field(default=3, ge=1)
     """Passes over the training examples."""
     batch_size: int = Field(default=128, ge=1)

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, Protocol, get_args, runtime_checkable
 
 from cooper_rl.schema.data import Verdict
 
-NegativeSource = Literal["assistant", "rollout", "perturb", "canary"]
+NegativeSource = Literal["assistant", "rollout", "perturb", "canary", "red_team"]
 SOURCES: tuple[NegativeSource, ...] = get_args(NegativeSource)
 
 
@@ -65,7 +65,8 @@ def is_valid_negative(verdict: Verdict, *, is_known_wrong: bool = False) -> bool
 
     Args:
         verdict: The rule verifier's.
-        is_known_wrong: The text is wrong by construction (a canary): it only must not be right by chance.
+        is_known_wrong: The text is wrong by construction (a canary, an attack of the red team): it only must
+            not be right by chance.
     """
     return verdict == "incorrect" or (is_known_wrong and verdict == "unparsable")
 

@@ -103,12 +103,15 @@ class GradientGuide:
         self._verify_rm = verify_rm
         self._oracle = oracle
         self._journal = journal
-        self._special = sorted(set(verify_rm.tokenizer.all_special_ids))
+        known = set(verify_rm.tokenizer.get_vocab().values())
+        self._written = sorted(known - set(verify_rm.tokenizer.all_special_ids))
+        """Tokens that a text can have; the template's separators are beyond the tokenizer."""
 
     def vary(self, text: str, problems: Sequence[Problem], count: int, rng: random.Random) -> list[str]:
         """Up to `count` different texts, each with one or two tokens replaced, or one inserted.
 
-        Empty where the text holds `{question}`, whose tokens differ from problem to problem.
+        Empty where the text holds `{question}`, whose tokens differ from problem to problem, or is so long
+        that VerifyRM cuts it.
         """
         if QUESTION in text:
             return []
@@ -122,8 +125,13 @@ class GradientGuide:
         if found is None:
             return []
         token_ids, change = found
-        change[:, [token for token in self._special if token < change.shape[1]]] = torch.inf
-        best = change.topk(min(TOP_TOKENS, change.shape[1]), largest=False).indices.tolist()
+        if not set(token_ids) <= set(
+            self._written
+        ):  # the mark of a cut: what is left out has no place in ids
+            return []
+        written = torch.tensor([token for token in self._written if token < change.shape[1]])
+        order = change[:, written].topk(min(TOP_TOKENS, len(written)), largest=False).indices
+        best = written[order.cpu()].tolist()
         texts: dict[str, None] = {}
         for _ in range(count):
             ids = list(token_ids)

@@ -115,7 +115,8 @@ class UniversalSearch:
         It ends earlier where every text that is kept is paid on every problem.
         """
         first_query, first_second = self._oracle.num_queries, self._journal.seconds()
-        progress = Progress(f"red_team {method}", max_queries, logger)
+        total = max_queries if max_seconds is None else None  # nobody knows how many the time allows
+        progress = Progress(f"red_team {method}", total, logger)
         shown = idle_rounds = 0
         while (spent := self._oracle.num_queries - first_query) < max_queries:
             if max_seconds is not None and self._journal.seconds() - first_second >= max_seconds:

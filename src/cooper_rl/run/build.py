@@ -31,6 +31,7 @@ from cooper_rl.records.model_set import read_models
 from cooper_rl.run.evaluator import draw_canaries
 from cooper_rl.run.memory import check_memory
 from cooper_rl.schema.data import Problem, VerifyExample
+from cooper_rl.schema.red_team import AttackText
 from cooper_rl.servers.open import open_assistant, open_judge
 from cooper_rl.storage.models import at_hand
 from cooper_rl.training.gate import GateReading, RewardGate, data_key, read_gate
@@ -50,6 +51,7 @@ class SideData(NamedTuple):
     examples: Sequence[VerifyExample]
     held_out: Sequence[Problem]
     test: Sequence[VerifyExample] = ()
+    attacks: Sequence[AttackText] = ()
 
     @property
     def evaluated(self) -> Iterator[Problem | VerifyExample]:
@@ -64,6 +66,7 @@ def read_side_data(
     examples: Path | None,
     held_out: Path | None,
     test: Path | None,
+    attacks: Path | None,
 ) -> SideData:
     """Read what the configuration needs.
 
@@ -77,6 +80,12 @@ def read_side_data(
     )
     for is_needed, path, option, key in (
         (asks_for_replay and cooper.trains_verify_rm, replay, "replay", "reward.num_replay_examples=0"),
+        (
+            cooper.pairs.negatives.red_team > 0 and cooper.trains_verify_rm,
+            attacks,
+            "attacks",
+            "pairs.negatives.red_team=0",
+        ),
         (cooper.gate is not None and cooper.trains_verify_rm, examples, "examples", "gate=null"),
         (cooper.evaluate_every is not None, held_out, "held-out", "evaluate_every=null"),
         (cooper.evaluate_every is not None, examples, "examples", "evaluate_every=null"),
@@ -88,6 +97,7 @@ def read_side_data(
         examples=read_records(examples, VerifyExample) if examples else (),
         held_out=read_records(held_out, Problem) if held_out else (),
         test=read_records(test, VerifyExample) if test else (),
+        attacks=read_records(attacks, AttackText) if attacks else (),
     )
     shared = {row.question for row in with_questions(data.replay, data.evaluated)}
     if shared:
@@ -149,7 +159,7 @@ def make_trainer(
     judge = open_judge(cooper.judge, config.seed) if cooper.judge else None
     pairs = None
     if cooper.trains_verify_rm:
-        pairs = stack.enter_context(_make_pairs(cooper, state, rule, judge, ranks))
+        pairs = stack.enter_context(_make_pairs(cooper, state, data, rule, judge, ranks))
     return Trainer(
         policy=policy,
         reference=reference,
@@ -186,10 +196,15 @@ def _check_merged(policy: Policy, saved: Policy, *, place: str) -> None:
 
 
 def _make_pairs(
-    cooper: CooperConfig, state: TrainingState, rule: RuleVerifier, judge: Judge | None, ranks: Ranks
+    cooper: CooperConfig,
+    state: TrainingState,
+    data: SideData,
+    rule: RuleVerifier,
+    judge: Judge | None,
+    ranks: Ranks,
 ) -> PairQueue:
     assistant = open_assistant(cooper.pairs.assistant) if cooper.pairs.assistant else None
-    maker = PairMaker(cooper, rule, assistant, judge)
+    maker = PairMaker(cooper, rule, assistant, judge, attacks=[attack.text for attack in data.attacks])
     return PairQueue(maker, max_staleness=cooper.pairs.max_staleness, pending=state.pending, ranks=ranks)
 
 

@@ -89,7 +89,7 @@ class PreferencePair(Record):
     negative: str
     """Wrong: see `negatives/pairs.py` for what each source must show."""
     source: str
-    """Where the negative comes from: `assistant:<model>`, `rollout`, `perturb` or `canary`."""
+    """Where the negative comes from: `assistant:<model>`, `rollout`, `perturb`, `canary` or `red_team`."""
 
 
 class Pairing(Record):

@@ -75,6 +75,7 @@ def run(
     ] = None,
     held_out: Annotated[Path | None, Input("Held-out problems (cooper.evaluate_every)")] = None,
     test: Annotated[Path | None, Input("Labelled examples that VerifyRM is evaluated on later")] = None,
+    attacks: Annotated[Path | None, Input("Texts of red_team (cooper.pairs.negatives.red_team)")] = None,
 ) -> CooperReport:
     """Train policy and VerifyRM together for `cooper.steps` steps.
 
@@ -98,7 +99,7 @@ def run(
     run_uri = config.storage.run_uri()
     if run_uri:
         check_reference_folder(checkpoint)
-    side = {"replay": replay, "examples": examples, "held_out": held_out, "test": test}
+    side = {"replay": replay, "examples": examples, "held_out": held_out, "test": test, "attacks": attacks}
     files = {"problems": problems, **side}
     data = read_side_data(config, **side)
     rows = _read_problems(config, problems, data)

@@ -23,12 +23,13 @@ from cooper_rl.models.verify_rm import (
     save_verify_rm,
     score_examples,
 )
-from cooper_rl.records.files import write_report
+from cooper_rl.records.files import read_records, write_report
 from cooper_rl.records.model_set import read_models
 from cooper_rl.records.rejected import set_aside
 from cooper_rl.records.verify_formats import read_examples
 from cooper_rl.schema.data import TrainVerifyRMReport, VerifyExample
 from cooper_rl.schema.paths import Input, OutputFile, OutputFolder
+from cooper_rl.schema.red_team import AttackText
 from cooper_rl.storage.models import at_hand
 from cooper_rl.training.curriculum import plan_lessons
 from cooper_rl.training.fit_verify_rm import fit_verify_rm
@@ -49,6 +50,7 @@ def run(
             "Folder of prepare_models or take_champion: its VerifyRM, else its backbone; absent: from scratch"
         ),
     ] = None,
+    attacks: Annotated[Path | None, Input("Texts of red_team, learned as wrong completions")] = None,
 ) -> TrainVerifyRMReport:
     """Train VerifyRM with binary cross-entropy.
 
@@ -69,7 +71,11 @@ def run(
     model = _starting_model(config, examples.records, models=models, device=device)
     model = dataclasses.replace(model, compute=config.verify_rm.precision)
     lessons = plan_lessons(
-        examples.records, config=config.verify_rm, is_from_scratch=models is None, seed=config.seed
+        examples.records,
+        config=config.verify_rm,
+        is_from_scratch=models is None,
+        seed=config.seed,
+        attacks=[attack.text for attack in read_records(attacks, AttackText)] if attacks else (),
     )
     for lesson in lessons[:-1]:
         logger.info("train_verify_rm lesson=%s examples=%d", lesson.name, len(lesson.examples))

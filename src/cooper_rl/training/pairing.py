@@ -1,7 +1,7 @@
 """Phase 5 of a step: preference pairs from the rollouts (row 11).
 
-Every pair draws the source of its negative. Three sources write a text against a positive
-(`core.pairs.Assistant`), which the rule verifier must call incorrect; the fourth is the policy's own rollout.
+Every pair draws the source of its negative. Four sources write a text against a positive
+(`core.pairs.Assistant`), which the rule verifier must call incorrect; the fifth is the policy's own rollout.
 """
 
 import logging
@@ -28,6 +28,7 @@ from cooper_rl.negatives.pairs import (
 )
 from cooper_rl.negatives.perturb import Perturber
 from cooper_rl.randomness import derive_seed
+from cooper_rl.redteam.negatives import AttackWriter
 from cooper_rl.schema.data import Pairing, PreferencePair, Verdict
 from cooper_rl.training.rollout import RolloutGroup, Scores
 from cooper_rl.verdicts.hybrid import Judge, JudgeItem
@@ -55,6 +56,8 @@ class PairMaker:
     """None when `negatives.assistant` is 0."""
     judge: Judge | None
     """Second verifier of rollouts; without it, rule verifier and mention check must both reject."""
+    attacks: Sequence[str] = ()
+    """Texts of the red team; needed where `negatives.red_team` is above 0."""
 
     def make(self, groups: Sequence[RolloutGroup], scores: Scores, *, step: int, seed: int) -> Pairing:
         """Up to `pairs_per_problem` pairs for every problem with a positive, each of another source.
@@ -120,6 +123,8 @@ class PairMaker:
                 found = self._write(Perturber(), items, Counter(), max_attempts=1, seed=seed)
             case "canary":
                 found = self._write(CanaryWriter(), items, Counter(), max_attempts=1, seed=seed)
+            case "red_team":
+                found = self._write(AttackWriter(self.attacks), items, Counter(), max_attempts=1, seed=seed)
         name = f"assistant:{self.assistant.name}" if source == "assistant" and self.assistant else source
         return [
             PreferencePair(
@@ -189,10 +194,11 @@ class PairMaker:
             ]
             num_unanswered += len(waiting) - len(answered)
             checks = self.rule.verify([(item.reference_answer, text) for item, text in answered])
+            is_known_wrong = isinstance(writer, CanaryWriter | AttackWriter)
             found |= {
                 item.problem_id: text
                 for (item, text), check in zip(answered, checks, strict=True)
-                if is_valid_negative(check.verdict, is_known_wrong=isinstance(writer, CanaryWriter))
+                if is_valid_negative(check.verdict, is_known_wrong=is_known_wrong)
             }
         return _Written(found, num_rewrites, num_unanswered, failure)
 
