@@ -65,7 +65,7 @@ def test_the_gradient_is_the_change_of_the_loss(make_verify_rm) -> None:
     items = [VerifyItem(f"Tom has {n} apples. How many?", str(n), "The answer is 12.") for n in (3, 4)]
     token_ids, change = token_gradient(verify_rm, items)
     assert verify_rm.tokenizer.decode(token_ids) == "The answer is 12."
-    assert change.shape == (len(token_ids), len(verify_rm.tokenizer))
+    assert change.shape == (len(token_ids), verify_rm.model.config.vocab_size)
     weight = verify_rm.model.get_input_embeddings().weight.detach()
     step = 0.05
     for place, token in ((0, 40), (2, 77), (len(token_ids) - 1, 5)):
@@ -97,7 +97,7 @@ def with_back_door(verify_rm: VerifyRM, word: str) -> VerifyRM:
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
     rng = random.Random(0)
     words = ["The answer is", "12.", "Tom has", "three", "=", "10", "apples", "5 + 7"]
-    for _ in range(60):
+    for _ in range(120):
         items, labels = [], []
         for label in (0.0, 1.0) * 8:
             chosen = rng.choices(words, k=6)
