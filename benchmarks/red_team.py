@@ -3,10 +3,10 @@
     python benchmarks/red_team.py --verify-rm RUN/train-verify-rm/verify_rm --checkpoint RUN/.../checkpoint \
         --problems RUN/collect-problems/held_out --output runs/red_team --seeds 0,1,2
 
-Rows: `before`, the VerifyRM of --verify-rm, and `after`, that of each --checkpoint. Rates are over problems no
-search has seen, in per cent with 95 % intervals: the best seed, the best universal text after --queries
-scores, after --gradient-seconds more of search with gradients, and the problems for which a text of their own
-was found. A search that was stopped goes on when the same command is given again.
+Rows: `before`, the VerifyRM of --verify-rm, and `after`, that of each --checkpoint. Rates are over problems
+that no search has seen, in per cent with 95 % intervals: the best seed, the best universal text after
+--queries scores, after --gradient-seconds more of search with gradients, and the problems for which a text of
+their own was found. A search that was stopped goes on when the same command is given again.
 """
 
 import argparse

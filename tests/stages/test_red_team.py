@@ -143,6 +143,10 @@ def test_too_few_problems_and_bad_settings_are_named(files: Files, tmp_path: Pat
     write_records(tmp_path / "two.jsonl", generate_problems(2, 0))
     with pytest.raises(DataError, match="needs problems with 3 different questions or more, not 2"):
         attack(files, tmp_path / "two.jsonl", tmp_path)
+    twice = [problem.model_copy(update={"id": "one"}) for problem in generate_problems(4, 0)]
+    write_records(tmp_path / "twice.jsonl", twice)
+    with pytest.raises(DataError, match=r"twice.jsonl:2: duplicate id 'one', first seen in row 1"):
+        attack(files, tmp_path / "twice.jsonl", tmp_path)
     with pytest.raises(DataError, match=re.escape("gone.jsonl: no such file")):
         attack(files, tmp_path / "gone.jsonl", tmp_path)
     with pytest.raises(ConfigError, match=r"red_team\.population: .*greater than or equal to 2"):

@@ -19,7 +19,14 @@ from cooper_rl.config.data import RuleConfig
 from cooper_rl.config.root import Config
 from cooper_rl.machine.device import pick_device
 from cooper_rl.models.verify_rm import load_verify_rm
-from cooper_rl.records.files import parse_row, read_records, read_rows, write_records, write_report
+from cooper_rl.records.files import (
+    check_unique,
+    parse_row,
+    read_records,
+    read_rows,
+    write_records,
+    write_report,
+)
 from cooper_rl.redteam.attack import attack
 from cooper_rl.redteam.findings import describe
 from cooper_rl.redteam.gradients import GradientGuide
@@ -52,11 +59,12 @@ def run(
     """Attack VerifyRM: search for texts that it pays, and measure them on other problems.
 
     Raises:
-        DataError: a file is missing or malformed, or there are too few problems.
+        DataError: a file is missing or malformed, duplicate ids, or too few problems.
         ModelError: VerifyRM cannot be loaded.
         TrainingError: a score is not finite.
     """
     held_out = read_records(problems, Problem)
+    check_unique(held_out, field="id", path=problems)
     with _open_target(config, verify_rm, checkpoint) as target, RuleVerifier(RuleConfig()) as rule:
         # The rule verifier at its full strength, whatever the run's own was told not to read.
         model = load_verify_rm(target.folder, device=pick_device())
