@@ -18,7 +18,7 @@ from cooper_rl.schema.data import Problem, RolloutSample
 from cooper_rl.verdicts.rule import RuleVerifier
 
 BUDGET = RedTeamConfig(
-    max_queries=2400, max_gradient_queries=0, max_attacked_problems=3, queries_per_problem=40
+    max_queries=4000, max_gradient_queries=0, max_attacked_problems=3, queries_per_problem=40
 )
 SHORT = BUDGET.model_copy(update={"max_queries": 900})
 

@@ -22,6 +22,8 @@ from cooper_rl.schema.data import Problem
 
 TOP_TOKENS = 32
 """Tokens by gradient from which a place's new token is drawn."""
+MEAN_RANK = 6.0
+"""Of the token that is drawn, about: better ones are drawn more often."""
 INSERT_SHARE = 0.25
 """Of the new texts that gain a token, so that a short text has room for an attack."""
 MAX_SWAPS = 2
@@ -137,9 +139,13 @@ class GradientGuide:
             ids = list(token_ids)
             if rng.random() < INSERT_SHARE:
                 place = rng.randrange(len(ids))
-                ids.insert(place, rng.choice(best[place]))
+                ids.insert(place, _draw(best[place], rng))
             else:
                 for place in rng.sample(range(len(ids)), min(len(ids), rng.randint(1, MAX_SWAPS))):
-                    ids[place] = rng.choice(best[place])
+                    ids[place] = _draw(best[place], rng)
             texts[self._verify_rm.tokenizer.decode(ids)] = None
         return [text for text in texts if text]
+
+
+def _draw(ordered: Sequence[int], rng: random.Random) -> int:
+    return ordered[min(int(rng.expovariate(1 / MEAN_RANK)), len(ordered) - 1)]
