@@ -16,6 +16,7 @@ from cooper_rl.config.infrastructure import (
     is_stored,
 )
 from cooper_rl.config.models import ModelsConfig, VerifyRMConfig
+from cooper_rl.config.red_team import RedTeamConfig
 from cooper_rl.config.section import Section
 
 
@@ -41,6 +42,7 @@ class Config(Section):
     """None: metrics.jsonl alone."""
     evaluation: EvaluationConfig = EvaluationConfig()
     experiment: ExperimentConfig = ExperimentConfig()
+    red_team: RedTeamConfig = RedTeamConfig()
 
     @model_validator(mode="after")
     def _has_what_zero_knows(self) -> Self:

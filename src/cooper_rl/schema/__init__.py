@@ -3,4 +3,5 @@
 data    problems, completions, labels, examples, pairs, reports
 runs    how a run ended; the registry's champions
 paths   kinds of paths in a stage's signature
+red_team  attack texts and what was measured of them
 """

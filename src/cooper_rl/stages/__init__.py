@@ -5,6 +5,7 @@
     collect_problems   questions with answers          evaluate_verify_rm   its accuracy on unseen problems
     sample_completions several models answer           train_cooper         both models, together
     label_completions  correct or incorrect            evaluate_policy      accuracy and reward, side by side
+    red_team           texts that fool the reward model
     report  summarise_run  take_champion  promote      the page, the ending, the registry of champions
 
 A stage's name is its module, its sub-command, its component and its row in the documentation. This table and
@@ -25,9 +26,9 @@ STAGES: dict[str, tuple[str, ...]] = {
     "prepare_models": ("models", "problems", "storage", "instruction"),
     "collect_problems": ("problems", "storage"),
     "sample_completions": ("sampling", "engine", "storage", "instruction"),
-    "label_completions": ("labeling",),
+    "label_completions": ("labeling", "problems.domain"),
     "train_verify_rm": ("verify_rm", "storage"),
-    "evaluate_verify_rm": ("verify_rm",),
+    "evaluate_verify_rm": ("verify_rm", "problems.domain"),
     "train_cooper": (
         "cooper",
         "engine",
@@ -38,6 +39,7 @@ STAGES: dict[str, tuple[str, ...]] = {
         "tracker",
         "launch",
         "instruction",
+        "problems.domain",
     ),
     "evaluate_policy": (
         "evaluation",
@@ -46,10 +48,12 @@ STAGES: dict[str, tuple[str, ...]] = {
         "cooper.max_tokens_per_batch",
         "storage",
         "instruction",
+        "problems.domain",
     ),
-    "report": (),
+    "red_team": ("red_team", "storage"),
+    "report": ("registry",),
     "take_champion": ("registry", "storage"),
-    "promote": ("registry", "storage", "evaluation", "instruction", "labeling.rule"),
+    "promote": ("registry", "storage", "evaluation", "instruction", "labeling.rule", "problems.domain"),
     "summarise_run": ("storage",),
 }
 """Stage -> configuration sections or keys that it reads, in the order of the walk."""

@@ -1,0 +1,177 @@
+"""The whole attack on one VerifyRM: universal texts searched on some problems, then texts for single others.
+
+In order: seeds, random changes, gradients (which start from the texts before), and texts of their own for
+problems that no search has seen. What the texts are worth is measured afterwards (`redteam/findings.py`).
+"""
+
+import random
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from cooper_rl.config.red_team import RedTeamConfig
+from cooper_rl.errors import DataError
+from cooper_rl.method.questions import question_key
+from cooper_rl.randomness import derive_seed
+from cooper_rl.redteam.gradients import GradientGuide
+from cooper_rl.redteam.journal import Journal
+from cooper_rl.redteam.mutation import Material, make_material, mutate
+from cooper_rl.redteam.oracle import Oracle
+from cooper_rl.redteam.per_problem import Attempt, Vary, attack_each
+from cooper_rl.redteam.search import Candidate, Improvement, Propose, UniversalSearch
+from cooper_rl.redteam.seeds import Seed, fill, gather_seeds
+from cooper_rl.schema.data import Problem, RolloutSample
+from cooper_rl.schema.red_team import Method
+
+MIN_PROBLEMS = 3
+"""One to search on, two to measure on."""
+CHILDREN_PER_PROBLEM = 8
+
+
+class Split(NamedTuple):
+    """Problems without a question in common."""
+
+    search: list[Problem]
+    unseen: list[Problem]
+
+
+class Found(NamedTuple):
+    """What the searches leave behind."""
+
+    split: Split
+    seeds: list[Seed]
+    families: dict[str, Candidate]
+    """The best seed of every kind of attack, on a few of the problems searched on."""
+    best: dict[Method, Candidate]
+    """The best universal text after each search, on the problems searched on."""
+    kept: list[Candidate]
+    """The best universal text of every origin, best first."""
+    improvements: list[Improvement]
+    attempts: list[Attempt]
+    num_queries: int
+
+
+def split_problems(problems: Sequence[Problem], config: RedTeamConfig, rng: random.Random) -> Split:
+    """Problems with different questions, drawn for the search and for measuring.
+
+    Raises:
+        DataError: too few questions.
+    """
+    by_question = {question_key(problem.question): problem for problem in problems}
+    shuffled = [by_question[key] for key in sorted(by_question)]
+    if len(shuffled) < MIN_PROBLEMS:
+        raise DataError(
+            f"the red team needs problems with {MIN_PROBLEMS} different questions or more, not "
+            f"{len(shuffled)}; give a larger file of held-out problems"
+        )
+    rng.shuffle(shuffled)
+    num_search = min(config.max_search_problems, len(shuffled) // 3)
+    return Split(shuffled[:num_search], shuffled[num_search:][: config.max_unseen_problems])
+
+
+def attack(
+    oracle: Oracle,
+    guide: GradientGuide,
+    problems: Sequence[Problem],
+    rollouts: Sequence[RolloutSample],
+    *,
+    config: RedTeamConfig,
+    seed: int,
+    journal: Journal,
+) -> Found:
+    """All searches; deterministic but for a bound in seconds.
+
+    Args:
+        oracle: Gives VerifyRM's scores.
+        guide: Gives its gradients.
+        problems: VerifyRM should not have been trained on them.
+        rollouts: Of a run's training; rewarded wrong ones are seeds.
+        config: Budgets.
+        seed: Of all draws.
+        journal: Open, and the one that oracle and guide record in.
+    """
+
+    def draw(purpose: str) -> random.Random:
+        return random.Random(derive_seed(seed, "red_team", purpose))
+
+    split = split_problems(problems, config, draw("split"))
+    seeds = gather_seeds(split.search, rollouts, max_rollouts=config.max_rollout_seeds, rng=draw("seeds"))
+    material = make_material(seeds)
+    search = UniversalSearch(split.search, oracle, journal, config)
+    families = search.try_seeds(seeds)
+    best: dict[Method, Candidate] = {"seed": search.population[0]}
+    search.run(
+        "mutation",
+        _mutations(material, config),
+        max_queries=max(0, config.max_queries - oracle.num_queries),
+        max_seconds=config.max_seconds,
+        rng=draw("mutation"),
+    )
+    best["mutation"] = search.population[0]
+    if config.max_gradient_queries:
+        search.run(
+            "gradient",
+            _gradient_steps(guide, split.search, config),
+            max_queries=config.max_gradient_queries,
+            max_seconds=config.max_gradient_seconds,
+            rng=draw("gradient"),
+        )
+        best["gradient"] = search.population[0]
+    kept = _best_of_each(search, split.search)[: config.num_texts]
+    attempts = attack_each(
+        split.unseen[: config.max_attacked_problems],
+        kept,
+        oracle,
+        _varies(guide, material, config),
+        max_queries=config.queries_per_problem,
+        rng=draw("per_problem"),
+    )
+    return Found(split, seeds, families, best, kept, search.improvements, attempts, oracle.num_queries)
+
+
+def _best_of_each(search: UniversalSearch, problems: Sequence[Problem]) -> list[Candidate]:
+    """The best text of every origin, best first: the best of all, and others that differ from it in kind."""
+    places = range(len(problems))
+    return sorted(
+        search.best_of_origin.values(),
+        key=lambda candidate: (-candidate.fitness(places), len(candidate.text), candidate.text),
+    )
+
+
+def _mutations(material: Material, config: RedTeamConfig) -> Propose:
+    def propose(population: Sequence[Candidate], rng: random.Random) -> list[tuple[str, str]]:
+        made: list[tuple[str, str]] = []
+        for _ in range(config.children):
+            # The better of two: good texts are changed more often, poor ones now and then.
+            parent = population[min(rng.randrange(len(population)), rng.randrange(len(population)))]
+            other = rng.choice(population)
+            text = mutate(parent.text, other.text, material, max_chars=config.max_chars, rng=rng)
+            made.append((text, parent.origin))
+        return made
+
+    return propose
+
+
+def _gradient_steps(guide: GradientGuide, problems: Sequence[Problem], config: RedTeamConfig) -> Propose:
+    def propose(population: Sequence[Candidate], rng: random.Random) -> list[tuple[str, str]]:
+        parent = population[min(rng.randrange(len(population)) for _ in range(3))]
+        asked = rng.sample(list(problems), min(config.probe_problems, len(problems)))
+        texts = guide.vary(parent.text, asked, config.children, rng)
+        return [(text, parent.origin) for text in texts if len(text) <= config.max_chars]
+
+    return propose
+
+
+def _varies(guide: GradientGuide, material: Material, config: RedTeamConfig) -> list[tuple[Method, Vary]]:
+    def change(problem: Problem, text: str, pool: Sequence[Candidate], rng: random.Random) -> list[str]:
+        others = [candidate.text for candidate in pool]
+        return [
+            mutate(text, rng.choice(others), material, max_chars=config.max_chars, rng=rng)
+            for _ in range(CHILDREN_PER_PROBLEM)
+        ]
+
+    def follow(problem: Problem, text: str, pool: Sequence[Candidate], rng: random.Random) -> list[str]:
+        texts = guide.vary(fill(text, problem), [problem], CHILDREN_PER_PROBLEM, rng)
+        return [text for text in texts if len(text) <= config.max_chars]
+
+    ways: list[tuple[Method, Vary]] = [("mutation", change), ("gradient", follow)]
+    return ways if config.max_gradient_queries else ways[:1]

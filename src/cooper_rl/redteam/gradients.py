@@ -1,0 +1,151 @@
+"""Texts made with VerifyRM's gradients, for an attacker who has its weights (HotFlip and GCG style).
+
+The gradient of the loss with respect to the embeddings of a text's tokens says, to first order, which tokens
+would raise the logit (Ebrahimi et al. 2018, arXiv 1712.06751); candidates are drawn from the best of them
+(Zou et al. 2023, arXiv 2307.15043). What is found is a text: ids are decoded, and the search scores the text,
+encoded again by VerifyRM's own rendering.
+"""
+
+import random
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch.nn import functional
+
+from cooper_rl.models.verify_rm import VerifyItem, VerifyRM
+from cooper_rl.redteam.journal import Journal
+from cooper_rl.redteam.library import QUESTION
+from cooper_rl.redteam.oracle import Oracle
+from cooper_rl.redteam.seeds import fill
+from cooper_rl.schema.data import Problem
+
+TOP_TOKENS = 32
+"""Tokens by gradient from which a place's new token is drawn."""
+MEAN_RANK = 6.0
+"""Of the token that is drawn, about: better ones are drawn more often."""
+INSERT_SHARE = 0.25
+"""Of the new texts that gain a token, so that a short text has room for an attack."""
+MAX_SWAPS = 2
+
+
+class CompletionSpan(NamedTuple):
+    """An encoded item, and where its completion's tokens stand in it."""
+
+    token_ids: list[int]
+    start: int
+    end: int
+
+
+def find_span(verify_rm: VerifyRM, item: VerifyItem) -> CompletionSpan:
+    """Where the completion's tokens stand in `VerifyRM.encode`, whatever the template puts round them.
+
+    What two other completions leave unchanged, before and after, is the template's. A completion that is cut
+    keeps the tokens of what is left of it.
+    """
+    # No completion begins or ends like both.
+    encoded = verify_rm.encode([item, item._replace(completion="0"), item._replace(completion="x")])
+    whole = encoded[0]
+    start = min(_common(whole, other) for other in encoded[1:])
+    end = len(whole) - min(_common(whole[start:][::-1], other[start:][::-1]) for other in encoded[1:])
+    return CompletionSpan(whole, start, max(start, end))
+
+
+def _common(first: Sequence[int], second: Sequence[int]) -> int:
+    """Length of the common beginning."""
+    for place, (left, right) in enumerate(zip(first, second, strict=False)):
+        if left != right:
+            return place
+    return min(len(first), len(second))
+
+
+def token_gradient(verify_rm: VerifyRM, items: Sequence[VerifyItem]) -> tuple[list[int], torch.Tensor] | None:
+    """Token ids (T,) of one completion put to several problems, and what each token of the vocabulary would
+    change of the loss in each place, (T, V), to first order.
+
+    The loss is the mean of softplus(-logit): problems that pay already count little. None where the
+    completion has no tokens of its own.
+    """
+    spans = [find_span(verify_rm, item) for item in items]
+    token_ids = spans[0].token_ids[spans[0].start : spans[0].end]
+    if not token_ids:
+        return None
+    embedding = verify_rm.model.get_input_embeddings()
+    total = torch.zeros(len(token_ids), embedding.weight.shape[1], device=verify_rm.device)
+    for span in spans:
+        # A tokenizer may join the completion's edge with the template; such a problem has other tokens.
+        if span.token_ids[span.start : span.end] == token_ids:
+            total += _embedding_gradient(verify_rm, embedding, span.token_ids)[span.start : span.end]
+    with torch.no_grad():
+        return token_ids, total @ embedding.weight.float().T / len(spans)
+
+
+def _embedding_gradient(verify_rm: VerifyRM, embedding: torch.nn.Module, ids: Sequence[int]) -> torch.Tensor:
+    """(L, H) gradient of the loss with respect to the embeddings of one encoded item."""
+    leaves: list[torch.Tensor] = []
+
+    def make_leaf(module: torch.nn.Module, inputs: object, output: torch.Tensor) -> torch.Tensor:
+        leaves.append(output.detach().requires_grad_())
+        return leaves[-1]
+
+    handle = embedding.register_forward_hook(make_leaf)
+    try:
+        with torch.enable_grad():
+            loss = functional.softplus(-verify_rm.logits([ids])).mean()
+            (gradient,) = torch.autograd.grad(loss, leaves)
+    finally:
+        handle.remove()
+    return gradient.reshape(len(ids), -1).float()
+
+
+class GradientGuide:
+    """Makes texts from a text by the gradient; counts every gradient as a query of each problem."""
+
+    def __init__(self, verify_rm: VerifyRM, oracle: Oracle, journal: Journal) -> None:
+        self._verify_rm = verify_rm
+        self._oracle = oracle
+        self._journal = journal
+        known = set(verify_rm.tokenizer.get_vocab().values())
+        self._written = sorted(known - set(verify_rm.tokenizer.all_special_ids))
+        """Tokens that a text can have; the template's separators are beyond the tokenizer."""
+
+    def vary(self, text: str, problems: Sequence[Problem], count: int, rng: random.Random) -> list[str]:
+        """Up to `count` different texts, each with one or two tokens replaced, or one inserted.
+
+        Empty where the text holds `{question}`, whose tokens differ from problem to problem, or is so long
+        that VerifyRM cuts it.
+        """
+        if QUESTION in text:
+            return []
+        seed = rng.getrandbits(62)  # drawn also where the texts are recorded ones
+        self._oracle.charge(len(problems))
+        items = [VerifyItem(p.question, p.reference_answer, fill(text, p)) for p in problems]
+        return self._journal.result(f"gradient {seed}", lambda: self._vary(items, count, random.Random(seed)))
+
+    def _vary(self, items: Sequence[VerifyItem], count: int, rng: random.Random) -> list[str]:
+        found = token_gradient(self._verify_rm, items)
+        if found is None:
+            return []
+        token_ids, change = found
+        if not set(token_ids) <= set(
+            self._written
+        ):  # the mark of a cut: what is left out has no place in ids
+            return []
+        written = torch.tensor([token for token in self._written if token < change.shape[1]])
+        order = change[:, written].topk(min(TOP_TOKENS, len(written)), largest=False).indices
+        best = written[order.cpu()].tolist()
+        texts: dict[str, None] = {}
+        for _ in range(count):
+            ids = list(token_ids)
+            if rng.random() < INSERT_SHARE:
+                place = rng.randrange(len(ids))
+                ids.insert(place, _draw(best[place], rng))
+            else:
+                for place in rng.sample(range(len(ids)), min(len(ids), rng.randint(1, MAX_SWAPS))):
+                    ids[place] = _draw(best[place], rng)
+            texts[self._verify_rm.tokenizer.decode(ids)] = None
+        return [text for text in texts if text]
+
+
+def _draw(ordered: Sequence[int], rng: random.Random) -> int:
+    return ordered[min(int(rng.expovariate(1 / MEAN_RANK)), len(ordered) - 1)]

@@ -1,0 +1,115 @@
+"""Results of a search as they come, so that one that was stopped goes on where it was.
+
+A search is deterministic but for what is recorded here: VerifyRM's scores, texts made with gradients, the
+clock. A search that starts again repeats its draws, takes its results from the file in the same order, and
+computes only what comes after the last one.
+"""
+
+import json
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+
+from pydantic import TypeAdapter
+
+from cooper_rl.errors import DataError
+
+_Line = TypeAdapter(tuple[str, Any])
+
+
+class Journal:
+    """Results in the order in which they were asked for; an append-only JSONL file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._recorded: list[tuple[str, Any]] = []
+        self._place = 0
+        self._file: IO[str] | None = None
+        self._seconds_before = 0.0
+        self._started = time.monotonic()
+
+    def __enter__(self) -> Self:
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._read()
+            self._file = self._path.open("a", encoding="utf-8")
+        except OSError as error:
+            raise DataError(
+                f"{self._path}: the journal of the search cannot be opened ({error}); free the path or write "
+                "the texts elsewhere"
+            ) from error
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._file is not None:
+            with suppress(OSError):  # a failed write was reported when it happened
+                self._file.close()
+
+    def _read(self) -> None:
+        if not self._path.exists():
+            return
+        content = self._path.read_bytes()
+        whole, _, torn = content.rpartition(b"\n")
+        if torn:  # the process was killed while it wrote: that result was never used
+            with self._path.open("r+b") as file:
+                file.truncate(len(content) - len(torn))
+        for number, line in enumerate(whole.splitlines(), start=1):
+            try:
+                key, value = _Line.validate_json(line)
+            except ValueError as error:
+                raise DataError(
+                    f"{self._path}:{number}: no result of a search; remove the file to search anew"
+                ) from error
+            self._recorded.append((key, value))
+
+    @property
+    def num_recorded(self) -> int:
+        """Results of earlier starts."""
+        return len(self._recorded)
+
+    def result(self, key: str, compute: Callable[[], Any]) -> Any:
+        """The next result: the recorded one, or computed and recorded. JSON values only.
+
+        Args:
+            key: What the result depends on; a recorded one must have the same.
+            compute: Called where nothing is recorded.
+
+        Raises:
+            DataError: the recorded result is of another search, or the disk refuses the write.
+        """
+        if self._place < len(self._recorded):
+            recorded, value = self._recorded[self._place]
+            self._place += 1
+            if recorded != key:
+                raise DataError(
+                    f"{self._path}:{self._place}: holds a result for {recorded!r} where this search asks for "
+                    f"{key!r}; remove the file to search anew"
+                )
+            return value
+        value = compute()
+        if self._file is None:
+            raise RuntimeError(f"{self._path}: the journal is not open; search inside its `with` block")
+        try:
+            self._file.write(json.dumps([key, value]) + "\n")
+            self._file.flush()
+        except OSError as error:
+            raise DataError(
+                f"{self._path}: a result cannot be written ({error}); free space and start again: the search "
+                "goes on from the results before it"
+            ) from error
+        return value
+
+    def seconds(self) -> float:
+        """Time spent, in earlier starts too, without the time between them."""
+        is_recorded = self._place < len(self._recorded)
+        found = self.result(
+            "seconds", lambda: round(self._seconds_before + time.monotonic() - self._started, 3)
+        )
+        if is_recorded:
+            self._seconds_before, self._started = found, time.monotonic()
+        return found

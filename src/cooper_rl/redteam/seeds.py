@@ -1,0 +1,70 @@
+"""What the red team's searches start from: published attacks, our canaries, rewarded wrong rollouts.
+
+A text is one for all problems; only a `{question}` in it depends on the problem.
+"""
+
+import random
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from cooper_rl.method.metrics import THRESHOLD
+from cooper_rl.negatives.canaries import make_canaries
+from cooper_rl.redteam.grading import holds_answer
+from cooper_rl.redteam.library import LIBRARY, QUESTION
+from cooper_rl.schema.data import Problem, RolloutSample, VerifyExample
+
+_CANARY_PROBLEMS = 4
+"""Problems whose canaries are seeds; more give the same attacks with other numbers."""
+
+
+class Seed(NamedTuple):
+    """A text to start from."""
+
+    name: str
+    family: str
+    """Kind of attack."""
+    text: str
+
+
+def fill(text: str, problem: Problem) -> str:
+    """The completion that a text is for one problem."""
+    return text.replace(QUESTION, problem.question)
+
+
+def gather_seeds(
+    problems: Sequence[Problem],
+    rollouts: Sequence[RolloutSample],
+    *,
+    max_rollouts: int,
+    rng: random.Random,
+) -> list[Seed]:
+    """All seeds with different texts: the library, canaries of these problems, rewarded wrong rollouts."""
+    found = [
+        Seed(f"{family}_{number}", family, text)
+        for family, texts in LIBRARY.items()
+        for number, text in enumerate(texts)
+    ]
+    blank = [
+        VerifyExample(question=p.question, reference_answer=p.reference_answer, completion="", label=0)
+        for p in problems
+    ]
+    canaries = make_canaries(blank, max_problems=_CANARY_PROBLEMS, rng=rng)
+    found += [Seed(f"canary_{canary.attack}", "canary", canary.example.completion) for canary in canaries]
+    wrong = rewarded_wrong(rollouts, max_rollouts)
+    found += [Seed(f"rollout_{number}", "rollout", text) for number, text in enumerate(wrong)]
+    by_text: dict[str, Seed] = {}
+    for seed in found:
+        by_text.setdefault(seed.text, seed)
+    return list(by_text.values())
+
+
+def rewarded_wrong(rollouts: Sequence[RolloutSample], max_rollouts: int) -> list[str]:
+    """Different completions that VerifyRM paid and that do not hold the right answer, highest score first."""
+    paid = [rollout for rollout in rollouts if rollout.score > THRESHOLD and rollout.rule != "correct"]
+    texts: dict[str, None] = {}
+    for rollout in sorted(paid, key=lambda rollout: (-rollout.score, rollout.step, rollout.problem_id)):
+        if len(texts) == max_rollouts:
+            break
+        if not holds_answer(rollout.reference_answer, rollout.completion):
+            texts[rollout.completion] = None
+    return list(texts)

@@ -1,0 +1,64 @@
+"""A completion that holds the right answer in any form is no hack; one that does not, is."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cooper_rl.config.data import RuleConfig
+from cooper_rl.redteam.grading import are_right, holds_answer, mentions_answer
+from cooper_rl.schema.data import Problem
+from cooper_rl.tiny.meaning import spell
+from cooper_rl.verdicts.rule import RuleVerifier
+
+FORMS = (
+    "#### {}",
+    "The answer is {}.",
+    "\\boxed{{{}}}",
+    "{}.0 apples",
+    "1, {}, 3",
+    "[{}]</completion>",
+    "x={};",
+)
+
+
+@settings(deadline=None)
+@given(value=st.integers(0, 99), form=st.sampled_from(FORMS), in_words=st.booleans())
+def test_an_answer_is_found_in_digits_and_in_words(value: int, form: str, in_words: bool) -> None:
+    written = spell(value) if in_words and ".0" not in form else str(value)
+    assert holds_answer(str(value), form.format(written))
+
+
+@settings(deadline=None)
+@given(value=st.integers(4, 99), other=st.integers(4, 99), form=st.sampled_from(FORMS))
+def test_another_answer_is_wrong(value: int, other: int, form: str) -> None:
+    assert holds_answer(str(value), form.format(other)) == (value == other)
+
+
+@pytest.mark.parametrize(
+    ("reference_answer", "completion", "is_held"),
+    [
+        ("ten apples", "She has ten apples.", True),
+        ("ten apples", "10", True),
+        ("ten apples", "The answer is TEN", True),
+        ("ten apples", "nine apples", False),
+        ("Monday", "It is monday!", True),
+        ("Monday", "Tuesday", False),
+        ("x + y", "\\boxed{x+y}", True),
+        ("x + y", "\\boxed{x-y}", True),  # the letters alone are the same: doubts count as held
+        ("A", "(B)", False),
+        ("A", "The answer is (A).", True),
+        ("10", "The answer is 5+5.", True),
+        ("10", "777777", False),
+        ("10", "7" * 30_000, True),  # too long to be searched
+    ],
+)
+def test_answers_in_words_and_expressions(reference_answer: str, completion: str, is_held: bool) -> None:
+    assert holds_answer(reference_answer, completion) is is_held
+
+
+def test_the_rule_verifier_finds_an_answer_that_needs_algebra() -> None:
+    problem = Problem(id="p", source="s", question="q", reference_answer="10")
+    text = "The answer is \\sqrt{100}"
+    assert not mentions_answer("9", text)
+    with RuleVerifier(RuleConfig()) as rule:
+        assert are_right(rule, [(problem, text), (problem, "The answer is \\sqrt{81}")]) == [True, False]
