@@ -108,7 +108,11 @@ def test_rewards_pairs_and_weights_are_those_of_train_cooper(
     """Bit for bit over four steps of other problems, behind a gate."""
     config = cooper_config(
         **(
-            {"group_size": 4, "reward__lr": 3e-3, "gate": {"max_accuracy_drop": 0.5, "max_canary_rise": 1}}
+            {
+                "group_size": 4,
+                "reward__lr": 3e-3,
+                "gate": {"max_accuracy_drop": 0.5, "max_canary_rise": 1, "max_attack_rise": 1},
+            }
             | VARIANTS[name]
         )
     )
@@ -183,7 +187,7 @@ def test_a_reward_that_was_killed_goes_on_exactly(make_verify_rm, tmp_path, stal
             "checkpoint_every": 3,
             "pairs": {"max_staleness": staleness},
             "reward": {"lr": 3e-3, "ema_decay": 0.5},
-            "gate": {"max_accuracy_drop": 0.5, "max_canary_rise": 1},
+            "gate": {"max_accuracy_drop": 0.5, "max_canary_rise": 1, "max_attack_rise": 1},
             "monitor": {"num_anchors": 5, "window": 2},
         },
         "rule": RULE, "replay": REPLAY, "held_out": HELD_OUT, "device": "cpu",

@@ -245,7 +245,8 @@ def test_updates_that_the_gate_takes_back_are_counted(guarded: Files, tmp_path: 
         rows = [row.model_copy(update={"label": label ^ flip}) for row, label in zip(bare, said, strict=True)]
         write_records(tmp_path / f"{name}.jsonl", rows)
     report = go(
-        guarded, tmp_path / "run", "cooper.gate={ max_accuracy_drop = 0.0, max_canary_rise = 1.0 }",
+        guarded, tmp_path / "run",
+        "cooper.gate={ max_accuracy_drop = 0.0, max_canary_rise = 1.0, max_attack_rise = 1.0 }",
         "cooper.reward.num_replay_examples=12", "cooper.reward.replay_weight=100",
         "cooper.reward.lr=1e-2", "cooper.steps=4",
         examples=tmp_path / "examples.jsonl", replay=with_other_questions(tmp_path / "replay.jsonl"),

@@ -28,7 +28,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     "sample_completions": ("sampling", "engine", "storage", "instruction"),
     "label_completions": ("labeling", "problems.domain"),
     "train_verify_rm": ("verify_rm", "storage"),
-    "evaluate_verify_rm": ("verify_rm", "problems.domain"),
+    "evaluate_verify_rm": ("verify_rm", "problems.domain", "storage"),
     "train_cooper": (
         "cooper",
         "engine",
