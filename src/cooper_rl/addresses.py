@@ -8,6 +8,8 @@ _ADDRESS = re.compile(r"\b[A-Za-z][A-Za-z0-9+.-]*://[^\s\"'<>]*[^\s\"'<>.,:;)]")
 _HIDDEN = "***"
 _REDACTED = re.compile(r"\*\*\*(:\d+)?")
 """What stands for a query, perhaps with the number of a row of that file."""
+_PAGE = re.compile(r"/(runs|recurringruns|pipelines|experiments)(/details/[0-9a-f-]{36})?")
+"""A page of Kubeflow's dashboard, which is no secret."""
 
 
 def redact(address: str) -> str:
@@ -26,7 +28,8 @@ def redact(address: str) -> str:
     _, at, rest = rest.rpartition("@")
     place = re.split(r"[?#]", rest, maxsplit=1)[0]
     mark, more = rest[len(place) : len(place) + 1], rest[len(place) + 1 :]
-    if mark and not _REDACTED.fullmatch(more):
+    is_page = mark == "#" and _PAGE.fullmatch(more)
+    if mark and not is_page and not _REDACTED.fullmatch(more):
         more = _HIDDEN
     return f"{scheme}://{_HIDDEN + '@' if at else ''}{place}{mark}{more}"
 

@@ -198,14 +198,9 @@ def test_somebody_elses_upload_of_the_same_content_is_taken(api: KfpApi) -> None
             ["submit", "verify_rm", "--host", "http://x", "--token-file", "/gone"],
             "--token-file /gone: No such file",
         ),
-        (["submit", "end_to_end", "--host", "http://x"], "storage.uri needs storage.run_key"),
         (
             ["submit", "retrain", "--param", "run_key=a", "--set", "registry.uri=null", "--host", "http://x"],
             "registry.uri is not set",
-        ),
-        (
-            ["schedule", "apply", "end_to_end", "--name", "every night", *NIGHTLY, "--host", "http://x"],
-            "storage.run_key: use 1 to 100 letters",
         ),
     ],
 )
