@@ -21,10 +21,11 @@ NAMED = [
     ("upload", 1), ("upload", 9), ("upload", 20), ("after upload", 30),
     ("flush", 2), ("flush", 14), ("flush", 31),
     ("manifest", 1), ("manifest", 2), ("after manifest", 3),
-    # Writes of one process: two of the probe, then claim, manifest and LATEST of each checkpoint.
+    # Writes of one process: two of the probe, the marker, then claim, manifest and LATEST of each checkpoint.
     ("conditional_write", 1), ("after conditional_write", 3), ("conditional_write", 4),
     ("after conditional_write", 4), ("conditional_write", 5), ("after conditional_write", 7),
     ("after conditional_write", 8), ("conditional_write", 11), ("after conditional_write", 11),
+    ("after conditional_write", 12),
     ("tidy", 2), ("after tidy", 3), ("delete", 2), ("after delete", 4),
     ("report", 1), ("after report", 1),
 ]  # fmt: skip

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 import yaml
-from prometheus_client import generate_latest
 
 from cooper_rl.__main__ import build_parser
 from cooper_rl.cluster.task import AGAIN, FINAL
 from cooper_rl.config.load import load, load_serve
-from cooper_rl.servers.verify_rm_http import _Numbers
+from cooper_rl.servers.numbers import ServerNumbers
 from cooper_rl.storage import buckets as prepare_buckets
 from cooper_rl.storage import models as fetch_model
 from manifests.check.__main__ import check, main
@@ -226,7 +225,7 @@ def test_alerts_on_verify_rm_are_about_numbers_that_its_server_gives(tmp_path: P
     resources = kustomize(tmp_path, resources=[MANIFESTS / "overlays" / "minio"], components=MONITORING)
     rules = find(resources, "PrometheusRule", "cooper-rl").spec["groups"][0]["rules"]
     named = {name for rule in rules for name in re.findall(r"verify_rm_\w+", rule["expr"])}
-    served = generate_latest(_Numbers().registry).decode()
+    served = ServerNumbers().text().decode()
     families = set(re.findall(r"^# TYPE (\w+) ", served, flags=re.MULTILINE))
     assert {name.removesuffix("_bucket") for name in named} <= families
     assert len(named) == 2

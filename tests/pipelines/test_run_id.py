@@ -14,7 +14,6 @@ from kfp import compiler, dsl
 from components.check_settings import check_settings
 from cooper_rl.records.files import read_report
 from cooper_rl.schema.runs import SettingsReport
-from pipelines.local.headline import newest_run
 from pipelines.profile import load_profile
 from pipelines.resources import Tasks
 from pipelines.steps import checkpoints_of, component_of, summarised
@@ -52,13 +51,15 @@ def run(folder: Path, **arguments: Any) -> Path:
     request = {
         "pipeline": str(compile_branches(folder)),
         "arguments": {"overrides": [f"storage.uri={folder / 'store'}"], **arguments},
-        "root": str(folder / "root"),
+        "root": str(folder),
+        "run": "branches-run",
         "cache": str(folder / "cache"),
         "image": None,
         "containers": None,
     }
     done = subprocess.run(
-        [sys.executable, "-m", "pipelines.local.worker", json.dumps(request)],
+        [sys.executable, "-m", "pipelines.local.worker"],
+        input=json.dumps(request) + "\n",
         cwd=ROOT,
         env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])},
         capture_output=True,
@@ -67,9 +68,7 @@ def run(folder: Path, **arguments: Any) -> Path:
         check=False,
     )
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
-    found = newest_run(folder / "root", "branches")
-    assert found is not None
-    return found
+    return folder / "branches-run"
 
 
 @pytest.mark.parametrize("run_key", ["", "monday"])

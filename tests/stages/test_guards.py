@@ -317,18 +317,19 @@ def test_evaluations_stand_in_the_metrics_of_their_steps(guarded: Files, tmp_pat
     assert all(0 <= row[name] <= 1 for row in rows for name in row if name.startswith("eval/"))
 
 
-def test_an_alarm_is_evaluated_at_once(guarded: Files, warned: tuple[Path, int], tmp_path: Path) -> None:
+def test_an_alarm_is_evaluated_at_once(guarded: Files, tmp_path: Path) -> None:
     """Only the first, on the models that raised it, also where they are rolled back then. The judge denies
     nothing here: there is no earlier evaluation to compare with."""
-    values = [*ALARMED, "cooper.evaluate_every=100", f"cooper.steps={warned[1] + 4}"]
+    values = [*ALARMED, "cooper.evaluate_every=100", f"cooper.steps={NUM_STEPS}"]
     given = {"examples": guarded.examples, "held_out": guarded.held_out}
     report = go(guarded, tmp_path / "warned", *values, **given)
     go(guarded, tmp_path / "back", *values, "cooper.monitor.action=rollback", **given)
     rows, back = numbers(tmp_path / "warned"), numbers(tmp_path / "back")
     assert sum(row.get("monitor/alarm", 0) for row in rows) > 1
-    assert [row["step"] for row in rows if "eval/judge_accuracy" in row] == [warned[1]]
-    assert rows[warned[1] - 1].items() <= back[warned[1] - 1].items()
-    assert report.first_alarm_step == warned[1]
+    first = report.first_alarm_step
+    assert first is not None
+    assert [row["step"] for row in rows if "eval/judge_accuracy" in row] == [first]
+    assert rows[first - 1].items() <= back[first - 1].items()
 
 
 def test_an_alarm_that_the_judge_denies_ends_nothing(
@@ -341,7 +342,7 @@ def test_an_alarm_that_the_judge_denies_ends_nothing(
     ]
     write_records(tmp_path / "held_out.jsonl", held_out)
     report = go(
-        guarded, tmp_path / "run", *ALARMED, "cooper.monitor.max_gap_rise=0.1", "cooper.monitor.action=stop",
+        guarded, tmp_path / "run", *ALARMED, "cooper.monitor.max_gap_rise=0.06", "cooper.monitor.action=stop",
         "cooper.evaluate_every=3", "evaluation.samples_per_problem=8", f"cooper.steps={NUM_STEPS}",
         examples=guarded.examples, held_out=tmp_path / "held_out.jsonl",
     )  # fmt: skip

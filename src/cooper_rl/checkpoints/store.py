@@ -127,6 +127,18 @@ class CheckpointStore:
             + (f", or remove {LATEST} to start anew" if pointer and not manifests else "")
         )
 
+    def lead_to(self, name: str) -> None:
+        """Let LATEST name a checkpoint that `newest` found, so that later stages read the same one.
+
+        Raises:
+            StorageError: the store cannot be used.
+            WriteConflictError: another run published meanwhile.
+        """
+        content = f"{name}\n".encode()
+        pointer = self._store.read(LATEST)
+        if pointer is None or pointer.data != content:
+            self._tag = self._store.write(LATEST, content, replaces=self._tag)
+
     def newest_until(self, folder: Path, *, step: int) -> Found | None:
         """The newest kept checkpoint of this iteration up to a step, fetched into `folder`; None without one.
 

@@ -159,6 +159,7 @@ def _decide(config: Config, inputs: Inputs, stack: ExitStack) -> tuple[Plan, Lea
     found = checkpoints.newest(fetched, last_step=0 if is_job else last_step)
     if found is not None and found.manifest.step >= last_step:
         logger.info("%s/%s: finished already, nothing is trained", checkpoints.uri, found.name)
+        checkpoints.lead_to(found.name)  # the process that published it may have been killed before it did
         done = read_metrics(found.folder / METRICS)
         plan = Plan(first_step, last_step, is_finished=True, metrics=done, pairs=[])
         return plan, Lead(checkpoints, fetched, begun, found, None)
