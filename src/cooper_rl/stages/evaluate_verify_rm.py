@@ -22,6 +22,7 @@ from cooper_rl.method.metrics import (
     score_intervals,
 )
 from cooper_rl.method.shortcuts import shortcut_auroc
+from cooper_rl.models.packed.forward import use_packed
 from cooper_rl.models.verify_rm import VerifyRM, load_verify_rm, score_examples
 from cooper_rl.negatives.canaries import (
     canary_rates,
@@ -72,6 +73,7 @@ def run(
     set_aside(report, read.rejected, rejected=rejected)
     rows: list[VerifyExample] = read.records
     model = load_verify_rm(at_hand(config.storage, model_in(verify_rm)), device=pick_device())
+    use_packed(model.model, is_on=config.packed_forward)
     scores = _score(model, rows)
     labels = [row.label for row in rows]
     rng = random.Random(derive_seed(config.seed, "evaluate_verify_rm"))
