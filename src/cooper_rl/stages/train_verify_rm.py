@@ -15,6 +15,7 @@ from cooper_rl.machine.device import pick_device
 from cooper_rl.method.metrics import binary_scores
 from cooper_rl.method.prompts import cut_field
 from cooper_rl.method.questions import with_questions
+from cooper_rl.models.packed.forward import use_packed
 from cooper_rl.models.verify_rm import (
     VerifyRM,
     load_verify_rm,
@@ -75,6 +76,7 @@ def run(
     device = pick_device()
     model = _starting_model(config, examples.records, models=models, device=device)
     model = dataclasses.replace(model, compute=config.verify_rm.precision)
+    use_packed(model.model, is_on=config.packed_forward)
     with handed_over(config.storage, verify_rm) as folder:
         fit = train_in_lessons(
             model,
@@ -87,6 +89,7 @@ def run(
         )
         if fit.best_update != fit.num_updates:
             model = dataclasses.replace(load_verify_rm(folder, device=device), compute=model.compute)
+            use_packed(model.model, is_on=config.packed_forward)
     result = TrainVerifyRMReport(
         num_examples=len(examples.records),
         num_rejected=len(unusable),
