@@ -77,11 +77,10 @@ def run(
     scores = _score(model, rows)
     labels = [row.label for row in rows]
     rng = random.Random(derive_seed(config.seed, "evaluate_verify_rm"))
-    canaries = find_domain(config.problems.domain).make_canaries(
-        rows, max_problems=config.verify_rm.max_canary_problems, rng=rng
-    )
+    domain = find_domain(config.problems.domain)
+    canaries = domain.make_canaries(rows, max_problems=config.verify_rm.max_canary_problems, rng=rng)
     attacks = canary_rates(canaries, score_examples(model, [canary.example for canary in canaries]))
-    swapped = wrong_references(rows, rng)
+    swapped = wrong_references(rows, rng, domain.is_other_answer)
     result = EvaluateVerifyRMReport(
         overall=_binary_scores(rows, scores),
         by_source=_by_group(rows, scores, [row.source or NO_SOURCE for row in rows]),

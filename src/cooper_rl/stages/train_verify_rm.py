@@ -10,6 +10,7 @@ from typing import Annotated
 import torch
 
 from cooper_rl.config.root import Config
+from cooper_rl.domains.open import find_domain
 from cooper_rl.errors import DataError
 from cooper_rl.machine.device import pick_device
 from cooper_rl.method.metrics import binary_scores
@@ -84,6 +85,7 @@ def run(
             config=config.verify_rm,
             is_from_scratch=models is None,
             seed=config.seed,
+            domain=find_domain(config.problems.domain),
             validation=held_out,
             keep=lambda: save_verify_rm(model, folder),
         )
