@@ -29,7 +29,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     "collect_problems": ("problems", "storage"),
     "sample_completions": ("sampling", "engine", "storage", "instruction", "packed_forward"),
     "label_completions": ("labeling", "problems.domain"),
-    "train_verify_rm": ("verify_rm", "storage", "packed_forward"),
+    "train_verify_rm": ("verify_rm", "problems.domain", "storage", "packed_forward"),
     "evaluate_verify_rm": ("verify_rm", "problems.domain", "storage", "packed_forward"),
     "train_cooper": (
         "cooper",
