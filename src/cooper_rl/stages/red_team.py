@@ -60,10 +60,16 @@ def run(
     """Attack VerifyRM: search for texts that it pays, and measure them on other problems.
 
     Raises:
+        ConfigError: the problems are not of mathematics.
         DataError: a file is missing or malformed, duplicate ids, or too few problems.
         ModelError: VerifyRM cannot be loaded.
         TrainingError: a score is not finite.
     """
+    if config.problems.domain != MATHEMATICS.name:
+        raise ConfigError(
+            f"problems.domain={config.problems.domain}: red-team's texts and its grading are made for "
+            f"{MATHEMATICS.name} alone"
+        )
     held_out = read_records(problems, Problem)
     check_unique(held_out, field="id", path=problems)
     with _open_target(config, verify_rm, checkpoint) as target, RuleVerifier(RuleConfig()) as rule:
