@@ -17,6 +17,8 @@ from cooper_rl.checkpoints.manifest import ROLLOUTS
 from cooper_rl.checkpoints.reference import open_checkpoint
 from cooper_rl.config.data import RuleConfig
 from cooper_rl.config.root import Config
+from cooper_rl.domains.mathematics import MATHEMATICS
+from cooper_rl.errors import ConfigError
 from cooper_rl.machine.device import pick_device
 from cooper_rl.models.packed.forward import use_packed
 from cooper_rl.models.verify_rm import load_verify_rm
