@@ -15,6 +15,7 @@ from cooper_rl.run.promotion import (
     title,
     to_markdown,
 )
+from cooper_rl.schema.data import EvalReport
 from tests.stages.champions import EXAMPLES, HELD_OUT, make_completions, make_evaluation
 
 
