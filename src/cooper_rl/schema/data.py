@@ -55,6 +55,10 @@ class Label(Record):
     judge: Verdict | None
     """None when no judge was asked."""
     judge_model: str | None
+    judge_reason: str | None = None
+    """What the judge wrote, shortened. None when it was not asked."""
+    judge_failure: Literal["refused", "unreachable"] | None = None
+    """Nobody judged: this request was refused, or no answer came. `judge` is `unparsable` then."""
     third: Verdict | None = None
     """None when nobody was asked, which is so unless rule and judge differ."""
     third_voter: str | None = None
@@ -217,6 +221,18 @@ class JudgeUsage(Record):
     """Summed over requests; with concurrency more than the clock shows."""
 
 
+class LabelAudit(Record):
+    """What a cascade's random check says of the labels that rest on the rule verdict alone."""
+
+    num_audited: int
+    """Decisive rule verdicts that the judge was shown, and decided."""
+    num_unchecked: int
+    """Labels that rest on the rule verdict alone."""
+    differing_share: Interval
+    """Of the audited ones, those of which the judge says the opposite: estimates the error of the unchecked
+    ones, as far as the judge is right. The interval is over questions."""
+
+
 class LabelReport(Report):
     num_completions: int
     num_labelled: int
@@ -232,6 +248,8 @@ class LabelReport(Report):
     """None when no judge was asked, or when asking it costs nothing."""
     third_judge_usage: JudgeUsage | None = None
     """The same for the second judge of the third vote."""
+    audit: LabelAudit | None = None
+    """None unless `labeling.judge_asked` is a cascade that audited something."""
     num_known_verdicts: int = 0
     """Judge verdicts taken from the journal of an earlier, interrupted run."""
     num_rejected: int = 0
