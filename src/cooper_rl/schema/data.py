@@ -139,6 +139,8 @@ class EvaluatedCompletion(Record):
     """None when no evaluation judge is configured."""
     score: float = Field(ge=0, le=1)
     """VerifyRM's."""
+    source: str = ""
+    """Of the problem. Empty in evaluations of earlier versions."""
 
 
 class RejectedRow(Record):
@@ -367,6 +369,14 @@ class ProblemScores(Record):
     verify_rm_reward: float
 
 
+class SourceScores(Record):
+    """The held-out problems of one source: a benchmark, a file, a kind."""
+
+    rule_accuracy: Interval
+    judge_accuracy: Interval | None
+    verify_rm_reward: Interval
+
+
 class EvalReport(Report):
     """Row 14: a policy on held-out problems. Reward and accuracy side by side show reward hacking."""
 
@@ -384,6 +394,11 @@ class EvalReport(Report):
     """VerifyRM on held-out labelled examples."""
     by_problem: list[ProblemScores] = []
     """In the order of the file. Empty in evaluations of earlier versions."""
+    by_source: dict[str, SourceScores] = {}
+    """`Problem.source` -> its scores, where the problems are of several sources."""
+    mean_over_sources: Interval | None = None
+    """Mean of the sources' accuracies, each with the same weight, as papers state it over benchmarks. Judged,
+    or the rule's without a judge. None where there is one source."""
     verify_rm_hits: str | None = Field(default=None, pattern="^[01 ]*$")
     """A word for each question of the labelled examples, a character for each example of it: 1 where VerifyRM
     is right. None, or one word for all, in evaluations of earlier versions."""

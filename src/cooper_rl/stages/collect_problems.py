@@ -58,7 +58,7 @@ def run(
     collection = _Collection()
     evaluated = _read_sources(options.held_out_sources, config, collection)
     collected = [
-        *_generate(options.num_tiny, config.seed, collection),
+        *_generate(options, config.seed, collection),
         *_read_sources(options.sources, config, collection),
     ]
     write_records(rejected, collection.rejected)
@@ -136,13 +136,14 @@ class _Source(NamedTuple):
     rows: list[RawRow]
 
 
-def _generate(count: int, seed: int, collection: _Collection) -> list[Problem]:
-    if count == 0:
+def _generate(options: ProblemsConfig, seed: int, collection: _Collection) -> list[Problem]:
+    if options.num_tiny == 0:
         return []
     from cooper_rl.tiny.problems import generate_problems
 
     kept: list[Problem] = []
-    for row, problem in enumerate(generate_problems(count, seed), start=1):
+    generated = generate_problems(options.num_tiny, seed, blind_share=options.tiny_blind_share)
+    for row, problem in enumerate(generated, start=1):
         try:
             collection.admit(problem, f"tiny:{row}")
             kept.append(problem)

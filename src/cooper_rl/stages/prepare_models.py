@@ -51,7 +51,13 @@ def run(
 
         for name in ("policy", "backbone", *tiny.snapshots, *tiny.samplers):
             shutil.rmtree(models / name, ignore_errors=True)
-        found = train_tiny_models(tiny, models, seed=config.seed, num_processes=usable_cores())
+        found = train_tiny_models(
+            tiny,
+            models,
+            seed=config.seed,
+            num_processes=usable_cores(),
+            blind_share=config.problems.tiny_blind_share,
+        )
     write_report(models / MANIFEST, found)
     write_report(report, found)
     return found

@@ -31,18 +31,19 @@ from cooper_rl.tiny.warm_up import warm_up
 logger = logging.getLogger(__name__)
 
 
-def train_tiny_models(tiny: TinyModels, folder: Path, *, seed: int, num_processes: int) -> ModelSet:
+def train_tiny_models(
+    tiny: TinyModels, folder: Path, *, seed: int, num_processes: int, blind_share: float = 0.0
+) -> ModelSet:
     """Train every model into `folder/<name>`; paths in the result are relative to the folder.
 
-    With one process, everything is trained in this one.
+    With one process, everything is trained in this one. `blind_share` is that of the problems.
     """
+    train = partial(train_policy, folder=folder, seed=seed, blind_share=blind_share)
     jobs: list[Callable[[], None]] = [
-        partial(train_policy, tiny.policy, folder, name="policy", seed=seed, snapshots=tiny.snapshots),
-        partial(train_backbone, tiny.backbone, folder, seed=seed),
+        partial(train, tiny.policy, name="policy", snapshots=tiny.snapshots),
+        partial(train_backbone, tiny.backbone, folder, seed=seed, blind_share=blind_share),
     ]
-    jobs += [
-        partial(train_policy, size, folder, name=name, seed=seed) for name, size in tiny.samplers.items()
-    ]
+    jobs += [partial(train, size, name=name) for name, size in tiny.samplers.items()]
     if num_processes == 1:
         for job in jobs:
             job()
@@ -53,7 +54,13 @@ def train_tiny_models(tiny: TinyModels, folder: Path, *, seed: int, num_processe
 
 
 def train_policy(
-    size: TinyModel, folder: Path, *, name: str, seed: int, snapshots: dict[str, float] | None = None
+    size: TinyModel,
+    folder: Path,
+    *,
+    name: str,
+    seed: int,
+    snapshots: dict[str, float] | None = None,
+    blind_share: float = 0.0,
 ) -> None:
     """Train a model that answers prompts; write it, and its snapshots on the way, to `folder/<name>`."""
     tokenizer = build_tokenizer()
@@ -61,7 +68,7 @@ def train_policy(
     model = new_model(size, tokenizer, seed=own_seed)
     rng = random.Random(own_seed)
     batches = stream_batches(
-        lambda count: policy_examples(count, tokenizer, rng),
+        lambda count: policy_examples(count, tokenizer, rng, blind_share=blind_share),
         size.num_updates,
         batch_size=size.batch_size,
         rng=rng,
@@ -76,7 +83,7 @@ def train_policy(
     save_folder(model, tokenizer, folder / name)
 
 
-def train_backbone(size: TinyBackbone, folder: Path, *, seed: int) -> None:
+def train_backbone(size: TinyBackbone, folder: Path, *, seed: int, blind_share: float = 0.0) -> None:
     """Train a model that says whether a completion's answer matches the reference answer."""
     tokenizer = build_tokenizer()
     own_seed = derive_seed(seed, "tiny_model", "backbone")
@@ -89,13 +96,13 @@ def train_backbone(size: TinyBackbone, folder: Path, *, seed: int) -> None:
     rng = random.Random(own_seed)
     # Bare statements are a third as long as whole solutions, so twice as many make a batch.
     matching = stream_batches(
-        lambda count: matching_examples(count, tokenizer, rng, template=template),
+        lambda count: matching_examples(count, tokenizer, rng, template=template, blind_share=blind_share),
         size.num_matching_updates,
         batch_size=2 * size.batch_size,
         rng=rng,
     )
     whole = stream_batches(
-        lambda count: verdict_examples(count, tokenizer, rng, template=template),
+        lambda count: verdict_examples(count, tokenizer, rng, template=template, blind_share=blind_share),
         size.num_updates,
         batch_size=size.batch_size,
         rng=rng,
