@@ -30,7 +30,7 @@ def test_links_of_a_page_lead_to_files(page: Path) -> None:
 
 
 def test_every_page_that_a_file_cites_exists() -> None:
-    """Paths below `docs/` in comments, docstrings, manifests and pages; the changelog tells of older layouts."""
+    """In comments, docstrings, manifests and pages; the changelog tells of older layouts."""
     files = tracked("*.py", "*.md", "*.toml", "*.yaml", "Makefile")
     cited = {
         (file.relative_to(ROOT), name)
