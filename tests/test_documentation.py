@@ -2,9 +2,11 @@
 
 import re
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -40,3 +42,29 @@ def test_every_page_that_a_file_cites_exists() -> None:
     }
     assert len(cited) > 20
     assert {(file, name) for file, name in cited if not (ROOT / name).is_file()} == set()
+
+
+def test_workflows_call_targets_of_make() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    known = set(re.findall(r"^([a-z-]+):", makefile, flags=re.MULTILINE))
+    workflows = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in (ROOT / ".github").rglob("workflows/*.yml")]
+    jobs = [job for workflow in workflows for job in workflow["jobs"].values()]
+    commands = [
+        command.replace("${{ matrix." + str(name) + " }}", str(value))
+        for job in jobs
+        for name, values in job.get("strategy", {}).get("matrix", {"": [""]}).items()
+        for value in values
+        for step in job["steps"]
+        if (command := step.get("run"))
+    ]
+    targets = {command.split()[1] for command in commands if command.split()[0] == "make"}
+    assert {"check", "docs", "wheel", "test", "image-cpu", "image-gpu", "test-vllm"} <= targets
+    assert targets <= known
+    assert all(command.startswith("make ") for command in commands)
+
+
+def test_one_version_stands_everywhere() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    assert yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))["version"] == version
+    released = re.findall(r"^## \[(\d[\d.]*)\]", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert released[0] == version
