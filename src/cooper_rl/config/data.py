@@ -13,7 +13,7 @@ class ProblemsConfig(Section):
 
     domain: Annotated[str, AfterValidator(names.DOMAINS.check)] = "mathematics"
     """What the problems are about: chooses the verifier, the prompts of judge and assistant, canaries and
-    perturbation. A program can register its own (docs/extending.md)."""
+    perturbation. A program can register its own (docs/how-to/extending.md)."""
     num_tiny: int = Field(default=0, ge=0)
     """Problems to generate in the laptop world, before the ones that are read."""
     tiny_blind_share: Literal[0.0, 0.25, 0.5, 0.75] = 0.0
