@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from cooper_rl.config.data import AssistantConfig, JudgeConfig
 from cooper_rl.domains.base import Domain
+from cooper_rl.domains.open import default_domain
 from cooper_rl.errors import ConfigError
 from cooper_rl.negatives.pairs import Assistant
 from cooper_rl.schema.data import Problem
@@ -51,8 +52,10 @@ def open_judge(config: JudgeConfig, seed: int, domain: Domain | None = None) -> 
 
         return ChatJudge(config.server, domain)
     from cooper_rl.tiny.judge import TinyJudge
+    from cooper_rl.tiny.world import find_world
 
-    return TinyJudge(config.tiny_error_rate or 0.0, seed)
+    world = find_world((domain or default_domain()).name)
+    return TinyJudge(config.tiny_error_rate or 0.0, seed, exact=world.judge)
 
 
 def open_assistant(config: AssistantConfig, domain: Domain | None = None) -> Assistant:
@@ -61,6 +64,6 @@ def open_assistant(config: AssistantConfig, domain: Domain | None = None) -> Ass
         from cooper_rl.servers.chat import ChatAssistant
 
         return ChatAssistant(config.server, domain)
-    from cooper_rl.tiny.assistant import TinyAssistant
+    from cooper_rl.tiny.world import find_world
 
-    return TinyAssistant()
+    return find_world((domain or default_domain()).name).assistant
