@@ -2,7 +2,7 @@
 
     python -m benchmarks.house [FOLDER] [--package src/cooper_rl]
 
-Prints a Markdown table. Docs/decisions/0012-types-where-keys-were.md has it for this repository before and
+Prints a Markdown table. docs/decisions/0012-types-where-keys-were.md has it for this repository before and
 after its rooms. A measure is no goal: it shows where to look.
 """
 
@@ -16,9 +16,10 @@ import tokenize
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from benchmarks.prose import LONG, measure
+
 PRAGMAS = ("noqa", "fmt:", "pyright:", "type:", "ruff:", "pragma:", "!")
 """A comment that begins so speaks to a tool."""
-MANY_WORDS = 30
 START = "training.step"
 """The module that reads as the method; what is reached from it must be known to read it."""
 
@@ -36,7 +37,7 @@ def main() -> None:
         **measure_functions(list(trees.values())),
         **measure_imports(trees, package.name),
         **measure_comments(list(modules.values())),
-        **measure_docs(sorted((options.folder / "docs").glob("*.md")), options.folder),
+        **measure_docs(options.folder),
     }
     sys.stdout.write("| measure | value |\n|---|---|\n")
     sys.stdout.writelines(f"| {name} | {value} |\n" for name, value in rows.items())
@@ -132,35 +133,23 @@ def docstring_lines(tree: ast.Module) -> set[int]:
     }
 
 
-def measure_docs(pages: Sequence[Path], folder: Path) -> dict[str, str]:
-    """Of the pages directly in `docs/`; code, tables and headings are no sentences."""
+def measure_docs(folder: Path) -> dict[str, str]:
+    """Of every page of the documentation; the sentences as `benchmarks.prose` reads them."""
+    pages = sorted((folder / "docs").rglob("*.md"))
     if not pages:
         return {}
-    texts = [page.read_text(encoding="utf-8") for page in pages]
-    lengths = [len(sentence.split()) for text in texts for sentence in sentences(text)]
-    num_headings = sum(len(re.findall(r"^#+ ", without_code(text), re.MULTILINE)) for text in texts)
-    num_images = sum(text.count("![") for text in texts)
-    share = sum(length > MANY_WORDS for length in lengths) / len(lengths)
+    texts = [
+        re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.S | re.M) for page in pages
+    ]
+    found = measure(*pages)
+    num_headings = sum(len(re.findall(r"^#+ ", text, re.MULTILINE)) for text in texts)
     return {
         "pages of docs": str(len(pages)),
-        "words of a sentence in docs, mean": f"{statistics.mean(lengths):.1f}",
-        f"sentences of over {MANY_WORDS} words in docs": f"{100 * share:.0f} %",
+        "words of a sentence in docs, mean": f"{found.mean:.1f}",
+        f"sentences of over {LONG} words in docs": f"{100 * found.long_share:.0f} %",
         "words per heading in docs": f"{sum(len(text.split()) for text in texts) / num_headings:.0f}",
-        "images in docs": str(num_images),
+        "images in docs": str(sum(text.count("![") for text in texts)),
     }
-
-
-def without_code(text: str) -> str:
-    return re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
-
-
-def sentences(text: str) -> Iterator[str]:
-    """Of paragraphs and list items, in the order of the page."""
-    prose = re.sub(r"^(#|\|).*$", "", without_code(text), flags=re.MULTILINE)
-    for paragraph in re.split(r"\n\s*\n|^\s*(?:[-*]|\d+\.) ", prose, flags=re.MULTILINE):
-        for sentence in re.split(r"(?<=[.!?])\s+(?=[A-Z`\[])", paragraph):
-            if len(sentence.split()) > 1:
-                yield sentence
 
 
 def spread(values: Sequence[int]) -> str:

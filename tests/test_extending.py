@@ -54,7 +54,7 @@ def test_a_step(make_policy, make_verify_rm):
 
 def test_the_pages_program_runs_and_a_step_trains_with_its_parts(tmp_path: Path) -> None:
     """France: Paris, Rome, nothing, Paris; Norway: Oslo, Bergen, Rome, Oslo: 4 of 8 right, 1 abstention."""
-    page = (ROOT / "docs" / "extending.md").read_text()
+    page = (ROOT / "docs" / "how-to" / "extending.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     assert len(blocks) == 4
     program = tmp_path / "test_program.py"
@@ -69,7 +69,7 @@ def test_the_pages_program_runs_and_a_step_trains_with_its_parts(tmp_path: Path)
 
 
 def test_every_key_protocol_and_registry_of_the_page_exists() -> None:
-    page = (ROOT / "docs" / "extending.md").read_text()
+    page = (ROOT / "docs" / "how-to" / "extending.md").read_text()
     for path, name in re.findall(r"`(\w+/\w+\.py): (\w+)`", page):
         text = (ROOT / "src" / "cooper_rl" / path).read_text()
         assert re.search(rf"^(class {name}\b|{name}\b)", text, re.MULTILINE), (path, name)

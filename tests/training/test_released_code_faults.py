@@ -1,7 +1,7 @@
 """What the released code gets wrong, each fault with a test that fails if it came back.
 
 Places are files and lines of ZJU-REAL/Cooper at 44679eb. Faults that other tests keep out already stand with
-these in the table of `docs/paper_index.md`; the last test here holds the table to the tests.
+these in the table of `docs/concepts/paper_index.md`; the last test here holds the table to the tests.
 """
 
 import ast
@@ -315,8 +315,8 @@ def test_a_sequence_is_not_padded_to_the_longest_of_the_step(make_policy) -> Non
 
 
 def test_the_index_of_faults_names_tests_that_exist() -> None:
-    """Every `tests/...py::test_name` in docs/paper_index.md."""
-    text = (ROOT / "docs" / "paper_index.md").read_text(encoding="utf-8")
+    """Every `tests/...py::test_name` in docs/concepts/paper_index.md."""
+    text = (ROOT / "docs" / "concepts" / "paper_index.md").read_text(encoding="utf-8")
     named = re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", text)
     assert len(named) >= 20
     for path, name in named:

@@ -1,4 +1,4 @@
-"""The names that keys of the configuration take where a program can add its own (`docs/extending.md`).
+"""The names that keys of the configuration take where a program can add its own (`docs/how-to/extending.md`).
 
 The parts are registered by the modules that own them: `method/losses.py`, `method/advantages.py`,
 `domains/open.py`, `training/negative_sources.py`.

@@ -1,7 +1,7 @@
 """What a step has to know about the subject of its problems, bundled: everything else is the same for all.
 
 Training, evaluation and labelling call these and nothing of a subject's own. The domain of a run is
-`problems.domain`; a program registers its own in `DOMAINS` (docs/extending.md).
+`problems.domain`; a program registers its own in `DOMAINS` (docs/how-to/extending.md).
 """
 
 import random

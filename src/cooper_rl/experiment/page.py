@@ -103,6 +103,13 @@ def _say_comparison(arms: dict[str, ArmSummary]) -> list[str]:
                 f"cooper ends {points(change.value)} points from {other} ({points(change.low)} to "
                 f"{points(change.high)}, paired by problem): {_compare(change)}."
             )
+    for source, found in arms["cooper"].by_source.items():
+        each = ", ".join(
+            f"{points(change.value)} from {other} ({points(change.low)} to {points(change.high)})"
+            for other, change in found.against.items()
+            if other in ARMS
+        )
+        said.append(f"On problems of {source} cooper ends {each}.")
     return said
 
 

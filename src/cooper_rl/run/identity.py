@@ -64,7 +64,7 @@ def run_identity(
 def folder_sha256(folder: Path) -> str:
     """One hash of the files of a model's folder and their names, of those that it has in an object store too.
 
-    That is without SHA256SUMS and what the hub's client keeps for itself; see docs/operations.md.
+    That is without SHA256SUMS and what the hub's client keeps for itself; see docs/cluster/operations.md.
     """
     files = [file for file in files_below(folder) if file != SUMS and "/." not in f"/{file}"]
     return _sha256({file: file_sha256(folder / file) for file in files})

@@ -13,8 +13,8 @@ from cooper_rl.negatives.pairs import Assistant
 from cooper_rl.schema.data import Problem
 from cooper_rl.verdicts.hybrid import Judge
 
-TINY_SOURCE = "tiny"
-"""`Problem.source` in the laptop world."""
+TINY_SOURCES = ("tiny", "tiny-blind")
+"""`Problem.source` in the laptop world (`tiny/problems.py`)."""
 
 
 def check_fits(
@@ -29,7 +29,7 @@ def check_fits(
     """
     if section is None or section.server is not None:
         return
-    other = next((problem for problem in problems if problem.source != TINY_SOURCE), None)
+    other = next((problem for problem in problems if problem.source not in TINY_SOURCES), None)
     if other is None:
         return
     server = f"{key}.server.base_url=URL {key}.server.model=NAME"
@@ -40,7 +40,7 @@ def check_fits(
         who = f"{key}.tiny=true is the laptop's assistant"
         remedy = f"{server} {key}.tiny=false for a chat server, or cooper.reward.update_verify_rm=false"
     raise ConfigError(
-        f"{who}, which reads the laptop world's problems only (source {TINY_SOURCE!r}), and problem "
+        f"{who}, which reads the laptop world's problems only (source {TINY_SOURCES[0]!r}), and problem "
         f"{other.id!r} has source {other.source!r}; set {remedy}"
     )
 

@@ -11,6 +11,7 @@ import os
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, NamedTuple
 from urllib.parse import urlsplit
@@ -60,7 +61,7 @@ def run(
     collection = _Collection()
     evaluated = _read_sources(options.held_out_sources, config, collection)
     collected = [
-        *_generate(options.num_tiny, config, collection),
+        *_generate(config, collection),
         *_read_sources(options.sources, config, collection),
     ]
     write_records(rejected, collection.rejected)
@@ -138,14 +139,17 @@ class _Source(NamedTuple):
     rows: list[RawRow]
 
 
-def _generate(count: int, config: Config, collection: _Collection) -> list[Problem]:
-    if count == 0:
+def _generate(config: Config, collection: _Collection) -> list[Problem]:
+    options = config.problems
+    if options.num_tiny == 0:
         return []
     from cooper_rl.tiny.world import find_world
 
     generate_problems = find_world(config.problems.domain).generate_problems
     kept: list[Problem] = []
-    for row, problem in enumerate(generate_problems(count, config.seed), start=1):
+    if options.tiny_blind_share:
+        generate_problems = partial(generate_problems, blind_share=options.tiny_blind_share)
+    for row, problem in enumerate(generate_problems(options.num_tiny, config.seed), start=1):
         try:
             collection.admit(problem, f"tiny:{row}")
             kept.append(problem)

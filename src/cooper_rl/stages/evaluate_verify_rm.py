@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 
 NO_SOURCE = "(no source)"
 POOR_AUROC = 0.75
-"""Below it co-training on VerifyRM's reward alone ended behind the rule's; docs/experiment.md."""
+"""Below it co-training on VerifyRM's reward alone ended behind the rule's; docs/results/experiment.md."""
 CHUNK_SIZE = 512
 """Examples between two progress lines."""
 

@@ -25,7 +25,7 @@ from cooper_rl.randomness import derive_seed
 from cooper_rl.schema.data import ModelSet
 from cooper_rl.tiny import program_texts
 from cooper_rl.tiny.architecture import new_model
-from cooper_rl.tiny.texts import STORY_TEXTS, Texts, stream_batches
+from cooper_rl.tiny.texts import STORY_TEXTS, Texts, story_texts, stream_batches
 from cooper_rl.tiny.warm_up import warm_up
 
 logger = logging.getLogger(__name__)
@@ -34,14 +34,18 @@ TEXTS = {"mathematics": STORY_TEXTS, "programs": program_texts.TEXTS}
 """Domain -> what its laptop models learn from."""
 
 
+def choose_texts(domain: str, *, blind_share: float = 0.0) -> Texts:
+    """What a domain's laptop models learn from; `blind_share` is that of the problems."""
+    return program_texts.TEXTS if domain == "programs" else story_texts(blind_share)
+
+
 def train_tiny_models(
-    tiny: TinyModels, folder: Path, *, seed: int, num_processes: int, domain: str = "mathematics"
+    tiny: TinyModels, folder: Path, *, seed: int, num_processes: int, texts: Texts = STORY_TEXTS
 ) -> ModelSet:
     """Train every model into `folder/<name>`; paths in the result are relative to the folder.
 
     With one process, everything is trained in this one.
     """
-    texts = TEXTS[domain]
     jobs: list[Callable[[], None]] = [
         partial(
             train_policy, tiny.policy, folder, name="policy", seed=seed, texts=texts, snapshots=tiny.snapshots

@@ -1,9 +1,9 @@
 """One Cooper step: the six phases of the method, in order (rows 6 to 12 of the walk).
 
 Phases 2, 5 and 6 are in `reward_learner.py`; phase 5 runs beside phase 4 (`pair_queue.py`). Departures from
-the paper, each with its reason in `docs/paper_index.md`: the divisor of the advantages has a floor, positives
-and negatives are checked by the same rule verifier against the reference answer, VerifyRM's score and the
-rule verdict are computed for every rollout whatever the reward is.
+the paper, each with its reason in `docs/concepts/paper_index.md`: the divisor of the advantages has a floor,
+positives and negatives are checked by the same rule verifier against the reference answer, VerifyRM's score
+and the rule verdict are computed for every rollout whatever the reward is.
 """
 
 from collections.abc import Sequence
