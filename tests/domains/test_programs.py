@@ -135,7 +135,7 @@ def test_reference_faults_and_names_of_verdicts() -> None:
 
 
 def test_a_setting_of_the_other_laptop_world_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"tiny_blind_share=0\.5 is a setting of mathematics' laptop world"):
+    with pytest.raises(ConfigError, match=r"tiny_blind_share=0\.5 is for problems\.domain=mathematics, not"):
         load("programs_laptop", ["problems.tiny_blind_share=0.5"])
 
 

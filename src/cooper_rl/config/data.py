@@ -37,11 +37,6 @@ class ProblemsConfig(Section):
     def _somewhere(self) -> Self:
         if self.num_tiny == 0 and not self.sources:
             raise ValueError("no problems: set problems.sources or problems.num_tiny")
-        if self.tiny_blind_share and self.domain != "mathematics":
-            raise ValueError(
-                f"problems.tiny_blind_share={self.tiny_blind_share:g} is a setting of mathematics' laptop world: "
-                f"set it to 0 with problems.domain={self.domain}"
-            )
         if self.num_held_out == 0 and not self.held_out_sources:
             raise ValueError("nothing to evaluate on: set problems.num_held_out or problems.held_out_sources")
         if self.tiny_blind_share and self.domain != "mathematics":
