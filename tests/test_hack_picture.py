@@ -1,7 +1,6 @@
 """README's picture is what its data say."""
 
 import json
-from pathlib import Path
 
 import pytest
 
