@@ -47,7 +47,10 @@ def test_every_page_that_a_file_cites_exists() -> None:
 def test_workflows_call_targets_of_make() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     known = set(re.findall(r"^([a-z-]+):", makefile, flags=re.MULTILINE))
-    workflows = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in (ROOT / ".github").rglob("workflows/*.yml")]
+    workflows = [
+        yaml.safe_load(path.read_text(encoding="utf-8"))
+        for path in (ROOT / ".github").rglob("workflows/*.yml")
+    ]
     jobs = [job for workflow in workflows for job in workflow["jobs"].values()]
     commands = [
         command.replace("${{ matrix." + str(name) + " }}", str(value))
@@ -66,5 +69,7 @@ def test_workflows_call_targets_of_make() -> None:
 def test_one_version_stands_everywhere() -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
     assert yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))["version"] == version
-    released = re.findall(r"^## \[(\d[\d.]*)\]", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    released = re.findall(
+        r"^## \[(\d[\d.]*)\]", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
     assert released[0] == version
