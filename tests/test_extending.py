@@ -40,10 +40,10 @@ def test_a_step(make_policy, make_verify_rm):
     before = trainer.policy.model.lm_head.weight.detach().clone()
     result = run_step(trainer, 1, problems)
     assert not before.equal(trainer.policy.model.lm_head.weight), "the policy was not trained"
-    assert result.metrics["rollout/rule_accuracy"] == 0.5, result.metrics
-    assert result.metrics["rollout/rule_unparsable"] == 0.125
-    assert result.metrics["policy/clip_fraction"] == 0
-    assert result.metrics["pairs/perturb"] == result.metrics["pairs/shout"] == 2
+    assert result.metrics.rollout.rule_accuracy == 0.5, result.metrics
+    assert result.metrics.rollout.rule_unparsable == 0.125
+    assert result.metrics.policy.clip_fraction == 0
+    assert result.metrics.pairs.by_source["perturb"] == result.metrics.pairs.by_source["shout"] == 2
     negatives = {(pair.problem_id, pair.source): pair.negative for pair in result.pairs}
     assert negatives["f", "shout"].endswith("ATLANTIS")
     assert negatives["n", "perturb"].rstrip(".").endswith("Paris")

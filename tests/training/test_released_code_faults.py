@@ -137,7 +137,7 @@ def test_a_negative_is_not_checked_against_the_positive_nor_with_gold_and_answer
     script = {problem_of("a", "0.458"): [f"#### {positive}"]}
     trainer = make_trainer(make_policy, make_verify_rm, rule, script, ScriptedAssistant(f"#### {rewrite}"))
     result = run_step(trainer, 1, list(script))
-    assert result.metrics["pairs/positives"] == 1
+    assert result.metrics.pairs.positives == 1
     assert result.pairs == []
 
 
@@ -148,7 +148,7 @@ def test_a_rewrite_without_a_readable_answer_is_not_taken_for_a_wrong_one(
     script = {problem_of("a", "10"): ["5*2=10. #### 10"]}
     trainer = make_trainer(make_policy, make_verify_rm, rule, script, ScriptedAssistant("The answer is ten."))
     result = run_step(trainer, 1, list(script))
-    assert result.metrics["pairs/positives"] == 1
+    assert result.metrics.pairs.positives == 1
     assert result.pairs == []
 
 
@@ -176,7 +176,7 @@ def test_the_configured_floor_stops_near_ties_from_becoming_full_advantages(
         trainer = make_trainer(
             make_policy, make_verify_rm, rule, script, assistant, advantages__std_floor=floor
         )
-        absolute[floor] = run_step(trainer, 1, list(script)).metrics["rollout/abs_advantage"]
+        absolute[floor] = run_step(trainer, 1, list(script)).metrics.rollout.abs_advantage
     assert absolute[1e-9] == pytest.approx(0.5**0.5, abs=1e-3)
     assert absolute[1e6] < 1e-6
     assert AdvantagesConfig().std_floor == 0.05
@@ -233,10 +233,10 @@ def test_the_last_token_of_a_cut_completion_is_not_dropped(make_policy, make_ver
         generation={"max_new_tokens": limit},
     )  # fmt: skip
     result = run_step(trainer, 1, list(script))
-    assert result.metrics["rollout/cut_fraction"] == 1.0
-    assert result.metrics["rollout/tokens"] == 2 * limit
+    assert result.metrics.rollout.cut_fraction == 1.0
+    assert result.metrics.rollout.tokens == 2 * limit
     assert {sample.completion for sample in result.rollouts} == {"#### 10"}
-    assert result.metrics["rollout/rule_unparsable"] == 1.0  # 10 may be the beginning of 100
+    assert result.metrics.rollout.rule_unparsable == 1.0  # 10 may be the beginning of 100
 
 
 def test_the_loss_counts_the_last_token_of_a_cut_completion(make_policy) -> None:

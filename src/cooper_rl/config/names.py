@@ -10,7 +10,7 @@ from cooper_rl.registry import Registry
 
 LOSSES: Registry[Any] = Registry("cooper.policy.loss", "grpo", "gspo", "cispo")
 ESTIMATORS: Registry[Any] = Registry("cooper.advantages.estimator", "grpo", "rloo")
-DOMAINS: Registry[Any] = Registry("problems.domain", "mathematics")
+DOMAINS: Registry[Any] = Registry("problems.domain", "mathematics", "programs")
 NEGATIVE_SOURCES: Registry[Any] = Registry(
     "cooper.pairs.negatives", "assistant", "rollout", "perturb", "canary"
 )

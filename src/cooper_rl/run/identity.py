@@ -49,6 +49,7 @@ def run_identity(
     """Dotted configuration keys and the hashes of the inputs, as JSON."""
     values = config.model_dump(mode="json")
     chosen = {"seed": values["seed"], "instruction": values["instruction"], "cooper": values["cooper"]}
+    chosen["packed_forward"] = values["packed_forward"]  # rounds in another way
     chosen["engine"] = {key: values["engine"][key] for key in ("kind", "dtype")}
     chosen["labeling"] = {"rule": values["labeling"]["rule"]}
     identity = {key: json.dumps(value) for key, value in flatten(chosen) if key not in MAY_DIFFER}
