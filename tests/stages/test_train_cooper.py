@@ -82,6 +82,14 @@ def test_a_finished_run_is_not_trained_again(files: Files, straight: Path) -> No
     assert (straight / "LATEST").stat().st_mtime_ns == before
 
 
+def test_the_librarys_forward_pass_gives_the_same_numbers(
+    files: Files, straight: Path, tmp_path: Path
+) -> None:
+    train(files, tmp_path / "run", "cooper.steps=2", "packed_forward=false")
+    for found, expected in zip(numbers(tmp_path / "run"), numbers(straight)[:2], strict=True):
+        assert found == pytest.approx(expected, rel=1e-3, abs=1e-5)
+
+
 def test_the_reference_stays_the_starting_policy_in_later_iterations(straight: Path) -> None:
     """KL is zero in the first step, where policy and reference are one, and not after."""
     rows = numbers(straight)
