@@ -16,7 +16,6 @@ from typing import Any
 
 from cooper_rl.checkpoints.manifest import METRICS, ROLLOUTS, SMALL_FILES
 from cooper_rl.checkpoints.reference import open_checkpoint
-from cooper_rl.checkpoints.state import read_metrics
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.experiment.jobs import ARM, START, outputs
 from cooper_rl.records.files import read_records, read_report
@@ -96,8 +95,9 @@ def _read_arm(experiment: Path, arm: str) -> tuple[list[dict[str, float]], list[
     """The metrics of the steps that were evaluated, and the rollouts that were kept."""
     checkpoint = outputs(ARM, experiment / arm / "seed-0")["train_cooper_1.checkpoint"]
     with open_checkpoint(checkpoint, StorageConfig(), starting_with=SMALL_FILES) as found:
-        rows = read_metrics(found.folder / METRICS)
+        lines = (found.folder / METRICS).read_text(encoding="utf-8").splitlines()
         rollouts = read_records(found.folder / ROLLOUTS, RolloutSample)
+    rows = [json.loads(line) for line in lines]
     return [row for row in rows if "eval/judge_accuracy" in row], rollouts
 
 

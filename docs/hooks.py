@@ -46,10 +46,13 @@ def configuration_page() -> str:
         "sets keys, `--set dotted.key=value` changes one, and the default holds for the rest.",
         "",
     ]
-    for section in Config.model_fields:
-        lines += [f"## {section}", ""]
-        for key in keys_of(section):
-            lines += [*_key(key), *_presets(key, presets), ""]
+    sections = {name: list(keys_of(name)) for name in Config.model_fields}
+    alone = [keys[0] for name, keys in sections.items() if keys[0].name == name and len(keys) == 1]
+    for title, keys in {"General": alone, **sections}.items():
+        if title == "General" or keys[0] not in alone:
+            lines += [f"## {title}", ""]
+            for key in keys:
+                lines += [*_key(key), *_presets(key, presets), ""]
     lines += ["## serve-verify-rm", "", "Keys of the scoring server; no preset holds them.", ""]
     for key in keys_of_server():
         lines += [*_key(key, "serve-"), ""]

@@ -1,8 +1,11 @@
 """The pages name what exists: links between them, and citations of pages from code."""
 
+import ast
+import json
 import re
 import subprocess
 import tomllib
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -42,6 +45,24 @@ def test_every_page_that_a_file_cites_exists() -> None:
     }
     assert len(cited) > 20
     assert {(file, name) for file, name in cited if not (ROOT / name).is_file()} == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_snippets_of_a_page_can_be_read(page: Path) -> None:
+    """Python compiles and imports public names only or modules that exist; TOML and JSON parse."""
+    text = page.read_text(encoding="utf-8")
+    for language, block in re.findall(
+        r"^```(python|toml|json)\b.*?\n(.*?)^```$", text, re.DOTALL | re.MULTILINE
+    ):
+        if language == "toml":
+            tomllib.loads(block)
+        elif language == "json":
+            json.loads(block)
+        else:
+            for node in ast.walk(ast.parse(block)):
+                if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("cooper_rl"):
+                    module = import_module(node.module or "")
+                    assert [name.name for name in node.names if not hasattr(module, name.name)] == []
 
 
 def test_workflows_call_targets_of_make() -> None:

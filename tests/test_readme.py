@@ -15,7 +15,9 @@ from pipelines.options import read_parameters
 from pipelines.profile import load_profile
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+HISTORY = ROOT / "docs" / "lab" / "history.md"
+"""Names commands of older versions."""
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted({*(ROOT / "docs").rglob("*.md")} - {HISTORY})]
 
 
 def commands_of(text: str) -> list[str]:
