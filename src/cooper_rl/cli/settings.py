@@ -9,7 +9,7 @@ from pydantic_core import PydanticUndefined
 
 from cooper_rl.config.load import section_of
 from cooper_rl.config.root import Config
-from cooper_rl.config.serve import ServeConfig
+from cooper_rl.config.serve import HttpConfig
 
 
 def describe_sections(sections: Sequence[str]) -> str:
@@ -23,11 +23,12 @@ def describe_sections(sections: Sequence[str]) -> str:
     return "\n".join(lines)
 
 
-def describe_server() -> str:
-    """Every key of the server's configuration."""
+def describe_server(kind: type[HttpConfig]) -> str:
+    """Every key of a server's configuration."""
     lines = ["configuration (--set KEY=VALUE):"]
-    for key, field in ServeConfig.model_fields.items():
-        lines.append(f"  {key} = {_show(field.default)}\n      {' '.join((field.description or '').split())}")
+    for name, field in kind.model_fields.items():
+        for key, default, text in _walk(name, field):
+            lines.append(f"  {key} = {_show(default)}\n      {' '.join((text or '').split())}")
     return "\n".join(lines)
 
 
