@@ -1,7 +1,8 @@
 """The function files for trainers ask a real server, called as the trainers' own code calls them.
 
 Where veRL, verifiers, ms-swift or OpenRLHF is installed, its own code calls; it is not in this project's
-environment. `pip install --no-deps` of the version that each page in docs/trainers/ names is enough for most.
+environment. `pip install --no-deps` of the version that each page in docs/how-to/trainers/ names is
+enough for most.
 """
 
 import asyncio
@@ -115,7 +116,7 @@ def test_a_task_of_verifiers_is_scored_by_its_own_code(address: str, run: str) -
     vf = pytest.importorskip("verifiers.v1", reason="verifiers 0.4.0 is not installed")
     adapter = importlib.import_module("cooper_rl.adapters.vf")
     names: dict[str, Any] = {}
-    page = (ROOT / "docs/trainers/verifiers.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/how-to/trainers/verifiers.md").read_text(encoding="utf-8")
     exec(page.partition("```python\n")[2].partition("```")[0], names)  # the page's own code
     task = names["SolveIt"](names["Problem"](idx=0, prompt="1 + 1?", answer="2"))
     assert isinstance(task, adapter.CooperReward)

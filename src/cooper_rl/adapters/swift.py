@@ -1,4 +1,4 @@
-"""ms-swift 4.6 (`--external_plugins`): rewards from `cooper-rl serve --learn`; docs/trainers/ms_swift.md."""
+"""ms-swift 4.6 (`--external_plugins`): rewards that learn; docs/how-to/trainers/ms_swift.md."""
 
 from functools import cache
 from typing import Any

@@ -1,5 +1,5 @@
 """veRL 0.9 (`reward.custom_reward_function`): rewards from `cooper-rl serve --learn`;
-docs/trainers/verl.md."""
+docs/how-to/trainers/verl.md."""
 
 from functools import cache
 from typing import Any

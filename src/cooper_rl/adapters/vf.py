@@ -1,4 +1,4 @@
-"""verifiers 0.4 and prime-rl: rewards from `cooper-rl serve --learn`; docs/trainers/verifiers.md."""
+"""verifiers 0.4 and prime-rl: rewards that learn; docs/how-to/trainers/verifiers.md."""
 
 import asyncio
 from functools import cache

@@ -23,17 +23,18 @@ from cooper_rl.checkpoints.store import CheckpointStore
 from cooper_rl.config.section import flatten
 from cooper_rl.distributed.trainable import SingleProcess
 from cooper_rl.errors import HackingError
-from cooper_rl.method.monitor import ALARM, first_alarm, watch
+from cooper_rl.method.monitor import first_alarm, watch
 from cooper_rl.models.precision import settle
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM, load_verify_rm
 from cooper_rl.run.identity import MAY_DIFFER, SERVER_KEYS, folder_sha256
 from cooper_rl.schema.data import Pairing, PreferencePair
+from cooper_rl.schema.step_metrics import MonitorMetrics, Phase, StepMetrics
 from cooper_rl.servers.open import open_assistant, open_judge
 from cooper_rl.training.gate import make_gate
 from cooper_rl.training.optimizer import make_adamw, read_tensors, restore_optimizer
 from cooper_rl.training.pair_queue import PairQueue
 from cooper_rl.training.pairing import PairMaker
-from cooper_rl.training.reward_learner import RewardLearner, describe_scores, timed
+from cooper_rl.training.reward_learner import RewardLearner, describe_scores, describe_verify_rm, timed
 from cooper_rl.training.rollout import Scores
 from cooper_rl.verdicts.rule import RuleVerifier
 
@@ -45,9 +46,10 @@ class ScoredRows(NamedTuple):
 
     groups: list[CompletionGroup]
     scores: Scores
+    anchor_score: float | None
     rewards: list[float]
     """In the order of the rows."""
-    metrics: dict[str, float]
+    metrics: StepMetrics
 
 
 class RewardRun:
@@ -62,7 +64,7 @@ class RewardRun:
         self._stack = ExitStack()
         self._saved_step = 0
         self.step = 0
-        self.metrics: list[dict[str, float]] = []
+        self.metrics: list[StepMetrics] = []
         self.pairs: list[PreferencePair] = []
         self._store: CheckpointStore | None = None
         found = None
@@ -81,8 +83,7 @@ class RewardRun:
 
     @property
     def saved_step(self) -> int:
-        """The step of the last checkpoint, in the folder that the run was opened with or where it was
-        saved."""
+        """The step of the last checkpoint."""
         return self._saved_step
 
     @property
@@ -96,47 +97,52 @@ class RewardRun:
         monitor = self._settings.config.active_monitor
         return first_alarm(self.metrics) if monitor is not None and monitor.action == "stop" else None
 
-    def take_step(self, rows: Sequence[Row], *, is_training: bool) -> tuple[list[float], dict[str, float]]:
+    def take_step(self, rows: Sequence[Row], *, is_training: bool) -> tuple[list[float], StepMetrics]:
         """Rewards in the order of the rows, and the step's metrics; see `CooperReward.__call__`."""
         scored = self.score(rows, is_training=is_training)
         return scored.rewards, self.learn(scored) if is_training else scored.metrics
 
     def score(self, rows: Sequence[Row], *, is_training: bool) -> ScoredRows:
         """Rewards from VerifyRM as it is; with `is_training`, `learn` is to follow before anything else."""
-        learner, config = self._learner, self._settings.config
+        learner, monitor = self._learner, self._settings.config.active_monitor
         groups = group_rows(rows)
-        monitor = config.active_monitor
         if is_training and monitor is not None and not self.metrics and monitor.num_anchors:
             # At the first step the policy is the starting policy, whose completions are the anchors.
             learner = self._learner = replace(learner, anchors=_draw_anchors(groups, monitor.num_anchors))
         falls_back = (
             monitor is not None and monitor.action == "rule" and first_alarm(self.metrics) is not None
         )
-        described: dict[str, float] = {}
-        with timed(described, "reward"):
+        seconds: dict[Phase, float] = {}
+        with timed(seconds, "reward"):
             scores, own_rewards = learner.score(groups, falls_back_to_rule=falls_back)
-            described |= learner.score_anchors()
-        described |= describe_scores(scores, own_rewards)
+            anchor_score = learner.score_anchors()
+        row = StepMetrics(
+            step=self.step + 1,
+            rollout=describe_scores(scores, own_rewards),
+            verify_rm=describe_verify_rm(anchor_score, None),
+            seconds=seconds,
+        )
         rewards = [0.0] * len(rows)
         places = (index for group in groups for index in group.indices)
         for index, reward in zip(places, own_rewards, strict=True):
             rewards[index] = reward
-        return ScoredRows(groups, scores, rewards, described)
+        return ScoredRows(groups, scores, anchor_score, rewards, row)
 
-    def learn(self, scored: ScoredRows) -> dict[str, float]:
+    def learn(self, scored: ScoredRows) -> StepMetrics:
         """Take the step: VerifyRM learns from rows that were just scored; returns the step's metrics.
 
         Raises:
             HackingError: the monitor's action is `stop`, and it raised the alarm; the step counts.
             TrainingError: a loss or gradient is not finite; the step does not count.
         """
-        learner, config = self._learner, self._settings.config
+        learner, config, row = self._learner, self._settings.config, scored.metrics
         step = self.step + 1
         # Trainers call rewards without gradients, some in inference mode.
         with torch.inference_mode(False), torch.enable_grad():
             learner.begin_pairs(scored.groups, scored.scores, step=step)
-            learned = learner.learn(step=step)
-        row = {"step": float(step)} | scored.metrics | learned.metrics
+            learned = learner.learn(row.seconds, step=step)
+        row.verify_rm = describe_verify_rm(scored.anchor_score, learned.update)
+        row.pairs, row.gate = learned.made, learned.gate
         self.step = step
         self.metrics.append(row)
         self.pairs.extend(learned.pairs)
@@ -150,14 +156,14 @@ class RewardRun:
             )
         return row
 
-    def _watch(self, row: dict[str, float]) -> bool:
+    def _watch(self, row: StepMetrics) -> bool:
         """Ask the monitor; whether this is its first alarm."""
         monitor = self._settings.config.active_monitor
         reading = watch(self.metrics, monitor) if monitor is not None else None
         if monitor is None or reading is None:
             return False
         is_first = reading.is_hacking and first_alarm(self.metrics) is None
-        row |= {"monitor/gap_rise": reading.gap_rise, ALARM: float(reading.is_hacking)}
+        row.monitor = MonitorMetrics(gap_rise=reading.gap_rise, alarm=reading.is_hacking)
         if is_first:
             logger.warning(
                 "step %d: reward hacking: since step %d VerifyRM's reward rose by %.3f and rule accuracy "

@@ -26,7 +26,7 @@ def main() -> int:
         sys.stderr.write(f"{PROGRAM}: {error}\n")
     except ModuleNotFoundError as error:
         sys.stderr.write(
-            f"{PROGRAM}: {error}; install the extra `pipelines` of the wheel (docs/kubeflow.md)\n"
+            f"{PROGRAM}: {error}; install the extra `pipelines` of the wheel (docs/how-to/usage.md)\n"
         )
     return EXIT_USER_ERROR
 

@@ -116,7 +116,7 @@ class ServedRun:
             "waiting_items": self.num_waiting,
             "collected_items": self._num_collected,
             "stopped": self._stopped,
-            "metrics": run.metrics[-1] if run and run.metrics else {},
+            "metrics": run.metrics[-1].flat() if run and run.metrics else {},
         }
 
     def submit(self, request: Request) -> Future[Entry]:
