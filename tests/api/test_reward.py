@@ -145,7 +145,7 @@ def test_rewards_pairs_and_weights_are_those_of_train_cooper(
                 for key, value in reward.metrics[-1].items()
                 if not key.startswith(("seconds/", "verify_rm/anchor"))
             }
-            assert ours.items() <= result.metrics.items()
+            assert ours.items() <= result.metrics.flat().items()
         assert reward.pairs == pairs
         assert len(pairs) > 4
         assert any(row.get("gate/rolled_back") == 0 for row in reward.metrics)
