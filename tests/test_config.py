@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from cooper_rl.config.load import load, preset_names, section_of
 from cooper_rl.config.renamed import RENAMED
 from cooper_rl.config.root import Config
-from cooper_rl.config.serve import ServeConfig
+from cooper_rl.config.serve import LearnConfig, ServeConfig
 from cooper_rl.errors import ConfigError
 
 
@@ -202,7 +202,7 @@ def test_a_new_name_is_a_key_of_today(new: str) -> None:
         section = section_of(section.model_fields[part].annotation) or section.model_fields[part]
 
 
-@pytest.mark.parametrize("root", [Config, ServeConfig])
+@pytest.mark.parametrize("root", [Config, LearnConfig, ServeConfig])
 def test_every_key_has_a_docstring(root: type[BaseModel]) -> None:
     assert undocumented(root) == []
 
