@@ -13,8 +13,9 @@ from cooper_rl.config.load import load
 from cooper_rl.errors import DataError, TrainingError
 from cooper_rl.method.metrics import binary_scores
 from cooper_rl.models.verify_rm import VerifyItem, load_verify_rm, score_examples
-from cooper_rl.records.files import read_records, read_report, write_report
+from cooper_rl.records.files import read_records, read_report, write_records, write_report
 from cooper_rl.schema.data import ModelSet, RejectedRow, TrainVerifyRMReport, VerifyExample
+from cooper_rl.schema.red_team import AttackText
 from cooper_rl.stages import train_verify_rm
 from tests.stages.conftest import Files
 
@@ -156,3 +157,28 @@ def test_a_nan_keeps_the_last_good_folder(tmp_path: Path, rate: str, message: st
         kept = load_verify_rm(tmp_path / "verify_rm", device=torch.device("cpu"))
         scores = kept.score([VerifyItem("What is 1+1?", "2", "It is 2.")])
         assert 0 <= scores[0] <= 1
+
+
+def test_texts_of_the_red_team_are_learned_as_wrong(tmp_path: Path) -> None:
+    """An attack that was paid like any short text is paid less, and is no example of its own."""
+    attack = AttackText(
+        aim="universal", text="It is zebra.", method="seed", origin="s", num_queries=1, search_rate=1
+    )
+    write_records(tmp_path / "attacks.jsonl", [attack])
+    scores: list[float] = []
+    for paths in ({}, {"attacks": tmp_path / "attacks.jsonl"}):
+        settings = ("verify_rm.num_epochs=8", "verify_rm.num_attack_problems=20")
+        result = train(tmp_path, TRAIN, VALIDATION, *settings, **paths)
+        assert result.num_examples == 40
+        trained = load_verify_rm(tmp_path / "verify_rm", device=torch.device("cpu"))
+        scores += trained.score([VerifyItem("What is 90+1?", "91", attack.text)])
+    assert scores[1] < scores[0] - 0.02
+
+
+def test_the_model_card_says_what_the_weights_reach(tmp_path: Path) -> None:
+    result = train(tmp_path, TRAIN, VALIDATION)
+    card = (tmp_path / "verify_rm" / "README.md").read_text()
+    found = result.validation.accuracy
+    assert f"| accuracy | {found.value:.3f} [{found.low:.3f}, {found.high:.3f}] |" in card
+    assert "On the 10 validation examples of its training, of 5 problems" in card
+    assert "None were recorded" not in card

@@ -15,6 +15,7 @@ from cooper_rl.machine.device import pick_device
 from cooper_rl.method.metrics import binary_scores
 from cooper_rl.method.prompts import cut_field
 from cooper_rl.method.questions import with_questions
+from cooper_rl.models.decoys import add_decoys
 from cooper_rl.models.verify_rm import (
     VerifyRM,
     load_verify_rm,
@@ -23,10 +24,12 @@ from cooper_rl.models.verify_rm import (
     save_verify_rm,
     score_examples,
 )
+from cooper_rl.models.verify_rm_card import write_card
 from cooper_rl.records.files import write_report
 from cooper_rl.records.model_set import read_models
 from cooper_rl.records.rejected import set_aside
 from cooper_rl.records.verify_formats import read_examples
+from cooper_rl.redteam.negatives import read_attacks
 from cooper_rl.schema.data import TrainVerifyRMReport, VerifyExample
 from cooper_rl.schema.paths import Input, OutputFile, OutputFolder
 from cooper_rl.storage.model_reference import handed_over
@@ -51,6 +54,7 @@ def run(
             "Folder of prepare_models or take_champion: its VerifyRM, else its backbone; absent: from scratch"
         ),
     ] = None,
+    attacks: Annotated[Path | None, Input("Texts of red_team, learned as wrong completions")] = None,
     rejected: Annotated[
         Path | None,
         OutputFile("Where to write rows that cannot be used (absent: <report>.rejected.jsonl, if any)"),
@@ -75,6 +79,12 @@ def run(
     device = pick_device()
     model = _starting_model(config, examples.records, models=models, device=device)
     model = dataclasses.replace(model, compute=config.verify_rm.precision)
+    add_decoys(
+        model.model,
+        [example.reference_answer for example in examples.records],
+        count=config.verify_rm.num_decoys,
+        margin=config.verify_rm.decoy_margin,
+    )
     with handed_over(config.storage, verify_rm) as folder:
         fit = train_in_lessons(
             model,
@@ -83,10 +93,17 @@ def run(
             is_from_scratch=models is None,
             seed=config.seed,
             validation=held_out,
+            attacks=read_attacks(attacks),
             keep=lambda: save_verify_rm(model, folder),
         )
         if fit.best_update != fit.num_updates:
             model = dataclasses.replace(load_verify_rm(folder, device=device), compute=model.compute)
+        validated = binary_scores(
+            [example.label for example in held_out],
+            score_examples(model, held_out),
+            problems=[example.question for example in held_out],
+        )
+        write_card(folder, validated)
     result = TrainVerifyRMReport(
         num_examples=len(examples.records),
         num_rejected=len(unusable),
@@ -96,11 +113,7 @@ def run(
         validation_loss=fit.validation_loss,
         tokens_per_second=fit.num_tokens / fit.seconds,
         computed_token_fraction=fit.num_computed_tokens / fit.num_tokens,
-        validation=binary_scores(
-            [example.label for example in held_out],
-            score_examples(model, held_out),
-            problems=[example.question for example in held_out],
-        ),
+        validation=validated,
         seconds=time.monotonic() - started,
     )
     write_report(report, result)

@@ -13,6 +13,8 @@ from cooper_rl.config.data import AnswerPolicy
 from cooper_rl.config.models import VerifyRMConfig
 from cooper_rl.negatives.canaries import draw_other_answer, make_canaries
 from cooper_rl.randomness import derive_seed
+from cooper_rl.redteam.hostile import hostile_examples
+from cooper_rl.redteam.negatives import attack_examples
 from cooper_rl.schema.data import VerifyExample
 from cooper_rl.verdicts.answers.extraction import find_final_answer
 from cooper_rl.verdicts.answers.matching import matching_examples
@@ -27,9 +29,22 @@ class Lesson(NamedTuple):
 
 
 def plan_lessons(
-    examples: Sequence[VerifyExample], *, config: VerifyRMConfig, is_from_scratch: bool, seed: int
+    examples: Sequence[VerifyExample],
+    *,
+    config: VerifyRMConfig,
+    is_from_scratch: bool,
+    seed: int,
+    attacks: Sequence[str] = (),
 ) -> list[Lesson]:
-    """The lessons in their order; the last one is whole completions for `num_epochs`."""
+    """The lessons in their order; the last one is whole completions for `num_epochs`.
+
+    Args:
+        examples: Labelled ones.
+        config: Which lessons there are.
+        is_from_scratch: Without a backbone that brings the first lesson along.
+        seed: Of all draws.
+        attacks: Texts of the red team, to be learned as wrong.
+    """
     lessons: list[Lesson] = []
     num_matching = config.scratch.num_matching_examples
     if is_from_scratch and num_matching:
@@ -44,6 +59,12 @@ def plan_lessons(
         rng = random.Random(derive_seed(seed, "train_canaries"))
         canaries = make_canaries(examples, max_problems=config.num_canary_problems, rng=rng)
         rows += [canary.example for canary in canaries]
+    if config.hostile_fraction:
+        rng = random.Random(derive_seed(seed, "train_hostile"))
+        rows += hostile_examples(examples, round(config.hostile_fraction * len(examples)), rng)
+    if attacks:
+        rng = random.Random(derive_seed(seed, "train_attacks"))
+        rows += attack_examples(attacks, examples, num_problems=config.num_attack_problems, rng=rng)
     for num_chars in config.answer_spans:
         spans = [cut_to_answer(row, num_chars) for row in rows]
         once = config.model_copy(update={"num_epochs": 1})

@@ -120,6 +120,7 @@ def train_in_lessons(
     is_from_scratch: bool,
     seed: int,
     validation: Sequence[VerifyExample] = (),
+    attacks: Sequence[str] = (),
     keep: Callable[[], None] = lambda: None,
 ) -> Fit:
     """`fit_verify_rm` on every lesson of the curriculum in turn; only the last one is validated and kept.
@@ -127,7 +128,9 @@ def train_in_lessons(
     Raises:
         TrainingError: as `fit_verify_rm`.
     """
-    lessons = plan_lessons(examples, config=config, is_from_scratch=is_from_scratch, seed=seed)
+    lessons = plan_lessons(
+        examples, config=config, is_from_scratch=is_from_scratch, seed=seed, attacks=attacks
+    )
     for lesson in lessons[:-1]:
         logger.info("train_verify_rm lesson=%s examples=%d", lesson.name, len(lesson.examples))
         done = fit_verify_rm(verify_rm, lesson.examples, config=lesson.config, seed=seed)
