@@ -50,7 +50,7 @@ STAGES: dict[str, tuple[str, ...]] = {
         "instruction",
         "problems.domain",
     ),
-    "red_team": ("red_team", "storage"),
+    "red_team": ("red_team", "storage", "registry"),
     "report": ("registry",),
     "take_champion": ("registry", "storage"),
     "promote": ("registry", "storage", "evaluation", "instruction", "labeling.rule", "problems.domain"),
