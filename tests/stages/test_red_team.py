@@ -2,13 +2,16 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from cooper_rl.checkpoints.registry import open_registry
 from cooper_rl.config.load import load
 from cooper_rl.errors import ConfigError, DataError
+from cooper_rl.models.verify_rm import save_verify_rm
 from cooper_rl.records.files import read_records, read_report, write_records
 from cooper_rl.schema.data import PreferencePair, Problem
 from cooper_rl.schema.red_team import AttackText, RedTeamReport
@@ -92,7 +95,7 @@ def test_another_seed_is_another_search(files: Files, held_out: Path, tmp_path: 
 
 def test_a_bound_in_seconds_ends_a_search(files: Files, held_out: Path, tmp_path: Path) -> None:
     result = attack(
-        files, held_out, tmp_path, "red_team.max_seconds=1e-6", "red_team.max_gradient_seconds=1e-6"
+        files, held_out, tmp_path, "red_team.max_seconds=1e-9", "red_team.max_gradient_seconds=1e-9"
     )
     assert {text.method for text in result.texts} == {"seed"}
     assert result.by_method["mutation"] == result.by_method["seed"]
@@ -113,9 +116,16 @@ def test_the_verify_rm_of_a_checkpoint_is_attacked(sevens: Files, held_out: Path
     assert trained.texts[0].unseen_score != start.texts[0].unseen_score
 
 
-def test_paid_wrong_rollouts_of_a_checkpoint_are_seeds(files: Files, held_out: Path, tmp_path: Path) -> None:
-    """Both models are random: rollouts are wrong, and some are paid."""
-    found = attack(files, held_out, tmp_path, checkpoint=train(files, tmp_path))
+def test_paid_wrong_rollouts_of_a_checkpoint_are_seeds(
+    files: Files, held_out: Path, tmp_path: Path, make_verify_rm
+) -> None:
+    """Both models are random: rollouts are wrong. This VerifyRM pays them, as its opposite does not."""
+    opposite = make_verify_rm(0)
+    with torch.no_grad():
+        opposite.model.score.weight.neg_()
+    save_verify_rm(opposite, tmp_path / "opposite")
+    paying = replace(files, verify_rm=tmp_path / "opposite")
+    found = attack(paying, held_out, tmp_path, checkpoint=train(paying, tmp_path))
     assert "rollout" in found.by_family
 
 

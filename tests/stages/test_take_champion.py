@@ -13,6 +13,7 @@ from cooper_rl.method.questions import fingerprint
 from cooper_rl.models.policy import save_policy
 from cooper_rl.records.files import read_records, read_report, write_records, write_report
 from cooper_rl.records.model_set import read_models
+from cooper_rl.redteam.negatives import read_attacks
 from cooper_rl.schema.data import ModelSet, Problem, VerifyExample
 from cooper_rl.schema.red_team import AttackText
 from cooper_rl.schema.runs import ChampionReport
@@ -209,11 +210,11 @@ def test_the_models_of_a_stored_champion_are_named_and_not_copied(
 def test_texts_of_earlier_red_teams_are_handed_to_the_retraining(
     tmp_path: Path, prepared: Path, registered: Config
 ) -> None:
-    taken = take(registered, tmp_path / "before", prepared, LATER, [])
-    assert read_records(taken["attacks"], AttackText) == []
+    taken = take(registered, tmp_path / "before", prepared, LATER, HELD_OUT)
+    assert read_attacks(taken["attacks"]) == []
     found = AttackText(
         aim="universal", text="000", method="seed", origin="repetition_2", num_queries=3, search_rate=1.0
     )
     open_registry(registered).add_attacks([found])
-    taken = take(registered, tmp_path / "after", prepared, LATER, [])
+    taken = take(registered, tmp_path / "after", prepared, LATER, HELD_OUT)
     assert read_records(taken["attacks"], AttackText) == [found]

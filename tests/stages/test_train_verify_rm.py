@@ -159,20 +159,30 @@ def test_a_nan_keeps_the_last_good_folder(tmp_path: Path, rate: str, message: st
         assert 0 <= scores[0] <= 1
 
 
-def test_texts_of_the_red_team_are_learned_as_wrong(tmp_path: Path) -> None:
-    """An attack that was paid like any short text is paid less, and is no example of its own."""
+def test_texts_of_the_red_team_and_hostile_ones_are_learned_too(tmp_path: Path) -> None:
+    """40 examples in updates of 4 are 10 updates. A text put to 8 problems makes 12 of them; with half of 40
+    hostile texts, of which one or two may hold the answer, 17."""
     attack = AttackText(
         aim="universal", text="It is zebra.", method="seed", origin="s", num_queries=1, search_rate=1
     )
     write_records(tmp_path / "attacks.jsonl", [attack])
-    scores: list[float] = []
-    for paths in ({}, {"attacks": tmp_path / "attacks.jsonl"}):
-        settings = ("verify_rm.num_epochs=8", "verify_rm.num_attack_problems=20")
-        result = train(tmp_path, TRAIN, VALIDATION, *settings, **paths)
-        assert result.num_examples == 40
-        trained = load_verify_rm(tmp_path / "verify_rm", device=torch.device("cpu"))
-        scores += trained.score([VerifyItem("What is 90+1?", "91", attack.text)])
-    assert scores[1] < scores[0] - 0.02
+    given = {"attacks": tmp_path / "attacks.jsonl"}
+    small = "verify_rm.batch_size=4"
+    assert train(tmp_path, TRAIN, VALIDATION, small).num_updates == 10
+    result = train(tmp_path, TRAIN, VALIDATION, small, **given)
+    assert (result.num_updates, result.num_examples) == (12, 40)
+    result = train(tmp_path, TRAIN, VALIDATION, small, "verify_rm.hostile_fraction=0.5", **given)
+    assert result.num_updates in {16, 17}
+    with pytest.raises(DataError, match=r"missing\.jsonl"):
+        train(tmp_path, TRAIN, VALIDATION, attacks=tmp_path / "missing.jsonl")
+
+
+def test_decoys_go_into_the_folder(tmp_path: Path) -> None:
+    train(tmp_path, TRAIN, VALIDATION, "verify_rm.num_decoys=2", "verify_rm.decoy_margin=0.3")
+    decoys = load_verify_rm(tmp_path / "verify_rm", device=torch.device("cpu")).decoys
+    assert decoys is not None
+    assert (decoys.size, decoys.margin) == (2, 0.3)
+    assert set(decoys.answers) == {str(number + 1) for number in range(20)}
 
 
 def test_the_model_card_says_what_the_weights_reach(tmp_path: Path) -> None:

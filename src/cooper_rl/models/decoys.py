@@ -2,8 +2,9 @@
 
 A text that VerifyRM pays for any problem is paid because of the text alone, whatever the reference answer is.
 So a completion is paid only as far as VerifyRM prefers the right reference answer to each of a few others. A
-text that is the same for all problems cannot tell which of them is the right one: however it was found, it
-comes first on at most one problem in `count` + 1, and a margin makes that rarer. Why: docs/red_team.md.
+text that is the same for all problems cannot say which of them is the right one. Unless the question gives it
+away, the text comes first on about one problem in `size` + 1, and a margin makes that rarer. Limits:
+docs/red_team.md.
 
 The decoys of a problem are drawn with its question as the seed: the completion has no part in it, and the
 same completion has the same score wherever it is scored. The answers that they are drawn from stand in the
@@ -36,7 +37,7 @@ class _Note(Record):
     """What a model's `config.json` says."""
 
     answers: tuple[str, ...]
-    count: int
+    size: int
     margin: float
 
 
@@ -45,13 +46,13 @@ class Decoys(NamedTuple):
 
     answers: tuple[str, ...]
     """Reference answers of the training examples, as often as they occur there."""
-    count: int
+    size: int
     """Decoys of one problem."""
     margin: float
     """Logits by which the right reference answer must be ahead."""
 
     def draw(self, question: str, reference_answer: str) -> tuple[str, ...]:
-        """Up to `count` different answers that are not the reference answer."""
+        """Up to `size` different answers that are not the reference answer."""
         return _draw(self, question, reference_answer)
 
     def compare(self, logits: torch.Tensor) -> torch.Tensor:
@@ -67,11 +68,11 @@ class Decoys(NamedTuple):
 def _draw(decoys: Decoys, question: str, reference_answer: str) -> tuple[str, ...]:
     rng = random.Random(derive_seed("decoys", question))
     found: dict[str, None] = {}
-    for _ in range(DRAWS_PER_DECOY * decoys.count):
+    for _ in range(DRAWS_PER_DECOY * decoys.size):
         answer = rng.choice(decoys.answers)
         if is_another_answer(answer, reference_answer):
             found[answer] = None
-        if len(found) == decoys.count:
+        if len(found) == decoys.size:
             break
     return tuple(found)
 
@@ -90,7 +91,7 @@ def add_decoys(model: Any, answers: Sequence[str], *, count: int, margin: float)
         return
     short = [answer for answer in answers if 0 < len(answer) <= MAX_ANSWER_CHARS]
     kept = random.Random(derive_seed("decoys")).sample(short, min(len(short), MAX_ANSWERS))
-    setattr(model.config, KEY, _Note(answers=tuple(sorted(kept)), count=count, margin=margin).model_dump())
+    setattr(model.config, KEY, _Note(answers=tuple(sorted(kept)), size=count, margin=margin).model_dump())
 
 
 def decoys_of(model: Any) -> Decoys | None:
@@ -108,4 +109,4 @@ def decoys_of(model: Any) -> Decoys | None:
         raise ModelError(
             f"{model.name_or_path}: {KEY} in config.json is damaged ({error}); copy the folder again"
         ) from error
-    return Decoys(found.answers, found.count, found.margin) if found.answers else None
+    return Decoys(found.answers, found.size, found.margin) if found.answers else None

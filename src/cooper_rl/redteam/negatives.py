@@ -7,7 +7,7 @@ from pathlib import Path
 from cooper_rl.negatives.canaries import Canary
 from cooper_rl.negatives.pairs import RewriteItem
 from cooper_rl.randomness import derive_seed
-from cooper_rl.records.files import read_records
+from cooper_rl.records.files import parse_row, read_rows
 from cooper_rl.redteam.grading import mentions_answer
 from cooper_rl.redteam.library import QUESTION
 from cooper_rl.schema.data import VerifyExample
@@ -15,14 +15,17 @@ from cooper_rl.schema.red_team import AttackText
 
 
 def read_attacks(path: Path | None) -> list[str]:
-    """The different texts of a file that the stage `red_team` wrote, in its order; none without a file.
+    """The different texts of a file that the stage `red_team` wrote, in its order.
+
+    None without a file, or where it is empty: a registry may know no attack yet.
 
     Raises:
         DataError: the file is missing or malformed.
     """
     if path is None:
         return []
-    return list(dict.fromkeys(attack.text for attack in read_records(path, AttackText)))
+    attacks = [parse_row(row, AttackText) for row in read_rows(path)]
+    return list(dict.fromkeys(attack.text for attack in attacks))
 
 
 class AttackWriter:

@@ -15,7 +15,6 @@ from cooper_rl.machine.device import pick_device
 from cooper_rl.method.metrics import binary_scores
 from cooper_rl.method.prompts import cut_field
 from cooper_rl.method.questions import with_questions
-from cooper_rl.models.decoys import add_decoys
 from cooper_rl.models.verify_rm import (
     VerifyRM,
     load_verify_rm,
@@ -79,12 +78,6 @@ def run(
     device = pick_device()
     model = _starting_model(config, examples.records, models=models, device=device)
     model = dataclasses.replace(model, compute=config.verify_rm.precision)
-    add_decoys(
-        model.model,
-        [example.reference_answer for example in examples.records],
-        count=config.verify_rm.num_decoys,
-        margin=config.verify_rm.decoy_margin,
-    )
     with handed_over(config.storage, verify_rm) as folder:
         fit = train_in_lessons(
             model,

@@ -101,8 +101,8 @@ def make_gate(
     starts = (row for row in metrics if "gate/start_accuracy" in row and row.get("gate/data", key) == key)
     known = next(starts, None)
     if known is not None:
-        attacks = {name.removeprefix(START_OF): known[name] for name in known if name.startswith(START_OF)}
-        start = GateReading(known["gate/start_accuracy"], known["gate/start_canary_rate"], attacks)
+        rates = {name.removeprefix(START_OF): known[name] for name in known if name.startswith(START_OF)}
+        start = GateReading(known["gate/start_accuracy"], known["gate/start_canary_rate"], rates)
     else:
         start = read_gate(verify_rm, examples, canaries)
     return RewardGate(config, examples, canaries, start, key)
