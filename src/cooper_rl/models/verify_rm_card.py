@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from cooper_rl.errors import DataError
+from cooper_rl.models.decoys import KEY as DECOYS
 from cooper_rl.models.template import KEY, VERSION
 from cooper_rl.schema.data import BinaryScores
 
@@ -37,6 +38,9 @@ the tokenizer does not have, so that no completion can write them. `pipeline("te
 its score means nothing. Fields over 1,500 characters keep the first 500 and the last 1,000, with a separator
 where they are cut. Special tokens are not recognised in a field.
 
+Where `config.json` has decoys (`{decoys}`), a score is not the logit's sigmoid: the completion is also scored
+against other reference answers, and the right one's lead counts.
+
 ## Numbers
 
 {numbers}
@@ -55,7 +59,7 @@ def write_card(folder: Path, validation: BinaryScores | None = None) -> None:
         DataError: the disk refuses.
     """
     numbers = "None were recorded." if validation is None else _tabulate(validation)
-    text = CARD.format(folder=folder.name, key=f"`{KEY}`", version=VERSION, numbers=numbers)
+    text = CARD.format(folder=folder.name, key=f"`{KEY}`", version=VERSION, decoys=DECOYS, numbers=numbers)
     try:
         (folder / "README.md").write_text(text, encoding="utf-8")
     except OSError as error:
