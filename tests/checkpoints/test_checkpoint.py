@@ -44,6 +44,7 @@ from cooper_rl.errors import (
 )
 from cooper_rl.records.files import write_report
 from cooper_rl.schema.data import PreferencePair
+from cooper_rl.schema.step_metrics import RolloutMetrics, StepMetrics
 from cooper_rl.storage.base import Content, ObjectStore
 from cooper_rl.storage.open import open_store
 from tests.stand_ins.fixtures import storage_config
@@ -66,7 +67,7 @@ def state(make_policy, make_verify_rm) -> TrainingState:
         verify_rm=make_verify_rm(0),
         policy_optimizer={"a/exp_avg": torch.arange(3.0)},
         verify_rm_optimizer={},
-        metrics=[{"step": 3, "policy/loss": 0.1}],
+        metrics=[StepMetrics(step=3, rollout=RolloutMetrics(verify_rm_reward=0.5, rule_accuracy=0.25))],
         pairs=[PAIR],
     )
 

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from cooper_rl.checkpoints.reference import open_checkpoint
-from cooper_rl.checkpoints.state import read_metrics
 from cooper_rl.config.infrastructure import StorageConfig
+from cooper_rl.records.step_metrics import read_metrics
 from tests.stand_ins.fixtures import bucket, gateway, s3_server
 
 __all__ = ["bucket", "gateway", "s3_server"]
@@ -75,7 +75,7 @@ def trainer(tmp_path_factory: pytest.TempPathFactory) -> Generator[Trainer]:
 def outcome(checkpoint: Path, storage: StorageConfig | None = None) -> Outcome:
     """What a finished run left in its folder."""
     with open_checkpoint(checkpoint, storage or StorageConfig()) as found:
-        rows = read_metrics(found.folder / "metrics.jsonl")
+        rows = [row.flat() for row in read_metrics(found.folder / "metrics.jsonl")]
         hashes = {file: sha for file, sha in found.manifest.sha256.items() if file != "metrics.jsonl"}
     numbers = [{key: row[key] for key in row if not key.startswith("seconds/")} for row in rows]
     return Outcome(numbers, hashes)

@@ -4,12 +4,6 @@ import pytest
 
 from cooper_rl.config.cooper import MonitorConfig
 from cooper_rl.method.monitor import (
-    ALARM,
-    ANCHOR,
-    DENIED,
-    JUDGED,
-    REWARD,
-    RULE,
     Reading,
     denied_alarms,
     first_alarm,
@@ -17,26 +11,27 @@ from cooper_rl.method.monitor import (
     watch,
 )
 from cooper_rl.schema.data import Interval
+from cooper_rl.schema.step_metrics import MonitorMetrics, RolloutMetrics, StepMetrics
 
 CONFIG = MonitorConfig(window=2, max_gap_rise=0.1)
 
 
 def series(
     reward: list[float], rule: list[float] | None = None, anchor: list[float] | None = None
-) -> list[dict[str, float]]:
+) -> list[StepMetrics]:
     """Rule accuracy .5 unless given, no anchors unless given; steps from 1."""
     rows = [
-        {"step": step, REWARD: paid, RULE: accuracy}
+        StepMetrics(step=step, rollout=RolloutMetrics(verify_rm_reward=paid, rule_accuracy=accuracy))
         for step, (paid, accuracy) in enumerate(
             zip(reward, rule or [0.5] * len(reward), strict=True), start=1
         )
     ]
     for row, level in zip(rows, anchor or [], strict=False):
-        row[ANCHOR] = level
+        row.verify_rm.anchor_score = level
     return rows
 
 
-def read(metrics: list[dict[str, float]]) -> Reading:
+def read(metrics: list[StepMetrics]) -> Reading:
     found = watch(metrics, CONFIG)
     assert found is not None
     return found
@@ -98,14 +93,16 @@ def test_a_rise_within_the_bound_is_none() -> None:
 
 
 def test_steps_are_the_metrics_own_numbers() -> None:
-    metrics = [row | {"step": row["step"] + 40} for row in series([0.5, 0.5, 0.7, 0.7])]
+    metrics = series([0.5, 0.5, 0.7, 0.7])
+    for row in metrics:
+        row.step += 40
     assert read(metrics).since_step == 42
 
 
 def test_steps_up_to_a_denied_alarm_are_left_out() -> None:
     """Gaps 0 0 .2 .2 | .2 .2 .2 .2 .4 .4: a rise after step 4 counts from there."""
     metrics = series([0.5, 0.5, 0.7, 0.7, 0.7, 0.7, 0.7, 0.7, 0.9, 0.9])
-    metrics[3] |= {ALARM: 1.0, DENIED: 1.0}
+    metrics[3].monitor = MonitorMetrics(alarm=True, denied=True)
     assert [watch(metrics[:size], CONFIG) is None for size in (4, 7, 8)] == [True, True, False]
     assert not read(metrics[:8]).is_hacking
     assert read(metrics) == (pytest.approx(0.2), pytest.approx(0.2), 0.0, 6, True)
@@ -119,12 +116,16 @@ def test_an_alarm_is_denied_where_a_loss_of_the_bound_is_excluded(
     before: list[float], low: float, expected: bool
 ) -> None:
     """.1 below the best of .6; without an evaluation before it nobody can deny it."""
-    rows = [{"step": 1.0}, *({"step": step, JUDGED: value} for step, value in enumerate(before, start=2))]
+    rows = series([0.5] * (1 + len(before)))
+    for row, value in zip(rows[1:], before, strict=True):
+        row.eval.judge_accuracy = value
     assert is_denied(rows, Interval(value=0.55, low=low, high=0.65, count=10), CONFIG) is expected
 
 
 def test_alarms_are_told_apart_by_what_the_judge_said() -> None:
-    rows = [{"step": step, ALARM: float(step in (2, 4, 5))} for step in range(1, 6)]
-    rows[1][DENIED] = 1.0
+    rows = series([0.5] * 5)
+    for row in rows:
+        row.monitor.alarm = row.step in (2, 4, 5)
+    rows[1].monitor.denied = True
     assert (denied_alarms(rows), first_alarm(rows)) == ([2], 4)
     assert (denied_alarms(rows[:3]), first_alarm(rows[:3])) == ([2], None)

@@ -11,7 +11,7 @@ Nothing in a checkpoint is unpickled. Random states are not stored because none 
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,7 +26,9 @@ from cooper_rl.models.policy import Policy, load_policy, share_weights
 from cooper_rl.models.verify_rm import VerifyRM, load_verify_rm
 from cooper_rl.models.verify_rm_card import write_card
 from cooper_rl.records.files import write_records
+from cooper_rl.records.step_metrics import read_metrics, write_metrics
 from cooper_rl.schema.data import Pairing, PreferencePair, Record, RolloutSample
+from cooper_rl.schema.step_metrics import StepMetrics
 
 PENDING = "pending.jsonl"
 _Row = TypeVar("_Row", bound=Record)
@@ -43,7 +45,7 @@ class TrainingState:
     policy_optimizer: dict[str, torch.Tensor]
     """See `training.optimizer.optimizer_tensors`."""
     verify_rm_optimizer: dict[str, torch.Tensor]
-    metrics: list[dict[str, float]]
+    metrics: list[StepMetrics]
     """One entry per step since the first."""
     pairs: list[PreferencePair]
     """That VerifyRM has learned from."""
@@ -64,7 +66,7 @@ class Snapshot:
     """Folder name -> model, for its configuration; the weights are the copies below."""
     weights: dict[str, dict[str, torch.Tensor]]
     optimizers: dict[str, dict[str, torch.Tensor]]
-    metrics: list[dict[str, float]]
+    metrics: list[StepMetrics]
     pairs: list[PreferencePair]
     pending: list[Pairing]
     rollouts: list[RolloutSample]
@@ -162,16 +164,6 @@ def read_state(folder: Path, *, step: int, device: torch.device) -> TrainingStat
         pending=_read_rows(folder / PENDING, Pairing),
         rollouts=_read_rows(folder / ROLLOUTS, RolloutSample),
     )
-
-
-def write_metrics(path: Path, metrics: Sequence[Mapping[str, float]]) -> None:
-    """One JSON object per step."""
-    path.write_text("".join(json.dumps(row) + "\n" for row in metrics), encoding="utf-8")
-
-
-def read_metrics(path: Path) -> list[dict[str, float]]:
-    """Read what `write_metrics` wrote."""
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def _read_rows(path: Path, kind: type[_Row]) -> list[_Row]:

@@ -27,6 +27,10 @@ class Config(Section):
     """Seed of everything drawn at random."""
     instruction: str | None = None
     """Appended to every question before the policy or a sampler sees it."""
+    packed_forward: bool = True
+    """Whether Qwen2, Qwen3 and Llama run through our own forward pass, which computes no padding and computes
+    a beginning that sequences share once. False: through the library's, over padded batches: slower, and the
+    same numbers to rounding."""
     models: ModelsConfig
     problems: ProblemsConfig
     sampling: SamplingConfig = SamplingConfig()
@@ -51,6 +55,21 @@ class Config(Section):
                 f"cooper.reward.ema_decay={self.cooper.reward.ema_decay:g} is kept by one process without "
                 "DeepSpeed: set it to 0, or distributed.zero_stage=0"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _red_team_knows_the_subject(self) -> Self:
+        asked = {
+            "verify_rm.hostile_fraction": self.verify_rm.hostile_fraction,
+            "verify_rm.num_decoys": self.verify_rm.num_decoys,
+            "cooper.pairs.negatives.red_team": self.cooper.pairs.negatives.red_team,
+        }
+        for key, value in asked.items():
+            if value and self.problems.domain != "mathematics":
+                raise ValueError(
+                    f"{key}={value:g} is made for mathematics alone, and problems.domain is "
+                    f"{self.problems.domain}: set {key}=0"
+                )
         return self
 
     @model_validator(mode="after")

@@ -11,20 +11,12 @@ looks at the steps after it alone.
 Deliberately left out: what is done about an alarm (`run/loop.py`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from cooper_rl.config.cooper import MonitorConfig
 from cooper_rl.schema.data import Interval
-
-REWARD, RULE = "rollout/verify_rm_reward", "rollout/rule_accuracy"
-ANCHOR = "verify_rm/anchor_score"
-"""Absent where nothing is anchored; then the level counts as fixed."""
-ALARM, DENIED = "monitor/alarm", "monitor/denied"
-"""What the monitor says of a step, and what the judge says of the alarm: 1 or 0, or absent."""
-BACK_TO = "monitor/rolled_back_to"
-"""The step whose models an alarm went back to."""
-JUDGED = "eval/judge_accuracy"
+from cooper_rl.schema.step_metrics import StepMetrics
 
 
 class Reading(NamedTuple):
@@ -39,7 +31,7 @@ class Reading(NamedTuple):
     is_hacking: bool
 
 
-def watch(metrics: Sequence[Mapping[str, float]], config: MonitorConfig) -> Reading | None:
+def watch(metrics: Sequence[StepMetrics], config: MonitorConfig) -> Reading | None:
     """Compare the last window with the lowest one before it; None until there are two windows.
 
     Steps up to the last alarm that was denied are left out.
@@ -49,16 +41,16 @@ def watch(metrics: Sequence[Mapping[str, float]], config: MonitorConfig) -> Read
     that recovers beside a policy that improves.
 
     Args:
-        metrics: One entry per step, in order, with the keys above.
+        metrics: One entry per step, in order.
         config: Window in steps, bound in units of the reward.
     """
     size = config.window
-    denied = [place for place, row in enumerate(metrics) if row.get(DENIED)]
+    denied = [place for place, row in enumerate(metrics) if row.monitor.denied]
     metrics = metrics[denied[-1] + 1 :] if denied else metrics
     if len(metrics) < 2 * size:
         return None
-    rewards = _means([row[REWARD] - row.get(ANCHOR, 0.0) for row in metrics], size)
-    rules = _means([row[RULE] for row in metrics], size)
+    rewards = _means([_anchored_reward(row) for row in metrics], size)
+    rules = _means([row.rollout.rule_accuracy for row in metrics], size)
     gaps = [reward - rule for reward, rule in zip(rewards, rules, strict=True)]
     # Windows that overlap the last one are left out.
     lowest = min(range(len(gaps) - size), key=lambda place: gaps[place])
@@ -67,12 +59,12 @@ def watch(metrics: Sequence[Mapping[str, float]], config: MonitorConfig) -> Read
         gap_rise=rise,
         reward_change=reward_change,
         rule_change=rule_change,
-        since_step=int(metrics[lowest + size - 1]["step"]),
+        since_step=metrics[lowest + size - 1].step,
         is_hacking=rise > config.max_gap_rise and reward_change >= 0 and rule_change <= 0,
     )
 
 
-def is_denied(metrics: Sequence[Mapping[str, float]], judged: Interval, config: MonitorConfig) -> bool:
+def is_denied(metrics: Sequence[StepMetrics], judged: Interval, config: MonitorConfig) -> bool:
     """Whether the judge excludes, at an alarm, that accuracy has lost what the gap has gained.
 
     That is a loss of `max_gap_rise` from the best accuracy so far; few held-out problems exclude nothing.
@@ -82,18 +74,23 @@ def is_denied(metrics: Sequence[Mapping[str, float]], judged: Interval, config: 
         judged: Accuracy by the judge on held-out problems, at the alarm.
         config: The bound.
     """
-    known = [row[JUDGED] for row in metrics if JUDGED in row]
+    known = [row.eval.judge_accuracy for row in metrics if row.eval.judge_accuracy is not None]
     return bool(known) and judged.low >= max(known) - config.max_gap_rise
 
 
-def first_alarm(metrics: Sequence[Mapping[str, float]]) -> int | None:
+def first_alarm(metrics: Sequence[StepMetrics]) -> int | None:
     """The step of the first alarm that was not denied, if there is one."""
-    return next((int(row["step"]) for row in metrics if row.get(ALARM) and not row.get(DENIED)), None)
+    return next((row.step for row in metrics if row.monitor.alarm and not row.monitor.denied), None)
 
 
-def denied_alarms(metrics: Sequence[Mapping[str, float]]) -> list[int]:
+def denied_alarms(metrics: Sequence[StepMetrics]) -> list[int]:
     """The steps of the alarms that the judge denied."""
-    return [int(row["step"]) for row in metrics if row.get(DENIED)]
+    return [row.step for row in metrics if row.monitor.denied]
+
+
+def _anchored_reward(row: StepMetrics) -> float:
+    """Without anchors the level counts as fixed."""
+    return row.rollout.verify_rm_reward - (row.verify_rm.anchor_score or 0.0)
 
 
 def _means(values: Sequence[float], size: int) -> list[float]:

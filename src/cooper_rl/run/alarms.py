@@ -3,25 +3,26 @@
 Going back to an earlier checkpoint is `CoTraining._roll_back`'s, which has the models.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from cooper_rl.config.root import Config
 from cooper_rl.errors import HackingError
 from cooper_rl.method.monitor import first_alarm
+from cooper_rl.schema.step_metrics import StepMetrics
 
 
-def is_hacked(metrics: Sequence[Mapping[str, float]]) -> bool:
+def is_hacked(metrics: Sequence[StepMetrics]) -> bool:
     """Whether the monitor has raised an alarm that no judge denied."""
     return first_alarm(metrics) is not None
 
 
-def has_fallen_back(config: Config, metrics: Sequence[Mapping[str, float]]) -> bool:
+def has_fallen_back(config: Config, metrics: Sequence[StepMetrics]) -> bool:
     """Whether the reward is the rule verdict from here on."""
     monitor = config.cooper.active_monitor
     return monitor is not None and monitor.action in ("rule", "rollback") and is_hacked(metrics)
 
 
-def check_hacked(config: Config, metrics: Sequence[Mapping[str, float]]) -> None:
+def check_hacked(config: Config, metrics: Sequence[StepMetrics]) -> None:
     """Refuse to go on, or to hand on, where the monitor ended the run.
 
     Raises:
@@ -30,14 +31,14 @@ def check_hacked(config: Config, metrics: Sequence[Mapping[str, float]]) -> None
     monitor = config.cooper.active_monitor
     if monitor is not None and monitor.action == "stop" and is_hacked(metrics):
         raise HackingError(
-            f"the monitor found reward hacking by step {int(metrics[-1]['step'])}, which is saved; look at "
+            f"the monitor found reward hacking by step {metrics[-1].step}, which is saved; look at "
             "its rollouts (rollouts.jsonl), then start anew in another place with other settings, or with "
             "cooper.monitor.action=rollback, rule or warn"
         )
 
 
 def rollback_steps(
-    config: Config, metrics: Sequence[Mapping[str, float]], *, step: int, calm_until: int | None
+    config: Config, metrics: Sequence[StepMetrics], *, step: int, calm_until: int | None
 ) -> list[int]:
     """The steps that an alarm may go back to, of which checkpoints are kept.
 

@@ -16,7 +16,7 @@ import torch
 from cooper_rl.checkpoints.manifest import METRICS
 from cooper_rl.checkpoints.reading import Found
 from cooper_rl.checkpoints.reference import open_checkpoint
-from cooper_rl.checkpoints.state import TrainingState, read_metrics, read_state
+from cooper_rl.checkpoints.state import TrainingState, read_state
 from cooper_rl.checkpoints.store import CheckpointStore
 from cooper_rl.checkpoints.versions import numeric_versions, say_differences
 from cooper_rl.config.root import Config
@@ -25,14 +25,17 @@ from cooper_rl.errors import DataError
 from cooper_rl.machine.device import pick_device
 from cooper_rl.machine.scratch import scratch_folder
 from cooper_rl.method.questions import without_questions
+from cooper_rl.models.packed.forward import use_packed
 from cooper_rl.models.policy import load_policy
 from cooper_rl.models.verify_rm import load_verify_rm
 from cooper_rl.records.files import check_unique, read_records
 from cooper_rl.records.model_set import read_models
+from cooper_rl.records.step_metrics import read_metrics
 from cooper_rl.run.alarms import check_hacked
 from cooper_rl.run.build import SideData, read_side_data
 from cooper_rl.run.identity import run_identity
 from cooper_rl.schema.data import PreferencePair, Problem
+from cooper_rl.schema.step_metrics import StepMetrics
 from cooper_rl.servers.open import check_fits
 from cooper_rl.storage.model_reference import model_in
 from cooper_rl.storage.models import at_hand
@@ -68,7 +71,7 @@ class Plan(NamedTuple):
     last_step: int
     is_finished: bool
     """Nothing is left to train."""
-    metrics: list[dict[str, float]]
+    metrics: list[StepMetrics]
     """Of the steps that were done."""
     pairs: list[PreferencePair]
 
@@ -125,7 +128,15 @@ def starting_state(
     config: Config, inputs: Inputs, found: Found | None, *, device: torch.device | None = None
 ) -> TrainingState:
     """A checkpoint's state, or the starting models, where training goes on unless told a device."""
-    device = device or pick_device()
+    state = _read_state(config, inputs, found, device=device or pick_device())
+    for model in (state.policy.model, state.verify_rm.model):
+        use_packed(model, is_on=config.packed_forward)
+    return state
+
+
+def _read_state(
+    config: Config, inputs: Inputs, found: Found | None, *, device: torch.device
+) -> TrainingState:
     if found is None:
         return TrainingState(
             step=0,

@@ -19,7 +19,10 @@ from cooper_rl.checkpoints.reference import open_checkpoint
 from cooper_rl.checkpoints.registry import open_registry
 from cooper_rl.config.data import RuleConfig
 from cooper_rl.config.root import Config
+from cooper_rl.domains.mathematics import MATHEMATICS
+from cooper_rl.errors import ConfigError
 from cooper_rl.machine.device import pick_device
+from cooper_rl.models.packed.forward import use_packed
 from cooper_rl.models.verify_rm import load_verify_rm
 from cooper_rl.records.files import (
     check_unique,
@@ -61,12 +64,18 @@ def run(
     """Attack VerifyRM: search for texts that it pays, and measure them on other problems.
 
     Raises:
+        ConfigError: the problems are not of mathematics.
         DamagedObjectError: the registry's attacks are damaged.
         DataError: a file is missing or malformed, duplicate ids, or too few problems.
         ModelError: VerifyRM cannot be loaded.
         StorageError: the registry cannot be used; texts and report are written.
         TrainingError: a score is not finite.
     """
+    if config.problems.domain != MATHEMATICS.name:
+        raise ConfigError(
+            f"problems.domain={config.problems.domain}: red-team's texts and its grading are made for "
+            f"{MATHEMATICS.name} alone"
+        )
     held_out = read_records(problems, Problem)
     check_unique(held_out, field="id", path=problems)
     registry = open_registry(config) if config.registry.uri is not None else None
@@ -74,6 +83,7 @@ def run(
     with _open_target(config, verify_rm, checkpoint) as target, RuleVerifier(RuleConfig()) as rule:
         # The rule verifier at its full strength, whatever the run's own was told not to read.
         model = load_verify_rm(target.folder, device=pick_device())
+        use_packed(model.model, is_on=config.packed_forward)
         identity = _identity(config, target, held_out, known)
         with Journal(texts.with_name(f"{texts.name}.{identity}.journal")) as journal:
             if journal.num_recorded:

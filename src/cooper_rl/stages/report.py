@@ -22,6 +22,7 @@ from cooper_rl.config.root import Config
 from cooper_rl.config.section import flatten
 from cooper_rl.errors import DataError
 from cooper_rl.records.files import atomic_path, read_records, read_report, write_report
+from cooper_rl.records.step_metrics import read_metrics
 from cooper_rl.report import plots
 from cooper_rl.report import red_team as attacks
 from cooper_rl.report import text as words
@@ -36,6 +37,7 @@ from cooper_rl.schema.data import (
 )
 from cooper_rl.schema.paths import Input, OutputFile
 from cooper_rl.schema.red_team import RedTeamReport
+from cooper_rl.schema.step_metrics import StepMetrics
 
 MAX_TABLE_ROWS = 40
 LIBRARIES = ("cooper-rl", "torch", "transformers", "math-verify", "numpy")
@@ -117,13 +119,11 @@ def run(
     return result
 
 
-def read_step_metrics(checkpoint: Path) -> list[dict[str, float]]:
+def read_step_metrics(checkpoint: Path) -> list[StepMetrics]:
     """The numbers of every step since the first, from a checkpoint folder or one of its step folders.
 
-    Read without `checkpoints/state.py`, which would import torch for it.
-
     Raises:
-        DataError: there is none, or a line is not an object of numbers.
+        DataError: there is none, or a line is not the numbers of a step.
     """
     pointer = checkpoint / LATEST
     folder = checkpoint
@@ -132,15 +132,7 @@ def read_step_metrics(checkpoint: Path) -> list[dict[str, float]]:
     path = folder / METRICS
     if not path.is_file():
         raise DataError(f"{path}: no such file; give a checkpoint folder that train-cooper wrote")
-    rows: list[dict[str, float]] = []
-    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
-        try:
-            row = json.loads(line)
-            rows.append({"step": float(number)} | {str(key): float(value) for key, value in row.items()})
-        except (ArithmeticError, AttributeError, TypeError, ValueError) as error:
-            raise DataError(
-                f"{path}:{number}: not an object of numbers ({error}); use an earlier checkpoint"
-            ) from error
+    rows = read_metrics(path)
     if not rows:
         raise DataError(f"{path}: is empty; train at least one step before a report")
     return rows

@@ -17,6 +17,7 @@ import torch
 
 from cooper_rl.config.models import VerifyRMConfig
 from cooper_rl.distributed.trainable import SingleProcess
+from cooper_rl.domains.base import Domain
 from cooper_rl.errors import TrainingError
 from cooper_rl.machine.memory import describe, is_out_of_memory
 from cooper_rl.method.losses import label_loss
@@ -120,6 +121,7 @@ def train_in_lessons(
     config: VerifyRMConfig,
     is_from_scratch: bool,
     seed: int,
+    domain: Domain | None = None,
     validation: Sequence[VerifyExample] = (),
     attacks: Sequence[str] = (),
     keep: Callable[[], None] = lambda: None,
@@ -134,7 +136,12 @@ def train_in_lessons(
     answers = [example.reference_answer for example in examples]
     add_decoys(verify_rm.model, answers, count=config.num_decoys, margin=config.decoy_margin)
     lessons = plan_lessons(
-        examples, config=config, is_from_scratch=is_from_scratch, seed=seed, attacks=attacks
+        examples,
+        config=config,
+        is_from_scratch=is_from_scratch,
+        seed=seed,
+        domain=domain,
+        attacks=attacks,
     )
     for lesson in lessons[:-1]:
         logger.info("train_verify_rm lesson=%s examples=%d", lesson.name, len(lesson.examples))
