@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
-from cooper_rl.checkpoints.registry import CHAMPION, Registry, open_registry
+from cooper_rl.checkpoints.manifest import CheckpointManifest
+from cooper_rl.checkpoints.reference import open_checkpoint
+from cooper_rl.checkpoints.registry import CHAMPION, Registry, open_registry, version_name
 from cooper_rl.config.load import load
 from cooper_rl.errors import ConfigError, DataError, StorageError, WriteConflictError
 from cooper_rl.method.intervals import clustered_interval
@@ -239,12 +241,24 @@ def test_a_bound_on_the_red_teams_text_needs_its_report(tmp_path: Path, candidat
         ConfigError, match=r"max_universal_rate=0.02 needs --red-team, the report of red-team"
     ):
         promote.run(config, **paths)
-    for rate, is_promoted in ((0.5, False), (0.01, True)):
+    name = version_name(read_manifest(paths["checkpoint"]))
+    for target, rate, is_promoted in ((name, 0.5, False), (None, 0.01, None), (name, 0.01, True)):
         universal = Interval(value=rate, low=0.0, high=0.9, count=50)
         attacked = RedTeamReport(
-            universal=universal, num_search_problems=5, num_unseen_problems=50, num_seeds=3, num_queries=9,
-            seconds=1.0,
+            target=target, universal=universal, num_search_problems=5, num_unseen_problems=50, num_seeds=3,
+            num_queries=9, seconds=1.0,
         )  # fmt: skip
         write_report(tmp_path / "red_team.json", attacked)
-        decision = promote.run(config, **paths, red_team=tmp_path / "red_team.json")
-        assert (decision.is_promoted, decision.universal_rate) == (is_promoted, universal)
+        if is_promoted is None:
+            with pytest.raises(
+                DataError, match=r"attacked the VerifyRM of a folder .*, and the candidate is v-"
+            ):
+                promote.run(config, **paths, red_team=tmp_path / "red_team.json")
+        else:
+            decision = promote.run(config, **paths, red_team=tmp_path / "red_team.json")
+            assert (decision.is_promoted, decision.universal_rate) == (is_promoted, universal)
+
+
+def read_manifest(checkpoint: Path) -> CheckpointManifest:
+    with open_checkpoint(checkpoint, load("laptop").storage, starting_with=()) as found:
+        return found.manifest

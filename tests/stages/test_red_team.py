@@ -114,6 +114,8 @@ def test_the_verify_rm_of_a_checkpoint_is_attacked(sevens: Files, held_out: Path
     start = attack(sevens, held_out, tmp_path / "start")
     trained = attack(sevens, held_out, tmp_path / "end", checkpoint=train(sevens, tmp_path))
     assert trained.texts[0].unseen_score != start.texts[0].unseen_score
+    assert start.target is None
+    assert re.fullmatch(r"v-[0-9a-f]{12}", trained.target)
 
 
 def test_paid_wrong_rollouts_of_a_checkpoint_are_seeds(

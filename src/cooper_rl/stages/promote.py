@@ -139,7 +139,7 @@ def _read_candidate(
         read_records(problems, Problem),
         read_records(held_out, Problem),
         read_records(examples, VerifyExample),
-        read_report(red_team, RedTeamReport).universal if red_team else None,
+        _read_universal(red_team, name) if red_team else None,
     )
     if last.step != step:
         raise DataError(
@@ -157,6 +157,17 @@ def _read_candidate(
             f"{last.verify_rm.num_examples}; give the file of that evaluation"
         )
     return candidate
+
+
+def _read_universal(path: Path, candidate: str) -> Interval | None:
+    found = read_report(path, RedTeamReport)
+    if found.target != candidate:
+        attacked = found.target or "a folder of train-verify-rm"
+        raise DataError(
+            f"{path}: attacked the VerifyRM of {attacked}, and the candidate is {candidate}; run red-team "
+            "with --checkpoint set to the candidate's"
+        )
+    return found.universal
 
 
 def _answers_held_out(candidate: _Candidate, config: Config) -> bool:

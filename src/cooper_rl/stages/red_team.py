@@ -16,7 +16,7 @@ from typing import Annotated, NamedTuple
 
 from cooper_rl.checkpoints.manifest import ROLLOUTS
 from cooper_rl.checkpoints.reference import open_checkpoint
-from cooper_rl.checkpoints.registry import open_registry
+from cooper_rl.checkpoints.registry import open_registry, version_name
 from cooper_rl.config.data import RuleConfig
 from cooper_rl.config.root import Config
 from cooper_rl.domains.mathematics import MATHEMATICS
@@ -93,7 +93,8 @@ def run(
                 oracle, GradientGuide(model, oracle, journal), held_out, target.rollouts, known,
                 config=config.red_team, seed=config.seed, journal=journal,
             )  # fmt: skip
-            result, rows = describe(found, oracle, rule, seconds=journal.seconds())
+            described, rows = describe(found, oracle, rule, seconds=journal.seconds())
+            result = described.model_copy(update={"target": target.name})
     write_records(texts, rows)
     write_report(report, result)
     if registry is not None:
@@ -104,6 +105,8 @@ def run(
 
 
 class _Target(NamedTuple):
+    name: str | None
+    """As the registry names the checkpoint."""
     folder: Path
     rollouts: list[RolloutSample]
 
@@ -111,11 +114,12 @@ class _Target(NamedTuple):
 @contextmanager
 def _open_target(config: Config, verify_rm: Path, checkpoint: Path | None) -> Generator[_Target]:
     if checkpoint is None:
-        yield _Target(verify_rm, [])
+        yield _Target(None, verify_rm, [])
         return
     with open_checkpoint(checkpoint, config.storage, starting_with=("verify_rm/", ROLLOUTS)) as found:
         rows = read_rows(found.folder / ROLLOUTS)
-        yield _Target(found.folder / "verify_rm", [parse_row(row, RolloutSample) for row in rows])
+        rollouts = [parse_row(row, RolloutSample) for row in rows]
+        yield _Target(version_name(found.manifest), found.folder / "verify_rm", rollouts)
 
 
 def _identity(config: Config, target: _Target, problems: Sequence[Problem], known: Sequence[str]) -> str:
