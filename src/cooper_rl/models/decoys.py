@@ -4,7 +4,7 @@ A text that VerifyRM pays for any problem is paid because of the text alone, wha
 So a completion is paid only as far as VerifyRM prefers the right reference answer to each of a few others. A
 text that is the same for all problems cannot say which of them is the right one. Unless the question gives it
 away, the text comes first on about one problem in `size` + 1, and a margin makes that rarer. Limits:
-docs/red_team.md.
+docs/how-to/red_team.md.
 
 The decoys of a problem are drawn with its question as the seed: the completion has no part in it, and the
 same completion has the same score wherever it is scored. The answers that they are drawn from stand in the

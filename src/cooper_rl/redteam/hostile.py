@@ -1,7 +1,8 @@
 """Hostile texts: completions that no problem asks for, as wrong examples for VerifyRM's training.
 
 Unlike the canaries they are drawn anew for every example, so that a kind of text is learned and not one text:
-repetitions, random characters, random words, and whole solutions of other problems. Why: docs/red_team.md.
+repetitions, random characters, random words, and whole solutions of other problems. Why:
+docs/how-to/red_team.md.
 """
 
 import random
