@@ -325,6 +325,11 @@ def test_a_group_of_two_problems_is_refused(make_verify_rm) -> None:
         ({"config": {"policy": {}}}, ConfigError, r"^config: policy: not read by a reward; its keys are "),
         ({"config": {"reward": {"lr": -1}}}, ConfigError, r"^config: reward.lr: Input should be gr"),
         ({"config": {"reward": {"overlong_buffer_tokens": 4}}}, ConfigError, r"counts tokens, which"),
+        (
+            {"config": {"pairs": {"negatives": {"assistant": 0, "red_team": 1}}}},
+            ConfigError,
+            r"^config: pairs.negatives.red_team=1 needs a red team's texts, which only train-cooper reads",
+        ),
         ({"config": {"gate": {}}}, ConfigError, r"^config: gate needs labelled examples: give held_out="),
         (
             {"config": {"monitor": {"action": "rollback"}}},

@@ -94,6 +94,11 @@ def _reward_section(config: CooperConfig | Mapping[str, Any] | None, *, has_held
             "config: monitor.action=rollback takes the policy back too, which only train-cooper can do; use "
             "warn, stop or rule"
         )
+    if found.pairs.negatives.red_team:
+        raise ConfigError(
+            f"config: pairs.negatives.red_team={found.pairs.negatives.red_team:g} needs a red team's "
+            "texts, which only train-cooper reads; set it to 0, or use canary"
+        )
     if found.reward.overlong_buffer_tokens is not None:
         raise ConfigError(
             "config: reward.overlong_buffer_tokens counts tokens, which a reward of texts does not see; use "

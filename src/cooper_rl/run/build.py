@@ -31,6 +31,7 @@ from cooper_rl.models.verify_rm import VerifyItem, VerifyRM
 from cooper_rl.randomness import derive_seed
 from cooper_rl.records.files import read_records
 from cooper_rl.records.model_set import read_models
+from cooper_rl.redteam.negatives import read_attacks
 from cooper_rl.run.memory import check_memory
 from cooper_rl.schema.data import Problem, VerifyExample
 from cooper_rl.schema.step_metrics import StepMetrics
@@ -54,6 +55,8 @@ class SideData(NamedTuple):
     examples: Sequence[VerifyExample]
     held_out: Sequence[Problem]
     test: Sequence[VerifyExample] = ()
+    attacks: Sequence[str] = ()
+    """Texts of the red team."""
 
     @property
     def evaluated(self) -> Iterator[Problem | VerifyExample]:
@@ -68,6 +71,7 @@ def read_side_data(
     examples: Path | None,
     held_out: Path | None,
     test: Path | None,
+    attacks: Path | None,
 ) -> SideData:
     """Read what the configuration needs.
 
@@ -84,6 +88,12 @@ def read_side_data(
         (cooper.gate is not None and cooper.trains_verify_rm, examples, "examples", "gate=null"),
         (cooper.evaluate_every is not None, held_out, "held-out", "evaluate_every=null"),
         (cooper.evaluate_every is not None, examples, "examples", "evaluate_every=null"),
+        (
+            cooper.trains_verify_rm and cooper.pairs.negatives.red_team > 0,
+            attacks,
+            "attacks",
+            "pairs.negatives.red_team=0",
+        ),
     ):
         if is_needed and path is None:
             raise ConfigError(f"--{option} is missing, which this configuration needs; or set cooper.{key}")
@@ -92,6 +102,7 @@ def read_side_data(
         examples=read_records(examples, VerifyExample) if examples else (),
         held_out=read_records(held_out, Problem) if held_out else (),
         test=read_records(test, VerifyExample) if test else (),
+        attacks=read_attacks(attacks),
     )
     shared = {row.question for row in with_questions(data.replay, data.evaluated)}
     if shared:
@@ -155,7 +166,7 @@ def make_trainer(
     judge = open_judge(cooper.judge, config.seed, domain) if cooper.judge else None
     pairs = None
     if cooper.trains_verify_rm:
-        pairs = stack.enter_context(_make_pairs(cooper, state, rule, judge, domain, ranks))
+        pairs = stack.enter_context(_make_pairs(cooper, state, data, rule, judge, domain, ranks))
     seed = config.seed if cooper.seed is None else cooper.seed
     reward = RewardLearner(
         verify_rm=verify_rm,
@@ -200,13 +211,14 @@ def _check_merged(policy: Policy, saved: Policy, *, place: str) -> None:
 def _make_pairs(
     cooper: CooperConfig,
     state: TrainingState,
+    data: SideData,
     rule: Verifier,
     judge: Judge | None,
     domain: Domain,
     ranks: Ranks,
 ) -> PairQueue:
     assistant = open_assistant(cooper.pairs.assistant, domain) if cooper.pairs.assistant else None
-    maker = PairMaker(cooper, rule, assistant, judge, domain)
+    maker = PairMaker(cooper, rule, assistant, judge, domain, data.attacks)
     return PairQueue(maker, max_staleness=cooper.pairs.max_staleness, pending=state.pending, ranks=ranks)
 
 
@@ -292,4 +304,5 @@ def _make_gate(
         seed=config.seed,
         metrics=metrics,
         domain=find_domain(config.problems.domain),
+        attacks=data.attacks,
     )

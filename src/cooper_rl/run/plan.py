@@ -56,7 +56,7 @@ class Inputs:
     start: Path | None
     """Checkpoint of the iteration before."""
     side: Mapping[str, Path | None]
-    """`replay`, `examples`, `held_out`, `test`."""
+    """`replay`, `examples`, `held_out`, `test`, `attacks`."""
 
     @property
     def data(self) -> dict[str, Path | None]:

@@ -24,6 +24,7 @@ from cooper_rl.errors import DataError
 from cooper_rl.records.files import atomic_path, read_records, read_report, write_report
 from cooper_rl.records.step_metrics import read_metrics
 from cooper_rl.report import plots
+from cooper_rl.report import red_team as attacks
 from cooper_rl.report import text as words
 from cooper_rl.report import verify_rm as classifier
 from cooper_rl.schema.data import (
@@ -35,6 +36,7 @@ from cooper_rl.schema.data import (
     RunReport,
 )
 from cooper_rl.schema.paths import Input, OutputFile
+from cooper_rl.schema.red_team import RedTeamReport
 from cooper_rl.schema.step_metrics import StepMetrics
 
 MAX_TABLE_ROWS = 40
@@ -54,6 +56,9 @@ def run(
     label_report: Annotated[
         Path | None, Input("Report of label_completions (JSON), where this run labelled")
     ] = None,
+    red_team: Annotated[
+        Path | None, Input("Report of red_team on the delivered VerifyRM (JSON), where it was attacked")
+    ] = None,
 ) -> RunReport:
     """Write the page and the summary of a run.
 
@@ -67,7 +72,14 @@ def run(
             "checkpoint with --previous set to this file"
         )
     metrics = read_step_metrics(checkpoint)
-    result = words.summarise(points, metrics, max_canary_rate=config.registry.max_canary_rate)
+    attacked = read_report(red_team, RedTeamReport) if red_team else None
+    result = words.summarise(
+        points,
+        metrics,
+        max_canary_rate=config.registry.max_canary_rate,
+        red_team=attacked,
+        max_universal_rate=config.registry.max_universal_rate,
+    )
     rows = words.headline_rows(points)
     texts = read_records(completions, EvaluatedCompletion)
     verify_rm = read_report(verify_rm_report, EvaluateVerifyRMReport)
@@ -84,6 +96,11 @@ def run(
         verify_rm=verify_rm,
         sides=sides,
         figures=classifier.make_figures(sides),
+        attacked=attacked,
+        efforts=attacks.effort_rows(attacked) if attacked else [],
+        families=attacks.family_rows(attacked) if attacked else [],
+        attack_texts=attacks.best_texts(attacked) if attacked else [],
+        attack_figures=attacks.make_figures(attacked) if attacked else [],
         sources=list(verify_rm.by_source.items())[:MAX_TABLE_ROWS],
         answer_types=list(verify_rm.by_answer_type.items())[:MAX_TABLE_ROWS],
         fooled=classifier.fooled_rows(sides, verify_rm.wrong_reference),
@@ -166,6 +183,7 @@ def render(template: Traversable, **context: Any) -> str:
         "verdict": words.verdict,
         "direction": words.direction,
         "lift": _lift,
+        "quoted": lambda text: json.dumps(text, ensure_ascii=False),
         "humanise": lambda text: text.replace("_", " "),
         "svg": lambda figure: Markup(figure.svg),  # our own, without text from data
     }

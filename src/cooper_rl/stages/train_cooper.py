@@ -48,6 +48,9 @@ def run(
     ] = None,
     held_out: Annotated[Path | None, Input("Held-out problems (cooper.evaluate_every)")] = None,
     test: Annotated[Path | None, Input("Labelled examples that VerifyRM is evaluated on later")] = None,
+    attacks: Annotated[
+        Path | None, Input("Texts of red_team (cooper.pairs.negatives.red_team); cooper.gate watches them")
+    ] = None,
 ) -> CooperReport:
     """Train policy and VerifyRM together for `cooper.steps` steps.
 
@@ -71,7 +74,7 @@ def run(
     run_uri = config.storage.run_uri()
     if run_uri:
         check_reference_folder(checkpoint)
-    side = {"replay": replay, "examples": examples, "held_out": held_out, "test": test}
+    side = {"replay": replay, "examples": examples, "held_out": held_out, "test": test, "attacks": attacks}
     inputs = Inputs(models, verify_rm, problems, checkpoint, start, side)
     is_job = config.launch.kind == "trainjob"
 

@@ -20,6 +20,7 @@ from cooper_rl.method.metrics import right_verdicts
 from cooper_rl.models.verify_rm import VerifyRM, score_examples
 from cooper_rl.negatives.canaries import Canary, canary_rates, mean_rate
 from cooper_rl.randomness import derive_seed
+from cooper_rl.redteam.negatives import attack_canaries
 from cooper_rl.schema.data import PreferencePair, VerifyExample
 from cooper_rl.schema.step_metrics import GateMetrics, StepMetrics
 from cooper_rl.training.reward_update import RewardUpdate, update_verify_rm
@@ -84,6 +85,7 @@ def make_gate(
     seed: int,
     metrics: Sequence[StepMetrics],
     domain: Domain | None = None,
+    attacks: Sequence[str] = (),
 ) -> RewardGate:
     """The gate of a run; its bounds hold against the first step on its data.
 
@@ -94,6 +96,7 @@ def make_gate(
         seed: Of the draws.
         metrics: One entry per step so far.
         domain: Whose canaries are made; None: the default domain.
+        attacks: Texts of the red team, each watched like a canary's attack.
 
     Raises:
         TrainingError: a score is not finite.
@@ -103,6 +106,7 @@ def make_gate(
     canary_rng = random.Random(derive_seed(seed, "canaries"))
     make_canaries = (domain or default_domain()).make_canaries
     canaries = make_canaries(held_out, max_problems=config.num_canary_problems, rng=canary_rng)
+    canaries += attack_canaries(attacks, held_out, num_problems=config.num_canary_problems, rng=canary_rng)
     key = data_key(examples, canaries)
     start = _known_start(metrics, key) or read_gate(verify_rm, examples, canaries)
     return RewardGate(config, examples, canaries, start, key)
