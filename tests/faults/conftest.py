@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from cooper_rl.checkpoints.logs import KINDS, METRICS, PAIRS, ROLLOUTS, read_metrics
 from cooper_rl.checkpoints.reference import open_checkpoint
-from cooper_rl.checkpoints.state import read_metrics
 from cooper_rl.config.infrastructure import StorageConfig
 from tests.stand_ins.fixtures import bucket, gateway, s3_server
 
@@ -25,7 +25,9 @@ class Outcome(NamedTuple):
     numbers: list[dict[str, float]]
     """The metrics of every step without the timings."""
     sha256: dict[str, str]
-    """Of both models, their optimisers and the pairs."""
+    """Of both models, their optimisers and the state of the run."""
+    logged: dict[str, list[str]]
+    """The pairs and rollouts of every step."""
 
 
 @dataclass
@@ -74,11 +76,14 @@ def trainer(tmp_path_factory: pytest.TempPathFactory) -> Generator[Trainer]:
 
 def outcome(checkpoint: Path, storage: StorageConfig | None = None) -> Outcome:
     """What a finished run left in its folder."""
-    with open_checkpoint(checkpoint, storage or StorageConfig()) as found:
-        rows = read_metrics(found.folder / "metrics.jsonl")
-        hashes = {file: sha for file, sha in found.manifest.sha256.items() if file != "metrics.jsonl"}
+    with open_checkpoint(checkpoint, storage or StorageConfig(), logs=KINDS) as found:
+        rows = read_metrics(*found.log[METRICS])
+        logged = {
+            kind: [line for path in found.log[kind] for line in path.read_text("utf-8").split("\n") if line]
+            for kind in (PAIRS, ROLLOUTS)
+        }
     numbers = [{key: row[key] for key in row if not key.startswith("seconds/")} for row in rows]
-    return Outcome(numbers, hashes)
+    return Outcome(numbers, found.manifest.sha256, logged)
 
 
 @pytest.fixture(scope="session")

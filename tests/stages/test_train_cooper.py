@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from cooper_rl.checkpoints.logs import METRICS, read_metrics
 from cooper_rl.checkpoints.reference import open_checkpoint
-from cooper_rl.checkpoints.state import TrainingState, read_metrics, read_state
+from cooper_rl.checkpoints.state import TrainingState, read_state
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.config.load import load
 from cooper_rl.errors import ConfigError, DataError, ModelError
@@ -30,8 +31,8 @@ def train(files: Files, checkpoint: Path, *overrides: str, **paths: Path) -> Coo
 
 def numbers(checkpoint: Path) -> list[dict[str, float]]:
     """The metrics of every step without the timings."""
-    with open_checkpoint(checkpoint, StorageConfig()) as found:
-        rows = read_metrics(found.folder / "metrics.jsonl")
+    with open_checkpoint(checkpoint, StorageConfig(), logs=(METRICS,)) as found:
+        rows = read_metrics(*found.log[METRICS])
     return [{key: row[key] for key in row if not key.startswith("seconds/")} for row in rows]
 
 

@@ -160,7 +160,7 @@ def make_trainer(
         rule=rule,
         judge=judge,
         pairs=pairs,
-        gate=_make_gate(config, verify_rm, state.metrics, data),
+        gate=_make_gate(config, verify_rm, state.run.gate_starts, data),
         anchors=anchors,
         replay=data.replay,
         config=cooper,
@@ -277,7 +277,7 @@ def _draw_anchors(config: Config, reference: Policy, problems: Sequence[Problem]
 
 
 def _make_gate(
-    config: Config, verify_rm: VerifyRM, metrics: Sequence[dict[str, float]], data: SideData
+    config: Config, verify_rm: VerifyRM, starts: Sequence[dict[str, float]], data: SideData
 ) -> RewardGate | None:
     gate = config.cooper.gate
     if gate is None or not config.cooper.trains_verify_rm:
@@ -287,6 +287,6 @@ def _make_gate(
         verify_rm,
         data.examples,
         seed=config.seed,
-        metrics=metrics,
+        starts=starts,
         domain=find_domain(config.problems.domain),
     )

@@ -17,7 +17,9 @@ from typing import Annotated, Any
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from cooper_rl.checkpoints.manifest import LATEST, METRICS
+from cooper_rl.checkpoints.logs import METRICS
+from cooper_rl.checkpoints.manifest import LATEST, MANIFEST
+from cooper_rl.checkpoints.reading import fetch, read_manifest
 from cooper_rl.config.root import Config
 from cooper_rl.config.section import flatten
 from cooper_rl.errors import DataError
@@ -34,6 +36,7 @@ from cooper_rl.schema.data import (
     RunReport,
 )
 from cooper_rl.schema.paths import Input, OutputFile
+from cooper_rl.storage.local import LocalStore
 
 MAX_TABLE_ROWS = 40
 LIBRARIES = ("cooper-rl", "torch", "transformers", "math-verify", "numpy")
@@ -103,30 +106,40 @@ def run(
 def read_step_metrics(checkpoint: Path) -> list[dict[str, float]]:
     """The numbers of every step since the first, from a checkpoint folder or one of its step folders.
 
-    Read without `checkpoints/state.py`, which would import torch for it.
-
     Raises:
+        DamagedObjectError: a piece of the log is missing or changed; names it.
         DataError: there is none, or a line is not an object of numbers.
     """
-    pointer = checkpoint / LATEST
-    folder = checkpoint
+    rows: list[dict[str, float]] = []
+    paths = _metrics_files(checkpoint)
+    for path in paths:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        for number, line in enumerate(lines, start=1):
+            try:
+                row = json.loads(line)
+                rows.append({"step": float(number)} | {str(key): float(value) for key, value in row.items()})
+            except (ArithmeticError, AttributeError, TypeError, ValueError) as error:
+                raise DataError(
+                    f"{path}:{number}: not an object of numbers ({error}); use an earlier checkpoint"
+                ) from error
+    if not rows:
+        raise DataError(f"{paths[0]}: is empty; train at least one step before a report")
+    return rows
+
+
+def _metrics_files(checkpoint: Path) -> Sequence[Path]:
+    """The one file of a reference or of an earlier version; else the verified pieces of the log."""
+    pointer, folder = checkpoint / LATEST, checkpoint
     if pointer.is_file():
         folder /= pointer.read_text(encoding="utf-8", errors="replace").strip()
-    path = folder / METRICS
-    if not path.is_file():
-        raise DataError(f"{path}: no such file; give a checkpoint folder that train-cooper wrote")
-    rows: list[dict[str, float]] = []
-    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
-        try:
-            row = json.loads(line)
-            rows.append({"step": float(number)} | {str(key): float(value) for key, value in row.items()})
-        except (ArithmeticError, AttributeError, TypeError, ValueError) as error:
-            raise DataError(
-                f"{path}:{number}: not an object of numbers ({error}); use an earlier checkpoint"
-            ) from error
-    if not rows:
-        raise DataError(f"{path}: is empty; train at least one step before a report")
-    return rows
+    if not (folder / METRICS).is_file() and (folder / MANIFEST).is_file():
+        store, name = LocalStore(folder.parent), folder.name
+        manifest = read_manifest(store, name)
+        if manifest.log is not None:
+            return fetch(store, name, manifest, folder=folder, starting_with=(), logs=(METRICS,)).log[METRICS]
+    if not (folder / METRICS).is_file():
+        raise DataError(f"{folder / METRICS}: no such file; give a checkpoint folder that train-cooper wrote")
+    return [folder / METRICS]
 
 
 def verdict_table(completions: Sequence[EvaluatedCompletion]) -> list[tuple[str, list[int]]]:

@@ -71,17 +71,17 @@ def make_gate(
     held_out: Sequence[VerifyExample],
     *,
     seed: int,
-    metrics: Sequence[Mapping[str, float]],
+    starts: Sequence[Mapping[str, float]],
     domain: Domain | None = None,
 ) -> RewardGate:
     """The gate of a run; its bounds hold against the first step on its data.
 
     Args:
         config: Bounds and sizes.
-        verify_rm: Read for the start, unless the metrics know it.
+        verify_rm: Read for the start, unless `starts` knows it.
         held_out: Labelled examples that the gate's own are drawn from.
         seed: Of the draws.
-        metrics: One entry per step so far.
+        starts: Step metrics that name a start on some data; see `RunState.gate_starts`.
         domain: Whose canaries are made; None: the default domain.
 
     Raises:
@@ -94,8 +94,7 @@ def make_gate(
     canaries = make_canaries(held_out, max_problems=config.num_canary_problems, rng=canary_rng)
     key = data_key(examples, canaries)
     # Runs of earlier versions do not name their data.
-    starts = (row for row in metrics if "gate/start_accuracy" in row and row.get("gate/data", key) == key)
-    known = next(starts, None)
+    known = next((row for row in starts if row.get("gate/data", key) == key), None)
     if known is not None:
         attacks = {name.removeprefix(START_OF): known[name] for name in known if name.startswith(START_OF)}
         start = GateReading(known["gate/start_accuracy"], known["gate/start_canary_rate"], attacks)
