@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -57,7 +58,13 @@ class Trainer:
 
 @pytest.fixture(scope="session")
 def trainer(tmp_path_factory: pytest.TempPathFactory) -> Generator[Trainer]:
-    folder = tmp_path_factory.mktemp("trainer")
+    with start_trainer(tmp_path_factory.mktemp("trainer")) as started:
+        yield started
+
+
+@contextmanager
+def start_trainer(folder: Path) -> Generator[Trainer]:
+    """The prepared process, which writes into a folder of its own; it ends with the block."""
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.faults.kill_server", str(folder)],
         stdin=subprocess.PIPE,
@@ -69,9 +76,11 @@ def trainer(tmp_path_factory: pytest.TempPathFactory) -> Generator[Trainer]:
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
-    yield Trainer(process, folder)
-    process.kill()
-    process.wait()
+    try:
+        yield Trainer(process, folder)
+    finally:
+        process.kill()
+        process.wait()
 
 
 def outcome(checkpoint: Path, storage: StorageConfig | None = None) -> Outcome:
@@ -89,7 +98,10 @@ def outcome(checkpoint: Path, storage: StorageConfig | None = None) -> Outcome:
 @pytest.fixture(scope="session")
 def straight(trainer: Trainer, tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     """The run that nobody interrupts; it makes pairs, so that VerifyRM changes too."""
-    checkpoint = tmp_path_factory.mktemp("straight") / "checkpoint"
+    return run_straight(trainer, tmp_path_factory.mktemp("straight") / "checkpoint")
+
+
+def run_straight(trainer: Trainer, checkpoint: Path) -> Outcome:
     assert trainer.run(checkpoint, kill={"count": True}) == 0, trainer.log()
     result = outcome(checkpoint)
     assert all(row["pairs/count"] > 0 for row in result.numbers)
