@@ -41,7 +41,7 @@ TRAINING_TESTS := tests/training --ignore tests/training/test_against_trl.py tes
     tests/stages/test_train_cooper.py tests/stages/test_train_verify_rm.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo experiment real-data test test-vllm test-deepspeed torture gpu-check check wheel format golden clean lock images push \
+.PHONY: help demo experiment real-data test test-vllm test-deepspeed torture gpu-check check wheel docs docs-serve format golden clean lock images push \
     wheelhouse wheelhouse-cpu wheelhouse-gpu image-cpu image-gpu
 
 help:  ## Show this list
@@ -82,6 +82,12 @@ check: $(VENV)/.dev  ## Check format, lint, types, the import contract and the D
 wheel: $(VENV)/.dev  ## Build the wheel into dist/
 	rm -rf build/lib build/bdist.*
 	$(BIN)/python -m build --wheel --no-isolation --outdir dist
+
+docs: $(VENV)/.dev  ## Build the documentation into build/site, strictly
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+
+docs-serve: docs  ## Show the documentation on http://127.0.0.1:8000
+	$(BIN)/python -m http.server 8000 --bind 127.0.0.1 --directory build/site
 
 format: $(VENV)/.dev  ## Format the code and mend what the linter can mend
 	$(BIN)/ruff format .

@@ -175,7 +175,7 @@ def our_side(
             for name, value in metrics.items()
             if name.startswith("seconds/")
         }
-        return Measured(seconds, int(metrics["rollout/tokens"]))
+        return Measured(seconds, metrics.rollout.tokens or 0)
 
     return run
 

@@ -114,7 +114,7 @@ def measure_steps(options: argparse.Namespace) -> dict[str, Any]:
         rows: list[dict[str, float]] = []
         for step in range(1, options.steps + 2):
             started = clock()
-            rows.append(run_step(trainer, step, problems).metrics)
+            rows.append(run_step(trainer, step, problems).metrics.flat())
             rows[-1]["seconds/step"] = clock() - started
         median = {key: statistics.median(row[key] for row in rows[1:]) for key in rows[1]}
         prompts = sum(len(trainer.policy.encode_prompt(problem.question, None)) for problem in problems)

@@ -3,7 +3,7 @@
     python -m benchmarks.labeling                 # all tables, about three minutes on two cores
     python -m benchmarks.labeling --only accuracy
 
-Writes Markdown to the standard output; `docs/labeling.md` holds a run of it with machine and date.
+Writes Markdown to the standard output; `docs/how-to/labeling.md` holds a run of it with machine and date.
 """
 
 import argparse

@@ -22,7 +22,7 @@ import torch
 from _step_setting import make_models, make_problems
 
 from cooper_rl.checkpoints.identity import RunIdentity
-from cooper_rl.checkpoints.logs import METRICS, read_metrics
+from cooper_rl.checkpoints.logs import METRICS
 from cooper_rl.checkpoints.manifest import files_below
 from cooper_rl.checkpoints.state import TrainingState
 from cooper_rl.checkpoints.store import CheckpointStore
@@ -30,6 +30,7 @@ from cooper_rl.checkpoints.writer import CheckpointWriter
 from cooper_rl.config.load import load
 from cooper_rl.models.policy import load_policy
 from cooper_rl.models.verify_rm import load_verify_rm
+from cooper_rl.records.step_metrics import read_metrics
 from cooper_rl.run import loop
 from cooper_rl.run.build import SideData, make_trainer
 from cooper_rl.run.loop import CoTraining
@@ -37,6 +38,7 @@ from cooper_rl.run.recorder import Books
 from cooper_rl.run.stopping import StopRequest
 from cooper_rl.run.tracker import Tracker
 from cooper_rl.schema.data import PreferencePair, Problem, RolloutSample
+from cooper_rl.schema.step_metrics import RolloutMetrics, StepMetrics
 from cooper_rl.storage.local import LocalStore
 from cooper_rl.training.step import StepResult, Trainer
 
@@ -86,7 +88,7 @@ def main() -> None:
         found = store.newest(options.folder / "fetched", last_step=10**9)
         assert found is not None
         say(f"found and verified again in {time.perf_counter() - started:.2f} s")
-        steps = [row["step"] for row in read_metrics(*found.log[METRICS])]
+        steps = [row.step for row in read_metrics(*found.log[METRICS])]
         assert steps == list(range(1, options.marks[-1] + 1))
 
 
@@ -128,8 +130,9 @@ def open_run(
 def synthetic_step(trainer: Trainer, step: int, problems: Sequence[Problem], **_: Any) -> StepResult:
     """Numbers and texts of a step's usual size; the same for the same step."""
     rng = random.Random(step)
-    metrics = {"step": float(step)} | {f"synthetic/{place}": rng.random() for place in range(NUM_METRICS)}
-    metrics |= {"rollout/verify_rm_reward": rng.random(), "rollout/rule_accuracy": rng.random()}
+    others = {f"synthetic/{place}": rng.random() for place in range(NUM_METRICS)}
+    rollout = RolloutMetrics(verify_rm_reward=rng.random(), rule_accuracy=rng.random())
+    metrics = StepMetrics(step=step, rollout=rollout, others=others)
     text = "".join(rng.choices("0123456789 +-=abcdefgh.\n", k=TEXT_CHARS))
 
     def turned() -> str:

@@ -52,6 +52,7 @@ from cooper_rl.records.files import read_records
 from cooper_rl.records.model_set import read_models
 from cooper_rl.run.build import SideData, make_trainer
 from cooper_rl.schema.data import Pairing, Problem
+from cooper_rl.schema.step_metrics import StepMetrics
 from cooper_rl.servers.chat import ChatAssistant
 from cooper_rl.tiny.assistant import TinyAssistant
 from cooper_rl.training.pair_queue import PairQueue
@@ -169,7 +170,7 @@ def measure(way: str, repeat: int, url: str, options: argparse.Namespace) -> Mea
             queue = LateQueue if way == "serial" else PairQueue
             own = stack.enter_context(queue(maker, max_staleness=0))
             trainer = replace(trainer, reward=replace(trainer.reward, pairs=own))
-        rows: list[dict[str, float]] = []
+        rows: list[StepMetrics] = []
         pairs: list[str] = []
         seconds: list[float] = []
         for step in range(1, options.steps + 2):
@@ -181,9 +182,9 @@ def measure(way: str, repeat: int, url: str, options: argparse.Namespace) -> Mea
             pairs += [f"{pair.step} {pair.problem_id} {pair.negative}" for pair in result.pairs]
     return Measured(
         statistics.mean(seconds[1:]),
-        statistics.mean(row["seconds/pairing"] for row in rows[1:]),
-        int(sum(row["pairs/rewrites"] for row in rows[1:])),
-        int(sum(row.get("pairs/hedged", 0) for row in rows[1:])),
+        statistics.mean(row.seconds["pairing"] for row in rows[1:]),
+        int(sum(row.pairs.rewrites or 0 for row in rows[1:])),
+        int(sum(row.pairs.hedged or 0 for row in rows[1:])),
         pairs,
     )
 

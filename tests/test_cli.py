@@ -15,8 +15,9 @@ import pytest
 from cooper_rl.__main__ import build_parser, main
 from cooper_rl.cli.stages import format_report
 from cooper_rl.config.root import Config
+from cooper_rl.errors import ConfigError
 from cooper_rl.schema.data import CollectReport, Report
-from cooper_rl.stages import STAGES, read_signature
+from cooper_rl.stages import STAGES, check_overrides, read_signature
 
 STAGES_FOLDER = Path(__file__).parent.parent / "src" / "cooper_rl" / "stages"
 
@@ -92,6 +93,42 @@ def test_an_unknown_override_is_one_message_and_exit_status_2(
     assert "did you mean 'num_tiny'?" in shown.err
     assert "Traceback" not in shown.err
     assert shown.out == ""
+
+
+@pytest.mark.parametrize(
+    ("stage", "override", "message"),
+    [
+        (
+            "collect-problems",
+            "cooper.steps=2",
+            "does not read cooper.steps (read by train-cooper); leave it",
+        ),
+        (
+            "label-completions",
+            "problems.num_tiny=3",
+            "(read by prepare-models, collect-problems); leave it out",
+        ),
+        (
+            "train-verify-rm",
+            "experiment.steps=3",
+            "does not read experiment.steps; leave it out, or change",
+        ),
+    ],
+)
+def test_a_key_that_the_stage_does_not_read_is_refused(stage: str, override: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        check_overrides(stage.replace("-", "_"), ["seed=1", override])
+
+
+def test_the_whole_of_what_a_stage_reads_a_part_of_may_be_set(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    check_overrides(
+        "label_completions", ["problems={ num_tiny = 3, num_held_out = 1 }", "labeling.judge=null"]
+    )
+    check_overrides("check_settings", ["cooper.steps=2"])
+    assert main(collect(tmp_path, "--set", "cooper.steps=2")) == 2
+    assert "collect-problems does not read cooper.steps" in capsys.readouterr().err
 
 
 def test_a_missing_file_is_one_message_and_exit_status_2(

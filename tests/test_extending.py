@@ -40,10 +40,10 @@ def test_a_step(make_policy, make_verify_rm):
     before = trainer.policy.model.lm_head.weight.detach().clone()
     result = run_step(trainer, 1, problems)
     assert not before.equal(trainer.policy.model.lm_head.weight), "the policy was not trained"
-    assert result.metrics["rollout/rule_accuracy"] == 0.5, result.metrics
-    assert result.metrics["rollout/rule_unparsable"] == 0.125
-    assert result.metrics["policy/clip_fraction"] == 0
-    assert result.metrics["pairs/perturb"] == result.metrics["pairs/shout"] == 2
+    assert result.metrics.rollout.rule_accuracy == 0.5, result.metrics
+    assert result.metrics.rollout.rule_unparsable == 0.125
+    assert result.metrics.policy.clip_fraction == 0
+    assert result.metrics.pairs.by_source["perturb"] == result.metrics.pairs.by_source["shout"] == 2
     negatives = {(pair.problem_id, pair.source): pair.negative for pair in result.pairs}
     assert negatives["f", "shout"].endswith("ATLANTIS")
     assert negatives["n", "perturb"].rstrip(".").endswith("Paris")
@@ -54,7 +54,7 @@ def test_a_step(make_policy, make_verify_rm):
 
 def test_the_pages_program_runs_and_a_step_trains_with_its_parts(tmp_path: Path) -> None:
     """France: Paris, Rome, nothing, Paris; Norway: Oslo, Bergen, Rome, Oslo: 4 of 8 right, 1 abstention."""
-    page = (ROOT / "docs" / "extending.md").read_text()
+    page = (ROOT / "docs" / "how-to" / "extending.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     assert len(blocks) == 4
     program = tmp_path / "test_program.py"
@@ -69,7 +69,7 @@ def test_the_pages_program_runs_and_a_step_trains_with_its_parts(tmp_path: Path)
 
 
 def test_every_key_protocol_and_registry_of_the_page_exists() -> None:
-    page = (ROOT / "docs" / "extending.md").read_text()
+    page = (ROOT / "docs" / "how-to" / "extending.md").read_text()
     for path, name in re.findall(r"`(\w+/\w+\.py): (\w+)`", page):
         text = (ROOT / "src" / "cooper_rl" / path).read_text()
         assert re.search(rf"^(class {name}\b|{name}\b)", text, re.MULTILINE), (path, name)

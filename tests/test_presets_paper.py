@@ -97,7 +97,7 @@ QWEN_7B = """{"model_type": "qwen2", "num_hidden_layers": 28, "hidden_size": 358
 "vocab_size": 152064, "num_attention_heads": 28, "num_key_value_heads": 4, "tie_word_embeddings": false}"""
 PLANNED = [
     line.strip("| ").split(" | ")
-    for line in (DOCS / "distributed.md").read_text(encoding="utf-8").splitlines()
+    for line in (DOCS / "how-to" / "distributed.md").read_text(encoding="utf-8").splitlines()
     if line.startswith(("| as it is", "| `engine.kind=hf`"))
 ]
 TOLD = {
@@ -112,7 +112,7 @@ TOLD = {
     "61.0 GiB on each of 8": ("single_gpu", QWEN_7B, ["engine.kind=hf", "distributed.zero_stage=2"], 8),
     "75.5 GiB on each of 8": ("single_gpu", QWEN_7B, ["distributed.zero_stage=3"], 8),
 }  # fmt: skip
-"""What docs/operations.md says: preset, policy, settings, processes."""
+"""What docs/cluster/operations.md says: preset, policy, settings, processes."""
 
 
 def plan(
@@ -148,7 +148,7 @@ def test_the_table_of_what_fits_is_what_plan_says(
 def test_what_operations_say_a_gpu_holds_is_what_plan_says(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], said: str
 ) -> None:
-    text = " ".join((DOCS / "operations.md").read_text(encoding="utf-8").split())
+    text = " ".join((DOCS / "cluster" / "operations.md").read_text(encoding="utf-8").split())
     assert said in text
     shown = plan(tmp_path, TOLD[said], capsys)
     assert float(shown[-1].split()[1]) == pytest.approx(float(said.split()[0]), abs=0.051)

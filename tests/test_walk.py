@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-WALK = ROOT / "docs" / "walk.md"
+WALK = ROOT / "docs" / "concepts" / "walk.md"
 CITED = re.compile(r"\brows? (\d+)(?: (?:to|and) (\d+))?(?=[ ,.):]|$)(?! of \d)", re.MULTILINE)
 
 

@@ -135,7 +135,8 @@ def check_no_secret(resource: Resource) -> Iterator[Problem]:
     """Secrets are referred to by name, never written down."""
     if resource.kind == "Secret":
         yield Problem(
-            resource.place, "a Secret must not be in the manifests; create it as docs/operations.md says"
+            resource.place,
+            "a Secret must not be in the manifests; create it as docs/cluster/operations.md says",
         )
     for text in _texts(resource.body):
         if PRIVATE_KEY.search(text):

@@ -7,7 +7,7 @@ A name is imported when it is first used, so that `import cooper_rl` loads neith
     >>> verify("1/2", r"The answer is \\boxed{0.5}.").verdict
     'correct'
 
-Documentation: docs/python_api.md.
+Documentation: docs/reference/python_api.md.
 """
 
 from importlib import import_module

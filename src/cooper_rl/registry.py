@@ -1,7 +1,7 @@
 """Parts that a configuration key chooses by name: those that ship, and those that a program registers.
 
 A registry declares the shipped names before any part is imported, so that the configuration checks a name
-without importing torch. The module that owns the parts registers them. See `docs/extending.md`.
+without importing torch. The module that owns the parts registers them. See `docs/how-to/extending.md`.
 """
 
 from typing import Generic, TypeVar
@@ -48,7 +48,7 @@ class Registry(Generic[T]):
         if name not in self._names:
             raise ValueError(
                 f"{self.key}={name}: use one of {', '.join(self._names)}, or register a part of your own "
-                "before the configuration is read (docs/extending.md)"
+                "before the configuration is read (docs/how-to/extending.md)"
             )
         return name
 

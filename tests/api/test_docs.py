@@ -18,11 +18,11 @@ def blocks(page: str) -> list[str]:
 
 def test_the_page_on_the_python_api_runs_from_top_to_bottom(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
-    found = blocks("docs/python_api.md")
+    found = blocks("docs/reference/python_api.md")
     assert len(found) == 4
     names: dict[str, object] = {}
     for block in found:
-        exec(compile(block, "docs/python_api.md", "exec"), names)  # the page's own code
+        exec(compile(block, "docs/reference/python_api.md", "exec"), names)  # the page's own code
     assert len(names["rewards"]) == 2
     assert (tmp_path / "runs/reward/LATEST").is_file()
 
@@ -31,7 +31,7 @@ def test_the_programs_for_trl_pass_arguments_that_exist() -> None:
     program = (ROOT / "examples/trl_gsm8k.py").read_text(encoding="utf-8")
     kinds = {"CooperReward": CooperReward, "GRPOTrainer": GRPOTrainer, "GRPOConfig": GRPOConfig}
     checked = []
-    for text in [program, *blocks("docs/trainers/trl.md")]:
+    for text in [program, *blocks("docs/how-to/trainers/trl.md")]:
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in kinds:
                 known = inspect.signature(kinds[node.func.id]).parameters

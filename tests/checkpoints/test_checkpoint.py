@@ -13,7 +13,7 @@ from transformers import GenerationConfig
 
 from cooper_rl.checkpoints import state as checkpoint_module
 from cooper_rl.checkpoints.identity import RunIdentity
-from cooper_rl.checkpoints.logs import METRICS, read_metrics
+from cooper_rl.checkpoints.logs import METRICS
 from cooper_rl.checkpoints.manifest import CheckpointEntry, CheckpointManifest, retained
 from cooper_rl.checkpoints.ownership import claim, mark
 from cooper_rl.checkpoints.reading import Found
@@ -44,7 +44,9 @@ from cooper_rl.errors import (
     WriteConflictError,
 )
 from cooper_rl.records.files import write_report
+from cooper_rl.records.step_metrics import read_metrics
 from cooper_rl.schema.data import PreferencePair
+from cooper_rl.schema.step_metrics import RolloutMetrics, StepMetrics
 from cooper_rl.storage.base import Content, ObjectStore
 from cooper_rl.storage.open import open_store
 from tests.stand_ins.fixtures import storage_config
@@ -67,7 +69,7 @@ def state(make_policy, make_verify_rm) -> TrainingState:
         verify_rm=make_verify_rm(0),
         policy_optimizer={"a/exp_avg": torch.arange(3.0)},
         verify_rm_optimizer={},
-        metrics=[{"step": 3, "policy/loss": 0.1}],
+        metrics=[StepMetrics(step=3, rollout=RolloutMetrics(verify_rm_reward=0.5, rule_accuracy=0.25))],
         pairs=[PAIR],
     )
 

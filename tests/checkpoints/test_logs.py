@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,6 @@ from cooper_rl.checkpoints.logs import (
     PAIRS,
     PIECES_PER_INDEX,
     ROLLOUTS,
-    read_metrics,
     read_pieces,
     write_piece,
 )
@@ -29,23 +28,18 @@ from cooper_rl.checkpoints.store import CheckpointStore
 from cooper_rl.config.cooper import MonitorConfig
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.errors import DamagedObjectError, StorageError, WriteConflictError
-from cooper_rl.method.monitor import (
-    ALARM,
-    ANCHOR,
-    DENIED,
-    JUDGED,
-    REWARD,
-    RULE,
-    MonitorState,
-    Reading,
-    watch,
-)
+from cooper_rl.method.monitor import MonitorState, Reading, watch
 from cooper_rl.schema.data import PreferencePair
+from cooper_rl.schema.step_metrics import GateMetrics, MonitorMetrics, RolloutMetrics, StepMetrics
 from cooper_rl.storage.base import ObjectStore
 from cooper_rl.storage.open import open_store
 from tests.stand_ins.fixtures import storage_config
 
 CONFIG = MonitorConfig(window=3, max_gap_rise=0.1)
+
+
+def steps_in(paths: Iterable[Path]) -> list[int]:
+    return [json.loads(line)["step"] for path in paths for line in path.read_text().splitlines()]
 
 
 class Run:
@@ -71,12 +65,12 @@ class Run:
         assert content is not None
         return read_manifest(self.store, content.name)
 
-    def logged(self, kind: str = METRICS) -> list[float]:
+    def logged(self, kind: str = METRICS) -> list[int]:
         """The steps of the log, verified."""
         content = self.store.read("LATEST")
         assert content is not None
         found = fetch(self.store, content.name, self.manifest(), folder=self.work / "fetched", logs=(kind,))
-        return [row["step"] for row in read_metrics(*found.log[kind])]
+        return steps_in(found.log[kind])
 
     def folders(self) -> set[str]:
         return {key.rpartition("/")[0] for key in self.store.keys("logs/")}
@@ -183,7 +177,7 @@ def test_after_a_fallback_each_step_is_logged_once(tmp_path: Path) -> None:
     again.publish(2)
     again.publish(3)
     assert run.logged() == [1, 2, 3]
-    assert read_metrics(*sorted(place.glob("logs/*/metrics.jsonl"))) == [{"step": step} for step in (1, 2, 3)]
+    assert steps_in(sorted(place.glob("logs/*/metrics.jsonl"))) == [1, 2, 3]
 
 
 def test_a_folder_of_a_pieces_name_is_never_written_into(tmp_path: Path) -> None:
@@ -224,22 +218,26 @@ def test_pandas_and_duckdb_read_the_log_by_a_pattern_of_names(tmp_path: Path) ->
 
 
 numbers = st.floats(0, 1, allow_nan=False)
-row = st.fixed_dictionaries({REWARD: numbers, RULE: numbers}, optional={ANCHOR: numbers})
+row = st.tuples(numbers, numbers, st.none() | numbers)
 
 
-def by_definition(rows: Sequence[dict[str, float]], config: MonitorConfig) -> Reading | None:
+def make_row(step: int, reward: float = 0.5, rule: float = 0.5, anchor: float | None = None) -> StepMetrics:
+    found = StepMetrics(step=step, rollout=RolloutMetrics(verify_rm_reward=reward, rule_accuracy=rule))
+    found.verify_rm.anchor_score = anchor
+    return found
+
+
+def by_definition(rows: Sequence[tuple[float, float, float | None]], config: MonitorConfig) -> Reading | None:
     """The last window against the one with the lowest gap of those that end before it begins."""
     size = config.window
     if len(rows) < 2 * size:
         return None
     windows = [rows[start : start + size] for start in range(len(rows) - size + 1)]
     means = [
-        (
-            sum(each[REWARD] - each.get(ANCHOR, 0.0) for each in window) / size,
-            sum(each[RULE] for each in window) / size,
-        )
+        (sum(reward - (anchor or 0.0) for reward, _, anchor in window) / size,
+         sum(rule for _, rule, _ in window) / size)
         for window in windows
-    ]
+    ]  # fmt: skip
     gaps = [reward - rule for reward, rule in means]
     lowest = min(range(len(gaps) - size), key=gaps.__getitem__)
     rise, paid, right = (
@@ -248,36 +246,40 @@ def by_definition(rows: Sequence[dict[str, float]], config: MonitorConfig) -> Re
         means[-1][1] - means[lowest][1],
     )
     is_hacking = rise > config.max_gap_rise and paid >= 0 and right <= 0
-    return Reading(rise, paid, right, int(windows[lowest][-1]["step"]), is_hacking)
+    return Reading(rise, paid, right, lowest + size, is_hacking)
 
 
 @given(rows=st.lists(row, max_size=20))
-def test_the_monitor_says_of_every_step_what_all_steps_before_say(rows: list[dict[str, float]]) -> None:
+def test_the_monitor_says_of_every_step_what_all_steps_before_say(
+    rows: list[tuple[float, float, float | None]],
+) -> None:
     """Exactly, also after its state went through a checkpoint; it keeps two windows."""
     state = MonitorState()
-    for step, each in enumerate(rows, start=1):
-        each["step"] = step
-        state, reading = watch(MonitorState.model_validate_json(state.model_dump_json()), each, CONFIG)
+    for step, numbers in enumerate(rows, start=1):
+        state = MonitorState.model_validate_json(state.model_dump_json())
+        state, reading = watch(state, make_row(step, *numbers), CONFIG)
         assert reading == by_definition(rows[:step], CONFIG)
         assert len(state.points) <= 2 * CONFIG.window
 
 
-def test_the_state_of_a_run_is_what_its_log_says(tmp_path: Path) -> None:
+def test_the_state_of_a_run_is_what_its_log_says() -> None:
     """Alarms at 3 and 5, the first denied; judged .4, .6, .5; the gate's data changes and changes back."""
-    rows = [{"step": float(step), REWARD: 0.5, RULE: 0.5} for step in range(1, 7)]
-    rows[2] |= {ALARM: 1.0, DENIED: 1.0, JUDGED: 0.4}
-    rows[3] |= {JUDGED: 0.6}
-    rows[4] |= {ALARM: 1.0, JUDGED: 0.5, "pairs/shortcut_auroc": 0.7}
-    for place, data in ((0, 1.0), (1, 1.0), (3, 2.0), (5, 1.0)):
-        rows[place] |= {"gate/data": data, "gate/start_accuracy": data / 4, "gate/accuracy": 0.9}
+    rows = [make_row(step) for step in range(1, 7)]
+    rows[2].monitor = MonitorMetrics(alarm=True, denied=True)
+    rows[4].monitor = MonitorMetrics(alarm=True)
+    for place, judged in ((2, 0.4), (3, 0.6), (4, 0.5)):
+        rows[place].eval.judge_accuracy = judged
+    rows[4].pairs.shortcut_auroc = 0.7
+    for place, data in ((0, 1), (1, 1), (3, 2), (5, 1)):
+        rows[place].gate = GateMetrics(data=data, start_accuracy=data / 4, accuracy=0.9, rolled_back=False)
     pair = {"problem_id": "p", "question": "q", "reference_answer": "1", "positive": "1", "negative": "2"}
     pairs = [PreferencePair(step=step, source="rollout", **pair) for step in range(300)]
     state = replay(rows, pairs, CONFIG)
     assert (state.first_alarm_step, state.best_judged, state.shortcut_auroc) == (5, 0.6, 0.7)
     assert [point.step for point in state.monitor.points] == [4, 5, 6]
     assert state.gate_starts == (
-        {"gate/data": 1.0, "gate/start_accuracy": 0.25},
-        {"gate/data": 2.0, "gate/start_accuracy": 0.5},
+        GateMetrics(data=1, start_accuracy=0.25),
+        GateMetrics(data=2, start_accuracy=0.5),
     )
     assert [each.step for each in state.recent_pairs] == list(range(300 - NUM_RECENT_PAIRS, 300))
-    assert RunState.model_validate(json.loads(state.model_dump_json())) == state
+    assert RunState.model_validate_json(state.model_dump_json()) == state

@@ -1,5 +1,8 @@
 """Arms and ablations: each is a configuration of its own that differs from the others as it says."""
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 
 from cooper_rl.config.load import load
@@ -41,3 +44,31 @@ def test_seeds_are_whole_numbers() -> None:
     assert parse_seeds("0,2, 2") == [0, 2]
     with pytest.raises(ConfigError, match="--seeds '0,x': give whole numbers"):
         parse_seeds("0,x")
+
+
+LAPTOPS_OWN = {
+    *("steps", "problems_per_step", "group_size", "generation", "checkpoint_every", "policy.lr", "reward.lr"),
+    "pairs.assistant",
+}
+"""What the laptop has smaller than the paper, and who answers there."""
+
+
+def test_the_paper_arm_is_the_preset_paper_apart_from_sizes_and_who_answers() -> None:
+    """Key by key: every other leaf of section `cooper`."""
+    arm, paper = (
+        load(preset, overrides).cooper.model_dump()
+        for preset, overrides in (("laptop", arm_overrides("paper")), ("paper", ()))
+    )
+    own, published = dict(_leaves(arm)), dict(_leaves(paper))
+    assert own == published
+    assert own["judge"] is published["judge"] is None
+
+
+def _leaves(section: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in section.items():
+        if prefix + key in LAPTOPS_OWN:
+            continue
+        if isinstance(value, dict):
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value

@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from cooper_rl.checkpoints.logs import KINDS, METRICS, PAIRS, ROLLOUTS, read_metrics
+from cooper_rl.checkpoints.logs import KINDS, METRICS, PAIRS, ROLLOUTS
 from cooper_rl.checkpoints.reference import open_checkpoint
 from cooper_rl.config.infrastructure import StorageConfig
+from cooper_rl.records.step_metrics import read_metrics
 from tests.stand_ins.fixtures import bucket, gateway, s3_server
 
 __all__ = ["bucket", "gateway", "s3_server"]
@@ -86,7 +87,7 @@ def start_trainer(folder: Path) -> Generator[Trainer]:
 def outcome(checkpoint: Path, storage: StorageConfig | None = None) -> Outcome:
     """What a finished run left in its folder."""
     with open_checkpoint(checkpoint, storage or StorageConfig(), logs=KINDS) as found:
-        rows = read_metrics(*found.log[METRICS])
+        rows = [row.flat() for row in read_metrics(*found.log[METRICS])]
         logged = {
             kind: [line for path in found.log[kind] for line in path.read_text("utf-8").split("\n") if line]
             for kind in (PAIRS, ROLLOUTS)

@@ -1,4 +1,4 @@
-"""What an object store can do to a run, each against a real server: the table of docs/reliability.md."""
+"""What an object store can do to a run, each against a real server: the table of docs/lab/reliability.md."""
 
 import os
 import resource

@@ -16,8 +16,8 @@ from manifests.check.references import read_expected
 from pipelines.__main__ import build_parser
 
 ROOT = Path(__file__).parent.parent.parent
-OPERATIONS = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
-SECURITY = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+OPERATIONS = (ROOT / "docs" / "cluster" / "operations.md").read_text(encoding="utf-8")
+SECURITY = (ROOT / "docs" / "cluster" / "security.md").read_text(encoding="utf-8")
 PARSERS = {
     "cooper_rl.storage.buckets": prepare_buckets._build_parser,
     "cooper_rl.storage.models": fetch_model._build_parser,
@@ -42,7 +42,7 @@ def test_paths_that_a_page_names_exist(text: str) -> None:
     missing = [path for path in sorted(paths) if not list(ROOT.glob(path))]
     assert not missing
     links = re.findall(r"\]\(([\w./]+\.md)\)", text)
-    assert all((ROOT / "docs" / link).is_file() for link in links)
+    assert all((ROOT / "docs" / "cluster" / link).is_file() for link in links)
 
 
 def test_folders_that_are_applied_or_checked_are_overlays() -> None:

@@ -5,7 +5,13 @@ import random
 import pytest
 
 from cooper_rl.errors import DataError
-from cooper_rl.method.intervals import _t_quantile, clustered_interval, difference_interval
+from cooper_rl.method.intervals import (
+    _t_quantile,
+    clustered_interval,
+    difference_interval,
+    mean_of_independent,
+    widened_by_runs,
+)
 from cooper_rl.schema.data import Interval
 
 
@@ -125,3 +131,42 @@ def test_the_interval_of_a_difference_is_newcombes_published_example():
 def test_a_difference_of_certain_values_is_certain():
     sure = Interval(value=0.5, low=0.5, high=0.5, count=3)
     assert difference_interval(sure, sure) == Interval(value=0.0, low=0.0, high=0.0, count=3)
+
+
+def test_the_mean_of_independent_estimates_is_narrower_than_each():
+    """(.2 + .6) / 2 = .4; half widths .06 and .08 give sqrt(.0036 + .0064) / 2 = .05."""
+    found = mean_of_independent(
+        [
+            Interval(value=0.2, low=0.14, high=0.26, count=30),
+            Interval(value=0.6, low=0.52, high=0.68, count=20),
+        ]
+    )
+    assert (found.value, found.low, found.high) == pytest.approx((0.4, 0.35, 0.45))
+    assert found.count == 50
+    with pytest.raises(DataError, match="a mean of estimates needs one"):
+        mean_of_independent([])
+
+
+def test_runs_that_differ_widen_an_interval_and_one_run_does_not():
+    """Runs .4 and .6: s = .1 sqrt(2), s / sqrt(2) = .1, t(1) = 12.706: 1.2706 in quadrature with .05."""
+    plain = Interval(value=0.5, low=0.45, high=0.55, count=100)
+    assert widened_by_runs(plain, [0.5]) == plain
+    assert widened_by_runs(plain, [0.5, 0.5, 0.5]) == plain
+    found = widened_by_runs(plain, [0.4, 0.6])
+    assert found.high - found.value == pytest.approx((1.2706205**2 + 0.05**2) ** 0.5)
+    assert found.value - found.low == pytest.approx(found.high - found.value)
+
+
+def test_widened_intervals_cover_what_runs_and_problems_vary_by():
+    """2,000 drawn layouts of 4 runs and 50 problems, with effects of both: the true mean is covered."""
+    rng = random.Random(0)
+    covered = 0
+    for _ in range(2000):
+        problems = [rng.gauss(0, 0.15) for _ in range(50)]
+        runs = [rng.gauss(0, 0.05) for _ in range(4)]
+        shares = [[min(max(0.5 + run + problem, 0), 1) for run in runs] for problem in problems]
+        pooled = clustered_interval(shares)
+        by_run = [sum(row[place] for row in shares) / 50 for place in range(4)]
+        found = widened_by_runs(pooled, by_run)
+        covered += found.low <= 0.5 <= found.high
+    assert covered / 2000 > 0.94

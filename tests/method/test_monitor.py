@@ -4,11 +4,6 @@ import pytest
 
 from cooper_rl.config.cooper import MonitorConfig
 from cooper_rl.method.monitor import (
-    ALARM,
-    ANCHOR,
-    DENIED,
-    REWARD,
-    RULE,
     MonitorState,
     Reading,
     denied_alarms,
@@ -17,36 +12,37 @@ from cooper_rl.method.monitor import (
     watch,
 )
 from cooper_rl.schema.data import Interval
+from cooper_rl.schema.step_metrics import MonitorMetrics, RolloutMetrics, StepMetrics
 
 CONFIG = MonitorConfig(window=2, max_gap_rise=0.1)
 
 
 def series(
     reward: list[float], rule: list[float] | None = None, anchor: list[float] | None = None
-) -> list[dict[str, float]]:
+) -> list[StepMetrics]:
     """Rule accuracy .5 unless given, no anchors unless given; steps from 1."""
     rows = [
-        {"step": step, REWARD: paid, RULE: accuracy}
+        StepMetrics(step=step, rollout=RolloutMetrics(verify_rm_reward=paid, rule_accuracy=accuracy))
         for step, (paid, accuracy) in enumerate(
             zip(reward, rule or [0.5] * len(reward), strict=True), start=1
         )
     ]
     for row, level in zip(rows, anchor or [], strict=False):
-        row[ANCHOR] = level
+        row.verify_rm.anchor_score = level
     return rows
 
 
-def watch_all(metrics: list[dict[str, float]]) -> Reading | None:
+def watch_all(metrics: list[StepMetrics]) -> Reading | None:
     """What is said of the last step."""
     state, reading = MonitorState(), None
     for row in metrics:
         state, reading = watch(state, row, CONFIG)
-        if row.get(DENIED):
+        if row.monitor.denied:
             state, reading = MonitorState(), None
     return reading
 
 
-def read(metrics: list[dict[str, float]]) -> Reading:
+def read(metrics: list[StepMetrics]) -> Reading:
     found = watch_all(metrics)
     assert found is not None
     return found
@@ -108,14 +104,16 @@ def test_a_rise_within_the_bound_is_none() -> None:
 
 
 def test_steps_are_the_metrics_own_numbers() -> None:
-    metrics = [row | {"step": row["step"] + 40} for row in series([0.5, 0.5, 0.7, 0.7])]
+    metrics = series([0.5, 0.5, 0.7, 0.7])
+    for row in metrics:
+        row.step += 40
     assert read(metrics).since_step == 42
 
 
 def test_steps_up_to_a_denied_alarm_are_left_out() -> None:
     """Gaps 0 0 .2 .2 | .2 .2 .2 .2 .4 .4: a rise after step 4 counts from there."""
     metrics = series([0.5, 0.5, 0.7, 0.7, 0.7, 0.7, 0.7, 0.7, 0.9, 0.9])
-    metrics[3] |= {ALARM: 1.0, DENIED: 1.0}
+    metrics[3].monitor = MonitorMetrics(alarm=True, denied=True)
     assert [watch_all(metrics[:size]) is None for size in (4, 7, 8)] == [True, True, False]
     assert not read(metrics[:8]).is_hacking
     assert read(metrics) == (pytest.approx(0.2), pytest.approx(0.2), 0.0, 6, True)
@@ -132,7 +130,9 @@ def test_an_alarm_is_denied_where_a_loss_of_the_bound_is_excluded(
 
 
 def test_alarms_are_told_apart_by_what_the_judge_said() -> None:
-    rows = [{"step": step, ALARM: float(step in (2, 4, 5))} for step in range(1, 6)]
-    rows[1][DENIED] = 1.0
+    rows = series([0.5] * 5)
+    for row in rows:
+        row.monitor.alarm = row.step in (2, 4, 5)
+    rows[1].monitor.denied = True
     assert (denied_alarms(rows), first_alarm(rows)) == ([2], 4)
     assert (denied_alarms(rows[:3]), first_alarm(rows[:3])) == ([2], None)

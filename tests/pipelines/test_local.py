@@ -15,8 +15,8 @@ import psutil
 import pytest
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
-from cooper_rl.checkpoints.logs import read_metrics
 from cooper_rl.records.files import read_records
+from cooper_rl.records.step_metrics import read_metrics
 from cooper_rl.schema.data import EvalReport
 from pipelines.__main__ import main
 from pipelines.local.folder import IN_USE, TOKEN, Holder, run_folders
@@ -57,7 +57,7 @@ def test_the_second_iteration_goes_on_where_the_first_ended(finished: tuple[Path
     evaluations = read_records(run / "evaluate-policy-3" / "evaluations", EvalReport)
     assert [evaluation.step for evaluation in evaluations] == [0, 2, 4]
     pieces = sorted((run / "train-cooper-2" / "checkpoint" / "logs").glob("*/metrics.jsonl"))
-    assert [row["step"] for row in read_metrics(*pieces)] == [1, 2, 3, 4]
+    assert [row.step for row in read_metrics(*pieces)] == [1, 2, 3, 4]
 
 
 def test_the_same_command_again_runs_nothing_but_the_summary(

@@ -5,16 +5,20 @@ import math
 import pytest
 
 from cooper_rl.report.plots import moving_mean, series, training_figures
+from cooper_rl.schema.step_metrics import RolloutMetrics, StepMetrics
 from tests.stages.run_files import make_metrics
 
 
 def test_phases_that_did_not_run_leave_no_figure():
-    kept = ("step", "rollout/verify_rm_reward", "seconds/rollout")
-    rows = [{key: row[key] for key in kept} for row in make_metrics(5)]
+    rows = [
+        StepMetrics(step=row.step, rollout=row.rollout, seconds={"rollout": 2.0}) for row in make_metrics(5)
+    ]
+    for row in rows:
+        row.rollout = RolloutMetrics(verify_rm_reward=0.5, rule_accuracy=0.5)
     assert [figure.title for figure in training_figures(rows)] == [
         "Reward and rule accuracy of the rollouts", "Seconds per step, by phase",
     ]  # fmt: skip
-    assert training_figures([{"step": 1.0}]) == []
+    assert training_figures([]) == []
 
 
 @pytest.mark.parametrize("steps", [1, 2])
@@ -25,10 +29,14 @@ def test_very_short_runs_can_be_drawn(steps):
 
 
 def test_series_skip_what_is_not_finite_and_average_long_runs():
-    rows = [{"step": float(n), "x": float(n % 2), "y": math.nan if n == 1 else 1.0} for n in range(1, 401)]
-    steps, values = series(rows, "x")
+    rollouts = [
+        RolloutMetrics(verify_rm_reward=n % 2, rule_accuracy=math.nan if n == 1 else 1.0)
+        for n in range(1, 401)
+    ]
+    rows = [StepMetrics(step=n, rollout=rollout) for n, rollout in enumerate(rollouts, start=1)]
+    steps, values = series(rows, lambda row: row.rollout.verify_rm_reward)
     assert (len(steps), steps[0], values[:2]) == (200, 1.5, [0.5, 0.5])
-    assert series(rows[:3], "y") == ([2.0, 3.0], [1.0, 1.0])
+    assert series(rows[:3], lambda row: row.rollout.rule_accuracy) == ([2.0, 3.0], [1.0, 1.0])
 
 
 def test_the_moving_mean_of_forty_points_spans_five():

@@ -3,9 +3,9 @@
 import pytest
 
 from cooper_rl.method.metrics import binary_scores
-from cooper_rl.method.monitor import ALARM, BACK_TO, DENIED
 from cooper_rl.report.text import direction, headline_rows, points, sample_groups, shorten, summarise
 from cooper_rl.schema.data import Interval
+from cooper_rl.schema.step_metrics import MonitorMetrics, RolloutMetrics, StepMetrics
 from tests.stages.run_files import COMPLETIONS, make_completion, make_evaluation
 
 
@@ -40,23 +40,31 @@ def test_a_reward_that_rises_alone_is_called_by_its_name():
     ("said", "expected"),
     [
         ({}, None),
-        ({4: {ALARM: 0.0}}, "The hacking monitor raised no alarm."),
+        ({4: MonitorMetrics(alarm=False)}, "The hacking monitor raised no alarm."),
         (
-            {4: {ALARM: 1.0}, 5: {ALARM: 1.0}},
+            {4: MonitorMetrics(alarm=True), 5: MonitorMetrics(alarm=True)},
             "The hacking monitor raised the alarm at step 4: VerifyRM's reward and rule accuracy had gone",
         ),
-        ({4: {ALARM: 1.0, BACK_TO: 2.0}}, "had gone apart; both models went back to step 2."),
         (
-            {4: {ALARM: 1.0, DENIED: 1.0}, 8: {ALARM: 1.0, DENIED: 1.0}},
+            {4: MonitorMetrics(alarm=True, rolled_back_to=2)},
+            "had gone apart; both models went back to step 2.",
+        ),
+        (
+            {4: MonitorMetrics(alarm=True, denied=True), 8: MonitorMetrics(alarm=True, denied=True)},
             "The judge denied the hacking monitor's alarm at steps 4 and 8, since accuracy had not fallen",
         ),
     ],
 )
 def test_what_the_monitor_said_is_part_of_the_conclusion(
-    said: dict[int, dict[str, float]], expected: str | None
+    said: dict[int, MonitorMetrics], expected: str | None
 ) -> None:
     evaluations = [make_evaluation(0, 0.4, 0.5), make_evaluation(9, 0.4, 0.5)]
-    conclusion = summarise(evaluations, [{"step": n, **said.get(n, {})} for n in range(1, 10)]).conclusion
+    rollout = RolloutMetrics(verify_rm_reward=0.5, rule_accuracy=0.5)
+    rows = [
+        StepMetrics(step=step, rollout=rollout, monitor=said.get(step, MonitorMetrics()))
+        for step in range(1, 10)
+    ]
+    conclusion = summarise(evaluations, rows).conclusion
     assert (expected or "") in conclusion
     assert ("monitor" in conclusion) == (expected is not None)
 

@@ -3,9 +3,12 @@
 import gzip
 import json
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from typing import Any, NamedTuple
 
 import pytest
@@ -15,7 +18,7 @@ from cooper_rl.domains.open import default_domain
 from cooper_rl.errors import ConfigError, ServerError
 from cooper_rl.method.prompts import judge_prompt
 from cooper_rl.negatives.pairs import RewriteItem
-from cooper_rl.servers.chat import ChatAssistant, ChatJudge, read_verdict
+from cooper_rl.servers.chat import ChatAssistant, ChatJudge, read_retry_after, read_verdict
 from cooper_rl.verdicts.hybrid import JudgeItem
 from tests.stand_ins.chat import Reply, ScriptedServer
 
@@ -268,8 +271,8 @@ def test_every_request_has_another_code(serve) -> None:
 
 
 def test_an_answer_that_is_no_chat_completion_is_unparsable(serve) -> None:
-    server = serve(lambda number, body: honest(number, body) if number else (200, {}, "<html>"))
-    result = ChatJudge(config(server, max_concurrency=1)).judge([ITEM, ITEM])[0]
+    server = serve(lambda number, body: honest(number, body) if number > 1 else (200, {}, "<html>"))
+    result = ChatJudge(config(server, max_concurrency=1, max_attempts=2)).judge([ITEM, ITEM])[0]
     assert (result.verdict, result.failure) == ("unparsable", "unreachable")
     assert "not a chat completion: '<html>'" in result.reason
 
@@ -285,9 +288,96 @@ def test_an_answer_that_is_no_chat_completion_is_unparsable(serve) -> None:
     ],
 )
 def test_an_answer_of_other_types_is_unparsable(serve, odd: str) -> None:
-    server = serve(lambda number, body: honest(number, body) if number else (200, {}, odd))
-    result = ChatJudge(config(server, max_concurrency=1)).judge([ITEM, ITEM])[0]
+    server = serve(lambda number, body: honest(number, body) if number > 1 else (200, {}, odd))
+    result = ChatJudge(config(server, max_concurrency=1, max_attempts=2)).judge([ITEM, ITEM])[0]
     assert (result.verdict, result.failure) == ("unparsable", "unreachable")
+
+
+def test_an_answer_that_is_no_chat_completion_is_asked_for_again(serve) -> None:
+    server = serve(lambda number, body: honest(number, body) if number else (200, {}, "<html>"))
+    judge = ChatJudge(config(server, max_concurrency=1))
+    assert [result.verdict for result in judge.judge([ITEM])] == ["correct"]
+    assert judge.usage.num_retries == 1
+
+
+def test_an_answer_without_end_is_not_read_whole(serve) -> None:
+    sent = [0]
+
+    def endless(number: int, body: dict[str, Any]) -> Reply:
+        def parts() -> Iterator[bytes]:
+            while True:
+                sent[0] += 1 << 16
+                yield b" " * (1 << 16)
+
+        return 200, {}, parts()
+
+    judge = ChatJudge(config(serve(endless), max_tokens=8, max_attempts=1))
+    with pytest.raises(ServerError, match=r"the answer has over 1[0-9]{6} bytes"):
+        judge.judge([ITEM])
+    assert sent[0] < 64 << 20
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"retry-after": "7"}, 7),
+        ({"retry-after": "1.5"}, 1.5),
+        ({"retry-after-ms": "250", "retry-after": "9"}, 0.25),
+        ({"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}, 0),
+        ({"retry-after": "soon"}, None),
+        ({"retry-after": "inf"}, None),
+        ({"retry-after": "-3"}, 0),
+        ({}, None),
+    ],
+)
+def test_a_servers_pause_is_read_in_every_form(headers: dict[str, str], seconds: float | None) -> None:
+    assert read_retry_after(headers) == seconds
+
+
+def test_a_date_to_come_is_waited_for() -> None:
+    later = format_datetime(datetime.now(UTC) + timedelta(seconds=30), usegmt=True)
+    assert read_retry_after({"retry-after": later}) == pytest.approx(29.5, abs=1)
+
+
+def test_a_rate_limit_is_obeyed_and_costs_no_verdict(serve) -> None:
+    """A token bucket of 40 a second with room for 5, asked for 120 verdicts by 32 threads at once."""
+    lock = threading.Lock()
+    bucket = [5.0, time.monotonic()]
+    refused = [0]
+
+    def limited(number: int, body: dict[str, Any]) -> Reply:
+        with lock:
+            now = time.monotonic()
+            bucket[:] = [min(5.0, bucket[0] + 40 * (now - bucket[1])), now]
+            if bucket[0] < 1:
+                refused[0] += 1
+                return 429, {"retry-after-ms": "50"}, "slow down"
+            bucket[0] -= 1
+        return honest(number, body)
+
+    judge = ChatJudge(config(serve(limited), max_attempts=1))
+    results = judge.judge([ITEM] * 120)
+    assert [result.verdict for result in results] == ["correct"] * 120
+    assert judge.usage.num_failed == 0
+    assert judge.usage.num_retries == refused[0] > 0
+
+
+def test_a_rate_limit_without_end_is_given_up_after_the_patience(serve) -> None:
+    server = serve(lambda number, body: (429, {}, "no"))
+    judge = ChatJudge(config(server, max_concurrency=1, rate_limit_patience_seconds=0.1))
+    with pytest.raises(ServerError, match=r"HTTP 429: 'no' for 0\.1 s"):
+        judge.judge([ITEM])
+
+
+@pytest.mark.parametrize(("key", "limit", "asked"), [("max_requests", 3, 3), ("max_total_tokens", 200, 2)])
+def test_a_budget_ends_the_run_and_names_the_key(serve, key: str, limit: int, asked: int) -> None:
+    """Every answer counts 107 tokens."""
+    server = serve(honest)
+    judge = ChatJudge(config(server, max_concurrency=1, **{key: limit}))
+    found = []
+    with pytest.raises(ServerError, match=rf"the budget server\.{key}={limit} is spent .*raise it and start"):
+        found.extend(judge.stream([ITEM] * 10))
+    assert len(found) == len(server.bodies) == asked
 
 
 def test_half_a_surrogate_pair_in_an_answer_is_replaced(serve) -> None:
@@ -317,13 +407,13 @@ def test_a_judges_identity_names_all_that_its_verdicts_depend_on(serve) -> None:
         ChatJudge(config(server, temperature=0.5)).identity,
         ChatJudge(config(server, max_tokens=9)).identity,
         ChatJudge(ServerConfig(base_url=server.url, model="judge-2")).identity,
-        ChatJudge(ServerConfig(base_url="http://elsewhere/v1", model="judge-1")).identity,
     }
+    same.add(ChatJudge(ServerConfig(base_url="http://elsewhere/v1", model="judge-1")).identity)
     prompt = judge_prompt("q", "r", "c", nonce="n")
     asking_otherwise = replace(default_domain(), judge_prompt=lambda *item, nonce: prompt)
     other.add(ChatJudge(config(server), asking_otherwise).identity)
     assert len(same) == 1
-    assert len(same | other) == 6
+    assert len(same | other) == 5
 
 
 def test_the_assistant_returns_the_marked_rewrite_or_none(serve) -> None:

@@ -1,12 +1,12 @@
 """Files of a run as the stages write them, for the tests of the report."""
 
-import json
 import random
 from pathlib import Path
 
 from cooper_rl.method.intervals import clustered_interval
 from cooper_rl.method.metrics import binary_scores, confusion_counts, reliability_bins, roc_points
 from cooper_rl.records.files import write_records, write_report
+from cooper_rl.records.step_metrics import write_metrics
 from cooper_rl.schema.data import (
     EvalReport,
     EvaluatedCompletion,
@@ -15,6 +15,13 @@ from cooper_rl.schema.data import (
     LabelReport,
     ProblemScores,
     VerifyRMDetails,
+)
+from cooper_rl.schema.step_metrics import (
+    PairMetrics,
+    PolicyMetrics,
+    RolloutMetrics,
+    StepMetrics,
+    VerifyRMMetrics,
 )
 
 
@@ -86,23 +93,29 @@ COMPLETIONS = [
 ]
 
 
-def make_metrics(steps: int) -> list[dict[str, float]]:
+def make_metrics(steps: int) -> list[StepMetrics]:
     """Steps of the shape that train_cooper writes; the reward update fails to run now and then."""
     rng = random.Random(0)
     rows = []
     for step in range(1, steps + 1):
         share = step / steps
-        row = {
-            "step": step, "rollout/verify_rm_reward": 0.45 + 0.3 * share + rng.gauss(0, 0.04),
-            "rollout/rule_accuracy": 0.3 + 0.18 * share + rng.gauss(0, 0.05),
-            "rollout/rule_unparsable": 0.3 - 0.1 * share, "rollout/cut_fraction": 0.05,
-            "policy/loss": rng.gauss(0, 0.01), "policy/kl": 0.002 * step, "pairs/count": rng.randint(5, 12),
-            "pairs/positives": rng.randint(12, 16), "seconds/rollout": 2.0 + rng.random(),
-            "seconds/reward": 0.4, "seconds/policy_update": 1.5 + rng.random(), "seconds/pairing": 0.2,
-            "seconds/reward_update": 0.3,
-        }  # fmt: skip
+        row = StepMetrics(
+            step=step,
+            rollout=RolloutMetrics(
+                verify_rm_reward=0.45 + 0.3 * share + rng.gauss(0, 0.04),
+                rule_accuracy=0.3 + 0.18 * share + rng.gauss(0, 0.05),
+                rule_unparsable=0.3 - 0.1 * share,
+                cut_fraction=0.05,
+            ),
+            policy=PolicyMetrics(loss=rng.gauss(0, 0.01), kl=0.002 * step, clip_fraction=0.0, grad_norm=1.0),
+            pairs=PairMetrics(count=rng.randint(5, 12), positives=rng.randint(12, 16)),
+            seconds={
+                "rollout": 2.0 + rng.random(), "reward": 0.4, "policy_update": 1.5 + rng.random(),
+                "pairing": 0.2, "reward_update": 0.3,
+            },
+        )  # fmt: skip
         if step % 7:
-            row |= {"verify_rm/loss": 0.6 - 0.3 * share, "verify_rm/pair_accuracy": 0.7 + 0.2 * share}
+            row.verify_rm = VerifyRMMetrics(loss=0.6 - 0.3 * share, pair_accuracy=0.7 + 0.2 * share)
         rows.append(row)
     return rows
 
@@ -143,6 +156,6 @@ def write_run(folder: Path, **changes) -> dict[str, Path]:
     step_folder = paths["checkpoint"] / "step-000040"
     step_folder.mkdir(parents=True)
     metrics = changes.get("metrics") or make_metrics(40)
-    (step_folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in metrics))
+    write_metrics(step_folder / "metrics.jsonl", metrics)
     (paths["checkpoint"] / "LATEST").write_text("step-000040\n")
     return paths

@@ -7,18 +7,17 @@ import pytest
 from cooper_rl.config.load import load
 from cooper_rl.errors import ModelError, TrainingError
 from cooper_rl.negatives.canaries import ATTACKS
-from cooper_rl.records.files import read_records
-from cooper_rl.schema.data import EvalReport, EvaluatedCompletion
+from cooper_rl.records.files import read_records, write_records
+from cooper_rl.schema.data import EvalReport, EvaluatedCompletion, Problem
 from cooper_rl.stages import evaluate_policy, train_cooper
 from tests.stages.conftest import SMALL, Files
 
 
 def evaluate(files: Files, folder: Path, *overrides: str, **paths: Path) -> EvalReport:
-    inputs = {"models": files.models, "verify_rm": files.verify_rm} | paths
+    inputs = {"models": files.models, "verify_rm": files.verify_rm, "problems": files.problems} | paths
     return evaluate_policy.run(
         load("laptop", [*SMALL, *overrides]),
         **inputs,
-        problems=files.problems,
         examples=files.examples,
         evaluations=folder / "evaluations.jsonl",
         completions=folder / "completions.jsonl",
@@ -81,3 +80,22 @@ def test_without_a_judge_the_rule_speaks_alone(files: Files, tmp_path: Path) -> 
 def test_a_missing_verify_rm_is_named(files: Files, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"nowhere: no config\.json there"):
         evaluate(files, tmp_path, verify_rm=tmp_path / "nowhere")
+
+
+def test_sources_are_told_apart_and_their_mean_weighs_each_alike(files: Files, tmp_path: Path) -> None:
+    problems = read_records(files.problems, Problem)
+    mixed = [
+        problem.model_copy(update={"source": "tiny-blind"}) if place < 3 else problem
+        for place, problem in enumerate(problems)
+    ]
+    write_records(tmp_path / "mixed.jsonl", mixed)
+    result = evaluate(files, tmp_path, problems=tmp_path / "mixed.jsonl")
+    rows = read_records(tmp_path / "completions.jsonl", EvaluatedCompletion)
+    assert list(result.by_source) == ["tiny-blind", "tiny"]
+    for source, found in result.by_source.items():
+        own = [row for row in rows if row.source == source]
+        assert found.judge_accuracy.value == sum(row.judge == "correct" for row in own) / len(own)
+        assert found.verify_rm_reward.count == len(own) / 2
+    values = [found.judge_accuracy.value for found in result.by_source.values()]
+    assert result.mean_over_sources.value == pytest.approx(sum(values) / 2)
+    assert evaluate(files, tmp_path).by_source == {}

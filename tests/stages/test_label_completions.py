@@ -24,7 +24,7 @@ from cooper_rl.schema.data import (
 )
 from cooper_rl.stages import label_completions
 from cooper_rl.verdicts.hybrid import JudgeItem, JudgeResult
-from cooper_rl.verdicts.journal import Journal
+from cooper_rl.verdicts.journal import Journal, KeptVerdict
 from cooper_rl.verdicts.votes import collect_votes
 
 NUM_PROBLEMS = 30
@@ -256,18 +256,18 @@ def test_a_journal_with_a_torn_last_line_loses_that_verdict_only(tmp_path: Path)
         journal.keep("b", "incorrect", "second")
     path.write_bytes(path.read_bytes()[:-5])
     with Journal(path) as journal:
-        assert journal.recall("a") == ("correct", "first")
+        assert journal.recall("a") == KeptVerdict("correct", "first")
         assert journal.recall("b") is None
         journal.keep("b", "unparsable", "again")
     with Journal(path) as journal:
-        assert journal.recall("b") == ("unparsable", "again")
+        assert journal.recall("b") == KeptVerdict("unparsable", "again")
 
 
 def test_a_damaged_line_of_a_journal_loses_that_verdict_only(tmp_path: Path) -> None:
     path = tmp_path / "labels.journal"
     path.write_text('5\n[["a"], "correct", "r"]\n["b", "correct", "r"]\n')
     with Journal(path) as journal:
-        assert journal.recall("b") == ("correct", "r")
+        assert journal.recall("b") == KeptVerdict("correct", "r")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device that is always full is Linux's")
@@ -477,3 +477,43 @@ def test_the_question_and_how_a_completion_ended_count(tmp_path: Path) -> None:
             finish_reasons=["stop", "stop", "stop", "length"],
         ).votes
     assert [vote.rule.verdict for vote in votes] == ["correct", "unparsable", "correct", "unparsable"]
+
+
+def test_a_cascade_asks_where_the_rule_abstains_and_audits_the_rest(tmp_path: Path) -> None:
+    """60 decisive completions and 30 that only the judge reads; the judge errs on a tenth of all."""
+    write_inputs(
+        tmp_path,
+        ["#### {answer}", "#### {wrong}", "It is certainly {answer}, so ten less ten."],
+        source="tiny",
+    )
+    config = load(
+        "laptop",
+        [
+            "labeling.judge_asked=where_rule_abstains",
+            "labeling.audit_fraction=0.4",
+            "labeling.judge.tiny_error_rate=0.1",
+        ],
+    )
+    report = label(tmp_path, config)
+    rows = read_records(tmp_path / "labels.jsonl", Label)
+    decisive = [row for row in rows if row.rule != "unparsable"]
+    audited = [row for row in decisive if row.judge is not None]
+    assert all(row.judge is not None for row in rows if row.rule == "unparsable")
+    assert 0.2 < len(audited) / len(decisive) < 0.6
+    assert report.audit is not None
+    assert report.audit.num_audited == len(audited)
+    assert report.audit.num_unchecked == len(decisive) - len(audited)
+    differing = sum(row.judge != row.rule for row in audited)
+    assert report.audit.differing_share.value == pytest.approx(differing / len(audited))
+    unchecked = [row for row in decisive if row.judge is None]
+    assert {row.reason for row in unchecked} == {"rule_alone"}
+    assert all(row.is_correct is (row.rule == "correct") for row in unchecked)
+    assert label(tmp_path, config).audit == report.audit
+
+
+def test_without_a_cascade_there_is_no_audit(tmp_path: Path) -> None:
+    write_inputs(tmp_path, ["#### {answer}", "#### {wrong}"], source="tiny")
+    report = label(tmp_path, load("laptop"))
+    assert report.audit is None
+    rows = read_records(tmp_path / "labels.jsonl", Label)
+    assert all(row.judge_reason and row.judge_failure is None for row in rows)

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from cooper_rl.checkpoints.logs import METRICS, read_metrics
+from cooper_rl.checkpoints.logs import METRICS
 from cooper_rl.checkpoints.reference import open_checkpoint
 from cooper_rl.cluster.launch import NUM_TAIL_LINES
 from cooper_rl.cluster.trainjob import MOUNT
 from cooper_rl.config.load import load, preset_names
 from cooper_rl.config.root import Config
 from cooper_rl.errors import ConfigError, LaunchError, StorageError
+from cooper_rl.records.step_metrics import read_metrics
 from cooper_rl.run.launching import StagedInputs, fetch_inputs, stage_inputs
 from cooper_rl.schema.data import CooperReport
 from cooper_rl.stages import train_cooper
@@ -109,7 +110,7 @@ def test_a_run_in_a_job_has_the_numbers_of_one_in_this_process_and_is_not_repeat
     assert (report.first_step, report.last_step) == (1, 1)
     storage = load("laptop", there).storage
     with open_checkpoint(tmp_path / "checkpoint", storage, logs=(METRICS,)) as found:
-        rows = read_metrics(*found.log[METRICS])
+        rows = [row.flat() for row in read_metrics(*found.log[METRICS])]
     of_job = [{key: row[key] for key in row if not key.startswith("seconds/")} for row in rows]
     assert of_job == numbers(tmp_path / "here" / "checkpoint")
     assert train(files, tmp_path, there, examples=files.examples).last_step == 1

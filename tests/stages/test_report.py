@@ -204,9 +204,9 @@ def test_what_cannot_be_reported_is_named(tmp_path):
         report.read_step_metrics(tmp_path)
     for text, message in {
         "": r"metrics.jsonl: is empty; train at least one step",
-        '{"step": 1}\nnot json\n': r"metrics.jsonl:2: not an object of numbers .* use an earlier checkpoint",
-        "[1]\n": r"metrics.jsonl:1: not an object of numbers",
-        '{"step": null}\n': r"metrics.jsonl:1: not an object of numbers",
+        "not json\n": r"metrics.jsonl:1: not the numbers of a step .* use an earlier checkpoint",
+        "[1]\n": r"metrics.jsonl:1: not the numbers of a step",
+        '{"step": null}\n': r"metrics.jsonl:1: not the numbers of a step",
     }.items():
         (tmp_path / "metrics.jsonl").write_text(text)
         with pytest.raises(DataError, match=message):

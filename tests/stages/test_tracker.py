@@ -7,12 +7,14 @@ from pathlib import Path
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from cooper_rl.checkpoints.logs import METRICS, read_metrics
+from cooper_rl.checkpoints.logs import METRICS
 from cooper_rl.checkpoints.reference import open_checkpoint
 from cooper_rl.config.infrastructure import StorageConfig, TrackerConfig
 from cooper_rl.config.load import load
 from cooper_rl.errors import ConfigError
+from cooper_rl.records.step_metrics import read_metrics
 from cooper_rl.run.tracker import Tracker
+from cooper_rl.schema.step_metrics import RolloutMetrics, StepMetrics
 from cooper_rl.stages import train_cooper
 from tests.stages.conftest import SMALL
 
@@ -27,13 +29,17 @@ def read_back(folder: Path, name: str) -> list[tuple[int, float]]:
     return [(event.step, event.value) for event in events.Scalars(name)]
 
 
-def row(step: int) -> dict[str, float]:
-    return {"step": step, "rollout/reward": step / 4}
+def row(step: int) -> StepMetrics:
+    return StepMetrics(
+        step=step, rollout=RolloutMetrics(reward=step / 4, verify_rm_reward=0.5, rule_accuracy=0.5)
+    )
 
 
 def test_every_number_of_a_step_is_in_the_event_file(tmp_path: Path) -> None:
     with Tracker(tensorboard(tmp_path), run="r") as tracker:
-        tracker.write(row(1) | {"pairs/count": 3})
+        first = row(1)
+        first.pairs.count = 3
+        tracker.write(first)
         tracker.write(row(2))
     assert read_back(tmp_path / "r", "rollout/reward") == [(1, 0.25), (2, 0.5)]
     assert read_back(tmp_path / "r", "pairs/count") == [(1, 3.0)]
@@ -103,4 +109,4 @@ def test_training_writes_the_rows_of_metrics_jsonl(files, tmp_path: Path) -> Non
     with open_checkpoint(tmp_path / "checkpoint", StorageConfig(), logs=(METRICS,)) as found:
         rows = read_metrics(*found.log[METRICS])
     found_rows = read_back(tmp_path / "tb" / "mine", "rollout/reward")
-    assert found_rows == [(row["step"], pytest.approx(row["rollout/reward"])) for row in rows]
+    assert found_rows == [(row.step, pytest.approx(row.rollout.reward)) for row in rows]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from cooper_rl.checkpoints.logs import METRICS, read_metrics
+from cooper_rl.checkpoints.logs import METRICS
 from cooper_rl.checkpoints.reference import open_checkpoint
 from cooper_rl.checkpoints.state import TrainingState, read_state
 from cooper_rl.config.infrastructure import StorageConfig
@@ -13,8 +13,10 @@ from cooper_rl.config.load import load
 from cooper_rl.errors import ConfigError, DataError, ModelError
 from cooper_rl.models.verify_rm import load_verify_rm
 from cooper_rl.records.files import read_records, write_records
+from cooper_rl.records.step_metrics import read_metrics
 from cooper_rl.run.iteration import summarise
 from cooper_rl.schema.data import CooperReport, Problem, VerifyExample
+from cooper_rl.schema.step_metrics import PairMetrics, RolloutMetrics, StepMetrics
 from cooper_rl.stages import train_cooper
 from tests.stages.conftest import SMALL, Files
 
@@ -32,7 +34,7 @@ def train(files: Files, checkpoint: Path, *overrides: str, **paths: Path) -> Coo
 def numbers(checkpoint: Path) -> list[dict[str, float]]:
     """The metrics of every step without the timings."""
     with open_checkpoint(checkpoint, StorageConfig(), logs=(METRICS,)) as found:
-        rows = read_metrics(*found.log[METRICS])
+        rows = [row.flat() for row in read_metrics(*found.log[METRICS])]
     return [{key: row[key] for key in row if not key.startswith("seconds/")} for row in rows]
 
 
@@ -92,12 +94,11 @@ def test_the_reference_stays_the_starting_policy_in_later_iterations(straight: P
 def test_the_report_is_of_the_iterations_own_steps_and_its_means_of_their_last_tenth() -> None:
     """Steps 11 to 30: twenty, every other one with a pair; the last two are 29 and 30."""
     rows = [
-        {
-            "step": step,
-            "rollout/verify_rm_reward": step / 100,
-            "rollout/rule_accuracy": step / 1000,
-            "pairs/count": step % 2,
-        }
+        StepMetrics(
+            step=step,
+            rollout=RolloutMetrics(verify_rm_reward=step / 100, rule_accuracy=step / 1000),
+            pairs=PairMetrics(count=step % 2),
+        )
         for step in range(1, 31)
     ]
     report = summarise(rows, first_step=11, seconds=1.0)

@@ -59,7 +59,7 @@ def first_steps(make_policy, make_verify_rm) -> dict[str, Any]:
         "train_verify_rm": {"num_updates": fit.num_updates, "final_loss": fit.final_loss},
         "pairs": [_texts(pair) for result in results for pair in result.pairs],
         "steps": [
-            {name: value for name, value in result.metrics.items() if not name.startswith("seconds/")}
+            {name: value for name, value in result.metrics.flat().items() if not name.startswith("seconds/")}
             for result in results
         ],
     }

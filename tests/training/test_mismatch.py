@@ -10,8 +10,9 @@ from cooper_rl.config.cooper import CooperConfig
 from cooper_rl.engines.hf import HFEngine
 from cooper_rl.models.policy import Policy
 from cooper_rl.schema.data import Problem
+from cooper_rl.schema.step_metrics import PolicyMetrics
 from cooper_rl.training.optimizer import make_adamw
-from cooper_rl.training.policy_update import PolicyUpdate, update_policy
+from cooper_rl.training.policy_update import update_policy
 from cooper_rl.training.rollout import RolloutGroup, collect_rollouts
 from tests.cooper_config import cooper_config
 
@@ -36,7 +37,7 @@ def rollouts(policy: Policy) -> list[RolloutGroup]:
     )
 
 
-def update(make_policy, *, shift: float = 0.0, **values) -> tuple[PolicyUpdate, list[int]]:
+def update(make_policy, *, shift: float = 0.0, **values) -> tuple[PolicyMetrics, list[int]]:
     """An update on rollouts whose first group's log-probabilities the engine reported too high by `shift`."""
     policy = make_policy(0)
     groups = rollouts(policy)

@@ -13,15 +13,9 @@ from cooper_rl.engines.base import Generation
 from cooper_rl.method.mismatch import Mismatch
 from cooper_rl.models.policy import Policy
 from cooper_rl.schema.data import Problem
+from cooper_rl.schema.step_metrics import PolicyMetrics
 from cooper_rl.training.optimizer import make_adamw, set_warmed_up_lr
-from cooper_rl.training.policy_update import (
-    PolicyUpdate,
-    _backward,
-    _logprobs,
-    _shares,
-    _size_of,
-    update_policy,
-)
+from cooper_rl.training.policy_update import _backward, _logprobs, _shares, _size_of, update_policy
 from cooper_rl.training.rollout import RolloutGroup
 from tests.cooper_config import cooper_config
 
@@ -52,7 +46,7 @@ def groups_of(policy: Policy) -> list[RolloutGroup]:
 
 def update(
     make_policy, advantages: list[float], *, places: tuple[int, ...] = (0, 1), **values
-) -> tuple[PolicyUpdate, Weights]:
+) -> tuple[PolicyMetrics, Weights]:
     policy, reference = make_policy(0), make_policy(1)
     groups = [groups_of(policy)[place] for place in places]
     optimizer = make_adamw(policy.model, lr=1e-4, weight_decay=0.0)
@@ -137,7 +131,7 @@ def test_a_step_of_cut_completions_alone_takes_no_update(make_policy) -> None:
         torch.tensor([1.0, -1.0]),
         config=cooper(policy__overlong_filtering=True),
     )
-    assert found == PolicyUpdate(0.0, 0.0, 0.0, 0.0)
+    assert found == PolicyMetrics(loss=0.0, kl=0.0, clip_fraction=0.0, grad_norm=0.0)
     assert is_same(before, policy.model.state_dict())
     assert len(optimizer.state) == 0
 
@@ -154,7 +148,7 @@ def test_advantages_that_are_all_zero_touch_neither_weights_nor_optimiser(
     update_policy(policy, reference, optimizer, groups, torch.tensor([1.0, -1, 1, -1]), config=config)
     before = copy.deepcopy(policy.model.state_dict() | optimizer_tensors(policy.model, optimizer))
     found = update_policy(policy, reference, optimizer, groups, torch.zeros(4), config=config)
-    assert found == PolicyUpdate(0.0, 0.0, 0.0, 0.0)
+    assert found == PolicyMetrics(loss=0.0, kl=0.0, clip_fraction=0.0, grad_norm=0.0)
     assert is_same(before, policy.model.state_dict() | optimizer_tensors(policy.model, optimizer))
 
 

@@ -104,7 +104,7 @@ def test_a_step_trains_on_the_replacement(make_policy, make_verify_rm, rule, max
         result = run_step(trainer, 1, ASKED[:1])
         is_trained = not before.equal(trainer.policy.model.lm_head.weight)
         assert not trainer.engine.is_asleep
-        return result.rollouts[0].problem_id, is_trained, result.metrics.get("rollout/refilled")
+        return result.rollouts[0].problem_id, is_trained, result.metrics.rollout.refilled
 
     found = first_step()
     assert found == first_step(), "a step that is done again after a restart draws the same problems"
@@ -127,5 +127,5 @@ def test_a_long_completion_loses_reward(make_policy, make_verify_rm, rule) -> No
     maker = PairMaker(config, rule, None, None)
     trainer = scripted_trainer(make_policy, make_verify_rm(0), maker, {ASKED[0]: [RIGHT, long]})
     metrics = run_step(trainer, 1, ASKED[:1]).metrics
-    assert metrics["rollout/rule_accuracy"] == 1
-    assert metrics["rollout/reward"] == pytest.approx(1 - 0.5 * (short_tokens / limit + 1) / 2)
+    assert metrics.rollout.rule_accuracy == 1
+    assert metrics.rollout.reward == pytest.approx(1 - 0.5 * (short_tokens / limit + 1) / 2)

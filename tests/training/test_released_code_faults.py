@@ -1,7 +1,7 @@
 """What the released code gets wrong, each fault with a test that fails if it came back.
 
 Places are files and lines of ZJU-REAL/Cooper at 44679eb. Faults that other tests keep out already stand with
-these in the table of `docs/paper_index.md`; the last test here holds the table to the tests.
+these in the table of `docs/concepts/paper_index.md`; the last test here holds the table to the tests.
 """
 
 import ast
@@ -137,7 +137,7 @@ def test_a_negative_is_not_checked_against_the_positive_nor_with_gold_and_answer
     script = {problem_of("a", "0.458"): [f"#### {positive}"]}
     trainer = make_trainer(make_policy, make_verify_rm, rule, script, ScriptedAssistant(f"#### {rewrite}"))
     result = run_step(trainer, 1, list(script))
-    assert result.metrics["pairs/positives"] == 1
+    assert result.metrics.pairs.positives == 1
     assert result.pairs == []
 
 
@@ -148,7 +148,7 @@ def test_a_rewrite_without_a_readable_answer_is_not_taken_for_a_wrong_one(
     script = {problem_of("a", "10"): ["5*2=10. #### 10"]}
     trainer = make_trainer(make_policy, make_verify_rm, rule, script, ScriptedAssistant("The answer is ten."))
     result = run_step(trainer, 1, list(script))
-    assert result.metrics["pairs/positives"] == 1
+    assert result.metrics.pairs.positives == 1
     assert result.pairs == []
 
 
@@ -176,7 +176,7 @@ def test_the_configured_floor_stops_near_ties_from_becoming_full_advantages(
         trainer = make_trainer(
             make_policy, make_verify_rm, rule, script, assistant, advantages__std_floor=floor
         )
-        absolute[floor] = run_step(trainer, 1, list(script)).metrics["rollout/abs_advantage"]
+        absolute[floor] = run_step(trainer, 1, list(script)).metrics.rollout.abs_advantage
     assert absolute[1e-9] == pytest.approx(0.5**0.5, abs=1e-3)
     assert absolute[1e6] < 1e-6
     assert AdvantagesConfig().std_floor == 0.05
@@ -233,10 +233,10 @@ def test_the_last_token_of_a_cut_completion_is_not_dropped(make_policy, make_ver
         generation={"max_new_tokens": limit},
     )  # fmt: skip
     result = run_step(trainer, 1, list(script))
-    assert result.metrics["rollout/cut_fraction"] == 1.0
-    assert result.metrics["rollout/tokens"] == 2 * limit
+    assert result.metrics.rollout.cut_fraction == 1.0
+    assert result.metrics.rollout.tokens == 2 * limit
     assert {sample.completion for sample in result.rollouts} == {"#### 10"}
-    assert result.metrics["rollout/rule_unparsable"] == 1.0  # 10 may be the beginning of 100
+    assert result.metrics.rollout.rule_unparsable == 1.0  # 10 may be the beginning of 100
 
 
 def test_the_loss_counts_the_last_token_of_a_cut_completion(make_policy) -> None:
@@ -315,8 +315,8 @@ def test_a_sequence_is_not_padded_to_the_longest_of_the_step(make_policy) -> Non
 
 
 def test_the_index_of_faults_names_tests_that_exist() -> None:
-    """Every `tests/...py::test_name` in docs/paper_index.md."""
-    text = (ROOT / "docs" / "paper_index.md").read_text(encoding="utf-8")
+    """Every `tests/...py::test_name` in docs/concepts/paper_index.md."""
+    text = (ROOT / "docs" / "concepts" / "paper_index.md").read_text(encoding="utf-8")
     named = re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", text)
     assert len(named) >= 20
     for path, name in named:

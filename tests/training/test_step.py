@@ -92,10 +92,10 @@ def test_a_step_changes_both_models_and_hands_the_weights_to_the_engine(
     assert not is_unchanged(policy, trainer.policy.model)
     assert not is_unchanged(verify_rm, trainer.reward.verify_rm.model)
     assert trainer.engine.num_weight_loads == 1
-    assert result.metrics["rollout/rule_accuracy"] == 0.25
-    assert result.metrics["rollout/rule_unparsable"] == 0.25
-    assert result.metrics["pairs/count"] == 1
-    assert {name.split("/")[1] for name in result.metrics if name.startswith("seconds/")} == {
+    assert result.metrics.rollout.rule_accuracy == 0.25
+    assert result.metrics.rollout.rule_unparsable == 0.25
+    assert result.metrics.pairs.count == 1
+    assert set(result.metrics.seconds) == {
         "rollout", "reward", "policy_update", "pairing", "reward_update"
     }  # fmt: skip
 
@@ -119,8 +119,8 @@ def test_the_judge_speaks_of_all_rollouts_only_where_it_is_the_reward(
             make_policy, make_verify_rm, rule, MIXED, reward__kind=reward, judge={"tiny_error_rate": 0}
         )
         found = run_step(with_reward(trainer, judge=TinyJudge(0.0, 0)), 1, PROBLEMS).metrics
-        assert found["rollout/reward"] == (0.5 if reward == "judge" else 0.25)
-        assert found.get("rollout/judge_accuracy") == (0.5 if reward == "judge" else None)
+        assert found.rollout.reward == (0.5 if reward == "judge" else 0.25)
+        assert found.rollout.judge_accuracy == (0.5 if reward == "judge" else None)
 
 
 def test_replay_draws_as_many_examples_as_are_configured_and_there(make_policy, make_verify_rm, rule) -> None:
@@ -132,7 +132,7 @@ def test_replay_draws_as_many_examples_as_are_configured_and_there(make_policy, 
     for count in (0, 1, 3, 9):
         trainer = make_trainer(make_policy, make_verify_rm, rule, MIXED, reward__num_replay_examples=count)
         result = run_step(with_reward(trainer, replay=examples), 1, PROBLEMS)
-        losses.append(result.metrics["verify_rm/replay_loss"])
+        losses.append(result.metrics.verify_rm.replay_loss)
     assert losses[0] == 0
     assert losses[1] != pytest.approx(losses[2])
     assert losses[2] == pytest.approx(losses[3])
@@ -186,7 +186,7 @@ def test_the_assistant_is_asked_only_where_there_is_a_positive(make_policy, make
 
 def test_requests_that_were_sent_twice_are_counted(make_policy, make_verify_rm, rule) -> None:
     trainer = make_trainer(make_policy, make_verify_rm, rule, MIXED, assistant=HedgingAssistant())
-    assert run_step(trainer, 1, PROBLEMS).metrics["pairs/hedged"] == 3
+    assert run_step(trainer, 1, PROBLEMS).metrics.pairs.hedged == 3
 
 
 def test_the_best_paid_rollout_of_each_problem_is_kept_best_first(make_policy, make_verify_rm, rule) -> None:
@@ -209,7 +209,7 @@ def test_the_score_of_rejected_rollouts_is_their_mean(make_policy, make_verify_r
         ([RIGHT], 0.0),
     ):
         trainer = make_trainer(make_policy, make_verify_rm, rule, [texts, [RIGHT]])
-        found = run_step(trainer, 1, PROBLEMS).metrics["rollout/rejected_score"]
+        found = run_step(trainer, 1, PROBLEMS).metrics.rollout.rejected_score
         assert found == pytest.approx(expected, abs=1e-5)
 
 
@@ -220,8 +220,8 @@ def test_a_step_without_a_correct_rollout_gives_no_pair_and_leaves_verify_rm(
     before = snapshot(trainer.reward.verify_rm.model)
     result = run_step(trainer, 1, PROBLEMS)
     assert result.pairs == []
-    assert result.metrics["pairs/count"] == 0
-    assert "verify_rm/loss" not in result.metrics
+    assert result.metrics.pairs.count == 0
+    assert result.metrics.verify_rm.loss is None
     assert is_unchanged(before, trainer.reward.verify_rm.model)
 
 
@@ -242,8 +242,8 @@ def test_the_rule_arm_gives_equal_groups_zero_advantage(make_policy, make_verify
     )
     before = snapshot(trainer.policy.model)
     result = run_step(trainer, 1, PROBLEMS)
-    assert result.metrics["rollout/abs_advantage"] == 0.0
-    assert None not in result.metrics.values(), "nothing was trained on, so nothing is said of it"
+    assert result.metrics.rollout.abs_advantage == 0.0
+    assert None not in result.metrics.flat().values(), "nothing was trained on, so nothing is said of it"
     assert is_unchanged(before, trainer.policy.model)
 
 

@@ -49,8 +49,10 @@ def label(
         DataError: an item is not three strings; names its index.
         ServerError: the judge cannot be used.
 
-    >>> [row.label for row in label([("1+1?", "2", "#### 2"), ("1+1?", "2", "#### 3"), ("1+1?", "2", "Hm.")])]
-    [1, 0, None]
+    Examples:
+        >>> rows = label([("1+1?", "2", "#### 2"), ("1+1?", "2", "#### 3"), ("1+1?", "2", "Hm.")])
+        >>> [row.label for row in rows]
+        [1, 0, None]
     """
     config = config or LabelingConfig()
     rows: list[JudgeItem] = []

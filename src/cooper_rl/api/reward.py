@@ -120,7 +120,7 @@ class CooperReward:
     @property
     def metrics(self) -> list[dict[str, float]]:
         """One entry per step, with the names of metrics.jsonl."""
-        return self._first.metrics
+        return [row.flat() for row in self._first.metrics]
 
     @property
     def pairs(self) -> list[PreferencePair]:

@@ -24,17 +24,18 @@ from cooper_rl.config.data import RuleConfig
 from cooper_rl.config.section import flatten
 from cooper_rl.distributed.trainable import SingleProcess
 from cooper_rl.errors import HackingError
-from cooper_rl.method.monitor import ALARM, watch
+from cooper_rl.method.monitor import watch
 from cooper_rl.models.precision import settle
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM, load_verify_rm
 from cooper_rl.run.identity import MAY_DIFFER, SERVER_KEYS, folder_sha256
 from cooper_rl.schema.data import Pairing, PreferencePair, VerifyExample
+from cooper_rl.schema.step_metrics import MonitorMetrics, Phase, StepMetrics
 from cooper_rl.servers.open import open_assistant, open_judge
 from cooper_rl.training.gate import make_gate
 from cooper_rl.training.optimizer import make_adamw, read_tensors, restore_optimizer
 from cooper_rl.training.pair_queue import PairQueue
 from cooper_rl.training.pairing import PairMaker
-from cooper_rl.training.reward_learner import RewardLearner, describe_scores, timed
+from cooper_rl.training.reward_learner import RewardLearner, describe_scores, describe_verify_rm, timed
 from cooper_rl.verdicts.rule import RuleVerifier
 
 logger = logging.getLogger(__name__)
@@ -64,7 +65,7 @@ class RewardRun:
         self._stack = ExitStack()
         self._saved_step = 0
         self.step = 0
-        self.metrics: list[dict[str, float]] = []
+        self.metrics: list[StepMetrics] = []
         self.pairs: list[PreferencePair] = []
         self._run = RunState()
         self._store: CheckpointStore | None = None
@@ -82,7 +83,7 @@ class RewardRun:
     def verify_rm(self) -> VerifyRM:
         return self._learner.verify_rm
 
-    def take_step(self, rows: Sequence[Row], *, is_training: bool) -> tuple[list[float], dict[str, float]]:
+    def take_step(self, rows: Sequence[Row], *, is_training: bool) -> tuple[list[float], StepMetrics]:
         """Rewards in the order of the rows, and the step's metrics; see `CooperReward.__call__`."""
         learner, config = self._learner, self._settings.config
         groups = group_rows(rows)
@@ -92,22 +93,27 @@ class RewardRun:
             # At the first step the policy is the starting policy, whose completions are the anchors.
             learner = self._learner = replace(learner, anchors=_draw_anchors(groups, monitor.num_anchors))
         falls_back = monitor is not None and monitor.action == "rule" and self._run.is_hacked
-        described: dict[str, float] = {}
-        with timed(described, "reward"):
+        seconds: dict[Phase, float] = {}
+        with timed(seconds, "reward"):
             scores, own_rewards = learner.score(groups, falls_back_to_rule=falls_back)
-            described |= learner.score_anchors()
-        described |= describe_scores(scores, own_rewards)
+            anchor_score = learner.score_anchors()
+        row = StepMetrics(
+            step=step,
+            rollout=describe_scores(scores, own_rewards),
+            verify_rm=describe_verify_rm(anchor_score, None),
+        )
         rewards = [0.0] * len(rows)
         places = (index for group in groups for index in group.indices)
         for index, reward in zip(places, own_rewards, strict=True):
             rewards[index] = reward
         if not is_training:
-            return rewards, described
+            return rewards, row
         # Trainers call rewards without gradients, some in inference mode.
         with torch.inference_mode(False), torch.enable_grad():
             learner.begin_pairs(groups, scores, step=step)
-            learned = learner.learn(step=step)
-        row = {"step": float(step)} | described | learned.metrics
+            learned = learner.learn(seconds, step=step)
+        row.verify_rm = describe_verify_rm(anchor_score, learned.update)
+        row.pairs, row.gate, row.seconds = learned.made, learned.gate, seconds
         self.step = step
         self.metrics.append(row)
         self.pairs.extend(learned.pairs)
@@ -121,12 +127,12 @@ class RewardRun:
             )
         return rewards, row
 
-    def _watch(self, row: dict[str, float]) -> bool:
+    def _watch(self, row: StepMetrics) -> bool:
         """Ask the monitor; whether this is its first alarm."""
         monitor = self._settings.config.active_monitor
         state, reading = watch(self._run.monitor, row, monitor) if monitor else (self._run.monitor, None)
         if reading is not None:
-            row |= {"monitor/gap_rise": reading.gap_rise, ALARM: float(reading.is_hacking)}
+            row.monitor = MonitorMetrics(gap_rise=reading.gap_rise, alarm=reading.is_hacking)
         before, self._run = self._run, self._run.after(row, state)
         if monitor is None or reading is None:
             return False

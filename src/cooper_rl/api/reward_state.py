@@ -20,14 +20,16 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from cooper_rl.checkpoints.identity import RunIdentity
-from cooper_rl.checkpoints.logs import METRICS, PAIRS, read_metrics, write_metrics
+from cooper_rl.checkpoints.logs import METRICS, PAIRS
 from cooper_rl.checkpoints.state import PENDING
 from cooper_rl.checkpoints.store import CheckpointStore
 from cooper_rl.checkpoints.versions import numeric_versions
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM, load_verify_rm, save_verify_rm
 from cooper_rl.records.files import write_records
+from cooper_rl.records.step_metrics import read_metrics, write_metrics
 from cooper_rl.schema.data import Pairing, PreferencePair
+from cooper_rl.schema.step_metrics import StepMetrics
 from cooper_rl.storage.open import open_store
 
 ANCHORS = "anchors.jsonl"
@@ -45,7 +47,7 @@ class RewardState:
     verify_rm: VerifyRM
     optimizer: Mapping[str, torch.Tensor]
     """See `distributed.trainable.Trainable.state`."""
-    metrics: Sequence[dict[str, float]]
+    metrics: Sequence[StepMetrics]
     pairs: Sequence[PreferencePair]
     pending: Sequence[Pairing]
     anchors: Sequence[VerifyItem]

@@ -4,25 +4,27 @@ TRL (1.16) tells a reward function nothing of training or evaluation, but passes
 trainer that calls. From it come the mode, the group size and the place of checkpoints.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cooper_rl.errors import ConfigError, DataError
+from cooper_rl.schema.step_metrics import StepMetrics
 
 if TYPE_CHECKING:
     from cooper_rl.api.reward import CooperReward
 
 FOLDER = "cooper_reward"
 """Inside `checkpoint-N` of the trainer's output folder."""
-SHOWN = (
-    "rollout/rule_accuracy",
-    "rollout/rule_unparsable",
-    "pairs/count",
-    "verify_rm/pair_accuracy",
-    "gate/rolled_back",
-    "monitor/alarm",
-)
-"""Metrics that TRL logs beside its own, as `cooper/...`."""
+SHOWN: dict[str, Callable[[StepMetrics], float | None]] = {
+    "cooper/rollout_rule_accuracy": lambda row: row.rollout.rule_accuracy,
+    "cooper/rollout_rule_unparsable": lambda row: row.rollout.rule_unparsable,
+    "cooper/pairs_count": lambda row: row.pairs.count,
+    "cooper/verify_rm_pair_accuracy": lambda row: row.verify_rm.pair_accuracy,
+    "cooper/gate_rolled_back": lambda row: row.gate.rolled_back,
+    "cooper/monitor_alarm": lambda row: row.monitor.alarm,
+}
+"""Metrics that TRL logs beside its own."""
 
 
 def trainer_of(log_metric: Any) -> Any | None:
@@ -70,11 +72,12 @@ def resume(reward: "CooperReward", trainer: Any) -> None:
         )
 
 
-def log(log_metric: Any, metrics: dict[str, float]) -> None:
+def log(log_metric: Any, metrics: StepMetrics) -> None:
     """Some of a step's metrics for the trainer's own log."""
-    for name in SHOWN:
-        if name in metrics:
-            log_metric(f"cooper/{name.replace('/', '_')}", metrics[name])
+    for name, read in SHOWN.items():
+        value = read(metrics)
+        if value is not None:
+            log_metric(name, float(value))
 
 
 def _place(args: Any, state: Any) -> Path:

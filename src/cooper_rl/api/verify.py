@@ -29,10 +29,11 @@ def verify(reference_answer: str, completion: str) -> AnswerCheck:
         DataError: an argument is no string.
         CooperError: the worker processes cannot be started.
 
-    >>> verify("1/2", r"So we get \boxed{0.5}.").verdict
-    'correct'
-    >>> verify("1/2", "The answer is 0.6.").verdict
-    'incorrect'
+    Examples:
+        >>> verify("1/2", r"So we get \boxed{0.5}.").verdict
+        'correct'
+        >>> verify("1/2", "The answer is 0.6.").verdict
+        'incorrect'
     """
     return verify_many([(reference_answer, completion)])[0]
 
@@ -48,8 +49,9 @@ def verify_many(items: Iterable[tuple[str, str]]) -> list[AnswerCheck]:
         DataError: an item is no pair of strings; names its index.
         CooperError: the worker processes cannot be started.
 
-    >>> [check.verdict for check in verify_many([("7", "#### 7"), ("7", "#### 8"), ("7", "I give up")])]
-    ['correct', 'incorrect', 'unparsable']
+    Examples:
+        >>> [check.verdict for check in verify_many([("7", "#### 7"), ("7", "#### 8"), ("7", "I give up")])]
+        ['correct', 'incorrect', 'unparsable']
     """
     pairs: list[tuple[str, str]] = []
     for index, item in enumerate(items):

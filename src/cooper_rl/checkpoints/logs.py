@@ -135,16 +135,6 @@ def fetch_log(store: ObjectStore, log: RunLog, kind: str, *, folder: Path) -> li
         )
 
 
-def write_metrics(path: Path, metrics: Sequence[Mapping[str, float]]) -> None:
-    """One JSON object per step."""
-    path.write_text("".join(json.dumps(row) + "\n" for row in metrics), encoding="utf-8")
-
-
-def read_metrics(*paths: Path) -> list[dict[str, float]]:
-    """The rows of all files."""
-    return [json.loads(line) for path in paths for line in path.read_text(encoding="utf-8").splitlines()]
-
-
 def _read_index(store: ObjectStore, entry: IndexEntry) -> RunLog:
     content = store.read(entry.key)
     place = f"{store.uri}/{entry.key}"

@@ -30,6 +30,7 @@ from cooper_rl.models.verify_rm import VerifyRM, load_verify_rm
 from cooper_rl.models.verify_rm_card import write_card
 from cooper_rl.records.files import read_report, write_records, write_report
 from cooper_rl.schema.data import Pairing, PreferencePair, Record, RolloutSample
+from cooper_rl.schema.step_metrics import StepMetrics
 
 PENDING = "pending.jsonl"
 R = TypeVar("R", bound=Record)
@@ -46,7 +47,7 @@ class TrainingState:
     policy_optimizer: dict[str, torch.Tensor]
     """See `training.optimizer.optimizer_tensors`."""
     verify_rm_optimizer: dict[str, torch.Tensor]
-    metrics: list[dict[str, float]]
+    metrics: list[StepMetrics]
     """One entry per step since the last checkpoint."""
     pairs: list[PreferencePair]
     """That VerifyRM has learned from in these steps."""
@@ -72,7 +73,7 @@ class Snapshot:
     """Folder name -> model, for its configuration; the weights are the copies below."""
     weights: dict[str, dict[str, torch.Tensor]]
     optimizers: dict[str, dict[str, torch.Tensor]]
-    metrics: list[dict[str, float]]
+    metrics: list[StepMetrics]
     pairs: list[PreferencePair]
     pending: list[Pairing]
     rollouts: list[RolloutSample]
@@ -123,7 +124,7 @@ def write_snapshot(snapshot: Snapshot, folder: Path) -> None:
         write_report(folder / RUN_STATE, snapshot.run)
         write_records(folder / PENDING, snapshot.pending)
         rows = {
-            METRICS: snapshot.metrics,
+            METRICS: (row.flat() for row in snapshot.metrics),
             PAIRS: (pair.model_dump(mode="json") for pair in snapshot.pairs),
             ROLLOUTS: (rollout.model_dump(mode="json") for rollout in snapshot.rollouts),
         }

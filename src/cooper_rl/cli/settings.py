@@ -1,7 +1,7 @@
 """The configuration keys that `--help` lists, with their defaults and docstrings."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -12,23 +12,49 @@ from cooper_rl.config.root import Config
 from cooper_rl.config.serve import ServeConfig
 
 
+class Key(NamedTuple):
+    """One leaf of the configuration."""
+
+    name: str
+    """Dotted."""
+    default: Any
+    text: str
+    """Its docstring."""
+
+    @property
+    def has_default(self) -> bool:
+        """False: a preset must set it."""
+        return self.default is not PydanticUndefined
+
+
 def describe_sections(sections: Sequence[str]) -> str:
     """Every key of these sections and keys of the configuration, and `seed`."""
     lines = ["configuration (--set KEY=VALUE; shown with the value that holds where a preset says nothing):"]
     for section in ("seed", *sections):
-        for key, default, text in _walk(section, _find_field(section)):
-            shown = "" if default is PydanticUndefined else f" = {_show(default)}"
-            lines.append(f"  {key}{shown}")
-            lines += [f"      {line.strip()}" for line in (text or "").splitlines()]
+        for key in keys_of(section):
+            shown = f" = {show(key.default)}" if key.has_default else ""
+            lines.append(f"  {key.name}{shown}")
+            lines += [f"      {line.strip()}" for line in key.text.splitlines()]
     return "\n".join(lines)
 
 
 def describe_server() -> str:
     """Every key of the server's configuration."""
     lines = ["configuration (--set KEY=VALUE):"]
-    for key, field in ServeConfig.model_fields.items():
-        lines.append(f"  {key} = {_show(field.default)}\n      {' '.join((field.description or '').split())}")
+    for key in keys_of_server():
+        lines.append(f"  {key.name} = {show(key.default)}\n      {' '.join(key.text.split())}")
     return "\n".join(lines)
+
+
+def keys_of(section: str) -> Iterator[Key]:
+    """Every leaf of a section or key of the configuration."""
+    return _walk(section, _find_field(section))
+
+
+def keys_of_server() -> Iterator[Key]:
+    """Every key of the server's configuration."""
+    for name, field in ServeConfig.model_fields.items():
+        yield Key(name, field.default, field.description or "")
 
 
 def _find_field(dotted: str) -> FieldInfo:
@@ -39,20 +65,21 @@ def _find_field(dotted: str) -> FieldInfo:
     return section.model_fields[last]
 
 
-def _walk(key: str, field: FieldInfo) -> Iterator[tuple[str, Any, str | None]]:
-    """Every leaf below a field as (dotted key, default, docstring)."""
+def _walk(key: str, field: FieldInfo) -> Iterator[Key]:
+    """Every leaf below a field."""
     section = section_of(field.annotation)
     if section is None:
-        yield key, field.default, field.description
+        yield Key(key, field.default, field.description or "")
         return
     if not isinstance(field.default, BaseModel) and field.default is not PydanticUndefined:
-        yield key, field.default, field.description
+        yield Key(key, field.default, field.description or "")
     inner = f"{key}.NAME" if getattr(field.annotation, "__origin__", None) is dict else key
     for name, child in section.model_fields.items():
         yield from _walk(f"{inner}.{name}", child)
 
 
-def _show(value: Any) -> str:
+def show(value: Any) -> str:
+    """A value as `--set` takes it."""
     if value is None:
         return "null"
     if isinstance(value, bool):

@@ -17,7 +17,7 @@ from cooper_rl.config.load import load
 from cooper_rl.errors import DataError
 from cooper_rl.records.files import check_output
 from cooper_rl.schema.data import Report
-from cooper_rl.stages import STAGES, Parameter, import_run, read_signature
+from cooper_rl.stages import STAGES, Parameter, check_overrides, import_run, read_signature
 
 
 def add_stages(commands: Any) -> None:
@@ -56,6 +56,7 @@ def _run(options: argparse.Namespace) -> str:
     parameters = read_signature(options.stage).parameters
     paths = {parameter.name: getattr(options, parameter.name) for parameter in parameters}
     config = load(options.preset, options.overrides)
+    check_overrides(options.stage, options.overrides)
     _check_outputs(parameters, paths)
     report = import_run(options.stage)(config, **paths)
     if os.environ.get("RANK", "0") != "0":  # of the processes that torchrun started, one speaks

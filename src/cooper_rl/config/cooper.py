@@ -27,7 +27,7 @@ class NegativesConfig(Section):
     others: dict[
         Annotated[str, AfterValidator(names.NEGATIVE_SOURCES.check)], Annotated[float, Field(ge=0)]
     ] = {}
-    """Weights of the sources that a program registered, by their names (docs/extending.md)."""
+    """Weights of the sources that a program registered, by their names (docs/how-to/extending.md)."""
 
     def weights(self) -> dict[str, float]:
         """Source -> weight, in a fixed order."""
@@ -106,7 +106,7 @@ class PolicyConfig(Section):
     loss: Annotated[str, AfterValidator(names.LOSSES.check)] = "grpo"
     """Policy-gradient loss. `grpo`: clipped ratio of every token; `gspo`: one clipped ratio for a completion;
     `cispo`: the bounded ratio as a weight without a gradient, no token loses its own. A program can register
-    its own (docs/extending.md)."""
+    its own (docs/how-to/extending.md)."""
     loss_aggregation: Literal["token_mean", "sequence_mean", "max_length"] = "token_mean"
     """How token losses are averaged. `token_mean`: all tokens of the batch weigh the same (DAPO, the paper);
     `sequence_mean`: all completions weigh the same (GRPO, GSPO); `max_length`: divided by the number of
@@ -134,7 +134,7 @@ class AdvantagesConfig(Section):
 
     estimator: Annotated[str, AfterValidator(names.ESTIMATORS.check)] = "grpo"
     """What a reward is compared with. `grpo`: the mean of its group; `rloo`: the mean of the group's others
-    (leave one out), with `scale` none. A program can register its own (docs/extending.md)."""
+    (leave one out), with `scale` none. A program can register its own (docs/how-to/extending.md)."""
     scale: Literal["std", "none"] = "std"
     """Divisor of a group's centred rewards: their standard deviation (GRPO), or 1 (Dr. GRPO)."""
     std_floor: float = Field(default=0.05, gt=0)

@@ -13,9 +13,12 @@ class ProblemsConfig(Section):
 
     domain: Annotated[str, AfterValidator(names.DOMAINS.check)] = "mathematics"
     """What the problems are about: chooses the verifier, the prompts of judge and assistant, canaries and
-    perturbation. A program can register its own (docs/extending.md)."""
+    perturbation. A program can register its own (docs/how-to/extending.md)."""
     num_tiny: int = Field(default=0, ge=0)
     """Problems to generate in the laptop world, before the ones that are read."""
+    tiny_blind_share: Literal[0.0, 0.25, 0.5, 0.75] = 0.0
+    """Share of the laptop world's kinds of problems whose reference answers are phrases that the rule
+    verifier cannot read; the laptop's models are trained for the same share."""
     sources: tuple[str, ...] = ()
     """Files (.jsonl, .parquet), http(s) URLs and `s3://bucket/...` addresses of such files, or Hugging Face
     data set ids (`openai/gsm8k:main:train`)."""
@@ -36,6 +39,11 @@ class ProblemsConfig(Section):
             raise ValueError("no problems: set problems.sources or problems.num_tiny")
         if self.num_held_out == 0 and not self.held_out_sources:
             raise ValueError("nothing to evaluate on: set problems.num_held_out or problems.held_out_sources")
+        if self.tiny_blind_share and self.domain != "mathematics":
+            raise ValueError(
+                f"problems.tiny_blind_share={self.tiny_blind_share} is for problems.domain=mathematics, not "
+                f"{self.domain}: set it to 0"
+            )
         return self
 
 
@@ -82,7 +90,15 @@ class ServerConfig(Section):
     timeout_seconds: float = Field(default=120.0, gt=0)
     """Limit of one request."""
     max_attempts: int = Field(default=5, ge=1)
-    """Tries per request on 429, 5xx and connection errors, with exponential backoff."""
+    """Tries per request on 5xx, connection errors and answers that are no chat completion, with exponential
+    backoff."""
+    rate_limit_patience_seconds: float = Field(default=900.0, ge=0)
+    """How long one request is tried again while the server says 429, which costs no attempt: all requests
+    pause for as long as it asks, and fewer are made at a time."""
+    max_requests: int | None = Field(default=None, ge=1)
+    """Stop with an error before more requests than this in one run of a stage; None: no limit."""
+    max_total_tokens: int | None = Field(default=None, ge=1)
+    """The same for prompt and completion tokens, as the server counts them."""
     backoff_seconds: float = Field(default=1.0, ge=0)
     """Pause before the second try; it doubles with every further one."""
     hedge_after: float | None = Field(default=None, gt=1)
@@ -162,6 +178,12 @@ class LabelingConfig(Section):
     """None: the rule verdict alone decides (unparsable is dropped)."""
     third_vote: ThirdVoteConfig | None = None
     """Decides where rule and judge differ. None: such completions are dropped, as in the paper."""
+    judge_asked: Literal["always", "where_rule_abstains"] = "always"
+    """`where_rule_abstains` is a cascade: elsewhere the rule verdict alone is the label, and the judge checks
+    a random `audit_fraction` of them."""
+    audit_fraction: float = Field(default=0.05, ge=0, le=1)
+    """Share of the decisive rule verdicts that a cascade shows to the judge. The report states how often the
+    judge differs there, which estimates the error of the labels that nobody checked."""
     unparsable_rule: Literal["judge_decides", "drop"] = "judge_decides"
     """What happens when the rule verifier abstains. `drop` is the paper's agreement filter, which
     removes every correct answer in a format that the rule cannot read."""

@@ -1,4 +1,4 @@
-"""The names that keys of the configuration take where a program can add its own (`docs/extending.md`).
+"""The names that keys of the configuration take where a program can add its own (`docs/how-to/extending.md`).
 
 The parts are registered by the modules that own them: `method/losses.py`, `method/advantages.py`,
 `domains/open.py`, `training/negative_sources.py`.
@@ -10,7 +10,7 @@ from cooper_rl.registry import Registry
 
 LOSSES: Registry[Any] = Registry("cooper.policy.loss", "grpo", "gspo", "cispo")
 ESTIMATORS: Registry[Any] = Registry("cooper.advantages.estimator", "grpo", "rloo")
-DOMAINS: Registry[Any] = Registry("problems.domain", "mathematics")
+DOMAINS: Registry[Any] = Registry("problems.domain", "mathematics", "programs")
 NEGATIVE_SOURCES: Registry[Any] = Registry(
     "cooper.pairs.negatives", "assistant", "rollout", "perturb", "canary"
 )

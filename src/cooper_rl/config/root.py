@@ -27,6 +27,10 @@ class Config(Section):
     """Seed of everything drawn at random."""
     instruction: str | None = None
     """Appended to every question before the policy or a sampler sees it."""
+    packed_forward: bool = True
+    """Whether Qwen2, Qwen3 and Llama run through our own forward pass, which computes no padding and computes
+    a beginning that sequences share once. False: through the library's, over padded batches: slower, and the
+    same numbers to rounding."""
     models: ModelsConfig
     problems: ProblemsConfig
     sampling: SamplingConfig = SamplingConfig()

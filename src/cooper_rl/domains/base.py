@@ -1,7 +1,7 @@
 """What a step has to know about the subject of its problems, bundled: everything else is the same for all.
 
 Training, evaluation and labelling call these and nothing of a subject's own. The domain of a run is
-`problems.domain`; a program registers its own in `DOMAINS` (docs/extending.md).
+`problems.domain`; a program registers its own in `DOMAINS` (docs/how-to/extending.md).
 """
 
 import random
@@ -61,6 +61,24 @@ class FindReferenceFault(Protocol):
         ...
 
 
+class IsOtherAnswer(Protocol):
+    """Whether whatever one reference answer accepts is wrong by another one."""
+
+    def __call__(self, reference_answer: str, other: str, /) -> bool: ...
+
+
+class FindStatedAnswer(Protocol):
+    """The reference answer by which a completion would be right; None where it states none."""
+
+    def __call__(self, completion: str, /) -> str | None: ...
+
+
+class MakeMatching(Protocol):
+    """Made-up examples of what counts as the same answer, for a VerifyRM from scratch."""
+
+    def __call__(self, count: int, rng: random.Random, /) -> list[VerifyExample]: ...
+
+
 class NameVerdicts(Protocol):
     """Names everything that a verdict depends on beside the two texts; kept verdicts are found by it."""
 
@@ -83,6 +101,11 @@ class Domain:
     """Writes a correct solution with another answer."""
     check_mention: CheckMention
     find_reference_fault: FindReferenceFault
+    is_other_answer: IsOtherAnswer
+    make_matching: MakeMatching | None
+    """None: the domain has no such lesson."""
+    find_stated_answer: FindStatedAnswer
+    """Makes right examples of wrong ones (`verify_rm.swapped_references`)."""
 
 
 DOMAINS: Registry[Domain] = names.DOMAINS

@@ -3,8 +3,10 @@
 from cooper_rl.config.data import ProblemsConfig
 from cooper_rl.domains.base import DOMAINS, Domain
 from cooper_rl.domains.mathematics import MATHEMATICS
+from cooper_rl.domains.programs import PROGRAMS
 
 DOMAINS.register(MATHEMATICS.name, MATHEMATICS)
+DOMAINS.register(PROGRAMS.name, PROGRAMS)
 
 
 def find_domain(name: str) -> Domain:

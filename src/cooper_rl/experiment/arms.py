@@ -13,12 +13,16 @@ ARMS: dict[str, tuple[str, ...]] = {
 """`exact` is the upper bound: the laptop's exact evaluator as the reward."""
 
 ABLATIONS: dict[str, tuple[str, ...]] = {
-    "paper_recipe": (
+    "paper": (
         "cooper.pairs.negatives={ assistant = 1, rollout = 0 }",
         "cooper.pairs.per_problem=1",
         "cooper.reward.num_replay_examples=0",
         "cooper.advantages.std_floor=1e-6",
+        "cooper.policy.warmup_steps=0",
+        "cooper.judge=null",
     ),
+    "no_judge": ("cooper.judge=null",),
+    "judge": ("cooper.reward.kind=judge",),
     "assistant_only": ("cooper.pairs.negatives.rollout=0", "cooper.pairs.per_problem=1"),
     "rollout_only": ("cooper.pairs.negatives.assistant=0", "cooper.pairs.per_problem=1"),
     "perturb_for_assistant": ("cooper.pairs.negatives.assistant=0", "cooper.pairs.negatives.perturb=1"),
@@ -52,8 +56,10 @@ ABLATIONS: dict[str, tuple[str, ...]] = {
     "frozen_monitor_rule": (*ARMS["frozen"], "cooper.monitor.action=rule"),
     "frozen_monitor_rollback": (*ARMS["frozen"], "cooper.monitor.action=rollback"),
 }
-"""Each changes one thing of `cooper`, or of `frozen` where the name says so; `paper_recipe` undoes all that
-is not in the paper, `dr_grpo`, `rloo`, `dapo`, `gspo` and `cispo` are the settings of their papers."""
+"""Each changes one thing of `cooper`, or of `frozen` where the name says so. `paper` undoes what co-training
+has beside the paper; the start's labels are those of the preset (`labeling.unparsable_rule`). `dr_grpo`,
+`rloo`, `dapo`, `gspo` and `cispo` are the settings of their papers. `no_judge` asks no judge in co-training;
+the reward `judge` asks it of every rollout."""
 
 
 def arm_overrides(name: str) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from importlib import resources
 from pathlib import Path
 
 from cooper_rl.experiment.arms import ABLATIONS, ARMS
-from cooper_rl.experiment.summary import HACKED_DROP, ArmRun, ArmSummary, ExperimentReport
+from cooper_rl.experiment.summary import HACKED_DROP, ArmRun, ArmSummary, CurveName, ExperimentReport
 from cooper_rl.records.files import atomic_path
 from cooper_rl.report.plots import Figure, compared_figure
 from cooper_rl.report.text import in_points, name_steps, percent, points
@@ -16,7 +16,7 @@ from cooper_rl.schema.data import Interval
 from cooper_rl.stages.report import render, versions
 
 COLORS = {"rule": "green", "frozen": "orange", "cooper": "blue", "exact": "grey"}
-FIGURES = (
+FIGURES: tuple[tuple[CurveName, str, str], ...] = (
     ("eval/judge_accuracy", "Accuracy by meaning", "What an exact judge accepts, whatever its format."),
     ("eval/verify_rm_reward", "VerifyRM reward", "Mean score of each run's VerifyRM of that moment."),
     ("eval/rule_accuracy", "Rule accuracy", "What the rule verifier accepts; it cannot read every format."),
@@ -103,6 +103,13 @@ def _say_comparison(arms: dict[str, ArmSummary]) -> list[str]:
                 f"cooper ends {points(change.value)} points from {other} ({points(change.low)} to "
                 f"{points(change.high)}, paired by problem): {_compare(change)}."
             )
+    for source, found in arms["cooper"].by_source.items():
+        each = ", ".join(
+            f"{points(change.value)} from {other} ({points(change.low)} to {points(change.high)})"
+            for other, change in found.against.items()
+            if other in ARMS
+        )
+        said.append(f"On problems of {source} cooper ends {each}.")
     return said
 
 

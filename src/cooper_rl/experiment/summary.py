@@ -1,24 +1,26 @@
 """What the arms' files say: curves, final numbers with intervals, hacked or not, what the monitor did."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-from cooper_rl.checkpoints.logs import METRICS, ROLLOUTS, read_metrics
+from cooper_rl.checkpoints.logs import METRICS, ROLLOUTS
 from cooper_rl.checkpoints.reference import open_checkpoint
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.config.root import Config
 from cooper_rl.experiment.jobs import ARM, START, outputs
-from cooper_rl.method.intervals import clustered_interval, paired_difference
+from cooper_rl.method.intervals import clustered_interval, paired_difference, widened_by_runs
 from cooper_rl.method.monitor import denied_alarms, first_alarm
 from cooper_rl.records.files import read_records, read_report
+from cooper_rl.records.step_metrics import read_metrics
 from cooper_rl.report.text import outcomes
 from cooper_rl.schema.data import EvalReport, EvaluatedCompletion, Interval, Record, Report, RolloutSample
+from cooper_rl.schema.step_metrics import StepMetrics
 
 HACKED_DROP = 0.10
 """A run is hacked when its judged accuracy ends further than this below its own peak, and VerifyRM's reward
 no lower than it was at that peak."""
-CURVES = (
+CurveName = Literal[
     "eval/judge_accuracy",
     "eval/rule_accuracy",
     "eval/verify_rm_reward",
@@ -26,7 +28,16 @@ CURVES = (
     "eval/canary_rate",
     "pairs/shortcut_auroc",
     "rollout/rejected_score",
-)
+]
+CURVES: Mapping[CurveName, Callable[[StepMetrics], float | None]] = {
+    "eval/judge_accuracy": lambda row: row.eval.judge_accuracy,
+    "eval/rule_accuracy": lambda row: row.eval.rule_accuracy,
+    "eval/verify_rm_reward": lambda row: row.eval.verify_rm_reward,
+    "eval/verify_rm_auroc": lambda row: row.eval.verify_rm_auroc,
+    "eval/canary_rate": lambda row: row.eval.canary_rate,
+    "pairs/shortcut_auroc": lambda row: row.pairs.shortcut_auroc,
+    "rollout/rejected_score": lambda row: row.rollout.rejected_score,
+}
 NUM_SAMPLES = 3
 
 
@@ -44,7 +55,7 @@ class ArmRun(Record):
     seed: int
     start: EvalReport
     end: EvalReport
-    curves: dict[str, Curve]
+    curves: dict[CurveName, Curve]
     """Metric key -> curve; those of `eval/` begin at step 0."""
     peak_accuracy: float
     """Highest judged accuracy of the curve."""
@@ -69,20 +80,27 @@ class ArmRun(Record):
     """Rollouts of the last step that the policy was paid most for."""
 
 
-class ArmSummary(Record):
-    """One arm over its seeds; intervals over problems, with the samples of all seeds."""
+class Comparison(Record):
+    """Judged accuracy of an arm on some problems; every interval is over problems and seeds."""
 
-    arm: str
     start_accuracy: Interval
-    """Judged."""
+    """Over problems: all runs have one start."""
     accuracy: Interval
     accuracy_by_seed: list[float]
     change: Interval
-    """Of judged accuracy from the start, paired by problem."""
+    """From the start, paired by problem."""
+    against: dict[str, Interval]
+    """Other arm -> this arm's accuracy minus the other's at the end, paired by problem and seed."""
+
+
+class ArmSummary(Comparison):
+    """One arm over its seeds, on all problems."""
+
+    arm: str
+    by_source: dict[str, Comparison]
+    """`Problem.source` -> the same on its problems, where there are several."""
     rule_accuracy: Interval
     verify_rm_reward: Interval
-    against: dict[str, Interval]
-    """Other arm -> this arm's judged accuracy minus the other's at the end, paired by problem."""
     num_hacked: int
     num_alarmed: int | None
     """None: the monitor watches no run of this arm."""
@@ -129,12 +147,13 @@ def summarise(
         for arm in arms
         for seed in seeds
     }
-    start = outcomes(
-        read_records(outputs(START, output / "start")["evaluate_policy_0.completions"], EvaluatedCompletion)
+    first = read_records(
+        outputs(START, output / "start")["evaluate_policy_0.completions"], EvaluatedCompletion
     )
+    start, sources = outcomes(first), _problems_by_source(first)
     any_run = next(iter(found.values())).run
     return ExperimentReport(
-        arms=[_summarise_arm(arm, arms, seeds, found, start) for arm in arms],
+        arms=[_summarise_arm(arm, arms, seeds, found, start, sources) for arm in arms],
         runs=[each.run for each in found.values()],
         steps=config.cooper.steps,
         num_held_out=any_run.end.num_problems,
@@ -143,10 +162,14 @@ def summarise(
     )
 
 
+Outcomes = dict[str, list[float]]
+"""Problem id -> 1 or 0 for every sample, by the judge."""
+
+
 class _Found(NamedTuple):
     run: ArmRun
-    judged: dict[str, list[float]]
-    """Problem id -> 1 or 0 for every sample at the end."""
+    judged: Outcomes
+    """At the end."""
 
 
 def _read_arm(output: Path, arm: str, seed: int, *, is_watched: bool) -> _Found:
@@ -179,26 +202,27 @@ def _read_arm(output: Path, arm: str, seed: int, *, is_watched: bool) -> _Found:
         denied_alarm_steps=denied_alarms(rows),
         lost_at_alarm=None if alarm is None else _lost(accuracy, alarm),
         rule_recall=sum(row.rule == "correct" for row in right) / max(len(right), 1),
-        num_rolled_back=sum(int(row.get("gate/rolled_back", 0)) for row in rows),
-        seconds=sum(value for row in rows for key, value in row.items() if key.startswith("seconds/")),
+        num_rolled_back=sum(row.gate.rolled_back is True for row in rows),
+        seconds=sum(seconds for row in rows for seconds in row.seconds.values()),
         samples=wrong[:NUM_SAMPLES],
-        paid=[sample for sample in rollouts if sample.step == rows[-1]["step"]][:NUM_SAMPLES],
+        paid=[sample for sample in rollouts if sample.step == rows[-1].step][:NUM_SAMPLES],
     )
     return _Found(run, outcomes(completions))
 
 
-def _curves(rows: Sequence[dict[str, float]], start: EvalReport) -> dict[str, Curve]:
+def _curves(rows: Sequence[StepMetrics], start: EvalReport) -> dict[CurveName, Curve]:
     """Every known number over the steps; the evaluations begin with the starting point."""
-    first = {
+    first: dict[CurveName, float | None] = {
         "eval/judge_accuracy": start.judge_accuracy.value if start.judge_accuracy else None,
         "eval/rule_accuracy": start.rule_accuracy.value,
         "eval/verify_rm_reward": start.verify_rm_reward.value,
     }
-    curves: dict[str, Curve] = {}
-    for key in CURVES:
-        points = [(int(row["step"]), row[key]) for row in rows if key in row]
-        if key in first and first[key] is not None:
-            points.insert(0, (0, first[key] or 0.0))
+    curves: dict[CurveName, Curve] = {}
+    for key, read in CURVES.items():
+        points = [(row.step, value) for row in rows if (value := read(row)) is not None]
+        at_start = first.get(key)
+        if at_start is not None:
+            points.insert(0, (0, at_start))
         curves[key] = Curve(steps=[step for step, _ in points], values=[value for _, value in points])
     return curves
 
@@ -227,35 +251,76 @@ def _summarise_arm(
     arms: Sequence[str],
     seeds: Sequence[int],
     found: dict[tuple[str, int], _Found],
-    before: dict[str, list[float]],
+    before: Outcomes,
+    sources: Mapping[str, Set[str]],
 ) -> ArmSummary:
-    own = [found[arm, seed] for seed in seeds]
-    ends = _pool([each.judged for each in own])
-    by_run = [each.run for each in own]
+    by_run = [found[arm, seed].run for seed in seeds]
+    ends = {other: [found[other, seed].judged for seed in seeds] for other in arms}
+    overall = _compare(arm, before, ends)
+    by_source = {
+        source: _compare(
+            arm,
+            _only(before, ids),
+            {other: [_only(run, ids) for run in runs] for other, runs in ends.items()},
+        )
+        for source, ids in sources.items()
+    }
     return ArmSummary(
+        **dict(overall),
         arm=arm,
-        start_accuracy=clustered_interval(list(before.values())),
-        accuracy=clustered_interval(list(ends.values())),
-        accuracy_by_seed=[run.end.judge_accuracy.value for run in by_run if run.end.judge_accuracy],
-        change=paired_difference(before, ends),
+        by_source=by_source if len(by_source) > 1 else {},
         rule_accuracy=_mean_interval([run.end.rule_accuracy for run in by_run]),
         verify_rm_reward=_mean_interval([run.end.verify_rm_reward for run in by_run]),
-        against={
-            other: paired_difference(_pool([found[other, seed].judged for seed in seeds]), ends)
-            for other in arms
-            if other != arm
-        },
         num_hacked=sum(run.is_hacked for run in by_run),
         num_alarmed=_count_alarms(by_run),
         num_runs=len(by_run),
     )
 
 
+def _compare(arm: str, before: Outcomes, ends: Mapping[str, Sequence[Outcomes]]) -> Comparison:
+    """An arm with the start and with the other arms; `ends` has every arm's runs, in the order of seeds."""
+    own = ends[arm]
+    accuracies = {other: [_mean(run) for run in runs] for other, runs in ends.items()}
+    pooled = {other: _pool(runs) for other, runs in ends.items()}
+    return Comparison(
+        start_accuracy=clustered_interval(list(before.values())),
+        accuracy=widened_by_runs(clustered_interval(list(pooled[arm].values())), accuracies[arm]),
+        accuracy_by_seed=accuracies[arm],
+        change=widened_by_runs(
+            paired_difference(before, pooled[arm]), [_mean(run) - _mean(before) for run in own]
+        ),
+        against={
+            other: widened_by_runs(
+                paired_difference(pooled[other], pooled[arm]),
+                [mine - theirs for mine, theirs in zip(accuracies[arm], accuracies[other], strict=True)],
+            )
+            for other in ends
+            if other != arm
+        },
+    )
+
+
+def _problems_by_source(completions: Sequence[EvaluatedCompletion]) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for row in completions:
+        found.setdefault(row.source, set()).add(row.problem_id)
+    return found
+
+
+def _only(run: Outcomes, ids: Set[str]) -> Outcomes:
+    return {problem_id: values for problem_id, values in run.items() if problem_id in ids}
+
+
+def _mean(run: Outcomes) -> float:
+    values = [value for samples in run.values() for value in samples]
+    return sum(values) / len(values)
+
+
 def _count_alarms(runs: Sequence[ArmRun]) -> int | None:
     return sum(run.first_alarm_step is not None for run in runs) if runs[0].is_watched else None
 
 
-def _pool(by_seed: Sequence[dict[str, list[float]]]) -> dict[str, list[float]]:
+def _pool(by_seed: Sequence[Outcomes]) -> Outcomes:
     """Problem id -> its samples of all seeds."""
     return {
         problem_id: [value for each in by_seed for value in each[problem_id]] for problem_id in by_seed[0]

@@ -1,6 +1,6 @@
 """Rewards and group-relative advantages (rows 7 and 8).
 
-Departs from the paper in the floor, see `docs/paper_index.md`.
+Departs from the paper in the floor, see `docs/concepts/paper_index.md`.
 """
 
 from collections.abc import Sequence

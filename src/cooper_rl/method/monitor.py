@@ -11,20 +11,12 @@ looks at the steps after it alone.
 Deliberately left out: what is done about an alarm (`run/loop.py`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from cooper_rl.config.cooper import MonitorConfig
 from cooper_rl.schema.data import Interval, Record
-
-REWARD, RULE = "rollout/verify_rm_reward", "rollout/rule_accuracy"
-ANCHOR = "verify_rm/anchor_score"
-"""Absent where nothing is anchored; then the level counts as fixed."""
-ALARM, DENIED = "monitor/alarm", "monitor/denied"
-"""What the monitor says of a step, and what the judge says of the alarm: 1 or 0, or absent."""
-BACK_TO = "monitor/rolled_back_to"
-"""The step whose models an alarm went back to."""
-JUDGED = "eval/judge_accuracy"
+from cooper_rl.schema.step_metrics import StepMetrics
 
 
 class Reading(NamedTuple):
@@ -78,7 +70,7 @@ class Watched(NamedTuple):
     """None until there are two windows."""
 
 
-def watch(state: MonitorState, row: Mapping[str, float], config: MonitorConfig) -> Watched:
+def watch(state: MonitorState, row: StepMetrics, config: MonitorConfig) -> Watched:
     """Compare the last window with the lowest one before it.
 
     After an alarm that was denied the state begins anew.
@@ -89,11 +81,13 @@ def watch(state: MonitorState, row: Mapping[str, float], config: MonitorConfig) 
 
     Args:
         state: After the step before.
-        row: The step's metrics, with the keys above.
+        row: The step's metrics.
         config: Window in steps, bound in units of the reward.
     """
     size = config.window
-    point = Point(step=int(row["step"]), reward=row[REWARD] - row.get(ANCHOR, 0.0), rule=row[RULE])
+    # Without anchors the level counts as fixed.
+    reward = row.rollout.verify_rm_reward - (row.verify_rm.anchor_score or 0.0)
+    point = Point(step=row.step, reward=reward, rule=row.rollout.rule_accuracy)
     points = (*state.points, point)[-2 * size :]
     if len(points) < 2 * size:
         return Watched(MonitorState(points=points), None)
@@ -125,14 +119,19 @@ def is_denied(best: float | None, judged: Interval, config: MonitorConfig) -> bo
     return best is not None and judged.low >= best - config.max_gap_rise
 
 
-def first_alarm(metrics: Sequence[Mapping[str, float]]) -> int | None:
+def first_alarm(metrics: Sequence[StepMetrics]) -> int | None:
     """The step of the first alarm that was not denied, if there is one."""
-    return next((int(row["step"]) for row in metrics if row.get(ALARM) and not row.get(DENIED)), None)
+    return next((row.step for row in metrics if row.monitor.alarm and not row.monitor.denied), None)
 
 
-def denied_alarms(metrics: Sequence[Mapping[str, float]]) -> list[int]:
+def denied_alarms(metrics: Sequence[StepMetrics]) -> list[int]:
     """The steps of the alarms that the judge denied."""
-    return [int(row["step"]) for row in metrics if row.get(DENIED)]
+    return [row.step for row in metrics if row.monitor.denied]
+
+
+def _anchored_reward(row: StepMetrics) -> float:
+    """Without anchors the level counts as fixed."""
+    return row.rollout.verify_rm_reward - (row.verify_rm.anchor_score or 0.0)
 
 
 def _mean(points: Sequence[Point]) -> Window:

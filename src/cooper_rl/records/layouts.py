@@ -17,8 +17,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
+from cooper_rl.domains.base import FindReferenceFault
+from cooper_rl.domains.open import default_domain
 from cooper_rl.errors import DataError
-from cooper_rl.verdicts.answers.verify import parse_reference
 
 QUESTION_COLUMNS = ("question", "problem", "prompt", "query", "input")
 ANSWER_COLUMNS = (
@@ -69,8 +70,13 @@ def find_layout(
     return None
 
 
-def translate(row: Any, layout: Layout) -> Translation:
+def translate(row: Any, layout: Layout, find_fault: FindReferenceFault | None = None) -> Translation:
     """Read one row by its file's layout.
+
+    Args:
+        row: As the file has it.
+        layout: Of the file.
+        find_fault: Of the domain; None: the default domain's.
 
     Raises:
         DataError: what is wrong with the row; the caller knows the place.
@@ -97,10 +103,9 @@ def translate(row: Any, layout: Layout) -> Translation:
         answer = inside
     if _THOUSANDS.fullmatch(answer):
         answer = answer.replace(",", "")
-    try:
-        parse_reference(answer)
-    except ValueError as error:
-        raise DataError(f"field {layout.answer_column!r}: unparsable reference answer: {error}") from error
+    fault = (find_fault or default_domain().find_reference_fault)(answer)
+    if fault is not None:
+        raise DataError(f"field {layout.answer_column!r}: unparsable reference answer: {fault}")
     return Translation(" ".join(parts), answer)
 
 

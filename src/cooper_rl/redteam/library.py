@@ -2,7 +2,8 @@
 
 Sources of the published ones: "master keys" that judges accept (Zhao et al. 2025, arXiv 2507.08794), forged
 fields and verdicts and injected instructions (Shi et al. 2024, arXiv 2403.17710), degenerate repetition (the
-paper's collapse, and ours in docs/experiment.md), the start of GCG (Zou et al. 2023, arXiv 2307.15043).
+paper's collapse, and ours in docs/results/experiment.md), the start of GCG (Zou et al. 2023, arXiv
+2307.15043).
 """
 
 from collections.abc import Mapping, Sequence

@@ -73,8 +73,7 @@ def attack_each(
             parent = rng.choice(parents)
             before = oracle.num_queries
             made = vary(attempt.problem, parent.text, parents, rng)
-            # A round without a text counts as well, so that an attempt with nothing left to try ends.
-            attempt.num_queries += max(oracle.num_queries - before, 0 if made else 1)
+            attempt.num_queries += oracle.num_queries - before
             texts.append([Candidate(text, parent.origin, method) for text in made])
         _try(waiting, texts, oracle, max_queries)
         turn += 1
@@ -91,6 +90,8 @@ def _try(
     for attempt, candidates in zip(attempts, texts, strict=True):
         fresh = {each.text: each for each in candidates if each.text not in attempt.seen}
         attempt.seen.update(fresh)
+        # A round without a new text counts as well, so that an attempt with nothing left to try ends.
+        attempt.num_queries += not fresh
         room = max(0, max_queries - attempt.num_queries)
         asked += [(attempt, each) for each in list(fresh.values())[:room]]
     scores = oracle.scores([(attempt.problem, candidate.text) for attempt, candidate in asked])

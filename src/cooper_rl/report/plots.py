@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from cooper_rl.schema.data import EvalReport, Interval
+from cooper_rl.schema.step_metrics import Phase, StepMetrics
 
 MAX_POINTS = 200
 _SIZE_INCHES = (4.4, 2.6)
@@ -24,7 +25,8 @@ _VARIABLES = {
     GREEN: "var(--green)", PURPLE: "var(--purple)", GREY: "var(--grey)",
 }  # fmt: skip
 
-Metrics = Sequence[dict[str, float]]
+Metrics = Sequence[StepMetrics]
+Read = Callable[[StepMetrics], float | None]
 
 
 class Figure(NamedTuple):
@@ -36,7 +38,7 @@ class Figure(NamedTuple):
 
 
 class _Line(NamedTuple):
-    key: str
+    read: Read
     label: str
     color: str
     style: str = "-"
@@ -80,43 +82,43 @@ def training_figures(metrics: Metrics) -> list[Figure]:
             metrics, "Reward and rule accuracy of the rollouts",
             "What the policy is paid, and what the rule verifier says of the same rollouts. A reward that "
             "rises alone is the sign of reward hacking. Thin: each step; bold: moving mean." + note,
-            [_Line("rollout/verify_rm_reward", "VerifyRM reward", ORANGE),
-             _Line("rollout/rule_accuracy", "rule accuracy", GREEN, "--")],
+            [_Line(lambda row: row.rollout.verify_rm_reward, "VerifyRM reward", ORANGE),
+             _Line(lambda row: row.rollout.rule_accuracy, "rule accuracy", GREEN, "--")],
             limits=(0, 1), is_smoothed=True,
         ),
         _curves(
             metrics, "Rollouts without a readable answer",
             "Share of rollouts cut at the token limit, and share whose answer the rule verifier cannot read."
             + note,
-            [_Line("rollout/cut_fraction", "cut", PURPLE),
-             _Line("rollout/rule_unparsable", "unparsable for the rule", GREY, "--")],
+            [_Line(lambda row: row.rollout.cut_fraction, "cut", PURPLE),
+             _Line(lambda row: row.rollout.rule_unparsable, "unparsable for the rule", GREY, "--")],
             limits=(0, 1),
         ),
         _curves(metrics, "Policy loss", "Clipped GRPO loss with its KL term; near 0 by construction." + note,
-                [_Line("policy/loss", "loss", BLUE)]),
+                [_Line(lambda row: row.policy and row.policy.loss, "loss", BLUE)]),
         _curves(metrics, "Distance from the starting policy",
                 "KL to the frozen reference policy per token (k3 estimate)." + note,
-                [_Line("policy/kl", "KL", BLUE)], floor=0),
+                [_Line(lambda row: row.policy and row.policy.kl, "KL", BLUE)], floor=0),
         _curves(metrics, "VerifyRM update",
                 "Pair loss, and share of the step's pairs that VerifyRM ordered rightly before learning from "
                 "them." + note,
-                [_Line("verify_rm/loss", "pair loss", ORANGE),
-                 _Line("verify_rm/pair_accuracy", "pair accuracy", PURPLE, "--")], floor=0),
+                [_Line(lambda row: row.verify_rm.loss, "pair loss", ORANGE),
+                 _Line(lambda row: row.verify_rm.pair_accuracy, "pair accuracy", PURPLE, "--")], floor=0),
         _curves(metrics, "Preference pairs",
                 "Problems with a correct rollout, and pairs that a wrong rewrite was found for." + note,
-                [_Line("pairs/positives", "problems with a positive", GREY, "--"),
-                 _Line("pairs/count", "pairs", ORANGE)], floor=0),
+                [_Line(lambda row: row.pairs.positives, "problems with a positive", GREY, "--"),
+                 _Line(lambda row: row.pairs.count, "pairs", ORANGE)], floor=0),
         _phases_figure(metrics, note),
     ]  # fmt: skip
     return [figure for figure in figures if figure is not None]
 
 
-def series(metrics: Metrics, key: str) -> tuple[list[float], list[float]]:
-    """Steps and values of one key where it was recorded and is finite, averaged into MAX_POINTS bins."""
+def series(metrics: Metrics, read: Read) -> tuple[list[float], list[float]]:
+    """Steps and values of one number where it is known and finite, averaged into MAX_POINTS bins."""
     points = [
-        (float(row.get("step", number)), float(row[key]))
-        for number, row in enumerate(metrics, start=1)
-        if key in row and math.isfinite(row[key])
+        (float(row.step), float(value))
+        for row in metrics
+        if (value := read(row)) is not None and math.isfinite(value)
     ]
     size = max(1, math.ceil(len(metrics) / MAX_POINTS))
     bins = [points[start : start + size] for start in range(0, len(points), size)]
@@ -143,13 +145,13 @@ def _curves(
     floor: float | None = None,
     is_smoothed: bool = False,
 ) -> Figure | None:
-    known = [line for line in lines if series(metrics, line.key)[1]]
+    known = [line for line in lines if series(metrics, line.read)[1]]
     if not known:
         return None
 
     def draw(axes: Any) -> None:
         for line in known:
-            steps, values = series(metrics, line.key)
+            steps, values = series(metrics, line.read)
             # A line needs two points to be seen.
             style: dict[str, Any] = {"color": line.color, "marker": "o" if len(steps) < 2 else None}
             if is_smoothed and len(values) >= 20:
@@ -166,29 +168,35 @@ def _curves(
 
 
 def _phases_figure(metrics: Metrics, note: str) -> Figure | None:
-    lines = [
-        _Line("seconds/rollout", "rollouts", BLUE),
-        _Line("seconds/reward", "rewards", GREEN),
-        _Line("seconds/policy_update", "policy update", PURPLE),
-        _Line("seconds/pairing", "pairs", GREY),
-        _Line("seconds/reward_update", "reward update", ORANGE),
+    phases: list[tuple[Phase, str, str]] = [
+        ("rollout", "rollouts", BLUE),
+        ("reward", "rewards", GREEN),
+        ("policy_update", "policy update", PURPLE),
+        ("pairing", "pairs", GREY),
+        ("reward_update", "reward update", ORANGE),
     ]
-    # A phase that did not run took no time, so that all lines have the same steps.
-    filled = [{line.key: row.get(line.key, 0.0) for line in lines} | {"step": row["step"]}
-              for row in metrics if any(line.key in row for line in lines)]  # fmt: skip
-    if not filled:
+    timed = [row for row in metrics if any(phase in row.seconds for phase, _, _ in phases)]
+    if not timed:
         return None
 
+    def seconds_of(phase: Phase) -> Read:
+        # A phase that did not run took no time, so that all lines have the same steps.
+        return lambda row: row.seconds.get(phase, 0.0)
+
     def draw(axes: Any) -> None:
-        steps, _ = series(filled, lines[0].key)
+        steps, _ = series(timed, seconds_of(phases[0][0]))
         if len(steps) == 1:  # an area needs a width
             steps = [steps[0] - 0.4, steps[0] + 0.4]
-        heights = [series(filled, line.key)[1] for line in lines]
+        heights = [series(timed, seconds_of(phase))[1] for phase, _, _ in phases]
         heights = [values * 2 if len(values) == 1 else values for values in heights]
         axes.stackplot(
-            steps, heights, colors=[line.color for line in lines], labels=[line.label for line in lines],
-            alpha=0.75, linewidth=0,
-        )  # fmt: skip
+            steps,
+            heights,
+            colors=[color for _, _, color in phases],
+            labels=[label for _, label, _ in phases],
+            alpha=0.75,
+            linewidth=0,
+        )
         axes.set_xlabel("step")
         axes.set_ylim(bottom=0)
 

@@ -4,12 +4,13 @@ Every sentence is made from the numbers that it states. Deliberately left out: m
 (`report/report.html.jinja`) and figures (`report/plots.py`).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
-from cooper_rl.method.monitor import ALARM, BACK_TO, denied_alarms, first_alarm
+from cooper_rl.method.monitor import denied_alarms, first_alarm
 from cooper_rl.report.changes import changes, is_paired
 from cooper_rl.schema.data import AccuracyName, EvalReport, EvaluatedCompletion, Interval, RunReport, Verdict
+from cooper_rl.schema.step_metrics import StepMetrics
 
 SAMPLES_PER_GROUP = 3
 MAX_SHOWN_CHARS = 1200
@@ -77,7 +78,7 @@ def headline_rows(evaluations: Sequence[EvalReport]) -> list[HeadlineRow]:
 
 def summarise(
     evaluations: Sequence[EvalReport],
-    metrics: Sequence[Mapping[str, float]] = (),
+    metrics: Sequence[StepMetrics] = (),
     *,
     max_canary_rate: float = 1.0,
 ) -> RunReport:
@@ -306,9 +307,9 @@ def _say_verify_rm(change: Interval, last: EvalReport) -> str:
     return f"{text}."
 
 
-def _say_monitor(metrics: Sequence[Mapping[str, float]]) -> list[str]:
+def _say_monitor(metrics: Sequence[StepMetrics]) -> list[str]:
     """Nothing where no monitor looked."""
-    if not any(ALARM in row for row in metrics):
+    if all(row.monitor.alarm is None for row in metrics):
         return []
     said: list[str] = []
     denied, alarm = denied_alarms(metrics), first_alarm(metrics)
@@ -318,8 +319,8 @@ def _say_monitor(metrics: Sequence[Mapping[str, float]]) -> list[str]:
             "fallen: the rule verifier may not read what the policy writes."
         )
     if alarm is not None:
-        back = next((row[BACK_TO] for row in metrics if BACK_TO in row), None)
-        then = "" if back is None else f"; both models went back to step {int(back)}"
+        back = next((to for row in metrics if (to := row.monitor.rolled_back_to) is not None), None)
+        then = "" if back is None else f"; both models went back to step {back}"
         said.append(
             f"The hacking monitor raised the alarm at step {alarm}: VerifyRM's reward and rule accuracy had "
             f"gone apart{then}."

@@ -24,6 +24,7 @@ from cooper_rl.errors import ConfigError, DataError
 from cooper_rl.method.questions import with_questions
 from cooper_rl.models.completions import check_head
 from cooper_rl.models.lora import adapter_weights, add_adapters, merged_weights
+from cooper_rl.models.packed.forward import use_packed
 from cooper_rl.models.policy import Policy, load_policy
 from cooper_rl.models.precision import round_weights, settle
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM
@@ -32,6 +33,7 @@ from cooper_rl.records.files import read_records
 from cooper_rl.records.model_set import read_models
 from cooper_rl.run.memory import check_memory
 from cooper_rl.schema.data import Problem, VerifyExample
+from cooper_rl.schema.step_metrics import GateMetrics
 from cooper_rl.servers.open import open_assistant, open_judge
 from cooper_rl.storage.models import at_hand
 from cooper_rl.training.gate import RewardGate, make_gate
@@ -125,6 +127,7 @@ def make_trainer(
     check_memory(config, policy=state.policy.model, verify_rm=state.verify_rm.model, num_processes=ranks.size)
     name = at_hand(config.storage, read_models(models).policy)
     reference = load_policy(name, device=state.policy.device, is_trained=False)
+    use_packed(reference.model, is_on=config.packed_forward)
     check_head(reference)
     reference = replace(reference, compute=settle(reference.model, cooper.precision))
     anchors = _draw_anchors(config, reference, problems)
@@ -277,7 +280,7 @@ def _draw_anchors(config: Config, reference: Policy, problems: Sequence[Problem]
 
 
 def _make_gate(
-    config: Config, verify_rm: VerifyRM, starts: Sequence[dict[str, float]], data: SideData
+    config: Config, verify_rm: VerifyRM, starts: Sequence[GateMetrics], data: SideData
 ) -> RewardGate | None:
     gate = config.cooper.gate
     if gate is None or not config.cooper.trains_verify_rm:

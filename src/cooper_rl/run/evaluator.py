@@ -2,7 +2,7 @@
 
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from cooper_rl.distributed.ranks import ALONE, Ranks
 from cooper_rl.domains.open import find_domain
 from cooper_rl.engines.base import Engine
 from cooper_rl.errors import ServerError
-from cooper_rl.method.intervals import clustered_interval
+from cooper_rl.method.intervals import clustered_interval, mean_of_independent
 from cooper_rl.method.metrics import (
     binary_scores,
     confusion_counts,
@@ -27,8 +27,10 @@ from cooper_rl.randomness import derive_seed
 from cooper_rl.schema.data import (
     EvalReport,
     EvaluatedCompletion,
+    Interval,
     Problem,
     ProblemScores,
+    SourceScores,
     Verdict,
     VerifyExample,
     VerifyRMDetails,
@@ -113,6 +115,7 @@ class Evaluator:
                 rule=rule,
                 judge=verdict,
                 score=score,
+                source=problem.source,
             )
             for (problem, item, generation), rule, verdict, score in zip(
                 items, scores.rule, judged, scores.verify_rm, strict=True
@@ -151,6 +154,7 @@ class Evaluator:
         rule = [[float(row.rule == "correct") for row in group] for group in groups]
         judged = None if judge is None else [[float(row.judge == "correct") for row in g] for g in groups]
         rewards = [[row.score for row in group] for group in groups]
+        by_source = score_sources(groups, rule, judged, rewards)
         return EvalReport(
             step=step,
             num_problems=len(self.problems),
@@ -173,6 +177,8 @@ class Evaluator:
                 )
                 for place, group in enumerate(groups)
             ],
+            by_source=by_source,
+            mean_over_sources=_mean_over(by_source),
             verify_rm_hits=_hits(self.examples, right_verdicts(labels, own)),
             canary_false_positive_rate=mean_rate(rates),
             canaries={attack: rate.value for attack, rate in rates.items()},
@@ -185,6 +191,44 @@ class Evaluator:
             ),
             cut_fraction=sum(row.finish_reason == "length" for row in completions) / len(completions),
         )
+
+
+def score_sources(
+    groups: Sequence[Sequence[EvaluatedCompletion]],
+    rule: Sequence[Sequence[float]],
+    judged: Sequence[Sequence[float]] | None,
+    rewards: Sequence[Sequence[float]],
+) -> dict[str, SourceScores]:
+    """The scores of each source, in the order in which the sources appear; empty where there is only one.
+
+    Args:
+        groups: The completions of each problem.
+        rule: 1 or 0 for each of them.
+        judged: The same by the judge.
+        rewards: VerifyRM's scores.
+    """
+    places: dict[str, list[int]] = {}
+    for place, group in enumerate(groups):
+        places.setdefault(group[0].source, []).append(place)
+    if len(places) < 2:
+        return {}
+
+    def over(values: Sequence[Sequence[float]], own: Sequence[int]) -> Interval:
+        return clustered_interval([values[place] for place in own])
+
+    return {
+        source: SourceScores(
+            rule_accuracy=over(rule, own),
+            judge_accuracy=None if judged is None else over(judged, own),
+            verify_rm_reward=over(rewards, own),
+        )
+        for source, own in places.items()
+    }
+
+
+def _mean_over(sources: Mapping[str, SourceScores]) -> Interval | None:
+    accuracies = [scores.judge_accuracy or scores.rule_accuracy for scores in sources.values()]
+    return mean_of_independent(accuracies) if accuracies else None
 
 
 def make_evaluator(

@@ -49,6 +49,7 @@ def run_identity(
     """Dotted configuration keys and the hashes of the inputs, as JSON."""
     values = config.model_dump(mode="json")
     chosen = {"seed": values["seed"], "instruction": values["instruction"], "cooper": values["cooper"]}
+    chosen["packed_forward"] = values["packed_forward"]  # rounds in another way
     chosen["engine"] = {key: values["engine"][key] for key in ("kind", "dtype")}
     chosen["labeling"] = {"rule": values["labeling"]["rule"]}
     identity = {key: json.dumps(value) for key, value in flatten(chosen) if key not in MAY_DIFFER}
@@ -63,7 +64,7 @@ def run_identity(
 def folder_sha256(folder: Path) -> str:
     """One hash of the files of a model's folder and their names, of those that it has in an object store too.
 
-    That is without SHA256SUMS and what the hub's client keeps for itself; see docs/operations.md.
+    That is without SHA256SUMS and what the hub's client keeps for itself; see docs/cluster/operations.md.
     """
     files = [file for file in files_below(folder) if file != SUMS and "/." not in f"/{file}"]
     return _sha256({file: file_sha256(folder / file) for file in files})

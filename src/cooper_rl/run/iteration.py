@@ -18,6 +18,7 @@ from cooper_rl.run.recorder import Books
 from cooper_rl.run.stopping import StopRequest
 from cooper_rl.run.tracker import Tracker
 from cooper_rl.schema.data import CooperReport
+from cooper_rl.schema.step_metrics import StepMetrics
 
 
 def train(
@@ -58,18 +59,18 @@ def train(
         books.writer.finish()
 
 
-def summarise(metrics: Sequence[dict[str, float]], *, first_step: int, seconds: float) -> CooperReport:
+def summarise(metrics: Sequence[StepMetrics], *, first_step: int, seconds: float) -> CooperReport:
     """The report of an iteration: of its own steps, with means over their last tenth."""
-    own = [row for row in metrics if row["step"] >= first_step]
+    own = [row for row in metrics if row.step >= first_step]
     tail = own[-max(1, len(own) // 10) :]
     return CooperReport(
         first_step=first_step,
-        last_step=int(own[-1]["step"]),
-        verify_rm_reward=sum(row["rollout/verify_rm_reward"] for row in tail) / len(tail),
-        rule_accuracy=sum(row["rollout/rule_accuracy"] for row in tail) / len(tail),
-        num_pairs=sum(int(row.get("pairs/count", 0)) for row in own),
-        num_skipped_reward_updates=sum(row.get("pairs/count") == 0 for row in own),
-        num_rolled_back_reward_updates=sum(row.get("gate/rolled_back", 0) > 0 for row in own),
+        last_step=own[-1].step,
+        verify_rm_reward=sum(row.rollout.verify_rm_reward for row in tail) / len(tail),
+        rule_accuracy=sum(row.rollout.rule_accuracy for row in tail) / len(tail),
+        num_pairs=sum(row.pairs.count or 0 for row in own),
+        num_skipped_reward_updates=sum(row.pairs.count == 0 for row in own),
+        num_rolled_back_reward_updates=sum(row.gate.rolled_back is True for row in own),
         first_alarm_step=first_alarm(own),
         denied_alarm_steps=denied_alarms(own),
         seconds=seconds,

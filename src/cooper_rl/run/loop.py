@@ -5,21 +5,11 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from cooper_rl.checkpoints.run_state import SHORTCUT
 from cooper_rl.checkpoints.state import TrainingState
 from cooper_rl.config.root import Config
 from cooper_rl.distributed.ranks import ALONE, Ranks
 from cooper_rl.errors import ServerError, StoppedError, TrainingError
-from cooper_rl.method.monitor import (
-    ALARM,
-    BACK_TO,
-    DENIED,
-    JUDGED,
-    MonitorState,
-    Watched,
-    is_denied,
-    watch,
-)
+from cooper_rl.method.monitor import MonitorState, Watched, is_denied, watch
 from cooper_rl.method.shortcuts import pair_shortcut_auroc
 from cooper_rl.progress import Progress
 from cooper_rl.run.alarms import check_hacked, has_fallen_back, rollback_steps
@@ -27,6 +17,7 @@ from cooper_rl.run.evaluator import Evaluator
 from cooper_rl.run.recorder import NOTHING, Books
 from cooper_rl.run.stopping import StopRequest
 from cooper_rl.schema.data import EvalReport, Problem
+from cooper_rl.schema.step_metrics import EvalMetrics, MonitorMetrics, StepMetrics
 from cooper_rl.training.optimizer import TrainedTensors, read_tensors, write_tensors
 from cooper_rl.training.step import Trainer, run_step, step_problems
 
@@ -101,9 +92,9 @@ class CoTraining:
             self.books.tracker.write(row)
         progress.advance(
             step=self.state.step,
-            reward=row["rollout/verify_rm_reward"],
-            rule=row["rollout/rule_accuracy"],
-            pairs=row.get("pairs/count", 0),
+            reward=row.rollout.verify_rm_reward,
+            rule=row.rollout.rule_accuracy,
+            pairs=row.pairs.count or 0,
         )
 
     def _step(self, step: int) -> bool:
@@ -113,13 +104,14 @@ class CoTraining:
         result = run_step(
             self.trainer, step, batch, falls_back_to_rule=has_fallen_back(self.config, state.run)
         )
-        row = result.metrics | {"seconds/checkpoint": self._held_up}
+        row = result.metrics
+        row.seconds["checkpoint"] = self._held_up
         state.step, self._held_up = step, 0.0
         state.metrics.append(row)
         state.pairs.extend(result.pairs)
         state.rollouts.extend(result.rollouts)
         state.run = state.run.with_pairs(result.pairs)
-        row |= self._probe_pairs()
+        row.pairs.shortcut_auroc = self._probe_pairs()
         monitor, alarm = self._watch(row)
         is_due = cooper.evaluate_every is not None and step % cooper.evaluate_every == 0
         if self.evaluator is not None and (is_due or alarm):
@@ -130,14 +122,14 @@ class CoTraining:
         state.run = state.run.after(row, monitor)
         return alarm is not None
 
-    def _probe_pairs(self) -> dict[str, float]:
+    def _probe_pairs(self) -> float | None:
         """The leak guard: can the last pairs be told apart without reading their answers?"""
         found = pair_shortcut_auroc(self.state.run.recent_pairs)
         if found is None:
-            return {}
+            return None
         bound = self.config.cooper.pairs.max_shortcut_auroc
         last = self.state.run.shortcut_auroc
-        if found > bound and not (last is not None and last > bound):
+        if found > bound and (last is None or last <= bound):
             logger.warning(
                 "step %d: a probe that reads no answer tells positives from negatives with an AUROC of %.2f "
                 "(cooper.pairs.max_shortcut_auroc=%g): VerifyRM may learn their form; mix other negatives",
@@ -145,9 +137,9 @@ class CoTraining:
                 found,
                 bound,
             )
-        return {SHORTCUT: found}
+        return found
 
-    def _evaluate(self, evaluator: Evaluator, row: dict[str, float]) -> EvalReport:
+    def _evaluate(self, evaluator: Evaluator, row: StepMetrics) -> EvalReport:
         """Evaluate both models as they are; the numbers go into the step's row."""
         trainer = self.trainer
         started = time.perf_counter()
@@ -159,27 +151,26 @@ class CoTraining:
                 step=self.state.step,
                 needs_judge=False,
             ).report
-        found = {
-            "eval/rule_accuracy": report.rule_accuracy.value,
-            JUDGED: None if report.judge_accuracy is None else report.judge_accuracy.value,
-            "eval/verify_rm_reward": report.verify_rm_reward.value,
-            "eval/verify_rm_accuracy": report.verify_rm.accuracy.value,
-            "eval/verify_rm_auroc": report.verify_rm.auroc,
-            "eval/canary_rate": report.canary_false_positive_rate,
-            "eval/worst_canary_rate": max(report.canaries.values(), default=None),
-            **{f"eval/canary_rate/{attack}": rate for attack, rate in report.canaries.items()},
-            "eval/cut_fraction": report.cut_fraction,
-            "seconds/evaluation": time.perf_counter() - started,
-        }
-        row |= {name: value for name, value in found.items() if value is not None}
+        row.eval = EvalMetrics(
+            rule_accuracy=report.rule_accuracy.value,
+            judge_accuracy=None if report.judge_accuracy is None else report.judge_accuracy.value,
+            verify_rm_reward=report.verify_rm_reward.value,
+            verify_rm_accuracy=report.verify_rm.accuracy.value,
+            verify_rm_auroc=report.verify_rm.auroc,
+            canary_rate=report.canary_false_positive_rate,
+            worst_canary_rate=max(report.canaries.values(), default=None),
+            canary_rates=report.canaries,
+            cut_fraction=report.cut_fraction,
+        )
+        row.seconds["evaluation"] = time.perf_counter() - started
         return report
 
-    def _deny(self, report: EvalReport, row: dict[str, float]) -> bool:
+    def _deny(self, report: EvalReport, row: StepMetrics) -> bool:
         """Let the judge, where there is one, say whether an alarm is none."""
         monitor, judged = self.config.cooper.active_monitor, report.judge_accuracy
         if monitor is None or judged is None or not is_denied(self.state.run.best_judged, judged, monitor):
             return False
-        row[DENIED] = 1.0
+        row.monitor.denied = True
         logger.warning(
             "step %d: the judge denies it: accuracy on held-out problems is %.3f [%.3f, %.3f], at most %g "
             "below its best; the rule verifier may not read what the policy writes now",
@@ -191,7 +182,7 @@ class CoTraining:
         )
         return True
 
-    def _watch(self, row: dict[str, float]) -> Watched:
+    def _watch(self, row: StepMetrics) -> Watched:
         """Ask the monitor; its reading where this is its first alarm, apart from those that were denied."""
         monitor = self.config.cooper.active_monitor
         if monitor is None:
@@ -199,10 +190,7 @@ class CoTraining:
         state, reading = watch(self.state.run.monitor, row, monitor)
         if reading is None:
             return Watched(state, None)
-        row |= {
-            "monitor/gap_rise": reading.gap_rise,
-            ALARM: float(reading.is_hacking),
-        }
+        row.monitor = MonitorMetrics(gap_rise=reading.gap_rise, alarm=reading.is_hacking)
         if not reading.is_hacking or self.state.run.is_hacked:
             return Watched(state, None)
         logger.warning(
@@ -228,7 +216,7 @@ class CoTraining:
             write_tensors(model.model, optimizer, tensors, place=f"step {step}")
         with trainer.policy_optimizer.gather():
             trainer.engine.load_weights(trainer.policy.weights())
-        self.state.metrics[-1][BACK_TO] = step
+        self.state.metrics[-1].monitor.rolled_back_to = step
         logger.warning("policy and VerifyRM are those of step %d again", step)
         if step > since_step:
             logger.warning(
@@ -257,7 +245,7 @@ class CoTraining:
             verify_rm_optimizer=verify_rm.optimizer,
             pending=pairs.pending() if pairs is not None else [],
         )
-        accuracies = [row["rollout/rule_accuracy"] for row in state.metrics]
+        accuracies = [row.rollout.rule_accuracy for row in state.metrics]
         self._held_up = books.writer.save(
             saved,
             score=sum(accuracies) / len(accuracies),

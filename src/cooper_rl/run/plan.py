@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import torch
 
-from cooper_rl.checkpoints.logs import KINDS, METRICS, PAIRS, read_metrics
+from cooper_rl.checkpoints.logs import KINDS, METRICS, PAIRS
 from cooper_rl.checkpoints.reading import Found
 from cooper_rl.checkpoints.reference import open_checkpoint
 from cooper_rl.checkpoints.run_state import NUM_RECENT_PAIRS, RunState, replay
@@ -26,10 +26,12 @@ from cooper_rl.errors import DataError
 from cooper_rl.machine.device import pick_device
 from cooper_rl.machine.scratch import scratch_folder
 from cooper_rl.method.questions import without_questions
+from cooper_rl.models.packed.forward import use_packed
 from cooper_rl.models.policy import load_policy
 from cooper_rl.models.verify_rm import load_verify_rm
 from cooper_rl.records.files import check_unique, read_records
 from cooper_rl.records.model_set import read_models
+from cooper_rl.records.step_metrics import read_metrics
 from cooper_rl.run.alarms import check_hacked
 from cooper_rl.run.build import SideData, read_side_data
 from cooper_rl.run.identity import run_identity
@@ -127,7 +129,15 @@ def starting_state(
     config: Config, inputs: Inputs, found: Found | None, *, device: torch.device | None = None
 ) -> TrainingState:
     """A checkpoint's state, or the starting models, where training goes on unless told a device."""
-    device = device or pick_device()
+    state = _read_state(config, inputs, found, device=device or pick_device())
+    for model in (state.policy.model, state.verify_rm.model):
+        use_packed(model, is_on=config.packed_forward)
+    return state
+
+
+def _read_state(
+    config: Config, inputs: Inputs, found: Found | None, *, device: torch.device
+) -> TrainingState:
     if found is None:
         return TrainingState(
             step=0,

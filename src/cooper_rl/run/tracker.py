@@ -7,7 +7,7 @@ Deliberately left out: anything that could stop training.
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib import import_module
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Self
 from cooper_rl.addresses import redact_all
 from cooper_rl.config.infrastructure import TrackerConfig
 from cooper_rl.errors import ConfigError
+from cooper_rl.schema.step_metrics import StepMetrics
 
 logger = logging.getLogger(__name__)
 
@@ -61,11 +62,11 @@ class Tracker:
         if self._sink is not None:
             self._try(self._sink.close)
 
-    def write(self, row: Mapping[str, float]) -> None:
+    def write(self, metrics: StepMetrics) -> None:
         """The numbers of one step, unless a run before this one wrote them."""
-        sink, step = self._sink, int(row["step"])
+        sink, step = self._sink, metrics.step
         if sink is not None and step > sink.last_step:
-            numbers = {name: float(value) for name, value in row.items() if name != "step"}
+            numbers = {name: float(value) for name, value in metrics.flat().items() if name != "step"}
             self._try(lambda: sink.write(step, numbers))
 
     def _try(self, call: Callable[[], None]) -> None:

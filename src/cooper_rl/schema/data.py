@@ -55,6 +55,10 @@ class Label(Record):
     judge: Verdict | None
     """None when no judge was asked."""
     judge_model: str | None
+    judge_reason: str | None = None
+    """What the judge wrote, shortened. None when it was not asked."""
+    judge_failure: Literal["refused", "unreachable"] | None = None
+    """Nobody judged: this request was refused, or no answer came. `judge` is `unparsable` then."""
     third: Verdict | None = None
     """None when nobody was asked, which is so unless rule and judge differ."""
     third_voter: str | None = None
@@ -135,6 +139,8 @@ class EvaluatedCompletion(Record):
     """None when no evaluation judge is configured."""
     score: float = Field(ge=0, le=1)
     """VerifyRM's."""
+    source: str = ""
+    """Of the problem. Empty in evaluations of earlier versions."""
 
 
 class RejectedRow(Record):
@@ -217,6 +223,18 @@ class JudgeUsage(Record):
     """Summed over requests; with concurrency more than the clock shows."""
 
 
+class LabelAudit(Record):
+    """What a cascade's random check says of the labels that rest on the rule verdict alone."""
+
+    num_audited: int
+    """Decisive rule verdicts that the judge was shown, and decided."""
+    num_unchecked: int
+    """Labels that rest on the rule verdict alone."""
+    differing_share: Interval
+    """Of the audited ones, those of which the judge says the opposite: estimates the error of the unchecked
+    ones, as far as the judge is right. The interval is over questions."""
+
+
 class LabelReport(Report):
     num_completions: int
     num_labelled: int
@@ -232,6 +250,8 @@ class LabelReport(Report):
     """None when no judge was asked, or when asking it costs nothing."""
     third_judge_usage: JudgeUsage | None = None
     """The same for the second judge of the third vote."""
+    audit: LabelAudit | None = None
+    """None unless `labeling.judge_asked` is a cascade that audited something."""
     num_known_verdicts: int = 0
     """Judge verdicts taken from the journal of an earlier, interrupted run."""
     num_rejected: int = 0
@@ -349,6 +369,14 @@ class ProblemScores(Record):
     verify_rm_reward: float
 
 
+class SourceScores(Record):
+    """The held-out problems of one source: a benchmark, a file, a kind."""
+
+    rule_accuracy: Interval
+    judge_accuracy: Interval | None
+    verify_rm_reward: Interval
+
+
 class EvalReport(Report):
     """Row 14: a policy on held-out problems. Reward and accuracy side by side show reward hacking."""
 
@@ -366,6 +394,11 @@ class EvalReport(Report):
     """VerifyRM on held-out labelled examples."""
     by_problem: list[ProblemScores] = []
     """In the order of the file. Empty in evaluations of earlier versions."""
+    by_source: dict[str, SourceScores] = {}
+    """`Problem.source` -> its scores, where the problems are of several sources."""
+    mean_over_sources: Interval | None = None
+    """Mean of the sources' accuracies, each with the same weight, as papers state it over benchmarks. Judged,
+    or the rule's without a judge. None where there is one source."""
     verify_rm_hits: str | None = Field(default=None, pattern="^[01 ]*$")
     """A word for each question of the labelled examples, a character for each example of it: 1 where VerifyRM
     is right. None, or one word for all, in evaluations of earlier versions."""

@@ -1,20 +1,26 @@
 """Judge and assistant on any OpenAI-compatible chat server (rows 3 and 11).
 
-Requests run concurrently up to a limit, with a time limit each, and are repeated with growing pauses on 429,
-5xx and connection errors. One request that fails for good costs one verdict; a server that never answers
-is a ServerError. Deliberately left out: the prompts (`domains/`) and what a verdict leads to.
+Requests run concurrently up to a limit, with a time limit each, and are repeated with growing pauses on 5xx,
+connection errors and answers that are no chat completion. A rate limit (429) is obeyed for as long as it
+takes (`servers/pacing.py`). One request that fails for good costs one verdict; a server that never answers,
+or a budget that is spent, is a ServerError. Deliberately left out: the prompts (`domains/`) and what a
+verdict leads to.
 """
 
 import hashlib
 import logging
+import math
 import os
 import random
 import re
 import secrets
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from itertools import islice
 from typing import Any, Literal, NoReturn
 
@@ -31,6 +37,7 @@ from cooper_rl.progress import Progress
 from cooper_rl.randomness import derive_seed
 from cooper_rl.schema.data import JudgeUsage, Verdict
 from cooper_rl.servers.hedging import Hedger
+from cooper_rl.servers.pacing import Pace
 from cooper_rl.verdicts.hybrid import JudgeItem, JudgeResult, check_judged
 
 logger = logging.getLogger(__name__)
@@ -38,6 +45,8 @@ logger = logging.getLogger(__name__)
 RETRIED_STATUSES = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
 REFUSALS = frozenset({401, 403, 404, 405})
 MAX_PAUSE_SECONDS = 60.0
+MAX_BYTES_PER_TOKEN, SPARE_BYTES = 64, 1 << 20
+"""An answer of more bytes than `max_tokens` can need is not read to its end."""
 MAX_FAILURES_IN_A_ROW = 8
 """So many requests given up without one answered between them: the server is gone, not the request bad."""
 
@@ -52,6 +61,17 @@ class _RequestError(Exception):
         self.kind: FailureKind = kind
 
 
+class _RetryError(Exception):
+    """Worth another try."""
+
+    def __init__(self, reason: str, *, asked_pause: float | None = None, is_limited: bool = False) -> None:
+        super().__init__(reason)
+        self.asked_pause = asked_pause
+        """Seconds that the server asks for."""
+        self.is_limited = is_limited
+        """The server refused the rate, not the request."""
+
+
 class ChatClient:
     """One chat server: sends prompts, counts what it cost. Safe to use from many threads."""
 
@@ -64,11 +84,12 @@ class ChatClient:
         self._http = httpx.Client(timeout=server.timeout_seconds, limits=limits, headers=headers)
         self._hedger = None if server.hedge_after is None else Hedger(server, headers)
         self._post = self._post_once if self._hedger is None else self._hedger.post
+        self._pace = Pace(server.max_concurrency)
         self._lock = threading.Lock()
         self._failures_in_a_row = 0
         self._gone: str | None = None
         """Why nothing more is asked; requests that wait in other threads end with the same error."""
-        self._counts = {"requests": 0, "retries": 0, "failed": 0, "prompt": 0, "completion": 0}
+        self._counts = {"asked": 0, "requests": 0, "retries": 0, "failed": 0, "prompt": 0, "completion": 0}
         self._seconds = 0.0
 
     @property
@@ -94,7 +115,8 @@ class ChatClient:
         """The text of the server's answer, without a leading thought.
 
         Raises:
-            ServerError: the server refuses this model or key, or nothing at all is answered any more.
+            ServerError: the server refuses this model or key, nothing at all is answered any more, or the
+                budget is spent.
         """
         body = {
             "model": self.server.model,
@@ -108,6 +130,7 @@ class ChatClient:
         }
         if self._gone is not None:
             raise ServerError(self._gone)
+        self._check_budget()
         started = time.monotonic()
         try:
             text = self._ask_patiently(body, random.Random(seed))
@@ -134,36 +157,63 @@ class ChatClient:
                 "check that the server runs, then start again: known verdicts are not asked for twice"
             )
 
+    def _check_budget(self) -> None:
+        with self._lock:
+            tokens = self._counts["prompt"] + self._counts["completion"]
+            spent = (("max_requests", self._counts["asked"]), ("max_total_tokens", tokens))
+            over = [(key, count) for key, count in spent if count >= (getattr(self.server, key) or math.inf)]
+            self._counts["asked"] += 1
+        for key, count in over:
+            self._give_up(
+                f"{self._shown}: the budget server.{key}={getattr(self.server, key)} is spent ({count} now); "
+                "raise it and start again: known verdicts are not asked for twice"
+            )
+
     def _give_up(self, why: str) -> NoReturn:
         self._gone = why
         raise ServerError(why)
 
     def _ask_patiently(self, body: dict[str, Any], jitter: random.Random) -> str:
-        reason = ""
-        for attempt in range(self.server.max_attempts):
-            if attempt:
+        patient_until = time.monotonic() + self.server.rate_limit_patience_seconds
+        attempt = 0
+        while True:
+            try:
+                text = self._try_once(body)
+            except _RetryError as failure:
+                if failure.is_limited:
+                    if time.monotonic() >= patient_until:
+                        waited = self.server.rate_limit_patience_seconds
+                        raise _RequestError(f"{failure} for {waited:g} s", "unreachable") from failure
+                    self._pace.slow_down(_pause_seconds(0, failure.asked_pause, self.server, jitter))
+                else:
+                    attempt += 1
+                    if attempt >= self.server.max_attempts:
+                        raise _RequestError(f"{failure} after {attempt} attempts", "unreachable") from failure
+                    time.sleep(_pause_seconds(attempt - 1, failure.asked_pause, self.server, jitter))
                 with self._lock:
                     self._counts["retries"] += 1
-            asked_pause = None
-            try:
-                answer = self._post(self._url, body)
-            except httpx.RequestError as error:
-                reason = redact_all(f"{type(error).__name__}: {error}", self._url)
             else:
-                if answer.status_code == 200:
-                    return self._read(answer)
-                reason = f"HTTP {answer.status_code}: {answer.text[:200]!r}"
-                if answer.status_code in REFUSALS:
-                    self._give_up(
-                        f"{self._shown} refuses model {self.server.model!r} with {reason}; check base_url, "
-                        f"model and api_key_env (now {self.server.api_key_env!r})"
-                    )
-                if answer.status_code not in RETRIED_STATUSES:
-                    raise _RequestError(reason, "refused")
-                asked_pause = answer.headers.get("retry-after")
-            if attempt + 1 < self.server.max_attempts:
-                time.sleep(_pause_seconds(attempt, asked_pause, self.server.backoff_seconds, jitter))
-        raise _RequestError(f"{reason} after {self.server.max_attempts} attempts", "unreachable")
+                self._pace.speed_up()
+                return text
+
+    def _try_once(self, body: dict[str, Any]) -> str:
+        try:
+            with self._pace.turn():
+                answer = self._post(self._url, body)
+        except httpx.RequestError as error:
+            raise _RetryError(redact_all(f"{type(error).__name__}: {error}", self._url)) from error
+        if answer.status_code == 200:
+            return self._read(answer)
+        reason = f"HTTP {answer.status_code}: {answer.text[:200]!r}"
+        if answer.status_code in REFUSALS:
+            self._give_up(
+                f"{self._shown} refuses model {self.server.model!r} with {reason}; check base_url, "
+                f"model and api_key_env (now {self.server.api_key_env!r})"
+            )
+        if answer.status_code not in RETRIED_STATUSES:
+            raise _RequestError(reason, "refused")
+        asked = read_retry_after(answer.headers)
+        raise _RetryError(reason, asked_pause=asked, is_limited=answer.status_code == 429)
 
     def _post_once(self, url: str, body: dict[str, Any]) -> httpx.Response:
         """An answer within the limit as a whole; httpx gives every read of it the same time again."""
@@ -172,6 +222,8 @@ class ChatClient:
         with self._http.stream("POST", url, json=body) as answer:
             for part in answer.iter_raw():
                 content += part
+                if len(content) > self.server.max_tokens * MAX_BYTES_PER_TOKEN + SPARE_BYTES:
+                    raise httpx.ReadError(f"the answer has over {len(content)} bytes")
                 if time.monotonic() > ends:
                     raise httpx.ReadTimeout(f"the answer took over {self.server.timeout_seconds} s")
         return httpx.Response(answer.status_code, headers=answer.headers, content=bytes(content))
@@ -185,7 +237,7 @@ class ChatClient:
             usage = value.get("usage") or {}
             counts = {kind: int(usage.get(f"{kind}_tokens") or 0) for kind in ("prompt", "completion")}
         except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
-            raise _RequestError(f"not a chat completion: {answer.text[:200]!r}", "unreachable") from error
+            raise _RetryError(f"not a chat completion: {answer.text[:200]!r}") from error
         with self._lock:
             for kind, count in counts.items():
                 self._counts[kind] += count
@@ -209,12 +261,29 @@ def _headers(server: ServerConfig) -> dict[str, str]:
     return {"Authorization": f"Bearer {key}"}
 
 
-def _pause_seconds(attempt: int, asked: str | None, first: float, jitter: random.Random) -> float:
+def _pause_seconds(attempt: int, asked: float | None, server: ServerConfig, jitter: random.Random) -> float:
     """Doubling pauses, at least what the server asks for, spread so that clients do not meet again."""
-    pause = first * 2**attempt * jitter.uniform(0.5, 1.0)
-    if asked is not None and asked.isascii() and asked.isdecimal():
-        pause = max(pause, float(asked))
-    return min(pause, MAX_PAUSE_SECONDS)
+    pause = server.backoff_seconds * 2**attempt * jitter.uniform(0.5, 1.0)
+    return min(max(pause, asked or 0.0), MAX_PAUSE_SECONDS)
+
+
+def read_retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds that a server asks to wait, as a number or a date (`Retry-After`, RFC 9110) or in milliseconds
+    (`retry-after-ms`, as some servers have it); None where it says nothing that can be read."""
+    milliseconds, asked = headers.get("retry-after-ms", ""), headers.get("retry-after", "").strip()
+    with suppress(ValueError):
+        return _bounded(float(milliseconds) / 1000)
+    with suppress(ValueError):
+        return _bounded(float(asked))
+    with suppress(TypeError, ValueError):
+        date = parsedate_to_datetime(asked)
+        date = date if date.tzinfo else date.replace(tzinfo=UTC)
+        return _bounded((date - datetime.now(UTC)).total_seconds())
+    return None
+
+
+def _bounded(seconds: float) -> float | None:
+    return max(0.0, seconds) if math.isfinite(seconds) else None
 
 
 def _without_thought(text: str) -> str:
@@ -230,7 +299,7 @@ class ChatJudge:
         self._prompt = (domain or default_domain()).judge_prompt
         prompt = self._prompt("question", "reference answer", "completion", nonce="nonce")
         self.identity = (
-            f"{server.model} at {redact(server.base_url)}, temperature={server.temperature}, "
+            f"{server.model}, temperature={server.temperature}, "
             f"max_tokens={server.max_tokens}, "
             f"prompt={hashlib.blake2b(repr(prompt).encode(), digest_size=8).hexdigest()}"
         )

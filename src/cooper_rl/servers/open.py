@@ -7,13 +7,14 @@ from collections.abc import Sequence
 
 from cooper_rl.config.data import AssistantConfig, JudgeConfig
 from cooper_rl.domains.base import Domain
+from cooper_rl.domains.open import default_domain
 from cooper_rl.errors import ConfigError
 from cooper_rl.negatives.pairs import Assistant
 from cooper_rl.schema.data import Problem
 from cooper_rl.verdicts.hybrid import Judge
 
-TINY_SOURCE = "tiny"
-"""`Problem.source` in the laptop world."""
+TINY_SOURCES = ("tiny", "tiny-blind")
+"""`Problem.source` in the laptop world (`tiny/problems.py`)."""
 
 
 def check_fits(
@@ -28,7 +29,7 @@ def check_fits(
     """
     if section is None or section.server is not None:
         return
-    other = next((problem for problem in problems if problem.source != TINY_SOURCE), None)
+    other = next((problem for problem in problems if problem.source not in TINY_SOURCES), None)
     if other is None:
         return
     server = f"{key}.server.base_url=URL {key}.server.model=NAME"
@@ -39,7 +40,7 @@ def check_fits(
         who = f"{key}.tiny=true is the laptop's assistant"
         remedy = f"{server} {key}.tiny=false for a chat server, or cooper.reward.update_verify_rm=false"
     raise ConfigError(
-        f"{who}, which reads the laptop world's problems only (source {TINY_SOURCE!r}), and problem "
+        f"{who}, which reads the laptop world's problems only (source {TINY_SOURCES[0]!r}), and problem "
         f"{other.id!r} has source {other.source!r}; set {remedy}"
     )
 
@@ -51,8 +52,10 @@ def open_judge(config: JudgeConfig, seed: int, domain: Domain | None = None) -> 
 
         return ChatJudge(config.server, domain)
     from cooper_rl.tiny.judge import TinyJudge
+    from cooper_rl.tiny.world import find_world
 
-    return TinyJudge(config.tiny_error_rate or 0.0, seed)
+    world = find_world((domain or default_domain()).name)
+    return TinyJudge(config.tiny_error_rate or 0.0, seed, exact=world.judge)
 
 
 def open_assistant(config: AssistantConfig, domain: Domain | None = None) -> Assistant:
@@ -61,6 +64,6 @@ def open_assistant(config: AssistantConfig, domain: Domain | None = None) -> Ass
         from cooper_rl.servers.chat import ChatAssistant
 
         return ChatAssistant(config.server, domain)
-    from cooper_rl.tiny.assistant import TinyAssistant
+    from cooper_rl.tiny.world import find_world
 
-    return TinyAssistant()
+    return find_world((domain or default_domain()).name).assistant

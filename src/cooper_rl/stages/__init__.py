@@ -14,10 +14,12 @@ from or checked against. Reading them imports no stage.
 """
 
 import ast
+from collections.abc import Sequence
 from functools import cache
 from importlib import import_module, resources
 from typing import Any, NamedTuple
 
+from cooper_rl.errors import ConfigError
 from cooper_rl.schema import paths
 from cooper_rl.schema.paths import OutputFile, OutputFolder, PathKind
 
@@ -25,10 +27,10 @@ STAGES: dict[str, tuple[str, ...]] = {
     "check_settings": ("storage", "registry"),
     "prepare_models": ("models", "problems", "storage", "instruction"),
     "collect_problems": ("problems", "storage"),
-    "sample_completions": ("sampling", "engine", "storage", "instruction"),
+    "sample_completions": ("sampling", "engine", "storage", "instruction", "packed_forward"),
     "label_completions": ("labeling", "problems.domain"),
-    "train_verify_rm": ("verify_rm", "storage"),
-    "evaluate_verify_rm": ("verify_rm", "problems.domain", "storage"),
+    "train_verify_rm": ("verify_rm", "problems.domain", "storage", "packed_forward"),
+    "evaluate_verify_rm": ("verify_rm", "problems.domain", "storage", "packed_forward"),
     "train_cooper": (
         "cooper",
         "engine",
@@ -40,6 +42,7 @@ STAGES: dict[str, tuple[str, ...]] = {
         "launch",
         "instruction",
         "problems.domain",
+        "packed_forward",
     ),
     "evaluate_policy": (
         "evaluation",
@@ -49,14 +52,19 @@ STAGES: dict[str, tuple[str, ...]] = {
         "storage",
         "instruction",
         "problems.domain",
+        "packed_forward",
     ),
-    "red_team": ("red_team", "storage"),
+    "red_team": ("red_team", "storage", "packed_forward"),
     "report": ("registry",),
     "take_champion": ("registry", "storage"),
     "promote": ("registry", "storage", "evaluation", "instruction", "labeling.rule", "problems.domain"),
     "summarise_run": ("storage",),
 }
 """Stage -> configuration sections or keys that it reads, in the order of the walk."""
+
+
+READ_WHOLE = frozenset({"check_settings", "report"})
+"""Stages that check or show the whole configuration."""
 
 
 class Parameter(NamedTuple):
@@ -96,6 +104,33 @@ def read_signature(stage: str) -> Signature:
         for argument, default in zip(run.args.kwonlyargs, run.args.kw_defaults, strict=True)
     )
     return Signature((ast.get_docstring(run) or "").partition("\n")[0], parameters)
+
+
+def check_overrides(stage: str, overrides: Sequence[str]) -> None:
+    """Refuse a change that would change nothing: its key is none of those that the stage reads.
+
+    Raises:
+        ConfigError: naming the key, the stages that read it, and the sections that this one reads.
+    """
+    if stage in READ_WHOLE:
+        return
+    for override in overrides:
+        key = override.partition("=")[0].strip()
+        if _reads(stage, key):
+            continue
+        readers = [name.replace("_", "-") for name in STAGES if name not in READ_WHOLE and _reads(name, key)]
+        read_by = f" (read by {', '.join(readers)})" if readers else ""
+        raise ConfigError(
+            f"override {override!r}: {stage.replace('_', '-')} does not read {key}{read_by}; leave it out, "
+            f"or change seed or a key of {', '.join(STAGES[stage])}"
+        )
+
+
+def _reads(stage: str, key: str) -> bool:
+    """Whether the key is read, or a part of it, or it is a part of what is read."""
+    return any(
+        f"{key}.".startswith(f"{known}.") or known.startswith(f"{key}.") for known in ("seed", *STAGES[stage])
+    )
 
 
 def import_run(stage: str) -> Any:

@@ -11,6 +11,7 @@ import os
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, NamedTuple
 from urllib.parse import urlsplit
@@ -19,6 +20,8 @@ from cooper_rl.addresses import redact
 from cooper_rl.config.data import ProblemsConfig
 from cooper_rl.config.infrastructure import StorageConfig, is_stored
 from cooper_rl.config.root import Config
+from cooper_rl.domains.base import Domain
+from cooper_rl.domains.open import find_domain
 from cooper_rl.errors import DataError
 from cooper_rl.machine.scratch import scratch_folder
 from cooper_rl.method.questions import question_key
@@ -58,7 +61,7 @@ def run(
     collection = _Collection()
     evaluated = _read_sources(options.held_out_sources, config, collection)
     collected = [
-        *_generate(options.num_tiny, config.seed, collection),
+        *_generate(config, collection),
         *_read_sources(options.sources, config, collection),
     ]
     write_records(rejected, collection.rejected)
@@ -136,13 +139,17 @@ class _Source(NamedTuple):
     rows: list[RawRow]
 
 
-def _generate(count: int, seed: int, collection: _Collection) -> list[Problem]:
-    if count == 0:
+def _generate(config: Config, collection: _Collection) -> list[Problem]:
+    options = config.problems
+    if options.num_tiny == 0:
         return []
-    from cooper_rl.tiny.problems import generate_problems
+    from cooper_rl.tiny.world import find_world
 
+    generate_problems = find_world(config.problems.domain).generate_problems
     kept: list[Problem] = []
-    for row, problem in enumerate(generate_problems(count, seed), start=1):
+    if options.tiny_blind_share:
+        generate_problems = partial(generate_problems, blind_share=options.tiny_blind_share)
+    for row, problem in enumerate(generate_problems(options.num_tiny, config.seed), start=1):
         try:
             collection.admit(problem, f"tiny:{row}")
             kept.append(problem)
@@ -160,12 +167,13 @@ def _read_sources(names: Sequence[str], config: Config, collection: _Collection)
 def _read_source(name: str, config: Config, collection: _Collection) -> list[Problem]:
     source = _open(name, config.storage, collection)
     layout = _find_layout(source, config.problems)
+    domain = find_domain(config.problems.domain)
     kept: list[Problem] = []
     num_readable = 0
     first_reason = ""
     for row in track(source.rows, name=f"collect {source.label}", total=len(source.rows), logger=logger):
         try:
-            problem = _to_problem(row, layout, source)
+            problem = _to_problem(row, layout, source, domain)
             num_readable += 1
             collection.admit(problem, f"{row.file}:{row.row}")
             kept.append(problem)
@@ -244,11 +252,11 @@ def _find_layout(source: _Source, options: ProblemsConfig) -> Layout:
     )
 
 
-def _to_problem(row: RawRow, layout: Layout, source: _Source) -> Problem:
+def _to_problem(row: RawRow, layout: Layout, source: _Source, domain: Domain) -> Problem:
     """Raises DataError with the reason, without the place."""
     if row.problem is not None:
         raise DataError(row.problem)
-    question, reference_answer = translate(row.value, layout)
+    question, reference_answer = translate(row.value, layout, domain.find_reference_fault)
     origin = row.value.get("source") if layout.answer_column == "reference_answer" else None
     return Problem(
         id=_identity(row.value.get("id"), stem=source.stem, row=row.row),

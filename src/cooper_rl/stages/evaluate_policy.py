@@ -12,6 +12,7 @@ from cooper_rl.config.root import Config
 from cooper_rl.domains.open import find_domain
 from cooper_rl.engines.open import open_engine
 from cooper_rl.machine.device import pick_device
+from cooper_rl.models.packed.forward import use_packed
 from cooper_rl.models.policy import Policy, load_policy
 from cooper_rl.models.verify_rm import VerifyRM, load_verify_rm
 from cooper_rl.records.files import read_records, write_records, write_report
@@ -50,6 +51,8 @@ def run(
         held_out, labelled = read_records(problems, Problem), read_records(examples, VerifyExample)
         evaluator = make_evaluator(config, held_out, labelled, rule)
         subject = _load_subject(config, models=models, verify_rm=verify_rm, checkpoint=checkpoint)
+        for model in (subject.policy.model, subject.verify_rm.model):
+            use_packed(model, is_on=config.packed_forward)
         with closing(open_engine(subject.policy, config.engine)) as engine:
             found = evaluator.evaluate(engine, subject.policy, subject.verify_rm, step=subject.step)
     write_records(completions, found.completions)

@@ -22,6 +22,7 @@ from cooper_rl.method.metrics import (
     score_intervals,
 )
 from cooper_rl.method.shortcuts import shortcut_auroc
+from cooper_rl.models.packed.forward import use_packed
 from cooper_rl.models.verify_rm import VerifyRM, load_verify_rm, score_examples
 from cooper_rl.negatives.canaries import (
     canary_rates,
@@ -43,7 +44,7 @@ logger = logging.getLogger(__name__)
 
 NO_SOURCE = "(no source)"
 POOR_AUROC = 0.75
-"""Below it co-training on VerifyRM's reward alone ended behind the rule's; docs/experiment.md."""
+"""Below it co-training on VerifyRM's reward alone ended behind the rule's; docs/results/experiment.md."""
 CHUNK_SIZE = 512
 """Examples between two progress lines."""
 
@@ -72,14 +73,14 @@ def run(
     set_aside(report, read.rejected, rejected=rejected)
     rows: list[VerifyExample] = read.records
     model = load_verify_rm(at_hand(config.storage, model_in(verify_rm)), device=pick_device())
+    use_packed(model.model, is_on=config.packed_forward)
     scores = _score(model, rows)
     labels = [row.label for row in rows]
     rng = random.Random(derive_seed(config.seed, "evaluate_verify_rm"))
-    canaries = find_domain(config.problems.domain).make_canaries(
-        rows, max_problems=config.verify_rm.max_canary_problems, rng=rng
-    )
+    domain = find_domain(config.problems.domain)
+    canaries = domain.make_canaries(rows, max_problems=config.verify_rm.max_canary_problems, rng=rng)
     attacks = canary_rates(canaries, score_examples(model, [canary.example for canary in canaries]))
-    swapped = wrong_references(rows, rng)
+    swapped = wrong_references(rows, rng, domain.is_other_answer)
     result = EvaluateVerifyRMReport(
         overall=_binary_scores(rows, scores),
         by_source=_by_group(rows, scores, [row.source or NO_SOURCE for row in rows]),

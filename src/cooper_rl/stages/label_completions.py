@@ -1,6 +1,7 @@
 """Stage: completions to labels (row 3) and to leak-free training, validation and test examples (row 4).
 
-Rule verifier first, then the judge on every completion, then the decision of `verdicts/hybrid.py`. Verdicts
+Rule verifier first, then the judge on every completion, or on those from which the rule abstains and on a
+sample of the others (`labeling.judge_asked`), then the decision of `verdicts/hybrid.py`. Verdicts
 are kept in `<labels>.journal` as they come: a run that was killed goes on without asking anyone twice.
 Rows that cannot be used are set aside with the reason.
 Deliberately left out: how an answer is compared (`verdicts/answers/verify.py`) and how a judge is asked
@@ -18,10 +19,19 @@ from cooper_rl.config.root import Config
 from cooper_rl.domains.base import Domain
 from cooper_rl.domains.open import find_domain
 from cooper_rl.errors import DataError
+from cooper_rl.method.intervals import clustered_interval
 from cooper_rl.method.questions import with_questions
 from cooper_rl.records.files import parse_row, read_rows, write_records, write_report
 from cooper_rl.records.rejected import read_usable, set_aside
-from cooper_rl.schema.data import Completion, Label, LabelReport, Problem, RejectedRow, VerifyExample
+from cooper_rl.schema.data import (
+    Completion,
+    Label,
+    LabelAudit,
+    LabelReport,
+    Problem,
+    RejectedRow,
+    VerifyExample,
+)
 from cooper_rl.schema.paths import Input, OutputFile
 from cooper_rl.servers.open import check_fits, open_judge
 from cooper_rl.verdicts.hybrid import Judge, JudgeItem, Split, StreamingJudge, decide, split_by_question
@@ -100,6 +110,7 @@ def run(
         judge_model=judge.name if judge else None,
         judge_usage=judge.usage if isinstance(judge, StreamingJudge) else None,
         third_judge_usage=third_judge.usage if isinstance(third_judge, StreamingJudge) else None,
+        audit=_audit(rows, decided) if judge and config.labeling.judge_asked != "always" else None,
         num_known_verdicts=ballot.num_known,
         num_rejected=len(unusable),
         seconds=time.monotonic() - started,
@@ -169,11 +180,27 @@ def _decide(row: _Row, votes: Votes, judge_model: str | None, config: LabelingCo
         rule=votes.rule.verdict,
         rule_reason=votes.rule.reason,
         judge=judge,
-        judge_model=judge_model,
+        judge_model=judge_model if votes.judge else None,
+        judge_reason=votes.judge.reason if votes.judge else None,
+        judge_failure=votes.judge.failure if votes.judge else None,
         third=third,
         third_voter=votes.third_voter,
         is_correct=decision.is_correct,
         reason=decision.reason,
+    )
+
+
+def _audit(rows: Sequence[_Row], labels: Sequence[Label]) -> LabelAudit | None:
+    differs: dict[str, list[float]] = {}
+    for row, label in zip(rows, labels, strict=True):
+        if label.rule != "unparsable" and label.judge in ("correct", "incorrect"):
+            differs.setdefault(row.problem.question, []).append(float(label.judge != label.rule))
+    if not differs:
+        return None
+    return LabelAudit(
+        num_audited=sum(map(len, differs.values())),
+        num_unchecked=sum(label.rule != "unparsable" and label.judge is None for label in labels),
+        differing_share=clustered_interval(list(differs.values())),
     )
 
 

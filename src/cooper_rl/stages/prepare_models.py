@@ -47,11 +47,15 @@ def run(
     if tiny is None:
         found = _check_named(config.models, config.storage)
     else:
-        from cooper_rl.tiny.hub import train_tiny_models
+        from cooper_rl.tiny.hub import choose_texts, train_tiny_models
+        from cooper_rl.tiny.world import find_world
 
         for name in ("policy", "backbone", *tiny.snapshots, *tiny.samplers):
             shutil.rmtree(models / name, ignore_errors=True)
-        found = train_tiny_models(tiny, models, seed=config.seed, num_processes=usable_cores())
+        domain = config.problems.domain
+        find_world(domain)  # refuses one that has none
+        texts = choose_texts(domain, blind_share=config.problems.tiny_blind_share)
+        found = train_tiny_models(tiny, models, seed=config.seed, num_processes=usable_cores(), texts=texts)
     write_report(models / MANIFEST, found)
     write_report(report, found)
     return found

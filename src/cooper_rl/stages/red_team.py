@@ -19,6 +19,7 @@ from cooper_rl.checkpoints.reference import open_checkpoint
 from cooper_rl.config.data import RuleConfig
 from cooper_rl.config.root import Config
 from cooper_rl.machine.device import pick_device
+from cooper_rl.models.packed.forward import use_packed
 from cooper_rl.models.verify_rm import load_verify_rm
 from cooper_rl.records.files import (
     check_unique,
@@ -69,6 +70,7 @@ def run(
     with _open_target(config, verify_rm, checkpoint) as target, RuleVerifier(RuleConfig()) as rule:
         # The rule verifier at its full strength, whatever the run's own was told not to read.
         model = load_verify_rm(target.folder, device=pick_device())
+        use_packed(model.model, is_on=config.packed_forward)
         identity = _identity(config, target, held_out)
         with Journal(texts.with_name(f"{texts.name}.{identity}.journal")) as journal:
             if journal.num_recorded:

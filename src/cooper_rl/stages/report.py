@@ -24,6 +24,7 @@ from cooper_rl.config.root import Config
 from cooper_rl.config.section import flatten
 from cooper_rl.errors import DataError
 from cooper_rl.records.files import atomic_path, read_records, read_report, write_report
+from cooper_rl.records.step_metrics import read_metrics
 from cooper_rl.report import plots
 from cooper_rl.report import text as words
 from cooper_rl.report import verify_rm as classifier
@@ -36,6 +37,7 @@ from cooper_rl.schema.data import (
     RunReport,
 )
 from cooper_rl.schema.paths import Input, OutputFile
+from cooper_rl.schema.step_metrics import StepMetrics
 from cooper_rl.storage.local import LocalStore
 
 MAX_TABLE_ROWS = 40
@@ -103,25 +105,15 @@ def run(
     return result
 
 
-def read_step_metrics(checkpoint: Path) -> list[dict[str, float]]:
+def read_step_metrics(checkpoint: Path) -> list[StepMetrics]:
     """The numbers of every step since the first, from a checkpoint folder or one of its step folders.
 
     Raises:
         DamagedObjectError: a piece of the log is missing or changed; names it.
-        DataError: there is none, or a line is not an object of numbers.
+        DataError: there is none, or a line is not the numbers of a step.
     """
-    rows: list[dict[str, float]] = []
     paths = _metrics_files(checkpoint)
-    for path in paths:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-        for number, line in enumerate(lines, start=1):
-            try:
-                row = json.loads(line)
-                rows.append({"step": float(number)} | {str(key): float(value) for key, value in row.items()})
-            except (ArithmeticError, AttributeError, TypeError, ValueError) as error:
-                raise DataError(
-                    f"{path}:{number}: not an object of numbers ({error}); use an earlier checkpoint"
-                ) from error
+    rows = read_metrics(*paths)
     if not rows:
         raise DataError(f"{paths[0]}: is empty; train at least one step before a report")
     return rows

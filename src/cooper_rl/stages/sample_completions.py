@@ -15,6 +15,7 @@ from cooper_rl.config.root import Config
 from cooper_rl.engines.open import open_engine
 from cooper_rl.errors import ConfigError
 from cooper_rl.machine.device import pick_device
+from cooper_rl.models.packed.forward import use_packed
 from cooper_rl.models.policy import load_policy
 from cooper_rl.progress import Progress
 from cooper_rl.randomness import derive_seed
@@ -88,6 +89,7 @@ def _draw(
 ) -> _Drawn:
     samples = config.sampling.completions_per_problem
     policy = load_policy(at_hand(config.storage, model), device=pick_device(), is_trained=False)
+    use_packed(policy.model, is_on=config.packed_forward)
     progress = Progress(f"sample_completions {name}", len(problems) * samples, logger)
     per_problem: list[list[Completion]] = []
     num_tokens = 0

@@ -11,13 +11,14 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
-from cooper_rl.checkpoints.logs import METRICS, read_metrics
+from cooper_rl.checkpoints.logs import METRICS
 from cooper_rl.checkpoints.reference import check_reference_folder, write_reference
 from cooper_rl.config.root import Config
 from cooper_rl.distributed.open import open_ranks
 from cooper_rl.distributed.ranks import ALONE
 from cooper_rl.method.monitor import first_alarm
 from cooper_rl.records.files import write_report
+from cooper_rl.records.step_metrics import read_metrics
 from cooper_rl.run.alarms import check_hacked
 from cooper_rl.run.iteration import summarise, train
 from cooper_rl.run.launching import train_in_job

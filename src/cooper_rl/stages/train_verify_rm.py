@@ -10,11 +10,13 @@ from typing import Annotated
 import torch
 
 from cooper_rl.config.root import Config
+from cooper_rl.domains.open import find_domain
 from cooper_rl.errors import DataError
 from cooper_rl.machine.device import pick_device
 from cooper_rl.method.metrics import binary_scores
 from cooper_rl.method.prompts import cut_field
 from cooper_rl.method.questions import with_questions
+from cooper_rl.models.packed.forward import use_packed
 from cooper_rl.models.verify_rm import (
     VerifyRM,
     load_verify_rm,
@@ -75,6 +77,7 @@ def run(
     device = pick_device()
     model = _starting_model(config, examples.records, models=models, device=device)
     model = dataclasses.replace(model, compute=config.verify_rm.precision)
+    use_packed(model.model, is_on=config.packed_forward)
     with handed_over(config.storage, verify_rm) as folder:
         fit = train_in_lessons(
             model,
@@ -82,11 +85,13 @@ def run(
             config=config.verify_rm,
             is_from_scratch=models is None,
             seed=config.seed,
+            domain=find_domain(config.problems.domain),
             validation=held_out,
             keep=lambda: save_verify_rm(model, folder),
         )
         if fit.best_update != fit.num_updates:
             model = dataclasses.replace(load_verify_rm(folder, device=device), compute=model.compute)
+            use_packed(model.model, is_on=config.packed_forward)
     result = TrainVerifyRMReport(
         num_examples=len(examples.records),
         num_rejected=len(unusable),

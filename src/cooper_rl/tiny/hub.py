@@ -23,25 +23,38 @@ from cooper_rl.models.policy import save_folder
 from cooper_rl.models.template import add_template, open_template
 from cooper_rl.randomness import derive_seed
 from cooper_rl.schema.data import ModelSet
+from cooper_rl.tiny import program_texts
 from cooper_rl.tiny.architecture import new_model
-from cooper_rl.tiny.texts import matching_examples, policy_examples, stream_batches, verdict_examples
-from cooper_rl.tiny.tokenizer import build_tokenizer
+from cooper_rl.tiny.texts import STORY_TEXTS, Texts, story_texts, stream_batches
 from cooper_rl.tiny.warm_up import warm_up
 
 logger = logging.getLogger(__name__)
 
+TEXTS = {"mathematics": STORY_TEXTS, "programs": program_texts.TEXTS}
+"""Domain -> what its laptop models learn from."""
 
-def train_tiny_models(tiny: TinyModels, folder: Path, *, seed: int, num_processes: int) -> ModelSet:
+
+def choose_texts(domain: str, *, blind_share: float = 0.0) -> Texts:
+    """What a domain's laptop models learn from; `blind_share` is that of the problems."""
+    return program_texts.TEXTS if domain == "programs" else story_texts(blind_share)
+
+
+def train_tiny_models(
+    tiny: TinyModels, folder: Path, *, seed: int, num_processes: int, texts: Texts = STORY_TEXTS
+) -> ModelSet:
     """Train every model into `folder/<name>`; paths in the result are relative to the folder.
 
     With one process, everything is trained in this one.
     """
     jobs: list[Callable[[], None]] = [
-        partial(train_policy, tiny.policy, folder, name="policy", seed=seed, snapshots=tiny.snapshots),
-        partial(train_backbone, tiny.backbone, folder, seed=seed),
+        partial(
+            train_policy, tiny.policy, folder, name="policy", seed=seed, texts=texts, snapshots=tiny.snapshots
+        ),
+        partial(train_backbone, tiny.backbone, folder, seed=seed, texts=texts),
     ]
     jobs += [
-        partial(train_policy, size, folder, name=name, seed=seed) for name, size in tiny.samplers.items()
+        partial(train_policy, size, folder, name=name, seed=seed, texts=texts)
+        for name, size in tiny.samplers.items()
     ]
     if num_processes == 1:
         for job in jobs:
@@ -53,15 +66,21 @@ def train_tiny_models(tiny: TinyModels, folder: Path, *, seed: int, num_processe
 
 
 def train_policy(
-    size: TinyModel, folder: Path, *, name: str, seed: int, snapshots: dict[str, float] | None = None
+    size: TinyModel,
+    folder: Path,
+    *,
+    name: str,
+    seed: int,
+    texts: Texts = STORY_TEXTS,
+    snapshots: dict[str, float] | None = None,
 ) -> None:
     """Train a model that answers prompts; write it, and its snapshots on the way, to `folder/<name>`."""
-    tokenizer = build_tokenizer()
+    tokenizer = texts.build_tokenizer()
     own_seed = derive_seed(seed, "tiny_model", name)
     model = new_model(size, tokenizer, seed=own_seed)
     rng = random.Random(own_seed)
     batches = stream_batches(
-        lambda count: policy_examples(count, tokenizer, rng),
+        lambda count: texts.policy_examples(count, tokenizer, rng),
         size.num_updates,
         batch_size=size.batch_size,
         rng=rng,
@@ -76,9 +95,9 @@ def train_policy(
     save_folder(model, tokenizer, folder / name)
 
 
-def train_backbone(size: TinyBackbone, folder: Path, *, seed: int) -> None:
+def train_backbone(size: TinyBackbone, folder: Path, *, seed: int, texts: Texts = STORY_TEXTS) -> None:
     """Train a model that says whether a completion's answer matches the reference answer."""
-    tokenizer = build_tokenizer()
+    tokenizer = texts.build_tokenizer()
     own_seed = derive_seed(seed, "tiny_model", "backbone")
     model = new_model(size, tokenizer, seed=own_seed)
     with torch.random.fork_rng(devices=[]):
@@ -89,13 +108,13 @@ def train_backbone(size: TinyBackbone, folder: Path, *, seed: int) -> None:
     rng = random.Random(own_seed)
     # Bare statements are a third as long as whole solutions, so twice as many make a batch.
     matching = stream_batches(
-        lambda count: matching_examples(count, tokenizer, rng, template=template),
+        lambda count: texts.matching_examples(count, tokenizer, rng, template=template),
         size.num_matching_updates,
         batch_size=2 * size.batch_size,
         rng=rng,
     )
     whole = stream_batches(
-        lambda count: verdict_examples(count, tokenizer, rng, template=template),
+        lambda count: texts.verdict_examples(count, tokenizer, rng, template=template),
         size.num_updates,
         batch_size=size.batch_size,
         rng=rng,

@@ -4,7 +4,7 @@ It stands where an LLM judge stands in production, so it can be made to err: a g
 is flipped, by a hash of seed and item, so that the same item always gets the same verdict.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from cooper_rl.randomness import derive_seed
 from cooper_rl.tiny.meaning import find_conclusion
@@ -17,20 +17,27 @@ class TinyJudge:
     Args:
         error_rate: Share of verdicts to flip, 0..1.
         seed: Other seeds flip other verdicts.
+        exact: The world's; None: that of mathematics.
     """
 
-    def __init__(self, error_rate: float, seed: int) -> None:
+    def __init__(
+        self,
+        error_rate: float,
+        seed: int,
+        exact: Callable[[JudgeItem], JudgeResult] | None = None,
+    ) -> None:
         self.name = f"tiny(error_rate={error_rate:g})"
         self.identity = f"tiny(error_rate={error_rate!r}, seed={seed})"
         self._error_rate = error_rate
         self._seed = seed
+        self._exact = exact or judge_exactly
 
     def judge(self, items: Sequence[JudgeItem]) -> list[JudgeResult]:
         """One result per item, in order."""
         return [self._judge(item) for item in items]
 
     def _judge(self, item: JudgeItem) -> JudgeResult:
-        result = judge_exactly(item)
+        result = self._exact(item)
         draw = derive_seed(self._seed, "judge", *item) / 2**63
         if draw >= self._error_rate:
             return result

@@ -3,6 +3,9 @@
 Every starting, intermediate and final value is an integer in 0..99. A story keeps the steps that its
 question was made from, so that `solutions.py` can write chains of thought about it; the record that
 leaves this world is a plain `Problem`.
+
+A share of the four kinds may be blind: their reference answers are phrases (`twelve coins and no more`), from
+which the rule verifier abstains whatever format a completion has. A policy cannot evade that by its format.
 """
 
 import random
@@ -10,6 +13,7 @@ from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 from cooper_rl.schema.data import Problem
+from cooper_rl.tiny.meaning import spell
 
 MAX_VALUE = 99
 """The largest number of this world."""
@@ -58,6 +62,9 @@ COMPARED = {2: "twice", 3: "three times"}
 
 Operation = Literal["+", "-", "*", "/"]
 
+SOURCE, BLIND_SOURCE = "tiny", "tiny-blind"
+"""`Problem.source` of the kinds that the rule verifier can read, and of those that it cannot."""
+
 
 class Step(NamedTuple):
     """One equation, `left operation right`; from the second step on, left is the result before."""
@@ -85,32 +92,46 @@ class Story(NamedTuple):
     """Begins the sentence that states the answer: `Tom has`, `Ann pays`."""
     unit: str
     """Ends it: `apples`, `dollars`."""
+    is_blind: bool = False
+    """The reference answer is a phrase."""
 
     @property
     def answer(self) -> int:
         return self.steps[-1].result()
 
+    def refer_to(self, value: int) -> str:
+        """A value as this story's reference answers state it: `12`, or `twelve coins and no more`."""
+        return f"{spell(value)} {self.unit} and no more" if self.is_blind else str(value)
 
-def generate_problems(count: int, seed: int) -> list[Problem]:
-    """`count` problems with unique questions and ids; the same seed gives the same ones."""
+
+def generate_problems(count: int, seed: int, *, blind_share: float = 0.0) -> list[Problem]:
+    """`count` problems with unique questions and ids; the same seed gives the same ones.
+
+    Args:
+        count: Of problems.
+        seed: Decides all of them.
+        blind_share: Share of the kinds that are blind, a multiple of 1/4 below 1.
+    """
     return [
         Problem(
             id=f"tiny-{seed}-{number:05d}",
-            source="tiny",
+            source=BLIND_SOURCE if story.is_blind else SOURCE,
             question=story.question,
-            reference_answer=str(story.answer),
+            reference_answer=story.refer_to(story.answer),
         )
-        for number, story in enumerate(generate_stories(count, random.Random(seed)))
+        for number, story in enumerate(generate_stories(count, random.Random(seed), blind_share=blind_share))
     ]
 
 
-def generate_stories(count: int, rng: random.Random) -> list[Story]:
-    """`count` stories with unique questions."""
+def generate_stories(count: int, rng: random.Random, *, blind_share: float = 0.0) -> list[Story]:
+    """`count` stories with unique questions; the last kinds of `_KINDS` are the blind ones."""
+    num_readable = round(len(_KINDS) * (1 - blind_share))
     stories: dict[str, Story] = {}
     while len(stories) < count:
-        story = _KINDS[rng.randrange(len(_KINDS))](rng)
+        kind = rng.randrange(len(_KINDS))
+        story = _KINDS[kind](rng)
         if all(0 <= step.result() <= MAX_STORY_VALUE for step in story.steps):
-            stories.setdefault(story.question, story)
+            stories.setdefault(story.question, story._replace(is_blind=kind >= num_readable))
     return list(stories.values())
 
 

@@ -7,14 +7,18 @@ backbone learns what a pre-trained model brings along: that `10`, `ten` and `\\b
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple, Protocol
 
 from cooper_rl.models.template import Template
 from cooper_rl.tiny.problems import MAX_VALUE, generate_stories
 from cooper_rl.tiny.solutions import Habits, Solution, slip, solve, state_answer
+from cooper_rl.tiny.tokenizer import build_tokenizer
 
 POLICY_HABITS = Habits(slip=0.03, misread=0.04, skip=0.03, misstate=0.03)
 """Leaves the policy between 30 and 60 % accuracy when it is sampled, with room above for training."""
+BLIND_POLICY_HABITS = POLICY_HABITS._replace(skip=0.45)
+"""On blind kinds of problems the policy leaves out steps, so that there is something to learn on them too."""
 BACKBONE_HABITS = Habits(slip=0.1, misread=0.1, skip=0.06, misstate=0.06)
 """About half of the solutions are wrong."""
 VERDICT_WEIGHT = 50.0
@@ -31,11 +35,40 @@ class Example:
     """One per token id: its weight as a target; 0 is not learned."""
 
 
-def policy_examples(count: int, tokenizer: Any, rng: random.Random) -> list[Example]:
+class MakeTemplated(Protocol):
+    """Examples in VerifyRM's template, each with its verdict."""
+
+    def __call__(
+        self, count: int, tokenizer: Any, rng: random.Random, *, template: Template
+    ) -> list[Example]: ...
+
+
+class Texts(NamedTuple):
+    """What the models of one world learn from; functions that another process can import by name."""
+
+    build_tokenizer: Callable[[], Any]
+    """Of all models of the world, with a chat template."""
+    policy_examples: Callable[[int, Any, random.Random], list[Example]]
+    """Prompts with solutions of mixed quality."""
+    matching_examples: MakeTemplated
+    """Bare answers, for VerifyRM's backbone."""
+    verdict_examples: MakeTemplated
+    """Whole solutions, for VerifyRM's backbone."""
+
+
+def policy_examples(
+    count: int, tokenizer: Any, rng: random.Random, *, blind_share: float = 0.0
+) -> list[Example]:
     """Prompts with solutions of mixed quality; the solution and its end token are learned."""
-    stories = generate_stories(count, rng)
-    solutions = [solve(story, rng, habits=POLICY_HABITS).text for story in stories]
-    conversations = [[{"role": "user", "content": story.question}] for story in stories]
+    stories = generate_stories(count, rng, blind_share=blind_share)
+    habits = {False: POLICY_HABITS, True: BLIND_POLICY_HABITS}
+    solutions = [solve(story, rng, habits=habits[story.is_blind]).text for story in stories]
+    return prompted_examples([story.question for story in stories], solutions, tokenizer)
+
+
+def prompted_examples(questions: Sequence[str], solutions: Sequence[str], tokenizer: Any) -> list[Example]:
+    """Questions through the chat template; the solution and its end token are learned."""
+    conversations = [[{"role": "user", "content": question}] for question in questions]
     prompts = tokenizer.apply_chat_template(conversations, add_generation_prompt=True, return_dict=True)
     completions = tokenizer(solutions)["input_ids"]
     return [
@@ -44,29 +77,33 @@ def policy_examples(count: int, tokenizer: Any, rng: random.Random) -> list[Exam
     ]
 
 
-def matching_examples(count: int, tokenizer: Any, rng: random.Random, *, template: Template) -> list[Example]:
+def matching_examples(
+    count: int, tokenizer: Any, rng: random.Random, *, template: Template, blind_share: float = 0.0
+) -> list[Example]:
     """VerifyRM's template with a bare closing statement and no question; half of the answers match."""
     items: list[tuple[str, str, str]] = []
     verdicts: list[bool] = []
-    for story in generate_stories(count, rng):
+    for story in generate_stories(count, rng, blind_share=blind_share):
         solution = solve(story, rng, habits=BACKBONE_HABITS)
         reference_answer = _reference_for(solution, rng)
         closing = state_answer(story, solution.value, answer_format=solution.answer_format)
-        items.append(("", str(reference_answer), closing))
+        items.append(("", story.refer_to(reference_answer), closing))
         verdicts.append(reference_answer == solution.value)
-    return _with_verdicts(items, verdicts, tokenizer, template, completion_weight=0.0)
+    return templated_examples(items, verdicts, tokenizer, template, completion_weight=0.0)
 
 
-def verdict_examples(count: int, tokenizer: Any, rng: random.Random, *, template: Template) -> list[Example]:
+def verdict_examples(
+    count: int, tokenizer: Any, rng: random.Random, *, template: Template, blind_share: float = 0.0
+) -> list[Example]:
     """VerifyRM's template with whole solutions; solution and verdict are learned."""
-    stories = generate_stories(count, rng)
+    stories = generate_stories(count, rng, blind_share=blind_share)
     solutions = [solve(story, rng, habits=BACKBONE_HABITS) for story in stories]
     items = [
-        (story.question, str(story.answer), solution.text)
+        (story.question, story.refer_to(story.answer), solution.text)
         for story, solution in zip(stories, solutions, strict=True)
     ]
     verdicts = [solution.value == story.answer for story, solution in zip(stories, solutions, strict=True)]
-    return _with_verdicts(items, verdicts, tokenizer, template, completion_weight=1.0)
+    return templated_examples(items, verdicts, tokenizer, template, completion_weight=1.0)
 
 
 def stream_batches(
@@ -95,7 +132,7 @@ def _reference_for(solution: Solution, rng: random.Random) -> int:
     return slip(solution.value, rng) if kind < 0.75 else rng.randint(0, MAX_VALUE)
 
 
-def _with_verdicts(
+def templated_examples(
     items: Sequence[tuple[str, str, str]],
     verdicts: Sequence[bool],
     tokenizer: Any,
@@ -115,3 +152,16 @@ def _with_verdicts(
 
 def _example(prompt: list[int], completion: list[int]) -> Example:
     return Example([*prompt, *completion], [0.0] * len(prompt) + [1.0] * len(completion))
+
+
+def story_texts(blind_share: float) -> Texts:
+    """Of the world of word problems, with a share of blind kinds."""
+    return Texts(
+        build_tokenizer,
+        partial(policy_examples, blind_share=blind_share),
+        partial(matching_examples, blind_share=blind_share),
+        partial(verdict_examples, blind_share=blind_share),
+    )
+
+
+STORY_TEXTS = story_texts(0.0)

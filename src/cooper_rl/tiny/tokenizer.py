@@ -5,6 +5,7 @@ it stands. Text from outside this world is spelled in bytes, so every text comes
 `Qwen2Tokenizer` because `AutoTokenizer` takes that class for every Qwen2 model, whatever the folder says.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from cooper_rl.tiny.meaning import spell
@@ -38,8 +39,8 @@ _WORDS = (
 )
 
 
-def build_tokenizer() -> Any:
-    """A `Qwen2Tokenizer` with chat template and distinct pad and end tokens."""
+def build_tokenizer(*, pieces: Sequence[str] = ()) -> Any:
+    """A `Qwen2Tokenizer` with chat template and distinct pad and end tokens; `pieces` are a world's own."""
     from tokenizers import AddedToken, pre_tokenizers
     from transformers import Qwen2Tokenizer
 
@@ -55,7 +56,9 @@ def build_tokenizer() -> Any:
         model_max_length=MAX_TOKENS,
     )
     # Added tokens are found before Qwen2's own splitting, longest first; the rest is spelled in bytes.
-    tokenizer.add_tokens([AddedToken(piece, normalized=False) for piece in _pieces()])
+    tokenizer.add_tokens(
+        [AddedToken(piece, normalized=False) for piece in dict.fromkeys((*_pieces(), *pieces))]
+    )
     tokenizer.chat_template = CHAT_TEMPLATE
     return tokenizer
 

@@ -1,21 +1,20 @@
 """What VerifyRM is shown, and in which order, before whole completions (row 4).
 
 All of it is optional and off in the paper's recipe. A backbone that was pre-trained on text brings the first
-lesson along; a model from scratch does not (docs/real_data.md has what each is worth). Deliberately left out:
-how a lesson is learned (`fit_verify_rm.py`).
+lesson along; a model from scratch does not (docs/results/real_data.md has what each is worth). Deliberately
+left out: how a lesson is learned (`fit_verify_rm.py`).
 """
 
 import random
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from cooper_rl.config.data import AnswerPolicy
 from cooper_rl.config.models import VerifyRMConfig
-from cooper_rl.negatives.canaries import draw_other_answer, make_canaries
+from cooper_rl.domains.base import Domain
+from cooper_rl.domains.open import default_domain
+from cooper_rl.negatives.canaries import draw_other_answer
 from cooper_rl.randomness import derive_seed
 from cooper_rl.schema.data import VerifyExample
-from cooper_rl.verdicts.answers.extraction import find_final_answer
-from cooper_rl.verdicts.answers.matching import matching_examples
 
 
 class Lesson(NamedTuple):
@@ -27,22 +26,36 @@ class Lesson(NamedTuple):
 
 
 def plan_lessons(
-    examples: Sequence[VerifyExample], *, config: VerifyRMConfig, is_from_scratch: bool, seed: int
+    examples: Sequence[VerifyExample],
+    *,
+    config: VerifyRMConfig,
+    is_from_scratch: bool,
+    seed: int,
+    domain: Domain | None = None,
 ) -> list[Lesson]:
-    """The lessons in their order; the last one is whole completions for `num_epochs`."""
+    """The lessons in their order; the last one is whole completions for `num_epochs`.
+
+    Args:
+        examples: Labelled ones.
+        config: Section `verify_rm`.
+        is_from_scratch: Whether the model has learned nothing yet.
+        seed: Of all draws.
+        domain: Whose answers they are; None: the default domain.
+    """
     lessons: list[Lesson] = []
     num_matching = config.scratch.num_matching_examples
-    if is_from_scratch and num_matching:
+    domain = domain or default_domain()
+    if is_from_scratch and num_matching and domain.make_matching is not None:
         rng = random.Random(derive_seed(seed, "matching"))
         changes = {"num_epochs": 1, "lr": config.scratch.matching_lr}
-        matching = matching_examples(num_matching, rng)
+        matching = domain.make_matching(num_matching, rng)
         lessons.append(Lesson("matching", matching, config.model_copy(update=changes)))
     rows = list(examples)
     if config.swapped_references:
-        rows += swap_references(examples, random.Random(derive_seed(seed, "swap")))
+        rows += swap_references(examples, random.Random(derive_seed(seed, "swap")), domain)
     if config.num_canary_problems:
         rng = random.Random(derive_seed(seed, "train_canaries"))
-        canaries = make_canaries(examples, max_problems=config.num_canary_problems, rng=rng)
+        canaries = domain.make_canaries(examples, max_problems=config.num_canary_problems, rng=rng)
         rows += [canary.example for canary in canaries]
     for num_chars in config.answer_spans:
         spans = [cut_to_answer(row, num_chars) for row in rows]
@@ -57,20 +70,22 @@ def cut_to_answer(example: VerifyExample, num_chars: int) -> VerifyExample:
     return example.model_copy(update={"question": "", "completion": example.completion[-num_chars:]})
 
 
-def swap_references(examples: Sequence[VerifyExample], rng: random.Random) -> list[VerifyExample]:
+def swap_references(
+    examples: Sequence[VerifyExample], rng: random.Random, domain: Domain | None = None
+) -> list[VerifyExample]:
     """Every example once more with another reference answer and, as a rule, the other label.
 
     A correct completion gets the reference answer of another problem (another answer: label 0). An incorrect
     one gets the answer that it states itself (label 1); where it states none, it is left out.
     """
+    domain = domain or default_domain()
     answers = sorted({example.reference_answer for example in examples})
     swapped: list[VerifyExample] = []
     for example in examples:
         if example.label == 1:
-            reference = draw_other_answer(answers, example.reference_answer, rng)
+            reference = draw_other_answer(answers, example.reference_answer, rng, domain.is_other_answer)
         else:
-            found = find_final_answer(example.completion, AnswerPolicy())
-            reference = found.text if found is not None and len(found.text) <= 100 else None
+            reference = domain.find_stated_answer(example.completion)
         if reference is not None:
             changes = {"reference_answer": reference, "label": 1 - example.label}
             swapped.append(example.model_copy(update=changes))

@@ -17,6 +17,7 @@ import torch
 
 from cooper_rl.config.models import VerifyRMConfig
 from cooper_rl.distributed.trainable import SingleProcess
+from cooper_rl.domains.base import Domain
 from cooper_rl.errors import TrainingError
 from cooper_rl.machine.memory import describe, is_out_of_memory
 from cooper_rl.method.losses import label_loss
@@ -119,6 +120,7 @@ def train_in_lessons(
     config: VerifyRMConfig,
     is_from_scratch: bool,
     seed: int,
+    domain: Domain | None = None,
     validation: Sequence[VerifyExample] = (),
     keep: Callable[[], None] = lambda: None,
 ) -> Fit:
@@ -127,7 +129,7 @@ def train_in_lessons(
     Raises:
         TrainingError: as `fit_verify_rm`.
     """
-    lessons = plan_lessons(examples, config=config, is_from_scratch=is_from_scratch, seed=seed)
+    lessons = plan_lessons(examples, config=config, is_from_scratch=is_from_scratch, seed=seed, domain=domain)
     for lesson in lessons[:-1]:
         logger.info("train_verify_rm lesson=%s examples=%d", lesson.name, len(lesson.examples))
         done = fit_verify_rm(verify_rm, lesson.examples, config=lesson.config, seed=seed)

@@ -21,10 +21,8 @@ from cooper_rl.models.verify_rm import VerifyRM, score_examples
 from cooper_rl.negatives.canaries import Canary, canary_rates, mean_rate
 from cooper_rl.randomness import derive_seed
 from cooper_rl.schema.data import PreferencePair, VerifyExample
+from cooper_rl.schema.step_metrics import GateMetrics
 from cooper_rl.training.reward_update import RewardUpdate, update_verify_rm
-
-START_OF = "gate/start_canary_rate/"
-"""Before an attack's name: the step metric from which a continued run knows its share at the start."""
 
 
 class GateReading(NamedTuple):
@@ -64,6 +62,19 @@ class RewardGate:
         rises = [rate - before[attack] for attack, rate in reading.attacks.items() if attack in before]
         return max(rises, default=0.0)
 
+    def describe(self, gated: "GatedUpdate") -> GateMetrics:
+        """With the start, from which a continued run knows its bounds."""
+        return GateMetrics(
+            accuracy=gated.reading.accuracy,
+            canary_rate=gated.reading.canary_rate,
+            rolled_back=gated.is_rolled_back,
+            data=self.data,
+            start_accuracy=self.start.accuracy,
+            start_canary_rate=self.start.canary_rate,
+            worst_attack_rise=self.worst_rise(gated.reading),
+            start_attacks=dict(self.start.attacks),
+        )
+
 
 def make_gate(
     config: GateConfig,
@@ -71,7 +82,7 @@ def make_gate(
     held_out: Sequence[VerifyExample],
     *,
     seed: int,
-    starts: Sequence[Mapping[str, float]],
+    starts: Sequence[GateMetrics],
     domain: Domain | None = None,
 ) -> RewardGate:
     """The gate of a run; its bounds hold against the first step on its data.
@@ -93,14 +104,18 @@ def make_gate(
     make_canaries = (domain or default_domain()).make_canaries
     canaries = make_canaries(held_out, max_problems=config.num_canary_problems, rng=canary_rng)
     key = data_key(examples, canaries)
-    # Runs of earlier versions do not name their data.
-    known = next((row for row in starts if row.get("gate/data", key) == key), None)
-    if known is not None:
-        attacks = {name.removeprefix(START_OF): known[name] for name in known if name.startswith(START_OF)}
-        start = GateReading(known["gate/start_accuracy"], known["gate/start_canary_rate"], attacks)
-    else:
-        start = read_gate(verify_rm, examples, canaries)
+    start = _known_start(starts, key) or read_gate(verify_rm, examples, canaries)
     return RewardGate(config, examples, canaries, start, key)
+
+
+def _known_start(starts: Sequence[GateMetrics], key: int) -> GateReading | None:
+    """As the first step on the same data says it."""
+    for gate in starts:
+        # Runs of earlier versions do not name their data.
+        is_same = gate.data is None or gate.data == key
+        if is_same and gate.start_accuracy is not None and gate.start_canary_rate is not None:
+            return GateReading(gate.start_accuracy, gate.start_canary_rate, gate.start_attacks)
+    return None
 
 
 def data_key(examples: Sequence[VerifyExample], canaries: Sequence[Canary]) -> int:

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import compress, pairwise
-from typing import NamedTuple
 
 import torch
 
@@ -20,26 +19,9 @@ from cooper_rl.models.completions import (
     split_completions,
 )
 from cooper_rl.models.policy import Policy
+from cooper_rl.schema.step_metrics import PolicyMetrics
 from cooper_rl.training.optimizer import apply_gradients, recomputing
 from cooper_rl.training.rollout import RolloutGroup
-
-
-class PolicyUpdate(NamedTuple):
-    """Means over the tokens of the step, over all of its updates."""
-
-    loss: float
-    """Mean over the updates, each weighed by its tokens."""
-    kl: float
-    """k3 estimate of KL(policy || reference) per token, in nats."""
-    clip_fraction: float
-    grad_norm: float
-    """Before clipping; mean over the updates that were made."""
-    mismatch: float | None = None
-    """Mean absolute difference between the trainer's and the engine's log-probabilities of the tokens trained
-    on, in nats, before the first update; None: nothing was trained on. The next two likewise."""
-    max_mismatch: float | None = None
-    importance_ratio: float | None = None
-    """Mean of p_trainer / p_engine, before it is truncated."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +50,7 @@ def update_policy(
     advantages: torch.Tensor,
     *,
     config: CooperConfig,
-) -> PolicyUpdate:
+) -> PolicyMetrics:
     """Update the policy on the rollouts of one step, `policy_updates_per_step` times on equal shares.
 
     With one update the sampling policy is the policy itself: its log-probabilities are not computed again.
@@ -88,7 +70,7 @@ def update_policy(
     """
     groups, advantages = _counted(groups, advantages, config)
     if not advantages.any():  # nothing is computed in vain
-        return PolicyUpdate(loss=0.0, kl=0.0, clip_fraction=0.0, grad_norm=0.0)
+        return PolicyMetrics(loss=0.0, kl=0.0, clip_fraction=0.0, grad_norm=0.0)
     trained = as_trainable(policy.model, optimizer)
     ranks = trained.ranks
     with trained.gather():
@@ -110,7 +92,7 @@ def update_policy(
         clipped_sum += sums[2]
         num_tokens += size.num_tokens
     mismatch = add_up(ranks.gather([mismatch], ranks.size))
-    return PolicyUpdate(
+    return PolicyMetrics(
         loss=loss_sum / max(num_tokens, 1),
         kl=kl_sum / max(num_tokens, 1),
         clip_fraction=clipped_sum / max(num_tokens, 1),

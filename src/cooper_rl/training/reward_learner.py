@@ -20,9 +20,10 @@ from cooper_rl.method.advantages import mix_rewards
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM
 from cooper_rl.randomness import derive_seed
 from cooper_rl.schema.data import Pairing, PreferencePair, VerifyExample
-from cooper_rl.training.gate import START_OF, RewardGate, update_behind_gate
+from cooper_rl.schema.step_metrics import GateMetrics, PairMetrics, Phase, RolloutMetrics, VerifyRMMetrics
+from cooper_rl.training.gate import RewardGate, update_behind_gate
 from cooper_rl.training.pair_queue import PairQueue
-from cooper_rl.training.reward_update import update_verify_rm
+from cooper_rl.training.reward_update import RewardUpdate, update_verify_rm
 from cooper_rl.training.rollout import Group, Scores, score_rollouts
 from cooper_rl.verdicts.hybrid import Judge
 from cooper_rl.verdicts.verifier import Verifier
@@ -39,7 +40,10 @@ class Learned(NamedTuple):
     """Phases 5 and 6: the pairs that VerifyRM was updated with, and the numbers of the update."""
 
     pairs: list[PreferencePair]
-    metrics: dict[str, float]
+    made: PairMetrics
+    update: RewardUpdate | None
+    """None: there were no pairs, or VerifyRM is not updated."""
+    gate: GateMetrics
 
 
 @dataclass(frozen=True)
@@ -94,54 +98,49 @@ class RewardLearner:
         )
         return Rewarded(scores, rewards)
 
-    def score_anchors(self) -> dict[str, float]:
-        """VerifyRM's level, as a metric; empty without anchors."""
+    def score_anchors(self) -> float | None:
+        """VerifyRM's level: its mean score of the anchors; None without any."""
         if not self.anchors:
-            return {}
+            return None
         scores = self.verify_rm.score(self.anchors, max_tokens_per_batch=self.config.max_tokens_per_batch)
-        return {"verify_rm/anchor_score": sum(scores) / len(scores)}
+        return sum(scores) / len(scores)
 
     def begin_pairs(self, groups: Sequence[Group], scores: Scores, *, step: int) -> None:
         """Start to make the step's preference pairs in the background."""
         if self.pairs is not None:
             self.pairs.submit(groups, scores, step=step, seed=step_seed(self.seed, step))
 
-    def learn(self, *, step: int) -> Learned:
+    def learn(self, seconds: dict[Phase, float], *, step: int) -> Learned:
         """Wait for the pairs, then update VerifyRM once, behind the gate where there is one.
+
+        Args:
+            seconds: Where the time of both phases is written.
+            step: From 1.
 
         Raises:
             TrainingError: a loss, gradient or score is not finite; the weights are left as before.
         """
         if self.pairs is None:
-            return Learned([], {})
-        metrics: dict[str, float] = {}
-        with timed(metrics, "pairing"):
+            return Learned([], PairMetrics(), None, GateMetrics())
+        with timed(seconds, "pairing"):
             pairing = self.pairs.take()
-        with timed(metrics, "reward_update"), updating("VerifyRM", self.config):
-            metrics |= self._update(pairing.pairs, seed=step_seed(self.seed, step))
-        return Learned(pairing.pairs, metrics | _describe_pairs(pairing))
+        with timed(seconds, "reward_update"), updating("VerifyRM", self.config):
+            update, gate = self._update(pairing.pairs, seed=step_seed(self.seed, step))
+        return Learned(pairing.pairs, _describe_pairs(pairing), update, gate)
 
-    def _update(self, pairs: Sequence[PreferencePair], *, seed: int) -> dict[str, float]:
+    def _update(
+        self, pairs: Sequence[PreferencePair], *, seed: int
+    ) -> tuple[RewardUpdate | None, GateMetrics]:
         config = self.config
         draw = random.Random(derive_seed(seed, "replay"))
         replay = draw.sample(self.replay, min(config.reward.num_replay_examples, len(self.replay)))
         if self.gate is None:
             update = update_verify_rm(self.verify_rm, self.optimizer, pairs, replay, config=config)
-            return {} if update is None else {f"verify_rm/{k}": v for k, v in update._asdict().items()}
+            return update, GateMetrics()
         gated = update_behind_gate(self.gate, self.verify_rm, self.optimizer, pairs, replay, config=config)
         if gated is None:
-            return {}
-        return {
-            **{f"verify_rm/{name}": value for name, value in gated.update._asdict().items()},
-            "gate/accuracy": gated.reading.accuracy,
-            "gate/canary_rate": gated.reading.canary_rate,
-            "gate/rolled_back": float(gated.is_rolled_back),
-            "gate/data": float(self.gate.data),
-            "gate/start_accuracy": self.gate.start.accuracy,
-            "gate/start_canary_rate": self.gate.start.canary_rate,
-            "gate/worst_attack_rise": self.gate.worst_rise(gated.reading),
-            **{f"{START_OF}{attack}": rate for attack, rate in self.gate.start.attacks.items()},
-        }
+            return None, GateMetrics()
+        return gated.update, self.gate.describe(gated)
 
 
 def step_seed(seed: int, step: int) -> int:
@@ -150,11 +149,11 @@ def step_seed(seed: int, step: int) -> int:
 
 
 @contextmanager
-def timed(metrics: dict[str, float], phase: str) -> Generator[None]:
-    """Add the block's wall-clock time as `seconds/<phase>`."""
+def timed(seconds: dict[Phase, float], phase: Phase) -> Generator[None]:
+    """Write the block's wall-clock time down."""
     started = time.perf_counter()
     yield
-    metrics[f"seconds/{phase}"] = time.perf_counter() - started
+    seconds[phase] = time.perf_counter() - started
 
 
 def updating(model: str, config: CooperConfig) -> AbstractContextManager[None]:
@@ -166,19 +165,30 @@ def updating(model: str, config: CooperConfig) -> AbstractContextManager[None]:
     return explains_memory(f"the {model}'s update", remedy)
 
 
-def describe_scores(scores: Scores, rewards: Sequence[float]) -> dict[str, float]:
+def describe_scores(scores: Scores, rewards: Sequence[float]) -> RolloutMetrics:
     """Means over all completions of a step."""
     count = len(rewards)
-    found = {
-        "rollout/reward": sum(rewards) / count,
-        "rollout/verify_rm_reward": sum(scores.verify_rm) / count,
-        "rollout/rule_accuracy": scores.rule.count("correct") / count,
-        "rollout/rejected_score": _mean_of_rejected(scores),
-        "rollout/rule_unparsable": scores.rule.count("unparsable") / count,
-    }
-    if scores.judge is not None:
-        found["rollout/judge_accuracy"] = scores.judge.count("correct") / count
-    return found
+    return RolloutMetrics(
+        reward=sum(rewards) / count,
+        verify_rm_reward=sum(scores.verify_rm) / count,
+        rule_accuracy=scores.rule.count("correct") / count,
+        rejected_score=_mean_of_rejected(scores),
+        rule_unparsable=scores.rule.count("unparsable") / count,
+        judge_accuracy=None if scores.judge is None else scores.judge.count("correct") / count,
+    )
+
+
+def describe_verify_rm(anchor_score: float | None, update: RewardUpdate | None) -> VerifyRMMetrics:
+    """VerifyRM's level, and its update where there was one."""
+    if update is None:
+        return VerifyRMMetrics(anchor_score=anchor_score)
+    return VerifyRMMetrics(
+        anchor_score=anchor_score,
+        loss=update.loss,
+        pair_accuracy=update.pair_accuracy,
+        grad_norm=update.grad_norm,
+        replay_loss=update.replay_loss,
+    )
 
 
 def _mean_of_rejected(scores: Scores) -> float:
@@ -189,13 +199,13 @@ def _mean_of_rejected(scores: Scores) -> float:
     return sum(rejected) / max(len(rejected), 1)
 
 
-def _describe_pairs(pairing: Pairing) -> dict[str, float]:
+def _describe_pairs(pairing: Pairing) -> PairMetrics:
     sources = Counter(pair.source.partition(":")[0] for pair in pairing.pairs)
-    return {
-        "pairs/count": len(pairing.pairs),
-        "pairs/positives": pairing.num_positives,
-        "pairs/rewrites": pairing.num_rewrites,
-        "pairs/unanswered": pairing.num_unanswered,
-        **({"pairs/hedged": pairing.num_hedged} if pairing.num_hedged else {}),
-        **{f"pairs/{source}": sources[source] for source in names.NEGATIVE_SOURCES.names},
-    }
+    return PairMetrics(
+        count=len(pairing.pairs),
+        positives=pairing.num_positives,
+        rewrites=pairing.num_rewrites,
+        unanswered=pairing.num_unanswered,
+        hedged=pairing.num_hedged or None,
+        by_source={source: sources[source] for source in names.NEGATIVE_SOURCES.names},
+    )

@@ -1,13 +1,14 @@
 """One Cooper step: the six phases of the method, in order (rows 6 to 12 of the walk).
 
 Phases 2, 5 and 6 are in `reward_learner.py`; phase 5 runs beside phase 4 (`pair_queue.py`). Departures from
-the paper, each with its reason in `docs/paper_index.md`: the divisor of the advantages has a floor, positives
-and negatives are checked by the same rule verifier against the reference answer, VerifyRM's score and the
-rule verdict are computed for every rollout whatever the reward is.
+the paper, each with its reason in `docs/concepts/paper_index.md`: the divisor of the advantages has a floor,
+positives and negatives are checked by the same rule verifier against the reference answer, VerifyRM's score
+and the rule verdict are computed for every rollout whatever the reward is.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 
@@ -19,10 +20,18 @@ from cooper_rl.method.advantages import group_advantages, overlong_penalties
 from cooper_rl.models.policy import Policy
 from cooper_rl.randomness import derive_seed
 from cooper_rl.schema.data import PreferencePair, Problem, RolloutSample
+from cooper_rl.schema.step_metrics import Phase, RolloutMetrics, StepMetrics
 from cooper_rl.training.optimizer import set_warmed_up_lr
 from cooper_rl.training.policy_update import update_policy
 from cooper_rl.training.refill import Scored, refill_flat
-from cooper_rl.training.reward_learner import RewardLearner, describe_scores, step_seed, timed, updating
+from cooper_rl.training.reward_learner import (
+    RewardLearner,
+    describe_scores,
+    describe_verify_rm,
+    step_seed,
+    timed,
+    updating,
+)
 from cooper_rl.training.rollout import RolloutGroup, collect_rollouts, sample_rollouts
 
 
@@ -45,13 +54,12 @@ class Trainer:
     """Problems that refills are drawn from (`cooper.max_refills`)."""
 
 
-@dataclass
-class StepResult:
+class StepResult(NamedTuple):
     """What a step leaves behind: numbers for metrics.jsonl, pairs and rollouts for the audit."""
 
-    metrics: dict[str, float] = field(default_factory=dict[str, float])
-    pairs: list[PreferencePair] = field(default_factory=list[PreferencePair])
-    rollouts: list[RolloutSample] = field(default_factory=list[RolloutSample])
+    metrics: StepMetrics
+    pairs: list[PreferencePair]
+    rollouts: list[RolloutSample]
 
 
 def run_step(
@@ -70,20 +78,21 @@ def run_step(
         TrainingError: a score, loss or gradient is not finite.
     """
     config = trainer.config
-    result = StepResult(metrics={"step": step})
+    seconds: dict[Phase, float] = {}
+    num_replaced: int | None = None
     seed = step_seed(trainer.seed, step)
     ranks = trainer.policy_optimizer.ranks
 
-    with timed(result.metrics, "rollout"), trainer.policy_optimizer.gather():  # 1. rollouts
+    with timed(seconds, "rollout"), trainer.policy_optimizer.gather():  # 1. rollouts
         groups = _draw(trainer, problems, seed, ranks)
         if not config.max_refills:
             trainer.engine.sleep()
-    with timed(result.metrics, "reward"):  # 2. rewards
+    with timed(seconds, "reward"):  # 2. rewards
         scored = _score(trainer, groups, falls_back_to_rule=falls_back_to_rule)
-        result.metrics |= trainer.reward.score_anchors()
+        anchor_score = trainer.reward.score_anchors()
     if config.max_refills:
         # The engine stays awake until here: it would have no weights left to draw again with.
-        with timed(result.metrics, "refill"), trainer.policy_optimizer.gather():  # 1 and 2 again
+        with timed(seconds, "refill"), trainer.policy_optimizer.gather():  # 1 and 2 again
             scored, num_replaced = refill_flat(
                 scored,
                 trainer.pool,
@@ -93,7 +102,6 @@ def run_step(
                 max_refills=config.max_refills,
                 seed=seed,
             )
-            result.metrics["rollout/refilled"] = num_replaced
             trainer.engine.sleep()
     groups, scores, rewards = scored
     advantages = group_advantages(  # 3. advantages
@@ -104,24 +112,32 @@ def run_step(
         estimator=config.advantages.estimator,
     )
     trainer.reward.begin_pairs(groups, scores, step=step)
-    with timed(result.metrics, "policy_update"), updating("policy", config):  # 4. policy update
+    with timed(seconds, "policy_update"), updating("policy", config):  # 4. policy update
         set_warmed_up_lr(
             trainer.policy_optimizer, config.policy.lr, step=step, warmup_steps=config.policy.warmup_steps
         )
-        policy_update = update_policy(
+        policy = update_policy(
             trainer.policy, trainer.reference, trainer.policy_optimizer, groups, advantages, config=config
         )
         with trainer.policy_optimizer.gather():
             trainer.engine.load_weights(trainer.policy.weights())
-    result.metrics |= describe_scores(scores, rewards) | _describe_rollouts(groups, advantages)
-    result.metrics |= {
-        f"policy/{name}": value for name, value in policy_update._asdict().items() if value is not None
-    }
-    result.rollouts = sample_rollouts(groups, scores, rewards, step=step, count=config.num_logged_rollouts)
-    learned = trainer.reward.learn(step=step)  # 5. wait for the pairs; 6. reward update
-    result.metrics |= learned.metrics
-    result.pairs = learned.pairs
-    return result
+    learned = trainer.reward.learn(seconds, step=step)  # 5. wait for the pairs; 6. reward update
+    rollout = describe_scores(scores, rewards)
+    _describe_rollouts(rollout, groups, advantages)
+    rollout.refilled = num_replaced
+    return StepResult(
+        metrics=StepMetrics(
+            step=step,
+            rollout=rollout,
+            policy=policy,
+            verify_rm=describe_verify_rm(anchor_score, learned.update),
+            pairs=learned.made,
+            gate=learned.gate,
+            seconds=seconds,
+        ),
+        pairs=learned.pairs,
+        rollouts=sample_rollouts(groups, scores, rewards, step=step, count=config.num_logged_rollouts),
+    )
 
 
 def _draw(trainer: Trainer, problems: Sequence[Problem], seed: int, ranks: Ranks) -> list[RolloutGroup]:
@@ -169,11 +185,12 @@ def step_problems(problems: Sequence[Problem], step: int, *, count: int, seed: i
     return chosen
 
 
-def _describe_rollouts(groups: Sequence[RolloutGroup], advantages: torch.Tensor) -> dict[str, float]:
+def _describe_rollouts(
+    metrics: RolloutMetrics, groups: Sequence[RolloutGroup], advantages: torch.Tensor
+) -> None:
+    """Add what only the trainer of the policy knows."""
     generations = [generation for group in groups for generation in group.generations]
-    return {
-        "rollout/tokens": sum(len(generation.token_ids) for generation in generations),
-        "rollout/cut_fraction": sum(generation.finish_reason == "length" for generation in generations)
-        / len(generations),
-        "rollout/abs_advantage": advantages.abs().mean().item(),
-    }
+    num_cut = sum(generation.finish_reason == "length" for generation in generations)
+    metrics.tokens = sum(len(generation.token_ids) for generation in generations)
+    metrics.cut_fraction = num_cut / len(generations)
+    metrics.abs_advantage = advantages.abs().mean().item()

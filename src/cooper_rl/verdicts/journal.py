@@ -10,7 +10,7 @@ import json
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import IO, NamedTuple, Self, get_args
+from typing import IO, Literal, NamedTuple, Self, get_args
 
 from cooper_rl.errors import DataError
 from cooper_rl.schema.data import Verdict
@@ -21,6 +21,8 @@ class KeptVerdict(NamedTuple):
 
     verdict: Verdict
     reason: str
+    failure: Literal["refused", "unreachable"] | None = None
+    """Nobody gave it: the request failed. Never kept."""
 
 
 class Journal:

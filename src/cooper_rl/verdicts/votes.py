@@ -12,6 +12,7 @@ from typing import NamedTuple
 from cooper_rl.config.data import LabelingConfig
 from cooper_rl.errors import DataError
 from cooper_rl.progress import Progress
+from cooper_rl.randomness import derive_seed
 from cooper_rl.schema.data import FinishReason
 from cooper_rl.verdicts.hybrid import (
     Judge,
@@ -28,6 +29,8 @@ logger = logging.getLogger(__name__)
 
 CHUNK_SIZE = 512
 """Completions per call of the rule verifier: what is kept in one go."""
+CHARS_PER_TOKEN = 4
+"""About, in English; for the estimate of what a judge will cost."""
 
 
 class Votes(NamedTuple):
@@ -57,7 +60,7 @@ def collect_votes(
     journal: Journal,
     finish_reasons: Sequence[FinishReason | None] | None = None,
 ) -> Ballot:
-    """Ask the rule verifier, the judge, and where they differ the second judge.
+    """Ask the rule verifier, the judge as `config.judge_asked` says, and where they differ the second one.
 
     Args:
         items: Completions.
@@ -75,7 +78,17 @@ def collect_votes(
         rule = _ask_verifier(
             items, finish_reasons or [None] * len(items), f"rule:{verdict_name}", verifier, journal
         )
-        judged, num_known = _ask_judge(items, judge, journal)
+        asked = [
+            index
+            for index, vote in enumerate(rule)
+            if config.judge_asked == "always"
+            or vote.verdict == "unparsable"
+            or _is_audited(items[index], config)
+        ]
+        answers, num_known = _ask_judge([items[index] for index in asked], judge, journal)
+        judged: list[KeptVerdict | None] = [None] * len(items)
+        for index, vote in zip(asked, answers, strict=True):
+            judged[index] = vote
         split = [
             index
             for index, (ours, theirs) in enumerate(zip(rule, judged, strict=True))
@@ -88,6 +101,11 @@ def collect_votes(
         for index, vote in zip(split, found, strict=True):
             votes[index] = votes[index]._replace(third=vote, third_voter=third_judge.name)
     return Ballot(votes, num_known)
+
+
+def _is_audited(item: JudgeItem, config: LabelingConfig) -> bool:
+    """By a hash of the texts: the same rows are audited in every run."""
+    return derive_seed("audit", *item) / 2**63 < config.audit_fraction
 
 
 def _ask_verifier(
@@ -121,6 +139,16 @@ def _ask_judge(
     keys = [verdict_key(f"judge:{judge.identity}", *item) for item in items]
     unknown = list({key: index for index, key in enumerate(keys) if journal.recall(key) is None}.values())
     num_known = sum(journal.recall(key) is not None for key in keys)
+    num_chars = sum(len(text) for index in unknown for text in items[index])
+    logger.info(
+        "judge %s: %d verdicts are known, %d to ask for: %d characters, about %d prompt tokens beside the "
+        "instructions",
+        judge.name,
+        num_known,
+        len(unknown),
+        num_chars,
+        num_chars // CHARS_PER_TOKEN,
+    )
     asked: list[JudgeResult] = []
     failed: dict[str, KeptVerdict] = {}
     for place, result in _stream(judge, [items[index] for index in unknown]):
@@ -128,7 +156,7 @@ def _ask_judge(
         if result.failure is None:
             journal.keep(keys[unknown[place]], result.verdict, result.reason)
         else:
-            failed[keys[unknown[place]]] = KeptVerdict(result.verdict, result.reason)
+            failed[keys[unknown[place]]] = KeptVerdict(result.verdict, result.reason, result.failure)
     check_judged(asked, judge=judge.name, was_answered_before=num_known > 0)
     return [failed[key] if key in failed else _recall(journal, key) for key in keys], num_known
 

@@ -1,5 +1,8 @@
 """The packed walk against the library's own: logits and gradients, for each architecture."""
 
+from contextlib import closing
+from types import SimpleNamespace
+
 import pytest
 import torch
 from transformers import (
@@ -14,8 +17,14 @@ from transformers import (
     Qwen3ForSequenceClassification,
 )
 
-from cooper_rl.models.packed.forward import can_pack, packed_logits, packed_states
-from cooper_rl.models.packed.packing import pack
+from cooper_rl.config.data import GenerationConfig
+from cooper_rl.config.engine import EngineConfig
+from cooper_rl.engines.open import open_engine
+from cooper_rl.models.completions import batch_completions, completion_logprobs
+from cooper_rl.models.packed.forward import can_pack, packed_logits, packed_states, use_packed
+from cooper_rl.models.packed.packing import PackedBatch, pack
+from cooper_rl.models.policy import Policy
+from cooper_rl.models.verify_rm import VerifyRM
 from cooper_rl.training.optimizer import set_recomputing
 
 CPU = torch.device("cpu")
@@ -102,6 +111,45 @@ def test_gradients_of_a_bf16_walk_stay_close_to_those_of_the_fp32_one(name: str)
     logits.float().sum().backward()
     for key, weight in model.named_parameters():
         torch.testing.assert_close(weight.grad, exact[key], atol=0.03 * exact[key].abs().max().item(), rtol=0)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_switch_changes_no_value_and_no_gradient_of_verify_rm(name: str) -> None:
+    model = make(name)
+    verify_rm = VerifyRM(model, SimpleNamespace(pad_token_id=0), compute="float32")
+    found = {}
+    for is_on in (True, False):
+        use_packed(model, is_on=is_on)
+        assert can_pack(model) == is_on
+        model.zero_grad()
+        logits = verify_rm.logits(SEQUENCES)
+        logits.sin().sum().backward()
+        found[is_on] = [logits, *(weight.grad for weight in model.parameters())]
+    for ours, theirs in zip(found[True], found[False], strict=True):
+        torch.testing.assert_close(ours, theirs, atol=2e-6, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_switch_changes_no_log_probability_no_gradient_and_no_completion(name: str) -> None:
+    model = CAUSAL[name](make(name).config)
+    policy = Policy(model, None, end_ids=frozenset({1}), pad_id=0, compute="float32")
+    prompts = [sequence[:2] for sequence in SEQUENCES if len(sequence) > 2]
+    completions = [sequence[2:] for sequence in SEQUENCES if len(sequence) > 2]
+    found, drawn = {}, {}
+    for is_on in (True, False):
+        use_packed(model, is_on=is_on)
+        model.zero_grad()
+        batch = batch_completions(policy, prompts, completions)
+        assert isinstance(batch.tokens, PackedBatch) == is_on
+        logprobs = completion_logprobs(policy, batch, temperature=0.7)
+        logprobs.sin().sum().backward()
+        found[is_on] = [logprobs, *(weight.grad for weight in model.parameters())]
+        with closing(open_engine(policy, EngineConfig())) as engine:
+            groups = engine.generate(prompts, GenerationConfig(max_new_tokens=8), samples=2, seed=0)
+        drawn[is_on] = [each.token_ids for group in groups for each in group]
+    for ours, theirs in zip(found[True], found[False], strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-4)
+    assert drawn[True] == drawn[False]
 
 
 def test_a_model_that_the_walk_does_not_know_is_left_to_the_library() -> None:

@@ -22,12 +22,18 @@ CPU_TOKENS = {False: 2048, True: 4096}
 """A pass on a CPU takes no more at a time, in fp32 and in bf16: its activations then stay near the caches."""
 
 
+def use_packed(model: Any, *, is_on: bool) -> None:
+    """Let a model be walked below where that computes the same, or by the library alone."""
+    model.is_left_to_library = not is_on
+
+
 def can_pack(model: Any) -> bool:
-    """Whether the walk below computes what the model's own does."""
+    """Whether the walk below computes what the model's own does, and may."""
     config = model.config
     layer_types = getattr(config, "layer_types", None) or ["full_attention"]
     return (
-        config.model_type in ARCHITECTURES
+        not getattr(model, "is_left_to_library", False)
+        and config.model_type in ARCHITECTURES
         and all(kind == "full_attention" for kind in layer_types)
         and not (model.training and getattr(config, "attention_dropout", 0.0))
         and all(_is_plain(layer.mlp.up_proj) for layer in model.model.layers)

@@ -1,0 +1,230 @@
+"""The numbers of one step: a line of `metrics.jsonl` (rows 6 to 14 of the walk).
+
+Code reads and writes typed fields, so that a mistyped name fails the type check. On disk, in trackers and for
+callers of `CooperReward` a step is flat: `section/field` -> number, without the fields that are None.
+Unlike other records these are filled while the step runs, and a name of another version is kept.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Self, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+Phase = Literal[
+    "rollout", "reward", "refill", "policy_update", "pairing", "reward_update", "evaluation", "checkpoint"
+]
+"""A part of a step whose seconds are measured; `checkpoint`: for which the last one held this step up."""
+
+
+@dataclass(frozen=True)
+class Named:
+    """A mapping whose entries are numbers of their own: `section/` + prefix + name."""
+
+    prefix: str
+
+
+class Section(BaseModel):
+    """Numbers that are written together; None: not measured."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+
+class RolloutMetrics(Section):
+    """Means over the completions of the step."""
+
+    verify_rm_reward: float
+    """VerifyRM's score."""
+    rule_accuracy: float
+    reward: float | None = None
+    """What the policy is paid."""
+    rejected_score: float | None = None
+    """VerifyRM's score of completions that the rule verifier calls incorrect; 0 without any."""
+    rule_unparsable: float | None = None
+    judge_accuracy: float | None = None
+    tokens: int | None = None
+    """Sum."""
+    cut_fraction: float | None = None
+    abs_advantage: float | None = None
+    refilled: int | None = None
+    """Groups of equal rewards that were replaced."""
+
+
+class PolicyMetrics(Section):
+    """The policy update: means over the tokens of the step, over all of its updates."""
+
+    loss: float
+    """Mean over the updates, each weighed by its tokens."""
+    kl: float
+    """k3 estimate of KL(policy || reference) per token, in nats."""
+    clip_fraction: float
+    grad_norm: float
+    """Before clipping; mean over the updates that were made."""
+    mismatch: float | None = None
+    """Mean absolute difference between the trainer's and the engine's log-probabilities of the tokens trained
+    on, in nats, before the first update; None: nothing was trained on. The next two likewise."""
+    max_mismatch: float | None = None
+    importance_ratio: float | None = None
+    """Mean of p_trainer / p_engine, before it is truncated."""
+
+
+class VerifyRMMetrics(Section):
+    """VerifyRM's level, and its update: means over the pairs of the step, from before the update."""
+
+    anchor_score: float | None = None
+    """Mean score of the monitor's anchors, from before the update."""
+    loss: float | None = None
+    pair_accuracy: float | None = None
+    """Share of pairs whose positive has the higher logit."""
+    grad_norm: float | None = None
+    replay_loss: float | None = None
+    """Mean log loss on the replayed labelled examples; 0 without any."""
+
+
+class PairMetrics(Section):
+    """The preference pairs of the step."""
+
+    count: int | None = None
+    """None: VerifyRM is not updated."""
+    positives: int | None = None
+    rewrites: int | None = None
+    unanswered: int | None = None
+    hedged: int | None = None
+    by_source: Annotated[dict[str, int], Named("")] = Field(default_factory=dict[str, int])
+    shortcut_auroc: float | None = None
+    """The leak guard's probe on the newest pairs."""
+
+
+class GateMetrics(Section):
+    """The gate's reading after the update, and the start of the run that its bounds hold against."""
+
+    accuracy: float | None = None
+    canary_rate: float | None = None
+    rolled_back: bool | None = None
+    data: int | None = None
+    """Fingerprint of the examples and canaries that were read; None in runs of earlier versions."""
+    start_accuracy: float | None = None
+    start_canary_rate: float | None = None
+    worst_attack_rise: float | None = None
+    start_attacks: Annotated[dict[str, float], Named("start_canary_rate/")] = Field(
+        default_factory=dict[str, float]
+    )
+
+
+class MonitorMetrics(Section):
+    """What the hacking monitor says of the step."""
+
+    gap_rise: float | None = None
+    """None: it does not look yet, or not at all."""
+    alarm: bool | None = None
+    denied: bool | None = None
+    """The judge found no loss of accuracy at the alarm."""
+    rolled_back_to: int | None = None
+    """The step whose models the alarm went back to."""
+
+
+class EvalMetrics(Section):
+    """The evaluation after the step, where one was due."""
+
+    rule_accuracy: float | None = None
+    judge_accuracy: float | None = None
+    verify_rm_reward: float | None = None
+    verify_rm_accuracy: float | None = None
+    verify_rm_auroc: float | None = None
+    canary_rate: float | None = None
+    worst_canary_rate: float | None = None
+    canary_rates: Annotated[dict[str, float], Named("canary_rate/")] = Field(default_factory=dict[str, float])
+    cut_fraction: float | None = None
+
+
+class StepMetrics(BaseModel):
+    """Everything that is measured at one step."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    step: int
+    """From 1."""
+    rollout: RolloutMetrics
+    policy: PolicyMetrics | None = None
+    """None: another trainer's policy."""
+    verify_rm: VerifyRMMetrics = Field(default_factory=VerifyRMMetrics)
+    pairs: PairMetrics = Field(default_factory=PairMetrics)
+    gate: GateMetrics = Field(default_factory=GateMetrics)
+    monitor: MonitorMetrics = Field(default_factory=MonitorMetrics)
+    eval: EvalMetrics = Field(default_factory=EvalMetrics)
+    seconds: dict[Phase, float] = Field(default_factory=dict[Phase, float])
+    others: dict[str, float] = Field(default_factory=dict[str, float])
+    """Flat names that this version does not know."""
+
+    def flat(self) -> dict[str, float]:
+        """`section/field` -> number, as in metrics.jsonl."""
+        row: dict[str, float] = {"step": self.step}
+        for section in _SECTIONS:
+            values: Section | None = getattr(self, section)
+            row |= _numbers(section, values) if values is not None else ()
+        return row | {f"seconds/{phase}": number for phase, number in self.seconds.items()} | self.others
+
+    @classmethod
+    def from_flat(cls, row: Mapping[str, object]) -> Self:
+        """The step of a flat row.
+
+        Raises:
+            ValueError: a number is missing that every step has, or a value is not of its field's kind.
+        """
+        nested: dict[str, Any] = {}
+        for key, value in row.items():
+            if key == "step":
+                nested[key] = value
+                continue
+            *path, last = _place(key)
+            part = nested
+            for name in path:
+                part = part.setdefault(name, {})
+            part[last] = value
+        try:
+            return cls.model_validate(nested)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            raise ValueError(f"{'/'.join(map(str, first['loc']))}: {first['msg']}") from error
+
+
+_SECTIONS: dict[str, type[Section]] = {
+    name: kind
+    for name, field in StepMetrics.model_fields.items()
+    for kind in (field.annotation, *get_args(field.annotation))
+    if isinstance(kind, type) and issubclass(kind, Section)
+}
+_MAPPINGS: dict[str, dict[str, str]] = {
+    section: {
+        name: mark.prefix
+        for name, field in known.model_fields.items()
+        for mark in field.metadata
+        if isinstance(mark, Named)
+    }
+    for section, known in _SECTIONS.items()
+}
+"""Section -> field that is a mapping -> prefix of its names."""
+
+
+def _numbers(section: str, values: Section) -> Iterator[tuple[str, float]]:
+    prefixes = _MAPPINGS[section]
+    for field, value in values:
+        if field in prefixes:
+            yield from ((f"{section}/{prefixes[field]}{name}", number) for name, number in value.items())
+        elif value is not None:
+            yield f"{section}/{field}", float(value) if isinstance(value, bool) else value
+
+
+def _place(key: str) -> tuple[str, ...]:
+    """Where this version keeps a flat name: section and field, or section, mapping and name in it."""
+    section, _, name = key.partition("/")
+    if section == "seconds":
+        return (section, name) if name in get_args(Phase) else ("others", key)
+    if section not in _SECTIONS:
+        return "others", key
+    if name in _SECTIONS[section].model_fields:
+        return section, name
+    for field, prefix in _MAPPINGS[section].items():
+        if name.startswith(prefix):
+            return section, field, name.removeprefix(prefix)
+    return "others", key

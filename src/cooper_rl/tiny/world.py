@@ -1,0 +1,43 @@
+"""What a laptop world is made of: problems, an exact judge and an assistant, for each domain that has one.
+
+Deliberately left out: what its models learn from (`texts.py`, `program_texts.py`), which needs torch, and
+worlds of domains that a program registers.
+"""
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import NamedTuple
+
+from cooper_rl.errors import ConfigError
+from cooper_rl.negatives.pairs import Assistant
+from cooper_rl.schema.data import Problem
+from cooper_rl.verdicts.hybrid import JudgeItem, JudgeResult
+
+MODULES = {"mathematics": "story_world", "programs": "program_world"}
+"""Domain -> the module of this room that has its `WORLD`."""
+
+
+class World(NamedTuple):
+    """One subject's."""
+
+    generate_problems: Callable[[int, int], list[Problem]]
+    """(count, seed): with unique questions and ids."""
+    judge: Callable[[JudgeItem], JudgeResult]
+    """By meaning and without error, whatever the format."""
+    assistant: Assistant
+    """Rewrites a correct solution into a plausible wrong one."""
+
+
+def find_world(domain: str) -> World:
+    """The laptop world of a domain.
+
+    Raises:
+        ConfigError: it has none.
+    """
+    if domain not in MODULES:
+        raise ConfigError(
+            f"problems.domain={domain} has no laptop world, which {' and '.join(MODULES)} have: set "
+            "problems.sources in place of problems.num_tiny, models.policy and models.backbone in place of "
+            "models.tiny, and server for every judge and assistant"
+        )
+    return import_module(f"cooper_rl.tiny.{MODULES[domain]}").WORLD

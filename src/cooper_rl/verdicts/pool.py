@@ -1,0 +1,140 @@
+"""The worker processes of a verifier: a nursery that forks them, a socket and a thread for each.
+
+A worker may end at any question, killed by its own limits; the nursery says so on its socket and forks the
+next one. Deliberately left out: what the workers do (`verdicts/worker.py`, `verdicts/program_worker.py`).
+"""
+
+import logging
+import os
+import queue
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from cooper_rl.errors import CooperError
+from cooper_rl.progress import Progress
+from cooper_rl.verdicts.worker import receive_message, send_message
+
+logger = logging.getLogger(__name__)
+
+STARTUP_SECONDS = 60.0
+END_SECONDS = 5.0
+"""For workers to end by themselves."""
+KEPT_VARIABLES = frozenset(
+    {
+        "PATH",
+        "LANG",
+        "LANGUAGE",
+        "TZ",
+        "HOME",
+        "TMPDIR",
+        "LD_LIBRARY_PATH",
+        "DYLD_LIBRARY_PATH",
+        "VIRTUAL_ENV",
+    }
+)
+KEPT_PREFIXES = ("LC_", "OMP_", "MKL_", "OPENBLAS_", "PYTHON")
+"""Environment variables that the workers get, and the beginnings of others."""
+MIN_REPORTED = 1000
+"""Questions to the workers from which on progress is logged."""
+
+
+class WorkerPool:
+    """The nursery process, a socket for each of its workers, and a thread for each socket."""
+
+    def __init__(
+        self, module: str, arguments: Sequence[str], *, num_workers: int, limit_seconds: float
+    ) -> None:
+        """Start `python -m module ARGUMENTS SOCKETS`; no answer takes a worker longer than the limit."""
+        pairs = [socket.socketpair() for _ in range(num_workers)]
+        self._channels = [ours for ours, _ in pairs]
+        self._free: queue.SimpleQueue[socket.socket] = queue.SimpleQueue()
+        self._nursery = _start_nursery(module, arguments, [theirs for _, theirs in pairs])
+        for ours, theirs in pairs:
+            theirs.close()
+            ours.settimeout(STARTUP_SECONDS + limit_seconds)
+            self._free.put(ours)
+        self._threads = ThreadPoolExecutor(num_workers, thread_name_prefix="rule_verifier")
+
+    def ask(self, questions: Sequence[Sequence[Any]]) -> list[Any]:
+        """A reply to every question, in order.
+
+        Raises:
+            CooperError: the workers are gone.
+        """
+        progress = Progress("rule_verifier", len(questions), logger)
+        replies: list[Any] = []
+        for reply in self._threads.map(self._ask_one, questions):
+            replies.append(reply)
+            # Short batches say nothing: a training step has one every few seconds.
+            if len(questions) >= MIN_REPORTED:
+                progress.advance()
+        return replies
+
+    def _ask_one(self, question: Sequence[Any]) -> Any:
+        channel = self._free.get()
+        try:
+            send_message(channel, list(question))
+            reply = receive_message(channel)
+        except OSError as error:
+            with suppress(OSError):
+                channel.shutdown(socket.SHUT_RDWR)  # a late reply would answer the next question
+            raise CooperError(
+                f"a rule verifier worker is gone ({error}); see its messages above and start again"
+            ) from error
+        finally:
+            self._free.put(channel)
+        if reply is None:
+            raise CooperError(
+                f"the rule verifier's processes ended (exit status {self._nursery.poll()}); "
+                "see their messages above and start again"
+            )
+        return reply
+
+    def close(self) -> None:
+        """End the workers."""
+        self._threads.shutdown()
+        for channel in self._channels:
+            channel.close()
+        try:
+            self._nursery.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._nursery.kill()
+            self._nursery.wait()
+
+    def disown(self) -> None:
+        """Close a forked child's copies of the sockets, or the parent's workers would outlive the parent."""
+        for channel in self._channels:
+            os.close(channel.detach())
+
+
+def _start_nursery(
+    module: str, arguments: Sequence[str], sockets: Sequence[socket.socket]
+) -> subprocess.Popen[bytes]:
+    """A clean interpreter: forking this process, with its threads and tensors, would not be safe."""
+    numbers = [each.fileno() for each in sockets]
+    return subprocess.Popen(
+        [sys.executable, "-m", module, *arguments, *map(str, numbers)],
+        pass_fds=numbers,
+        # Ctrl-C and a SIGTERM of the whole group are for this process: it may yet finish its step.
+        process_group=0,
+        env=_worker_environment(),
+    )
+
+
+def _worker_environment() -> dict[str, str]:
+    """What the workers need: they parse hostile text, and get no key of this process."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name in KEPT_VARIABLES or name.startswith(KEPT_PREFIXES)
+    }
+    return kept | {
+        "PYTHONHASHSEED": "0",  # one order for sympy's sets and dicts in every process of every run
+        "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path),
+    }

@@ -1,0 +1,241 @@
+"""The processes that run programs for the verifier: `python -m cooper_rl.verdicts.program_worker`.
+
+A nursery forks a worker per socket, and a worker forks a child for every program. The child can compute and
+nothing else: a seccomp filter lets it have memory, write to one pipe and end, so that it reaches no file, no
+network and no other process; limits that it cannot raise bound its CPU time and memory. It is told the calls
+to make and never what they should give, so that no program can claim to have passed: values are compared in
+the verifier's own process (`verdicts/programs.py`). Deliberately left out: systems other than Linux.
+"""
+
+import ctypes
+import io
+import json
+import math
+import os
+import platform
+import resource
+import select
+import signal
+import socket
+import struct
+import sys
+import time
+from typing import Any
+
+from cooper_rl.verdicts.worker import receive_message, send_message
+
+MAX_MEMORY_BYTES = 512 * 1024**2
+"""Address space of one program."""
+MAX_RESULT_BYTES = 64 * 1024
+"""Of the results of one program; whoever writes more is killed."""
+WALL_TO_CPU_SECONDS = 12
+"""Wall clock is only a backstop, for programs that sleep; CPU time does not depend on the machine's load."""
+IMPORTABLE = (
+    "bisect", "collections", "functools", "heapq", "itertools", "math", "operator", "re", "string",
+)  # fmt: skip
+"""Modules that a program can import: they are there before it starts, since it can open no file."""
+
+ALLOWED = {
+    "x86_64": (
+        0xC000003E,
+        (0, 1, 3, 9, 10, 11, 12, 13, 14, 15, 25, 28, 39, 60, 131, 186, 202, 228, 231, 318),
+    ),
+    "aarch64": (
+        0xC00000B7,
+        (63, 64, 57, 222, 226, 215, 214, 134, 135, 139, 216, 233, 172, 93, 132, 178, 98, 113, 94, 278),
+    ),
+}
+"""Machine -> its number in the kernel's audit headers, and the system calls that a program may make: read,
+write, close, memory, signals, its own numbers, locks, the clock, random bytes and exit."""
+_LOAD, _EQUAL, _RETURN = 0x20, 0x15, 0x06
+_ALLOW, _REFUSE, _KILL = 0x7FFF0000, 0x00050001, 0x80000000
+"""Refused calls fail with EPERM, which a program sees as an exception."""
+_PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS, _FILTER_MODE = 22, 38, 2
+
+
+def main(arguments: list[str]) -> None:
+    """The nursery: one worker for each socket, until all sockets are closed."""
+    limit_seconds = float(arguments[0])
+    for name in IMPORTABLE:
+        __import__(name)
+    channels = [socket.socket(fileno=int(number)) for number in arguments[1:]]
+    for channel in channels:
+        if os.fork() == 0:
+            try:
+                _work(channel, limit_seconds)
+            finally:
+                os._exit(0)
+    for channel in channels:
+        channel.close()  # the worker alone answers on it, and its end is seen
+    for _ in channels:
+        os.wait()
+
+
+def _work(channel: socket.socket, limit_seconds: float) -> None:
+    # Asked of a program of our own: what another one's child says could be that program's words.
+    probe = _ask_child("", [], limit_seconds=limit_seconds)
+    while (request := receive_message(channel)) is not None:
+        program, calls = request
+        is_safe = probe == ["results", []]
+        send_message(channel, run_calls(program, calls, limit_seconds=limit_seconds) if is_safe else probe)
+
+
+def run_calls(program: str, calls: list[str], *, limit_seconds: float) -> list[Any]:
+    """Run a program in a child, then the calls.
+
+    Returns:
+        `["results", R]` with a pair for each call: `["value", encoded]` or `["error", why]`; or
+        `["ended", why]` where the child ended before it had results.
+    """
+    found = _ask_child(program, calls, limit_seconds=limit_seconds)
+    match found:
+        case ["results", [*results]] if len(results) == len(calls):
+            return found
+        case ["ended", str()]:
+            return found
+        case _:
+            return ["ended", "what it wrote is no result"]
+
+
+def _ask_child(program: str, calls: list[str], *, limit_seconds: float) -> Any:
+    """What a child wrote, unchecked, or `["ended", why]`; `["unsafe", why]`: it could not be shut in."""
+    read_end, write_end = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            _run_shut_in(program, calls, write_end, limit_seconds)
+        finally:
+            os._exit(1)
+    os.close(write_end)
+    try:
+        text, is_whole = _read_all(read_end, time.monotonic() + limit_seconds * WALL_TO_CPU_SECONDS)
+    finally:
+        os.close(read_end)
+    if not is_whole:
+        os.kill(pid, signal.SIGKILL)
+    _, status = os.waitpid(pid, 0)
+    if not text or not is_whole:
+        return ["ended", _explain(status, limit_seconds)]
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return ["ended", "what it wrote is no result"]
+
+
+def _read_all(descriptor: int, until: float) -> tuple[bytes, bool]:
+    """Everything up to the end; False: there was too much, or it took too long."""
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        ready, _, _ = select.select([descriptor], [], [], max(0.0, until - time.monotonic()))
+        part = os.read(descriptor, MAX_RESULT_BYTES) if ready else b""
+        if not ready:
+            return b"".join(parts), False
+        if not part:
+            return b"".join(parts), True
+        parts.append(part)
+        size += len(part)
+        if size > MAX_RESULT_BYTES:
+            return b"".join(parts), False
+
+
+def _explain(status: int, limit_seconds: float) -> str:
+    if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
+        return f"no result within {limit_seconds:g} s of CPU time, or too much of it"
+    return f"it ended its process (status {status})"
+
+
+def _run_shut_in(program: str, calls: list[str], pipe: int, limit_seconds: float) -> None:
+    """In the child: what the program can do to this process is of no use to it."""
+    os.closerange(0, pipe)
+    os.closerange(pipe + 1, 65536)
+    sys.stdin, sys.stdout, sys.stderr = io.StringIO(), io.StringIO(), io.StringIO()
+    seconds = max(1, math.ceil(limit_seconds))
+    for kind, limit in (
+        (resource.RLIMIT_CPU, seconds),  # hard and soft alike: the kernel kills
+        (resource.RLIMIT_AS, MAX_MEMORY_BYTES),
+        (resource.RLIMIT_FSIZE, 0),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        resource.setrlimit(kind, (limit, limit))
+    try:
+        shut_in()
+    except OSError as error:
+        _write(pipe, json.dumps(["unsafe", str(error)]))
+        return
+    _write(pipe, json.dumps(["results", _results(program, calls)]))
+
+
+def _write(pipe: int, text: str) -> None:
+    rest = text.encode()
+    while rest:
+        rest = rest[os.write(pipe, rest) :]
+
+
+def _results(program: str, calls: list[str]) -> list[list[Any]]:
+    names: dict[str, Any] = {"__name__": "program"}
+    try:
+        exec(compile(program, "program", "exec"), names)
+    except BaseException as error:  # whatever a program raises, SystemExit too
+        return [["error", f"the program raised {type(error).__name__}"] for _ in calls]
+    results: list[list[Any]] = []
+    for call in calls:
+        try:
+            results.append(["value", encode(eval(call, dict(names)))])
+        except BaseException as error:
+            results.append(["error", f"{call} raised {type(error).__name__}"])
+    return results
+
+
+def encode(value: Any) -> Any:
+    """A plain value as JSON that keeps its types: True is not 1, and 1 is not 1.0.
+
+    Raises:
+        ValueError: it is no plain value; an object could call itself equal to anything.
+    """
+    kind = type(value)
+    if kind in (int, float):
+        return [kind.__name__, repr(value)]
+    if kind in (bool, str) or value is None:
+        return value
+    if kind in (list, tuple):
+        return [kind.__name__, [encode(each) for each in value]]
+    if kind is dict:
+        return ["dict", [[encode(key), encode(each)] for key, each in value.items()]]
+    raise ValueError(f"a {kind.__name__} is no plain value")
+
+
+def shut_in() -> None:
+    """Let this process make the allowed system calls alone, from now on and for good.
+
+    Raises:
+        OSError: this system cannot; nothing may be run then.
+    """
+    if platform.machine() not in ALLOWED or sys.platform != "linux":
+        raise OSError(f"programs run on Linux on x86-64 or 64-bit Arm only, not on {platform.machine()}")
+    architecture, allowed = ALLOWED[platform.machine()]
+    steps = [
+        (_LOAD, 0, 0, 4),  # seccomp_data.arch
+        (_EQUAL, 1, 0, architecture),
+        (_RETURN, 0, 0, _KILL),
+        (_LOAD, 0, 0, 0),  # seccomp_data.nr
+        *((_EQUAL, len(allowed) - place, 0, number) for place, number in enumerate(allowed)),
+        (_RETURN, 0, 0, _REFUSE),
+        (_RETURN, 0, 0, _ALLOW),
+    ]
+    code = b"".join(struct.pack("HBBI", *step) for step in steps)
+    program = ctypes.create_string_buffer(code, len(code))
+
+    class Filter(ctypes.Structure):
+        _fields_ = (("length", ctypes.c_ushort), ("steps", ctypes.c_void_p))
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    found = Filter(len(steps), ctypes.addressof(program))
+    if libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) or libc.prctl(
+        _PR_SET_SECCOMP, _FILTER_MODE, ctypes.byref(found), 0, 0
+    ):
+        raise OSError(ctypes.get_errno(), "the kernel refuses a seccomp filter")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

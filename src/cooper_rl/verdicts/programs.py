@@ -1,0 +1,225 @@
+"""The verifier of programs (rows 3 and 11): a program is correct if every test gives its expected value.
+
+A reference answer is a list of tests, one a line: `f(a=1, b=2) == 5`. Programs run in processes that can only
+compute (`verdicts/program_worker.py`) and never learn the expected values, which are compared here, by type
+and value. Callable from any thread. Deliberately left out: tests that need more than one call.
+"""
+
+import ast
+import os
+import re
+import threading
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from cooper_rl.config.data import RuleConfig
+from cooper_rl.errors import CooperError
+from cooper_rl.machine.cores import usable_cores
+from cooper_rl.schema.data import Verdict
+from cooper_rl.verdicts.pool import WorkerPool
+from cooper_rl.verdicts.program_worker import WALL_TO_CPU_SECONDS, encode
+from cooper_rl.verdicts.verifier import AnswerItem
+
+MAX_CHARS = 20_000
+"""Longer completions are not run: the verdict is an abstention."""
+MAX_TESTS = 100
+_FENCE = re.compile(r"```[a-zA-Z0-9]*\n(.*?)```", re.DOTALL)
+
+
+class ProgramTest(NamedTuple):
+    """One call, and what it should give."""
+
+    call: str
+    function: str
+    parameters: tuple[str, ...]
+    """Names of the arguments that the call names."""
+    expected: Any
+
+
+class ProgramCheck(NamedTuple):
+    """What was found about one completion."""
+
+    verdict: Verdict
+    reason: str
+
+
+def parse_tests(reference_answer: str) -> list[ProgramTest]:
+    """The tests of a reference answer.
+
+    Raises:
+        ValueError: there is none, or a line is not `name(values) == value`; says which and why.
+    """
+    lines = [line.strip() for line in reference_answer.splitlines() if line.strip()]
+    if not lines:
+        raise ValueError("it holds no test; write a line such as f(a=1, b=2) == 5")
+    if len(lines) > MAX_TESTS:
+        raise ValueError(f"it holds {len(lines)} tests, and at most {MAX_TESTS} are run; leave some out")
+    return [_parse_test(line) for line in lines]
+
+
+def contradicts(reference_answer: str, other: str) -> bool:
+    """Whether no program can pass the tests of both: one call is expected to give two values."""
+    try:
+        expected = {test.call: encode(test.expected) for test in parse_tests(reference_answer)}
+        return any(
+            test.call in expected and expected[test.call] != encode(test.expected)
+            for test in parse_tests(other)
+        )
+    except ValueError:
+        return False
+
+
+def find_program(completion: str, test: ProgramTest) -> str | None:
+    """The source that a completion commits to; None where it holds none.
+
+    That is its last fenced block, else everything from the first `def` or `import` on, else its last line
+    that begins with `return`, as the body of a function with the test's parameters.
+    """
+    fenced = _FENCE.findall(completion)
+    text = fenced[-1] if fenced else completion
+    lines = text.strip().splitlines()
+    starts = [
+        place for place, line in enumerate(lines) if line.startswith(("def ", "import ", "from ", "class "))
+    ]
+    if starts:
+        return "\n".join(lines[starts[0] :])
+    returned = [line.strip() for line in lines if line.strip().startswith("return ")]
+    if not returned:
+        return None
+    return f"def {test.function}({', '.join(test.parameters)}):\n    {returned[-1]}"
+
+
+class ProgramVerifier:
+    """Runs completions against tests; a context manager that owns its worker processes.
+
+    Workers start with the first program and end with the context, or with this process.
+    """
+
+    def __init__(self, config: RuleConfig | None = None, *, num_processes: int = 1) -> None:
+        """`num_processes`: that verify at the same time and share the cores."""
+        self._config = config or RuleConfig()
+        self._num_workers = self._config.num_workers or max(1, usable_cores() // num_processes)
+        self._lock = threading.Lock()
+        self._pool: WorkerPool | None = None
+        self._owner = os.getpid()
+        self._is_closed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the workers; afterwards `verify` refuses."""
+        with self._lock:
+            pool, self._pool, self._is_closed = self._pool, None, True
+        if pool is not None and self._owner == os.getpid():
+            pool.close()
+
+    def verify(self, items: Sequence[AnswerItem | tuple[str, str]]) -> list[ProgramCheck]:
+        """One check per item, in order; a pair is a reference answer and a completion.
+
+        Raises:
+            CooperError: the verifier is closed, its workers cannot be started, or this system cannot shut a
+                program in.
+        """
+        if self._is_closed:
+            raise CooperError(
+                "the program verifier was asked for a verdict after it was closed; ask inside its `with`"
+            )
+        asked: dict[tuple[str, str], ProgramCheck | None] = {}
+        keys = [(item[0], item[1]) for item in items]
+        for reference_answer, completion in keys:
+            asked[reference_answer, completion] = _decide_unrun(reference_answer, completion)
+        waiting = [key for key, check in asked.items() if check is None]
+        tests = [parse_tests(reference_answer) for reference_answer, _ in waiting]
+        questions = [
+            [find_program(completion, own[0]), [test.call for test in own]]
+            for (_, completion), own in zip(waiting, tests, strict=True)
+        ]
+        replies = self._open_pool().ask(questions) if questions else []
+        for key, own, reply in zip(waiting, tests, replies, strict=True):
+            asked[key] = _judge(own, reply)
+        return [check for key in keys if (check := asked[key]) is not None]
+
+    def _open_pool(self) -> WorkerPool:
+        with self._lock:
+            if self._pool is not None and self._owner != os.getpid():
+                self._pool.disown()  # a forked child has workers of its own
+                self._pool = None
+            if self._pool is None:
+                limit = self._config.timeout_seconds
+                self._owner = os.getpid()
+                self._pool = WorkerPool(
+                    "cooper_rl.verdicts.program_worker",
+                    [repr(limit)],
+                    num_workers=self._num_workers,
+                    limit_seconds=limit * (WALL_TO_CPU_SECONDS + 1),
+                )
+            return self._pool
+
+
+def _parse_test(line: str) -> ProgramTest:
+    try:
+        match ast.parse(line, mode="eval").body:
+            case ast.Compare(
+                left=ast.Call(func=ast.Name(id=name)) as call, ops=[ast.Eq()], comparators=[value]
+            ):
+                for argument in (*call.args, *(keyword.value for keyword in call.keywords)):
+                    ast.literal_eval(argument)
+                expected = ast.literal_eval(value)
+                encode(expected)
+                parameters = tuple(keyword.arg for keyword in call.keywords if keyword.arg is not None)
+                return ProgramTest(ast.unparse(call), name, parameters, expected)
+            case _:
+                pass
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        pass
+    raise ValueError(f"{line[:100]!r} is no test of plain values; write a line such as f(a=1, b=2) == 5")
+
+
+def _decide_unrun(reference_answer: str, completion: str) -> ProgramCheck | None:
+    """The check of what cannot be run; None: run it."""
+    try:
+        tests = parse_tests(reference_answer)
+    except ValueError as error:
+        return ProgramCheck("unparsable", f"the reference answer cannot be used: {error}")
+    if len(completion) > MAX_CHARS:
+        return ProgramCheck("unparsable", f"the completion is longer than {MAX_CHARS} characters")
+    if find_program(completion, tests[0]) is None:
+        return ProgramCheck("unparsable", "the completion holds no program")
+    return None
+
+
+def _judge(tests: Sequence[ProgramTest], reply: Any) -> ProgramCheck:
+    match reply:
+        case ["results", results]:
+            failure = next(_failures(tests, results), None)
+            if failure is None:
+                return ProgramCheck("correct", f"passes {len(tests)} tests")
+            return ProgramCheck("incorrect", failure)
+        case ["unsafe", why]:
+            raise CooperError(
+                f"programs cannot be shut in here, so none is run: {why}; verify them on a Linux system "
+                "whose kernel allows seccomp filters"
+            )
+        case [_, why]:
+            return ProgramCheck("incorrect", f"the program gave no results: {why}")
+        case _:
+            return ProgramCheck("incorrect", "the program gave no results")
+
+
+def _failures(tests: Sequence[ProgramTest], results: Sequence[Any]) -> Iterator[str]:
+    # Whatever stands in the results is the program's word: it is compared, and never evaluated.
+    for test, result in zip(tests, results, strict=True):
+        if result == ["value", encode(test.expected)]:
+            continue
+        match result:
+            case ["error", str(why)]:
+                yield why[:200]
+            case _:
+                yield f"{test.call} gives another value"

@@ -1,0 +1,75 @@
+"""The pages name what exists: links between them, and citations of pages from code."""
+
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def tracked(*patterns: str) -> list[Path]:
+    found = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", *patterns],
+        cwd=ROOT, check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    return [ROOT / name for name in found.stdout.splitlines() if (ROOT / name).is_file()]
+
+
+def without_code(text: str) -> str:
+    return re.sub(r"```.*?```|`[^`]*`", "", text, flags=re.DOTALL)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_of_a_page_lead_to_files(page: Path) -> None:
+    links = re.findall(r"\]\(([^)\s]+)\)", without_code(page.read_text(encoding="utf-8")))
+    paths = [link.partition("#")[0] for link in links if not re.match(r"\w+:", link)]
+    assert [path for path in paths if path and not (page.parent / path).exists()] == []
+
+
+def test_every_page_that_a_file_cites_exists() -> None:
+    """In comments, docstrings, manifests and pages; the changelog tells of older layouts."""
+    files = tracked("*.py", "*.md", "*.toml", "*.yaml", "Makefile")
+    cited = {
+        (file.relative_to(ROOT), name)
+        for file in files
+        if file.name != "CHANGELOG.md"
+        for name in re.findall(r"\bdocs/[\w./-]+\.md\b", file.read_text(encoding="utf-8"))
+    }
+    assert len(cited) > 20
+    assert {(file, name) for file, name in cited if not (ROOT / name).is_file()} == set()
+
+
+def test_workflows_call_targets_of_make() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    known = set(re.findall(r"^([a-z-]+):", makefile, flags=re.MULTILINE))
+    workflows = [
+        yaml.safe_load(path.read_text(encoding="utf-8"))
+        for path in (ROOT / ".github").rglob("workflows/*.yml")
+    ]
+    jobs = [job for workflow in workflows for job in workflow["jobs"].values()]
+    commands = [
+        command.replace("${{ matrix." + str(name) + " }}", str(value))
+        for job in jobs
+        for name, values in job.get("strategy", {}).get("matrix", {"": [""]}).items()
+        for value in values
+        for step in job["steps"]
+        if (command := step.get("run"))
+    ]
+    targets = {command.split()[1] for command in commands if command.split()[0] == "make"}
+    assert {"check", "docs", "wheel", "test", "image-cpu", "image-gpu", "test-vllm"} <= targets
+    assert targets <= known
+    assert all(command.startswith("make ") for command in commands)
+
+
+def test_one_version_stands_everywhere() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    assert yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))["version"] == version
+    released = re.findall(
+        r"^## \[(\d[\d.]*)\]", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert released[0] == version

@@ -1,0 +1,195 @@
+"""Programs are run where they can only compute, and compared with values that they never see."""
+
+import os
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from cooper_rl.config.data import RuleConfig
+from cooper_rl.errors import CooperError
+from cooper_rl.verdicts.programs import MAX_CHARS, ProgramVerifier, contradicts, find_program, parse_tests
+
+TESTS = "f(a=1, b=2) == 5\nf(a=0, b=3) == 6"
+
+
+@pytest.fixture(scope="module")
+def verifier():
+    with ProgramVerifier(RuleConfig(num_workers=2, timeout_seconds=1)) as opened:
+        yield opened
+
+
+def verdict_of(verifier: ProgramVerifier, completion: str, tests: str = TESTS) -> str:
+    (check,) = verifier.verify([(tests, completion)])
+    return check.verdict
+
+
+@pytest.mark.parametrize(
+    "completion",
+    [
+        "return a + 2 * b",
+        "Twice b is added to a:\n    return a + b + b",
+        "def f(a, b):\n    return sum([a, b, b])",
+        "Here it is.\n```python\nimport math\n\ndef f(a, b):\n    return a + math.prod([2, b])\n```\nDone.",
+        "```python\nreturn 0\n```\nOr rather:\n```python\nreturn a + 2 * b\n```",
+    ],
+)
+def test_a_program_that_passes_every_test_is_correct(verifier, completion: str) -> None:
+    assert verdict_of(verifier, completion) == "correct"
+
+
+@pytest.mark.parametrize(
+    "completion",
+    [
+        "return a + b",
+        "return 5",  # passes the first test alone
+        "return a + 2.0 * b",  # another type
+        "return a +",
+        "return undefined",
+        "def g(a, b):\n    return a + 2 * b",
+        "return type('Same', (int,), {'__eq__': lambda self, other: True})()",
+        "import os\nos._exit(0)",
+        "import sys\nsys.exit(0)",
+        "def f(a, b):\n    return f(a, b)",
+        "def f(a, b):\n    return [0] * 10**10",
+    ],
+)
+def test_a_program_that_fails_a_test_is_incorrect(verifier, completion: str) -> None:
+    assert verdict_of(verifier, completion) == "incorrect"
+
+
+@pytest.mark.parametrize("completion", ["", "I do not know.", "return 1" + " " * MAX_CHARS])
+def test_what_is_no_program_gets_no_verdict(verifier, completion: str) -> None:
+    assert verdict_of(verifier, completion) == "unparsable"
+
+
+def test_true_is_not_one(verifier) -> None:
+    assert verdict_of(verifier, "return a == a", "f(a=1) == 1") == "incorrect"
+    assert verdict_of(verifier, "return a == a", "f(a=1) == True") == "correct"
+
+
+@pytest.mark.parametrize(
+    "reach",
+    [
+        "open({path!r}).read()",
+        "open({path!r}, 'w').write('x')",
+        "__import__('os').listdir('/')",
+        "__import__('os').fork()",
+        "__import__('os').kill(__import__('os').getppid(), 9)",
+        "__import__('os').execv('/bin/true', ['true'])",
+        "__import__('sys').modules['socket'].socket()",
+        "__import__('sys').modules['resource'].setrlimit(0, (9999, 9999))",
+    ],
+)
+def test_a_program_reaches_no_file_no_network_and_no_process(verifier, tmp_path: Path, reach: str) -> None:
+    """It would pass if the call went through, and passes where the call is refused instead."""
+    path = tmp_path / "file"
+    path.write_text("untouched")
+    reached = reach.format(path=str(path))
+    went_through = f"def f(a):\n    {reached}\n    return 1"
+    refused = f"def f(a):\n    try:\n        {reached}\n    except (OSError, ValueError):\n        return 1"
+    assert verdict_of(verifier, went_through, "f(a=1) == 1") == "incorrect"
+    assert verdict_of(verifier, refused, "f(a=1) == 1") == "correct"
+    assert path.read_text() == "untouched"
+
+
+def test_a_program_that_writes_results_itself_still_has_to_know_them(verifier) -> None:
+    forged = (
+        "import os\n"
+        "for number in range(64):\n"
+        "    try:\n"
+        '        os.write(number, b\'["results", [["value", ["int", "{0}"]], ["value", ["int", "6"]]]]\')\n'
+        "    except OSError:\n"
+        "        pass\n"
+        "os._exit(0)"
+    )
+    assert verdict_of(verifier, forged.replace("{0}", "4")) == "incorrect"
+    for text in ('["unsafe", "stop the run"]', "[" * 5000, '["results", 1]', "not json"):
+        written = (
+            f"import os\nfor number in range(64):\n    try:\n        os.write(number, {text.encode()!r})\n"
+        )
+        written += "    except OSError:\n        pass\nos._exit(0)"
+        assert verdict_of(verifier, written) == "incorrect"
+    assert verdict_of(verifier, "return a + 2 * b") == "correct", "the next program is not harmed"
+
+
+def test_a_program_that_does_not_end_or_writes_without_end_is_killed(verifier) -> None:
+    endless = "def f(a, b):\n    while True:\n        pass"
+    flood = (
+        "import os\ndef f(a, b):\n    while True:\n        for number in range(64):\n            try:\n"
+        "                os.write(number, b'x' * 10000)\n            except OSError:\n                pass"
+    )
+    found = verifier.verify([(TESTS, endless), (TESTS, flood), (TESTS, "return a + 2 * b")])
+    assert [check.verdict for check in found] == ["incorrect", "incorrect", "correct"]
+    assert "CPU time" in found[0].reason
+
+
+def test_verdicts_come_in_order_from_several_threads_and_leave_no_process() -> None:
+    with ProgramVerifier(RuleConfig(num_workers=2)) as verifier:
+        items = [(TESTS, f"return a + 2 * b + {number % 2}") for number in range(8)]
+        found: list[list[str]] = []
+
+        def ask() -> None:
+            found.append([check.verdict for check in verifier.verify(items)])
+
+        threads = [threading.Thread(target=ask) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert found == [["correct", "incorrect"] * 4] * 2
+        workers = [
+            child
+            for child in psutil.Process().children(recursive=True)
+            if "cooper_rl.verdicts.program_worker" in child.cmdline()
+        ]
+        assert len(workers) >= 3
+    deadline = time.monotonic() + 10
+    while any(worker.is_running() and worker.status() != "zombie" for worker in workers):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    with pytest.raises(CooperError, match="after it was closed; ask inside its `with`"):
+        verifier.verify(items)
+
+
+def test_a_forked_child_has_workers_of_its_own(verifier) -> None:
+    assert verdict_of(verifier, "return a + 2 * b") == "correct"
+    pid = os.fork()
+    if pid == 0:
+        with ProgramVerifier(RuleConfig(num_workers=1)) as own:
+            os._exit(0 if verdict_of(own, "return 5") == "incorrect" else 1)
+    assert os.waitpid(pid, 0)[1] == 0
+
+
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        ("", "it holds no test; write a line such as"),
+        ("f(1)", "'f\\(1\\)' is no test of plain values"),
+        ("f(1) == g(2)", "no test of plain values"),
+        ("f(open('x')) == 1", "no test of plain values"),
+        ("f(1) == 1 == 1", "no test of plain values"),
+        ("f(1) == {1}", "no test of plain values"),
+        ("f(1) ==", "no test of plain values"),
+        ("\n".join(f"f({n}) == 1" for n in range(101)), "it holds 101 tests, and at most 100 are run"),
+    ],
+)
+def test_a_reference_answer_that_is_no_list_of_tests_is_refused(reference: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        parse_tests(reference)
+
+
+def test_tests_contradict_each_other_where_one_call_should_give_two_values() -> None:
+    assert contradicts(TESTS, "f(a=1, b=2) == 6")
+    assert contradicts(TESTS, "f(a = 1, b=2)  == 5.0"), "another type"
+    assert not contradicts(TESTS, "f(a=1, b=2) == 5")
+    assert not contradicts(TESTS, "f(a=9, b=9) == 5"), "one program may pass both"
+    assert not contradicts(TESTS, "no tests")
+
+
+def test_the_last_fenced_block_is_what_a_completion_commits_to() -> None:
+    (test, *_) = parse_tests(TESTS)
+    assert find_program("```\nreturn 1\n```\n```\nreturn 2\n```", test) == "def f(a, b):\n    return 2"
+    assert find_program("text", test) is None
