@@ -65,28 +65,24 @@ def main() -> None:
 
 
 def read(experiment: Path, commit: str | None) -> dict[str, Any]:
-    """The arms' evaluations, and the wrong completion of the last recorded step that was paid most."""
+    """Both arms' evaluations as far as both have come, and the wrong completion that frozen pays most for."""
     start = read_report(outputs(START, experiment / "start")["evaluate_policy_0.report"], EvalReport)
     assert start.judge_accuracy is not None
+    found = {arm: _read_arm(experiment, arm) for arm in TITLES}
+    last = min(int(rows[-1]["step"]) for rows, _ in found.values())
     arms: dict[str, Any] = {}
-    for arm in TITLES:
-        checkpoint = outputs(ARM, experiment / arm / "seed-0")["train_cooper_1.checkpoint"]
-        kinds = (METRICS, ROLLOUTS)
-        with open_checkpoint(checkpoint, StorageConfig(), starting_with=(), logs=kinds) as found:
-            steps = [row.flat() for row in read_metrics(*found.log[METRICS])]
-            rows = [row for row in steps if "eval/judge_accuracy" in row]
-            rollouts = [row for path in found.log[ROLLOUTS] for row in read_records(path, RolloutSample)]
+    for arm, (rows, _) in found.items():
+        until = [row for row in rows if row["step"] <= last]
         arms[arm] = {
-            "steps": [0, *(int(row["step"]) for row in rows)],
-            "accuracy": [start.judge_accuracy.value, *(row["eval/judge_accuracy"] for row in rows)],
-            "reward": [start.verify_rm_reward.value, *(row["eval/verify_rm_reward"] for row in rows)],
+            "steps": [0, *(int(row["step"]) for row in until)],
+            "accuracy": [start.judge_accuracy.value, *(row["eval/judge_accuracy"] for row in until)],
+            "reward": [start.verify_rm_reward.value, *(row["eval/verify_rm_reward"] for row in until)],
         }
-        if arm == "frozen":
-            wrong = [sample for sample in rollouts if sample.rule != "correct"]
-            paid = max(wrong, key=lambda sample: (sample.step, sample.reward))
-            arms[arm]["paid_most"] = paid.model_dump(
-                include={"step", "reward", "reference_answer", "completion"}
-            )
+    wrong = [each for each in found["frozen"][1] if each.rule != "correct" and each.step <= last]
+    paid = max(wrong, key=lambda sample: (sample.step, sample.reward))
+    arms["frozen"]["paid_most"] = paid.model_dump(
+        include={"step", "reward", "reference_answer", "completion"}
+    )
     return {
         "command": COMMAND,
         "commit": commit or _commit(),
@@ -96,19 +92,36 @@ def read(experiment: Path, commit: str | None) -> dict[str, Any]:
     }
 
 
+def _read_arm(experiment: Path, arm: str) -> tuple[list[dict[str, float]], list[RolloutSample]]:
+    """The metrics of the steps that were evaluated, and the rollouts that were kept."""
+    checkpoint = outputs(ARM, experiment / arm / "seed-0")["train_cooper_1.checkpoint"]
+    with open_checkpoint(checkpoint, StorageConfig(), starting_with=(), logs=(METRICS, ROLLOUTS)) as found:
+        rows = [row.flat() for row in read_metrics(*found.log[METRICS])]
+        rollouts = [row for path in found.log[ROLLOUTS] for row in read_records(path, RolloutSample)]
+    return [row for row in rows if "eval/judge_accuracy" in row], rollouts
+
+
 def _commit() -> str:
     git = ["git", "rev-parse", "--short", "HEAD"]
     return subprocess.run(git, check=True, capture_output=True, text=True, cwd=IMAGES).stdout.strip()
+
+
+def sentence(found: dict[str, Any]) -> str:
+    """What the picture shows, in words; README and the experiment's page have it."""
+    frozen, cooper = found["arms"]["frozen"], found["arms"]["cooper"]
+    return (
+        f"In {frozen['steps'][-1]} steps from the same start the frozen VerifyRM's reward rises from "
+        f"{_short(frozen['reward'][0])} to {_short(frozen['reward'][-1])} while accuracy falls from "
+        f"{_short(frozen['accuracy'][0])} to {_short(frozen['accuracy'][-1])}. With Cooper accuracy rises to "
+        f"{_short(cooper['accuracy'][-1])} and the reward to {_short(cooper['reward'][-1])}."
+    )
 
 
 def draw(found: dict[str, Any], theme: str) -> str:
     """One SVG with a panel for each arm."""
     colors = THEMES[theme]
     arms = found["arms"]
-    title = "VerifyRM's reward and accuracy over the steps: " + "; ".join(
-        f"{arm} reward {_ends(each['reward'])}, accuracy {_ends(each['accuracy'])}"
-        for arm, each in arms.items()
-    )
+    title = sentence(found)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
         f'aria-label="{escape(title)}"><title>{escape(title)}</title>',
@@ -135,9 +148,9 @@ def draw(found: dict[str, Any], theme: str) -> str:
 def _key(colors: dict[str, str]) -> str:
     return (
         f'<line x1="{LEFT}" x2="{LEFT + 26}" y1="14" y2="14" style="stroke:{colors["reward"]};'
-        f'stroke-width:2.4;stroke-dasharray:6 3"/><text x="{LEFT + 34}" y="18">reward that the model gives</text>'
-        f'<line x1="{LEFT + 225}" x2="{LEFT + 251}" y1="14" y2="14" style="stroke:{colors["accuracy"]};'
-        f'stroke-width:2.4"/><text x="{LEFT + 259}" y="18">accuracy on held-out problems</text>'
+        f'stroke-width:2.4;stroke-dasharray:6 3"/><text x="{LEFT + 34}" y="18">VerifyRM&#8217;s reward</text>'
+        f'<line x1="{LEFT + 190}" x2="{LEFT + 216}" y1="14" y2="14" style="stroke:{colors["accuracy"]};'
+        f'stroke-width:2.4"/><text x="{LEFT + 224}" y="18">accuracy on held-out problems</text>'
     )
 
 
@@ -180,10 +193,6 @@ def _panel(arm: str, each: dict[str, Any], left: float, colors: dict[str, str]) 
             f'style="fill:{colors[name]}">{_short(ends[name])}</text>'
         )
     return parts
-
-
-def _ends(values: list[float]) -> str:
-    return f"{_short(values[0])} to {_short(values[-1])}"
 
 
 def _short(value: float) -> str:

@@ -103,7 +103,7 @@ def read_examples(folder: Path) -> list[VerifyExample]:
 
 
 def train(verify_rm: VerifyRM, chosen: Sequence[VerifyExample], num_tokens: int, options: Any) -> None:
-    config = VerifyRMConfig(num_epochs=1, batch_size=BATCH_SIZE, lr=LR, compute=options.compute)
+    config = VerifyRMConfig(num_epochs=1, batch_size=BATCH_SIZE, lr=LR, precision=options.compute)
     losses: dict[str, float] = {}
 
     def ours(model: VerifyRM) -> None:

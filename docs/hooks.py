@@ -1,6 +1,6 @@
 """Pages of the site that are made from the code: configuration, command line, changelog.
 
-MkDocs calls `on_files` before it reads the pages. Nothing is written into `docs/`.
+In the repository such a page says where its content is. While MkDocs builds the site, it gets it.
 """
 
 import argparse
@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 
 from cooper_rl.__main__ import build_parser
 from cooper_rl.cli.settings import Key, keys_of, keys_of_server, show
@@ -21,16 +20,20 @@ ROOT = Path(__file__).parent.parent
 PRESETS = sorted(path.stem for path in (ROOT / "src/cooper_rl/presets").glob("*.toml"))
 
 
-def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the generated pages."""
-    pages = {
-        "reference/configuration.md": configuration_page(),
-        "reference/command_line.md": command_line_page(),
-        "changelog.md": (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").replace("](docs/", "]("),
+def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
+    """The content of a generated page; any other page's as it is."""
+    makers = {
+        "reference/configuration.md": configuration_page,
+        "reference/command_line.md": command_line_page,
+        "changelog.md": changelog_page,
     }
-    for path, text in pages.items():
-        files.append(File.generated(config, path, content=text))
-    return files
+    make = makers.get(page.file.src_uri)
+    return make() if make else markdown
+
+
+def changelog_page() -> str:
+    """The changelog, whose links lead from the root of the repository."""
+    return (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").replace("](docs/", "](")
 
 
 def configuration_page() -> str:

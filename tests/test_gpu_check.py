@@ -18,7 +18,7 @@ def test_without_a_gpu_the_check_says_that_it_is_skipped(capsys: pytest.CaptureF
 
 def test_the_check_measures_whole_steps(capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
     """On the CPU with models of one layer: every phase took time, and all rollouts were counted."""
-    import cooper_rl.training.step as reward_learner
+    import cooper_rl.training.reward_learner as reward_learner
 
     monkeypatch.setattr(reward_learner, "time", reward_learner.time)  # which the check replaces
     assert main(["--device", "cpu", "--only-step", "--steps=1", *SIZES]) == 0

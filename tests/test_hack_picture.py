@@ -4,7 +4,9 @@ import json
 
 import pytest
 
-from benchmarks.hack_picture import IMAGES, THEMES, draw
+from benchmarks.hack_picture import IMAGES, THEMES, draw, sentence
+
+ROOT = IMAGES.parents[1]
 
 
 @pytest.mark.parametrize("theme", THEMES)
@@ -21,3 +23,11 @@ def test_the_data_name_their_command_and_commit() -> None:
         each = found["arms"][arm]
         assert each["steps"][0] == 0
         assert len(each["steps"]) == len(each["accuracy"]) == len(each["reward"])
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/results/experiment.md"])
+def test_a_page_says_what_the_picture_shows(page: str) -> None:
+    text = " ".join((ROOT / page).read_text(encoding="utf-8").split())
+    found = json.loads((IMAGES / "hack.json").read_text(encoding="utf-8"))
+    assert sentence(found) in text
+    assert found["commit"] in text

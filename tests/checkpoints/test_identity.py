@@ -107,6 +107,10 @@ def test_only_what_differs_from_the_defaults_is_chosen() -> None:
     assert is_default("cooper.gate.num_examples", json.dumps(GateConfig().num_examples))
     assert is_default("cooper.policy.lora.rank", json.dumps(LoRAConfig().rank))
     assert not any(
+        is_default(key, "null")
+        for key in ("cooper.judge.server.base_url", "cooper.judge.server.model")  # required
+    )
+    assert not any(
         is_default(key, "null") for key in ("cooper.gone", "gone.key", "cooper.steps.gone", "data.x")
     )
 

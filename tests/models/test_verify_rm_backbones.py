@@ -54,7 +54,7 @@ def test_a_backbone_is_trained_in_bf16_with_fp32_weights_and_loads_in_stock_tran
 ) -> None:
     made = make_from_backbone(save_backbone(name, tmp_path / "lm"), seed=0, device=torch.device("cpu"))
     verify_rm = VerifyRM(made.model, made.tokenizer, "bfloat16")
-    config = VerifyRMConfig(num_epochs=16, batch_size=8, lr=1e-2, compute="bfloat16")
+    config = VerifyRMConfig(num_epochs=16, batch_size=8, lr=1e-2, precision="bfloat16")
     fit = fit_verify_rm(verify_rm, ROWS, config=config, seed=0)
     assert fit.final_loss < 0.4
     assert {weight.dtype for weight in verify_rm.model.parameters()} == {torch.float32}

@@ -19,14 +19,9 @@ def evaluation(right: list[int], *, hits: str | None = None, first_id: int = 0) 
         )
         for number, each in enumerate(right, start=first_id)
     ]
-    return base.model_copy(
-        update={
-            "rule_accuracy": accuracy,
-            "judge_accuracy": accuracy,
-            "by_problem": by_problem,
-            "verify_rm_hits": hits,
-        }
-    )
+    changed = {"rule_accuracy": accuracy, "judge_accuracy": accuracy, "by_problem": by_problem}
+    # `hits` as earlier versions wrote them: a word for each question.
+    return EvalReport.model_validate(dict(base) | changed | {"verify_rm_hits": hits})
 
 
 def test_a_change_is_that_of_the_same_problems() -> None:

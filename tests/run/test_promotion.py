@@ -15,6 +15,7 @@ from cooper_rl.run.promotion import (
     title,
     to_markdown,
 )
+from cooper_rl.schema.data import EvalReport
 from tests.stages.champions import EXAMPLES, HELD_OUT, make_completions, make_evaluation
 
 
@@ -89,7 +90,7 @@ def test_an_evaluation_of_an_earlier_version_is_compared_as_before_and_that_is_s
     unknown: str, hits: str | None
 ) -> None:
     sides = {"old": side("old", [0] * 8, num_right=8), "new": side("new", [1] * 8, num_right=7)}
-    bare = sides[unknown].report.model_copy(update={"verify_rm_hits": hits})
+    bare = EvalReport.model_validate(dict(sides[unknown].report) | {"verify_rm_hits": hits})
     sides[unknown] = sides[unknown]._replace(report=bare)
     decision = decide(sides["new"], sides["old"], max_canary_rate=0.2)
     assert decision.is_promoted

@@ -38,8 +38,8 @@ def test_every_completion_is_kept_with_every_verdict(files: Files, tmp_path: Pat
     mean = sum(result.canaries.values()) / len(result.canaries)
     assert result.canary_false_positive_rate == pytest.approx(mean)
     assert result.verify_rm.num_examples == 20
-    assert [len(word) for word in result.verify_rm_hits.split()] == [2] * 10  # of each question
-    assert result.verify_rm.accuracy.value == result.verify_rm_hits.count("1") / 20
+    assert [len(hits) for hits in result.verify_rm_hits] == [2] * 10  # of each question
+    assert result.verify_rm.accuracy.value == sum(map(sum, result.verify_rm_hits)) / 20
     assert [each.id for each in result.by_problem] == [row.problem_id for row in rows[::2]]
     third = result.by_problem[2]
     assert third.rule_accuracy == sum(row.rule == "correct" for row in rows[4:6]) / 2

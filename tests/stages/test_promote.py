@@ -221,7 +221,7 @@ def test_an_evaluation_with_another_judge_or_of_other_examples_is_refused(
     write_records(candidate["evaluations"], [found.model_copy(update={"judge_accuracy": None})])
     with pytest.raises(DataError, match=r"had no judge, against evaluation\.judge of this configuration"):
         promote.run(config, **candidate)
-    write_records(candidate["evaluations"], [found.model_copy(update={"verify_rm_hits": "01"})])
+    write_records(candidate["evaluations"], [found.model_copy(update={"verify_rm_hits": [[False, True]]})])
     with pytest.raises(DataError, match="has 2 verify_rm_hits for 8 examples; evaluate the candidate again"):
         promote.run(config, **candidate)
 

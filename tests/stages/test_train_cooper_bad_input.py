@@ -65,8 +65,8 @@ def test_verify_rm_and_its_optimiser_are_resumed(sevens: Files, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("rate", "problem"),
     [
-        ("verify_rm_lr", "VerifyRM's score is NaN for the question '"),
-        ("policy_lr", "the policy's log-probabilities are not finite"),
+        ("reward.lr", "VerifyRM's score is NaN for the question '"),
+        ("policy.lr", "the policy's log-probabilities are not finite"),
     ],
 )
 def test_a_nan_names_the_step_and_keeps_the_last_checkpoint(

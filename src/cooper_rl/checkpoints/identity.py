@@ -10,6 +10,8 @@ import types
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Union, get_args, get_origin
 
+from pydantic_core import PydanticUndefined
+
 from cooper_rl.checkpoints.manifest import CheckpointManifest
 from cooper_rl.config.renamed import current_key
 from cooper_rl.config.root import Config
@@ -74,6 +76,8 @@ def is_default(key: str, value: str | None, schema: type[Section] = Config) -> b
     default = _default(section, instance, leaf)
     if isinstance(default, Section):
         return value == IS_SET
+    if default is PydanticUndefined:  # a required key, such as a server's address
+        return False
     dumped = section.model_construct(**{leaf: default}).model_dump(mode="json", include={leaf})[leaf]
     return value == json.dumps(dumped)
 

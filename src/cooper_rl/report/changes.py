@@ -61,8 +61,8 @@ def paired_verify_rm_change(before: EvalReport, after: EvalReport) -> Interval |
     """Of VerifyRM's accuracy on the same examples, paired by question; None where one does not say which
     examples of which question were right, or they were others."""
     one, other = (
-        {str(place): [float(hit) for hit in word] for place, word in enumerate(words)}
-        for words in ((each.verify_rm_hits or "").split() for each in (before, after))
+        {str(place): list(map(float, hits)) for place, hits in enumerate(each.verify_rm_hits or [])}
+        for each in (before, after)
     )
     if len(one) < 2 or [len(hits) for hits in one.values()] != [len(hits) for hits in other.values()]:
         return None

@@ -266,8 +266,9 @@ def draw_canaries(config: Config, examples: Sequence[VerifyExample], *, max_prob
     return make(examples, max_problems=max_problems, rng=rng)
 
 
-def _hits(examples: Sequence[VerifyExample], right: Sequence[bool]) -> str:
-    words: dict[str, str] = {}
+def _hits(examples: Sequence[VerifyExample], right: Sequence[bool]) -> list[list[bool]]:
+    """By question, in the order in which questions first come."""
+    by_question: dict[str, list[bool]] = {}
     for example, is_right in zip(examples, right, strict=True):
-        words[example.question] = words.get(example.question, "") + "01"[is_right]
-    return " ".join(words.values())
+        by_question.setdefault(example.question, []).append(is_right)
+    return list(by_question.values())

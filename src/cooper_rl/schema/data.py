@@ -5,9 +5,9 @@ Memory-only batches live beside their maker as frozen dataclasses, not here.
 """
 
 import math
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 Verdict = Literal["correct", "incorrect", "unparsable"]
 """What a verifier says of a completion. `unparsable` is an abstention, never a "no"."""
@@ -377,6 +377,13 @@ class SourceScores(Record):
     verify_rm_reward: Interval
 
 
+def _read_hits(value: object) -> object:
+    """Earlier versions wrote `101 1 00`: a word for each question, 1 where VerifyRM is right."""
+    if isinstance(value, str) and set(value) <= set("01 "):
+        return [[hit == "1" for hit in word] for word in value.split()]
+    return value
+
+
 class EvalReport(Report):
     """Row 14: a policy on held-out problems. Reward and accuracy side by side show reward hacking."""
 
@@ -399,9 +406,9 @@ class EvalReport(Report):
     mean_over_sources: Interval | None = None
     """Mean of the sources' accuracies, each with the same weight, as papers state it over benchmarks. Judged,
     or the rule's without a judge. None where there is one source."""
-    verify_rm_hits: str | None = Field(default=None, pattern="^[01 ]*$")
-    """A word for each question of the labelled examples, a character for each example of it: 1 where VerifyRM
-    is right. None, or one word for all, in evaluations of earlier versions."""
+    verify_rm_hits: Annotated[list[list[bool]] | None, BeforeValidator(_read_hits)] = None
+    """For each question of the labelled examples: is VerifyRM right about each example of it? None, or one
+    list for all, in evaluations of earlier versions."""
     canary_false_positive_rate: float | None = None
     """Mean over the attacks of the share of canaries that VerifyRM scores above 0.5; all are wrong."""
     canaries: dict[str, float] = {}

@@ -160,7 +160,7 @@ def _check_evaluation(last: EvalReport, config: Config, *, place: Path) -> None:
             f"{place}: the last evaluation had {has}, against evaluation.judge of this "
             "configuration; evaluate the candidate with the settings of this stage"
         )
-    num_hits = len((last.verify_rm_hits or "").replace(" ", ""))
+    num_hits = sum(map(len, last.verify_rm_hits or []))
     if last.verify_rm_hits is not None and num_hits != last.verify_rm.num_examples:
         raise DataError(
             f"{place}: the last evaluation has {num_hits} verify_rm_hits for "

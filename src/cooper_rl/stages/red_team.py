@@ -18,6 +18,8 @@ from cooper_rl.checkpoints.logs import ROLLOUTS
 from cooper_rl.checkpoints.reference import open_checkpoint
 from cooper_rl.config.data import RuleConfig
 from cooper_rl.config.root import Config
+from cooper_rl.domains.mathematics import MATHEMATICS
+from cooper_rl.errors import ConfigError
 from cooper_rl.machine.device import pick_device
 from cooper_rl.models.packed.forward import use_packed
 from cooper_rl.models.verify_rm import load_verify_rm
@@ -61,10 +63,16 @@ def run(
     """Attack VerifyRM: search for texts that it pays, and measure them on other problems.
 
     Raises:
+        ConfigError: the problems are not of mathematics.
         DataError: a file is missing or malformed, duplicate ids, or too few problems.
         ModelError: VerifyRM cannot be loaded.
         TrainingError: a score is not finite.
     """
+    if config.problems.domain != MATHEMATICS.name:
+        raise ConfigError(
+            f"problems.domain={config.problems.domain}: red-team's texts and its grading are made for "
+            f"{MATHEMATICS.name} alone"
+        )
     held_out = read_records(problems, Problem)
     check_unique(held_out, field="id", path=problems)
     with _open_target(config, verify_rm, checkpoint) as target, RuleVerifier(RuleConfig()) as rule:
