@@ -9,6 +9,7 @@ from typing import Any
 
 from kfp import kubernetes
 from kfp.dsl import PipelineTask
+from kfp.dsl.pipeline_channel import PipelineChannel
 
 from components.images import GPU_IMAGE
 from pipelines.profile import GpuPool, Profile, Retry
@@ -44,6 +45,8 @@ USER = 1000
 """Of both images; not root."""
 
 Component = Callable[..., Any]
+Given = PipelineChannel | str
+"""A value from outside a task: a parameter of the pipeline, a constant, or an output of another task."""
 
 
 class Tasks:
@@ -55,8 +58,8 @@ class Tasks:
         self._profile, self._uncached = profile, uncached
         self._choice = choice | {"site": list(profile.overrides)}
 
-    def add(self, component: Component, display_name: str, **inputs: Any) -> Any:
-        """A configured PipelineTask; typed Any because kfp types its outputs unlike what takes them."""
+    def add(self, component: Component, display_name: str, **inputs: Given) -> PipelineTask:
+        """A configured task."""
         task: PipelineTask = component(**self._choice, **inputs)
         name: str = task.component_spec.name.replace("-", "_")  # pyright: ignore[reportAttributeAccessIssue] untyped
         task.set_display_name(display_name)

@@ -6,17 +6,13 @@ from importlib import import_module
 
 from kfp import dsl
 from kfp.dsl import PipelineTask
-from kfp.dsl.pipeline_channel import PipelineChannel
 
 from cooper_rl.errors import ConfigError
 from cooper_rl.run.chain import Step
-from pipelines.resources import Component, Tasks
+from pipelines.resources import Component, Given, Tasks
 
 MAX_ITERATIONS = 5  # 13 + 2 x 5 tasks stay well under the size limit of an Argo workflow
 TAKES_RUN_KEY = frozenset({"check_settings", "train_cooper", "promote"})
-
-Given = PipelineChannel | str
-"""A value from outside the chain: a parameter of the pipeline, or an output of a task of its own."""
 
 
 def component_of(stage: str) -> Component:

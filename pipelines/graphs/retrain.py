@@ -17,9 +17,8 @@ from kfp.dsl.base_component import BaseComponent
 
 from cooper_rl.run import chain
 from pipelines.profile import Profile
-from pipelines.resources import UNCACHED, Tasks
+from pipelines.resources import UNCACHED, Given, Tasks
 from pipelines.steps import (
-    Given,
     add_steps,
     check_iterations,
     checkpoints_of,

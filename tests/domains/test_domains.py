@@ -18,6 +18,8 @@ NEUTRAL = [
     *(f"training/{name}.py" for name in ("gate", "refill", "policy_update", "reward_update")),
     *(f"run/{name}.py" for name in ("build", "evaluator", "loop", "promotion")),
     *(f"stages/{name}.py" for name in ("evaluate_policy", "label_completions", "promote", "train_cooper")),
+    *(f"stages/{name}.py" for name in ("collect_problems", "evaluate_verify_rm", "train_verify_rm")),
+    *("training/curriculum.py", "training/fit_verify_rm.py", "records/layouts.py"),
     *("servers/chat.py", "servers/open.py", "verdicts/votes.py", "verdicts/journal.py"),
 ]
 SUBJECTS_OWN = (

@@ -134,6 +134,11 @@ def test_reference_faults_and_names_of_verdicts() -> None:
     assert "python=3." in DOMAIN.name_verdicts(CONFIG.labeling.rule)
 
 
+def test_a_setting_of_the_other_laptop_world_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"tiny_blind_share=0\.5 is for problems\.domain=mathematics, not"):
+        load("programs_laptop", ["problems.tiny_blind_share=0.5"])
+
+
 def test_a_domain_without_a_laptop_world_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"problems\.domain=law has no laptop world, which mathematics and"):
         find_world("law")

@@ -16,9 +16,9 @@ class ProblemsConfig(Section):
     perturbation. A program can register its own (docs/how-to/extending.md)."""
     num_tiny: int = Field(default=0, ge=0)
     """Problems to generate in the laptop world, before the ones that are read."""
-    tiny_blind_share: Literal[0.0, 0.25, 0.5, 0.75] = 0.0
-    """Share of the laptop world's kinds of problems whose reference answers are phrases that the rule
-    verifier cannot read; the laptop's models are trained for the same share."""
+    tiny_blind_share: float = Field(default=0.0, ge=0, le=0.75, multiple_of=0.25)
+    """Share (0, .25, .5, .75) of the laptop world's kinds of problems whose reference answers are phrases
+    that the rule verifier cannot read; the laptop's models are trained for the same share."""
     sources: tuple[str, ...] = ()
     """Files (.jsonl, .parquet), http(s) URLs and `s3://bucket/...` addresses of such files, or Hugging Face
     data set ids (`openai/gsm8k:main:train`)."""

@@ -30,9 +30,6 @@ from cooper_rl.tiny.warm_up import warm_up
 
 logger = logging.getLogger(__name__)
 
-TEXTS = {"mathematics": STORY_TEXTS, "programs": program_texts.TEXTS}
-"""Domain -> what its laptop models learn from."""
-
 
 def choose_texts(domain: str, *, blind_share: float = 0.0) -> Texts:
     """What a domain's laptop models learn from; `blind_share` is that of the problems."""

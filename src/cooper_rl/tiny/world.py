@@ -20,8 +20,8 @@ MODULES = {"mathematics": "story_world", "programs": "program_world"}
 class World(NamedTuple):
     """One subject's."""
 
-    generate_problems: Callable[[int, int], list[Problem]]
-    """(count, seed): with unique questions and ids."""
+    generate_problems: Callable[..., list[Problem]]
+    """(count, seed): with unique questions and ids. The world of mathematics also takes `blind_share`."""
     judge: Callable[[JudgeItem], JudgeResult]
     """By meaning and without error, whatever the format."""
     assistant: Assistant
