@@ -122,7 +122,7 @@ def test_rewards_pairs_and_weights_are_those_of_train_cooper(
         PairMaker(config, rule, TinyAssistant(), None),
         {problem: answers(problem) for problem in PROBLEMS},
     )
-    gate = make_gate(config.gate, trainer.reward.verify_rm, HELD_OUT, seed=0, metrics=[])
+    gate = make_gate(config.gate, trainer.reward.verify_rm, HELD_OUT, seed=0, starts=[])
     trainer = with_reward(trainer, gate=gate, replay=REPLAY)
     spy = Spy(**vars(trainer.reward))
     object.__setattr__(spy, "found", [])

@@ -19,11 +19,12 @@ import torch
 from cooper_rl.api.reward_config import RewardSettings
 from cooper_rl.api.reward_state import RewardState, open_states, read_state, write_state
 from cooper_rl.api.rows import CompletionGroup, Row, group_rows
+from cooper_rl.checkpoints.run_state import RunState, replay
 from cooper_rl.checkpoints.store import CheckpointStore
 from cooper_rl.config.section import flatten
 from cooper_rl.distributed.trainable import SingleProcess
 from cooper_rl.errors import HackingError
-from cooper_rl.method.monitor import first_alarm, watch
+from cooper_rl.method.monitor import watch
 from cooper_rl.models.precision import settle
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM, load_verify_rm
 from cooper_rl.run.identity import MAY_DIFFER, SERVER_KEYS, folder_sha256
@@ -66,6 +67,7 @@ class RewardRun:
         self.step = 0
         self.metrics: list[StepMetrics] = []
         self.pairs: list[PreferencePair] = []
+        self._run = RunState()
         self._store: CheckpointStore | None = None
         found = None
         if folder is not None:
@@ -109,9 +111,7 @@ class RewardRun:
         if is_training and monitor is not None and not self.metrics and monitor.num_anchors:
             # At the first step the policy is the starting policy, whose completions are the anchors.
             learner = self._learner = replace(learner, anchors=_draw_anchors(groups, monitor.num_anchors))
-        falls_back = (
-            monitor is not None and monitor.action == "rule" and first_alarm(self.metrics) is not None
-        )
+        falls_back = monitor is not None and monitor.action == "rule" and self._run.is_hacked
         seconds: dict[Phase, float] = {}
         with timed(seconds, "reward"):
             scores, own_rewards = learner.score(groups, falls_back_to_rule=falls_back)
@@ -159,11 +159,13 @@ class RewardRun:
     def _watch(self, row: StepMetrics) -> bool:
         """Ask the monitor; whether this is its first alarm."""
         monitor = self._settings.config.active_monitor
-        reading = watch(self.metrics, monitor) if monitor is not None else None
+        state, reading = watch(self._run.monitor, row, monitor) if monitor else (self._run.monitor, None)
+        if reading is not None:
+            row.monitor = MonitorMetrics(gap_rise=reading.gap_rise, alarm=reading.is_hacking)
+        before, self._run = self._run, self._run.after(row, state)
         if monitor is None or reading is None:
             return False
-        is_first = reading.is_hacking and first_alarm(self.metrics) is None
-        row.monitor = MonitorMetrics(gap_rise=reading.gap_rise, alarm=reading.is_hacking)
+        is_first = reading.is_hacking and not before.is_hacked
         if is_first:
             logger.warning(
                 "step %d: reward hacking: since step %d VerifyRM's reward rose by %.3f and rule accuracy "
@@ -231,6 +233,7 @@ class RewardRun:
             restore_optimizer(model.model, optimizer, state.optimizer, place="the reward's checkpoint")
             pending, anchors = state.pending, state.anchors
             self.step, self.metrics, self.pairs = state.step, list(state.metrics), list(state.pairs)
+            self._run = replay(state.metrics, (), config.active_monitor)
         rule = self._stack.enter_context(RuleVerifier(settings.rule))
         judge = open_judge(config.judge, settings.seed) if config.judge else None
         pairs = gate = None
@@ -241,7 +244,7 @@ class RewardRun:
             pairs = self._stack.enter_context(PairQueue(maker, max_staleness=staleness, pending=pending))
             if config.gate is not None:
                 gate = make_gate(
-                    config.gate, model, settings.held_out, seed=settings.seed, metrics=self.metrics
+                    config.gate, model, settings.held_out, seed=settings.seed, starts=self._run.gate_starts
                 )
         return RewardLearner(
             verify_rm=model,

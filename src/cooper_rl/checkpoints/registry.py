@@ -104,7 +104,7 @@ class Registry:
         try:
             return fetch(
                 self._store, champion.name, champion.manifest, folder=folder, starting_with=starting_with
-            )
+            ).folder
         except DamagedObjectError as error:
             raise self._damaged(champion.name, error) from error
 

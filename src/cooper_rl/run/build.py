@@ -34,7 +34,7 @@ from cooper_rl.records.model_set import read_models
 from cooper_rl.redteam.negatives import read_attacks
 from cooper_rl.run.memory import check_memory
 from cooper_rl.schema.data import Problem, VerifyExample
-from cooper_rl.schema.step_metrics import StepMetrics
+from cooper_rl.schema.step_metrics import GateMetrics
 from cooper_rl.servers.open import open_assistant, open_judge
 from cooper_rl.storage.models import at_hand
 from cooper_rl.training.gate import RewardGate, make_gate
@@ -174,7 +174,7 @@ def make_trainer(
         rule=rule,
         judge=judge,
         pairs=pairs,
-        gate=_make_gate(config, verify_rm, state.metrics, data),
+        gate=_make_gate(config, verify_rm, state.run.gate_starts, data),
         anchors=anchors,
         replay=data.replay,
         config=cooper,
@@ -292,7 +292,7 @@ def _draw_anchors(config: Config, reference: Policy, problems: Sequence[Problem]
 
 
 def _make_gate(
-    config: Config, verify_rm: VerifyRM, metrics: Sequence[StepMetrics], data: SideData
+    config: Config, verify_rm: VerifyRM, starts: Sequence[GateMetrics], data: SideData
 ) -> RewardGate | None:
     gate = config.cooper.gate
     if gate is None or not config.cooper.trains_verify_rm:
@@ -302,7 +302,7 @@ def _make_gate(
         verify_rm,
         data.examples,
         seed=config.seed,
-        metrics=metrics,
+        starts=starts,
         domain=find_domain(config.problems.domain),
         attacks=data.attacks,
     )

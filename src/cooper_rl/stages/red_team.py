@@ -11,10 +11,11 @@ import logging
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from importlib import metadata
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
-from cooper_rl.checkpoints.manifest import ROLLOUTS
+from cooper_rl.checkpoints.logs import ROLLOUTS
 from cooper_rl.checkpoints.reference import open_checkpoint
 from cooper_rl.checkpoints.registry import open_registry, version_name
 from cooper_rl.config.data import RuleConfig
@@ -116,8 +117,9 @@ def _open_target(config: Config, verify_rm: Path, checkpoint: Path | None) -> Ge
     if checkpoint is None:
         yield _Target(None, verify_rm, [])
         return
-    with open_checkpoint(checkpoint, config.storage, starting_with=("verify_rm/", ROLLOUTS)) as found:
-        rows = read_rows(found.folder / ROLLOUTS)
+    needed, logs = ("verify_rm/",), (ROLLOUTS,)
+    with open_checkpoint(checkpoint, config.storage, starting_with=needed, logs=logs) as found:
+        rows = chain.from_iterable(read_rows(path) for path in found.log[ROLLOUTS])
         rollouts = [parse_row(row, RolloutSample) for row in rows]
         yield _Target(version_name(found.manifest), found.folder / "verify_rm", rollouts)
 

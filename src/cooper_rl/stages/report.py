@@ -17,7 +17,9 @@ from typing import Annotated, Any
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from cooper_rl.checkpoints.manifest import LATEST, METRICS
+from cooper_rl.checkpoints.logs import METRICS
+from cooper_rl.checkpoints.manifest import LATEST, MANIFEST
+from cooper_rl.checkpoints.reading import fetch, read_manifest
 from cooper_rl.config.root import Config
 from cooper_rl.config.section import flatten
 from cooper_rl.errors import DataError
@@ -38,6 +40,7 @@ from cooper_rl.schema.data import (
 from cooper_rl.schema.paths import Input, OutputFile
 from cooper_rl.schema.red_team import RedTeamReport
 from cooper_rl.schema.step_metrics import StepMetrics
+from cooper_rl.storage.local import LocalStore
 
 MAX_TABLE_ROWS = 40
 LIBRARIES = ("cooper-rl", "torch", "transformers", "math-verify", "numpy")
@@ -123,19 +126,29 @@ def read_step_metrics(checkpoint: Path) -> list[StepMetrics]:
     """The numbers of every step since the first, from a checkpoint folder or one of its step folders.
 
     Raises:
+        DamagedObjectError: a piece of the log is missing or changed; names it.
         DataError: there is none, or a line is not the numbers of a step.
     """
-    pointer = checkpoint / LATEST
-    folder = checkpoint
+    paths = _metrics_files(checkpoint)
+    rows = read_metrics(*paths)
+    if not rows:
+        raise DataError(f"{paths[0]}: is empty; train at least one step before a report")
+    return rows
+
+
+def _metrics_files(checkpoint: Path) -> Sequence[Path]:
+    """The one file of a reference or of an earlier version; else the verified pieces of the log."""
+    pointer, folder = checkpoint / LATEST, checkpoint
     if pointer.is_file():
         folder /= pointer.read_text(encoding="utf-8", errors="replace").strip()
-    path = folder / METRICS
-    if not path.is_file():
-        raise DataError(f"{path}: no such file; give a checkpoint folder that train-cooper wrote")
-    rows = read_metrics(path)
-    if not rows:
-        raise DataError(f"{path}: is empty; train at least one step before a report")
-    return rows
+    if not (folder / METRICS).is_file() and (folder / MANIFEST).is_file():
+        store, name = LocalStore(folder.parent), folder.name
+        manifest = read_manifest(store, name)
+        if manifest.log is not None:
+            return fetch(store, name, manifest, folder=folder, starting_with=(), logs=(METRICS,)).log[METRICS]
+    if not (folder / METRICS).is_file():
+        raise DataError(f"{folder / METRICS}: no such file; give a checkpoint folder that train-cooper wrote")
+    return [folder / METRICS]
 
 
 def verdict_table(completions: Sequence[EvaluatedCompletion]) -> list[tuple[str, list[int]]]:
