@@ -91,7 +91,8 @@ def _right_then_wrong(case: Case) -> str | None:
     return f"```python\n{case.solution}\n```\nOr rather:\n```python\nreturn None\n```"
 
 
-ATTACKS: Attacks = TEXT_ATTACKS | {
+ATTACKS: Attacks = {
+    **TEXT_ATTACKS,
     "tests_repeated": lambda case: case.example.reference_answer,
     "question_and_opening": lambda case: f"{case.example.question}\nreturn",
     "returns_nothing": lambda case: "return None  # passes every test",

@@ -129,11 +129,6 @@ def denied_alarms(metrics: Sequence[StepMetrics]) -> list[int]:
     return [row.step for row in metrics if row.monitor.denied]
 
 
-def _anchored_reward(row: StepMetrics) -> float:
-    """Without anchors the level counts as fixed."""
-    return row.rollout.verify_rm_reward - (row.verify_rm.anchor_score or 0.0)
-
-
 def _mean(points: Sequence[Point]) -> Window:
     size = len(points)
     return Window(

@@ -90,9 +90,9 @@ def run_calls(program: str, calls: list[str], *, limit_seconds: float) -> list[A
     found = _ask_child(program, calls, limit_seconds=limit_seconds)
     match found:
         case ["results", [*results]] if len(results) == len(calls):
-            return found
-        case ["ended", str()]:
-            return found
+            return ["results", results]
+        case ["ended", str(why)]:
+            return ["ended", why]
         case _:
             return ["ended", "what it wrote is no result"]
 
