@@ -52,10 +52,9 @@ def main() -> None:
     """Say so when everything is imported, then serve jobs until standard input ends."""
     verify_rm = sys.argv[1]
     torch.set_num_threads(1)
-    load_verify_rm(
-        verify_rm, device=torch.device("cpu")
-    )  # imports much of transformers, here before the fork
-    assert http  # likewise
+    # What these import is imported once, before the first fork.
+    load_verify_rm(verify_rm, device=torch.device("cpu"))
+    assert http
     tell("ready")
     for line in sys.stdin:
         job = json.loads(line)
