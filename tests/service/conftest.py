@@ -32,6 +32,7 @@ class Server:
             text=True,
         )
         assert self._read() == "ready"
+        self._http = httpx.Client(timeout=120)  # one: making a client costs more than a request
         self.url = ""
         self.process = 0
 
@@ -44,7 +45,7 @@ class Server:
         self.url, self.process = f"http://127.0.0.1:{port}", self._read()
         for _ in range(600):
             try:
-                if httpx.get(f"{self.url}/readyz", timeout=60).status_code == 200:
+                if self._http.get(f"{self.url}/readyz").status_code == 200:
                     return True
             except httpx.TransportError:
                 if not Path(f"/proc/{self.process}").exists():
@@ -53,7 +54,7 @@ class Server:
         raise AssertionError("the server was not ready in time")
 
     def post(self, body: dict[str, Any], *, run: str = "run") -> dict[str, Any]:
-        answer = httpx.post(f"{self.url}/v1/runs/{run}/rewards", json=body, timeout=120)
+        answer = self._http.post(f"{self.url}/v1/runs/{run}/rewards", json=body)
         assert answer.status_code == 200, answer.text
         return answer.json()
 
@@ -73,6 +74,7 @@ class Server:
         assert self._factory.stdin is not None
         self._factory.stdin.close()
         self._factory.wait()
+        self._http.close()
 
     def _write(self, job: dict[str, Any]) -> None:
         assert self._factory.stdin is not None

@@ -23,6 +23,7 @@ from typing import Any
 import torch
 
 from cooper_rl.__main__ import main as command
+from cooper_rl.models.verify_rm import load_verify_rm
 from cooper_rl.service import http, journal
 from tests.service.service_world import SETTINGS
 
@@ -51,7 +52,9 @@ def main() -> None:
     """Say so when everything is imported, then serve jobs until standard input ends."""
     verify_rm = sys.argv[1]
     torch.set_num_threads(1)
-    assert http  # imported before the first fork
+    # What these import is imported once, before the first fork.
+    load_verify_rm(verify_rm, device=torch.device("cpu"))
+    assert http
     tell("ready")
     for line in sys.stdin:
         job = json.loads(line)

@@ -120,7 +120,12 @@ def test_a_task_of_verifiers_is_scored_by_its_own_code(address: str, run: str) -
     exec(page.partition("```python\n")[2].partition("```")[0], names)  # the page's own code
     task = names["SolveIt"](names["Problem"](idx=0, prompt="1 + 1?", answer="2"))
     assert isinstance(task, adapter.CooperReward)
-    trace = vf.Trace(task=task.data, root_reply="It is 2.")
+    about = importlib.import_module("verifiers.v1.trace")
+    trace = vf.Trace(
+        task=about.TraceTask(type="SolveIt", data=task.data),
+        agent=about.AgentInfo.model_construct(config=None),
+        root_reply="It is 2.",
+    )
     asyncio.run(task.score(trace))
     assert 0 < trace.reward < 1
     assert steps(address, run) == (0, 1)

@@ -49,7 +49,7 @@ def straight(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Outcom
     return talk(server, tmp_path_factory.mktemp("straight") / "state", [])
 
 
-@pytest.mark.parametrize("kills", points())
+@pytest.mark.parametrize("kills", list(points()))
 def test_a_killed_server_goes_on_as_if_nothing_had_happened(
     server: Server, straight: Outcome, tmp_path: Path, kills: list[tuple[str, int]]
 ) -> None:
