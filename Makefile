@@ -8,6 +8,7 @@
 #                several GB; https://download.pytorch.org/whl/cpu has one for the CPU alone
 #   OUTPUT       folder that `make demo` writes to
 #   DATA         folder whose labelled/ holds real completions, for `make real-data`
+#   MINUTES      how long `make torture` goes on
 #   ARGS         more arguments for `make demo`, `experiment` and `real-data` (--set KEY=VALUE) or `make test` (pytest's)
 #   REGISTRY     private registry that images are named for and pushed to, such as registry.example:5000/ml
 #   BASE_IMAGE   Python 3.11 on Debian that the images start from, best by digest
@@ -21,6 +22,7 @@ TORCH_INDEX ?=
 OUTPUT ?= runs/demo
 DATA ?= ../shared/data
 ARGS ?=
+MINUTES ?= 60
 REGISTRY ?=
 BASE_IMAGE ?= python:3.11-slim-bookworm
 BUILD_IMAGE ?= python:3.11-bookworm
@@ -39,7 +41,7 @@ TRAINING_TESTS := tests/training --ignore tests/training/test_against_trl.py tes
     tests/stages/test_train_cooper.py tests/stages/test_train_verify_rm.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo experiment real-data test test-vllm test-deepspeed gpu-check check wheel docs docs-serve format golden clean lock images push \
+.PHONY: help demo experiment real-data test test-vllm test-deepspeed torture gpu-check check wheel docs docs-serve format golden clean lock images push \
     wheelhouse wheelhouse-cpu wheelhouse-gpu image-cpu image-gpu
 
 help:  ## Show this list
@@ -63,6 +65,9 @@ test-vllm: $(VLLM_VENV)/.vllm  ## Run the vLLM engine's tests with its CPU build
 
 test-deepspeed: $(VENV)/.deepspeed  ## Run the tests of training in several processes (installs DeepSpeed; minutes)
 	$(BIN)/python -m pytest -m deepspeed tests/stages/test_distributed.py $(ARGS)
+
+torture: $(VENV)/.dev  ## Kill, stop and damage small runs at random for MINUTES; prints a table
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults.torture --minutes $(MINUTES) $(ARGS)
 
 gpu-check: $(VENV)/.dev  ## Run the pipeline and steps of Qwen2.5-1.5B's size on a GPU; prints JSON
 	PYTHONPATH=$(CURDIR) $(BIN)/python benchmarks/gpu_check.py $(ARGS)

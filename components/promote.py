@@ -1,6 +1,6 @@
 """KFP component of `stages/promote.py`: a candidate becomes the champion, or does not."""
 
-from typing import List
+from typing import List, Optional
 
 from kfp import dsl
 from kfp.dsl import Dataset, Input, Markdown, Metrics, Model, Output
@@ -23,6 +23,7 @@ def promote(
     site: List[str] = [],
     run_key: str = "",
     run_id: str = "",
+    red_team: Optional[Input[Metrics]] = None,
 ) -> bool:
     """Compare the candidate with the champion, and promote it or not; returns which.
 
@@ -40,6 +41,7 @@ def promote(
         site: Changes that hold for every run on this cluster, applied before `overrides`.
         run_key: Name of the run, which the registry keeps, unless overrides set storage.run_key.
         run_id: Kubeflow's id of the run, the name where run_key is empty.
+        red_team: The report of red_team on the candidate, for registry.max_universal_rate.
     """
     from pathlib import Path
 
@@ -55,6 +57,7 @@ def promote(
             problems=Path(problems.path),
             held_out=Path(held_out.path),
             examples=Path(examples.path),
+            red_team=Path(red_team.path) if red_team else None,
             summary=Path(summary.path),
             report=Path(report.path),
         )

@@ -21,6 +21,7 @@ def report(
     overrides: List[str] = [],
     site: List[str] = [],
     label_report: Optional[Input[Metrics]] = None,
+    red_team: Optional[Input[Metrics]] = None,
 ):
     """Write the page and the summary of a run.
 
@@ -36,6 +37,7 @@ def report(
         overrides: dotted.key=value changes to the preset.
         site: Changes that hold for every run on this cluster, applied before `overrides`.
         label_report: The report of label_completions, where this run labelled.
+        red_team: The report of red_team on the delivered VerifyRM, where it was attacked.
     """
     from pathlib import Path
 
@@ -49,6 +51,7 @@ def report(
             completions=Path(completions.path),
             checkpoint=Path(checkpoint.path),
             label_report=Path(label_report.path) if label_report else None,
+            red_team=Path(red_team.path) if red_team else None,
             verify_rm_report=Path(verify_rm_report.path),
             page=Path(page.path),
             summary=Path(summary.path),

@@ -18,6 +18,7 @@ def take_champion(
     problems: Output[Dataset],
     held_out: Output[Dataset],
     examples: Output[Dataset],
+    attacks: Output[Dataset],
     summary: Output[Markdown],
     report: Output[Metrics],
     overrides: List[str] = [],
@@ -34,6 +35,7 @@ def take_champion(
         problems: The new problems, to train on.
         held_out: The frozen problems.
         examples: The frozen labelled examples; empty without a champion.
+        attacks: Texts that red teams found before.
         summary: What was found, in words.
         report: Numbers of this stage, and its report as a file.
         overrides: dotted.key=value changes to the preset.
@@ -54,6 +56,7 @@ def take_champion(
             problems=Path(problems.path),
             held_out=Path(held_out.path),
             examples=Path(examples.path),
+            attacks=Path(attacks.path),
             summary=Path(summary.path),
             report=Path(report.path),
         )

@@ -25,6 +25,7 @@ def train_cooper(
     examples: Optional[Input[Dataset]] = None,
     held_out: Optional[Input[Dataset]] = None,
     test: Optional[Input[Dataset]] = None,
+    attacks: Optional[Input[Dataset]] = None,
 ) -> float:
     """Co-train policy and VerifyRM for many steps; returns the rule accuracy of the last rollouts.
 
@@ -44,6 +45,7 @@ def train_cooper(
         examples: Held-out labelled examples for cooper.gate and cooper.evaluate_every.
         held_out: Held-out problems for cooper.evaluate_every.
         test: Labelled examples of later evaluations; their questions are left out of `problems`.
+        attacks: Texts of red_team for cooper.pairs.negatives.red_team; cooper.gate watches them.
     """
     from pathlib import Path
 
@@ -61,6 +63,7 @@ def train_cooper(
             examples=Path(examples.path) if examples else None,
             held_out=Path(held_out.path) if held_out else None,
             test=Path(test.path) if test else None,
+            attacks=Path(attacks.path) if attacks else None,
             checkpoint=Path(checkpoint.path),
             report=Path(report.path),
         )

@@ -19,6 +19,7 @@ def train_verify_rm(
     overrides: List[str] = [],
     site: List[str] = [],
     models: Optional[Input[Model]] = None,
+    attacks: Optional[Input[Dataset]] = None,
 ) -> float:
     """Train VerifyRM on labelled examples; returns its validation accuracy.
 
@@ -32,6 +33,7 @@ def train_verify_rm(
         overrides: dotted.key=value changes to the preset.
         site: Changes that hold for every run on this cluster, applied before `overrides`.
         models: What prepare_models wrote; without it VerifyRM starts from scratch.
+        attacks: Texts of red_team, learned as wrong completions.
     """
     from pathlib import Path
 
@@ -44,6 +46,7 @@ def train_verify_rm(
             train=Path(train.path),
             validation=Path(validation.path),
             models=Path(models.path) if models else None,
+            attacks=Path(attacks.path) if attacks else None,
             verify_rm=Path(verify_rm.path),
             rejected=Path(rejected.path),
             report=Path(report.path),

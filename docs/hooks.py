@@ -15,6 +15,7 @@ from cooper_rl.cli.settings import Key, keys_of, keys_of_server, show
 from cooper_rl.config.load import load
 from cooper_rl.config.root import Config
 from cooper_rl.config.section import flatten
+from cooper_rl.config.serve import LearnConfig, ServeConfig
 
 ROOT = Path(__file__).parent.parent
 PRESETS = sorted(path.stem for path in (ROOT / "src/cooper_rl/presets").glob("*.toml"))
@@ -54,8 +55,11 @@ def configuration_page() -> str:
             for key in keys:
                 lines += [*_key(key), *_presets(key, presets), ""]
     lines += ["## serve-verify-rm", "", "Keys of the scoring server; no preset holds them.", ""]
-    for key in keys_of_server():
+    for key in keys_of_server(ServeConfig):
         lines += [*_key(key, "serve-"), ""]
+    lines += ["## serve --learn", "", "Keys of the server of rewards that learn; no preset holds them.", ""]
+    for key in keys_of_server(LearnConfig):
+        lines += [*_key(key, "learn-"), ""]
     return "\n".join(lines)
 
 

@@ -15,9 +15,9 @@ EXIT_USER_ERROR = 2
 EXIT_INTERRUPTED = 130
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None, *, program: str = "python -m pipelines") -> int:
     """Run one sub-command; returns the exit status: 0, 1 for a failed run, 2 for an error of use."""
-    options = build_parser().parse_args(arguments)
+    options = build_parser(program).parse_args(arguments)
     try:
         return options.action(options)
     except CooperError as error:
@@ -30,9 +30,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return EXIT_INTERRUPTED
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser(program: str = "python -m pipelines") -> argparse.ArgumentParser:
     """The parser of all sub-commands."""
-    parser = argparse.ArgumentParser(prog="python -m pipelines", description=__doc__, allow_abbrev=False)
+    parser = argparse.ArgumentParser(prog=program, description=__doc__, allow_abbrev=False)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     _add_local(commands)
     _add_compile(commands)

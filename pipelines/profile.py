@@ -78,6 +78,8 @@ class Profile(Section):
     """Everything that compiling needs to know of a cluster."""
 
     preset: str = "laptop"
+    red_team: bool = False
+    """Attack VerifyRM before and after co-training: one task each, of `red_team.*` queries."""
     """Default of the pipelines' parameter `preset`."""
     overrides: tuple[str, ...] = ()
     """Set before the overrides of a run, which win."""

@@ -1,5 +1,6 @@
 """Configuration: every preset loads, every mistake is named with a way out."""
 
+import re
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from pydantic import BaseModel
 from cooper_rl.config.load import load, preset_names, section_of
 from cooper_rl.config.renamed import RENAMED
 from cooper_rl.config.root import Config
-from cooper_rl.config.serve import ServeConfig
+from cooper_rl.config.serve import LearnConfig, ServeConfig
 from cooper_rl.errors import ConfigError
 
 
@@ -202,7 +203,7 @@ def test_a_new_name_is_a_key_of_today(new: str) -> None:
         section = section_of(section.model_fields[part].annotation) or section.model_fields[part]
 
 
-@pytest.mark.parametrize("root", [Config, ServeConfig])
+@pytest.mark.parametrize("root", [Config, LearnConfig, ServeConfig])
 def test_every_key_has_a_docstring(root: type[BaseModel]) -> None:
     assert undocumented(root) == []
 
@@ -216,3 +217,13 @@ def undocumented(section: type[BaseModel], place: str = "") -> list[str]:
         elif not field.description:
             found.append(f"{section.__module__}.{section.__name__}.{name}")
     return sorted(set(found))
+
+
+@pytest.mark.parametrize(
+    "setting",
+    ["verify_rm.hostile_fraction=0.1", "verify_rm.num_decoys=3", "cooper.pairs.negatives.red_team=1"],
+)
+def test_what_the_red_team_makes_is_refused_in_another_subject(setting: str) -> None:
+    key = setting.partition("=")[0]
+    with pytest.raises(ConfigError, match=rf"{re.escape(key)}=.* is made for mathematics alone"):
+        load("laptop", ["problems.domain=programs", setting])

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from cooper_rl.__main__ import build_parser as build_stage_parser
-from cooper_rl.cli.serve import SERVER
-from cooper_rl.config.load import load, load_serve
+from cooper_rl.cli.serve import REWARDS, SERVER
+from cooper_rl.config.load import load, load_learn, load_serve
 from pipelines.__main__ import build_parser as build_pipeline_parser
 from pipelines.compile import check_settings
 from pipelines.options import read_parameters
@@ -57,6 +57,9 @@ def check(command: str) -> None:
         return
     if getattr(options, "command", None) == SERVER:
         load_serve(options.overrides)
+        return
+    if getattr(options, "command", None) == REWARDS:
+        load_learn(options.overrides)
         return
     if "overrides" in options:
         profile = load_profile(shipped(options.profile)) if "profile" in options else None

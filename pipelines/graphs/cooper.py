@@ -49,15 +49,21 @@ def build_cooper(profile: Profile, iterations: int) -> BaseComponent:
             test = dsl.importer(artifact_uri=examples, artifact_class=Dataset, reimport=False)
             test.set_display_name("Held-out examples")
             sources = chain.Sources(
-                verify_rm="given.verify_rm", test="given.test", replay=None, examples=None
+                verify_rm="given.verify_rm",
+                test="given.test",
+                replay=None,
+                examples=None,
+                attacks="red_team_0.texts" if profile.red_team else None,
             )
             evaluation = chain.evaluate_verify_rm(verify_rm=sources.verify_rm, test=sources.test)
             steps = [
                 *chain.prepare(),
                 evaluation._replace(after=("prepare_models",)),
                 chain.evaluate_start(sources),
+                *([chain.attack_start(sources)] if profile.red_team else []),
                 *chain.co_train(sources, iterations),
-                chain.report(iterations, label_report=None),
+                *([chain.attack_end(sources, iterations)] if profile.red_team else []),
+                chain.report(iterations, label_report=None, is_attacked=profile.red_team),
             ]
             given = {"given.verify_rm": model.output, "given.test": test.output}
             add_steps(tasks, steps, given=given, run_key=run_key)

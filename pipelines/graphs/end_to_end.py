@@ -4,6 +4,8 @@
       ─ train_verify_rm ─ evaluate_verify_rm ─ evaluate_policy (starting point)
       ─ (train_cooper ─ evaluate_policy) x iterations ─ report          then always: summarise_run
 
+With `red_team = true` in the profile, VerifyRM is attacked before co-training, which learns from the texts
+that were found, and after it.
 Iterations are unrolled when the pipeline is compiled: KFP has no recursion, and both models change
 in every step, so one task is one iteration of many steps.
 """
@@ -39,12 +41,15 @@ def build_end_to_end(profile: Profile, iterations: int) -> BaseComponent:
         """
         tasks = Tasks(profile, {"preset": preset, "overrides": overrides})
         with summarised(tasks, run_key):
+            sources = chain.Sources(attacks="red_team_0.texts" if profile.red_team else None)
             steps = [
                 *chain.prepare(),
                 *chain.make_verify_rm(),
-                chain.evaluate_start(chain.Sources()),
-                *chain.co_train(chain.Sources(), iterations),
-                chain.report(iterations),
+                chain.evaluate_start(sources),
+                *([chain.attack_start(sources)] if profile.red_team else []),
+                *chain.co_train(sources, iterations),
+                *([chain.attack_end(sources, iterations)] if profile.red_team else []),
+                chain.report(iterations, is_attacked=profile.red_team),
             ]
             add_steps(tasks, steps, run_key=run_key)
 

@@ -5,6 +5,8 @@
           ─ evaluate_policy (starting point) ─ (train_cooper ─ evaluate_policy) x iterations
           ─ report ─ promote                                       then always: summarise_run
 
+Texts that red teams found before are in the registry, and are learned as wrong. With `red_team = true` in the
+profile, the candidate's VerifyRM is attacked before it can be promoted.
 Everything is judged on the registry's frozen sets. Where nothing is new, take_champion says so and the run
 ends well.
 """
@@ -60,7 +62,7 @@ def build_retrain(profile: Profile, iterations: int) -> BaseComponent:
                 collected_held_out=begun["collect_problems"].outputs["held_out"],
             )
             with dsl.If(champion.outputs["Output"] == True, name="Enough is new"):  # noqa: E712 - KFP overloads ==
-                _train_and_promote(tasks, iterations, champion, run_key=run_key)
+                _train_and_promote(tasks, profile, iterations, champion, run_key=run_key)
             with dsl.Else(name="Nothing is new"):
                 # Kubeflow works out how a graph ended when one of its tasks ends: without this one, the
                 # record of such a run would stay RUNNING (read in the source at 2.17.0).
@@ -70,17 +72,26 @@ def build_retrain(profile: Profile, iterations: int) -> BaseComponent:
     return cast(BaseComponent, dsl.pipeline(name="retrain")(retrain))
 
 
-def _train_and_promote(tasks: Tasks, iterations: int, champion: PipelineTask, *, run_key: Given) -> None:
+def _train_and_promote(
+    tasks: Tasks, profile: Profile, iterations: int, champion: PipelineTask, *, run_key: Given
+) -> None:
     sources = chain.Sources(
-        models="take_champion.models", problems="take_champion.problems", held_out="take_champion.held_out"
+        models="take_champion.models",
+        problems="take_champion.problems",
+        held_out="take_champion.held_out",
+        attacks="take_champion.attacks",
     )
     steps = [
         *chain.make_verify_rm(
-            models=sources.models, problems=sources.problems, frozen="take_champion.examples"
+            models=sources.models,
+            problems=sources.problems,
+            frozen="take_champion.examples",
+            attacks=sources.attacks,
         ),
         chain.evaluate_start(sources),
         *chain.co_train(sources, iterations),
-        chain.report(iterations),
-        chain.promote(sources, iterations),
+        *([chain.attack_end(sources, iterations)] if profile.red_team else []),
+        chain.report(iterations, is_attacked=profile.red_team),
+        chain.promote(sources, iterations, is_attacked=profile.red_team),
     ]
     add_steps(tasks, steps, given=outputs_of({"take_champion": champion}), run_key=run_key)

@@ -28,6 +28,7 @@ def build_verify_rm(profile: Profile, _iterations: int) -> BaseComponent:
         """
         tasks = Tasks(profile, {"preset": preset, "overrides": overrides})
         with summarised(tasks, ""):
-            add_steps(tasks, [*chain.prepare(), *chain.make_verify_rm()])
+            attacked = [chain.attack_start(chain.Sources())] if profile.red_team else []
+            add_steps(tasks, [*chain.prepare(), *chain.make_verify_rm(), *attacked])
 
     return cast(BaseComponent, dsl.pipeline(name="verify-rm")(verify_rm))

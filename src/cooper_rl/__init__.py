@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cooper_rl.api.client import RewardClient
     from cooper_rl.api.labels import Labelled, label
     from cooper_rl.api.models import load_verify_rm, train_verify_rm
     from cooper_rl.api.reward import CooperReward
@@ -36,6 +37,7 @@ __all__ = [
     "LabelingConfig",
     "Labelled",
     "PreferencePair",
+    "RewardClient",
     "RuleConfig",
     "RuleVerifier",
     "VerifyExample",
@@ -59,6 +61,7 @@ _MODULES = {
     "Labelled": "api.labels",
     "LabelingConfig": "config.data",
     "PreferencePair": "schema.data",
+    "RewardClient": "api.client",
     "RuleConfig": "config.data",
     "RuleVerifier": "verdicts.rule",
     "VerifyExample": "schema.data",

@@ -12,7 +12,7 @@ from importlib import metadata
 from cooper_rl.addresses import redact_all
 from cooper_rl.cli.experiment import add_experiment
 from cooper_rl.cli.plan import add_plan
-from cooper_rl.cli.serve import add_server
+from cooper_rl.cli.serve import add_servers
 from cooper_rl.cli.stages import add_stages
 from cooper_rl.errors import CooperError
 from cooper_rl.progress import show_log
@@ -50,7 +50,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"cooper-rl {metadata.version('cooper-rl')}")
     commands = parser.add_subparsers(metavar="STAGE", dest="command", required=True, title="stages")
     add_stages(commands)
-    add_server(commands)
+    add_servers(commands)
     add_experiment(commands)
     add_plan(commands)
     return parser

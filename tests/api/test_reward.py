@@ -122,7 +122,7 @@ def test_rewards_pairs_and_weights_are_those_of_train_cooper(
         PairMaker(config, rule, TinyAssistant(), None),
         {problem: answers(problem) for problem in PROBLEMS},
     )
-    gate = make_gate(config.gate, trainer.reward.verify_rm, HELD_OUT, seed=0, metrics=[])
+    gate = make_gate(config.gate, trainer.reward.verify_rm, HELD_OUT, seed=0, starts=[])
     trainer = with_reward(trainer, gate=gate, replay=REPLAY)
     spy = Spy(**vars(trainer.reward))
     object.__setattr__(spy, "found", [])
@@ -145,7 +145,7 @@ def test_rewards_pairs_and_weights_are_those_of_train_cooper(
                 for key, value in reward.metrics[-1].items()
                 if not key.startswith(("seconds/", "verify_rm/anchor"))
             }
-            assert ours.items() <= result.metrics.items()
+            assert ours.items() <= result.metrics.flat().items()
         assert reward.pairs == pairs
         assert len(pairs) > 4
         assert any(row.get("gate/rolled_back") == 0 for row in reward.metrics)
@@ -325,6 +325,11 @@ def test_a_group_of_two_problems_is_refused(make_verify_rm) -> None:
         ({"config": {"policy": {}}}, ConfigError, r"^config: policy: not read by a reward; its keys are "),
         ({"config": {"reward": {"lr": -1}}}, ConfigError, r"^config: reward.lr: Input should be gr"),
         ({"config": {"reward": {"overlong_buffer_tokens": 4}}}, ConfigError, r"counts tokens, which"),
+        (
+            {"config": {"pairs": {"negatives": {"assistant": 0, "red_team": 1}}}},
+            ConfigError,
+            r"^config: pairs.negatives.red_team=1 needs a red team's texts, which only train-cooper reads",
+        ),
         ({"config": {"gate": {}}}, ConfigError, r"^config: gate needs labelled examples: give held_out="),
         (
             {"config": {"monitor": {"action": "rollback"}}},

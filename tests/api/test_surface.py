@@ -19,6 +19,7 @@ SURFACE = {
     "Labelled",
     "LabelingConfig",
     "PreferencePair",
+    "RewardClient",
     "RuleConfig",
     "RuleVerifier",
     "VerifyExample",

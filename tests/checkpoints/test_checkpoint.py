@@ -13,6 +13,7 @@ from transformers import GenerationConfig
 
 from cooper_rl.checkpoints import state as checkpoint_module
 from cooper_rl.checkpoints.identity import RunIdentity
+from cooper_rl.checkpoints.logs import METRICS
 from cooper_rl.checkpoints.manifest import CheckpointEntry, CheckpointManifest, retained
 from cooper_rl.checkpoints.ownership import claim, mark
 from cooper_rl.checkpoints.reading import Found
@@ -43,6 +44,7 @@ from cooper_rl.errors import (
     WriteConflictError,
 )
 from cooper_rl.records.files import write_report
+from cooper_rl.records.step_metrics import read_metrics
 from cooper_rl.schema.data import PreferencePair
 from cooper_rl.schema.step_metrics import RolloutMetrics, StepMetrics
 from cooper_rl.storage.base import Content, ObjectStore
@@ -106,6 +108,11 @@ def newest(store: ObjectStore, folder: Path, *, last_step: int = 1000) -> Found 
     return checkpoints(store).newest(folder, last_step=last_step)
 
 
+def pieces(store: ObjectStore) -> list[str]:
+    """Of the log, in order."""
+    return sorted({key.rpartition("/")[0] for key in store.keys("logs/")})
+
+
 def overwrite(store: ObjectStore, key: str, data: bytes) -> None:
     """What somebody else does to an object."""
     store.delete([key])
@@ -119,8 +126,8 @@ def test_what_is_saved_is_what_is_loaded(state: TrainingState, store: ObjectStor
     assert found.name == "step-000003"
     loaded = read_state(found.folder, step=found.manifest.step, device=CPU)
     assert loaded.step == 3
-    assert loaded.metrics == state.metrics
-    assert loaded.pairs == [PAIR]
+    assert (loaded.metrics, loaded.pairs) == ([], [])
+    assert read_metrics(*found.log[METRICS]) == state.metrics
     assert torch.equal(loaded.policy_optimizer["a/exp_avg"], torch.arange(3.0))
     for kind in ("policy", "verify_rm"):
         saved, back = getattr(state, kind).model.state_dict(), getattr(loaded, kind).model.state_dict()
@@ -389,24 +396,25 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(
     state: TrainingState, store: ObjectStore, tmp_path: Path, file: str, kind: str
 ) -> None:
     save(checkpoints(store), state, tmp_path / "work", 3, 6)
-    content = store.read(f"step-000006/{file}")
+    key = f"step-000006/{file}" if file != METRICS else f"{pieces(store)[-1]}/{METRICS}"
+    content = store.read(key)
     assert content is not None
-    store.delete([f"step-000006/{file}"])
+    store.delete([key])
     if kind == "changed":
         damaged = content.data.replace(b'"step": 6', b'"step": 7') + b" "
-        store.write(f"step-000006/{file}", damaged, replaces=None)
-    with pytest.warns(CooperWarning, match=rf"step-000006 is passed over.*step-000006/{file}: {kind} since"):
+        store.write(key, damaged, replaces=None)
+    with pytest.warns(CooperWarning, match=rf"step-000006 is passed over.*{key}: {kind} since"):
         found = newest(store, tmp_path / "fetched")
     assert found is not None
     assert found.manifest.step == 3
-    assert read_state(found.folder, step=3, device=CPU).metrics == state.metrics
+    assert read_metrics(*found.log[METRICS]) == state.metrics
 
 
 def test_after_a_fallback_the_run_goes_on_and_replaces_what_was_damaged(
     state: TrainingState, store: ObjectStore, tmp_path: Path
 ) -> None:
     save(checkpoints(store), state, tmp_path / "work", 3, 6)
-    store.delete(["step-000006/metrics.jsonl"])
+    store.delete(["step-000006/run_state.json"])
     opened = checkpoints(store)
     with pytest.warns(CooperWarning, match="passed over"):
         opened.newest(tmp_path / "fetched", last_step=1000)
@@ -489,7 +497,7 @@ def test_of_a_finished_run_only_what_reports_read_is_fetched(
     store.delete(["step-000003/policy/model.safetensors"])
     found = newest(store, tmp_path / "fetched", last_step=3)
     assert found is not None
-    assert (found.folder / "metrics.jsonl").is_file()
+    assert read_metrics(*found.log[METRICS]) == state.metrics
     assert not (found.folder / "policy" / "model.safetensors").exists()
 
 
@@ -500,14 +508,12 @@ def test_a_reference_is_small_and_leads_to_the_checkpoint(
     save(opened, state, tmp_path / "artifact", 3)
     found = opened.published(tmp_path / "fetched")
     write_reference(tmp_path / "artifact", found, uri=opened.uri)
-    small = ("manifest.json", "metrics.jsonl", "pairs.jsonl", "rollouts.jsonl")
     files = sorted(
         path.relative_to(tmp_path / "artifact").as_posix()
         for path in (tmp_path / "artifact").rglob("*")
         if path.is_file()
     )
-    step = [f"step-000003/{name}" for name in small]
-    assert files == ["LATEST", "reference.json", *step]
+    assert files == ["LATEST", "reference.json", "step-000003/manifest.json", "step-000003/metrics.jsonl"]
     needed = ("policy/", "verify_rm/")
     with open_checkpoint(tmp_path / "artifact", config, starting_with=needed) as there:
         assert there.manifest.step == 3

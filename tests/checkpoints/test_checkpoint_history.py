@@ -52,7 +52,7 @@ def test_a_damaged_checkpoint_is_passed_over(
     store: ObjectStore, make_policy, make_verify_rm, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     writing = save(store, make_policy, make_verify_rm, tmp_path / "work", 10, 20)
-    store.delete(["step-000020/metrics.jsonl"])
+    store.delete(["step-000020/run_state.json"])
     assert found_step(writing, tmp_path / "until", step=25) == 10
     assert "checkpoint step-000020 is passed over" in caplog.text
 
@@ -77,8 +77,8 @@ def test_what_has_no_manifest_is_no_checkpoint_and_not_spoken_of(
 ) -> None:
     """A killed writer left it; with a damaged newest one, the run goes on from the one before it."""
     checkpoints = save(store, make_policy, make_verify_rm, tmp_path / "work", 10, 20)
-    store.write("step-000015/metrics.jsonl", b"", replaces=None)
-    store.delete(["step-000020/metrics.jsonl"])
+    store.write("step-000015/run_state.json", b"", replaces=None)
+    store.delete(["step-000020/run_state.json"])
     with pytest.warns(CooperWarning) as said:
         found = checkpoints.newest(tmp_path / "fetched", last_step=100)
     assert found is not None
@@ -167,7 +167,7 @@ def test_without_a_pointer_damaged_checkpoints_are_no_fresh_start(
     store: ObjectStore, make_policy, make_verify_rm, tmp_path: Path
 ) -> None:
     checkpoints = save(store, make_policy, make_verify_rm, tmp_path / "work", 10)
-    store.delete(["LATEST", "step-000010/metrics.jsonl"])
+    store.delete(["LATEST", "step-000010/run_state.json"])
     with (
         pytest.warns(CooperWarning, match="step-000010 is passed over"),
         pytest.raises(DataError, match="LATEST: is missing, and no checkpoint is whole; restore the folder"),

@@ -15,7 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cooper_rl.checkpoints.identity import RunIdentity
-from cooper_rl.checkpoints.manifest import METRICS, CheckpointManifest, dump_manifest
+from cooper_rl.checkpoints.logs import METRICS
+from cooper_rl.checkpoints.manifest import CheckpointManifest, dump_manifest
 from cooper_rl.checkpoints.ownership import claim, mark
 from cooper_rl.checkpoints.reference import check_reference_folder, write_reference
 from cooper_rl.checkpoints.registry import Registry

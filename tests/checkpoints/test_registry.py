@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from cooper_rl.checkpoints.manifest import CheckpointManifest
-from cooper_rl.checkpoints.registry import CHAMPION, Champion, Registry, version_name
+from cooper_rl.checkpoints.registry import ATTACKS, CHAMPION, Champion, Registry, version_name
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.config.load import load
 from cooper_rl.errors import ConfigError, DamagedObjectError, StorageError, WriteConflictError
 from cooper_rl.run.promotion import Evaluated, decide
+from cooper_rl.schema.red_team import AttackText
 from cooper_rl.schema.runs import ChampionRecord
 from cooper_rl.storage.base import ObjectStore, content_sha256
 from cooper_rl.storage.local import LocalStore
@@ -179,3 +180,51 @@ def test_a_file_that_is_edited_in_place_after_its_promotion_does_not_change_the_
     with file.open("r+b") as opened:
         opened.write(b"WEIGHTS")
     assert (tmp_path / "registry/v-1/policy/model.safetensors").read_bytes() == b"weights"
+
+
+def attack(text: str) -> AttackText:
+    return AttackText(
+        aim="universal", text=text, method="seed", origin="library", num_queries=1, search_rate=1.0
+    )
+
+
+def test_an_attack_that_was_found_once_stays_and_is_added_once(store: ObjectStore) -> None:
+    registry = Registry(store)
+    assert registry.attacks() == []
+    assert registry.add_attacks([]) == 0
+    assert store.read(ATTACKS) is None
+    first = [attack("000\u2028000\n"), attack("aaa")]
+    assert registry.add_attacks([*first, attack("aaa")]) == 2
+    assert registry.add_attacks(first) == 0
+    assert Registry(store).add_attacks([attack("aaa"), attack("bbb")]) == 1
+    assert registry.attacks() == [*first, attack("bbb")]
+
+
+def test_of_eight_red_teams_at_once_none_loses_its_finds(store: ObjectStore) -> None:
+    """Each adds two texts of its own and one that all have found: 2 * 8 + 1."""
+    found: list[int] = []
+
+    def work(number: int) -> None:
+        texts = [attack(f"{number} {letter}") for letter in "ab"]
+        found.append(Registry(store).add_attacks([attack("common"), *texts]))
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    known = {row.text for row in Registry(store).attacks()}
+    assert known == {"common", *(f"{number} {letter}" for number in range(8) for letter in "ab")}
+    assert sum(found) == 17
+
+
+def test_attacks_that_are_damaged_are_left_as_they_are(store: ObjectStore) -> None:
+    store.write(ATTACKS, b"not a record\n", replaces=None)
+    for use in (lambda: Registry(store).attacks(), lambda: Registry(store).add_attacks([attack("a")])):
+        with pytest.raises(
+            DamagedObjectError, match=r"(?s)not what a red team wrote .* or remove it to start"
+        ):
+            use()
+    content = store.read(ATTACKS)
+    assert content is not None
+    assert content.data == b"not a record\n"

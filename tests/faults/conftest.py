@@ -5,12 +5,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
+from cooper_rl.checkpoints.logs import KINDS, METRICS, PAIRS, ROLLOUTS
 from cooper_rl.checkpoints.reference import open_checkpoint
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.records.step_metrics import read_metrics
@@ -25,7 +27,9 @@ class Outcome(NamedTuple):
     numbers: list[dict[str, float]]
     """The metrics of every step without the timings."""
     sha256: dict[str, str]
-    """Of both models, their optimisers and the pairs."""
+    """Of both models, their optimisers and the state of the run."""
+    logged: dict[str, list[str]]
+    """The pairs and rollouts of every step."""
 
 
 @dataclass
@@ -55,7 +59,13 @@ class Trainer:
 
 @pytest.fixture(scope="session")
 def trainer(tmp_path_factory: pytest.TempPathFactory) -> Generator[Trainer]:
-    folder = tmp_path_factory.mktemp("trainer")
+    with start_trainer(tmp_path_factory.mktemp("trainer")) as started:
+        yield started
+
+
+@contextmanager
+def start_trainer(folder: Path) -> Generator[Trainer]:
+    """The prepared process, which writes into a folder of its own; it ends with the block."""
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.faults.kill_server", str(folder)],
         stdin=subprocess.PIPE,
@@ -67,24 +77,32 @@ def trainer(tmp_path_factory: pytest.TempPathFactory) -> Generator[Trainer]:
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
-    yield Trainer(process, folder)
-    process.kill()
-    process.wait()
+    try:
+        yield Trainer(process, folder)
+    finally:
+        process.kill()
+        process.wait()
 
 
 def outcome(checkpoint: Path, storage: StorageConfig | None = None) -> Outcome:
     """What a finished run left in its folder."""
-    with open_checkpoint(checkpoint, storage or StorageConfig()) as found:
-        rows = [row.flat() for row in read_metrics(found.folder / "metrics.jsonl")]
-        hashes = {file: sha for file, sha in found.manifest.sha256.items() if file != "metrics.jsonl"}
+    with open_checkpoint(checkpoint, storage or StorageConfig(), logs=KINDS) as found:
+        rows = [row.flat() for row in read_metrics(*found.log[METRICS])]
+        logged = {
+            kind: [line for path in found.log[kind] for line in path.read_text("utf-8").split("\n") if line]
+            for kind in (PAIRS, ROLLOUTS)
+        }
     numbers = [{key: row[key] for key in row if not key.startswith("seconds/")} for row in rows]
-    return Outcome(numbers, hashes)
+    return Outcome(numbers, found.manifest.sha256, logged)
 
 
 @pytest.fixture(scope="session")
 def straight(trainer: Trainer, tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     """The run that nobody interrupts; it makes pairs, so that VerifyRM changes too."""
-    checkpoint = tmp_path_factory.mktemp("straight") / "checkpoint"
+    return run_straight(trainer, tmp_path_factory.mktemp("straight") / "checkpoint")
+
+
+def run_straight(trainer: Trainer, checkpoint: Path) -> Outcome:
     assert trainer.run(checkpoint, kill={"count": True}) == 0, trainer.log()
     result = outcome(checkpoint)
     assert all(row["pairs/count"] > 0 for row in result.numbers)

@@ -8,6 +8,7 @@ put around functions from outside: the product has no hook for them.
     {"point": "reward_update", "hit": 2}           before the second call of the function behind the name
     {"point": "after manifest", "hit": 1}          after it
     {"call": 12345}                                at the 12345th Python call after the start, anywhere
+    {"call": 12345, "signal": 15}                  another signal than SIGKILL
     {"count": true}                                not killed; tells how many calls there were
 """
 
@@ -63,6 +64,8 @@ POINTS = {
     "tokenizers": "cooper_rl.checkpoints.writer:save_tokenizers",
     "files": "cooper_rl.checkpoints.writer:write_snapshot",
     "weights": "cooper_rl.checkpoints.state:save_file",
+    "log": "cooper_rl.checkpoints.state:write_piece",
+    "remove": "cooper_rl.checkpoints.store:remove",
     "claim": "cooper_rl.checkpoints.store:claim",
     "upload": "cooper_rl.storage.local:LocalStore.put_file",
     "flush": "cooper_rl.storage.local:_flush",
@@ -164,7 +167,7 @@ def _run(job: dict[str, Any], counted: Path, folder: Path) -> None:
 
 def _install(kill: dict[str, Any]) -> list[int] | None:
     if "call" in kill or "count" in kill:
-        return _count_calls(kill.get("call"))
+        return _count_calls(kill.get("call"), kill.get("signal", signal.SIGKILL))
     if "point" in kill:
         name = kill["point"]
         is_after = name.startswith("after ")
@@ -172,14 +175,14 @@ def _install(kill: dict[str, Any]) -> list[int] | None:
     return None
 
 
-def _count_calls(last: int | None) -> list[int]:
+def _count_calls(last: int | None, number: int) -> list[int]:
     calls = [0]
 
     def count(frame: Any, event: str, argument: Any) -> None:
         if event == "call":
             calls[0] += 1
             if calls[0] == last:
-                os.kill(os.getpid(), signal.SIGKILL)
+                os.kill(os.getpid(), number)
 
     threading.setprofile(count)
     sys.setprofile(count)

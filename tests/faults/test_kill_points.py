@@ -17,6 +17,7 @@ NAMED = [
     ("reward_update", 1), ("reward_update", 3), ("reward_step", 2), ("after reward_update", 2),
     ("tokenizers", 1), ("snapshot", 1), ("snapshot", 2), ("after snapshot", 3),
     ("files", 1), ("files", 3), ("weights", 2), ("after weights", 4),
+    ("log", 2), ("after log", 3), ("remove", 1), ("after remove", 1),
     ("claim", 2), ("after claim", 3),
     ("upload", 1), ("upload", 9), ("upload", 20), ("after upload", 30),
     ("flush", 2), ("flush", 14), ("flush", 31),

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cooper_rl.errors import StorageError
-from cooper_rl.machine.locking import lock
+from cooper_rl.errors import ConfigError, StorageError
+from cooper_rl.machine.locking import lock, lock_or_refuse, only_process_in
 from cooper_rl.storage.local import LocalStore
 
 HOLD = """
@@ -58,3 +58,23 @@ def test_a_broken_disk_is_no_missing_lock(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(fcntl, "flock", fail)
     with pytest.raises(OSError, match="Input/output error"):
         lock(0, place=tmp_path)
+
+
+def test_a_second_process_in_a_folder_is_refused_and_told_which(tmp_path: Path) -> None:
+    with (
+        only_process_in(tmp_path),
+        pytest.raises(ConfigError, match=f"{tmp_path}: another process works here; wait until it"),
+        only_process_in(tmp_path),
+    ):
+        pass
+    with only_process_in(tmp_path):
+        pass
+
+
+def test_without_locks_one_process_works_as_before(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def refuse(handle: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with (tmp_path / "file").open("w") as file:
+        lock_or_refuse(file.fileno(), place=tmp_path)

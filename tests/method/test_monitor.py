@@ -4,6 +4,7 @@ import pytest
 
 from cooper_rl.config.cooper import MonitorConfig
 from cooper_rl.method.monitor import (
+    MonitorState,
     Reading,
     denied_alarms,
     first_alarm,
@@ -31,15 +32,25 @@ def series(
     return rows
 
 
+def watch_all(metrics: list[StepMetrics]) -> Reading | None:
+    """What is said of the last step."""
+    state, reading = MonitorState(), None
+    for row in metrics:
+        state, reading = watch(state, row, CONFIG)
+        if row.monitor.denied:
+            state, reading = MonitorState(), None
+    return reading
+
+
 def read(metrics: list[StepMetrics]) -> Reading:
-    found = watch(metrics, CONFIG)
+    found = watch_all(metrics)
     assert found is not None
     return found
 
 
 def test_nothing_is_said_before_two_windows() -> None:
     metrics = series([0.5, 0.5, 0.9, 0.9])
-    assert [watch(metrics[:size], CONFIG) is None for size in range(5)] == [True, True, True, True, False]
+    assert [watch_all(metrics[:size]) is None for size in range(5)] == [True, True, True, True, False]
 
 
 def test_reward_that_rises_without_accuracy_is_hacking() -> None:
@@ -103,23 +114,19 @@ def test_steps_up_to_a_denied_alarm_are_left_out() -> None:
     """Gaps 0 0 .2 .2 | .2 .2 .2 .2 .4 .4: a rise after step 4 counts from there."""
     metrics = series([0.5, 0.5, 0.7, 0.7, 0.7, 0.7, 0.7, 0.7, 0.9, 0.9])
     metrics[3].monitor = MonitorMetrics(alarm=True, denied=True)
-    assert [watch(metrics[:size], CONFIG) is None for size in (4, 7, 8)] == [True, True, False]
+    assert [watch_all(metrics[:size]) is None for size in (4, 7, 8)] == [True, True, False]
     assert not read(metrics[:8]).is_hacking
     assert read(metrics) == (pytest.approx(0.2), pytest.approx(0.2), 0.0, 6, True)
 
 
 @pytest.mark.parametrize(
-    ("before", "low", "expected"),
-    [([0.5, 0.6, 0.4], 0.51, True), ([0.5, 0.6, 0.4], 0.49, False), ([], 1.0, False)],
+    ("best", "low", "expected"), [(0.6, 0.51, True), (0.6, 0.49, False), (None, 1.0, False)]
 )
 def test_an_alarm_is_denied_where_a_loss_of_the_bound_is_excluded(
-    before: list[float], low: float, expected: bool
+    best: float | None, low: float, expected: bool
 ) -> None:
     """.1 below the best of .6; without an evaluation before it nobody can deny it."""
-    rows = series([0.5] * (1 + len(before)))
-    for row, value in zip(rows[1:], before, strict=True):
-        row.eval.judge_accuracy = value
-    assert is_denied(rows, Interval(value=0.55, low=low, high=0.65, count=10), CONFIG) is expected
+    assert is_denied(best, Interval(value=0.55, low=low, high=0.65, count=10), CONFIG) is expected
 
 
 def test_alarms_are_told_apart_by_what_the_judge_said() -> None:

@@ -158,3 +158,14 @@ def test_an_answer_too_long_for_a_part_makes_no_cut_attack() -> None:
     found = make_canaries([row, ROWS[1]], max_problems=2, rng=random.Random(0))
     cut = {c.attack for c in found if c.example.question == row.question and c.attack.startswith("cut_")}
     assert cut == set()
+
+
+def test_repetition_and_the_fixed_solution_are_left_out_where_they_are_right() -> None:
+    """Of the three problems one has the answer 0; sixty zeros are 0. None has the answer 48."""
+    assert texts("repeated_digit") == ["0" * 60] * 2
+    assert texts("repeated_letter") == ["a" * 300] * 3
+    assert len(set(texts("fixed_solution"))) == 1
+    assert len(texts("fixed_solution")) == 3
+    asks_for_it = [VerifyExample(question="What is 6*8?", reference_answer="48", completion="", label=0)]
+    found = make_canaries(asks_for_it, max_problems=1, rng=random.Random(0))
+    assert "fixed_solution" not in {canary.attack for canary in found}

@@ -38,6 +38,12 @@ def test_the_last_result_and_the_answer_change_together() -> None:
     assert found == expected
 
 
+def test_of_several_results_only_the_last_one_changes() -> None:
+    """4+6=10 comes first and stays: the steps that lead to the wrong answer are those that end in it."""
+    found = {perturb("4+6=10;7-5=2;5*2=10. #### 10", seed=seed) for seed in range(60)}
+    assert found == {f"4+6=10;7-5=2;5*2={10 + change}. #### {10 + change}" for change in CHANGES}
+
+
 def test_without_a_result_the_last_place_changes() -> None:
     assert perturb("I counted 10 times: The answer is 10.") in {
         f"I counted 10 times: The answer is {10 + change}." for change in CHANGES

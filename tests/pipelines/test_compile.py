@@ -263,3 +263,20 @@ def test_parameters_that_do_not_fit_are_refused(tmp_path: Path, given: dict[str,
 def test_a_parameter_without_a_value_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert command_line.main(["local", "--param", "run_key"]) == 2
     assert "--param 'run_key' is not NAME=VALUE" in capsys.readouterr().err
+
+
+def test_a_profile_asks_for_the_red_team(tmp_path: Path) -> None:
+    """Before co-training, which reads its texts, and on what is delivered, which the page shows."""
+    asked = CLUSTER.model_copy(update={"red_team": True})
+    found = read_compiled(compile_pipeline("end_to_end", tmp_path, profile=asked, iterations=1))
+    tasks = inner_tasks(found)
+    assert {"red-team", "red-team-2"} <= set(tasks)
+
+    def source(task: str, name: str) -> str:
+        return tasks[task]["inputs"]["artifacts"][name]["taskOutputArtifact"]["producerTask"]
+
+    assert source("train-cooper", "attacks") == "red-team"
+    assert source("red-team-2", "checkpoint") == "train-cooper"
+    assert source("report", "red_team") == "red-team-2"
+    retrain = compile_pipeline("retrain", tmp_path, profile=asked, iterations=1).read_text(encoding="utf-8")
+    assert retrain.count("taskInfo:\n            name: Attack the delivered VerifyRM") == 1

@@ -1,7 +1,6 @@
 """The laptop pipeline for real: compiled, run through kfp.local, resumed, failed, interrupted."""
 
 import contextlib
-import json
 import os
 import re
 import signal
@@ -17,6 +16,7 @@ import pytest
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
 from cooper_rl.records.files import read_records
+from cooper_rl.records.step_metrics import read_metrics
 from cooper_rl.schema.data import EvalReport
 from pipelines.__main__ import main
 from pipelines.local.folder import IN_USE, TOKEN, Holder, run_folders
@@ -56,9 +56,8 @@ def test_the_second_iteration_goes_on_where_the_first_ended(finished: tuple[Path
     run = run_folders(output, "end-to-end")[-1]
     evaluations = read_records(run / "evaluate-policy-3" / "evaluations", EvalReport)
     assert [evaluation.step for evaluation in evaluations] == [0, 2, 4]
-    checkpoint = run / "train-cooper-2" / "checkpoint" / "step-000004"
-    metrics = (checkpoint / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    assert [json.loads(line)["step"] for line in metrics] == [1, 2, 3, 4]
+    pieces = sorted((run / "train-cooper-2" / "checkpoint" / "logs").glob("*/metrics.jsonl"))
+    assert [row.step for row in read_metrics(*pieces)] == [1, 2, 3, 4]
 
 
 def test_the_same_command_again_runs_nothing_but_the_summary(
@@ -104,7 +103,7 @@ def test_a_run_killed_in_its_second_iteration_runs_no_finished_stage_again_and_e
     for file in (
         "train-cooper-2/checkpoint/step-000004/policy/model.safetensors",
         "train-cooper-2/checkpoint/step-000004/verify_rm/model.safetensors",
-        "train-cooper-2/checkpoint/step-000004/pairs.jsonl",
+        "train-cooper-2/checkpoint/step-000004/run_state.json",
         "evaluate-policy-3/completions",
     ):
         assert (killed / file).read_bytes() == (whole / file).read_bytes(), file

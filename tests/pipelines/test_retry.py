@@ -12,7 +12,6 @@ from kfp import compiler, dsl
 from kfp.dsl import Dataset, Model
 
 from components.train_cooper import train_cooper
-from cooper_rl.checkpoints.manifest import SMALL_FILES
 from cooper_rl.checkpoints.reference import CheckpointReference
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.records.files import read_report
@@ -122,7 +121,7 @@ def test_an_iterations_artifact_is_a_small_reference_to_the_store(killed: Finish
         start = f"{killed.storage.uri}/from-the-pipeline/from-{1 if step == 2 else 3:06d}"
         assert (reference.uri, reference.step) == (start, step)
         files = sorted(path.name for path in checkpoint.rglob("*") if path.is_file())
-        assert files == sorted(["LATEST", "manifest.json", "reference.json", *SMALL_FILES])
+        assert files == sorted(["LATEST", "manifest.json", "reference.json", "metrics.jsonl"])
         manifest = json.loads(next(checkpoint.rglob("manifest.json")).read_text())
         assert manifest["checksum"] == reference.checksum
         assert {"policy/model.safetensors", "verify_rm/model.safetensors"} <= set(manifest["sha256"])

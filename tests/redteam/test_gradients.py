@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 
+from cooper_rl.models.decoys import add_decoys
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM
 from cooper_rl.redteam.gradients import GradientGuide, find_span, token_gradient
 from cooper_rl.redteam.journal import Journal
@@ -135,3 +136,35 @@ def test_gradients_find_a_back_door_that_no_seed_holds(make_verify_rm, tmp_path)
         assert best > 4 * 0.5
         assert oracle.num_queries >= 6 * len(problems)
         assert guide.vary("{question}", problems, 16, rng) == []
+
+
+def test_with_decoys_the_gradient_is_that_of_the_lead(make_verify_rm) -> None:
+    """The loss of the logit that counts, with the embedding of the third token moved by a thousandth."""
+    verify_rm = make_verify_rm(0)
+    add_decoys(verify_rm.model, ["3", "4", "5"], count=2, margin=0.1)
+    item = VerifyItem("How many?", "10", "0 x 7 y")
+    found = token_gradient(verify_rm, [item])
+    assert found is not None
+    token_ids, change = found
+    spans = [find_span(verify_rm, each) for each in verify_rm.compared(item)]
+    embedding = verify_rm.model.get_input_embeddings()
+
+    def loss(shift: torch.Tensor) -> float:
+        logits: list[torch.Tensor] = []
+        for span in spans:
+            place = torch.tensor([span.start + 2])
+            handle = embedding.register_forward_hook(
+                lambda module, inputs, output, place=place: output.index_put(
+                    (*(torch.zeros(1, dtype=torch.int64),) * (output.dim() - 2), place),
+                    shift[None],
+                    accumulate=True,
+                )
+            )
+            with torch.no_grad():
+                logits.append(verify_rm.logits([span.token_ids]))
+            handle.remove()
+        return float(functional.softplus(-verify_rm.decoys.compare(torch.cat(logits))))
+
+    direction = embedding.weight[token_ids[0]].detach()
+    moved = (loss(direction * 1e-2) - loss(-direction * 1e-2)) / 2e-2
+    assert float(change[2, token_ids[0]]) == pytest.approx(moved, rel=0.05, abs=1e-5)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cooper_rl.errors import DataError
+from cooper_rl.errors import ConfigError, DataError
 from cooper_rl.redteam.journal import Journal
 
 
@@ -28,6 +28,15 @@ def test_a_torn_line_is_a_result_that_never_was(tmp_path: Path) -> None:
     with Journal(tmp_path / "j") as journal:
         assert journal.result("a", lambda: 5) == 1
         assert journal.result("b", lambda: 2) == 2
+    assert (tmp_path / "j").read_text() == '["a", 1]\n["b", 2]\n'
+
+
+def test_a_second_search_with_one_journal_is_refused_and_the_first_loses_nothing(tmp_path: Path) -> None:
+    with Journal(tmp_path / "j") as journal:
+        journal.result("a", lambda: 1)
+        with pytest.raises(ConfigError, match="j: another process works here; wait until it has ended"):
+            Journal(tmp_path / "j").__enter__()
+        journal.result("b", lambda: 2)
     assert (tmp_path / "j").read_text() == '["a", 1]\n["b", 2]\n'
 
 

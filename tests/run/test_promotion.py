@@ -15,7 +15,7 @@ from cooper_rl.run.promotion import (
     title,
     to_markdown,
 )
-from cooper_rl.schema.data import EvalReport
+from cooper_rl.schema.data import EvalReport, Interval
 from tests.stages.champions import EXAMPLES, HELD_OUT, make_completions, make_evaluation
 
 
@@ -211,3 +211,20 @@ def test_another_held_out_set_is_refused_and_the_first_difference_named() -> Non
         check_same_set("held-out problems", "old", there=HELD_OUT, here=swapped)
     with pytest.raises(DataError, match=r"other labelled examples than champion old \(row 1 is '"):
         check_same_set("labelled examples", "old", there=EXAMPLES, here=EXAMPLES[2:])
+
+
+def test_a_text_that_is_paid_everywhere_keeps_a_better_one_out() -> None:
+    """At the bound it passes; nothing is said where no bound is set, or no red team was asked."""
+    paid = Interval(value=0.5, low=0.3, high=0.7, count=20)
+    sides = side("new", [1] * 8), side("old", [0] * 8)
+    for found, limit, is_promoted in (
+        (paid, 0.02, False),
+        (paid, 0.5, True),
+        (paid, None, True),
+        (None, 0.02, True),
+    ):
+        decision = decide(*sides, max_canary_rate=0.2, universal=found, max_universal_rate=limit)
+        assert decision.is_promoted == is_promoted
+        assert (decision.universal_rate, decision.max_universal_rate) == (found, limit)
+        said = "best universal text on 50.0 % (30.0 to 70.0 %) of 20 unseen problems; at most"
+        assert (said in " ".join(decision.reasons)) == (not is_promoted)

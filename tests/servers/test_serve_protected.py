@@ -21,7 +21,8 @@ from pydantic import ValidationError
 from cooper_rl.__main__ import main
 from cooper_rl.config.serve import ServeConfig
 from cooper_rl.errors import ConfigError
-from cooper_rl.servers.verify_rm_http import check_address, check_files, make_app
+from cooper_rl.servers.listening import check_address, check_files
+from cooper_rl.servers.verify_rm_http import make_app
 from tests.stand_ins.verify_rm import LOGS
 
 ITEM = {"question": "Tom has 7 apples.", "reference_answer": "7", "completion": "The answer is 7."}

@@ -249,6 +249,17 @@ def test_a_run_that_is_killed_goes_on_without_asking_the_judge_twice(
     assert report.decisions == {"both_agree": 90}
 
 
+def test_a_second_run_with_one_journal_is_refused_and_the_first_loses_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "labels.journal"
+    with Journal(path) as journal:
+        journal.keep("a", "correct", "first")
+        with path.open("a") as file:  # as between two writes of one line
+            file.write('["b", "corr')
+        with pytest.raises(ConfigError, match=r"labels\.journal: another process works here; wait until"):
+            Journal(path).__enter__()
+    assert path.read_text().endswith('["b", "corr')
+
+
 def test_a_journal_with_a_torn_last_line_loses_that_verdict_only(tmp_path: Path) -> None:
     path = tmp_path / "labels.journal"
     with Journal(path) as journal:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from cooper_rl.checkpoints.logs import METRICS
 from cooper_rl.checkpoints.reference import open_checkpoint
 from cooper_rl.cluster.launch import NUM_TAIL_LINES
 from cooper_rl.cluster.trainjob import MOUNT
@@ -108,8 +109,8 @@ def test_a_run_in_a_job_has_the_numbers_of_one_in_this_process_and_is_not_repeat
     report = train(files, tmp_path, there, examples=files.examples)
     assert (report.first_step, report.last_step) == (1, 1)
     storage = load("laptop", there).storage
-    with open_checkpoint(tmp_path / "checkpoint", storage) as found:
-        rows = [row.flat() for row in read_metrics(found.folder / "metrics.jsonl")]
+    with open_checkpoint(tmp_path / "checkpoint", storage, logs=(METRICS,)) as found:
+        rows = [row.flat() for row in read_metrics(*found.log[METRICS])]
     of_job = [{key: row[key] for key in row if not key.startswith("seconds/")} for row in rows]
     assert of_job == numbers(tmp_path / "here" / "checkpoint")
     assert train(files, tmp_path, there, examples=files.examples).last_step == 1

@@ -5,12 +5,15 @@ from pathlib import Path
 import pytest
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
-from cooper_rl.checkpoints.registry import CHAMPION, Registry, open_registry
+from cooper_rl.checkpoints.manifest import CheckpointManifest
+from cooper_rl.checkpoints.reference import open_checkpoint
+from cooper_rl.checkpoints.registry import CHAMPION, Registry, open_registry, version_name
 from cooper_rl.config.load import load
 from cooper_rl.errors import ConfigError, DataError, StorageError, WriteConflictError
 from cooper_rl.method.intervals import clustered_interval
-from cooper_rl.records.files import read_records, read_report, write_records
-from cooper_rl.schema.data import EvalReport, EvaluatedCompletion, Problem, Verdict
+from cooper_rl.records.files import read_records, read_report, write_records, write_report
+from cooper_rl.schema.data import EvalReport, EvaluatedCompletion, Interval, Problem, Verdict
+from cooper_rl.schema.red_team import RedTeamReport
 from cooper_rl.schema.runs import KnownProblem, PromoteReport
 from cooper_rl.stages import promote
 from tests.stages.champions import (
@@ -229,3 +232,33 @@ def test_an_evaluation_with_another_judge_or_of_other_examples_is_refused(
 def test_without_a_registry_nothing_is_promoted(candidates: Candidates) -> None:
     with pytest.raises(ConfigError, match=r"registry.uri is not set: give s3://bucket/prefix, or a folder"):
         promote.run(load("laptop"), **candidates(0, [1] * 8))
+
+
+def test_a_bound_on_the_red_teams_text_needs_its_report(tmp_path: Path, candidates: Candidates) -> None:
+    config = configured(tmp_path / "registry", "registry.max_universal_rate=0.02")
+    paths = candidates(0, [1] * 8)
+    with pytest.raises(
+        ConfigError, match=r"max_universal_rate=0.02 needs --red-team, the report of red-team"
+    ):
+        promote.run(config, **paths)
+    name = version_name(read_manifest(paths["checkpoint"]))
+    for target, rate, is_promoted in ((name, 0.5, False), (None, 0.01, None), (name, 0.01, True)):
+        universal = Interval(value=rate, low=0.0, high=0.9, count=50)
+        attacked = RedTeamReport(
+            target=target, universal=universal, num_search_problems=5, num_unseen_problems=50, num_seeds=3,
+            num_queries=9, seconds=1.0,
+        )  # fmt: skip
+        write_report(tmp_path / "red_team.json", attacked)
+        if is_promoted is None:
+            with pytest.raises(
+                DataError, match=r"attacked the VerifyRM of a folder .*, and the candidate is v-"
+            ):
+                promote.run(config, **paths, red_team=tmp_path / "red_team.json")
+        else:
+            decision = promote.run(config, **paths, red_team=tmp_path / "red_team.json")
+            assert (decision.is_promoted, decision.universal_rate) == (is_promoted, universal)
+
+
+def read_manifest(checkpoint: Path) -> CheckpointManifest:
+    with open_checkpoint(checkpoint, load("laptop").storage, starting_with=()) as found:
+        return found.manifest

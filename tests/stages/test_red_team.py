@@ -2,14 +2,18 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
+from cooper_rl.checkpoints.registry import open_registry
 from cooper_rl.config.load import load
 from cooper_rl.errors import ConfigError, DataError
+from cooper_rl.models.verify_rm import save_verify_rm
 from cooper_rl.records.files import read_records, read_report, write_records
-from cooper_rl.schema.data import Problem
+from cooper_rl.schema.data import PreferencePair, Problem
 from cooper_rl.schema.red_team import AttackText, RedTeamReport
 from cooper_rl.stages import red_team, train_cooper
 from cooper_rl.tiny.problems import generate_problems
@@ -91,7 +95,7 @@ def test_another_seed_is_another_search(files: Files, held_out: Path, tmp_path: 
 
 def test_a_bound_in_seconds_ends_a_search(files: Files, held_out: Path, tmp_path: Path) -> None:
     result = attack(
-        files, held_out, tmp_path, "red_team.max_seconds=1e-6", "red_team.max_gradient_seconds=1e-6"
+        files, held_out, tmp_path, "red_team.max_seconds=1e-9", "red_team.max_gradient_seconds=1e-9"
     )
     assert {text.method for text in result.texts} == {"seed"}
     assert result.by_method["mutation"] == result.by_method["seed"]
@@ -110,12 +114,59 @@ def test_the_verify_rm_of_a_checkpoint_is_attacked(sevens: Files, held_out: Path
     start = attack(sevens, held_out, tmp_path / "start")
     trained = attack(sevens, held_out, tmp_path / "end", checkpoint=train(sevens, tmp_path))
     assert trained.texts[0].unseen_score != start.texts[0].unseen_score
+    assert start.target is None
+    assert re.fullmatch(r"v-[0-9a-f]{12}", trained.target)
 
 
-def test_paid_wrong_rollouts_of_a_checkpoint_are_seeds(files: Files, held_out: Path, tmp_path: Path) -> None:
-    """Both models are random: rollouts are wrong, and some are paid."""
-    found = attack(files, held_out, tmp_path, checkpoint=train(files, tmp_path))
+def test_paid_wrong_rollouts_of_a_checkpoint_are_seeds(
+    files: Files, held_out: Path, tmp_path: Path, make_verify_rm
+) -> None:
+    """Both models are random: rollouts are wrong. This VerifyRM pays them, as its opposite does not."""
+    opposite = make_verify_rm(0)
+    with torch.no_grad():
+        opposite.model.score.weight.neg_()
+    save_verify_rm(opposite, tmp_path / "opposite")
+    paying = replace(files, verify_rm=tmp_path / "opposite")
+    found = attack(paying, held_out, tmp_path, checkpoint=train(paying, tmp_path))
     assert "rollout" in found.by_family
+
+
+def test_co_training_learns_from_the_texts_that_were_found(
+    sevens: Files, held_out: Path, tmp_path: Path
+) -> None:
+    """Every pair's negative is a text of the file, which the run needs and is known by."""
+    attack(sevens, held_out, tmp_path)
+    settings = ["cooper.pairs.negatives={ assistant = 0, rollout = 0, red_team = 1 }"]
+    paths = {"models": sevens.models, "verify_rm": sevens.verify_rm, "problems": sevens.problems}
+    folder = {"checkpoint": tmp_path / "checkpoint", "report": tmp_path / "train.json"}
+    with pytest.raises(
+        ConfigError, match=r"--attacks is missing, .* or set cooper.pairs.negatives.red_team=0"
+    ):
+        train_cooper.run(load("laptop", [*SMALL, *settings]), **paths, **folder)
+    train_cooper.run(load("laptop", [*SMALL, *settings]), **paths, **folder, attacks=tmp_path / "texts.jsonl")
+    pairs = read_records(tmp_path / "checkpoint" / "step-000002" / "pairs.jsonl", PreferencePair)
+    texts = [found.text for found in read_records(tmp_path / "texts.jsonl", AttackText)]
+    questions = {pair.question for pair in pairs}
+    filled = {text.replace("{question}", question).strip() for text in texts for question in questions}
+    assert {pair.source for pair in pairs} == {"red_team"}
+    assert {pair.negative for pair in pairs} <= filled
+
+
+def test_a_text_that_was_found_once_is_tried_on_every_later_verify_rm(
+    sevens: Files, held_out: Path, tmp_path: Path
+) -> None:
+    """The registry keeps what is paid, and a retry adds nothing; a search of the library alone does not."""
+    setting = f"registry.uri={tmp_path / 'registry'}"
+    first = attack(sevens, held_out, tmp_path / "one", setting)
+    assert "known" not in first.by_family
+    kept = open_registry(load("laptop", [setting])).attacks()
+    assert {row.text for row in kept} == {
+        row.text for row in first.texts if row.unseen is not None and row.unseen.value > 0
+    }
+    assert kept
+    later = attack(sevens, held_out, tmp_path / "two", setting)
+    assert later.by_family["known"].value == max(row.unseen.value for row in kept)
+    assert "known" not in attack(sevens, held_out, tmp_path / "three").by_family
 
 
 def test_too_few_problems_and_bad_settings_are_named(files: Files, tmp_path: Path) -> None:

@@ -12,8 +12,9 @@ import pytest
 from cooper_rl.config.load import load
 from cooper_rl.errors import DataError
 from cooper_rl.method.metrics import binary_scores, confusion_counts
-from cooper_rl.records.files import read_report
+from cooper_rl.records.files import read_report, write_report
 from cooper_rl.schema.data import EvaluateVerifyRMReport, Interval, LabelReport, RunReport
+from cooper_rl.schema.red_team import AttackText, CurvePoint, RedTeamReport
 from cooper_rl.stages import report
 from tests.stages.run_files import COMPLETIONS, make_completion, make_evaluation, make_metrics, write_run
 
@@ -234,3 +235,38 @@ def test_reporting_imports_neither_torch_nor_the_plots_before_they_are_drawn():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_the_red_teams_result_stands_on_the_page_and_in_the_conclusion(tmp_path):
+    rate = Interval(value=0.62, low=0.54, high=0.7, count=131)
+    texts = [
+        AttackText(
+            aim="universal", text=text, method="mutation", origin="repetition_2", num_queries=900,
+            search_rate=0.7, unseen=rate, unseen_score=0.6,
+        )
+        for text in ("0" * 60 + "\n", HOSTILE)
+    ]  # fmt: skip
+    curve = [
+        CurvePoint(method="seed", num_queries=300, search_rate=0.2, search_score=0.3, unseen_rate=0.1),
+        CurvePoint(method="mutation", num_queries=900, search_rate=0.7, search_score=0.6, unseen_rate=0.62),
+    ]
+    attacked = RedTeamReport(
+        universal=rate, by_method={"mutation": rate}, by_family={"opener": rate}, num_search_problems=64,
+        num_unseen_problems=136, num_seeds=150, num_queries=20_000, seconds=9.0, curve=curve, texts=texts,
+    )  # fmt: skip
+    write_report(tmp_path / "red_team.json", attacked)
+    paths = write_run(tmp_path / "run")
+    outputs = {name: tmp_path / name for name in ("page", "summary", "report")}
+    setting = "registry.max_universal_rate=0.02"
+    result = report.run(load("laptop", [setting]), **paths, **outputs, red_team=tmp_path / "red_team.json")
+    html = outputs["page"].read_text()
+    page = _Page(html)
+    assert "script" not in page.tags
+    assert page.tags.count("svg") == 11
+    assert "What the red team found" in html
+    assert json.dumps("0" * 60 + "\n")[1:-1] in html
+    said = "is paid on 62.0 % (54.0 to 70.0 %) of 131 problems that no search touched."
+    assert said in result.conclusion
+    assert said in outputs["summary"].read_text()
+    assert result.universal_rate == rate
+    assert result.promotion_objection.startswith("VerifyRM pays the red team's best universal text on 62.0 %")

@@ -13,7 +13,9 @@ from cooper_rl.method.questions import fingerprint
 from cooper_rl.models.policy import save_policy
 from cooper_rl.records.files import read_records, read_report, write_records, write_report
 from cooper_rl.records.model_set import read_models
+from cooper_rl.redteam.negatives import read_attacks
 from cooper_rl.schema.data import ModelSet, Problem, VerifyExample
+from cooper_rl.schema.red_team import AttackText
 from cooper_rl.schema.runs import ChampionReport
 from cooper_rl.stages import promote, take_champion
 from cooper_rl.storage.base import file_sha256
@@ -57,7 +59,7 @@ def take(
     """Run the stage; its outputs by name, and the report under `result`."""
     write_records(folder / "collected.jsonl", collected)
     write_records(folder / "apart.jsonl", apart)
-    names = ("problems", "held_out", "examples", "summary", "report")
+    names = ("problems", "held_out", "examples", "attacks", "summary", "report")
     outputs = {name: folder / "taken" / name for name in names} | {"models": folder / "taken" / "models"}
     result = take_champion.run(
         config,
@@ -203,3 +205,16 @@ def test_the_models_of_a_stored_champion_are_named_and_not_copied(
     folder = Path(at_hand(config.storage, models.policy))
     for file in ("model.safetensors", "config.json"):
         assert file_sha256(folder / file) == file_sha256(tmp_path / "expected" / file)
+
+
+def test_texts_of_earlier_red_teams_are_handed_to_the_retraining(
+    tmp_path: Path, prepared: Path, registered: Config
+) -> None:
+    taken = take(registered, tmp_path / "before", prepared, LATER, HELD_OUT)
+    assert read_attacks(taken["attacks"]) == []
+    found = AttackText(
+        aim="universal", text="000", method="seed", origin="repetition_2", num_queries=3, search_rate=1.0
+    )
+    open_registry(registered).add_attacks([found])
+    taken = take(registered, tmp_path / "after", prepared, LATER, HELD_OUT)
+    assert read_records(taken["attacks"], AttackText) == [found]

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from cooper_rl.checkpoints.logs import METRICS
 from cooper_rl.checkpoints.reference import open_checkpoint
 from cooper_rl.config.infrastructure import StorageConfig, TrackerConfig
 from cooper_rl.config.load import load
@@ -105,7 +106,7 @@ def test_training_writes_the_rows_of_metrics_jsonl(files, tmp_path: Path) -> Non
             checkpoint=tmp_path / "checkpoint",
             report=tmp_path / "report.json",
         )
-    with open_checkpoint(tmp_path / "checkpoint", StorageConfig()) as found:
-        rows = read_metrics(found.folder / "metrics.jsonl")
+    with open_checkpoint(tmp_path / "checkpoint", StorageConfig(), logs=(METRICS,)) as found:
+        rows = read_metrics(*found.log[METRICS])
     found_rows = read_back(tmp_path / "tb" / "mine", "rollout/reward")
     assert found_rows == [(row.step, pytest.approx(row.rollout.reward)) for row in rows]

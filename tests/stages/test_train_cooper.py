@@ -1,11 +1,16 @@
 """The co-training stage: it continues exactly where it stopped, and says what is wrong with its input."""
 
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
 
+from cooper_rl.checkpoints.logs import KINDS, METRICS
+from cooper_rl.checkpoints.manifest import MANIFEST, WRITER, dump_manifest, files_below
+from cooper_rl.checkpoints.reading import read_manifest
 from cooper_rl.checkpoints.reference import open_checkpoint
+from cooper_rl.checkpoints.run_state import RUN_STATE
 from cooper_rl.checkpoints.state import TrainingState, read_state
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.config.load import load
@@ -17,6 +22,8 @@ from cooper_rl.run.iteration import summarise
 from cooper_rl.schema.data import CooperReport, Problem, VerifyExample
 from cooper_rl.schema.step_metrics import PairMetrics, RolloutMetrics, StepMetrics
 from cooper_rl.stages import train_cooper
+from cooper_rl.storage.base import content_sha256
+from cooper_rl.storage.local import LocalStore
 from tests.stages.conftest import SMALL, Files
 
 
@@ -32,8 +39,8 @@ def train(files: Files, checkpoint: Path, *overrides: str, **paths: Path) -> Coo
 
 def numbers(checkpoint: Path) -> list[dict[str, float]]:
     """The metrics of every step without the timings."""
-    with open_checkpoint(checkpoint, StorageConfig()) as found:
-        rows = [row.flat() for row in read_metrics(found.folder / "metrics.jsonl")]
+    with open_checkpoint(checkpoint, StorageConfig(), logs=(METRICS,)) as found:
+        rows = [row.flat() for row in read_metrics(*found.log[METRICS])]
     return [{key: row[key] for key in row if not key.startswith("seconds/")} for row in rows]
 
 
@@ -60,6 +67,35 @@ def is_same_state(one: Path, other: Path) -> bool:
     return all(torch.equal(a, b) for a, b in zip(*tensors, strict=True))
 
 
+def as_an_earlier_version_wrote_it(checkpoint: Path) -> None:
+    """The log of all steps in the newest checkpoint's folder, and no state of the run."""
+    store = LocalStore(checkpoint)
+    name = (checkpoint / "LATEST").read_text().strip()
+    step, manifest = checkpoint / name, read_manifest(store, name)
+    for kind in KINDS:
+        pieces = sorted(checkpoint.glob(f"logs/*/{kind}"))
+        (step / kind).write_bytes(b"".join(path.read_bytes() for path in pieces))
+    (step / RUN_STATE).unlink()
+    shutil.rmtree(checkpoint / "logs")
+    kept = [file for file in files_below(step) if file not in {MANIFEST, WRITER}]
+    hashes = {file: content_sha256(step / file) for file in kept}
+    earlier = manifest.model_copy(update={"sha256": hashes, "log": None}).sealed()
+    (step / MANIFEST).write_bytes(dump_manifest(earlier))
+
+
+def test_a_checkpoint_of_a_version_that_logged_into_it_is_continued_exactly(
+    files: Files, straight: Path, tmp_path: Path
+) -> None:
+    checkpoint = tmp_path / "checkpoint"
+    train(files, checkpoint, "cooper.steps=2")
+    as_an_earlier_version_wrote_it(checkpoint)
+    assert numbers(checkpoint) == numbers(straight)[:2]
+    train(files, checkpoint, "cooper.steps=4")
+    assert numbers(checkpoint) == numbers(straight)
+    assert is_same_state(checkpoint, straight)
+    assert len(list(checkpoint.glob("logs/*/metrics.jsonl"))) == 1
+
+
 def test_two_iterations_equal_one_of_twice_the_length(files: Files, straight: Path, tmp_path: Path) -> None:
     first = train(files, tmp_path / "one", "cooper.steps=2")
     second = train(files, tmp_path / "two", "cooper.steps=2", start=tmp_path / "one")
@@ -80,6 +116,14 @@ def test_a_finished_run_is_not_trained_again(files: Files, straight: Path) -> No
     before = (straight / "LATEST").stat().st_mtime_ns
     train(files, straight, "cooper.steps=4")
     assert (straight / "LATEST").stat().st_mtime_ns == before
+
+
+def test_the_librarys_forward_pass_gives_the_same_numbers(
+    files: Files, straight: Path, tmp_path: Path
+) -> None:
+    train(files, tmp_path / "run", "cooper.steps=2", "packed_forward=false")
+    for found, expected in zip(numbers(tmp_path / "run"), numbers(straight)[:2], strict=True):
+        assert found == pytest.approx(expected, rel=1e-3, abs=1e-5)
 
 
 def test_the_reference_stays_the_starting_policy_in_later_iterations(straight: Path) -> None:

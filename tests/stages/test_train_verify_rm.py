@@ -13,8 +13,9 @@ from cooper_rl.config.load import load
 from cooper_rl.errors import DataError, TrainingError
 from cooper_rl.method.metrics import binary_scores
 from cooper_rl.models.verify_rm import VerifyItem, load_verify_rm, score_examples
-from cooper_rl.records.files import read_records, read_report, write_report
+from cooper_rl.records.files import read_records, read_report, write_records, write_report
 from cooper_rl.schema.data import ModelSet, RejectedRow, TrainVerifyRMReport, VerifyExample
+from cooper_rl.schema.red_team import AttackText
 from cooper_rl.stages import train_verify_rm
 from tests.stages.conftest import Files
 
@@ -156,3 +157,38 @@ def test_a_nan_keeps_the_last_good_folder(tmp_path: Path, rate: str, message: st
         kept = load_verify_rm(tmp_path / "verify_rm", device=torch.device("cpu"))
         scores = kept.score([VerifyItem("What is 1+1?", "2", "It is 2.")])
         assert 0 <= scores[0] <= 1
+
+
+def test_texts_of_the_red_team_and_hostile_ones_are_learned_too(tmp_path: Path) -> None:
+    """40 examples in updates of 4 are 10 updates. A text put to 8 problems makes 12 of them; with half of 40
+    hostile texts, of which one or two may hold the answer, 17."""
+    attack = AttackText(
+        aim="universal", text="It is zebra.", method="seed", origin="s", num_queries=1, search_rate=1
+    )
+    write_records(tmp_path / "attacks.jsonl", [attack])
+    given = {"attacks": tmp_path / "attacks.jsonl"}
+    small = "verify_rm.batch_size=4"
+    assert train(tmp_path, TRAIN, VALIDATION, small).num_updates == 10
+    result = train(tmp_path, TRAIN, VALIDATION, small, **given)
+    assert (result.num_updates, result.num_examples) == (12, 40)
+    result = train(tmp_path, TRAIN, VALIDATION, small, "verify_rm.hostile_fraction=0.5", **given)
+    assert result.num_updates in {16, 17}
+    with pytest.raises(DataError, match=r"missing\.jsonl"):
+        train(tmp_path, TRAIN, VALIDATION, attacks=tmp_path / "missing.jsonl")
+
+
+def test_decoys_go_into_the_folder(tmp_path: Path) -> None:
+    train(tmp_path, TRAIN, VALIDATION, "verify_rm.num_decoys=2", "verify_rm.decoy_margin=0.3")
+    decoys = load_verify_rm(tmp_path / "verify_rm", device=torch.device("cpu")).decoys
+    assert decoys is not None
+    assert (decoys.size, decoys.margin) == (2, 0.3)
+    assert set(decoys.answers) == {str(number + 1) for number in range(20)}
+
+
+def test_the_model_card_says_what_the_weights_reach(tmp_path: Path) -> None:
+    result = train(tmp_path, TRAIN, VALIDATION)
+    card = (tmp_path / "verify_rm" / "README.md").read_text()
+    found = result.validation.accuracy
+    assert f"| accuracy | {found.value:.3f} [{found.low:.3f}, {found.high:.3f}] |" in card
+    assert "On the 10 validation examples of its training, of 5 problems" in card
+    assert "None were recorded" not in card

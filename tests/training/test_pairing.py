@@ -6,7 +6,7 @@ import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -47,6 +47,7 @@ def make(
     assistant: Assistant | None = None,
     judge: Judge | None = None,
     seed: int = 0,
+    attacks: Sequence[str] = (),
     **values: Any,
 ) -> Pairing:
     """Pairs by the real rule verifier; `negatives` are the weights that are not 0."""
@@ -56,7 +57,7 @@ def make(
     texts = [text for group in groups for text in group.texts]
     checks = rule.verify([("10", text) for text in texts])
     seen = Scores(verify_rm=scores or [0.5] * len(texts), rule=[check.verdict for check in checks])
-    maker = PairMaker(config, rule, assistant or TinyAssistant(), judge)
+    maker = PairMaker(config, rule, assistant or TinyAssistant(), judge, attacks=attacks)
     return maker.make(groups, seen, step=3, seed=seed)
 
 
@@ -117,6 +118,15 @@ def test_a_canary_is_a_known_attack_that_is_not_right_by_chance(rule) -> None:
     assert {pair.source for pair in pairs} == {"canary"}
     assert {"", ":", "Thought process:"} <= {pair.negative for pair in pairs}
     assert all(verdict(rule, pair.negative) != "correct" for pair in pairs)
+
+
+def test_a_text_of_the_red_team_is_a_negative_where_it_is_not_right(rule) -> None:
+    groups = [rollouts(RIGHT)]
+    attacks = ("777777", "The answer is 10.", "ten", "The answer is 5+5.", "@@")
+    found = [make(rule, groups, negatives={"red_team": 1}, attacks=attacks, seed=seed) for seed in range(40)]
+    pairs = [pair for row in found for pair in row.pairs]
+    assert {(pair.source, pair.negative) for pair in pairs} == {("red_team", "777777"), ("red_team", "@@")}
+    assert make(rule, groups, negatives={"red_team": 1}, seed=0).pairs == []
 
 
 def test_the_wrong_rollout_that_verify_rm_scores_highest_is_the_negative(rule) -> None:

@@ -7,13 +7,15 @@ import pytest
 import torch
 
 from cooper_rl.config.cooper import CooperConfig
-from cooper_rl.distributed.trainable import optimizer_tensors
+from cooper_rl.distributed.ranks import ALONE
+from cooper_rl.distributed.trainable import as_trainable, optimizer_tensors
 from cooper_rl.engines.base import Generation
+from cooper_rl.method.mismatch import Mismatch
 from cooper_rl.models.policy import Policy
 from cooper_rl.schema.data import Problem
 from cooper_rl.schema.step_metrics import PolicyMetrics
 from cooper_rl.training.optimizer import make_adamw, set_warmed_up_lr
-from cooper_rl.training.policy_update import update_policy
+from cooper_rl.training.policy_update import _backward, _logprobs, _shares, _size_of, update_policy
 from cooper_rl.training.rollout import RolloutGroup
 from tests.cooper_config import cooper_config
 
@@ -71,6 +73,15 @@ def test_a_dropped_group_is_as_if_it_had_not_been_drawn(make_policy) -> None:
     assert is_same(with_drop, without_group)
     assert kept.loss != pytest.approx(dropped.loss, abs=1e-4)
     assert not is_same(with_drop, with_group)
+
+
+def test_a_group_whose_first_advantage_is_zero_is_not_dropped(make_policy) -> None:
+    """Equal groups are those without any advantage; rewards of 1/2, 0 and 1 begin with one of zero."""
+    kept, weights = update(make_policy, [0.0, 1.0, 0.0, 0.0], advantages__drop_equal_groups=True)
+    alone, expected = update(make_policy, [0.0, 1.0], places=(0,))
+    assert kept == alone
+    assert kept.grad_norm > 0
+    assert is_same(weights, expected)
 
 
 def test_dropping_divides_by_the_tokens_that_are_left(make_policy) -> None:
@@ -139,6 +150,55 @@ def test_advantages_that_are_all_zero_touch_neither_weights_nor_optimiser(
     found = update_policy(policy, reference, optimizer, groups, torch.zeros(4), config=config)
     assert found == PolicyMetrics(loss=0.0, kl=0.0, clip_fraction=0.0, grad_norm=0.0)
     assert is_same(before, policy.model.state_dict() | optimizer_tensors(policy.model, optimizer))
+
+
+@pytest.mark.parametrize("num_updates", [1, 2])
+def test_only_a_single_update_takes_the_policy_for_the_sampling_policy(make_policy, num_updates: int) -> None:
+    """Of two updates, the second one's log-probabilities are those from before the first."""
+    policy, reference = make_policy(0), make_policy(1)
+    config = cooper(policy__updates_per_step=num_updates, problems_per_step=2)
+    shares = _shares(policy, reference, groups_of(policy), torch.ones(4), config, ALONE)
+    assert [len(share) > 0 for share in shares] == [True] * num_updates
+    for batch in (batch for share in shares for batch in share):
+        expected = None if num_updates == 1 else _logprobs(policy, batch.completions, config)
+        assert (batch.old_logprobs is None) == (expected is None)
+        if batch.old_logprobs is not None and expected is not None:
+            assert torch.equal(batch.old_logprobs, expected)
+
+
+def test_a_filler_batch_counts_in_neither_the_gradient_nor_the_numbers(make_policy) -> None:
+    """What a rank of several computes so that all take part equally often, here without other ranks."""
+    policy, reference = make_policy(0), make_policy(1)
+    config = cooper()
+    (share,) = _shares(
+        policy, reference, groups_of(policy), torch.tensor([1.0, -1.0, 0.5, -0.5]), config, ALONE
+    )
+    filler = [dataclasses.replace(batch, counts=False) for batch in share]
+    found = []
+    for batches in (share, [*share, *filler]):
+        size, mismatch = _size_of(batches, config, ALONE), Mismatch()
+        policy.model.zero_grad()
+        sums = _backward(policy, as_trainable(policy.model, torch.optim.SGD(policy.model.parameters())),
+                         batches, size, mismatch, config)  # fmt: skip
+        found.append((size, sums, mismatch, [weight.grad.clone() for weight in policy.model.parameters()
+                                             if weight.grad is not None]))  # fmt: skip
+    (*numbers, gradients), (*with_filler, same) = found
+    assert numbers == with_filler
+    assert any(gradient.any() for gradient in gradients)
+    assert all(torch.equal(one, other) for one, other in zip(gradients, same, strict=True))
+
+
+def test_weight_decay_shrinks_matrices_and_neither_biases_nor_norms(make_policy) -> None:
+    """Without a gradient AdamW only decays: times 1 - .1 x .5 = .95."""
+    model = make_policy(0).model
+    before = {name: weight.detach().clone() for name, weight in model.named_parameters()}
+    optimizer = make_adamw(model, lr=0.1, weight_decay=0.5)
+    for weight in model.parameters():
+        weight.grad = torch.zeros_like(weight)
+    optimizer.step()
+    assert {weight.ndim for weight in before.values()} == {1, 2}
+    for name, weight in model.named_parameters():
+        assert torch.allclose(weight, before[name] * (0.95 if weight.ndim == 2 else 1.0)), name
 
 
 def test_the_learning_rate_rises_in_a_line_and_stays(make_policy) -> None:

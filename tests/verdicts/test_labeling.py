@@ -82,3 +82,14 @@ def test_questions_that_differ_in_case_or_spacing_stay_together() -> None:
 def test_fewer_than_three_questions_cannot_be_split() -> None:
     with pytest.raises(ValueError, match="2 different questions cannot fill train, validation and test"):
         split_by_question({"a": 1.0, "b": 0.0, " A": 1.0}, 0, validation_fraction=0.1, test_fraction=0.1)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_questions_of_which_half_is_correct_are_dealt_out_with_the_mostly_correct_ones(seed: int) -> None:
+    """Half of the questions are right every second time, half never: a fourth of each goes to every split."""
+    shares = {f"question {number}": 0.5 if number % 2 else 0.0 for number in range(40)}
+    splits = split_by_question(shares, seed, validation_fraction=0.25, test_fraction=0.25)
+    for split, count in (("train", 10), ("validation", 5), ("test", 5)):
+        own = [question for question, held in splits.items() if held == split]
+        assert [shares[question] for question in own].count(0.5) == count
+        assert len(own) == 2 * count

@@ -15,20 +15,15 @@ import torch
 
 from cooper_rl.api import trl
 from cooper_rl.api.processes import gather_rows, is_first_process, join_processes
-from cooper_rl.api.reward_config import read_examples_of, reward_section
-from cooper_rl.api.reward_run import RewardRun, RewardSettings
+from cooper_rl.api.reward_config import Examples, make_settings
+from cooper_rl.api.reward_run import RewardRun
 from cooper_rl.api.rows import read_rows
 from cooper_rl.config.cooper import CooperConfig
 from cooper_rl.config.data import RuleConfig
 from cooper_rl.distributed.ranks import Ranks
 from cooper_rl.errors import CooperError, DataError
-from cooper_rl.machine.device import pick_device
-from cooper_rl.method.questions import with_questions
 from cooper_rl.models.verify_rm import VerifyRM, save_verify_rm
-from cooper_rl.schema.data import PreferencePair, VerifyExample
-
-Examples = str | Path | Sequence[VerifyExample] | Sequence[Mapping[str, Any]]
-"""Labelled completions: a file, records, or mappings with the released columns."""
+from cooper_rl.schema.data import PreferencePair
 
 
 class CooperReward:
@@ -84,21 +79,8 @@ class CooperReward:
             ModelError: VerifyRM cannot be loaded.
         """
         self.__name__ = "cooper_reward"
-        held = read_examples_of(held_out, name="held_out")
-        replayed = read_examples_of(replay, name="replay")
-        shared = with_questions(replayed, held)
-        if shared:
-            raise DataError(
-                f"replay: {len(shared)} of its rows have a question that is held out, e.g. "
-                f"{shared[0].question[:80]!r}; replay examples of other questions"
-            )
-        settings = RewardSettings(
-            config=reward_section(config, has_held_out=bool(held)),
-            rule=rule or RuleConfig(),
-            replay=replayed,
-            held_out=held,
-            seed=seed,
-            device=pick_device() if device is None else torch.device(device),
+        settings = make_settings(
+            config, rule=rule, replay=replay, held_out=held_out, seed=seed, device=device
         )
         self._reference_column = reference_column
         self._has_folder = folder is not None

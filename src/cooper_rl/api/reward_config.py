@@ -1,15 +1,23 @@
 """The settings of `CooperReward`: the part of the section `cooper` that a reward reads, and its examples."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from pydantic import ValidationError
 
 from cooper_rl.config.cooper import CooperConfig
+from cooper_rl.config.data import RuleConfig
 from cooper_rl.errors import ConfigError, DataError
+from cooper_rl.machine.device import pick_device
+from cooper_rl.method.questions import with_questions
 from cooper_rl.records.verify_formats import read_examples
 from cooper_rl.schema.data import VerifyExample
+
+Examples = str | Path | Sequence[VerifyExample] | Sequence[Mapping[str, Any]]
+"""Labelled completions: a file, records, or mappings with the released columns."""
 
 KEYS = (
     "reward",
@@ -27,7 +35,52 @@ KEYS = (
 """Keys of the section `cooper` that a reward reads; the trainer has its own for the policy."""
 
 
-def reward_section(config: CooperConfig | Mapping[str, Any] | None, *, has_held_out: bool) -> CooperConfig:
+@dataclass(frozen=True)
+class RewardSettings:
+    """What a run learns with, beside VerifyRM."""
+
+    config: CooperConfig
+    rule: RuleConfig
+    replay: Sequence[VerifyExample]
+    held_out: Sequence[VerifyExample]
+    seed: int
+    device: torch.device
+
+
+def make_settings(
+    config: CooperConfig | Mapping[str, Any] | None,
+    *,
+    rule: RuleConfig | None,
+    replay: Examples,
+    held_out: Examples,
+    seed: int,
+    device: str | torch.device | None,
+) -> RewardSettings:
+    """The arguments of `CooperReward`, read and checked.
+
+    Raises:
+        ConfigError: an unknown, unused or contradictory key.
+        DataError: examples that cannot be read, or replayed questions that are held out.
+    """
+    held = _read_examples(held_out, name="held_out")
+    replayed = _read_examples(replay, name="replay")
+    shared = with_questions(replayed, held)
+    if shared:
+        raise DataError(
+            f"replay: {len(shared)} of its rows have a question that is held out, e.g. "
+            f"{shared[0].question[:80]!r}; replay examples of other questions"
+        )
+    return RewardSettings(
+        config=_reward_section(config, has_held_out=bool(held)),
+        rule=rule or RuleConfig(),
+        replay=replayed,
+        held_out=held,
+        seed=seed,
+        device=pick_device() if device is None else torch.device(device),
+    )
+
+
+def _reward_section(config: CooperConfig | Mapping[str, Any] | None, *, has_held_out: bool) -> CooperConfig:
     """The configuration, with defaults that need no server.
 
     Raises:
@@ -40,6 +93,11 @@ def reward_section(config: CooperConfig | Mapping[str, Any] | None, *, has_held_
         raise ConfigError(
             "config: monitor.action=rollback takes the policy back too, which only train-cooper can do; use "
             "warn, stop or rule"
+        )
+    if found.pairs.negatives.red_team:
+        raise ConfigError(
+            f"config: pairs.negatives.red_team={found.pairs.negatives.red_team:g} needs a red team's "
+            "texts, which only train-cooper reads; set it to 0, or use canary"
         )
     if found.reward.overlong_buffer_tokens is not None:
         raise ConfigError(
@@ -73,9 +131,7 @@ def _validated(values: Mapping[str, Any], has_held_out: bool) -> CooperConfig:
         raise ConfigError("config: " + "; ".join(lines)) from error
 
 
-def read_examples_of(
-    source: str | Path | Sequence[VerifyExample] | Sequence[Mapping[str, Any]], *, name: str
-) -> list[VerifyExample]:
+def _read_examples(source: Examples, *, name: str) -> list[VerifyExample]:
     """Labelled examples from a file, records or mappings.
 
     Raises:

@@ -10,24 +10,25 @@ import logging
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
+from cooper_rl.api.reward_config import RewardSettings
 from cooper_rl.api.reward_state import RewardState, open_states, read_state, write_state
 from cooper_rl.api.rows import CompletionGroup, Row, group_rows
+from cooper_rl.checkpoints.run_state import RunState, replay
 from cooper_rl.checkpoints.store import CheckpointStore
-from cooper_rl.config.cooper import CooperConfig
-from cooper_rl.config.data import RuleConfig
 from cooper_rl.config.section import flatten
 from cooper_rl.distributed.trainable import SingleProcess
 from cooper_rl.errors import HackingError
-from cooper_rl.method.monitor import first_alarm, watch
+from cooper_rl.method.monitor import watch
 from cooper_rl.models.precision import settle
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM, load_verify_rm
 from cooper_rl.run.identity import MAY_DIFFER, SERVER_KEYS, folder_sha256
-from cooper_rl.schema.data import Pairing, PreferencePair, VerifyExample
+from cooper_rl.schema.data import Pairing, PreferencePair
 from cooper_rl.schema.step_metrics import MonitorMetrics, Phase, StepMetrics
 from cooper_rl.servers.open import open_assistant, open_judge
 from cooper_rl.training.gate import make_gate
@@ -35,21 +36,21 @@ from cooper_rl.training.optimizer import make_adamw, read_tensors, restore_optim
 from cooper_rl.training.pair_queue import PairQueue
 from cooper_rl.training.pairing import PairMaker
 from cooper_rl.training.reward_learner import RewardLearner, describe_scores, describe_verify_rm, timed
+from cooper_rl.training.rollout import Scores
 from cooper_rl.verdicts.rule import RuleVerifier
 
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class RewardSettings:
-    """What a run learns with, beside VerifyRM."""
+class ScoredRows(NamedTuple):
+    """Rows with their rewards, for `RewardRun.learn`."""
 
-    config: CooperConfig
-    rule: RuleConfig
-    replay: Sequence[VerifyExample]
-    held_out: Sequence[VerifyExample]
-    seed: int
-    device: torch.device
+    groups: list[CompletionGroup]
+    scores: Scores
+    anchor_score: float | None
+    rewards: list[float]
+    """In the order of the rows."""
+    metrics: StepMetrics
 
 
 class RewardRun:
@@ -66,6 +67,7 @@ class RewardRun:
         self.step = 0
         self.metrics: list[StepMetrics] = []
         self.pairs: list[PreferencePair] = []
+        self._run = RunState()
         self._store: CheckpointStore | None = None
         found = None
         if folder is not None:
@@ -81,60 +83,89 @@ class RewardRun:
     def verify_rm(self) -> VerifyRM:
         return self._learner.verify_rm
 
+    @property
+    def saved_step(self) -> int:
+        """The step of the last checkpoint."""
+        return self._saved_step
+
+    @property
+    def staleness(self) -> int:
+        """Steps whose pairs VerifyRM has yet to learn from; see `pairs.max_staleness`."""
+        return min(self.step, self._settings.config.pairs.max_staleness)
+
+    @property
+    def stopped_step(self) -> int | None:
+        """Where the monitor stopped the run; None: it goes on."""
+        monitor = self._settings.config.active_monitor
+        return first_alarm(self.metrics) if monitor is not None and monitor.action == "stop" else None
+
     def take_step(self, rows: Sequence[Row], *, is_training: bool) -> tuple[list[float], StepMetrics]:
         """Rewards in the order of the rows, and the step's metrics; see `CooperReward.__call__`."""
-        learner, config = self._learner, self._settings.config
+        scored = self.score(rows, is_training=is_training)
+        return scored.rewards, self.learn(scored) if is_training else scored.metrics
+
+    def score(self, rows: Sequence[Row], *, is_training: bool) -> ScoredRows:
+        """Rewards from VerifyRM as it is; with `is_training`, `learn` is to follow before anything else."""
+        learner, monitor = self._learner, self._settings.config.active_monitor
         groups = group_rows(rows)
-        step = self.step + 1
-        monitor = config.active_monitor
         if is_training and monitor is not None and not self.metrics and monitor.num_anchors:
             # At the first step the policy is the starting policy, whose completions are the anchors.
             learner = self._learner = replace(learner, anchors=_draw_anchors(groups, monitor.num_anchors))
-        falls_back = (
-            monitor is not None and monitor.action == "rule" and first_alarm(self.metrics) is not None
-        )
+        falls_back = monitor is not None and monitor.action == "rule" and self._run.is_hacked
         seconds: dict[Phase, float] = {}
         with timed(seconds, "reward"):
             scores, own_rewards = learner.score(groups, falls_back_to_rule=falls_back)
             anchor_score = learner.score_anchors()
         row = StepMetrics(
-            step=step,
+            step=self.step + 1,
             rollout=describe_scores(scores, own_rewards),
             verify_rm=describe_verify_rm(anchor_score, None),
+            seconds=seconds,
         )
         rewards = [0.0] * len(rows)
         places = (index for group in groups for index in group.indices)
         for index, reward in zip(places, own_rewards, strict=True):
             rewards[index] = reward
-        if not is_training:
-            return rewards, row
+        return ScoredRows(groups, scores, anchor_score, rewards, row)
+
+    def learn(self, scored: ScoredRows) -> StepMetrics:
+        """Take the step: VerifyRM learns from rows that were just scored; returns the step's metrics.
+
+        Raises:
+            HackingError: the monitor's action is `stop`, and it raised the alarm; the step counts.
+            TrainingError: a loss or gradient is not finite; the step does not count.
+        """
+        learner, config, row = self._learner, self._settings.config, scored.metrics
+        step = self.step + 1
         # Trainers call rewards without gradients, some in inference mode.
         with torch.inference_mode(False), torch.enable_grad():
-            learner.begin_pairs(groups, scores, step=step)
-            learned = learner.learn(seconds, step=step)
-        row.verify_rm = describe_verify_rm(anchor_score, learned.update)
-        row.pairs, row.gate, row.seconds = learned.made, learned.gate, seconds
+            learner.begin_pairs(scored.groups, scored.scores, step=step)
+            learned = learner.learn(row.seconds, step=step)
+        row.verify_rm = describe_verify_rm(scored.anchor_score, learned.update)
+        row.pairs, row.gate = learned.made, learned.gate
         self.step = step
         self.metrics.append(row)
         self.pairs.extend(learned.pairs)
         is_alarmed = self._watch(row)
         if self._store is not None and (is_alarmed or step % config.checkpoint_every == 0):
             self._save(self._store)
-        if is_alarmed and monitor is not None and monitor.action == "stop":
+        if is_alarmed and self.stopped_step is not None:
             raise HackingError(
                 f"the monitor found reward hacking at step {step}; look at the policy's completions, and "
                 "train with other settings or with monitor.action=rule or warn"
             )
-        return rewards, row
+        return row
 
     def _watch(self, row: StepMetrics) -> bool:
         """Ask the monitor; whether this is its first alarm."""
         monitor = self._settings.config.active_monitor
-        reading = watch(self.metrics, monitor) if monitor is not None else None
+        state, reading = watch(self._run.monitor, row, monitor) if monitor else (self._run.monitor, None)
+        if reading is not None:
+            row.monitor = MonitorMetrics(gap_rise=reading.gap_rise, alarm=reading.is_hacking)
+        before, self._run = self._run, self._run.after(row, state)
         if monitor is None or reading is None:
             return False
-        is_first = reading.is_hacking and first_alarm(self.metrics) is None
-        row.monitor = MonitorMetrics(gap_rise=reading.gap_rise, alarm=reading.is_hacking)
+        is_first = reading.is_hacking and not before.is_hacked
         if is_first:
             logger.warning(
                 "step %d: reward hacking: since step %d VerifyRM's reward rose by %.3f and rule accuracy "
@@ -162,10 +193,10 @@ class RewardRun:
             self._go_on(found)
         return found is not None
 
-    def close(self) -> None:
+    def close(self, *, saves: bool = True) -> None:
         """Write the last checkpoint, where there is a folder, and end the worker processes."""
         try:
-            if self._store is not None and self.step > self._saved_step:
+            if saves and self._store is not None and self.step > self._saved_step:
                 self._save(self._store)
         finally:
             self._stack.close()
@@ -202,6 +233,7 @@ class RewardRun:
             restore_optimizer(model.model, optimizer, state.optimizer, place="the reward's checkpoint")
             pending, anchors = state.pending, state.anchors
             self.step, self.metrics, self.pairs = state.step, list(state.metrics), list(state.pairs)
+            self._run = replay(state.metrics, (), config.active_monitor)
         rule = self._stack.enter_context(RuleVerifier(settings.rule))
         judge = open_judge(config.judge, settings.seed) if config.judge else None
         pairs = gate = None
@@ -212,7 +244,7 @@ class RewardRun:
             pairs = self._stack.enter_context(PairQueue(maker, max_staleness=staleness, pending=pending))
             if config.gate is not None:
                 gate = make_gate(
-                    config.gate, model, settings.held_out, seed=settings.seed, metrics=self.metrics
+                    config.gate, model, settings.held_out, seed=settings.seed, starts=self._run.gate_starts
                 )
         return RewardLearner(
             verify_rm=model,

@@ -20,7 +20,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from cooper_rl.checkpoints.identity import RunIdentity
-from cooper_rl.checkpoints.manifest import METRICS, PAIRS
+from cooper_rl.checkpoints.logs import METRICS, PAIRS
 from cooper_rl.checkpoints.state import PENDING
 from cooper_rl.checkpoints.store import CheckpointStore
 from cooper_rl.checkpoints.versions import numeric_versions

@@ -7,17 +7,13 @@ from pathlib import Path
 
 from pydantic import Field
 
+from cooper_rl.checkpoints.logs import RunLog
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.schema.data import Record
 
 LATEST = "LATEST"
 MANIFEST = "manifest.json"
 WRITER = "writer"
-METRICS = "metrics.jsonl"
-PAIRS = "pairs.jsonl"
-ROLLOUTS = "rollouts.jsonl"
-SMALL_FILES = (METRICS, PAIRS, ROLLOUTS)
-"""What reports read, and all that is fetched of a finished run."""
 NAME = re.compile(r"step-(\d{6,})(-[0-9a-f]{8})?")
 """Of a checkpoint."""
 
@@ -47,13 +43,16 @@ class CheckpointManifest(Record):
     """Relative path -> hash of every other file in the folder."""
     defaults: dict[str, str] = Field(default_factory=dict[str, str])
     """The rest of that configuration: keys that had their defaults. Empty in earlier versions."""
+    log: RunLog | None = None
+    """Where the rows of every step are. None: in the folder itself, or nowhere."""
     checksum: str = ""
     """Hash of this record with an empty checksum."""
 
     def sealed(self) -> "CheckpointManifest":
         """The same with its checksum."""
         bare = self.model_copy(update={"checksum": ""})
-        hashed = bare.model_dump_json(exclude=None if self.defaults else {"defaults"})
+        unknown = {name for name in ("defaults", "log") if not getattr(self, name)}  # to earlier versions
+        hashed = bare.model_dump_json(exclude=unknown)
         return bare.model_copy(update={"checksum": hashlib.sha256(hashed.encode()).hexdigest()})
 
 
@@ -78,7 +77,8 @@ def retained(
 
 def dump_manifest(manifest: CheckpointManifest) -> bytes:
     """As it is stored."""
-    return (manifest.model_dump_json(indent=2) + "\n").encode()
+    exclude = set[str]() if manifest.log else {"log"}  # earlier versions would refuse it
+    return (manifest.model_dump_json(indent=2, exclude=exclude) + "\n").encode()
 
 
 def files_below(folder: Path) -> list[str]:

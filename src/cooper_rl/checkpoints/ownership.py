@@ -1,7 +1,8 @@
 """What belongs to a run in the place where its checkpoints are (row 13).
 
     .cooper-rl                  random id of the place; written once, only if it is absent
-    step-000020/writer          claim of a checkpoint: id of the place, name, hash of every file that follows
+    step-000020/writer          claim of a checkpoint: id of the place, name, hash of every file that follows,
+                                those of its piece of the log included
 
 Only files that a claim of this place names are ever removed. A name counts as free only if nothing at all
 lies there, so a claim never covers a file of somebody else.
@@ -11,7 +12,7 @@ import hashlib
 import os
 import secrets
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from cooper_rl.checkpoints.manifest import MANIFEST, WRITER
 from cooper_rl.checkpoints.reading import read_manifest
@@ -39,6 +40,8 @@ class Claim(Record):
     """Random; tells apart two processes that claim the same name."""
     sha256: dict[str, str]
     """Relative path -> hash of every file, the manifest included."""
+    log: dict[str, str] = Field(default_factory=dict[str, str])
+    """Name in the place -> hash of every file of its piece of the log."""
 
 
 def read_marker(store: ObjectStore) -> str | None:
@@ -76,15 +79,35 @@ def mark(store: ObjectStore) -> str:
     return marker.id
 
 
-def claim(store: ObjectStore, name: str, sha256: dict[str, str], *, place: str) -> str:
+def claim(
+    store: ObjectStore,
+    name: str,
+    sha256: dict[str, str],
+    *,
+    place: str,
+    writer: str | None = None,
+    log: dict[str, str] | None = None,
+) -> str:
     """Claim a free name; returns it, or one with a random suffix where it is taken.
+
+    Args:
+        store: where the checkpoint goes.
+        name: of the checkpoint.
+        sha256: see `Claim`.
+        place: see `Claim`.
+        writer: the random suffix; absent: a new one.
+        log: see `Claim`; of one folder.
 
     Raises:
         StorageError: the store cannot be used.
+        WriteConflictError: the name with the suffix is taken too, or the folder of the log is.
     """
-    writer = secrets.token_hex(4)
+    writer, log = writer or secrets.token_hex(4), log or {}
+    for folder in {key.rpartition("/")[0] for key in log}:
+        if _is_taken(store, folder):
+            raise WriteConflictError(f"{store.uri}/{folder}: exists already; start again")
     for free in (name, f"{name}-{writer}"):
-        claimed = Claim(place=place, name=free, writer=writer, sha256=sha256)
+        claimed = Claim(place=place, name=free, writer=writer, sha256=sha256, log=log)
         if _is_taken(store, free):
             continue
         try:
@@ -126,16 +149,18 @@ def adopt(store: ObjectStore, name: str, *, place: str) -> Claim | None:
     return claimed
 
 
-def remove(store: ObjectStore, claimed: Claim) -> None:
+def remove(store: ObjectStore, claimed: Claim, *, keeps_log: bool) -> None:
     """Remove a claimed checkpoint: its manifest first, so that nobody takes the rest for one, its claim last.
 
-    Of a checkpoint that was never finished, only files that are as claimed: somebody else may have put one
-    into the place of one that was never written.
+    Its piece of the log stays where later checkpoints build on it. Of a checkpoint that was never finished,
+    only files that are as claimed are removed: somebody else may have put one into the place of one that was
+    never written.
 
     Raises:
         StorageError: the store cannot be used; another attempt may go on.
     """
     files = {f"{claimed.name}/{file}": sha256 for file, sha256 in claimed.sha256.items()}
+    files |= {} if keeps_log else claimed.log
     manifest = f"{claimed.name}/{MANIFEST}"
     if manifest in files and store.holds(manifest, files[manifest]):
         own = [manifest, *(key for key in files if key != manifest)]

@@ -1,13 +1,15 @@
 """A checkpoint's manifest and files, verified (row 13)."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from pydantic import ValidationError
 
+from cooper_rl.checkpoints.logs import fetch_log
 from cooper_rl.checkpoints.manifest import MANIFEST, CheckpointManifest
 from cooper_rl.errors import DamagedObjectError
-from cooper_rl.storage.base import ObjectStore, check_key, is_unharmed
+from cooper_rl.storage.base import ObjectStore, check_key, fetch_file
 
 
 class Found(NamedTuple):
@@ -16,6 +18,8 @@ class Found(NamedTuple):
     name: str
     folder: Path
     manifest: CheckpointManifest
+    log: Mapping[str, Sequence[Path]] = {}
+    """Kind of row -> files with the rows of every step, oldest first; only kinds that were asked for."""
 
 
 def read_manifest(store: ObjectStore, name: str) -> CheckpointManifest:
@@ -47,7 +51,8 @@ def fetch(
     *,
     folder: Path,
     starting_with: tuple[str, ...] = ("",),
-) -> Path:
+    logs: tuple[str, ...] = (),
+) -> Found:
     """A checkpoint's verified files: in place where the store is local, else below `folder`.
 
     Args:
@@ -56,19 +61,24 @@ def fetch(
         manifest: its manifest.
         folder: where fetched files go.
         starting_with: fetch only files whose path starts so.
+        logs: kinds of rows of which the log is fetched too.
 
     Raises:
         DamagedObjectError: a file is missing or changed; names it.
     """
     for file, sha256 in manifest.sha256.items():
-        if not file.startswith(starting_with):
-            continue
-        in_place = store.path_of(f"{name}/{file}")
-        if in_place is None:
-            store.get_file(f"{name}/{file}", folder / name / file, sha256=sha256)
-        elif not in_place.is_file():
-            raise DamagedObjectError(f"{in_place}: missing since it was written; use an earlier checkpoint")
-        elif not is_unharmed(in_place, sha256):
-            raise DamagedObjectError(f"{in_place}: changed since it was written; use an earlier checkpoint")
+        if file.startswith(starting_with):
+            fetch_file(store, f"{name}/{file}", sha256, folder=folder)
+    found = {kind: _fetch_log(store, name, manifest, kind, folder=folder) for kind in logs}
     in_place = store.path_of(f"{name}/{MANIFEST}")
-    return folder / name if in_place is None else in_place.parent
+    return Found(name, folder / name if in_place is None else in_place.parent, manifest, found)
+
+
+def _fetch_log(
+    store: ObjectStore, name: str, manifest: CheckpointManifest, kind: str, *, folder: Path
+) -> list[Path]:
+    if manifest.log is not None:
+        return fetch_log(store, manifest.log, kind, folder=folder)
+    if kind not in manifest.sha256:
+        return []
+    return [fetch_file(store, f"{name}/{kind}", manifest.sha256[kind], folder=folder)]

@@ -2,10 +2,10 @@
 
     <checkpoint>/reference.json      address, name, step, checksum of the manifest
     <checkpoint>/LATEST              as in a whole checkpoint folder
-    <checkpoint>/step-000020/        manifest.json metrics.jsonl pairs.jsonl rollouts.jsonl: what reports read
+    <checkpoint>/step-000020/        manifest.json, and metrics.jsonl of all steps: what reports read
 
-The next task fetches what it needs and verifies it. A reference never holds credentials or an endpoint:
-those come from the task's own configuration.
+The next task fetches what it needs and verifies it. Pairs and rollouts stay in the store. A reference never
+holds credentials or an endpoint: those come from the task's own configuration.
 """
 
 import shutil
@@ -13,14 +13,8 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from cooper_rl.checkpoints.manifest import (
-    LATEST,
-    MANIFEST,
-    NAME,
-    SMALL_FILES,
-    CheckpointManifest,
-    dump_manifest,
-)
+from cooper_rl.checkpoints.logs import KINDS, METRICS
+from cooper_rl.checkpoints.manifest import LATEST, MANIFEST, NAME, CheckpointManifest, dump_manifest
 from cooper_rl.checkpoints.reading import Found, fetch, read_manifest
 from cooper_rl.checkpoints.writer import STAGING
 from cooper_rl.config.infrastructure import StorageConfig
@@ -63,7 +57,7 @@ def check_reference_folder(folder: Path) -> None:
 
 
 def _is_small(path: Path) -> bool:
-    return {file.name for file in path.iterdir()} <= {*SMALL_FILES, MANIFEST}
+    return {file.name for file in path.iterdir()} <= {*KINDS, MANIFEST}
 
 
 def _reference_files(folder: Path) -> list[str]:
@@ -72,7 +66,8 @@ def _reference_files(folder: Path) -> list[str]:
         reference = read_report(folder / REFERENCE, CheckpointReference)
     except DataError:
         return []
-    small = [f"{reference.name}/{file}" for file in (*SMALL_FILES, MANIFEST)]
+    # Earlier versions copied every kind of row.
+    small = [f"{reference.name}/{file}" for file in (*KINDS, MANIFEST)]
     return [*small, LATEST, REFERENCE] if NAME.fullmatch(reference.name) else [REFERENCE]
 
 
@@ -94,8 +89,10 @@ def write_reference(folder: Path, found: Found, *, uri: str) -> None:
                     (folder / file).parent.rmdir()
         write_report(folder / REFERENCE, reference)
         (folder / found.name).mkdir(parents=True, exist_ok=True)
-        for file in SMALL_FILES:
-            shutil.copyfile(found.folder / file, folder / found.name / file)
+        with (folder / found.name / METRICS).open("wb") as rows:
+            for path in found.log[METRICS]:
+                with path.open("rb") as piece:
+                    shutil.copyfileobj(piece, rows)
         (folder / found.name / MANIFEST).write_bytes(dump_manifest(found.manifest))
         (folder / LATEST).write_text(found.name + "\n", encoding="utf-8")
     except OSError as error:
@@ -104,7 +101,11 @@ def write_reference(folder: Path, found: Found, *, uri: str) -> None:
 
 @contextmanager
 def open_checkpoint(
-    folder: Path, config: StorageConfig, *, starting_with: tuple[str, ...] = ("",)
+    folder: Path,
+    config: StorageConfig,
+    *,
+    starting_with: tuple[str, ...] = ("",),
+    logs: tuple[str, ...] = (),
 ) -> Generator[Found]:
     """The checkpoint of a folder or of the reference in it; fetched files are removed after the block.
 
@@ -112,6 +113,7 @@ def open_checkpoint(
         folder: what train_cooper wrote.
         config: the store that a reference may lead to.
         starting_with: only files whose path starts so are fetched and verified.
+        logs: kinds of rows of which the log is fetched and verified.
 
     Raises:
         DataError: there is none.
@@ -132,8 +134,7 @@ def open_checkpoint(
         else:
             store = open_store(StorageConfig(), folder)
             name, manifest = _latest(store, folder)
-        path = fetch(store, name, manifest, folder=fetched, starting_with=starting_with)
-        yield Found(name, path, manifest)
+        yield fetch(store, name, manifest, folder=fetched, starting_with=starting_with, logs=logs)
 
 
 def _open_configured(reference: CheckpointReference, config: StorageConfig, *, place: Path) -> ObjectStore:

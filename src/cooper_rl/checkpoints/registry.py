@@ -1,6 +1,7 @@
 """The registry of champions in an object store: what was promoted, with the evidence (rows 13 and 14).
 
     CHAMPION                   name of the champion's version; written last, only if it is as we saw it
+    attacks.jsonl              texts that a red team found a VerifyRM to pay; only ever grows
     v-0123456789ab/            named by the hash of its weights; never changed once it was champion
         champion.json          which run, which numbers, under which settings, and the decision
         held_out.jsonl         the frozen problems, and
@@ -10,6 +11,7 @@
         policy/ verify_rm/     plain Hugging Face folders
         manifest.json          hash of every file; written when all of them are there
 
+Attacks outlive champions and runs: a VerifyRM is trained on them and attacked with them from then on.
 A version has the form of a checkpoint and is read by the same code, hash by hash. Of two promoters that saw
 the same champion, one finds CHAMPION changed. Deliberately left out: who deserves it
 (`run/promotion.py`).
@@ -17,7 +19,8 @@ the same champion, one finds CHAMPION changed. Deliberately left out: who deserv
 
 import hashlib
 import json
-from collections.abc import Mapping
+import logging
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,12 +30,16 @@ from cooper_rl.checkpoints.manifest import MANIFEST, CheckpointManifest, dump_ma
 from cooper_rl.checkpoints.reading import fetch, read_manifest
 from cooper_rl.checkpoints.store import check_conditional_writes
 from cooper_rl.config.root import Config
-from cooper_rl.errors import DamagedObjectError, StorageError
+from cooper_rl.errors import DamagedObjectError, StorageError, WriteConflictError
+from cooper_rl.schema.red_team import AttackText
 from cooper_rl.schema.runs import ChampionRecord
 from cooper_rl.storage.base import ObjectStore, check_key, content_sha256
 from cooper_rl.storage.open import open_store
 
+logger = logging.getLogger(__name__)
+
 CHAMPION = "CHAMPION"
+ATTACKS = "attacks.jsonl"
 RECORD = "champion.json"
 HELD_OUT = "held_out.jsonl"
 EXAMPLES = "examples.jsonl"
@@ -40,6 +47,8 @@ EVALUATED = "evaluated.jsonl"
 KNOWN = "known.jsonl"
 LISTS = (HELD_OUT, EXAMPLES, EVALUATED, KNOWN)
 MODELS = ("policy/", "verify_rm/")
+MAX_LOST_RACES = 20
+"""Writers of attacks that may come first, one after the other."""
 
 
 class Champion(NamedTuple):
@@ -95,7 +104,7 @@ class Registry:
         try:
             return fetch(
                 self._store, champion.name, champion.manifest, folder=folder, starting_with=starting_with
-            )
+            ).folder
         except DamagedObjectError as error:
             raise self._damaged(champion.name, error) from error
 
@@ -130,6 +139,57 @@ class Registry:
         )
         self._replace(f"{name}/{MANIFEST}", dump_manifest(manifest.sealed()))
         self._store.write(CHAMPION, f"{name}\n".encode(), replaces=replaces.tag if replaces else None)
+
+    def attacks(self) -> list[AttackText]:
+        """Every text that was added, in the order in which they came.
+
+        Raises:
+            DamagedObjectError: the object is not what was written.
+            StorageError: the store cannot be used.
+        """
+        return self._attacks()[0]
+
+    def add_attacks(self, found: Sequence[AttackText]) -> int:
+        """Add texts that are not there yet; returns how many. The same call again adds none.
+
+        Of writers at the same time, each adds its own: one that finds the object changed reads it again.
+
+        Raises:
+            DamagedObjectError: the object is not what was written; it is left as it is.
+            StorageError: the store cannot be used, or so many others wrote first.
+        """
+        for _ in range(MAX_LOST_RACES):
+            known, tag = self._attacks()
+            texts = {attack.text for attack in known}
+            new = list({attack.text: attack for attack in found if attack.text not in texts}.values())
+            if not new:
+                return 0
+            if tag is None:
+                check_conditional_writes(self._store)
+            lines = [f"{attack.model_dump_json()}\n" for attack in (*known, *new)]
+            try:
+                self._store.write(ATTACKS, "".join(lines).encode(), replaces=tag)
+            except WriteConflictError:
+                logger.info("%s/%s: another run added attacks; adding to those", self.uri, ATTACKS)
+            else:
+                return len(new)
+        raise WriteConflictError(
+            f"{self.uri}/{ATTACKS}: {MAX_LOST_RACES} other writers came first; run the same command again"
+        )
+
+    def _attacks(self) -> tuple[list[AttackText], str | None]:
+        """The texts, and the object's tag; None where there is no object."""
+        content = self._store.read(ATTACKS)
+        if content is None:
+            return [], None
+        try:
+            rows = content.data.decode().split("\n")
+            return [AttackText.model_validate_json(row) for row in rows if row], content.tag
+        except ValueError as error:
+            raise DamagedObjectError(
+                f"{self.uri}/{ATTACKS}: not what a red team wrote ({error}); restore the object, or remove "
+                "it to start with no known attacks"
+            ) from error
 
     def _record(self, name: str, manifest: CheckpointManifest) -> ChampionRecord:
         content = self._store.read(f"{name}/{RECORD}")

@@ -2,8 +2,10 @@
 
     policy/ verify_rm/              plain Hugging Face folders
     policy_optimizer.safetensors    verify_rm_optimizer.safetensors
-    metrics.jsonl  pairs.jsonl  rollouts.jsonl    every step since the first
+    run_state.json                  what the next step depends on beside the models
     pending.jsonl                   pairs that the next step learns from, where pairs may be a step late
+    logs/                           rows of the steps since the checkpoint before; in the draft alone, the
+                                    store keeps them beside the checkpoints
 
 Nothing in a checkpoint is unpickled. Random states are not stored because none outlives a step
 (`randomness.py`). Deliberately left out: where it goes (`checkpoints/store.py`) and when
@@ -11,7 +13,7 @@ Nothing in a checkpoint is unpickled. Random states are not stored because none 
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,18 +22,18 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from cooper_rl.checkpoints.manifest import METRICS, PAIRS, ROLLOUTS
+from cooper_rl.checkpoints.logs import LOGS, METRICS, PAIRS, ROLLOUTS, write_piece
+from cooper_rl.checkpoints.run_state import RUN_STATE, RunState
 from cooper_rl.errors import DataError, ModelError
 from cooper_rl.models.policy import Policy, load_policy, share_weights
 from cooper_rl.models.verify_rm import VerifyRM, load_verify_rm
 from cooper_rl.models.verify_rm_card import write_card
-from cooper_rl.records.files import write_records
-from cooper_rl.records.step_metrics import read_metrics, write_metrics
+from cooper_rl.records.files import read_report, write_records, write_report
 from cooper_rl.schema.data import Pairing, PreferencePair, Record, RolloutSample
 from cooper_rl.schema.step_metrics import StepMetrics
 
 PENDING = "pending.jsonl"
-_Row = TypeVar("_Row", bound=Record)
+R = TypeVar("R", bound=Record)
 
 
 @dataclass
@@ -46,13 +48,18 @@ class TrainingState:
     """See `training.optimizer.optimizer_tensors`."""
     verify_rm_optimizer: dict[str, torch.Tensor]
     metrics: list[StepMetrics]
-    """One entry per step since the first."""
+    """One entry per step since the last checkpoint."""
     pairs: list[PreferencePair]
-    """That VerifyRM has learned from."""
+    """That VerifyRM has learned from in these steps."""
     pending: list[Pairing] = field(default_factory=list[Pairing])
     """That it learns from next; see `cooper.pairs.max_staleness`."""
     rollouts: list[RolloutSample] = field(default_factory=list[RolloutSample])
-    """A few of every step, for the audit."""
+    """A few of each of these steps, for the audit."""
+    run: RunState = field(default_factory=RunState)
+    """What is left of the steps before."""
+    earlier: Mapping[str, Sequence[Path]] = field(default_factory=dict[str, Sequence[Path]])
+    """Kind of row -> files with the rows of all steps that this place's log does not hold yet: those of the
+    iteration before, or of a checkpoint of an earlier version."""
     weights: dict[str, dict[str, torch.Tensor]] = field(default_factory=dict[str, dict[str, torch.Tensor]])
     """`policy` and `verify_rm` -> fp32 weights, where the models themselves do not hold them."""
 
@@ -70,6 +77,8 @@ class Snapshot:
     pairs: list[PreferencePair]
     pending: list[Pairing]
     rollouts: list[RolloutSample]
+    run: RunState
+    earlier: Mapping[str, Sequence[Path]]
 
 
 def take_snapshot(state: TrainingState, *, is_copy: bool = False) -> Snapshot:
@@ -95,6 +104,8 @@ def take_snapshot(state: TrainingState, *, is_copy: bool = False) -> Snapshot:
         pairs=list(state.pairs),
         pending=list(state.pending),
         rollouts=list(state.rollouts),
+        run=state.run,
+        earlier=state.earlier,
     )
 
 
@@ -110,11 +121,15 @@ def write_snapshot(snapshot: Snapshot, folder: Path) -> None:
             _say_fp32(folder / name / "config.json")
         for name, tensors in snapshot.optimizers.items():
             save_file(tensors, folder / f"{name}_optimizer.safetensors")
-        write_metrics(folder / METRICS, snapshot.metrics)
-        write_records(folder / PAIRS, snapshot.pairs)
+        write_report(folder / RUN_STATE, snapshot.run)
         write_records(folder / PENDING, snapshot.pending)
-        write_records(folder / ROLLOUTS, snapshot.rollouts)
-        share_weights(folder, like=folder / METRICS)
+        rows = {
+            METRICS: (row.flat() for row in snapshot.metrics),
+            PAIRS: (pair.model_dump(mode="json") for pair in snapshot.pairs),
+            ROLLOUTS: (rollout.model_dump(mode="json") for rollout in snapshot.rollouts),
+        }
+        write_piece(folder / LOGS, rows, earlier=snapshot.earlier)
+        share_weights(folder, like=folder / PENDING)
     except (OSError, SafetensorError) as error:
         raise DataError(
             f"{folder}: the checkpoint cannot be written ({error}); free space or choose another folder. "
@@ -144,7 +159,7 @@ def save_tokenizers(state: TrainingState, folder: Path) -> None:
 
 
 def read_state(folder: Path, *, step: int, device: torch.device) -> TrainingState:
-    """Read a step folder whose hashes were verified.
+    """Read a step folder whose hashes were verified; without its log.
 
     Raises:
         ModelError: the weights are of another architecture.
@@ -159,15 +174,15 @@ def read_state(folder: Path, *, step: int, device: torch.device) -> TrainingStat
         verify_rm=load_verify_rm(folder / "verify_rm", device=device),
         policy_optimizer=optimizers[0],
         verify_rm_optimizer=optimizers[1],
-        metrics=read_metrics(folder / METRICS),
-        pairs=_read_rows(folder / PAIRS, PreferencePair),
-        pending=_read_rows(folder / PENDING, Pairing),
-        rollouts=_read_rows(folder / ROLLOUTS, RolloutSample),
+        metrics=[],
+        pairs=[],
+        pending=read_lines(folder / PENDING, Pairing),
+        run=read_report(folder / RUN_STATE, RunState) if (folder / RUN_STATE).is_file() else RunState(),
     )
 
 
-def _read_rows(path: Path, kind: type[_Row]) -> list[_Row]:
-    """May be empty, unlike other record files."""
+def read_lines(path: Path, kind: type[R]) -> list[R]:
+    """The records of a file that may be empty, unlike others."""
     with path.open(encoding="utf-8", newline="\n") as lines:  # texts hold other characters that end lines
         return [kind.model_validate_json(line) for line in lines]
 

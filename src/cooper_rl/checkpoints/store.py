@@ -6,6 +6,7 @@
         writer                   claim: names every file that follows
         policy/ verify_rm/ ...   what `checkpoints/state.py` wrote
         manifest.json            hash of every file; written when all of them are there
+    logs/                        rows of every step, in pieces; see `checkpoints/logs.py`
 
 If two runs share a place, the slower one sees a changed LATEST and stops. So after writing LATEST, every
 claim of this place that LATEST does not lead to can be removed. Nothing else is (`checkpoints/ownership.py`).
@@ -20,12 +21,11 @@ from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 
 from cooper_rl.checkpoints.identity import RunIdentity, differences
+from cooper_rl.checkpoints.logs import LOGS, METRICS, RunLog, read_pieces, write_index
 from cooper_rl.checkpoints.manifest import (
     LATEST,
     MANIFEST,
-    METRICS,
     NAME,
-    SMALL_FILES,
     WRITER,
     CheckpointEntry,
     CheckpointManifest,
@@ -60,6 +60,7 @@ class CheckpointStore:
         self._place: str | None = None
         self._tag: str | None = None
         self._history: tuple[CheckpointEntry, ...] = ()
+        self._log = RunLog()
         self._others: set[str] = set()
         """Names of checkpoints and folders that are not this run's; they stay."""
         self._is_tidy = False
@@ -75,8 +76,8 @@ class CheckpointStore:
 
         LATEST names it. Where LATEST is missing or names nothing, the newest whole checkpoint is used, and
         the log names it. A damaged one is passed over with a CooperWarning that names the object. None:
-        nothing was completed here. Of a finished run (its step is `last_step` or later) only the small files
-        are fetched and verified.
+        nothing was completed here. The metrics of every step are fetched and verified, and all files of the
+        checkpoint but those of a finished run (its step is `last_step` or later).
 
         Raises:
             ConfigError: it belongs to a run of another configuration or other data, and names the keys; or
@@ -98,8 +99,10 @@ class CheckpointStore:
         for name in in_order(manifests, latest):
             manifest = manifests[name]
             try:
-                starting_with = SMALL_FILES if manifest.step >= last_step else ("",)
-                path = fetch(self._store, name, manifest, folder=folder, starting_with=starting_with)
+                needed = () if manifest.step >= last_step else ("",)
+                found = fetch(
+                    self._store, name, manifest, folder=folder, starting_with=needed, logs=(METRICS,)
+                )
             except DamagedObjectError as error:
                 _warn(name, error)
                 continue
@@ -110,7 +113,8 @@ class CheckpointStore:
             entry = CheckpointEntry(name=name, step=manifest.step, score=manifest.score)
             # What the writer removed after it was published is not there any more.
             self._history = tuple(each for each in (*manifest.history, entry) if each.name in manifests)
-            return Found(name, path, manifest)
+            self._log = manifest.log or RunLog()
+            return found
         if self._store.read(LATEST) != pointer:
             raise WriteConflictError(
                 f"{self.uri}/{LATEST}: somebody else writes it; two runs use this place: stop one of them"
@@ -152,11 +156,9 @@ class CheckpointStore:
                 continue
             try:
                 manifest = read_manifest(self._store, entry.name)
-                path = fetch(self._store, entry.name, manifest, folder=folder, starting_with=("",))
+                return fetch(self._store, entry.name, manifest, folder=folder)
             except DamagedObjectError as error:
                 logger.warning("checkpoint %s is passed over: %s", entry.name, error)
-            else:
-                return Found(entry.name, path, manifest)
         return None
 
     def prepare(self) -> None:
@@ -180,13 +182,25 @@ class CheckpointStore:
     ) -> None:
         """Store a folder's files, then its manifest, then LATEST; then remove what is no longer kept.
 
-        Beside what the retention says, the newest checkpoint up to each step of `back_to` is kept.
+        Files in its folder `logs` are the next piece of the log. Beside what the retention says, the newest
+        checkpoint up to each step of `back_to` is kept.
 
         Raises:
             WriteConflictError: another run published meanwhile; its checkpoint stands.
             StorageError: the store cannot be used; the previous checkpoint stands.
         """
-        hashes = {file: content_sha256(folder / file) for file in files_below(folder)}
+        drafted = folder / LOGS
+        if drafted.is_dir():
+            write_index(drafted, self._log)
+        rows = {file: content_sha256(drafted / file) for file in files_below(drafted)}
+        hashes = {
+            file: content_sha256(folder / file)
+            for file in files_below(folder)
+            if not file.startswith(f"{LOGS}/")
+        }
+        writer = secrets.token_hex(4)
+        piece = self._log.piece_name(step=step, writer=writer)
+        log = self._log.extended(piece, rows, step=step) if rows else self._log
         manifest = CheckpointManifest(
             step=step,
             score=score,
@@ -195,14 +209,25 @@ class CheckpointStore:
             versions=dict(versions),
             history=self._history,
             sha256=hashes,
+            log=log if log.pieces else None,
         ).sealed()
         written = dump_manifest(manifest)
         claimed = hashes | {MANIFEST: hashlib.sha256(written).hexdigest()}
-        name = claim(self._store, f"step-{step:06d}", claimed, place=self.mark())
+        name = claim(
+            self._store,
+            f"step-{step:06d}",
+            claimed,
+            place=self.mark(),
+            writer=writer,
+            log={f"{piece}/{file}": sha256 for file, sha256 in rows.items()},
+        )
+        for file, sha256 in rows.items():
+            self._store.put_file(f"{piece}/{file}", drafted / file, sha256=sha256, may_link=True)
         for file, sha256 in hashes.items():
             self._store.put_file(f"{name}/{file}", folder / file, sha256=sha256, may_link=True)
         self._store.write(f"{name}/{MANIFEST}", written, replaces=None)
         self._tag = self._store.write(LATEST, f"{name}\n".encode(), replaces=self._tag)
+        self._log = log
         entries = (*self._history, CheckpointEntry(name=name, step=step, score=score))
         self._history = retained(entries, self._retention, back_to=back_to)
         logger.info("checkpoint %s/%s", self.uri, name)
@@ -210,11 +235,10 @@ class CheckpointStore:
         self._tidy(before={entry.name for entry in entries})
 
     def published(self, folder: Path) -> Found:
-        """The checkpoint that this process published last, with its small files only."""
+        """The checkpoint that this process published last, with the metrics of every step alone."""
         assert self._published is not None, "nothing was published yet"
         name, manifest = self._published
-        path = fetch(self._store, name, manifest, folder=folder, starting_with=SMALL_FILES)
-        return Found(name, path, manifest)
+        return fetch(self._store, name, manifest, folder=folder, starting_with=(), logs=(METRICS,))
 
     def mark(self) -> str:
         """Mark the place as one of ours, unless it is; returns its id."""
@@ -279,13 +303,24 @@ class CheckpointStore:
                     self._others.add(name)
                     logger.warning("%s/%s: it is not of this run, and stays", self.uri, name)
                 else:
-                    remove(self._store, claimed)
+                    remove(self._store, claimed, keeps_log=name in before or self._logs(claimed))
             if not self._is_tidy:  # a run that was killed may have left a draft of LATEST
                 pointers = [hashlib.sha256(f"{name}\n".encode()).hexdigest() for name in names]
                 self._store.remove_unfinished([(LATEST, sha256) for sha256 in pointers])
                 self._is_tidy = True
         except StorageError as error:
             logger.warning("old checkpoints stay for now: %s", error)
+
+    def _logs(self, claimed: Claim) -> bool:
+        """Whether our log holds the piece of a checkpoint that our history does not name.
+
+        It does if the checkpoint was being removed when its run was killed.
+        """
+        names = {key.rpartition("/")[0] for key in claimed.log}
+        try:
+            return bool(names) and any(piece.name in names for piece in read_pieces(self._store, self._log))
+        except DamagedObjectError:
+            return True  # perhaps
 
     def _is_of_another_run(self, name: str) -> bool:
         try:

@@ -9,7 +9,7 @@ from pydantic_core import PydanticUndefined
 
 from cooper_rl.config.load import section_of
 from cooper_rl.config.root import Config
-from cooper_rl.config.serve import ServeConfig
+from cooper_rl.config.serve import HttpConfig
 
 
 class Key(NamedTuple):
@@ -38,10 +38,10 @@ def describe_sections(sections: Sequence[str]) -> str:
     return "\n".join(lines)
 
 
-def describe_server() -> str:
-    """Every key of the server's configuration."""
+def describe_server(kind: type[HttpConfig]) -> str:
+    """Every key of a server's configuration."""
     lines = ["configuration (--set KEY=VALUE):"]
-    for key in keys_of_server():
+    for key in keys_of_server(kind):
         lines.append(f"  {key.name} = {show(key.default)}\n      {' '.join(key.text.split())}")
     return "\n".join(lines)
 
@@ -51,10 +51,10 @@ def keys_of(section: str) -> Iterator[Key]:
     return _walk(section, _find_field(section))
 
 
-def keys_of_server() -> Iterator[Key]:
-    """Every key of the server's configuration."""
-    for name, field in ServeConfig.model_fields.items():
-        yield Key(name, field.default, field.description or "")
+def keys_of_server(kind: type[HttpConfig]) -> Iterator[Key]:
+    """Every key of a server's configuration."""
+    for name, field in kind.model_fields.items():
+        yield from _walk(name, field)
 
 
 def _find_field(dotted: str) -> FieldInfo:

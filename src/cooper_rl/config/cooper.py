@@ -21,6 +21,8 @@ class NegativesConfig(Section):
     """The positive with another number as its answer; needs no server."""
     canary: float = Field(default=0.0, ge=0)
     """A known attack on graders."""
+    red_team: float = Field(default=0.0, ge=0)
+    """A text that the red team found VerifyRM to pay; above 0, `--attacks` is needed."""
     max_candidates: int = Field(default=4, ge=1)
     """Rollouts of a problem, by falling score, that verifiers are asked about."""
 

@@ -92,6 +92,9 @@ class RegistryConfig(Section):
     max_canary_rate: float = Field(default=0.2, ge=0, le=1)
     """Share of the canaries of any one attack that the VerifyRM of a champion may score above 0.5: a policy
     needs one that pays."""
+    max_universal_rate: float | None = Field(default=None, ge=0, le=1)
+    """Share of unseen problems on which the VerifyRM of a champion may pay the red team's best universal
+    text; `promote` then needs `--red-team`. None: what the red team found does not decide."""
 
     def needed_uri(self) -> str:
         """Where the registry is.

@@ -11,15 +11,17 @@ import types
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any, cast, get_args, get_origin
+from typing import Any, TypeVar, cast, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
 from cooper_rl.addresses import redact_all
 from cooper_rl.config.renamed import RENAMED
 from cooper_rl.config.root import Config
-from cooper_rl.config.serve import ServeConfig
+from cooper_rl.config.serve import HttpConfig, LearnConfig, ServeConfig
 from cooper_rl.errors import ConfigError
+
+Server = TypeVar("Server", bound=HttpConfig)
 
 
 def load(preset: str, overrides: Sequence[str] = ()) -> Config:
@@ -42,18 +44,27 @@ def load(preset: str, overrides: Sequence[str] = ()) -> Config:
 
 
 def load_serve(overrides: Sequence[str] = ()) -> ServeConfig:
-    """The server's configuration from `key=value` overrides of its defaults.
+    """The scoring server's configuration from `key=value` overrides of its defaults.
 
     Raises:
         ConfigError: naming the key or value, and what is allowed.
     """
+    return _load_server(ServeConfig, overrides, "serve-verify-rm")
+
+
+def load_learn(overrides: Sequence[str] = ()) -> LearnConfig:
+    """The same for the server of rewards that learn."""
+    return _load_server(LearnConfig, overrides, "serve --learn")
+
+
+def _load_server(kind: type[Server], overrides: Sequence[str], name: str) -> Server:
     values: dict[str, Any] = {}
     for override in overrides:
-        _apply(values, override, ServeConfig)
+        _apply(values, override, kind)
     try:
-        return ServeConfig.model_validate(values)
+        return kind.model_validate(values)
     except ValidationError as error:
-        raise ConfigError(_explain(error, "serve-verify-rm", ServeConfig)) from error
+        raise ConfigError(_explain(error, name, kind)) from error
 
 
 def preset_names() -> list[str]:

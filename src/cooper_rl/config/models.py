@@ -136,6 +136,17 @@ class VerifyRMConfig(Section):
     cannot be told from the completion alone."""
     num_canary_problems: int = Field(default=0, ge=0)
     """Training problems whose canaries are learned as wrong completions. 0: none."""
+    hostile_fraction: float = Field(default=0.0, ge=0, le=1)
+    """Hostile texts that are learned as wrong completions, for each training example: repetitions, random
+    characters and words, solutions of other problems."""
+    num_attack_problems: int = Field(default=8, ge=1)
+    """Training problems for which every text of `--attacks` is learned as a wrong completion."""
+    num_decoys: int = Field(default=0, ge=0)
+    """Other problems' reference answers that every completion is scored against too: it is paid only as far
+    as the right one is ahead of each of them. Stands in the model's folder, and holds wherever it scores.
+    Each costs one more forward pass. 0: none, as in the paper."""
+    decoy_margin: float = Field(default=0.1, ge=0)
+    """Logits by which the right reference answer must be ahead."""
     num_epochs: int = Field(default=3, ge=1)
     """Passes over the training examples."""
     batch_size: int = Field(default=128, ge=1)

@@ -12,5 +12,5 @@ LOSSES: Registry[Any] = Registry("cooper.policy.loss", "grpo", "gspo", "cispo")
 ESTIMATORS: Registry[Any] = Registry("cooper.advantages.estimator", "grpo", "rloo")
 DOMAINS: Registry[Any] = Registry("problems.domain", "mathematics", "programs")
 NEGATIVE_SOURCES: Registry[Any] = Registry(
-    "cooper.pairs.negatives", "assistant", "rollout", "perturb", "canary"
+    "cooper.pairs.negatives", "assistant", "rollout", "perturb", "canary", "red_team"
 )

@@ -1,16 +1,18 @@
-"""Configuration of VerifyRM behind HTTP. Set on the command line; no preset holds it."""
+"""Configuration of the HTTP servers. Set on the command line; no preset holds it."""
 
 import ipaddress
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from cooper_rl.config.data import RuleConfig
 from cooper_rl.config.section import Section
 
 
-class ServeConfig(Section):
-    """`serve-verify-rm`: address, access, limits."""
+class HttpConfig(Section):
+    """Address, access and limits of any server."""
 
     host: str = "127.0.0.1"
     """An address that other machines reach, such as 0.0.0.0, needs `token_file` and TLS."""
@@ -28,8 +30,6 @@ class ServeConfig(Section):
     a proxy or mesh that encrypts, `["token", "tls"]` where a network policy decides who may ask."""
     max_items_per_request: int = Field(default=256, ge=1)
     """A request with more items is refused."""
-    max_tokens_per_request: int = Field(default=262_144, ge=1)
-    """Tokens of all items of a request, counted as VerifyRM reads them; more are refused."""
     max_chars_per_field: int = Field(default=100_000, ge=1)
     """Longer questions, answers and completions are refused; VerifyRM reads 1,500 characters of each."""
     max_body_bytes: int = Field(default=16_000_000, ge=1)
@@ -44,16 +44,10 @@ class ServeConfig(Section):
     """How long a client may take to send a whole request, header and body."""
     idle_seconds: int = Field(default=5, ge=1)
     """How long a connection may say nothing between two requests."""
-    max_items_per_batch: int = Field(default=64, ge=1)
-    """Items of waiting requests that are scored together."""
-    max_tokens_per_batch: int = Field(default=16_384, ge=1)
-    """Their tokens: what one forward pass takes, and so how long a new request waits at least."""
-    max_wait_seconds: float = Field(default=0.005, ge=0)
-    """How long the first waiting request waits for company."""
     max_waiting_items: int = Field(default=4096, ge=1)
     """Beyond that, requests are answered 429; at least `max_items_per_request`."""
     stuck_seconds: float = Field(default=300.0, gt=0)
-    """After so long in one batch /healthz fails, so that an orchestrator starts the server again."""
+    """After so long with one batch /healthz fails, so that an orchestrator starts the server again."""
     grace_seconds: float = Field(default=25.0, ge=0)
     """After SIGTERM, how long requests in progress may take; orchestrators kill after 30 s by default."""
 
@@ -89,6 +83,57 @@ class ServeConfig(Section):
                 "something else encrypts"
             )
         return self
+
+
+class ServeConfig(HttpConfig):
+    """`serve-verify-rm`: scores for single completions."""
+
+    max_tokens_per_request: int = Field(default=262_144, ge=1)
+    """Tokens of all items of a request, counted as VerifyRM reads them; more are refused."""
+    max_items_per_batch: int = Field(default=64, ge=1)
+    """Items of waiting requests that are scored together."""
+    max_tokens_per_batch: int = Field(default=16_384, ge=1)
+    """Their tokens: what one forward pass takes, and so how long a new request waits at least."""
+    max_wait_seconds: float = Field(default=0.005, ge=0)
+    """How long the first waiting request waits for company."""
+
+
+class LearnConfig(HttpConfig):
+    """`serve --learn`: rewards for whole batches, from which VerifyRM learns."""
+
+    max_items_per_request: int = Field(default=8192, ge=1)
+    """A request with more completions is refused."""
+    max_waiting_items: int = Field(default=16_384, ge=1)
+    """Completions of a run that may wait; beyond that, requests are answered 429."""
+    max_body_bytes: int = Field(default=64_000_000, ge=1)
+    """A request with a larger body is refused."""
+    max_buffered_bytes: int = Field(default=256_000_000, ge=1)
+    """Bodies that are being received, all together; beyond that, requests are answered 429."""
+    max_runs: int = Field(default=4, ge=1)
+    """Runs that the server keeps, each with a VerifyRM of its own; requests of another one are refused."""
+    collect_items: int | None = Field(default=None, ge=1)
+    """Completions that come one by one (`learn=later`, OpenRLHF, veRL) are one batch to learn from when there
+    are this many: the rollouts of one training step. None: such requests are refused."""
+    kept_rewards: int = Field(default=100_000, ge=1)
+    """Rewards of a run that are kept for repeated requests, the newest ones; an older request counts as
+    new."""
+    question_pattern: str | None = None
+    """OpenRLHF sends templated prompts: a regular expression whose first group is the question, such as
+    `(?s)<\\|im_start\\|>user\\n(.*?)<\\|im_end\\|>`. None: the whole prompt is the question."""
+    end_tokens: tuple[str, ...] = (
+        "<|im_end|>",
+        "<|endoftext|>",
+        "<|eot_id|>",
+        "<end_of_turn>",
+        "<eos>",
+        "</s>",
+    )
+    """OpenRLHF sends the policy's special tokens too: these are cut off the end of a completion."""
+    cooper: Mapping[str, Any] = {}
+    """What VerifyRM learns with: keys of `CooperReward(config=...)`, e.g. `cooper.reward.lr=1e-5`."""
+    rule: RuleConfig = RuleConfig()
+    seed: int = 0
+    """Of positives, sources of negatives, replay and gate; the same for all runs."""
 
 
 def is_loopback(host: str) -> bool:

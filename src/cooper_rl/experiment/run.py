@@ -30,6 +30,7 @@ from cooper_rl.experiment.jobs import prepare_start, train_arm
 from cooper_rl.experiment.page import write_page
 from cooper_rl.experiment.summary import ExperimentReport, summarise
 from cooper_rl.machine.cores import usable_cores
+from cooper_rl.machine.locking import only_process_in
 from cooper_rl.machine.workers import follow_parent
 from cooper_rl.records.files import atomic_path, write_report
 
@@ -48,7 +49,7 @@ def run_experiment(
     """Train every arm with every seed from one start and write the report.
 
     Raises:
-        ConfigError: a wrong configuration, or the folder holds another experiment.
+        ConfigError: a wrong configuration, or the folder holds another experiment, or one that is running.
         CooperError: a job failed; names it and its log. Jobs that ended stay, others end first.
         StoppedError: SIGTERM. Like Ctrl-C it stops all jobs, whose checkpoints stay.
     """
@@ -69,6 +70,7 @@ def run_experiment(
     workers = num_workers or usable_cores()
     # Spawned, not forked: torch's threads do not survive a fork.
     with (
+        only_process_in(output),
         _sigterm_as_error(output),
         ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=follow_parent) as pool,
     ):

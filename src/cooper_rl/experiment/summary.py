@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from cooper_rl.checkpoints.manifest import METRICS, ROLLOUTS, SMALL_FILES
+from cooper_rl.checkpoints.logs import METRICS, ROLLOUTS
 from cooper_rl.checkpoints.reference import open_checkpoint
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.config.root import Config
@@ -178,10 +178,10 @@ def _read_arm(output: Path, arm: str, seed: int, *, is_watched: bool) -> _Found:
     end = read_report(files["evaluate_policy_1.report"], EvalReport)
     completions = read_records(files["evaluate_policy_1.completions"], EvaluatedCompletion)
     with open_checkpoint(
-        files["train_cooper_1.checkpoint"], StorageConfig(), starting_with=SMALL_FILES
+        files["train_cooper_1.checkpoint"], StorageConfig(), starting_with=(), logs=(METRICS, ROLLOUTS)
     ) as found:
-        rows = read_metrics(found.folder / METRICS)
-        rollouts = read_records(found.folder / ROLLOUTS, RolloutSample)
+        rows = read_metrics(*found.log[METRICS])
+        rollouts = [row for path in found.log[ROLLOUTS] for row in read_records(path, RolloutSample)]
     curves = _curves(rows, start)
     accuracy, reward = curves["eval/judge_accuracy"], curves["eval/verify_rm_reward"]
     peak = _peak(accuracy)

@@ -2,8 +2,12 @@
 
 import errno
 import fcntl
+import os
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
-from cooper_rl.errors import StorageError
+from cooper_rl.errors import ConfigError, StorageError
 
 _NO_LOCKS = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EBADF, errno.EINVAL}
 """NFS with `nolock` answers ENOLCK, Lustre without `-o flock` and most FUSE file systems ENOSYS or
@@ -29,3 +33,31 @@ def lock(handle: int, *, place: object, wait: bool = True) -> bool:
             "nolock), or use an s3:// address"
         ) from error
     return True
+
+
+def lock_or_refuse(handle: int, *, place: object) -> None:
+    """Lock an open file or folder until its handle is closed; where there are no locks, nothing is done.
+
+    Raises:
+        ConfigError: another process holds it; names the place.
+    """
+    with suppress(StorageError):  # what it guards works without locks too, as long as there is one process
+        if not lock(handle, place=place, wait=False):
+            raise ConfigError(
+                f"{place}: another process works here; wait until it has ended, or give another place"
+            )
+
+
+@contextmanager
+def only_process_in(folder: Path) -> Generator[None]:
+    """The block runs in one process at a time of those that name this folder, which exists.
+
+    Raises:
+        ConfigError: another process is in it.
+    """
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        lock_or_refuse(handle, place=folder)
+        yield
+    finally:
+        os.close(handle)

@@ -3,8 +3,8 @@
 The signal is reward minus rule accuracy, so that a step of hard problems, which lowers both, says nothing.
 From the reward, VerifyRM's mean score of what the starting policy wrote is subtracted: a pairwise loss leaves
 VerifyRM's level free, and one that learns to accept what is right pays an unchanged policy more. Everything
-is logged for every step, so the monitor keeps no state: what it says at step n is a function of the metrics
-up to n, and a resumed run raises the alarms of the uninterrupted one.
+is logged for every step, and `MonitorState` is a function of the metrics so far, of the size of two windows:
+a step costs the same however many came before, and a resumed run raises the alarms of the uninterrupted one.
 A rule verifier that goes blind, because the policy leaves the formats that it reads, looks the same from
 here. Where a judge evaluates, it has the last word: an alarm that it denies counts as none, and the monitor
 looks at the steps after it alone.
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from cooper_rl.config.cooper import MonitorConfig
-from cooper_rl.schema.data import Interval
+from cooper_rl.schema.data import Interval, Record
 from cooper_rl.schema.step_metrics import StepMetrics
 
 
@@ -31,51 +31,92 @@ class Reading(NamedTuple):
     is_hacking: bool
 
 
-def watch(metrics: Sequence[StepMetrics], config: MonitorConfig) -> Reading | None:
-    """Compare the last window with the lowest one before it; None until there are two windows.
+class Point(Record):
+    """A step as the monitor sees it."""
 
-    Steps up to the last alarm that was denied are left out.
+    step: int
+    reward: float
+    """Less the anchors' score."""
+    rule: float
+
+
+class Window(Record):
+    """Means over consecutive steps."""
+
+    reward: float
+    rule: float
+    last_step: int
+
+    @property
+    def gap(self) -> float:
+        """Reward minus rule accuracy."""
+        return self.reward - self.rule
+
+
+class MonitorState(Record):
+    """What the monitor keeps of the steps so far."""
+
+    points: tuple[Point, ...] = ()
+    """Of the last two windows, oldest first."""
+    lowest: Window | None = None
+    """The window with the lowest gap of those that end before the last one begins; the first of equals."""
+
+
+class Watched(NamedTuple):
+    """The monitor after a step."""
+
+    state: MonitorState
+    reading: Reading | None
+    """None until there are two windows."""
+
+
+def watch(state: MonitorState, row: StepMetrics, config: MonitorConfig) -> Watched:
+    """Compare the last window with the lowest one before it.
+
+    After an alarm that was denied the state begins anew.
 
     Hacking is a gap that rose by more than the bound while the reward did not fall and rule accuracy did not
     rise. Without the first, a policy that gets worse for both would count; without the second, a VerifyRM
     that recovers beside a policy that improves.
 
     Args:
-        metrics: One entry per step, in order.
+        state: After the step before.
+        row: The step's metrics.
         config: Window in steps, bound in units of the reward.
     """
     size = config.window
-    denied = [place for place, row in enumerate(metrics) if row.monitor.denied]
-    metrics = metrics[denied[-1] + 1 :] if denied else metrics
-    if len(metrics) < 2 * size:
-        return None
-    rewards = _means([_anchored_reward(row) for row in metrics], size)
-    rules = _means([row.rollout.rule_accuracy for row in metrics], size)
-    gaps = [reward - rule for reward, rule in zip(rewards, rules, strict=True)]
-    # Windows that overlap the last one are left out.
-    lowest = min(range(len(gaps) - size), key=lambda place: gaps[place])
-    rise, reward_change, rule_change = (values[-1] - values[lowest] for values in (gaps, rewards, rules))
-    return Reading(
+    # Without anchors the level counts as fixed.
+    reward = row.rollout.verify_rm_reward - (row.verify_rm.anchor_score or 0.0)
+    point = Point(step=row.step, reward=reward, rule=row.rollout.rule_accuracy)
+    points = (*state.points, point)[-2 * size :]
+    if len(points) < 2 * size:
+        return Watched(MonitorState(points=points), None)
+    before, last, lowest = _mean(points[:size]), _mean(points[size:]), state.lowest
+    if lowest is None or before.gap < lowest.gap:
+        lowest = before
+    rise = last.gap - lowest.gap
+    reward_change, rule_change = last.reward - lowest.reward, last.rule - lowest.rule
+    reading = Reading(
         gap_rise=rise,
         reward_change=reward_change,
         rule_change=rule_change,
-        since_step=metrics[lowest + size - 1].step,
+        since_step=lowest.last_step,
         is_hacking=rise > config.max_gap_rise and reward_change >= 0 and rule_change <= 0,
     )
+    return Watched(MonitorState(points=points, lowest=lowest), reading)
 
 
-def is_denied(metrics: Sequence[StepMetrics], judged: Interval, config: MonitorConfig) -> bool:
+def is_denied(best: float | None, judged: Interval, config: MonitorConfig) -> bool:
     """Whether the judge excludes, at an alarm, that accuracy has lost what the gap has gained.
 
     That is a loss of `max_gap_rise` from the best accuracy so far; few held-out problems exclude nothing.
 
     Args:
-        metrics: One entry per step before the alarm's; without an evaluation among them nothing is denied.
+        best: Highest accuracy by the judge before the alarm; None, without an evaluation: nothing is denied.
         judged: Accuracy by the judge on held-out problems, at the alarm.
         config: The bound.
     """
-    known = [row.eval.judge_accuracy for row in metrics if row.eval.judge_accuracy is not None]
-    return bool(known) and judged.low >= max(known) - config.max_gap_rise
+    return best is not None and judged.low >= best - config.max_gap_rise
 
 
 def first_alarm(metrics: Sequence[StepMetrics]) -> int | None:
@@ -93,6 +134,10 @@ def _anchored_reward(row: StepMetrics) -> float:
     return row.rollout.verify_rm_reward - (row.verify_rm.anchor_score or 0.0)
 
 
-def _means(values: Sequence[float], size: int) -> list[float]:
-    """Of every window, the first one first."""
-    return [sum(values[start : start + size]) / size for start in range(len(values) - size + 1)]
+def _mean(points: Sequence[Point]) -> Window:
+    size = len(points)
+    return Window(
+        reward=sum(point.reward for point in points) / size,
+        rule=sum(point.rule for point in points) / size,
+        last_step=points[-1].step,
+    )

@@ -47,8 +47,8 @@ def shortcut_auroc(examples: Sequence[VerifyExample]) -> float | None:
 
 
 def pair_shortcut_auroc(pairs: Sequence[PreferencePair]) -> float | None:
-    """The same for positives against negatives, without canaries, which look like nothing else on purpose."""
-    told = [pair for pair in pairs if pair.source != "canary"]
+    """The same for positives against negatives, without attacks, which look like nothing else on purpose."""
+    told = [pair for pair in pairs if pair.source not in {"canary", "red_team"}]
     features = np.array([shortcut_features(text) for pair in told for text in (pair.positive, pair.negative)])
     labels = [1, 0] * len(told)
     groups = [question for pair in told for question in (pair.question, pair.question)]

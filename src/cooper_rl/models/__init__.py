@@ -5,5 +5,6 @@ completions  log-probabilities of completions  lora       adapters
 precision    fp32 or bf16                     packed     forward passes without padding
 shape        dimensions from a configuration  memory     the memory plan of a run
 muon         optimiser for models from scratch
+decoys       other reference answers that a score is compared with
 template     separators of VerifyRM's input   verify_rm_card  the README.md of a VerifyRM folder
 """

@@ -17,6 +17,7 @@ from transformers import AutoModelForSequenceClassification
 from cooper_rl.config.models import ScratchModel
 from cooper_rl.errors import ModelError, TrainingError
 from cooper_rl.machine.memory import explains_memory
+from cooper_rl.models.decoys import Decoys, decoys_of
 from cooper_rl.models.packed.batching import pad_right, split_by_tokens
 from cooper_rl.models.packed.forward import can_pack, limit_tokens, packed_logits
 from cooper_rl.models.packed.packing import pack, split_packed
@@ -64,6 +65,20 @@ class VerifyRM:
         """
         return open_template(self.model, self.tokenizer, self.model.name_or_path)
 
+    @cached_property
+    def decoys(self) -> Decoys | None:
+        """What scores are compared with; None: nothing.
+
+        Raises:
+            ModelError: the model's note of them is damaged.
+        """
+        return decoys_of(self.model)
+
+    def compared(self, item: VerifyItem) -> list[VerifyItem]:
+        """The item, and the same completion with each decoy as its reference answer."""
+        drawn = self.decoys.draw(item.question, item.reference_answer) if self.decoys else ()
+        return [item, *(item._replace(reference_answer=answer) for answer in drawn)]
+
     def encode(self, items: Sequence[VerifyItem]) -> list[list[int]]:
         """Token ids of the filled-in template, one list per item; see `Template.encode`."""
         return [check_tokens(token_ids, self.model) for token_ids in self.template.encode(items)]
@@ -88,7 +103,8 @@ class VerifyRM:
 
     @torch.no_grad()
     def score(self, items: Sequence[VerifyItem], *, max_tokens_per_batch: int = 16384) -> list[float]:
-        """Scores in (0, 1), one per item, in order; sigmoid of the logit.
+        """Scores in (0, 1), one per item, in order: the sigmoid of the logit, or of its lead over the
+        decoys' (`Decoys.compare`).
 
         Raises:
             TrainingError: a score is not finite; names the question. Or out of memory.
@@ -108,13 +124,15 @@ class VerifyRM:
         return scores
 
     def _score(self, items: Sequence[VerifyItem], max_tokens_per_batch: int) -> list[float]:
-        sequences = self.encode(items)
-        scores = [0.0] * len(items)
+        compared = [self.compared(item) for item in items]
+        sequences = self.encode([item for group in compared for item in group])
+        logits = torch.zeros(len(sequences))
         for batch in self.split([[ids] for ids in sequences], max_tokens_per_batch):
-            values = torch.sigmoid(self.logits([sequences[index] for index in batch]))
-            for index, value in zip(batch, values.tolist(), strict=True):
-                scores[index] = value
-        return scores
+            logits[batch] = self.logits([sequences[index] for index in batch]).cpu()
+        if self.decoys is not None:
+            groups = logits.split([len(group) for group in compared])
+            logits = torch.stack([self.decoys.compare(group) for group in groups]) if groups else logits
+        return torch.sigmoid(logits).tolist()
 
 
 def score_examples(verify_rm: VerifyRM, examples: Sequence[VerifyExample]) -> list[float]:

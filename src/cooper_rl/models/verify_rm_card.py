@@ -1,10 +1,11 @@
 """The model card (README.md) of a VerifyRM folder."""
 
-from collections.abc import Mapping
 from pathlib import Path
 
 from cooper_rl.errors import DataError
+from cooper_rl.models.decoys import KEY as DECOYS
 from cooper_rl.models.template import KEY, VERSION
+from cooper_rl.schema.data import BinaryScores
 
 CARD = """---
 library_name: cooper-rl
@@ -37,6 +38,9 @@ the tokenizer does not have, so that no completion can write them. `pipeline("te
 its score means nothing. Fields over 1,500 characters keep the first 500 and the last 1,000, with a separator
 where they are cut. Special tokens are not recognised in a field.
 
+Where `config.json` has decoys (`{decoys}`), a score is not the logit's sigmoid: the completion is also scored
+against other reference answers, and the right one's lead counts.
+
 ## Numbers
 
 {numbers}
@@ -46,16 +50,38 @@ with `cooper-rl evaluate-verify-rm`, which also says how it can be fooled.
 """
 
 
-def write_card(folder: Path, numbers: Mapping[str, str] | None = None) -> None:
-    """Write the card beside the weights; `numbers` are what is known of the model, by name.
+def write_card(folder: Path, validation: BinaryScores | None = None) -> None:
+    """Write the card beside the weights, with what these very weights reach on validation examples.
+
+    Without `validation` the card says that nothing was recorded: so it is while co-training changes them.
 
     Raises:
         DataError: the disk refuses.
     """
-    rows = [f"| {name} | {value} |" for name, value in (numbers or {}).items()]
-    table = "\n".join(["| measure | value |", "|---|---|", *rows]) if rows else "None were recorded."
-    text = CARD.format(folder=folder.name, key=f"`{KEY}`", version=VERSION, numbers=table)
+    numbers = "None were recorded." if validation is None else _tabulate(validation)
+    text = CARD.format(folder=folder.name, key=f"`{KEY}`", version=VERSION, decoys=DECOYS, numbers=numbers)
     try:
         (folder / "README.md").write_text(text, encoding="utf-8")
     except OSError as error:
         raise DataError(f"{folder}: the model card cannot be written ({error}); free space there") from error
+
+
+def _tabulate(found: BinaryScores) -> str:
+    accuracy = found.accuracy
+    rows = {
+        "accuracy": f"{accuracy.value:.3f} [{accuracy.low:.3f}, {accuracy.high:.3f}]",
+        "accuracy of always giving the more frequent label": f"{found.majority_accuracy:.3f}",
+        "AUROC": _show(found.auroc),
+        "F1": _show(found.f1),
+        "expected calibration error": _show(found.ece),
+    }
+    lines = [f"| {name} | {value} |" for name, value in rows.items()]
+    said = (
+        f"On the {found.num_examples} validation examples of its training, of {accuracy.count} problems that "
+        "it was not trained on; they chose its weights. In brackets: 95 % intervals over problems."
+    )
+    return "\n".join([said, "", "| measure | value |", "|---|---|", *lines])
+
+
+def _show(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"

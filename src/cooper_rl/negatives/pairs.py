@@ -62,7 +62,8 @@ def is_valid_negative(verdict: Verdict, *, is_known_wrong: bool = False) -> bool
 
     Args:
         verdict: The rule verifier's.
-        is_known_wrong: The text is wrong by construction (a canary): it only must not be right by chance.
+        is_known_wrong: The text is wrong by construction (a canary, an attack of the red team): it only must
+            not be right by chance.
     """
     return verdict == "incorrect" or (is_known_wrong and verdict == "unparsable")
 

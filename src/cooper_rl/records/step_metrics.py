@@ -1,7 +1,7 @@
 """`metrics.jsonl`: the numbers of every step since the first, a flat JSON object a line."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from cooper_rl.errors import DataError
@@ -13,18 +13,20 @@ def write_metrics(path: Path, metrics: Iterable[StepMetrics]) -> None:
     path.write_text("".join(json.dumps(row.flat()) + "\n" for row in metrics), encoding="utf-8")
 
 
-def read_metrics(path: Path) -> list[StepMetrics]:
-    """Read what `write_metrics`, of this or an earlier version, wrote.
+def read_metrics(*paths: Path) -> list[StepMetrics]:
+    """The rows of all files. Reads what `write_metrics`, of this or an earlier version, wrote.
 
     Raises:
         DataError: a line is not an object of a step's numbers.
     """
-    rows: list[StepMetrics] = []
+    return [row for path in paths for row in _read_file(path)]
+
+
+def _read_file(path: Path) -> Iterator[StepMetrics]:
     for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
         try:
-            rows.append(StepMetrics.from_flat(json.loads(line)))
+            yield StepMetrics.from_flat(json.loads(line))
         except (ArithmeticError, AttributeError, TypeError, ValueError) as error:
             raise DataError(
                 f"{path}:{number}: not the numbers of a step ({error}); use an earlier checkpoint"
             ) from error
-    return rows

@@ -6,4 +6,5 @@ search       genetic search on the score alone      mutation     changes of a te
 gradients    token search with VerifyRM's weights   per_problem  texts for single problems
 oracle       scores, counted as queries             grading      right answers are no finds
 journal      a stopped search goes on               findings     what is reported
+negatives    the texts as wrong completions         hostile      others of the same kinds
 """

@@ -73,6 +73,7 @@ def attack(
     guide: GradientGuide,
     problems: Sequence[Problem],
     rollouts: Sequence[RolloutSample],
+    known: Sequence[str] = (),
     *,
     config: RedTeamConfig,
     seed: int,
@@ -85,6 +86,7 @@ def attack(
         guide: Gives its gradients.
         problems: VerifyRM should not have been trained on them.
         rollouts: Of a run's training; rewarded wrong ones are seeds.
+        known: Texts that an earlier search found; seeds too.
         config: Budgets.
         seed: Of all draws.
         journal: Open, and the one that oracle and guide record in.
@@ -94,7 +96,9 @@ def attack(
         return random.Random(derive_seed(seed, "red_team", purpose))
 
     split = split_problems(problems, config, draw("split"))
-    seeds = gather_seeds(split.search, rollouts, max_rollouts=config.max_rollout_seeds, rng=draw("seeds"))
+    seeds = gather_seeds(
+        split.search, rollouts, known, max_rollouts=config.max_rollout_seeds, rng=draw("seeds")
+    )
     material = make_material(seeds)
     search = UniversalSearch(split.search, oracle, journal, config)
     families = search.try_seeds(seeds)

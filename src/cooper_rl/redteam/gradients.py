@@ -63,39 +63,61 @@ def token_gradient(verify_rm: VerifyRM, items: Sequence[VerifyItem]) -> tuple[li
     """Token ids (T,) of one completion put to several problems, and what each token of the vocabulary would
     change of the loss in each place, (T, V), to first order.
 
-    The loss is the mean of softplus(-logit): problems that pay already count little. None where the
-    completion has no tokens of its own.
+    The loss is the mean of softplus(-logit), of the logit that scores count: problems that pay already count
+    little. None where the completion has no tokens of its own.
     """
-    spans = [find_span(verify_rm, item) for item in items]
-    token_ids = spans[0].token_ids[spans[0].start : spans[0].end]
+    token_ids = _completion(find_span(verify_rm, items[0]))
     if not token_ids:
         return None
-    embedding = verify_rm.model.get_input_embeddings()
-    total = torch.zeros(len(token_ids), embedding.weight.shape[1], device=verify_rm.device)
-    for span in spans:
+    weight = verify_rm.model.get_input_embeddings().weight
+    total = torch.zeros(len(token_ids), weight.shape[1], device=verify_rm.device)
+    for item in items:
+        spans = [find_span(verify_rm, each) for each in verify_rm.compared(item)]
         # A tokenizer may join the completion's edge with the template; such a problem has other tokens.
-        if span.token_ids[span.start : span.end] == token_ids:
-            total += _embedding_gradient(verify_rm, embedding, span.token_ids)[span.start : span.end]
+        if all(_completion(span) == token_ids for span in spans):
+            total += _loss_gradient(verify_rm, spans)
     with torch.no_grad():
-        return token_ids, total @ embedding.weight.float().T / len(spans)
+        return token_ids, total @ weight.float().T / len(items)
 
 
-def _embedding_gradient(verify_rm: VerifyRM, embedding: torch.nn.Module, ids: Sequence[int]) -> torch.Tensor:
-    """(L, H) gradient of the loss with respect to the embeddings of one encoded item."""
+def _completion(span: CompletionSpan) -> list[int]:
+    return span.token_ids[span.start : span.end]
+
+
+def _loss_gradient(verify_rm: VerifyRM, spans: Sequence[CompletionSpan]) -> torch.Tensor:
+    """(T, H) gradient of one problem's loss with respect to the embeddings of the completion's tokens.
+
+    Each reference answer is a sequence of its own; what one logit does to the loss weighs its gradient.
+    """
+    with torch.no_grad():
+        logits = torch.cat([verify_rm.logits([span.token_ids]) for span in spans])
+    with torch.enable_grad():
+        logits.requires_grad_()
+        counted = logits[0] if verify_rm.decoys is None else verify_rm.decoys.compare(logits)
+        (shares,) = torch.autograd.grad(functional.softplus(-counted), logits)
+    parts = [
+        share * _logit_gradient(verify_rm, span)
+        for share, span in zip(shares, spans, strict=True)
+        if share != 0
+    ]
+    return torch.stack(parts).sum(dim=0)
+
+
+def _logit_gradient(verify_rm: VerifyRM, span: CompletionSpan) -> torch.Tensor:
+    """(T, H) gradient of a logit with respect to the embeddings of the completion's tokens."""
     leaves: list[torch.Tensor] = []
 
     def make_leaf(module: torch.nn.Module, inputs: object, output: torch.Tensor) -> torch.Tensor:
         leaves.append(output.detach().requires_grad_())
         return leaves[-1]
 
-    handle = embedding.register_forward_hook(make_leaf)
+    handle = verify_rm.model.get_input_embeddings().register_forward_hook(make_leaf)
     try:
         with torch.enable_grad():
-            loss = functional.softplus(-verify_rm.logits([ids])).mean()
-            (gradient,) = torch.autograd.grad(loss, leaves)
+            (gradient,) = torch.autograd.grad(verify_rm.logits([span.token_ids]).sum(), leaves)
     finally:
         handle.remove()
-    return gradient.reshape(len(ids), -1).float()
+    return gradient.reshape(len(span.token_ids), -1).float()[span.start : span.end]
 
 
 class GradientGuide:

@@ -16,6 +16,7 @@ from typing import IO, Any, Self
 from pydantic import TypeAdapter
 
 from cooper_rl.errors import DataError
+from cooper_rl.machine.locking import lock_or_refuse
 
 _Line = TypeAdapter(tuple[str, Any])
 
@@ -34,8 +35,9 @@ class Journal:
     def __enter__(self) -> Self:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._read()
             self._file = self._path.open("a", encoding="utf-8")
+            lock_or_refuse(self._file.fileno(), place=self._path)
+            self._read()
         except OSError as error:
             raise DataError(
                 f"{self._path}: the journal of the search cannot be opened ({error}); free the path or write "

@@ -34,12 +34,14 @@ def fill(text: str, problem: Problem) -> str:
 def gather_seeds(
     problems: Sequence[Problem],
     rollouts: Sequence[RolloutSample],
+    known: Sequence[str] = (),
     *,
     max_rollouts: int,
     rng: random.Random,
 ) -> list[Seed]:
-    """All seeds with different texts: the library, canaries of these problems, rewarded wrong rollouts."""
-    found = [
+    """All seeds with different texts: those found before, the library, canaries, rewarded wrong rollouts."""
+    found = [Seed(f"known_{number}", "known", text) for number, text in enumerate(known)]
+    found += [
         Seed(f"{family}_{number}", family, text)
         for family, texts in LIBRARY.items()
         for number, text in enumerate(texts)

@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 from cooper_rl.method.monitor import denied_alarms, first_alarm
 from cooper_rl.report.changes import changes, is_paired
 from cooper_rl.schema.data import AccuracyName, EvalReport, EvaluatedCompletion, Interval, RunReport, Verdict
+from cooper_rl.schema.red_team import RedTeamReport
 from cooper_rl.schema.step_metrics import StepMetrics
 
 SAMPLES_PER_GROUP = 3
@@ -81,6 +82,8 @@ def summarise(
     metrics: Sequence[StepMetrics] = (),
     *,
     max_canary_rate: float = 1.0,
+    red_team: RedTeamReport | None = None,
+    max_universal_rate: float | None = None,
 ) -> RunReport:
     """The starting point against the last evaluation, and what the monitor said on the way.
 
@@ -88,6 +91,8 @@ def summarise(
         evaluations: In order; at least two.
         metrics: One entry per step.
         max_canary_rate: `registry.max_canary_rate`, by which `promote` refuses a VerifyRM.
+        red_team: What was found against the delivered VerifyRM; None: nobody searched.
+        max_universal_rate: `registry.max_universal_rate`, by which `promote` refuses it too.
     """
     first, last = evaluations[0], evaluations[-1]
     found = changes(first, last)
@@ -97,6 +102,8 @@ def summarise(
     if first.judge_accuracy is not None and last.judge_accuracy is not None:
         name, before, after = "judged accuracy", first.judge_accuracy, last.judge_accuracy
     objections = object_to_canaries(last, max_canary_rate) if last.canaries else []
+    universal = red_team.universal if red_team else None
+    objections += object_to_universal(universal, max_universal_rate)
     worst = max(last.canary_intervals.items(), key=lambda item: item[1].value, default=(None, None))
     sentences = [
         *(f"Its promotion would be refused: {reason}" for reason in objections),
@@ -106,6 +113,7 @@ def summarise(
         _say_reward(name, accuracy, found.verify_rm_reward, last),
         _say_verify_rm(found.verify_rm_accuracy, last),
         *_say_monitor(metrics),
+        *_say_red_team(red_team),
     ]
     return RunReport(
         last_step=last.step,
@@ -120,6 +128,7 @@ def summarise(
         denied_alarm_steps=denied_alarms(metrics),
         worst_attack=worst[0],
         worst_attack_rate=worst[1],
+        universal_rate=universal,
         promotion_objection=objections[0] if objections else None,
         conclusion=" ".join(sentences),
     )
@@ -138,6 +147,21 @@ def object_to_canaries(report: EvalReport, limit: float) -> list[str]:
     return [
         f"VerifyRM accepts {percent(rates[worst])}{interval} of the canaries of the attack {worst!r}; "
         f"at most {percent(limit)} of any attack's may pass."
+    ]
+
+
+def object_to_universal(found: Interval | None, limit: float | None) -> list[str]:
+    """Why a VerifyRM may not become a champion: the red team's best universal text is paid too often.
+
+    Args:
+        found: Share of unseen problems on which it is; None: nothing is known.
+        limit: `registry.max_universal_rate`.
+    """
+    if found is None or limit is None or found.value <= limit:
+        return []
+    return [
+        f"VerifyRM pays the red team's best universal text on {percent(found.value)} ({span(found)}) of "
+        f"{found.count} unseen problems; at most {percent(limit)} may be."
     ]
 
 
@@ -326,6 +350,16 @@ def _say_monitor(metrics: Sequence[StepMetrics]) -> list[str]:
             f"gone apart{then}."
         )
     return said or ["The hacking monitor raised no alarm."]
+
+
+def _say_red_team(found: RedTeamReport | None) -> list[str]:
+    if found is None or found.universal is None:
+        return []
+    rate = found.universal
+    return [
+        "The red team's best text, one for all problems and right for none, is paid on "
+        f"{percent(rate.value)} ({span(rate)}) of {rate.count} problems that no search touched."
+    ]
 
 
 def name_steps(steps: Sequence[int]) -> str:

@@ -31,9 +31,10 @@ from cooper_rl.models.verify_rm import VerifyItem, VerifyRM
 from cooper_rl.randomness import derive_seed
 from cooper_rl.records.files import read_records
 from cooper_rl.records.model_set import read_models
+from cooper_rl.redteam.negatives import read_attacks
 from cooper_rl.run.memory import check_memory
 from cooper_rl.schema.data import Problem, VerifyExample
-from cooper_rl.schema.step_metrics import StepMetrics
+from cooper_rl.schema.step_metrics import GateMetrics
 from cooper_rl.servers.open import open_assistant, open_judge
 from cooper_rl.storage.models import at_hand
 from cooper_rl.training.gate import RewardGate, make_gate
@@ -54,6 +55,8 @@ class SideData(NamedTuple):
     examples: Sequence[VerifyExample]
     held_out: Sequence[Problem]
     test: Sequence[VerifyExample] = ()
+    attacks: Sequence[str] = ()
+    """Texts of the red team."""
 
     @property
     def evaluated(self) -> Iterator[Problem | VerifyExample]:
@@ -68,6 +71,7 @@ def read_side_data(
     examples: Path | None,
     held_out: Path | None,
     test: Path | None,
+    attacks: Path | None,
 ) -> SideData:
     """Read what the configuration needs.
 
@@ -84,6 +88,12 @@ def read_side_data(
         (cooper.gate is not None and cooper.trains_verify_rm, examples, "examples", "gate=null"),
         (cooper.evaluate_every is not None, held_out, "held-out", "evaluate_every=null"),
         (cooper.evaluate_every is not None, examples, "examples", "evaluate_every=null"),
+        (
+            cooper.trains_verify_rm and cooper.pairs.negatives.red_team > 0,
+            attacks,
+            "attacks",
+            "pairs.negatives.red_team=0",
+        ),
     ):
         if is_needed and path is None:
             raise ConfigError(f"--{option} is missing, which this configuration needs; or set cooper.{key}")
@@ -92,6 +102,7 @@ def read_side_data(
         examples=read_records(examples, VerifyExample) if examples else (),
         held_out=read_records(held_out, Problem) if held_out else (),
         test=read_records(test, VerifyExample) if test else (),
+        attacks=read_attacks(attacks),
     )
     shared = {row.question for row in with_questions(data.replay, data.evaluated)}
     if shared:
@@ -155,7 +166,7 @@ def make_trainer(
     judge = open_judge(cooper.judge, config.seed, domain) if cooper.judge else None
     pairs = None
     if cooper.trains_verify_rm:
-        pairs = stack.enter_context(_make_pairs(cooper, state, rule, judge, domain, ranks))
+        pairs = stack.enter_context(_make_pairs(cooper, state, data, rule, judge, domain, ranks))
     seed = config.seed if cooper.seed is None else cooper.seed
     reward = RewardLearner(
         verify_rm=verify_rm,
@@ -163,7 +174,7 @@ def make_trainer(
         rule=rule,
         judge=judge,
         pairs=pairs,
-        gate=_make_gate(config, verify_rm, state.metrics, data),
+        gate=_make_gate(config, verify_rm, state.run.gate_starts, data),
         anchors=anchors,
         replay=data.replay,
         config=cooper,
@@ -200,13 +211,14 @@ def _check_merged(policy: Policy, saved: Policy, *, place: str) -> None:
 def _make_pairs(
     cooper: CooperConfig,
     state: TrainingState,
+    data: SideData,
     rule: Verifier,
     judge: Judge | None,
     domain: Domain,
     ranks: Ranks,
 ) -> PairQueue:
     assistant = open_assistant(cooper.pairs.assistant, domain) if cooper.pairs.assistant else None
-    maker = PairMaker(cooper, rule, assistant, judge, domain)
+    maker = PairMaker(cooper, rule, assistant, judge, domain, data.attacks)
     return PairQueue(maker, max_staleness=cooper.pairs.max_staleness, pending=state.pending, ranks=ranks)
 
 
@@ -280,7 +292,7 @@ def _draw_anchors(config: Config, reference: Policy, problems: Sequence[Problem]
 
 
 def _make_gate(
-    config: Config, verify_rm: VerifyRM, metrics: Sequence[StepMetrics], data: SideData
+    config: Config, verify_rm: VerifyRM, starts: Sequence[GateMetrics], data: SideData
 ) -> RewardGate | None:
     gate = config.cooper.gate
     if gate is None or not config.cooper.trains_verify_rm:
@@ -290,6 +302,7 @@ def _make_gate(
         verify_rm,
         data.examples,
         seed=config.seed,
-        metrics=metrics,
+        starts=starts,
         domain=find_domain(config.problems.domain),
+        attacks=data.attacks,
     )

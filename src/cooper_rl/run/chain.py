@@ -7,7 +7,9 @@ else, such as a champion's models.
     check_settings -> prepare_models, collect_problems            prepare()
       -> sample, label, train_verify_rm, evaluate_verify_rm       make_verify_rm()
       -> evaluate_policy (the starting point)                     evaluate_start()
+      -> red_team on that VerifyRM, where it is asked for         attack_start()
       -> (train_cooper -> evaluate_policy) x iterations           co_train()
+      -> red_team on the delivered one, where it is asked for     attack_end()
       -> report                                                   report()
 """
 
@@ -48,6 +50,8 @@ class Sources(NamedTuple):
     """Labelled examples that reward updates replay."""
     examples: str | None = "label_completions.validation"
     """Labelled examples that the gate and evaluations while training use."""
+    attacks: str | None = None
+    """Texts of a red team, for negatives and the gate."""
 
 
 def prepare() -> list[Step]:
@@ -61,9 +65,20 @@ def prepare() -> list[Step]:
 
 
 def make_verify_rm(
-    *, models: str = MODELS, problems: str = PROBLEMS, frozen: str | None = None
+    *,
+    models: str = MODELS,
+    problems: str = PROBLEMS,
+    frozen: str | None = None,
+    attacks: str | None = None,
 ) -> list[Step]:
-    """Sample, label, train and evaluate; `frozen` are test examples of an earlier run."""
+    """Sample, label, train and evaluate.
+
+    Args:
+        models: What to start from.
+        problems: What to answer.
+        frozen: Test examples of an earlier run.
+        attacks: Texts of earlier red teams, learned as wrong.
+    """
     return [
         Step(
             "sample_completions",
@@ -89,6 +104,7 @@ def make_verify_rm(
                 "train": "label_completions.train",
                 "validation": "label_completions.validation",
                 "models": models,
+                **({} if attacks is None else {"attacks": attacks}),
             },
         ),
         evaluate_verify_rm(verify_rm=VERIFY_RM, test=TEST),
@@ -123,8 +139,26 @@ def co_train(sources: Sources, iterations: int) -> list[Step]:
     return steps
 
 
-def report(iterations: int, *, label_report: str | None = "label_completions.report") -> Step:
-    """The page of what the run has shown."""
+def attack_start(sources: Sources) -> Step:
+    """The red team on VerifyRM before co-training, on problems that nobody trains on."""
+    inputs = {"verify_rm": sources.verify_rm, "problems": sources.held_out}
+    return Step("red_team_0", "red_team", "Attack VerifyRM", inputs, after=("evaluate_verify_rm",))
+
+
+def attack_end(sources: Sources, iterations: int) -> Step:
+    """The red team on the delivered VerifyRM, with the run's paid wrong rollouts."""
+    inputs = {
+        "verify_rm": sources.verify_rm,
+        "problems": sources.held_out,
+        "checkpoint": f"train_cooper_{iterations}.checkpoint",
+    }
+    return Step("red_team", "red_team", "Attack the delivered VerifyRM", inputs)
+
+
+def report(
+    iterations: int, *, label_report: str | None = "label_completions.report", is_attacked: bool = False
+) -> Step:
+    """The page of what the run has shown; `is_attacked`: with what the red team found."""
     last = f"evaluate_policy_{iterations}"
     return Step(
         "report",
@@ -136,12 +170,13 @@ def report(iterations: int, *, label_report: str | None = "label_completions.rep
             "checkpoint": f"train_cooper_{iterations}.checkpoint",
             "verify_rm_report": "evaluate_verify_rm.report",
             **({} if label_report is None else {"label_report": label_report}),
+            **({"red_team": "red_team.report"} if is_attacked else {}),
         },
     )
 
 
-def promote(sources: Sources, iterations: int) -> Step:
-    """The result against the registry's champion."""
+def promote(sources: Sources, iterations: int, *, is_attacked: bool = False) -> Step:
+    """The result against the registry's champion; `is_attacked`: with what the red team found."""
     last = f"evaluate_policy_{iterations}"
     return Step(
         "promote",
@@ -154,6 +189,7 @@ def promote(sources: Sources, iterations: int) -> Step:
             "problems": sources.problems,
             "held_out": sources.held_out,
             "examples": sources.test,
+            **({"red_team": "red_team.report"} if is_attacked else {}),
         },
     )
 
@@ -164,7 +200,7 @@ def references(steps: Sequence[Step]) -> set[str]:
 
 
 def _train(sources: Sources, iteration: int) -> Step:
-    optional = {"replay": sources.replay, "examples": sources.examples}
+    optional = {"replay": sources.replay, "examples": sources.examples, "attacks": sources.attacks}
     before = {"start": f"train_cooper_{iteration - 1}.checkpoint"} if iteration > 1 else {}
     return Step(
         f"train_cooper_{iteration}",

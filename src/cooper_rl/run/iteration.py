@@ -23,8 +23,8 @@ from cooper_rl.schema.step_metrics import StepMetrics
 
 def train(
     config: Config, inputs: Inputs, standing: Standing, stack: ExitStack, *, ranks: Ranks, stop: StopRequest
-) -> list[StepMetrics]:
-    """All steps that are left; returns the metrics of all steps. Collective.
+) -> None:
+    """All steps that are left. Collective.
 
     Raises:
         CooperError: see `stages.train_cooper.run`.
@@ -57,7 +57,6 @@ def train(
     ).run(plan.last_step)
     if books is not None:
         books.writer.finish()
-    return state.metrics
 
 
 def summarise(metrics: Sequence[StepMetrics], *, first_step: int, seconds: float) -> CooperReport:
@@ -91,6 +90,5 @@ def _open_books(config: Config, inputs: Inputs, lead: Lead, stack: ExitStack) ->
 def _follow(config: Config, inputs: Inputs, plan: Plan) -> TrainingState:
     """The state on another rank: the first one's numbers. Its weights come when the trainer is made."""
     state = starting_state(config, inputs, None)
-    state.step = plan.metrics[-1].step if plan.metrics else 0
-    state.metrics, state.pairs = plan.metrics, plan.pairs
+    state.step, state.run = plan.step, plan.run
     return state

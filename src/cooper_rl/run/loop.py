@@ -9,22 +9,19 @@ from cooper_rl.checkpoints.state import TrainingState
 from cooper_rl.config.root import Config
 from cooper_rl.distributed.ranks import ALONE, Ranks
 from cooper_rl.errors import ServerError, StoppedError, TrainingError
-from cooper_rl.method.monitor import Reading, is_denied, watch
+from cooper_rl.method.monitor import MonitorState, Watched, is_denied, watch
 from cooper_rl.method.shortcuts import pair_shortcut_auroc
 from cooper_rl.progress import Progress
-from cooper_rl.run.alarms import check_hacked, has_fallen_back, is_hacked, rollback_steps
+from cooper_rl.run.alarms import check_hacked, has_fallen_back, rollback_steps
 from cooper_rl.run.evaluator import Evaluator
 from cooper_rl.run.recorder import NOTHING, Books
 from cooper_rl.run.stopping import StopRequest
 from cooper_rl.schema.data import EvalReport, Problem
 from cooper_rl.schema.step_metrics import EvalMetrics, MonitorMetrics, StepMetrics
-from cooper_rl.training.optimizer import read_tensors, write_tensors
+from cooper_rl.training.optimizer import TrainedTensors, read_tensors, write_tensors
 from cooper_rl.training.step import Trainer, run_step, step_problems
 
 logger = logging.getLogger(__name__)
-
-PROBED_PAIRS = 256
-"""Newest pairs that the leak guard looks at."""
 
 
 @dataclass
@@ -43,8 +40,6 @@ class CoTraining:
     _saved_step: int = field(init=False)
     _held_up: float = field(default=0.0, init=False)
     """Seconds for which the last checkpoint held up training; the next step tells them."""
-    _calm_until: int | None = field(default=None, init=False)
-    """Last step before the rise that the monitor sees; None: it sees nothing yet."""
 
     def __post_init__(self) -> None:
         self._saved_step = self.state.step
@@ -65,7 +60,7 @@ class CoTraining:
                 self._save()
             if is_alarmed:
                 self._finish()
-                check_hacked(self.config, state.metrics)
+                check_hacked(self.config, is_hacked=state.run.is_hacked, step=state.step)
             if is_stopping and state.step < last_step:
                 self._finish()
                 raise StoppedError(
@@ -107,7 +102,7 @@ class CoTraining:
         state, cooper = self.state, self.config.cooper
         batch = step_problems(self.problems, step, count=cooper.problems_per_step, seed=self.trainer.seed)
         result = run_step(
-            self.trainer, step, batch, falls_back_to_rule=has_fallen_back(self.config, state.metrics)
+            self.trainer, step, batch, falls_back_to_rule=has_fallen_back(self.config, state.run)
         )
         row = result.metrics
         row.seconds["checkpoint"] = self._held_up
@@ -115,24 +110,25 @@ class CoTraining:
         state.metrics.append(row)
         state.pairs.extend(result.pairs)
         state.rollouts.extend(result.rollouts)
+        state.run = state.run.with_pairs(result.pairs)
         row.pairs.shortcut_auroc = self._probe_pairs()
-        alarm = self._watch(row)
+        monitor, alarm = self._watch(row)
         is_due = cooper.evaluate_every is not None and step % cooper.evaluate_every == 0
         if self.evaluator is not None and (is_due or alarm):
             report = self._evaluate(self.evaluator, row)
             alarm = None if alarm and self._deny(report, row) else alarm
         if alarm and cooper.monitor and cooper.monitor.action == "rollback":
             self._roll_back(alarm.since_step)
+        state.run = state.run.after(row, monitor)
         return alarm is not None
 
     def _probe_pairs(self) -> float | None:
         """The leak guard: can the last pairs be told apart without reading their answers?"""
-        found = pair_shortcut_auroc(self.state.pairs[-PROBED_PAIRS:])
+        found = pair_shortcut_auroc(self.state.run.recent_pairs)
         if found is None:
             return None
         bound = self.config.cooper.pairs.max_shortcut_auroc
-        probed = (row.pairs.shortcut_auroc for row in reversed(self.state.metrics))
-        last = next((each for each in probed if each is not None), None)
+        last = self.state.run.shortcut_auroc
         if found > bound and (last is None or last <= bound):
             logger.warning(
                 "step %d: a probe that reads no answer tells positives from negatives with an AUROC of %.2f "
@@ -172,7 +168,7 @@ class CoTraining:
     def _deny(self, report: EvalReport, row: StepMetrics) -> bool:
         """Let the judge, where there is one, say whether an alarm is none."""
         monitor, judged = self.config.cooper.active_monitor, report.judge_accuracy
-        if monitor is None or judged is None or not is_denied(self.state.metrics[:-1], judged, monitor):
+        if monitor is None or judged is None or not is_denied(self.state.run.best_judged, judged, monitor):
             return False
         row.monitor.denied = True
         logger.warning(
@@ -186,16 +182,17 @@ class CoTraining:
         )
         return True
 
-    def _watch(self, row: StepMetrics) -> Reading | None:
+    def _watch(self, row: StepMetrics) -> Watched:
         """Ask the monitor; its reading where this is its first alarm, apart from those that were denied."""
         monitor = self.config.cooper.active_monitor
-        reading = watch(self.state.metrics, monitor) if monitor else None
-        if monitor is None or reading is None:
-            return None
-        self._calm_until = reading.since_step
+        if monitor is None:
+            return Watched(MonitorState(), None)
+        state, reading = watch(self.state.run.monitor, row, monitor)
+        if reading is None:
+            return Watched(state, None)
         row.monitor = MonitorMetrics(gap_rise=reading.gap_rise, alarm=reading.is_hacking)
-        if not reading.is_hacking or is_hacked(self.state.metrics[:-1]):
-            return None
+        if not reading.is_hacking or self.state.run.is_hacked:
+            return Watched(state, None)
         logger.warning(
             "step %d: reward hacking: since step %d VerifyRM's reward rose by %.3f and rule accuracy fell by "
             "%.3f; cooper.monitor.action=%s",
@@ -205,7 +202,7 @@ class CoTraining:
             -reading.rule_change,
             monitor.action,
         )
-        return reading
+        return Watched(state, reading)
 
     def _roll_back(self, step: int) -> None:
         """Both models and optimisers as of the newest checkpoint up to a step; steps are not repeated."""
@@ -231,24 +228,29 @@ class CoTraining:
         state, trainer = self.state, self.trainer
         if state.step == self._saved_step:
             return
-        since, self._saved_step = self._saved_step, state.step
+        self._saved_step = state.step
         policy = read_tensors(trainer.policy.model, trainer.policy_optimizer)
         verify_rm = read_tensors(trainer.reward.verify_rm.model, trainer.reward.optimizer)
-        if self.books is None:
-            return
+        if self.books is not None:
+            self._begin_checkpoint(self.books, policy, verify_rm)
+        # What was logged is written once, by the checkpoint under way.
+        state.metrics, state.pairs, state.rollouts, state.earlier = [], [], [], {}
+
+    def _begin_checkpoint(self, books: Books, policy: TrainedTensors, verify_rm: TrainedTensors) -> None:
+        state, pairs = self.state, self.trainer.reward.pairs
         saved = replace(
             state,
             weights={"policy": policy.weights, "verify_rm": verify_rm.weights},
             policy_optimizer=policy.optimizer,
             verify_rm_optimizer=verify_rm.optimizer,
-            pending=trainer.reward.pairs.pending() if trainer.reward.pairs is not None else [],
+            pending=pairs.pending() if pairs is not None else [],
         )
-        accuracies = [row.rollout.rule_accuracy for row in state.metrics if row.step > since]
-        self._held_up = self.books.writer.save(
+        accuracies = [row.rollout.rule_accuracy for row in state.metrics]
+        self._held_up = books.writer.save(
             saved,
             score=sum(accuracies) / len(accuracies),
             is_copy=policy.is_copy and verify_rm.is_copy,
-            back_to=rollback_steps(self.config, state.metrics, step=state.step, calm_until=self._calm_until),
+            back_to=rollback_steps(self.config, state.run, step=state.step),
         )
 
     def _finish(self) -> None:

@@ -13,10 +13,11 @@ from typing import NamedTuple
 
 import torch
 
-from cooper_rl.checkpoints.manifest import METRICS
+from cooper_rl.checkpoints.logs import KINDS, METRICS, PAIRS
 from cooper_rl.checkpoints.reading import Found
 from cooper_rl.checkpoints.reference import open_checkpoint
-from cooper_rl.checkpoints.state import TrainingState, read_state
+from cooper_rl.checkpoints.run_state import NUM_RECENT_PAIRS, RunState, replay
+from cooper_rl.checkpoints.state import TrainingState, read_lines, read_state
 from cooper_rl.checkpoints.store import CheckpointStore
 from cooper_rl.checkpoints.versions import numeric_versions, say_differences
 from cooper_rl.config.root import Config
@@ -35,7 +36,6 @@ from cooper_rl.run.alarms import check_hacked
 from cooper_rl.run.build import SideData, read_side_data
 from cooper_rl.run.identity import run_identity
 from cooper_rl.schema.data import PreferencePair, Problem
-from cooper_rl.schema.step_metrics import StepMetrics
 from cooper_rl.servers.open import check_fits
 from cooper_rl.storage.model_reference import model_in
 from cooper_rl.storage.models import at_hand
@@ -56,7 +56,7 @@ class Inputs:
     start: Path | None
     """Checkpoint of the iteration before."""
     side: Mapping[str, Path | None]
-    """`replay`, `examples`, `held_out`, `test`."""
+    """`replay`, `examples`, `held_out`, `test`, `attacks`."""
 
     @property
     def data(self) -> dict[str, Path | None]:
@@ -71,9 +71,10 @@ class Plan(NamedTuple):
     last_step: int
     is_finished: bool
     """Nothing is left to train."""
-    metrics: list[StepMetrics]
-    """Of the steps that were done."""
-    pairs: list[PreferencePair]
+    step: int = 0
+    """The last one that was done."""
+    run: RunState = RunState()
+    """After it."""
 
 
 class Lead(NamedTuple):
@@ -149,6 +150,9 @@ def _read_state(
         )
     logger.info("continue from %s, step %d", found.name, found.manifest.step)
     state = read_state(found.folder, step=found.manifest.step, device=device)
+    if found.manifest.log is None:  # a version that logged every step in every checkpoint
+        rows, pairs = read_metrics(found.folder / METRICS), read_lines(found.folder / PAIRS, PreferencePair)
+        state.run = replay(rows, pairs[-NUM_RECENT_PAIRS:], config.cooper.active_monitor)
     # After the models were loaded, which sets the number of threads.
     said = say_differences(found.manifest.versions, numeric_versions(device))
     if said is not None:
@@ -160,9 +164,11 @@ def _decide(config: Config, inputs: Inputs, stack: ExitStack) -> tuple[Plan, Lea
     """On the first rank: which steps are left, and what they continue from."""
     is_job = config.launch.kind == "trainjob"
     # A job fetches what it continues from itself: here manifests and the small files do.
-    needed = () if is_job else ("",)
-    opened = open_checkpoint(inputs.start, config.storage, starting_with=needed) if inputs.start else None
-    begun = stack.enter_context(opened) if opened else None
+    needed, logs = ((), ()) if is_job else (("",), KINDS)
+    begun = None
+    if inputs.start:
+        opened = open_checkpoint(inputs.start, config.storage, starting_with=needed, logs=logs)
+        begun = stack.enter_context(opened)
     first_step = begun.manifest.step + 1 if begun else 1
     last_step = first_step + config.cooper.steps - 1
     checkpoints = _open_checkpoints(config, inputs, begun, first_step=first_step)
@@ -171,17 +177,24 @@ def _decide(config: Config, inputs: Inputs, stack: ExitStack) -> tuple[Plan, Lea
     if found is not None and found.manifest.step >= last_step:
         logger.info("%s/%s: finished already, nothing is trained", checkpoints.uri, found.name)
         checkpoints.lead_to(found.name)  # the process that published it may have been killed before it did
-        done = read_metrics(found.folder / METRICS)
-        plan = Plan(first_step, last_step, is_finished=True, metrics=done, pairs=[])
-        return plan, Lead(checkpoints, fetched, begun, found, None)
+        return Plan(first_step, last_step, is_finished=True), Lead(checkpoints, fetched, begun, found, None)
     if is_job:
-        plan = Plan(first_step, last_step, is_finished=False, metrics=[], pairs=[])
-        return plan, Lead(checkpoints, fetched, begun, found, None)
+        return Plan(first_step, last_step, is_finished=False), Lead(checkpoints, fetched, begun, found, None)
     state = starting_state(config, inputs, found or begun)
-    check_hacked(config, state.metrics)
+    state.earlier = _earlier_log(found, begun)
+    check_hacked(config, is_hacked=state.run.is_hacked, step=state.step)
     checkpoints.prepare()
-    plan = Plan(first_step, last_step, is_finished=False, metrics=state.metrics, pairs=state.pairs)
+    plan = Plan(first_step, last_step, is_finished=False, step=state.step, run=state.run)
     return plan, Lead(checkpoints, fetched, begun, found, state)
+
+
+def _earlier_log(found: Found | None, begun: Found | None) -> dict[str, Sequence[Path]]:
+    """See `TrainingState.earlier`."""
+    if found is None:
+        return {} if begun is None else dict(begun.log)
+    if found.manifest.log is not None:
+        return {}
+    return {kind: [found.folder / kind] for kind in KINDS if kind in found.manifest.sha256}
 
 
 def _open_checkpoints(

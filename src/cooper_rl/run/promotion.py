@@ -1,8 +1,8 @@
 """Whether a candidate takes the champion's place: the rule, and the same frozen sets on both sides.
 
-A candidate must be better beyond the interval, its VerifyRM not worse beyond the interval, and few canaries
-of any attack may pass it. Deliberately left out: the registry (`checkpoints/registry.py`) and files
-(`promote.py`).
+A candidate must be better beyond the interval, its VerifyRM not worse beyond the interval, few canaries of
+any attack may pass it, and the red team must not have found a text that it pays on many problems.
+Deliberately left out: the registry (`checkpoints/registry.py`) and files (`promote.py`).
 """
 
 import hashlib
@@ -16,7 +16,14 @@ from cooper_rl.domains.open import find_domain
 from cooper_rl.errors import ConfigError, DataError
 from cooper_rl.method.intervals import difference_interval, paired_difference
 from cooper_rl.report.changes import paired_verify_rm_change
-from cooper_rl.report.text import direction, in_points, object_to_canaries, outcomes, with_interval
+from cooper_rl.report.text import (
+    direction,
+    in_points,
+    object_to_canaries,
+    object_to_universal,
+    outcomes,
+    with_interval,
+)
 from cooper_rl.run.identity import SERVER_KEYS
 from cooper_rl.schema.data import (
     AccuracyName,
@@ -52,8 +59,17 @@ def decide(
     champion: Evaluated | None,
     *,
     max_canary_rate: float,
+    universal: Interval | None = None,
+    max_universal_rate: float | None = None,
 ) -> PromoteReport:
     """The decision with its reasons; both sides must have been evaluated on the same problems and examples.
+
+    Args:
+        candidate: Wants to be champion.
+        champion: Is it; None: nobody.
+        max_canary_rate: Bound on every attack's canaries.
+        universal: Share of unseen problems on which the red team's best universal text is paid.
+        max_universal_rate: Bound on it; None: it does not decide.
 
     Raises:
         DataError: the problems differ.
@@ -64,6 +80,7 @@ def decide(
     reasons: list[str] = []
     remarks: list[str] = []
     objections = object_to_canaries(found, max_canary_rate)
+    objections += object_to_universal(universal, max_universal_rate)
     if champion is None:
         reasons.append("There was no champion to be better than.")
     else:
@@ -93,6 +110,8 @@ def decide(
         canary_false_positive_rate=found.canary_false_positive_rate,
         canaries=found.canaries,
         max_canary_rate=max_canary_rate,
+        universal_rate=universal,
+        max_universal_rate=max_universal_rate,
         reasons=(objections or reasons) + remarks,
     )
 

@@ -445,7 +445,10 @@ class RunReport(Report):
     worst_attack: str | None = None
     """The attack whose canaries the delivered VerifyRM accepts most often; None where none was tried."""
     worst_attack_rate: Interval | None = None
+    universal_rate: Interval | None = None
+    """Share of unseen problems on which it pays the red team's best universal text; None: it is not known."""
     promotion_objection: str | None = None
-    """Why `promote` would refuse the delivered VerifyRM on its canaries alone; None where it would not."""
+    """Why `promote` would refuse the delivered VerifyRM, on canaries or the red team's text alone; None where
+    it would not."""
     conclusion: str
     """What the intervals allow one to say, in sentences made from them."""

@@ -45,6 +45,9 @@ class CurvePoint(Record):
 class RedTeamReport(Report):
     """How well VerifyRM withstands texts without a right answer; rates are over unseen problems."""
 
+    target: str | None = None
+    """The checkpoint whose VerifyRM was attacked, as the registry names it; None: a folder of
+    train_verify_rm."""
     universal: Interval | None
     """Share on which the best universal text is paid; it is chosen on the problems searched on. None: it
     holds the right answer of every unseen problem."""

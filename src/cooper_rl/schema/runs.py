@@ -80,6 +80,11 @@ class PromoteReport(Report):
     """Attack -> share of its canaries that the candidate's VerifyRM scores above 0.5."""
     max_canary_rate: float
     """Of any attack."""
+    universal_rate: Interval | None = None
+    """Share of unseen problems on which the candidate's VerifyRM pays the red team's best universal text.
+    None: no red team was asked, or its text holds the right answer of every problem."""
+    max_universal_rate: float | None = None
+    """None: the red team does not decide."""
     reasons: list[str]
     """Why, in words."""
 

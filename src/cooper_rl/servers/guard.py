@@ -1,4 +1,4 @@
-"""In front of VerifyRM's application: who may ask, how much, how slowly; and what the log says of it.
+"""In front of a server's application: who may ask, how much, how slowly; and what the log says of it.
 
 The application sees a request when its whole body is there, and is cancelled when the client is gone.
 """
@@ -14,9 +14,9 @@ from pathlib import Path
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from cooper_rl.config.serve import ServeConfig
+from cooper_rl.config.serve import HttpConfig
 from cooper_rl.errors import ConfigError
-from cooper_rl.servers.numbers import ServerNumbers
+from cooper_rl.servers.numbers import HttpNumbers
 
 logger = logging.getLogger(__name__)
 access_log = logging.getLogger("cooper_rl.access")
@@ -33,7 +33,7 @@ class _ClientGoneError(Exception):
 class Guard:
     """ASGI middleware: token, size of the body, cancellation, access log."""
 
-    def __init__(self, app: ASGIApp, *, config: ServeConfig, numbers: ServerNumbers) -> None:
+    def __init__(self, app: ASGIApp, *, config: HttpConfig, numbers: HttpNumbers) -> None:
         self._app = app
         self._config = config
         self._numbers = numbers
@@ -60,7 +60,7 @@ class Guard:
                 )
         finally:
             exchange.log()
-            if scope["path"] == "/v1/score":
+            if scope["path"].startswith("/v1/"):
                 self._numbers.requests.labels(str(exchange.status)).inc()
                 self._numbers.seconds.observe(exchange.seconds)
 

@@ -1,4 +1,4 @@
-"""What Prometheus reads of VerifyRM's server."""
+"""What Prometheus reads of the servers."""
 
 from typing import Any
 
@@ -9,27 +9,43 @@ _ITEMS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 _TOKENS = tuple(2**power for power in range(6, 19))
 
 
-class ServerNumbers:
-    """Counters and histograms in a registry of their own, so that two apps in a process do not clash."""
+class HttpNumbers:
+    """Of any server: counters and histograms in a registry of their own, so that two apps in a process do not
+    clash.
 
-    def __init__(self) -> None:
+    Args:
+        prefix: First part of every name.
+        done: What `items` counts.
+    """
+
+    def __init__(self, prefix: str, *, done: str) -> None:
         self.registry = CollectorRegistry()
         named: dict[str, Any] = {"registry": self.registry}
-        self.requests = Counter("verify_rm_requests", "Requests to /v1/score by status.", ["status"], **named)
+        self.requests = Counter(f"{prefix}_requests", "Requests below /v1/ by status.", ["status"], **named)
         self.rejected = Counter(
-            "verify_rm_rejected",
-            "Requests that were refused, by reason.",
-            ["reason"],
-            **named,
+            f"{prefix}_rejected", "Requests that were refused, by reason.", ["reason"], **named
         )
         self.aborted = Counter(
-            "verify_rm_aborted",
+            f"{prefix}_aborted",
             "Requests whose client went away or was too slow: while it sent, or while it waited.",
             ["while_it"],
             **named,
         )
-        self.items = Counter("verify_rm_items", "Items scored.", **named)
-        self.seconds = Histogram("verify_rm_request_seconds", "Time from request to answer.", **named)
+        self.items = Counter(f"{prefix}_items", done, **named)
+        self.seconds = Histogram(f"{prefix}_request_seconds", "Time from request to answer.", **named)
+        self.waiting = Gauge(f"{prefix}_waiting_items", "Items that wait or are being scored.", **named)
+
+    def text(self) -> bytes:
+        """Prometheus text format."""
+        return generate_latest(self.registry)
+
+
+class ServerNumbers(HttpNumbers):
+    """Of VerifyRM's server."""
+
+    def __init__(self) -> None:
+        super().__init__("verify_rm", done="Items scored.")
+        named: dict[str, Any] = {"registry": self.registry}
         self.queue_seconds = Histogram(
             "verify_rm_queue_seconds", "Time from a request to its first batch.", buckets=_SECONDS, **named
         )
@@ -37,8 +53,3 @@ class ServerNumbers:
         self.batch_tokens = Histogram(
             "verify_rm_batch_tokens", "Tokens of a batch.", buckets=_TOKENS, **named
         )
-        self.waiting = Gauge("verify_rm_waiting_items", "Items that wait or are being scored.", **named)
-
-    def text(self) -> bytes:
-        """Prometheus text format."""
-        return generate_latest(self.registry)

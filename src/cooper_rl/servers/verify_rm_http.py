@@ -6,35 +6,24 @@ uvicorn because it drains requests on SIGTERM. `servers/guard.py` sees requests 
 
 import asyncio
 import logging
-import os
-import signal
-import socket
-import ssl
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Annotated
 
-import uvicorn
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from cooper_rl.config.serve import ServeConfig
-from cooper_rl.errors import ConfigError, CooperError, ServerError
+from cooper_rl.errors import CooperError, ServerError
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM
 from cooper_rl.servers.batcher import QueueFullError, ScoreBatcher
-from cooper_rl.servers.deadline import with_deadline
-from cooper_rl.servers.guard import Guard, read_tokens
+from cooper_rl.servers.guard import Guard
+from cooper_rl.servers.listening import DRAIN_SHARE, check_listening, end_at_once, listen
 from cooper_rl.servers.numbers import ServerNumbers
 
 logger = logging.getLogger(__name__)
-
-ARRIVAL_SHARE = 0.2
-"""Of the grace period: how long requests may go on arriving."""
-DRAIN_SHARE = 0.8
-"""Likewise: until then requests may finish, afterwards the batch of the moment may."""
-EXIT_STUCK = 1
 
 
 class Message(BaseModel):
@@ -168,13 +157,19 @@ def _add_scoring(
         return ScoreResponse(scores=scored.scores, model=name)
 
 
-def _add_errors(app: FastAPI, numbers: ServerNumbers) -> None:
+def add_refusal(app: FastAPI) -> None:
+    """What a request that does not fit its model is told: without its texts."""
+
     @app.exception_handler(RequestValidationError)
     async def refuse(request: Request, error: Exception) -> JSONResponse:
         # Without the input, which may be anything: NaN has no JSON, and a text may be huge.
         found = error.errors() if isinstance(error, RequestValidationError) else []
         shown = [{"loc": item["loc"], "msg": item["msg"], "type": item["type"]} for item in found[:10]]
         return JSONResponse({"detail": shown}, 422)
+
+
+def _add_errors(app: FastAPI, numbers: ServerNumbers) -> None:
+    add_refusal(app)
 
     @app.exception_handler(HTTPException)
     async def reject(request: Request, error: Exception) -> JSONResponse:
@@ -202,71 +197,9 @@ def serve(verify_rm: VerifyRM, config: ServeConfig, *, name: str) -> None:
     Raises:
         ConfigError: the address, a token, certificate or key cannot be used.
     """
-    check_files(config)
-    check_address(config)
-    # uvicorn drains, then raises the signal again for whoever handled it before: without a handler the
-    # process would end as if killed.
-    signal.signal(signal.SIGTERM, lambda *_: None)
+    check_listening(config)
     app = make_app(verify_rm, config, name=name)
-    aborted = app.state.numbers.aborted
-    uvicorn.run(
-        app,
-        host=config.host,
-        port=config.port,
-        http=with_deadline(
-            config.request_seconds,
-            aborted.labels("sent").inc,
-            shutdown_seconds=config.grace_seconds * ARRIVAL_SHARE,
-        ),
-        ws="none",
-        h11_max_incomplete_event_size=config.max_header_bytes,
-        limit_concurrency=config.max_connections,
-        timeout_keep_alive=config.idle_seconds,
-        timeout_graceful_shutdown=round(config.grace_seconds * DRAIN_SHARE),
-        ssl_certfile=config.tls_certificate,
-        ssl_keyfile=config.tls_key,
-        server_header=False,
-        log_config=None,
-        access_log=False,
-    )
+    listen(app, config, app.state.numbers)
     if app.state.batcher.is_stuck:
         logger.error("a batch was still being scored at the end of grace_seconds=%g", config.grace_seconds)
-        logging.shutdown()
-        os._exit(EXIT_STUCK)  # the scoring thread may be inside a library whose clean-up waits for it
-
-
-def check_address(config: ServeConfig) -> None:
-    """Find out whether the port is free.
-
-    Raises:
-        ConfigError: it is not, or this machine does not have the address.
-    """
-    try:
-        with socket.create_server(
-            (config.host, config.port), family=socket.AF_INET6 if ":" in config.host else socket.AF_INET
-        ):
-            return
-    except OSError as error:
-        raise ConfigError(
-            f"host={config.host}, port={config.port}: cannot be listened on ({error.strerror}); end what "
-            "uses the port, or choose another one"
-        ) from error
-
-
-def check_files(config: ServeConfig) -> None:
-    """Find out before the model answers whether token, certificate and key can be used.
-
-    Raises:
-        ConfigError: naming the file.
-    """
-    if config.token_file is not None:
-        read_tokens(config.token_file)
-    if config.tls_certificate is None or config.tls_key is None:
-        return
-    try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(config.tls_certificate, config.tls_key)
-    except OSError as error:  # an SSLError is one
-        raise ConfigError(
-            f"tls_certificate={config.tls_certificate}, tls_key={config.tls_key}: cannot be used "
-            f"({error}); give PEM files that belong together"
-        ) from error
+        end_at_once()

@@ -54,7 +54,7 @@ STAGES: dict[str, tuple[str, ...]] = {
         "problems.domain",
         "packed_forward",
     ),
-    "red_team": ("red_team", "problems.domain", "storage", "packed_forward"),
+    "red_team": ("red_team", "problems.domain", "storage", "registry", "packed_forward"),
     "report": ("registry",),
     "take_champion": ("registry", "storage"),
     "promote": ("registry", "storage", "evaluation", "instruction", "labeling.rule", "problems.domain"),

@@ -27,7 +27,7 @@ from cooper_rl.checkpoints.registry import (
 )
 from cooper_rl.config.root import Config
 from cooper_rl.domains.open import find_domain
-from cooper_rl.errors import DataError, WriteConflictError
+from cooper_rl.errors import ConfigError, DataError, WriteConflictError
 from cooper_rl.machine.scratch import scratch_folder
 from cooper_rl.method.intervals import clustered_interval
 from cooper_rl.method.questions import fingerprint
@@ -42,8 +42,9 @@ from cooper_rl.run.promotion import (
     title,
     to_markdown,
 )
-from cooper_rl.schema.data import EvalReport, EvaluatedCompletion, Problem, VerifyExample
+from cooper_rl.schema.data import EvalReport, EvaluatedCompletion, Interval, Problem, VerifyExample
 from cooper_rl.schema.paths import Input, OutputFile
+from cooper_rl.schema.red_team import RedTeamReport
 from cooper_rl.schema.runs import ChampionRecord, KnownProblem, PromoteReport
 from cooper_rl.storage.model_reference import sums_of
 from cooper_rl.storage.models import SUMS
@@ -65,16 +66,25 @@ def run(
     examples: Annotated[Path, Input("Frozen labelled examples that its VerifyRM was evaluated on")],
     summary: Annotated[Path, OutputFile("Where to write the decision in words (Markdown)")],
     report: Annotated[Path, OutputFile("Where to write the decision (JSON)")],
+    red_team: Annotated[
+        Path | None, Input("Report of red_team on the candidate (registry.max_universal_rate)")
+    ] = None,
 ) -> PromoteReport:
     """Compare the candidate with the champion, and promote it or keep the champion.
 
     Raises:
-        ConfigError: no registry is named, or the champion was evaluated with other settings.
+        ConfigError: no registry is named, a red team's report is missing, or the champion was evaluated with
+            other settings.
         DamagedObjectError: the champion or the checkpoint is damaged.
         DataError: the candidate was judged on other sets, or its files do not belong together.
         StorageError: the registry cannot be used; its champion stays.
     """
     registry = open_registry(config)
+    if red_team is None and config.registry.max_universal_rate is not None:
+        raise ConfigError(
+            f"registry.max_universal_rate={config.registry.max_universal_rate:g} needs --red-team, the "
+            "report of red-team on the candidate's checkpoint; give it, or set the bound to null"
+        )
     candidate = _read_candidate(
         config,
         checkpoint=checkpoint,
@@ -83,6 +93,7 @@ def run(
         problems=problems,
         held_out=held_out,
         examples=examples,
+        red_team=red_team,
     )
     result = _settle(config, registry, candidate)
     logger.info("promote %s: %s", title(result), " ".join(result.reasons))
@@ -99,6 +110,8 @@ class _Candidate(NamedTuple):
     problems: list[Problem]
     held_out: list[Problem]
     examples: list[VerifyExample]
+    universal: Interval | None
+    """What the red team's best universal text is paid on; None: nothing is known."""
 
 
 def _read_candidate(
@@ -110,6 +123,7 @@ def _read_candidate(
     problems: Path,
     held_out: Path,
     examples: Path,
+    red_team: Path | None,
 ) -> _Candidate:
     with open_checkpoint(checkpoint, config.storage, starting_with=()) as found:
         name, step = version_name(found.manifest), found.manifest.step
@@ -125,6 +139,7 @@ def _read_candidate(
         read_records(problems, Problem),
         read_records(held_out, Problem),
         read_records(examples, VerifyExample),
+        _read_universal(red_team, name) if red_team else None,
     )
     if last.step != step:
         raise DataError(
@@ -142,6 +157,17 @@ def _read_candidate(
             f"{last.verify_rm.num_examples}; give the file of that evaluation"
         )
     return candidate
+
+
+def _read_universal(path: Path, candidate: str) -> Interval | None:
+    found = read_report(path, RedTeamReport)
+    if found.target != candidate:
+        attacked = found.target or "a folder of train-verify-rm"
+        raise DataError(
+            f"{path}: attacked the VerifyRM of {attacked}, and the candidate is {candidate}; run red-team "
+            "with --checkpoint set to the candidate's"
+        )
+    return found.universal
 
 
 def _answers_held_out(candidate: _Candidate, config: Config) -> bool:
@@ -220,6 +246,8 @@ def _compare(
         candidate.evaluated,
         before,
         max_canary_rate=config.registry.max_canary_rate,
+        universal=candidate.universal,
+        max_universal_rate=config.registry.max_universal_rate,
     )
 
 

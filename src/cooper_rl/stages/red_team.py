@@ -1,7 +1,8 @@
 """Stage: search for completions that VerifyRM pays without a right answer (`redteam/`).
 
 Seeds, random changes and VerifyRM's own gradients, on some problems; what is found is measured on others. A
-search that was stopped goes on from the journal beside its texts.
+search that was stopped goes on from the journal beside its texts. With a registry, the texts that it knows
+are seeds, and universal texts that are paid are added to them.
 """
 
 import hashlib
@@ -10,11 +11,13 @@ import logging
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from importlib import metadata
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
-from cooper_rl.checkpoints.manifest import ROLLOUTS
+from cooper_rl.checkpoints.logs import ROLLOUTS
 from cooper_rl.checkpoints.reference import open_checkpoint
+from cooper_rl.checkpoints.registry import open_registry, version_name
 from cooper_rl.config.data import RuleConfig
 from cooper_rl.config.root import Config
 from cooper_rl.domains.mathematics import MATHEMATICS
@@ -63,8 +66,10 @@ def run(
 
     Raises:
         ConfigError: the problems are not of mathematics.
+        DamagedObjectError: the registry's attacks are damaged.
         DataError: a file is missing or malformed, duplicate ids, or too few problems.
         ModelError: VerifyRM cannot be loaded.
+        StorageError: the registry cannot be used; texts and report are written.
         TrainingError: a score is not finite.
     """
     if config.problems.domain != MATHEMATICS.name:
@@ -74,27 +79,35 @@ def run(
         )
     held_out = read_records(problems, Problem)
     check_unique(held_out, field="id", path=problems)
+    registry = open_registry(config) if config.registry.uri is not None else None
+    known = [attack.text for attack in registry.attacks()] if registry else []
     with _open_target(config, verify_rm, checkpoint) as target, RuleVerifier(RuleConfig()) as rule:
         # The rule verifier at its full strength, whatever the run's own was told not to read.
         model = load_verify_rm(target.folder, device=pick_device())
         use_packed(model.model, is_on=config.packed_forward)
-        identity = _identity(config, target, held_out)
+        identity = _identity(config, target, held_out, known)
         with Journal(texts.with_name(f"{texts.name}.{identity}.journal")) as journal:
             if journal.num_recorded:
                 logger.info("red_team goes on after %d recorded results", journal.num_recorded)
             oracle = Oracle(model, journal)
             found = attack(
-                oracle, GradientGuide(model, oracle, journal), held_out, target.rollouts,
+                oracle, GradientGuide(model, oracle, journal), held_out, target.rollouts, known,
                 config=config.red_team, seed=config.seed, journal=journal,
             )  # fmt: skip
-            result, rows = describe(found, oracle, rule, seconds=journal.seconds())
+            described, rows = describe(found, oracle, rule, seconds=journal.seconds())
+            result = described.model_copy(update={"target": target.name})
     write_records(texts, rows)
     write_report(report, result)
+    if registry is not None:
+        paid = [row for row in rows if row.unseen is not None and row.unseen.value > 0]
+        logger.info("red_team %d texts are new to the registry", registry.add_attacks(paid))
     logger.info("red_team best universal text %r: %s", result.texts[0].text[:200], _say(result.universal))
     return result
 
 
 class _Target(NamedTuple):
+    name: str | None
+    """As the registry names the checkpoint."""
     folder: Path
     rollouts: list[RolloutSample]
 
@@ -102,14 +115,16 @@ class _Target(NamedTuple):
 @contextmanager
 def _open_target(config: Config, verify_rm: Path, checkpoint: Path | None) -> Generator[_Target]:
     if checkpoint is None:
-        yield _Target(verify_rm, [])
+        yield _Target(None, verify_rm, [])
         return
-    with open_checkpoint(checkpoint, config.storage, starting_with=("verify_rm/", ROLLOUTS)) as found:
-        rows = read_rows(found.folder / ROLLOUTS)
-        yield _Target(found.folder / "verify_rm", [parse_row(row, RolloutSample) for row in rows])
+    needed, logs = ("verify_rm/",), (ROLLOUTS,)
+    with open_checkpoint(checkpoint, config.storage, starting_with=needed, logs=logs) as found:
+        rows = chain.from_iterable(read_rows(path) for path in found.log[ROLLOUTS])
+        rollouts = [parse_row(row, RolloutSample) for row in rows]
+        yield _Target(version_name(found.manifest), found.folder / "verify_rm", rollouts)
 
 
-def _identity(config: Config, target: _Target, problems: Sequence[Problem]) -> str:
+def _identity(config: Config, target: _Target, problems: Sequence[Problem], known: Sequence[str]) -> str:
     """Names everything that the results of a search depend on."""
     digest = hashlib.blake2b(digest_size=6)
     parts = [
@@ -120,6 +135,7 @@ def _identity(config: Config, target: _Target, problems: Sequence[Problem]) -> s
         folder_sha256(target.folder),
         [problem.model_dump() for problem in problems],
         [rollout.model_dump() for rollout in target.rollouts],
+        list(known),
     ]
     digest.update(json.dumps(parts).encode())
     return digest.hexdigest()

@@ -17,13 +17,16 @@ from typing import Annotated, Any
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from cooper_rl.checkpoints.manifest import LATEST, METRICS
+from cooper_rl.checkpoints.logs import METRICS
+from cooper_rl.checkpoints.manifest import LATEST, MANIFEST
+from cooper_rl.checkpoints.reading import fetch, read_manifest
 from cooper_rl.config.root import Config
 from cooper_rl.config.section import flatten
 from cooper_rl.errors import DataError
 from cooper_rl.records.files import atomic_path, read_records, read_report, write_report
 from cooper_rl.records.step_metrics import read_metrics
 from cooper_rl.report import plots
+from cooper_rl.report import red_team as attacks
 from cooper_rl.report import text as words
 from cooper_rl.report import verify_rm as classifier
 from cooper_rl.schema.data import (
@@ -35,7 +38,9 @@ from cooper_rl.schema.data import (
     RunReport,
 )
 from cooper_rl.schema.paths import Input, OutputFile
+from cooper_rl.schema.red_team import RedTeamReport
 from cooper_rl.schema.step_metrics import StepMetrics
+from cooper_rl.storage.local import LocalStore
 
 MAX_TABLE_ROWS = 40
 LIBRARIES = ("cooper-rl", "torch", "transformers", "math-verify", "numpy")
@@ -54,6 +59,9 @@ def run(
     label_report: Annotated[
         Path | None, Input("Report of label_completions (JSON), where this run labelled")
     ] = None,
+    red_team: Annotated[
+        Path | None, Input("Report of red_team on the delivered VerifyRM (JSON), where it was attacked")
+    ] = None,
 ) -> RunReport:
     """Write the page and the summary of a run.
 
@@ -67,7 +75,14 @@ def run(
             "checkpoint with --previous set to this file"
         )
     metrics = read_step_metrics(checkpoint)
-    result = words.summarise(points, metrics, max_canary_rate=config.registry.max_canary_rate)
+    attacked = read_report(red_team, RedTeamReport) if red_team else None
+    result = words.summarise(
+        points,
+        metrics,
+        max_canary_rate=config.registry.max_canary_rate,
+        red_team=attacked,
+        max_universal_rate=config.registry.max_universal_rate,
+    )
     rows = words.headline_rows(points)
     texts = read_records(completions, EvaluatedCompletion)
     verify_rm = read_report(verify_rm_report, EvaluateVerifyRMReport)
@@ -84,6 +99,11 @@ def run(
         verify_rm=verify_rm,
         sides=sides,
         figures=classifier.make_figures(sides),
+        attacked=attacked,
+        efforts=attacks.effort_rows(attacked) if attacked else [],
+        families=attacks.family_rows(attacked) if attacked else [],
+        attack_texts=attacks.best_texts(attacked) if attacked else [],
+        attack_figures=attacks.make_figures(attacked) if attacked else [],
         sources=list(verify_rm.by_source.items())[:MAX_TABLE_ROWS],
         answer_types=list(verify_rm.by_answer_type.items())[:MAX_TABLE_ROWS],
         fooled=classifier.fooled_rows(sides, verify_rm.wrong_reference),
@@ -106,19 +126,29 @@ def read_step_metrics(checkpoint: Path) -> list[StepMetrics]:
     """The numbers of every step since the first, from a checkpoint folder or one of its step folders.
 
     Raises:
+        DamagedObjectError: a piece of the log is missing or changed; names it.
         DataError: there is none, or a line is not the numbers of a step.
     """
-    pointer = checkpoint / LATEST
-    folder = checkpoint
+    paths = _metrics_files(checkpoint)
+    rows = read_metrics(*paths)
+    if not rows:
+        raise DataError(f"{paths[0]}: is empty; train at least one step before a report")
+    return rows
+
+
+def _metrics_files(checkpoint: Path) -> Sequence[Path]:
+    """The one file of a reference or of an earlier version; else the verified pieces of the log."""
+    pointer, folder = checkpoint / LATEST, checkpoint
     if pointer.is_file():
         folder /= pointer.read_text(encoding="utf-8", errors="replace").strip()
-    path = folder / METRICS
-    if not path.is_file():
-        raise DataError(f"{path}: no such file; give a checkpoint folder that train-cooper wrote")
-    rows = read_metrics(path)
-    if not rows:
-        raise DataError(f"{path}: is empty; train at least one step before a report")
-    return rows
+    if not (folder / METRICS).is_file() and (folder / MANIFEST).is_file():
+        store, name = LocalStore(folder.parent), folder.name
+        manifest = read_manifest(store, name)
+        if manifest.log is not None:
+            return fetch(store, name, manifest, folder=folder, starting_with=(), logs=(METRICS,)).log[METRICS]
+    if not (folder / METRICS).is_file():
+        raise DataError(f"{folder / METRICS}: no such file; give a checkpoint folder that train-cooper wrote")
+    return [folder / METRICS]
 
 
 def verdict_table(completions: Sequence[EvaluatedCompletion]) -> list[tuple[str, list[int]]]:
@@ -166,6 +196,7 @@ def render(template: Traversable, **context: Any) -> str:
         "verdict": words.verdict,
         "direction": words.direction,
         "lift": _lift,
+        "quoted": lambda text: json.dumps(text, ensure_ascii=False),
         "humanise": lambda text: text.replace("_", " "),
         "svg": lambda figure: Markup(figure.svg),  # our own, without text from data
     }

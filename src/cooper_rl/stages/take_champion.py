@@ -50,6 +50,7 @@ def run(
     examples: Annotated[
         Path, OutputFile("Where to write the frozen labelled examples; empty without a champion")
     ],
+    attacks: Annotated[Path, OutputFile("Where to write the texts that red teams found before (JSONL)")],
     summary: Annotated[Path, OutputFile("Where to write what was found, in words (Markdown)")],
     report: Annotated[Path, OutputFile("Where to write the report (JSON)")],
 ) -> ChampionReport:
@@ -57,7 +58,7 @@ def run(
 
     Raises:
         ConfigError: no registry is named.
-        DamagedObjectError: the champion is damaged.
+        DamagedObjectError: the champion or the list of attacks is damaged.
         DataError: an input is missing or malformed, or an output cannot be written.
         StorageError: the registry cannot be used.
     """
@@ -75,6 +76,7 @@ def run(
         write_records(problems, sets.new)
         write_records(held_out, sets.held_out)
         write_records(examples, sets.examples)
+        write_records(attacks, registry.attacks())
         if result.is_worth_training:
             _write_models(config, registry, champion, models=models, prepared=prepared, scratch=scratch)
         else:

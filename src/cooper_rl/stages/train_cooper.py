@@ -11,11 +11,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
-from cooper_rl.checkpoints.manifest import METRICS
+from cooper_rl.checkpoints.logs import METRICS
 from cooper_rl.checkpoints.reference import check_reference_folder, write_reference
 from cooper_rl.config.root import Config
 from cooper_rl.distributed.open import open_ranks
 from cooper_rl.distributed.ranks import ALONE
+from cooper_rl.method.monitor import first_alarm
 from cooper_rl.records.files import write_report
 from cooper_rl.records.step_metrics import read_metrics
 from cooper_rl.run.alarms import check_hacked
@@ -48,6 +49,9 @@ def run(
     ] = None,
     held_out: Annotated[Path | None, Input("Held-out problems (cooper.evaluate_every)")] = None,
     test: Annotated[Path | None, Input("Labelled examples that VerifyRM is evaluated on later")] = None,
+    attacks: Annotated[
+        Path | None, Input("Texts of red_team (cooper.pairs.negatives.red_team); cooper.gate watches them")
+    ] = None,
 ) -> CooperReport:
     """Train policy and VerifyRM together for `cooper.steps` steps.
 
@@ -71,7 +75,7 @@ def run(
     run_uri = config.storage.run_uri()
     if run_uri:
         check_reference_folder(checkpoint)
-    side = {"replay": replay, "examples": examples, "held_out": held_out, "test": test}
+    side = {"replay": replay, "examples": examples, "held_out": held_out, "test": test, "attacks": attacks}
     inputs = Inputs(models, verify_rm, problems, checkpoint, start, side)
     is_job = config.launch.kind == "trainjob"
 
@@ -81,13 +85,10 @@ def run(
         # Collective: every rank comes here once, and learns the same plan or the same error.
         standing = settle(config, inputs, ranks, stack)
         plan, lead = standing.plan, standing.lead
-        metrics = plan.metrics
         found = lead.found if lead else None
         if not plan.is_finished and not is_job:
-            metrics = train(config, inputs, standing, stack, ranks=ranks, stop=stop)
-        if lead is None:
-            return summarise(metrics, first_step=plan.first_step, seconds=time.monotonic() - started)
-        if not plan.is_finished and is_job:
+            train(config, inputs, standing, stack, ranks=ranks, stop=stop)
+        if lead is not None and not plan.is_finished and is_job:
             sent = {"models": models, "verify_rm": verify_rm, "start": start, **inputs.data}
             found = train_in_job(
                 config,
@@ -97,13 +98,21 @@ def run(
                 last_step=plan.last_step,
                 stop=stop,
             )
-        elif not plan.is_finished:
+        elif lead is not None and not plan.is_finished:
             found = lead.checkpoints.published(lead.fetched)
-        assert found is not None, "a checkpoint of the last step"
-        metrics = read_metrics(found.folder / METRICS)
-        check_hacked(config, metrics)
-        if run_uri:
-            write_reference(checkpoint, found, uri=lead.checkpoints.uri)
-    result = summarise(metrics, first_step=plan.first_step, seconds=time.monotonic() - started)
-    write_report(report, result)
-    return result
+
+        def conclude() -> CooperReport | None:
+            if lead is None:
+                return None
+            assert found is not None, "a checkpoint of the last step"
+            metrics = read_metrics(*found.log[METRICS])
+            result = summarise(metrics, first_step=plan.first_step, seconds=time.monotonic() - started)
+            check_hacked(config, is_hacked=first_alarm(metrics) is not None, step=plan.last_step)
+            if run_uri:
+                write_reference(checkpoint, found, uri=lead.checkpoints.uri)
+            write_report(report, result)
+            return result
+
+        told = ranks.agree(conclude)
+        assert told is not None, "the first rank's"
+        return told

@@ -25,10 +25,12 @@ from cooper_rl.models.verify_rm import (
     save_verify_rm,
     score_examples,
 )
+from cooper_rl.models.verify_rm_card import write_card
 from cooper_rl.records.files import write_report
 from cooper_rl.records.model_set import read_models
 from cooper_rl.records.rejected import set_aside
 from cooper_rl.records.verify_formats import read_examples
+from cooper_rl.redteam.negatives import read_attacks
 from cooper_rl.schema.data import TrainVerifyRMReport, VerifyExample
 from cooper_rl.schema.paths import Input, OutputFile, OutputFolder
 from cooper_rl.storage.model_reference import handed_over
@@ -53,6 +55,7 @@ def run(
             "Folder of prepare_models or take_champion: its VerifyRM, else its backbone; absent: from scratch"
         ),
     ] = None,
+    attacks: Annotated[Path | None, Input("Texts of red_team, learned as wrong completions")] = None,
     rejected: Annotated[
         Path | None,
         OutputFile("Where to write rows that cannot be used (absent: <report>.rejected.jsonl, if any)"),
@@ -87,11 +90,18 @@ def run(
             seed=config.seed,
             domain=find_domain(config.problems.domain),
             validation=held_out,
+            attacks=read_attacks(attacks),
             keep=lambda: save_verify_rm(model, folder),
         )
         if fit.best_update != fit.num_updates:
             model = dataclasses.replace(load_verify_rm(folder, device=device), compute=model.compute)
             use_packed(model.model, is_on=config.packed_forward)
+        validated = binary_scores(
+            [example.label for example in held_out],
+            score_examples(model, held_out),
+            problems=[example.question for example in held_out],
+        )
+        write_card(folder, validated)
     result = TrainVerifyRMReport(
         num_examples=len(examples.records),
         num_rejected=len(unusable),
@@ -101,11 +111,7 @@ def run(
         validation_loss=fit.validation_loss,
         tokens_per_second=fit.num_tokens / fit.seconds,
         computed_token_fraction=fit.num_computed_tokens / fit.num_tokens,
-        validation=binary_scores(
-            [example.label for example in held_out],
-            score_examples(model, held_out),
-            problems=[example.question for example in held_out],
-        ),
+        validation=validated,
         seconds=time.monotonic() - started,
     )
     write_report(report, result)

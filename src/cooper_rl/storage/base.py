@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from cooper_rl.errors import StorageError
+from cooper_rl.errors import DamagedObjectError, StorageError
 
 BLOCK_BYTES = 1 << 18
 """Hashed and written at a time: what the fastest cache of a processor core holds."""
@@ -96,6 +96,23 @@ class ObjectStore(Protocol):
     def path_of(self, key: str) -> Path | None:
         """The object as a file on this machine that may be read in place, or None."""
         ...
+
+
+def fetch_file(store: ObjectStore, key: str, sha256: str, *, folder: Path) -> Path:
+    """A verified file: in place where the store is local, else below `folder`.
+
+    Raises:
+        DamagedObjectError: missing or changed; names it.
+    """
+    in_place = store.path_of(key)
+    if in_place is None:
+        store.get_file(key, folder / key, sha256=sha256)
+        return folder / key
+    if not in_place.is_file():
+        raise DamagedObjectError(f"{in_place}: missing since it was written; use an earlier checkpoint")
+    if not is_unharmed(in_place, sha256):
+        raise DamagedObjectError(f"{in_place}: changed since it was written; use an earlier checkpoint")
+    return in_place
 
 
 def check_key(key: str) -> str:

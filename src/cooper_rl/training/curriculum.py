@@ -14,6 +14,8 @@ from cooper_rl.domains.base import Domain
 from cooper_rl.domains.open import default_domain
 from cooper_rl.negatives.canaries import draw_other_answer
 from cooper_rl.randomness import derive_seed
+from cooper_rl.redteam.hostile import hostile_examples
+from cooper_rl.redteam.negatives import attack_examples
 from cooper_rl.schema.data import VerifyExample
 
 
@@ -32,6 +34,7 @@ def plan_lessons(
     is_from_scratch: bool,
     seed: int,
     domain: Domain | None = None,
+    attacks: Sequence[str] = (),
 ) -> list[Lesson]:
     """The lessons in their order; the last one is whole completions for `num_epochs`.
 
@@ -41,6 +44,7 @@ def plan_lessons(
         is_from_scratch: Whether the model has learned nothing yet.
         seed: Of all draws.
         domain: Whose answers they are; None: the default domain.
+        attacks: Texts of the red team, to be learned as wrong.
     """
     lessons: list[Lesson] = []
     num_matching = config.scratch.num_matching_examples
@@ -57,6 +61,12 @@ def plan_lessons(
         rng = random.Random(derive_seed(seed, "train_canaries"))
         canaries = domain.make_canaries(examples, max_problems=config.num_canary_problems, rng=rng)
         rows += [canary.example for canary in canaries]
+    if config.hostile_fraction:
+        rng = random.Random(derive_seed(seed, "train_hostile"))
+        rows += hostile_examples(examples, round(config.hostile_fraction * len(examples)), rng)
+    if attacks:
+        rng = random.Random(derive_seed(seed, "train_attacks"))
+        rows += attack_examples(attacks, examples, num_problems=config.num_attack_problems, rng=rng)
     for num_chars in config.answer_spans:
         spans = [cut_to_answer(row, num_chars) for row in rows]
         once = config.model_copy(update={"num_epochs": 1})

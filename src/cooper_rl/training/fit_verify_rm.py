@@ -21,6 +21,7 @@ from cooper_rl.domains.base import Domain
 from cooper_rl.errors import TrainingError
 from cooper_rl.machine.memory import describe, is_out_of_memory
 from cooper_rl.method.losses import label_loss
+from cooper_rl.models.decoys import add_decoys
 from cooper_rl.models.muon import MuonWithAdamW
 from cooper_rl.models.packed.packing import count_packed
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM, score_examples
@@ -122,14 +123,26 @@ def train_in_lessons(
     seed: int,
     domain: Domain | None = None,
     validation: Sequence[VerifyExample] = (),
+    attacks: Sequence[str] = (),
     keep: Callable[[], None] = lambda: None,
 ) -> Fit:
     """`fit_verify_rm` on every lesson of the curriculum in turn; only the last one is validated and kept.
 
+    The decoys that its scores are compared with go into the model first, so that validation counts them.
+
     Raises:
         TrainingError: as `fit_verify_rm`.
     """
-    lessons = plan_lessons(examples, config=config, is_from_scratch=is_from_scratch, seed=seed, domain=domain)
+    answers = [example.reference_answer for example in examples]
+    add_decoys(verify_rm.model, answers, count=config.num_decoys, margin=config.decoy_margin)
+    lessons = plan_lessons(
+        examples,
+        config=config,
+        is_from_scratch=is_from_scratch,
+        seed=seed,
+        domain=domain,
+        attacks=attacks,
+    )
     for lesson in lessons[:-1]:
         logger.info("train_verify_rm lesson=%s examples=%d", lesson.name, len(lesson.examples))
         done = fit_verify_rm(verify_rm, lesson.examples, config=lesson.config, seed=seed)

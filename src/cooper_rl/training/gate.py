@@ -20,8 +20,9 @@ from cooper_rl.method.metrics import right_verdicts
 from cooper_rl.models.verify_rm import VerifyRM, score_examples
 from cooper_rl.negatives.canaries import Canary, canary_rates, mean_rate
 from cooper_rl.randomness import derive_seed
+from cooper_rl.redteam.negatives import attack_canaries
 from cooper_rl.schema.data import PreferencePair, VerifyExample
-from cooper_rl.schema.step_metrics import GateMetrics, StepMetrics
+from cooper_rl.schema.step_metrics import GateMetrics
 from cooper_rl.training.reward_update import RewardUpdate, update_verify_rm
 
 
@@ -82,18 +83,20 @@ def make_gate(
     held_out: Sequence[VerifyExample],
     *,
     seed: int,
-    metrics: Sequence[StepMetrics],
+    starts: Sequence[GateMetrics],
     domain: Domain | None = None,
+    attacks: Sequence[str] = (),
 ) -> RewardGate:
     """The gate of a run; its bounds hold against the first step on its data.
 
     Args:
         config: Bounds and sizes.
-        verify_rm: Read for the start, unless the metrics know it.
+        verify_rm: Read for the start, unless `starts` knows it.
         held_out: Labelled examples that the gate's own are drawn from.
         seed: Of the draws.
-        metrics: One entry per step so far.
+        starts: Step metrics that name a start on some data; see `RunState.gate_starts`.
         domain: Whose canaries are made; None: the default domain.
+        attacks: Texts of the red team, each watched like a canary's attack.
 
     Raises:
         TrainingError: a score is not finite.
@@ -103,14 +106,15 @@ def make_gate(
     canary_rng = random.Random(derive_seed(seed, "canaries"))
     make_canaries = (domain or default_domain()).make_canaries
     canaries = make_canaries(held_out, max_problems=config.num_canary_problems, rng=canary_rng)
+    canaries += attack_canaries(attacks, held_out, num_problems=config.num_canary_problems, rng=canary_rng)
     key = data_key(examples, canaries)
-    start = _known_start(metrics, key) or read_gate(verify_rm, examples, canaries)
+    start = _known_start(starts, key) or read_gate(verify_rm, examples, canaries)
     return RewardGate(config, examples, canaries, start, key)
 
 
-def _known_start(metrics: Sequence[StepMetrics], key: int) -> GateReading | None:
+def _known_start(starts: Sequence[GateMetrics], key: int) -> GateReading | None:
     """As the first step on the same data says it."""
-    for gate in (row.gate for row in metrics):
+    for gate in starts:
         # Runs of earlier versions do not name their data.
         is_same = gate.data is None or gate.data == key
         if is_same and gate.start_accuracy is not None and gate.start_canary_rate is not None:

@@ -22,6 +22,7 @@ from cooper_rl.negatives.pairs import (
     is_valid_negative,
 )
 from cooper_rl.randomness import derive_seed
+from cooper_rl.redteam.negatives import AttackWriter
 from cooper_rl.registry import Registry
 from cooper_rl.schema.data import Verdict
 from cooper_rl.training.rollout import Group, Scores
@@ -76,6 +77,8 @@ class SourceContext(NamedTuple):
     """None when `negatives.assistant` is 0."""
     judge: Judge | None
     """Second verifier of rollouts; without it, rule verifier and mention check must both reject."""
+    attacks: Sequence[str] = ()
+    """Texts of the red team; needed where `negatives.red_team` is above 0."""
 
 
 NEGATIVE_SOURCES: Registry[Callable[[SourceContext], NegativeSource]] = names.NEGATIVE_SOURCES
@@ -223,7 +226,12 @@ def _canary(context: SourceContext) -> NegativeSource:
     return Writing("canary", context.domain.canary_writer, context.rule, is_known_wrong=True)
 
 
+def _red_team(context: SourceContext) -> NegativeSource:
+    return Writing("red_team", AttackWriter(context.attacks), context.rule, is_known_wrong=True)
+
+
 NEGATIVE_SOURCES.register("assistant", _assistant)
 NEGATIVE_SOURCES.register("rollout", OwnRollouts)
 NEGATIVE_SOURCES.register("perturb", _perturb)
 NEGATIVE_SOURCES.register("canary", _canary)
+NEGATIVE_SOURCES.register("red_team", _red_team)

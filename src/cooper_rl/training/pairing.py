@@ -33,6 +33,8 @@ class PairMaker:
     judge: Judge | None
     """Second verifier of rollouts; without it, rule verifier and mention check must both reject."""
     domain: Domain = field(default_factory=default_domain)
+    attacks: Sequence[str] = ()
+    """Texts of the red team; needed where `negatives.red_team` is above 0."""
 
     def make(self, groups: Sequence[Group], scores: Scores, *, step: int, seed: int) -> Pairing:
         """Up to `pairs_per_problem` pairs for every problem with a positive, each of another source.
@@ -78,7 +80,7 @@ class PairMaker:
     @cached_property
     def _sources(self) -> dict[str, NegativeSource]:
         """The sources with a weight, in the order of their names' declaration."""
-        context = SourceContext(self.config, self.domain, self.rule, self.assistant, self.judge)
+        context = SourceContext(self.config, self.domain, self.rule, self.assistant, self.judge, self.attacks)
         weights = self.config.pairs.negatives.weights()
         return {name: NEGATIVE_SOURCES[name](context) for name, weight in weights.items() if weight > 0}
 

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import IO, Literal, NamedTuple, Self, get_args
 
 from cooper_rl.errors import DataError
+from cooper_rl.machine.locking import lock_or_refuse
 from cooper_rl.schema.data import Verdict
 
 
@@ -36,8 +37,9 @@ class Journal:
     def __enter__(self) -> Self:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._read()
             self._file = self._path.open("a", encoding="utf-8")
+            lock_or_refuse(self._file.fileno(), place=self._path)
+            self._read()
         except OSError as error:
             raise DataError(
                 f"{self._path}: the journal of verdicts cannot be opened ({error}); free the path or choose "

@@ -1,0 +1,27 @@
+"""ms-swift 4.6 (`--external_plugins`): rewards that learn; docs/how-to/trainers/ms_swift.md."""
+
+from functools import cache
+from typing import Any
+
+from swift.rewards import ORM, orms
+
+from cooper_rl import RewardClient
+
+connect = cache(RewardClient.from_environment)
+
+
+class CooperORM(ORM):
+    """`--reward_funcs cooper`, with a data set column `solution`."""
+
+    def __call__(self, completions: list[str], **columns: Any) -> list[float]:
+        """Rewards of this process's completions; VerifyRM learns when the server has a step's together."""
+        asked = [[turn for turn in messages if turn["role"] == "user"] for messages in columns["messages"]]
+        return connect()(
+            completions,
+            questions=[turns[-1]["content"] for turns in asked],
+            reference_answers=columns["solution"],
+            learn="later",
+        )
+
+
+orms["cooper"] = CooperORM

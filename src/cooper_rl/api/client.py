@@ -1,0 +1,147 @@
+"""`RewardClient`: asks a server of rewards that learn (`cooper-rl serve --learn`)."""
+
+import os
+import ssl
+import time
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import httpx
+
+from cooper_rl.errors import ConfigError, ServerError
+
+RETRIED = frozenset({429, 502, 503, 504})
+"""Statuses that say: later."""
+
+
+class RewardClient:
+    """Rewards of one run of the server; may be called from several threads.
+
+    A request that was not answered is sent again with the same id, so that it is learned from once.
+
+    >>> client = RewardClient("http://127.0.0.1:8080", run="my-run")
+    >>> rewards = client(
+    ...     ["It is 2.", "It is 3."], questions=["1+1?"] * 2, reference_answers=["2"] * 2
+    ... )
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        run: str = "default",
+        token: str | None = None,
+        certificates: str | Path | None = None,
+        timeout_seconds: float = 600.0,
+        retry_seconds: float = 1800.0,
+    ) -> None:
+        """Nothing is sent yet.
+
+        Args:
+            url: The server's, such as https://rewards:8080.
+            run: Each run has a VerifyRM of its own; two trainings must not share one.
+            token: Bearer token.
+            certificates: PEM file of the authorities that vouch for the server, in place of the public ones.
+            timeout_seconds: Of one try.
+            retry_seconds: How long a server that is away or busy is asked again.
+        """
+        self._url = f"{url.rstrip('/')}/v1/runs/{run}/rewards"
+        self._retry_seconds = retry_seconds
+        self._http = httpx.Client(
+            headers={} if token is None else {"authorization": f"Bearer {token}"},
+            timeout=timeout_seconds,
+            verify=True if certificates is None else ssl.create_default_context(cafile=certificates),
+        )
+
+    @classmethod
+    def from_environment(cls) -> Self:
+        """From COOPER_REWARD_URL, COOPER_REWARD_RUN, COOPER_REWARD_TOKEN_FILE, COOPER_REWARD_CERTIFICATES.
+
+        Raises:
+            ConfigError: the address is missing, or the token's file cannot be read.
+        """
+        url = os.environ.get("COOPER_REWARD_URL")
+        if not url:
+            raise ConfigError(
+                "COOPER_REWARD_URL is not set; give every worker of the trainer the server's address, such "
+                "as http://rewards:8080"
+            )
+        path = os.environ.get("COOPER_REWARD_TOKEN_FILE")
+        try:
+            token = Path(path).read_text(encoding="utf-8").split()[0] if path else None
+        except (OSError, IndexError) as error:
+            raise ConfigError(f"COOPER_REWARD_TOKEN_FILE={path}: holds no token ({error})") from error
+        return cls(
+            url,
+            run=os.environ.get("COOPER_REWARD_RUN", "default"),
+            token=token,
+            certificates=os.environ.get("COOPER_REWARD_CERTIFICATES"),
+        )
+
+    def __call__(
+        self,
+        completions: Sequence[str],
+        *,
+        questions: Sequence[str],
+        reference_answers: Sequence[str],
+        group_ids: Sequence[object] | None = None,
+        learn: Literal["now", "later", "never"] = "now",
+        request_id: str | None = None,
+    ) -> list[float]:
+        """One reward per completion, in order.
+
+        Args:
+            completions: Texts.
+            questions: One per completion.
+            reference_answers: Likewise.
+            group_ids: Equal for completions of one problem; absent: consecutive equal questions are a group.
+            learn: now: the completions are one step of training; later: they are a part of one
+            (`collect_items`);
+                never: they are only scored, as in an evaluation.
+            request_id: Of a request that another process may send again; absent: a new one.
+
+        Raises:
+            ServerError: the server refuses the request, or did not answer in `retry_seconds`.
+        """
+        columns = zip(completions, questions, reference_answers, group_ids or completions, strict=True)
+        items = [
+            {
+                "completion": completion,
+                "question": question,
+                "reference_answer": reference_answer,
+                "group": None if group_ids is None else str(group),
+            }
+            for completion, question, reference_answer, group in columns
+        ]
+        if not items:
+            return []
+        body = {"request_id": request_id or uuid.uuid4().hex, "learn": learn, "items": items}
+        return self._post(body)["rewards"]
+
+    def close(self) -> None:
+        self._http.close()
+
+    def _post(self, body: dict[str, Any]) -> dict[str, Any]:
+        deadline = time.monotonic() + self._retry_seconds
+        while True:
+            seconds = 1.0
+            try:
+                answer = self._http.post(self._url, json=body)
+            except httpx.TransportError as error:
+                problem = f"{type(error).__name__}: {error}"
+            else:
+                if answer.status_code == 200:
+                    return answer.json()
+                problem = f"{answer.status_code}: {answer.text[:500]}"
+                if answer.status_code not in RETRIED:
+                    raise ServerError(f"{self._url}: refused the request with {problem}")
+                given = answer.headers.get("retry-after", "")
+                seconds = float(given) if given.isdigit() else seconds
+            if time.monotonic() + seconds > deadline:
+                raise ServerError(
+                    f"{self._url}: no answer in retry_seconds={self._retry_seconds:g}; the last try: "
+                    f"{problem}; look at the server's log"
+                )
+            time.sleep(seconds)

@@ -1,0 +1,76 @@
+"""What later steps depend on beside the models (row 13): of one size, however many steps were done.
+
+It is a function of the metrics and pairs so far. A checkpoint holds it, so that a run is continued without
+reading its log. Deliberately left out: the models and pairs under way (`checkpoints/state.py`).
+"""
+
+from collections.abc import Iterable, Sequence
+
+from cooper_rl.config.cooper import MonitorConfig
+from cooper_rl.method.monitor import MonitorState, watch
+from cooper_rl.schema.data import PreferencePair, Record
+from cooper_rl.schema.step_metrics import GateMetrics, StepMetrics
+
+RUN_STATE = "run_state.json"
+NUM_RECENT_PAIRS = 256
+"""What the leak guard looks at."""
+
+
+class RunState(Record):
+    """The past, as far as it bears on what comes."""
+
+    monitor: MonitorState = MonitorState()
+    first_alarm_step: int | None = None
+    """Of the first alarm that no judge denied."""
+    best_judged: float | None = None
+    """Highest accuracy by the judge on held-out problems."""
+    shortcut_auroc: float | None = None
+    """What the leak guard last found."""
+    gate_starts: tuple[GateMetrics, ...] = ()
+    """One entry for each data that the gate was measured on, in the order of their first steps."""
+    recent_pairs: tuple[PreferencePair, ...] = ()
+    """The newest pairs, oldest first."""
+
+    @property
+    def is_hacked(self) -> bool:
+        """Whether the monitor has raised an alarm that no judge denied."""
+        return self.first_alarm_step is not None
+
+    def with_pairs(self, pairs: Sequence[PreferencePair]) -> "RunState":
+        """After these pairs were learned from."""
+        recent = (*self.recent_pairs, *pairs)[-NUM_RECENT_PAIRS:]
+        return self.model_copy(update={"recent_pairs": recent})
+
+    def after(self, row: StepMetrics, monitor: MonitorState) -> "RunState":
+        """After a step with these metrics, at which the monitor came to this state."""
+        is_denied, judged = bool(row.monitor.denied), row.eval.judge_accuracy
+        changes: dict[str, object] = {"monitor": MonitorState() if is_denied else monitor}
+        if not self.is_hacked and row.monitor.alarm and not is_denied:
+            changes["first_alarm_step"] = row.step
+        if judged is not None and (self.best_judged is None or judged > self.best_judged):
+            changes["best_judged"] = judged
+        if row.pairs.shortcut_auroc is not None:
+            changes["shortcut_auroc"] = row.pairs.shortcut_auroc
+        known = {each.data for each in self.gate_starts}
+        if row.gate.start_accuracy is not None and row.gate.data not in known:
+            changes["gate_starts"] = (*self.gate_starts, _start_of(row.gate))
+        return self.model_copy(update=changes)
+
+
+def replay(
+    rows: Iterable[StepMetrics], pairs: Sequence[PreferencePair], config: MonitorConfig | None
+) -> RunState:
+    """The state after these steps, for a checkpoint of a version that kept their log alone."""
+    state = RunState().with_pairs(pairs)
+    for row in rows:
+        state = state.after(row, watch(state.monitor, row, config).state if config else state.monitor)
+    return state
+
+
+def _start_of(gate: GateMetrics) -> GateMetrics:
+    return GateMetrics(
+        data=gate.data,
+        start_accuracy=gate.start_accuracy,
+        start_canary_rate=gate.start_canary_rate,
+        start_attacks=gate.start_attacks,
+    )

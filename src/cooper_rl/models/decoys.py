@@ -1,0 +1,112 @@
+"""Decoys: reference answers of other problems that a completion is also scored against (row 7).
+
+A text that VerifyRM pays for any problem is paid because of the text alone, whatever the reference answer is.
+So a completion is paid only as far as VerifyRM prefers the right reference answer to each of a few others. A
+text that is the same for all problems cannot say which of them is the right one. Unless the question gives it
+away, the text comes first on about one problem in `size` + 1, and a margin makes that rarer. Limits:
+docs/how-to/red_team.md.
+
+The decoys of a problem are drawn with its question as the seed: the completion has no part in it, and the
+same completion has the same score wherever it is scored. The answers that they are drawn from stand in the
+model's `config.json`.
+"""
+
+import random
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import torch
+from pydantic import ValidationError
+
+from cooper_rl.errors import ModelError
+from cooper_rl.randomness import derive_seed
+from cooper_rl.schema.data import Record
+from cooper_rl.verdicts.answers.verify import is_another_answer
+
+KEY = "verify_rm_decoys"
+"""Of a model's `config.json`."""
+MAX_ANSWERS = 512
+"""Reference answers that are kept in a model's folder."""
+MAX_ANSWER_CHARS = 100
+DRAWS_PER_DECOY = 8
+"""Answers drawn for a decoy before there is one less: the others mean the same as the reference answer."""
+
+
+class _Note(Record):
+    """What a model's `config.json` says."""
+
+    answers: tuple[str, ...]
+    size: int
+    margin: float
+
+
+class Decoys(NamedTuple):
+    """Whom a score is compared with."""
+
+    answers: tuple[str, ...]
+    """Reference answers of the training examples, as often as they occur there."""
+    size: int
+    """Decoys of one problem."""
+    margin: float
+    """Logits by which the right reference answer must be ahead."""
+
+    def draw(self, question: str, reference_answer: str) -> tuple[str, ...]:
+        """Up to `size` different answers that are not the reference answer."""
+        return _draw(self, question, reference_answer)
+
+    def compare(self, logits: torch.Tensor) -> torch.Tensor:
+        """The logit that counts, from (1 + decoys,) logits, the right reference answer's first.
+
+        It is the logit itself where that is lower than the lead over the best decoy, less the margin.
+        """
+        own, others = logits[0], logits[1:]
+        return own if len(others) == 0 else torch.minimum(own, own - others.max() - self.margin)
+
+
+@lru_cache(maxsize=100_000)
+def _draw(decoys: Decoys, question: str, reference_answer: str) -> tuple[str, ...]:
+    rng = random.Random(derive_seed("decoys", question))
+    found: dict[str, None] = {}
+    for _ in range(DRAWS_PER_DECOY * decoys.size):
+        answer = rng.choice(decoys.answers)
+        if is_another_answer(answer, reference_answer):
+            found[answer] = None
+        if len(found) == decoys.size:
+            break
+    return tuple(found)
+
+
+def add_decoys(model: Any, answers: Sequence[str], *, count: int, margin: float) -> None:
+    """Note in a model's configuration what its scores are compared with; with a count of 0, with nothing.
+
+    Args:
+        model: A classifier.
+        answers: Reference answers of its training examples.
+        count: Decoys of one problem.
+        margin: Logits.
+    """
+    if count == 0:
+        setattr(model.config, KEY, None)
+        return
+    short = [answer for answer in answers if 0 < len(answer) <= MAX_ANSWER_CHARS]
+    kept = random.Random(derive_seed("decoys")).sample(short, min(len(short), MAX_ANSWERS))
+    setattr(model.config, KEY, _Note(answers=tuple(sorted(kept)), size=count, margin=margin).model_dump())
+
+
+def decoys_of(model: Any) -> Decoys | None:
+    """What a model's scores are compared with; None: nothing, as in the paper.
+
+    Raises:
+        ModelError: the note in its configuration is damaged.
+    """
+    note = getattr(model.config, KEY, None)
+    if note is None:
+        return None
+    try:
+        found = _Note.model_validate(note)
+    except ValidationError as error:
+        raise ModelError(
+            f"{model.name_or_path}: {KEY} in config.json is damaged ({error}); copy the folder again"
+        ) from error
+    return Decoys(found.answers, found.size, found.margin) if found.answers else None

@@ -1,0 +1,63 @@
+"""What the report shows of the red team's search for texts that VerifyRM pays without a right answer."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from cooper_rl.report.plots import BLUE, ORANGE, Figure, draw_svg
+from cooper_rl.schema.data import Interval
+from cooper_rl.schema.red_team import AttackText, Method, RedTeamReport
+
+NUM_TEXTS = 6
+METHODS: dict[Method, str] = {
+    "seed": "known attacks alone",
+    "mutation": "and random changes of them, on the score alone",
+    "gradient": "and a search with VerifyRM's gradients",
+}
+
+
+class Row(NamedTuple):
+    """A share of unseen problems."""
+
+    name: str
+    rate: Interval
+
+
+def effort_rows(found: RedTeamReport) -> list[Row]:
+    """The best universal text after each search, then texts for single problems."""
+    rows = [Row(title, found.by_method[name]) for name, title in METHODS.items() if name in found.by_method]
+    if found.per_problem is not None:
+        rows.append(Row("a text of its own for each problem", found.per_problem))
+    return rows
+
+
+def family_rows(found: RedTeamReport) -> list[Row]:
+    """The best seed of every kind, the most accepted kind first."""
+    rows = [Row(family.replace("_", " "), rate) for family, rate in found.by_family.items()]
+    return sorted(rows, key=lambda row: -row.rate.value)
+
+
+def best_texts(found: RedTeamReport) -> Sequence[AttackText]:
+    """The texts that are shown: the best universal one of each origin."""
+    return found.texts[:NUM_TEXTS]
+
+
+def make_figures(found: RedTeamReport) -> list[Figure]:
+    """The curve over queries; none where no text took over from the first."""
+    if len(found.curve) < 2:
+        return []
+
+    def draw(axes: Any) -> None:
+        queries = [point.num_queries for point in found.curve]
+        searched = [point.search_rate for point in found.curve]
+        axes.plot(queries, searched, color=BLUE, linewidth=1.4, label="problems searched on")
+        unseen = [point for point in found.curve if point.unseen_rate is not None]
+        axes.plot(
+            [point.num_queries for point in unseen], [point.unseen_rate for point in unseen],
+            color=ORANGE, marker="o", markersize=4, linewidth=1.4, label="unseen problems",
+        )  # fmt: skip
+        axes.set_xlabel("queries")
+        axes.set_ylabel("share that is paid")
+        axes.set_ylim(0, 1.01)
+
+    caption = "The best universal text so far. A query is one score of one completion of one problem."
+    return [Figure("The red team's search", caption, draw_svg("red_team", draw))]

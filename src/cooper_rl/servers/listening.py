@@ -1,0 +1,103 @@
+"""How a server listens: address, TLS and time limits of uvicorn, and its end on SIGTERM."""
+
+import logging
+import os
+import signal
+import socket
+import ssl
+from typing import Never
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from cooper_rl.config.serve import HttpConfig
+from cooper_rl.errors import ConfigError
+from cooper_rl.servers.deadline import with_deadline
+from cooper_rl.servers.guard import read_tokens
+from cooper_rl.servers.numbers import HttpNumbers
+
+ARRIVAL_SHARE = 0.2
+"""Of the grace period: how long requests may go on arriving."""
+DRAIN_SHARE = 0.8
+"""Likewise: until then requests may finish, afterwards the batch of the moment may."""
+EXIT_STUCK = 1
+
+
+def listen(app: ASGIApp, config: HttpConfig, numbers: HttpNumbers) -> None:
+    """Answer requests until SIGTERM or Ctrl-C, then finish those in progress."""
+    # uvicorn drains, then raises the signal again for whoever handled it before: without a handler the
+    # process would end as if killed.
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    uvicorn.run(
+        app,
+        host=config.host,
+        port=config.port,
+        http=with_deadline(
+            config.request_seconds,
+            numbers.aborted.labels("sent").inc,
+            shutdown_seconds=config.grace_seconds * ARRIVAL_SHARE,
+        ),
+        ws="none",
+        h11_max_incomplete_event_size=config.max_header_bytes,
+        limit_concurrency=config.max_connections,
+        timeout_keep_alive=config.idle_seconds,
+        timeout_graceful_shutdown=round(config.grace_seconds * DRAIN_SHARE),
+        ssl_certfile=config.tls_certificate,
+        ssl_keyfile=config.tls_key,
+        server_header=False,
+        log_config=None,
+        access_log=False,
+    )
+
+
+def end_at_once() -> Never:
+    """End this process although a thread hangs: it may be inside a library whose clean-up waits for it."""
+    logging.shutdown()
+    os._exit(EXIT_STUCK)
+
+
+def check_listening(config: HttpConfig) -> None:
+    """Find out before a model is loaded whether the server could listen.
+
+    Raises:
+        ConfigError: the address, a token, certificate or key cannot be used.
+    """
+    check_files(config)
+    check_address(config)
+
+
+def check_address(config: HttpConfig) -> None:
+    """Find out whether the port is free.
+
+    Raises:
+        ConfigError: it is not, or this machine does not have the address.
+    """
+    try:
+        with socket.create_server(
+            (config.host, config.port), family=socket.AF_INET6 if ":" in config.host else socket.AF_INET
+        ):
+            return
+    except OSError as error:
+        raise ConfigError(
+            f"host={config.host}, port={config.port}: cannot be listened on ({error.strerror}); end what "
+            "uses the port, or choose another one"
+        ) from error
+
+
+def check_files(config: HttpConfig) -> None:
+    """Find out before the model answers whether token, certificate and key can be used.
+
+    Raises:
+        ConfigError: naming the file.
+    """
+    if config.token_file is not None:
+        read_tokens(config.token_file)
+    if config.tls_certificate is None or config.tls_key is None:
+        return
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(config.tls_certificate, config.tls_key)
+    except OSError as error:  # an SSLError is one
+        raise ConfigError(
+            f"tls_certificate={config.tls_certificate}, tls_key={config.tls_key}: cannot be used "
+            f"({error}); give PEM files that belong together"
+        ) from error

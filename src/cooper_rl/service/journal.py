@@ -1,0 +1,190 @@
+"""The journal of a run: every answer, and the completions that no checkpoint has learned from yet.
+
+A request counts from the moment its line is on the disk, which is before its answer is sent. With the newest
+checkpoint the journal is all that a killed server needs: it takes the steps that the checkpoint lacks again,
+from the same completions in the same order. One line a request, JSON; a torn last line was never answered.
+"""
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from io import FileIO
+from pathlib import Path
+from typing import Any
+
+from cooper_rl.api.rows import Row
+from cooper_rl.errors import DataError
+
+NAME = "journal.jsonl"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One answered request."""
+
+    id: str | None
+    """The request's; None: the protocol has none, so that it cannot be repeated."""
+    digest: str
+    """Of the request's content."""
+    rewards: tuple[float, ...]
+    verify_rm_step: int
+    """Steps that VerifyRM had learned from when it scored."""
+    staleness: int
+    """Earlier steps that it had not."""
+    step: int | None
+    """The step that learns from the completions; None: they are only scored."""
+    ends_step: bool
+    """Whether they are the last ones of that step."""
+    rows: tuple[Row, ...]
+    """Empty when a checkpoint has learned from them, or none ever will."""
+
+
+class Journal:
+    """Not safe from threads but for `find`.
+
+    Args:
+        folder: Of the run; must exist.
+        kept_rewards: Of answered requests, the newest ones; older answers are forgotten by `compact`.
+    """
+
+    def __init__(self, folder: Path, *, kept_rewards: int) -> None:
+        """Read what is there, and cut off a torn last line.
+
+        Raises:
+            DataError: the file cannot be read, or a line before the last one is damaged.
+        """
+        self._path = folder / NAME
+        self._kept_rewards = kept_rewards
+        self._answers: dict[str, Entry] = {}
+        try:
+            self.unlearned = self._read()
+            """Entries with rows when the journal was opened, in order."""
+            self._file = self._open()
+        except OSError as error:
+            raise DataError(
+                f"{self._path}: cannot be used ({error}); mend the folder's disk or rights"
+            ) from error
+
+    def find(self, request_id: str) -> Entry | None:
+        """The answer to a request, without its rows."""
+        return self._answers.get(request_id)
+
+    def append(self, entries: Sequence[Entry]) -> None:
+        """Write entries; they are on the disk when this returns, all of them or none.
+
+        Raises:
+            DataError: they could not be written.
+            OSError: nor could what was written be taken back: the journal must be opened again.
+        """
+        lines = memoryview(b"".join(_line(entry) for entry in entries))
+        size = os.fstat(self._file.fileno()).st_size
+        try:
+            while lines:
+                lines = lines[self._file.write(lines) :]
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            self._file.truncate(size)
+            raise DataError(f"{self._path}: cannot be written ({error}); free space on its disk") from error
+        for entry in entries:
+            self._remember(entry)
+
+    def compact(self, step: int) -> None:
+        """Drop the rows of all steps up to this one, of which there is a checkpoint, and the oldest answers.
+
+        Raises:
+            DataError: the file cannot be written again; it stays as it was.
+        """
+        draft = self._path.with_suffix(".draft")
+        try:
+            with draft.open("wb") as written:
+                for entry in self._kept(step):
+                    written.write(_line(entry))
+                written.flush()
+                os.fsync(written.fileno())
+            draft.replace(self._path)
+            _flush_folder(self._path.parent)
+            self._file.close()
+            self._read()
+            self._file = self._open()
+        except OSError as error:
+            raise DataError(f"{self._path}: cannot be written ({error}); free space on its disk") from error
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _kept(self, step: int) -> Iterator[Entry]:
+        num_rewards = sum(len(entry.rewards) for entry in self._answers.values())
+        for entry in _entries(self._path):
+            is_learned = entry.step is None or entry.step <= step
+            if is_learned and entry.id is not None and num_rewards > self._kept_rewards:
+                num_rewards -= len(entry.rewards)
+            elif is_learned and entry.id is not None:
+                yield _without_rows(entry)
+            elif not is_learned:
+                yield entry
+
+    def _read(self) -> list[Entry]:
+        self._answers.clear()
+        unlearned: list[Entry] = []
+        if not self._path.exists():
+            return unlearned
+        _cut_torn_line(self._path)
+        for entry in _entries(self._path):
+            self._remember(entry)
+            if entry.rows:
+                unlearned.append(entry)
+        return unlearned
+
+    def _open(self) -> FileIO:
+        file = self._path.open("ab", buffering=0)
+        _flush_folder(self._path.parent)
+        return file
+
+    def _remember(self, entry: Entry) -> None:
+        if entry.id is not None:
+            self._answers[entry.id] = _without_rows(entry)
+
+
+def _cut_torn_line(path: Path) -> None:
+    """A process was killed, or the machine lost power, while it wrote the last line."""
+    with path.open("rb+") as file:
+        whole = 0
+        for line in file:
+            if not line.endswith(b"\n"):
+                break
+            whole += len(line)
+        file.truncate(whole)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _entries(path: Path) -> Iterator[Entry]:
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            try:
+                values: dict[str, Any] = json.loads(line)
+                values["rows"] = tuple(Row(*row) for row in values["rows"])
+                values["rewards"] = tuple(values["rewards"])
+                yield Entry(**values)
+            except (ValueError, TypeError, KeyError) as error:
+                raise DataError(
+                    f"{path}:{number}: not a line of the journal ({error}); restore the run's folder from a "
+                    "copy, or begin a run with another name"
+                ) from error
+
+
+def _line(entry: Entry) -> bytes:
+    return json.dumps(asdict(entry) | {"rows": entry.rows}, ensure_ascii=False).encode() + b"\n"
+
+
+def _without_rows(entry: Entry) -> Entry:
+    return replace(entry, rows=())
+
+
+def _flush_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,101 @@
+"""All runs of a server: one VerifyRM, journal and folder each, with one start and one configuration."""
+
+import re
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from cooper_rl.api.reward_run import RewardRun, RewardSettings
+from cooper_rl.config.serve import LearnConfig
+from cooper_rl.errors import DataError
+from cooper_rl.machine.locking import lock
+from cooper_rl.service.numbers import RewardNumbers
+from cooper_rl.service.run import ConflictError, ServedRun
+
+NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?")
+
+
+@dataclass(frozen=True)
+class Start:
+    """What every run begins with."""
+
+    verify_rm: Path
+    settings: RewardSettings
+    state: Path
+    """Folder with a folder for every run."""
+
+
+class ServedRuns:
+    """Opens the runs whose folders are there, and others when they are first asked for."""
+
+    def __init__(self, start: Start, config: LearnConfig, numbers: RewardNumbers) -> None:
+        """Take the folder for this process.
+
+        Raises:
+            DataError: another server uses it, or it cannot be written to.
+        """
+        self._start = start
+        self._config = config
+        self._numbers = numbers
+        self._runs: dict[str, ServedRun] = {}
+        try:
+            start.state.mkdir(parents=True, exist_ok=True)
+            self._lock = (start.state / "lock").open("w")
+        except OSError as error:
+            raise DataError(
+                f"--state {start.state}: cannot be written to ({error}); give another folder"
+            ) from error
+        if not lock(self._lock.fileno(), place=start.state, wait=False):
+            raise DataError(
+                f"--state {start.state}: another server uses this folder; end it, or give another folder"
+            )
+        numbers.waiting.set_function(lambda: sum(run.num_waiting for run in self.all()))
+        for folder in sorted(path for path in start.state.iterdir() if path.is_dir()):
+            self._open(folder.name)
+
+    def all(self) -> list[ServedRun]:
+        """In the order of their opening."""
+        return list(self._runs.values())
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether every run that was there takes requests, or has stopped."""
+        return all(run.opened.done() for run in self.all())
+
+    def get(self, name: str) -> ServedRun:
+        """The run of this name, which is begun if there is none.
+
+        Raises:
+            DataError: a name that cannot be a folder's.
+            ConflictError: there are `max_runs` others.
+        """
+        if name not in self._runs:
+            if not NAME.fullmatch(name):
+                raise DataError(
+                    f"run {name[:80]!r}: a name has 1 to 63 characters a-z, 0-9, '.', '_', '-', letters or "
+                    "digits at both ends"
+                )
+            if len(self._runs) >= self._config.max_runs:
+                raise ConflictError(
+                    f"run {name!r}: the server keeps max_runs={self._config.max_runs} already: "
+                    f"{', '.join(self._runs)}; use one of them, move the folder of one away while the server "
+                    "is down, or raise max_runs"
+                )
+            self._open(name)
+        return self._runs[name]
+
+    def close(self, *, seconds: float) -> bool:
+        """Finish and save all runs at the same time; whether all did in time."""
+
+        with ThreadPoolExecutor(max(1, len(self._runs))) as threads:
+            ended = list(threads.map(lambda run: run.close(seconds=seconds), self.all()))
+        self._lock.close()
+        return all(ended)
+
+    def _open(self, name: str) -> None:
+        self._runs[name] = ServedRun(
+            name, self._start.state / name, self._config, make=self._make, numbers=self._numbers
+        )
+
+    def _make(self, folder: Path) -> RewardRun:
+        return RewardRun(self._start.verify_rm, self._start.settings, folder=folder)

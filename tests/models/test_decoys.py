@@ -1,0 +1,73 @@
+"""Decoys: what a completion is compared with, and that one text cannot be ahead everywhere."""
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from cooper_rl.errors import ModelError
+from cooper_rl.models.decoys import KEY, Decoys, add_decoys, decoys_of
+from cooper_rl.models.verify_rm import VerifyItem, VerifyRM, load_verify_rm, save_verify_rm
+
+ANSWERS = tuple(str(number) for number in range(40))
+DECOYS = Decoys(ANSWERS, size=3, margin=0.5)
+
+
+@pytest.fixture
+def guarded(make_verify_rm) -> VerifyRM:
+    verify_rm = make_verify_rm(0)
+    add_decoys(verify_rm.model, ANSWERS, count=3, margin=0.5)
+    return verify_rm
+
+
+def test_decoys_are_other_answers_and_the_same_for_every_completion() -> None:
+    drawn = {DECOYS.draw(f"Question {number}", "7.0") for number in range(50)}
+    assert len(drawn) >= 45
+    assert all(len(set(answers)) == 3 and "7" not in answers for answers in drawn)
+    assert DECOYS.draw("q", "7") == DECOYS.draw("q", "7")
+    assert Decoys(("7", "7.0", "7.00"), size=2, margin=0).draw("q", "7") == ()
+
+
+@pytest.mark.parametrize(
+    ("logits", "expected"),
+    [([2.0], 2.0), ([2.0, -3.0, 1.0], 0.5), ([2.0, -3.0, -9.0], 2.0), ([-1.0, -9.0], -1.0)],
+)
+def test_the_lead_over_the_best_decoy_bounds_the_logit(logits: list[float], expected: float) -> None:
+    """2 - 1 - .5 is below 2; a lead of 5 - .5 is not."""
+    assert DECOYS.compare(torch.tensor(logits)).item() == expected
+
+
+def test_scores_are_what_the_raw_logits_say(guarded: VerifyRM) -> None:
+    items = [VerifyItem(f"What is {n}+1?", f"{n + 1}", f"#### {n + 1}") for n in range(12)]
+    scores = guarded.score(items, max_tokens_per_batch=60)
+    assert scores == pytest.approx(guarded.score(items), abs=1e-5)
+    for item, score in zip(items, scores, strict=True):
+        with torch.no_grad():
+            own, *others = (float(guarded.logits([ids])) for ids in guarded.encode(guarded.compared(item)))
+        assert len(others) == 3
+        assert score == pytest.approx(1 / (1 + math.exp(-min(own, own - max(others) - 0.5))), abs=1e-5)
+    assert guarded.score([]) == []
+
+
+def test_a_text_that_does_not_read_the_reference_answer_is_never_paid(guarded: VerifyRM) -> None:
+    """Whatever its logit, a model that ignores the reference answer leads by 0, less the margin of .5."""
+    with torch.no_grad():
+        guarded.model.score.weight.zero_()
+    scores = guarded.score([VerifyItem(f"q{n}", f"{n}", "000") for n in range(20)])
+    assert scores == pytest.approx([1 / (1 + math.exp(0.5))] * 20)
+
+
+def test_decoys_stand_in_the_folder_and_damage_is_named(guarded: VerifyRM, tmp_path: Path) -> None:
+    save_verify_rm(guarded, tmp_path / "rm")
+    loaded = load_verify_rm(tmp_path / "rm", device=torch.device("cpu"))
+    assert loaded.decoys == Decoys(tuple(sorted(ANSWERS)), 3, 0.5)
+    item = VerifyItem("What is 3+1?", "4", "#### 4")
+    assert loaded.score([item]) == pytest.approx(guarded.score([item]), abs=1e-6)
+    setattr(loaded.model.config, KEY, {"answers": ["1"], "size": "many"})
+    with pytest.raises(
+        ModelError, match=r"(?s)verify_rm_decoys in config.json is damaged .*copy the folder again"
+    ):
+        decoys_of(loaded.model)
+    add_decoys(loaded.model, ANSWERS, count=0, margin=0.5)
+    assert decoys_of(loaded.model) is None
