@@ -19,7 +19,6 @@ from cooper_rl.checkpoints.reference import open_checkpoint
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.experiment.jobs import ARM, START, outputs
 from cooper_rl.records.files import read_records, read_report
-from cooper_rl.records.step_metrics import read_metrics
 from cooper_rl.schema.data import EvalReport, RolloutSample
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
@@ -95,9 +94,11 @@ def read(experiment: Path, commit: str | None) -> dict[str, Any]:
 def _read_arm(experiment: Path, arm: str) -> tuple[list[dict[str, float]], list[RolloutSample]]:
     """The metrics of the steps that were evaluated, and the rollouts that were kept."""
     checkpoint = outputs(ARM, experiment / arm / "seed-0")["train_cooper_1.checkpoint"]
-    with open_checkpoint(checkpoint, StorageConfig(), starting_with=(), logs=(METRICS, ROLLOUTS)) as found:
-        rows = [row.flat() for row in read_metrics(*found.log[METRICS])]
+    logs = (METRICS, ROLLOUTS)
+    with open_checkpoint(checkpoint, StorageConfig(), starting_with=(), logs=logs) as found:
+        texts = [path.read_text(encoding="utf-8") for path in found.log[METRICS]]
         rollouts = [row for path in found.log[ROLLOUTS] for row in read_records(path, RolloutSample)]
+    rows = [json.loads(line) for text in texts for line in text.splitlines()]
     return [row for row in rows if "eval/judge_accuracy" in row], rollouts
 
 

@@ -97,9 +97,8 @@ class RewardClient:
             questions: One per completion.
             reference_answers: Likewise.
             group_ids: Equal for completions of one problem; absent: consecutive equal questions are a group.
-            learn: now: the completions are one step of training; later: they are a part of one
-            (`collect_items`);
-                never: they are only scored, as in an evaluation.
+            learn: `now`: the completions are one step of training. `later`: they are a part of one
+                (`collect_items`). `never`: they are only scored, as in an evaluation.
             request_id: Of a request that another process may send again; absent: a new one.
 
         Raises:
