@@ -3,7 +3,7 @@
 from functools import cache
 from typing import Any
 
-from swift.rewards import ORM, orms
+from swift.rewards import ORM, orms  # pyright: ignore[reportMissingImports] the trainer brings it
 
 from cooper_rl import RewardClient
 

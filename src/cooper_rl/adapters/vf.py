@@ -4,7 +4,7 @@ import asyncio
 from functools import cache
 from typing import Any
 
-import verifiers.v1 as vf
+import verifiers.v1 as vf  # pyright: ignore[reportMissingImports] the trainer brings it
 
 from cooper_rl import RewardClient
 
