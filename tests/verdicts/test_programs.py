@@ -127,6 +127,7 @@ def test_a_program_that_does_not_end_or_writes_without_end_is_killed(verifier) -
 
 
 def test_verdicts_come_in_order_from_several_threads_and_leave_no_process() -> None:
+    before = _workers()  # the fixture's
     with ProgramVerifier(RuleConfig(num_workers=2)) as verifier:
         items = [(TESTS, f"return a + 2 * b + {number % 2}") for number in range(8)]
         found: list[list[str]] = []
@@ -140,18 +141,22 @@ def test_verdicts_come_in_order_from_several_threads_and_leave_no_process() -> N
         for thread in threads:
             thread.join()
         assert found == [["correct", "incorrect"] * 4] * 2
-        workers = [
-            child
-            for child in psutil.Process().children(recursive=True)
-            if "cooper_rl.verdicts.program_worker" in child.cmdline()
-        ]
-        assert len(workers) >= 3
+        workers = _workers() - before
+        assert len(workers) == 3, "a nursery and two workers"
     deadline = time.monotonic() + 10
     while any(worker.is_running() and worker.status() != "zombie" for worker in workers):
         assert time.monotonic() < deadline
         time.sleep(0.05)
     with pytest.raises(CooperError, match="after it was closed; ask inside its `with`"):
         verifier.verify(items)
+
+
+def _workers() -> set[psutil.Process]:
+    return {
+        child
+        for child in psutil.Process().children(recursive=True)
+        if "cooper_rl.verdicts.program_worker" in child.cmdline()
+    }
 
 
 def test_a_forked_child_has_workers_of_its_own(verifier) -> None:
