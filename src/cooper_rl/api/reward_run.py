@@ -97,7 +97,7 @@ class RewardRun:
     def stopped_step(self) -> int | None:
         """Where the monitor stopped the run; None: it goes on."""
         monitor = self._settings.config.active_monitor
-        return first_alarm(self.metrics) if monitor is not None and monitor.action == "stop" else None
+        return self._run.first_alarm_step if monitor is not None and monitor.action == "stop" else None
 
     def take_step(self, rows: Sequence[Row], *, is_training: bool) -> tuple[list[float], StepMetrics]:
         """Rewards in the order of the rows, and the step's metrics; see `CooperReward.__call__`."""
