@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from cooper_rl.checkpoints.logs import KINDS, METRICS
+from cooper_rl.checkpoints.logs import KINDS, METRICS, PAIRS, ROLLOUTS
 from cooper_rl.checkpoints.manifest import MANIFEST, WRITER, dump_manifest, files_below
 from cooper_rl.checkpoints.reading import read_manifest
 from cooper_rl.checkpoints.reference import open_checkpoint
@@ -16,10 +16,10 @@ from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.config.load import load
 from cooper_rl.errors import ConfigError, DataError, ModelError
 from cooper_rl.models.verify_rm import load_verify_rm
-from cooper_rl.records.files import read_records, write_records
+from cooper_rl.records.files import R, read_records, write_records
 from cooper_rl.records.step_metrics import read_metrics
 from cooper_rl.run.iteration import summarise
-from cooper_rl.schema.data import CooperReport, Problem, VerifyExample
+from cooper_rl.schema.data import CooperReport, PreferencePair, Problem, RolloutSample, VerifyExample
 from cooper_rl.schema.step_metrics import PairMetrics, RolloutMetrics, StepMetrics
 from cooper_rl.stages import train_cooper
 from cooper_rl.storage.base import content_sha256
@@ -56,6 +56,12 @@ def read(checkpoint: Path) -> TrainingState:
     """The newest state in a checkpoint folder."""
     with open_checkpoint(checkpoint, StorageConfig()) as found:
         return read_state(found.folder, step=found.manifest.step, device=torch.device("cpu"))
+
+
+def logged(checkpoint: Path, file: str, kind: type[R]) -> list[R]:
+    """The rows of every step."""
+    with open_checkpoint(checkpoint, StorageConfig(), logs=(file,)) as found:
+        return [row for path in found.log[file] for row in read_records(path, kind)]
 
 
 def is_same_state(one: Path, other: Path) -> bool:
@@ -192,7 +198,7 @@ def test_the_other_two_arms_leave_verify_rm_as_it_was(files: Files, tmp_path: Pa
     original = load_verify_rm(files.verify_rm, device=torch.device("cpu"))
     for name, tensor in original.model.state_dict().items():
         assert torch.equal(tensor, loaded.verify_rm.model.state_dict()[name])
-    assert loaded.pairs == []
+    assert logged(tmp_path / "run", PAIRS, PreferencePair) == []
 
 
 def test_no_step_trains_on_what_is_evaluated(files: Files, tmp_path: Path) -> None:
@@ -208,7 +214,7 @@ def test_no_step_trains_on_what_is_evaluated(files: Files, tmp_path: Path) -> No
     for name, records in sides.items():
         write_records(paths[name], records)
     train(files, tmp_path / "run", "cooper.steps=6", **paths)
-    drawn = {sample.problem_id for sample in read(tmp_path / "run").rollouts}
+    drawn = {sample.problem_id for sample in logged(tmp_path / "run", ROLLOUTS, RolloutSample)}
     assert drawn
     assert drawn <= {row.id for row in rows[3:]}
 
