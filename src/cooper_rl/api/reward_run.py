@@ -24,7 +24,7 @@ from cooper_rl.checkpoints.store import CheckpointStore
 from cooper_rl.config.section import flatten
 from cooper_rl.distributed.trainable import SingleProcess
 from cooper_rl.errors import HackingError
-from cooper_rl.method.monitor import first_alarm, watch
+from cooper_rl.method.monitor import watch
 from cooper_rl.models.precision import settle
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM, load_verify_rm
 from cooper_rl.run.identity import MAY_DIFFER, SERVER_KEYS, folder_sha256
