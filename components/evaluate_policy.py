@@ -1,6 +1,6 @@
 """KFP component of `stages/evaluate_policy.py`: a policy on problems that training has not seen."""
 
-from typing import List, Optional
+from typing import List
 
 from kfp import dsl
 from kfp.dsl import Dataset, Input, Metrics, Model, Output
@@ -20,8 +20,8 @@ def evaluate_policy(
     report: Output[Metrics],
     overrides: List[str] = [],
     site: List[str] = [],
-    checkpoint: Optional[Input[Model]] = None,
-    previous: Optional[Input[Dataset]] = None,
+    checkpoint: Input[Model] = None,  # pyright: ignore[reportArgumentType]
+    previous: Input[Dataset] = None,  # pyright: ignore[reportArgumentType]
 ) -> float:
     """Evaluate a policy on held-out problems; returns its rule accuracy.
 

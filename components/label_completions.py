@@ -1,6 +1,6 @@
 """KFP component of `stages/label_completions.py`: rule verdict and judge verdict become labels."""
 
-from typing import List, Optional
+from typing import List
 
 from kfp import dsl
 from kfp.dsl import Dataset, Input, Metrics, Output
@@ -21,7 +21,7 @@ def label_completions(
     report: Output[Metrics],
     overrides: List[str] = [],
     site: List[str] = [],
-    frozen: Optional[Input[Dataset]] = None,
+    frozen: Input[Dataset] = None,  # pyright: ignore[reportArgumentType]
 ):
     """Label completions with the rule verifier and the judge, and split them by problem.
 

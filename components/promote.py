@@ -1,6 +1,6 @@
 """KFP component of `stages/promote.py`: a candidate becomes the champion, or does not."""
 
-from typing import List, Optional
+from typing import List
 
 from kfp import dsl
 from kfp.dsl import Dataset, Input, Markdown, Metrics, Model, Output
@@ -23,7 +23,7 @@ def promote(
     site: List[str] = [],
     run_key: str = "",
     run_id: str = "",
-    red_team: Optional[Input[Metrics]] = None,
+    red_team: Input[Metrics] = None,  # pyright: ignore[reportArgumentType]
 ) -> bool:
     """Compare the candidate with the champion, and promote it or not; returns which.
 

@@ -1,6 +1,6 @@
 """KFP component of `stages/red_team.py`: texts that VerifyRM pays without a right answer."""
 
-from typing import List, Optional
+from typing import List
 
 from kfp import dsl
 from kfp.dsl import Dataset, Input, Metrics, Model, Output
@@ -17,7 +17,7 @@ def red_team(
     report: Output[Metrics],
     overrides: List[str] = [],
     site: List[str] = [],
-    checkpoint: Optional[Input[Model]] = None,
+    checkpoint: Input[Model] = None,  # pyright: ignore[reportArgumentType]
 ) -> float:
     """Attack VerifyRM; returns the share of unseen problems on which the best universal text is paid.
 

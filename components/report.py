@@ -1,6 +1,6 @@
 """KFP component of `stages/report.py`: what the run has shown, for people."""
 
-from typing import List, Optional
+from typing import List
 
 from kfp import dsl
 from kfp.dsl import HTML, Dataset, Input, Markdown, Metrics, Model, Output
@@ -20,8 +20,8 @@ def report(
     report: Output[Metrics],
     overrides: List[str] = [],
     site: List[str] = [],
-    label_report: Optional[Input[Metrics]] = None,
-    red_team: Optional[Input[Metrics]] = None,
+    label_report: Input[Metrics] = None,  # pyright: ignore[reportArgumentType]
+    red_team: Input[Metrics] = None,  # pyright: ignore[reportArgumentType]
 ):
     """Write the page and the summary of a run.
 

@@ -1,6 +1,6 @@
 """KFP component of `stages/train_cooper.py`: one iteration of co-training."""
 
-from typing import List, Optional
+from typing import List
 
 from kfp import dsl
 from kfp.dsl import Dataset, Input, Metrics, Model, Output
@@ -20,12 +20,12 @@ def train_cooper(
     site: List[str] = [],
     run_key: str = "",
     run_id: str = "",
-    start: Optional[Input[Model]] = None,
-    replay: Optional[Input[Dataset]] = None,
-    examples: Optional[Input[Dataset]] = None,
-    held_out: Optional[Input[Dataset]] = None,
-    test: Optional[Input[Dataset]] = None,
-    attacks: Optional[Input[Dataset]] = None,
+    start: Input[Model] = None,  # pyright: ignore[reportArgumentType]
+    replay: Input[Dataset] = None,  # pyright: ignore[reportArgumentType]
+    examples: Input[Dataset] = None,  # pyright: ignore[reportArgumentType]
+    held_out: Input[Dataset] = None,  # pyright: ignore[reportArgumentType]
+    test: Input[Dataset] = None,  # pyright: ignore[reportArgumentType]
+    attacks: Input[Dataset] = None,  # pyright: ignore[reportArgumentType]
 ) -> float:
     """Co-train policy and VerifyRM for many steps; returns the rule accuracy of the last rollouts.
 

@@ -1,6 +1,6 @@
 """KFP component of `stages/train_verify_rm.py`: the reference-based reward model."""
 
-from typing import List, Optional
+from typing import List
 
 from kfp import dsl
 from kfp.dsl import Dataset, Input, Metrics, Model, Output
@@ -18,8 +18,8 @@ def train_verify_rm(
     report: Output[Metrics],
     overrides: List[str] = [],
     site: List[str] = [],
-    models: Optional[Input[Model]] = None,
-    attacks: Optional[Input[Dataset]] = None,
+    models: Input[Model] = None,  # pyright: ignore[reportArgumentType]
+    attacks: Input[Dataset] = None,  # pyright: ignore[reportArgumentType]
 ) -> float:
     """Train VerifyRM on labelled examples; returns its validation accuracy.
 

@@ -5,6 +5,7 @@ Uploading is idempotent: the same content is the same version. Deliberately left
 """
 
 import json
+import re
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -24,6 +25,18 @@ FINAL_STATES = ("SUCCEEDED", "FAILED", "CANCELED", "SKIPPED")
 
 MAX_FAILED_LOOKS = 10
 """In a row, before following a run is given up; the run itself goes on."""
+
+
+INNER = re.compile(r"^$|-driver$|^executor$|\(\d+\)$")
+"""Nodes of Argo's that are no tasks of ours: drivers, the launcher inside a task, and single tries."""
+
+ALONE = "kubeflow"
+"""Where runs are on an installation for a single user."""
+
+WHERE_TO_LOOK = (
+    "The server does not hand on why. The messages of the pods: kubectl --namespace {namespace} get events "
+    "--field-selector type=Warning,involvedObject.name={workflow}\n"
+)
 
 
 class Version(NamedTuple):
@@ -133,13 +146,30 @@ def follow(server: Server, run_id: str, screen: TextIO, *, pause_seconds: float)
         if run.state in FINAL_STATES:
             message = getattr(run.error, "message", None)
             screen.write(f"run {run.state.lower()}{f': {message}' if message else ''}\n")
+            if run.state == "FAILED" and (workflow := _workflow_of(run)):
+                screen.write(
+                    WHERE_TO_LOOK.format(namespace=server.place.namespace or ALONE, workflow=workflow)
+                )
             return run.state == "SUCCEEDED"
         time.sleep(pause_seconds)
 
 
 def _task_states(run: Any) -> Sequence[tuple[str, str]]:
-    details = getattr(run.run_details, "task_details", None) or []
-    return [(str(task.display_name), str(task.state)) for task in details if task.display_name and task.state]
+    return [
+        (name, str(task.state))
+        for task in _details(run)
+        if task.state and not INNER.search(name := str(task.display_name or ""))
+    ]
+
+
+def _workflow_of(run: Any) -> str | None:
+    """The name of the run's Argo workflow, with which the id of each of its nodes begins."""
+    nodes = [child.pod_name for task in _details(run) for child in task.child_tasks or []]
+    return next((str(node).rpartition("-")[0] for node in nodes if node), None)
+
+
+def _details(run: Any) -> Sequence[Any]:
+    return getattr(run.run_details, "task_details", None) or []
 
 
 def _find_or_create(server: Server, name: str, description: str) -> str:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -70,6 +71,26 @@ def test_waiting_shows_the_tasks_and_ends_with_the_run(
     assert submit(api, "--wait") == 0
     lines = [line.split(maxsplit=1)[-1] for line in capsys.readouterr().out.splitlines()[-3:]]
     assert lines == ["Train VerifyRM  running", "Train VerifyRM  succeeded", "succeeded"]
+
+
+def test_a_failed_run_shows_its_tasks_and_where_their_pods_messages_are(
+    api: KfpApi, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Names and ids as KFP 2.17.0 gave them for a real run; it gives no error."""
+    failed = look(
+        "FAILED",
+        ("root-driver(0)", "FAILED"),
+        ("executor", "FAILED"),
+        ("check-settings", "FAILED"),
+        ("end-to-end-lzgz4", "FAILED"),
+    )
+    failed["run_details"]["task_details"][-1]["child_tasks"] = [{"pod_name": "end-to-end-lzgz4-3718220784"}]
+    api.script = [failed]
+    assert submit(api, "--wait") == 1
+    shown = [line.split(maxsplit=1)[-1] for line in capsys.readouterr().out.splitlines()[-4:]]
+    assert shown[:3] == ["check-settings  failed", "end-to-end-lzgz4  failed", "failed"]
+    assert "--namespace kubeflow get events" in shown[3]
+    assert shown[3].endswith("involvedObject.name=end-to-end-lzgz4")
 
 
 @pytest.mark.parametrize("state", ["FAILED", "CANCELED"])
@@ -399,7 +420,7 @@ def test_a_schedule_that_cannot_be_is_refused(
     assert api.recurring == {}
 
 
-def look(state: str, *tasks: tuple[str, str]) -> dict[str, object]:
+def look(state: str, *tasks: tuple[str, str]) -> dict[str, Any]:
     details = [{"display_name": name, "state": task_state} for name, task_state in tasks]
     return {"state": state, "run_details": {"task_details": details}}
 
