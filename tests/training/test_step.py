@@ -74,7 +74,7 @@ MIXED = [[RIGHT, WRONG, UNREADABLE, OTHER_RIGHT], [WRONG, WRONG, UNREADABLE, WRO
 
 
 def test_the_anchors_score_is_the_mean_over_all_of_them(make_policy, make_verify_rm, rule) -> None:
-    trainer = make_trainer(make_policy, make_verify_rm, rule, [[RIGHT] * 4])
+    trainer = make_trainer(make_policy, make_verify_rm, rule, [[RIGHT] * 4] * 2)
     anchors = [VerifyItem("How many?", "10", text) for text in (RIGHT, WRONG, UNREADABLE)]
     scores = trainer.reward.verify_rm.score(anchors)
     found = with_reward(trainer, anchors=anchors).reward.score_anchors()
