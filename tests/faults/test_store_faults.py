@@ -267,7 +267,7 @@ def test_a_used_up_quota_stops_the_run_and_the_last_checkpoint_stays(
     trainer: Trainer, gateway: Gateway, tmp_path: Path
 ) -> None:
     """Room for the objects of one checkpoint and a part of the second."""
-    account = gateway.add_account("poor", max_objects=22)
+    account = gateway.add_account("poor", max_objects=26)
     make_client(gateway.port, account).make_bucket("poor-bucket")
     config = storage_config(gateway.endpoint, "poor-bucket")
     status = trainer.run(tmp_path / "run", *overrides(config), environment=environment(account))

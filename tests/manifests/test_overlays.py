@@ -272,11 +272,8 @@ def test_a_task_whose_pod_was_lost_is_tried_again_and_neither_a_graph_nor_a_mist
     controller = find(resources, "ConfigMap", "workflow-controller-configmap").body["data"]
     defaults = yaml.safe_load(controller["workflowDefaults"])["spec"]
     strategy = defaults["templateDefaults"]["retryStrategy"]
-    assert (strategy["limit"], strategy["retryPolicy"]) == ("3", "Always")
-    assert strategy["backoff"] == {
-        "duration": "15s",
-        "factor": "2",
-    }  # 15 + 30 + 60 s: two minutes with the tries
+    assert (strategy["limit"], strategy["retryPolicy"]) == ("4", "Always")
+    assert strategy["backoff"] == {"duration": "5s", "factor": "3"}  # 5 + 15 + 45 + 135 s
     quoted = re.fullmatch(
         r"lastRetry\.message != '' && !\(lastRetry\.message contains '([^']+)'\)", strategy["expression"]
     )

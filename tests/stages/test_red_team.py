@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from cooper_rl.checkpoints.logs import PAIRS
 from cooper_rl.checkpoints.registry import open_registry
 from cooper_rl.config.load import load
 from cooper_rl.errors import ConfigError, DataError
@@ -18,6 +19,7 @@ from cooper_rl.schema.red_team import AttackText, RedTeamReport
 from cooper_rl.stages import red_team, train_cooper
 from cooper_rl.tiny.problems import generate_problems
 from tests.stages.conftest import SMALL, Files
+from tests.stages.test_train_cooper import logged
 
 BUDGET = [
     "red_team.max_queries=420",
@@ -144,7 +146,7 @@ def test_co_training_learns_from_the_texts_that_were_found(
     ):
         train_cooper.run(load("laptop", [*SMALL, *settings]), **paths, **folder)
     train_cooper.run(load("laptop", [*SMALL, *settings]), **paths, **folder, attacks=tmp_path / "texts.jsonl")
-    pairs = read_records(tmp_path / "checkpoint" / "step-000002" / "pairs.jsonl", PreferencePair)
+    pairs = logged(tmp_path / "checkpoint", PAIRS, PreferencePair)
     texts = [found.text for found in read_records(tmp_path / "texts.jsonl", AttackText)]
     questions = {pair.question for pair in pairs}
     filled = {text.replace("{question}", question).strip() for text in texts for question in questions}

@@ -19,6 +19,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
+from cooper_rl.checkpoints.logs import PAIRS
 from cooper_rl.checkpoints.state import TrainingState
 from cooper_rl.config.load import load
 from cooper_rl.engines.hf import HFEngine
@@ -27,12 +28,12 @@ from cooper_rl.models.policy import load_policy, save_policy
 from cooper_rl.models.verify_rm import VerifyItem, load_verify_rm, new_verify_rm, save_verify_rm
 from cooper_rl.randomness import derive_seed
 from cooper_rl.records.files import read_records
-from cooper_rl.schema.data import Problem
+from cooper_rl.schema.data import PreferencePair, Problem
 from cooper_rl.storage.local import LocalStore
 from cooper_rl.training.rollout import collect_rollouts
 from cooper_rl.training.step import step_problems
 from tests.stages.conftest import SMALL, Files
-from tests.stages.test_train_cooper import numbers, read, train
+from tests.stages.test_train_cooper import logged, numbers, read, train
 
 CPU = torch.device("cpu")
 
@@ -57,7 +58,9 @@ def test_verify_rm_and_its_optimiser_are_resumed(sevens: Files, tmp_path: Path) 
     train(sevens, tmp_path / "stopped", "cooper.steps=1")
     train(sevens, tmp_path / "stopped", "cooper.steps=3")
     straight = read(tmp_path / "straight")
-    assert len(straight.pairs) >= 3
+    pairs = [logged(tmp_path / name, PAIRS, PreferencePair) for name in ("straight", "stopped")]
+    assert pairs[0] == pairs[1]
+    assert len(pairs[0]) >= 3
     assert straight.verify_rm_optimizer
     assert_same_state(straight, read(tmp_path / "stopped"))
 

@@ -78,8 +78,8 @@ def test_the_anchors_score_is_the_mean_over_all_of_them(make_policy, make_verify
     anchors = [VerifyItem("How many?", "10", text) for text in (RIGHT, WRONG, UNREADABLE)]
     scores = trainer.reward.verify_rm.score(anchors)
     found = with_reward(trainer, anchors=anchors).reward.score_anchors()
-    assert found == {"verify_rm/anchor_score": pytest.approx((scores[0] + scores[1] + scores[2]) / 3)}
-    assert trainer.reward.score_anchors() == {}
+    assert found == pytest.approx((scores[0] + scores[1] + scores[2]) / 3)
+    assert trainer.reward.score_anchors() is None
 
 
 def test_a_step_changes_both_models_and_hands_the_weights_to_the_engine(

@@ -110,7 +110,7 @@ class Journal:
         """Time spent, in earlier starts too, without the time between them."""
         is_recorded = self._place < len(self._recorded)
         found = self.result(
-            "seconds", lambda: round(self._seconds_before + time.monotonic() - self._started, 3)
+            "seconds", lambda: round(self._seconds_before + time.monotonic() - self._started, 6)
         )
         if is_recorded:
             self._seconds_before, self._started = found, time.monotonic()
