@@ -77,7 +77,7 @@ def test_the_same_command_again_runs_nothing_but_the_summary(
 def test_a_run_killed_in_its_second_iteration_runs_no_finished_stage_again_and_ends_the_same(
     finished: tuple[Path, str], tmp_path: Path
 ) -> None:
-    """The killed start had finished one of the two steps, or both where the signal came late; kfp orders tasks
+    """The killed start had finished one of the two steps, or both where the signal was late; kfp orders tasks
     that do not need each other anew."""
     command = small_run(tmp_path, "--set", "cooper.checkpoint_every=1")
     process = start(command)
