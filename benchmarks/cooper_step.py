@@ -172,7 +172,7 @@ def our_side(
         metrics = run_step(trainer, next(steps), problems).metrics
         seconds = {"step": clock() - started} | {
             name.removeprefix("seconds/"): value
-            for name, value in metrics.items()
+            for name, value in metrics.flat().items()
             if name.startswith("seconds/")
         }
         return Measured(seconds, metrics.rollout.tokens or 0)

@@ -19,10 +19,12 @@ def test_the_tutorial_runs_from_an_empty_folder_to_the_readers_own_model(tmp_pat
     """Minutes: it trains a small model, VerifyRM and both together."""
     commands = tmp_path / "bin"
     commands.mkdir()
-    (commands / "python").symlink_to(sys.executable)
-    program = commands / "cooper-rl"
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m cooper_rl "$@"\n')
-    program.chmod(0o755)
+    for name, arguments in (
+        ("python", ""),
+        ("cooper-rl", "-m cooper_rl "),
+    ):  # a link would leave the environment
+        (commands / name).write_text(f'#!/bin/sh\nexec {sys.executable} {arguments}"$@"\n')
+        (commands / name).chmod(0o755)
     folder = tmp_path / "first"
     folder.mkdir()
     environment = os.environ | {

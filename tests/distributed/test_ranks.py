@@ -88,7 +88,7 @@ def settle_without_a_start(rank: int, folder: Path, answers: Any) -> None:
     distributed.init_process_group("gloo", init_method=f"file://{folder}/met", rank=rank, world_size=2)
     problems = folder / f"problems-{rank}.jsonl"
     write_records(problems, generate_problems(6, 0))
-    side = dict.fromkeys(("replay", "examples", "held_out", "test"))
+    side = dict.fromkeys(("replay", "examples", "held_out", "test", "attacks"))
     inputs = Inputs(folder, folder, problems, folder / "checkpoint", folder / "nowhere", side)
     with ExitStack() as stack:
         try:

@@ -27,7 +27,7 @@ NAMED = [
     ("after conditional_write", 4), ("conditional_write", 5), ("after conditional_write", 7),
     ("after conditional_write", 8), ("conditional_write", 11), ("after conditional_write", 11),
     ("after conditional_write", 12),
-    ("tidy", 2), ("after tidy", 3), ("delete", 2), ("after delete", 4),
+    ("tidy", 2), ("after tidy", 3), ("delete", 2), ("after delete", 3),
     ("report", 1), ("after report", 1),
 ]  # fmt: skip
 NUM_QUICK = 18
