@@ -78,9 +78,11 @@ class Profile(Section):
     """Everything that compiling needs to know of a cluster."""
 
     preset: str = "laptop"
+    """Default of the pipelines' parameter `preset`."""
     red_team: bool = False
     """Attack VerifyRM before and after co-training: one task each, of `red_team.*` queries."""
-    """Default of the pipelines' parameter `preset`."""
+    cache: bool = True
+    """Whether a task may take over what an earlier one wrote; Kubeflow does not look whether it is there."""
     overrides: tuple[str, ...] = ()
     """Set before the overrides of a run, which win."""
     cpu_image: str = CPU_IMAGE

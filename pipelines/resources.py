@@ -63,7 +63,7 @@ class Tasks:
         task: PipelineTask = component(**self._choice, **inputs)
         name: str = task.component_spec.name.replace("-", "_")  # pyright: ignore[reportAttributeAccessIssue] untyped
         task.set_display_name(display_name)
-        task.set_caching_options(name not in self._uncached)
+        task.set_caching_options(self._profile.cache and name not in self._uncached)
         profile = self._profile
         waits_for_job = name == "train_cooper" and profile.starts_jobs
         is_gpu_stage = task.container_spec is not None and task.container_spec.image == GPU_IMAGE

@@ -30,6 +30,11 @@ def add_submit(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     submit.add_argument(
         "--experiment", default="cooper-rl", help="where the run is listed (default: cooper-rl)"
     )
+    submit.add_argument(
+        "--no-cache",
+        action="store_true",
+        help="run every task; needed once where outputs of earlier runs were removed from the store",
+    )
     submit.add_argument("--wait", action="store_true", help="follow the run; exit status 1 if it fails")
     submit.add_argument(
         "--every-seconds",
@@ -94,7 +99,7 @@ def _seconds(text: str) -> float:
 def _submit(options: argparse.Namespace) -> int:
     from pipelines.remote.submit import follow, start
 
-    server, version = _upload(options)
+    server, version = _upload(options, cache=not options.no_cache)
     run_id = start(server, version, experiment=options.experiment)
     sys.stdout.write(f"run {run_id}\n{server.link('runs', 'details', run_id)}\n")
     sys.stdout.flush()
@@ -141,13 +146,15 @@ def _schedule_delete(options: argparse.Namespace) -> int:
     return 0
 
 
-def _upload(options: argparse.Namespace) -> "tuple[Server, Version]":
-    """Connect and upload."""
+def _upload(options: argparse.Namespace, *, cache: bool = True) -> "tuple[Server, Version]":
+    """Connect and upload; without `cache`, a pipeline whose every task runs, whatever the profile says."""
     from pipelines.compile import check_settings
     from pipelines.profile import load_profile
     from pipelines.remote.submit import upload
 
     profile = load_profile(options.profile)
+    if not cache:
+        profile = profile.model_copy(update={"cache": False})
     preset = options.preset or profile.preset
     given: dict[str, Any] = {"preset": preset, "overrides": options.overrides}
     given |= read_parameters(options.parameters)

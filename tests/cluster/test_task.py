@@ -51,6 +51,12 @@ def test_only_what_the_same_inputs_bring_about_again_is_final(tmp_path: Path) ->
     assert told(place, KeyError("step")) == f"{AGAIN} KeyError: 'step'"
 
 
+def test_an_input_that_the_launcher_found_nowhere_may_come_from_the_cache(tmp_path: Path) -> None:
+    place = tmp_path / "termination-log"
+    assert "--no-cache" in told(place, DataError("/s3/mlpipeline/v2/artifacts/train: no such file; check"))
+    assert "--no-cache" not in told(place, DataError("/data/train.jsonl: no such file; check"))
+
+
 def test_kubernetes_gets_no_more_than_it_takes_and_nothing_of_a_run_that_went_well(tmp_path: Path) -> None:
     place = tmp_path / "termination-log"
     assert len(told(place, DataError("x" * 10_000)).encode()) == MAX_MESSAGE_BYTES

@@ -139,6 +139,13 @@ def test_what_trains_on_fixed_data_is_cached_and_co_training_is_not(tasks: dict[
     ]
 
 
+def test_without_the_cache_every_task_runs(tmp_path: Path) -> None:
+    path = compile_pipeline(
+        "end_to_end", tmp_path, profile=CLUSTER.model_copy(update={"cache": False}), iterations=1
+    )
+    assert "enableCache: true" not in path.read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("name", PIPELINES)
 def test_whoever_looks_at_checkpoints_is_given_their_name_and_the_runs_id(tmp_path: Path, name: str) -> None:
     """The id as a whole constant, which is the only form in which the driver of KFP 2.17.0 fills it in."""

@@ -7,6 +7,7 @@ that no further try can help; `manifests/components/kfp/workflow-controller.yaml
 """
 
 import json
+import re
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,12 @@ MAX_MESSAGE_BYTES = 4096
 """Kubernetes cuts off what is longer."""
 FINAL = "cooper-rl: no further try can help:"
 AGAIN = "cooper-rl:"
+MOUNTED = re.compile(r"^/(?:s3|minio|gcs)/\S+: no such ")
+"""KFP's launcher has the inputs of a task there."""
+CACHE_ADVICE = (
+    "; if an earlier run wrote it and it was removed from the store since, Kubeflow's cache names it still: "
+    "run `python -m pipelines submit` with --no-cache"
+)
 MISTAKES = (ConfigError, DataError, HackingError)
 """The same inputs fail the same way again; any other error may pass (store, hub, server, node, GPU)."""
 
@@ -63,6 +70,7 @@ def _tell(place: Path, error: Exception) -> None:
     begin = FINAL if isinstance(error, MISTAKES) else AGAIN
     # Our own messages are sentences; the class of any other error is half of what it says.
     text = str(error) if isinstance(error, CooperError) else f"{type(error).__name__}: {error}"
+    text += CACHE_ADVICE if MOUNTED.search(text) else ""
     message = f"{begin} {text}".encode(errors="replace")[:MAX_MESSAGE_BYTES]
     try:
         if place.exists():

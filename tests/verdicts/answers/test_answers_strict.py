@@ -346,3 +346,23 @@ def test_ratios_units_rounding_and_words_are_compared_exactly(
 def test_the_lower_bound_of_a_sum_is_not_its_value() -> None:
     check = verify_answer("1", r"\boxed{\sum_{n=1}^{3} \frac{1}{n^2}}")
     assert check.verdict != "correct"
+
+
+HIDDEN = [
+    (r"m n-\lfloor m / 2\rfloor", r"m n-\lfloor m / 8\rfloor", "incorrect"),
+    (r"\lfloor\sqrt{n-1}\rfloor", r"\lfloor\sqrt{n-2}\rfloor", "incorrect"),
+    (r"\lfloor x\rfloor", r"\lceil x\rceil-1", "incorrect"),
+    (r"\lfloor x/2\rfloor", r"\lfloor\frac{x}{2}\rfloor", "correct"),
+    (r"k\\(4k^2-1)", r"k\\(9k^2-1)", "unparsable"),
+    (
+        "f(x)=ax, where b is odd, and a is even with c=0",
+        "f(x)=ax, where b is odd, and a is even with c=8",
+        "unparsable",
+    ),
+]
+
+
+@pytest.mark.parametrize(("reference_answer", "answer", "verdict"), HIDDEN)
+def test_a_difference_out_of_sight_is_no_equality(reference_answer: str, answer: str, verdict: str) -> None:
+    """Found by changing a digit of every reference answer of OlympiadBench."""
+    assert verify_answer(reference_answer, rf"\boxed{{{answer}}}").verdict == verdict

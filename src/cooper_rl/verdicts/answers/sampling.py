@@ -13,7 +13,24 @@ import sympy  # pyright: ignore[reportMissingTypeStubs] it ships none
 _POSITIVE = (("37/29", "53/41", "61/67", "71/83"), ("113/97", "19/23", "131/101", "43/59"))
 _NEGATIVE = (("-41/31", "-17/29", "-73/61", "-11/13"), ("-7/23", "59/37", "-97/89", "29/19"))
 """Never 0, 1 or two alike: two expressions that agree here by chance are not worth fearing."""
+_STEPPED = (
+    ("1009/7", "503/3", "877/11", "401/13"),
+    ("-211/9", "97/5", "-45/4", "23/6"),
+    ("2003/17", "-1201/8", "311/19", "-59/3"),
+    ("24", "35", "18", "50"),
+    ("7", "12", "31", "9"),
+)
+"""Far apart, as floor(m/2) is floor(m/8) near 1; partly whole, as floor(x) is ceiling(x) - 1 elsewhere."""
 _WHOLE = (("2", "3", "5", "7"), ("3", "5", "2", "4"), ("6", "4", "7", "9"))
+_STEPS: tuple[Any, ...] = (
+    sympy.floor,
+    sympy.ceiling,
+    sympy.frac,
+    sympy.sign,
+    sympy.Mod,
+    sympy.Heaviside,
+    sympy.Piecewise,
+)
 DIGITS = 20
 EXACT_DIGITS = 50
 
@@ -67,10 +84,15 @@ def are_exactly_equal(left: Any, right: Any) -> bool:
 def _agree(left: Any, right: Any, points: Sequence[tuple[str, ...]], tolerance: float) -> Agreement:
     if not (isinstance(left, sympy.Expr) and isinstance(right, sympy.Expr)):
         return "unknown"
-    values = _values_at_points(left, right, points)
+    values = _values_at_points(left, right, (*points, *_STEPPED) if _has_steps(left, right) else points)
     if values is None:
         return "unknown"
     return "yes" if all(abs(a - b) <= tolerance * max(abs(a), abs(b)) for a, b in values) else "no"
+
+
+def _has_steps(*expressions: Any) -> bool:
+    """Whether any has a function that is constant over an interval, so that near points tell little."""
+    return any(expression.has(*_STEPS) for expression in expressions)
 
 
 def _values_at_points(

@@ -315,6 +315,8 @@ _SKIPPED = re.compile(
     r"\.\.\.|…|\\(?:c|l|v)?dots|\\x(?:left|right)arrow|\\u[\dA-Fa-f]{4}|\\hline|\\begin ?\{(?![pbBvV]?matrix)"
     r"|\\\{[^{}]{0,200}(?:\\mid|\|)"
 )
+_STRAY = re.compile(r"\\(?![A-Za-z{}|\\])|^(?!.*\\begin).*\\\\", re.DOTALL)
+"""A backslash before no command: math-verify reads nothing past it, so `k\\(4k)` would equal `k\\(9k)`."""
 _ENVIRONMENT = re.compile(r"\\(?:begin|end)\s?\{[A-Za-z]+\*?\}")
 _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{3,}")
 _SIDE_BY_SIDE = re.compile(r"(?<![\d._^])(?<!\\frac)(?<!\\frac )[\d.]+ +[\d.]")
@@ -330,6 +332,8 @@ def find_doubt(reference: str, answer: str) -> str | None:
         return "two numbers side by side"
     if "°" in reference or "°" in answer:
         return "degrees in an expression"
+    if _STRAY.search(reference) or _STRAY.search(answer):
+        return "a backslash that begins no command"
     if _QUANTIFIER.search(reference) or _QUANTIFIER.search(answer):
         return "a statement with quantifiers"
     if _SKIPPED.search(reference) or _SKIPPED.search(answer):

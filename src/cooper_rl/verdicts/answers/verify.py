@@ -143,8 +143,7 @@ _LAYOUT = re.compile(r"\\begin ?\{(?![pbBvV]?matrix)|\\hline|\\xrightarrow")
 
 def _qualifier(text: str) -> str:
     """What stands after `for all` or `where`, without spaces; it is not compared."""
-    found = QUALIFIER.search(text)
-    return re.sub(r"\s", "", found[0]) if found else ""
+    return re.sub(r"\s", "", "".join(QUALIFIER.findall(text)))
 
 
 def _compare_leaf(reference: str, answer: str, policy: AnswerPolicy) -> AnswerCheck | None:
