@@ -58,13 +58,14 @@ def main() -> int:
                 texts=folder / "texts.jsonl", report=folder / "report.json",
             )  # fmt: skip
             rates = [result.by_method.get(method) for method in ("seed", "mutation", "gradient")]
-            cells = [_show(rate) for rate in (*rates, result.per_problem)]
+            cells = [show_rate(rate) for rate in (*rates, result.per_problem)]
             lines.append(f"| {name} | {seed} | {' | '.join(cells)} |")
     sys.stdout.write("\n".join(lines) + "\n")
     return 0
 
 
-def _show(rate: Interval | None) -> str:
+def show_rate(rate: Interval | None) -> str:
+    """A share in percent with its interval and count."""
     if rate is None:
         return "-"
     return f"{100 * rate.value:.1f} [{100 * rate.low:.1f}, {100 * rate.high:.1f}] of {rate.count}"

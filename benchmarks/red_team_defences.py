@@ -1,6 +1,6 @@
 """What each defence of VerifyRM is worth against the red team: one row per defence and seed.
 
-    python benchmarks/red_team_defences.py --run RUN --output runs/defences --seeds 0,1,2
+    python -m benchmarks.red_team_defences --run RUN --output runs/defences --seeds 0,1,2
 
 RUN is the folder of an `end_to_end` run: its backbone, labels and held-out problems are used, and VerifyRM is
 trained anew for each row. Columns: accuracy and AUROC on the run's test examples, and the share of unseen
@@ -16,11 +16,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks.red_team import show_rate
 from cooper_rl.config.load import load
 from cooper_rl.progress import show_log
 from cooper_rl.records.files import read_report, write_records
 from cooper_rl.records.verify_formats import read_examples
-from cooper_rl.schema.data import EvaluateVerifyRMReport, Interval, Problem
+from cooper_rl.schema.data import EvaluateVerifyRMReport, Problem
 from cooper_rl.schema.red_team import RedTeamReport
 from cooper_rl.stages import evaluate_verify_rm, red_team, train_verify_rm
 
@@ -127,14 +128,8 @@ def row(folder: Path, defence: str, seed: str) -> str:
     found = read_report(folder / "red_team.json", RedTeamReport)
     rates = [found.by_method.get(method) for method in ("seed", "mutation", "gradient")]
     auroc = "-" if honest.auroc is None else f"{honest.auroc:.3f}"
-    cells = [_show(honest.accuracy), auroc, *map(_show, rates)]
+    cells = [show_rate(honest.accuracy), auroc, *map(show_rate, rates)]
     return f"| {defence} | {seed} | {' | '.join(cells)} |"
-
-
-def _show(rate: Interval | None) -> str:
-    if rate is None:
-        return "-"
-    return f"{100 * rate.value:.1f} [{100 * rate.low:.1f}, {100 * rate.high:.1f}] of {rate.count}"
 
 
 if __name__ == "__main__":
