@@ -41,7 +41,7 @@ TRAINING_TESTS := tests/training --ignore tests/training/test_against_trl.py tes
     tests/stages/test_train_cooper.py tests/stages/test_train_verify_rm.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo experiment real-data test test-vllm test-deepspeed torture gpu-check check wheel docs docs-serve format golden clean lock images push \
+.PHONY: help demo experiment real-data test test-vllm test-cluster test-deepspeed torture gpu-check check wheel docs docs-serve format golden clean lock images push \
     wheelhouse wheelhouse-cpu wheelhouse-gpu image-cpu image-gpu
 
 help:  ## Show this list
@@ -62,6 +62,9 @@ test: $(VENV)/.dev  ## Run the tests, offline
 test-vllm: $(VLLM_VENV)/.vllm  ## Run the vLLM engine's tests with its CPU build, and training with its transformers
 	$(VLLM_VENV)/bin/python -m pytest -m vllm $(VLLM_TESTS) $(ARGS)
 	$(VLLM_VENV)/bin/python -m pytest $(TRAINING_TESTS) $(ARGS)
+
+test-cluster: $(VENV)/.dev  ## Run the acceptance tests on the cluster that KUBECONFIG and KF_PIPELINES_ENDPOINT name
+	$(BIN)/python -m pytest -m cluster tests/on_cluster --log-level=INFO $(ARGS)
 
 test-deepspeed: $(VENV)/.deepspeed  ## Run the tests of training in several processes (installs DeepSpeed; minutes)
 	$(BIN)/python -m pytest -m deepspeed tests/stages/test_distributed.py $(ARGS)

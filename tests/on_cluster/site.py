@@ -1,0 +1,257 @@
+"""What the acceptance tests need of a cluster: kubectl, a KFP API server, and Python in one of its pods.
+
+Everything that a test makes has `id` in its name or below its prefix of the store, and `clean` removes it.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from cooper_rl.config.load import load
+from pipelines.profile import Profile
+from pipelines.remote.server import Server
+from pipelines.remote.submit import find_experiment
+from tests.small_run import ROOT, SMALL
+
+T = TypeVar("T")
+STEPS = 60
+TRAINING = [
+    *(override for override in SMALL if not override.startswith("cooper.steps=")),
+    f"cooper.steps={STEPS}",
+    "cooper.checkpoint_every=5",
+]
+ENDED = ("SUCCEEDED", "FAILED", "CANCELED")
+RUN_LABEL = "workflows.argoproj.io/workflow"
+"""Pods with it may reach the object store (manifests/base/storage/network-policies.yaml)."""
+NODE_NAME = "workflows.argoproj.io/node-name"
+WORKER = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+POD = {"runAsNonRoot": True, "runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"}}
+STORE = """
+import json, sys
+from minio import Minio
+from minio.credentials.providers import EnvAWSProvider
+from urllib.parse import urlsplit
+given = json.loads(sys.argv[1])
+address = urlsplit(given["endpoint"])
+store = Minio(endpoint=address.netloc, credentials=EnvAWSProvider(), secure=address.scheme == "https")
+"""
+"""How every script of `Site.ask_store` begins."""
+
+
+@dataclass
+class Site:
+    """A cluster, and what was made on it."""
+
+    server: Server
+    profile: Profile
+    profile_path: Path
+    namespace: str
+    """Of runs."""
+    storage_namespace: str
+    id: str = field(default_factory=lambda: f"acceptance-{uuid.uuid4().hex[:8]}")
+    runs: list[str] = field(default_factory=list[str])
+
+    def __post_init__(self) -> None:
+        storage = load(self.profile.preset, self.profile.overrides).storage
+        self.checkpoints = f"{storage.uri}/{self.id}"
+        self.endpoint = storage.endpoint
+        self.overrides = [
+            *TRAINING,
+            f"storage.uri={self.checkpoints}",
+            f"registry.uri={self.checkpoints}/registry",
+            # Outputs of an earlier session, which removed them, are in Kubeflow's cache under another seed.
+            f"seed={int(self.id[-7:], 16)}",
+        ]
+
+    def kubectl(self, *arguments: str, given: object = None, check: bool = True) -> str:
+        """What kubectl says, with `given` as its standard input."""
+        done = subprocess.run(
+            ["kubectl", *arguments],
+            input=None if given is None else json.dumps(given),
+            capture_output=True,
+            text=True,
+            timeout=180,
+            check=False,
+        )
+        assert done.returncode == 0 or not check, f"kubectl {' '.join(arguments)}: {done.stderr}"
+        return done.stdout + done.stderr
+
+    def get(self, *arguments: str, namespace: str | None = None) -> list[dict[str, Any]]:
+        """Objects as kubectl lists them."""
+        found = self.kubectl("--namespace", namespace or self.namespace, "get", *arguments, "--output=json")
+        return json.loads(found)["items"]
+
+    def submit(self, *arguments: str, overrides: Sequence[str] = (), pipeline: str = "end_to_end") -> str:
+        """`python -m pipelines submit` as a person types it; returns the run's id."""
+        settings = [word for each in (*self.overrides, *overrides) for word in ("--set", each)]
+        shown = self.pipelines("submit", pipeline, "--iterations", "1", *settings, *arguments)
+        (run_id,) = (line.split()[1] for line in shown.splitlines() if line.startswith("run "))
+        self.runs.append(run_id)
+        return run_id
+
+    def pipelines(self, *arguments: str) -> str:
+        """Run `python -m pipelines` with this site's profile and preset laptop."""
+        command = [sys.executable, "-m", "pipelines", *arguments]
+        if arguments[0] == "submit" or arguments[:2] == ("schedule", "apply"):
+            command += ["--profile", str(self.profile_path), "--preset", "laptop", "--experiment", self.id]
+        done = subprocess.run(
+            command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False, env=os.environ.copy()
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def state(self, run_id: str) -> str:
+        """As the API server has it."""
+        return str(self.server.client.get_run(run_id).state)
+
+    def wait_for_end(self, run_id: str, *, minutes: float) -> str:
+        """The state in which a run ended."""
+        return wait_for(
+            lambda: state if (state := self.state(run_id)) in ENDED else None,
+            minutes=minutes,
+            what=f"run {run_id} to end",
+        )
+
+    def pods(self, run_id: str, task: str = "") -> list[dict[str, Any]]:
+        """The pods of a run, or those that execute one of its tasks, oldest first."""
+        found = self.get(
+            "pods", "--selector", f"pipeline/runid={run_id}", "--sort-by=.metadata.creationTimestamp"
+        )
+        return [
+            pod
+            for pod in found
+            if not task
+            or (
+                f".{task}(" in (name := pod["metadata"]["annotations"].get(NODE_NAME, ""))
+                and "executor" in name
+            )
+        ]
+
+    def log(self, pod: str) -> str:
+        """What a task wrote until now."""
+        return self.kubectl("--namespace", self.namespace, "logs", pod, "--container=main", check=False)
+
+    def wait_for_step(self, run_id: str, step: int, *, minutes: float) -> str:
+        """The name of the pod that trains the policy, when its checkpoint of that step is written."""
+
+        def look() -> str | None:
+            running = [
+                pod for pod in self.pods(run_id, "train-cooper") if pod["status"]["phase"] == "Running"
+            ]
+            names = [pod["metadata"]["name"] for pod in running]
+            return next((name for name in names if f"/step-{step:06d}" in self.log(name)), None)
+
+        return wait_for(look, minutes=minutes, what=f"step {step} of run {run_id}")
+
+    def messages(self, run_id: str) -> str:
+        """What the run's Argo nodes say, which the dashboard shows beside each."""
+        workflows = self.get("workflows", "--selector", f"pipeline/runid={run_id}")
+        nodes = [node for each in workflows for node in each.get("status", {}).get("nodes", {}).values()]
+        return "\n".join(node["message"] for node in nodes if node.get("message"))
+
+    def ask_store(self, script: str, *, secret: str | None = None, **given: object) -> Any:
+        """Run Python in a pod with the keys of a secret; returns the JSON that the script prints."""
+        return json.loads(self.run_pod(STORE + script, secret=secret, given=given))
+
+    def run_pod(
+        self,
+        script: str,
+        *,
+        given: dict[str, object],
+        secret: str | None = None,
+        labels: dict[str, str] | None = None,
+    ) -> str:
+        """What a script prints in a pod of the run's image and namespace."""
+        name = f"{self.id}-{uuid.uuid4().hex[:6]}"
+        environment = [
+            {"name": variable, "valueFrom": {"secretKeyRef": {"name": secret or each.name, "key": key}}}
+            for each in self.profile.secrets
+            for key, variable in each.env.items()
+        ]
+        container = {
+            "name": "main",
+            "image": self.profile.cpu_image,
+            "command": ["python", "-c", script, json.dumps({"endpoint": self.endpoint, **given})],
+            "env": environment,
+            "securityContext": WORKER,
+        }
+        metadata = {"name": name, "labels": {RUN_LABEL: name} if labels is None else labels}
+        pulls = [{"name": secret} for secret in self.profile.image_pull_secrets]
+        spec = {
+            "containers": [container],
+            "restartPolicy": "Never",
+            "securityContext": POD,
+            "imagePullSecrets": pulls,
+        }
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+        self.kubectl("--namespace", self.namespace, "create", "--filename=-", given=pod)
+        try:
+            wait_for(lambda: self._has_ended(name), minutes=5, what=f"pod {name} to end")
+            return self.log(name)
+        finally:
+            self.kubectl("--namespace", self.namespace, "delete", "pod", name, "--wait=false")
+
+    def _has_ended(self, pod: str) -> bool:
+        phase = self.kubectl(
+            "--namespace", self.namespace, "get", "pod", pod, "--output=jsonpath={.status.phase}"
+        )
+        assert phase != "Failed", self.log(pod)
+        return phase == "Succeeded"
+
+    def weights(self, run_key: str) -> dict[str, str]:
+        """Relative path -> hash of the models in a run's last checkpoint."""
+        return self.ask_store(LAST_CHECKPOINT, uri=f"{self.checkpoints}/{run_key}")
+
+    def remove(self, run_id: str) -> None:
+        """End a run and delete it: a pod whose image is nowhere waits on, and keeps what it asked for."""
+        if self.state(run_id) not in ENDED:
+            self.server.client.terminate_run(run_id)
+        self.server.client.delete_run(run_id)
+        self.runs.remove(run_id)
+
+    def experiment_id(self) -> str:
+        """Of the experiment that holds every run of these tests."""
+        return find_experiment(self.server, self.id)
+
+    def clean(self) -> None:
+        """Remove every run, experiment and object that the tests made."""
+        for run_id in list(self.runs):
+            self.remove(run_id)
+        self.server.client.delete_experiment(self.experiment_id())
+        self.ask_store(REMOVE, uri=self.checkpoints)
+
+
+def wait_for(look: Callable[[], T | None], *, minutes: float, what: str) -> T:
+    """The first answer that is true; fails after so many minutes."""
+    end = time.monotonic() + 60 * minutes
+    while True:
+        if found := look():
+            return found
+        assert time.monotonic() < end, f"waited {minutes:g} minutes for {what}"
+        time.sleep(2)
+
+
+LAST_CHECKPOINT = """
+bucket, _, prefix = given["uri"].removeprefix("s3://").partition("/")
+found = sorted(
+    each.object_name for each in store.list_objects(bucket, prefix=prefix + "/", recursive=True)
+    if each.object_name.endswith("/manifest.json")
+)
+manifest = json.loads(store.get_object(bucket, found[-1]).read())
+weights = {name: value for name, value in manifest["sha256"].items() if name.endswith(".safetensors")}
+print(json.dumps({"step": manifest["step"], **weights}))
+"""
+REMOVE = """
+bucket, _, prefix = given["uri"].removeprefix("s3://").partition("/")
+names = [each.object_name for each in store.list_objects(bucket, prefix=prefix + "/", recursive=True)]
+for name in names:
+    store.remove_object(bucket, name)
+print(json.dumps(len(names)))
+"""
