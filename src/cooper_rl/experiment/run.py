@@ -18,9 +18,11 @@ import time
 from collections.abc import Generator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
+
+from pydantic import ValidationError
 
 from cooper_rl.config.load import load
 from cooper_rl.config.root import Config
@@ -66,7 +68,7 @@ def run_experiment(
     is_watched = {
         arm: load(preset, values).cooper.active_monitor is not None for arm, values in plans.items()
     }
-    _claim(output, {"preset": config.model_dump(mode="json")})
+    _claim(output, config)
     workers = num_workers or usable_cores()
     # Spawned, not forked: torch's threads do not survive a fork.
     with (
@@ -113,18 +115,25 @@ def _check(config: Config) -> None:
         )
 
 
-def _claim(output: Path, asked: dict[str, object]) -> None:
-    """Remember what this folder is for; arms and seeds may be added to it later."""
+def _claim(output: Path, config: Config) -> None:
+    """Remember what this folder is for; arms and seeds may be added to it later.
+
+    A key that the version which wrote it did not have had today's default.
+    """
     path = output / "experiment.json"
+    asked = {"preset": config.model_dump(mode="json")}
     if path.is_file():
         try:
-            known = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+            known = json.loads(path.read_text(encoding="utf-8"))["preset"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
             raise ConfigError(f"{path}: cannot be read ({error}); choose another --output") from error
-        if known != asked:
+        with suppress(ValidationError):  # of a version with other keys: the difference is shown as it is
+            known = Config.model_validate(known).model_dump(mode="json")
+        if known != asked["preset"]:
+            difference = _first_difference(known, asked["preset"])
             raise ConfigError(
-                f"{path}: another experiment is in this folder ({_first_difference(known, asked)}); choose "
-                "another --output, or remove the folder"
+                f"{path}: another experiment is in this folder ({difference}); choose another --output, or "
+                "remove the folder"
             )
         return
     with atomic_path(path) as draft:
@@ -136,7 +145,7 @@ def _first_difference(known: object, asked: object, place: str = "") -> str:
         for key in sorted({*known, *asked}):
             if known.get(key) != asked.get(key):
                 return _first_difference(known.get(key), asked.get(key), f"{place}.{key}".lstrip("."))
-    return f"{place.removeprefix('preset.')}: there {json.dumps(known)}, here {json.dumps(asked)}"
+    return f"{place}: there {json.dumps(known)}, here {json.dumps(asked)}"
 
 
 def _run_jobs(
