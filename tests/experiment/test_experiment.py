@@ -79,6 +79,14 @@ def test_another_configuration_in_the_same_folder_is_refused(
     assert "another experiment is in this folder (cooper.policy.lr: there 0.0002, here 0.5)" in shown
 
 
+def test_a_folder_of_a_version_without_a_key_goes_on(output: Path) -> None:
+    claim = output / "experiment.json"
+    known = json.loads(claim.read_text())
+    del known["preset"]["cooper"]["reward"]["num_audited_rollouts"]
+    claim.write_text(json.dumps(known))
+    assert run(output) == 0
+
+
 def test_a_damaged_claim_of_the_folder_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "experiment.json").write_text("{")
     assert run(tmp_path) == 2

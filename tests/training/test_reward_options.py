@@ -68,12 +68,16 @@ def test_replay_adds_its_weighted_mean_loss_to_the_gradient(make_verify_rm, max_
         torch.testing.assert_close(before[name] - tensor, gradient[name], atol=1e-5, rtol=1e-3)
 
 
-def test_replay_without_pairs_steps_nothing(make_verify_rm) -> None:
+def test_labels_are_learned_without_any_pair(make_verify_rm) -> None:
     verify_rm = make_verify_rm(0)
     before = weights(verify_rm)
     optimizer = make_adamw(verify_rm.model, lr=1e-3, weight_decay=0.1)
-    assert update_verify_rm(verify_rm, optimizer, [], REPLAY, config=cooper()) is None
-    assert all(torch.equal(before[name], tensor) for name, tensor in weights(verify_rm).items())
+    update = update_verify_rm(verify_rm, optimizer, [], REPLAY, config=cooper())
+    assert update is not None
+    assert (update.loss, update.pair_accuracy) == (0, None)
+    assert update.replay_loss > 0
+    assert not all(torch.equal(before[name], tensor) for name, tensor in weights(verify_rm).items())
+    assert update_verify_rm(verify_rm, optimizer, [], [], config=cooper()) is None
 
 
 def test_the_average_follows_the_stepped_weights(make_verify_rm) -> None:

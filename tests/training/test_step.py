@@ -138,6 +138,24 @@ def test_replay_draws_as_many_examples_as_are_configured_and_there(make_policy, 
     assert losses[2] == pytest.approx(losses[3])
 
 
+def test_where_nothing_is_right_audits_alone_move_verify_rm(make_policy, make_verify_rm, rule) -> None:
+    """Replay without pairs teaches nothing new; an audited rollout does, and the replay goes with it."""
+    wrong = [[WRONG] * 4, [WRONG] * 4]
+    replay = [VerifyExample(question="Q", reference_answer="3", completion=RIGHT, label=0)]
+    for count, learned in ((0, None), (1, 1), (9, 2)):
+        trainer = make_trainer(make_policy, make_verify_rm, rule, wrong, reward__num_audited_rollouts=count)
+        before = trainer.reward.verify_rm.model.score.weight.detach().clone()
+        metrics = run_step(with_reward(trainer, replay=replay), 1, PROBLEMS).metrics
+        assert (metrics.pairs.count, metrics.pairs.audited, metrics.pairs.audited_wrong) == (
+            0,
+            learned,
+            learned,
+        )
+        assert (metrics.verify_rm.replay_loss is None) == (learned is None)
+        is_unchanged = torch.equal(before, trainer.reward.verify_rm.model.score.weight)
+        assert is_unchanged == (learned is None)
+
+
 def test_a_pair_is_a_rule_correct_rollout_against_a_rewrite_that_parses_and_is_wrong(
     make_policy, make_verify_rm, rule
 ) -> None:

@@ -186,6 +186,11 @@ class RewardConfig(Section):
     num_replay_examples: int = Field(default=64, ge=0)
     """Labelled examples, drawn anew for every step, whose label loss is added to the pairs' loss. Used
     where the stage is given examples to replay; the paper has none."""
+    num_audited_rollouts: int = Field(default=0, ge=0)
+    """Most rollouts of a step whose verdicts are learned as labels, beside the replayed examples: of each
+    problem the one that VerifyRM pays most, the best paid problems first. They need no positive, so VerifyRM
+    unlearns what it pays wrongly even where no rollout is right. Where the rule verifier abstains, a rollout
+    that `cooper.judge` accepts is learned as right. The paper has none."""
     replay_weight: float = Field(default=1.0, gt=0)
     """Weight of the label loss."""
 
@@ -256,7 +261,10 @@ class CooperConfig(Section):
     @property
     def asks_judge(self) -> bool:
         """Whether `judge` speaks of rollouts."""
-        return self.reward.kind == "judge" or (self.trains_verify_rm and self.pairs.negatives.rollout > 0)
+        return self.reward.kind == "judge" or (
+            self.trains_verify_rm
+            and (self.pairs.negatives.rollout > 0 or self.reward.num_audited_rollouts > 0)
+        )
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

@@ -101,6 +101,8 @@ class Pairing(Record):
 
     pairs: list[PreferencePair] = []
     """Sorted by problem id, then by source."""
+    audited: list[VerifyExample] = []
+    """Rollouts with what the verifiers say of them, the best paid first."""
     num_positives: int = 0
     """Problems that had a positive."""
     num_rewrites: int = 0

@@ -90,6 +90,10 @@ class PairMetrics(Section):
     rewrites: int | None = None
     unanswered: int | None = None
     hedged: int | None = None
+    audited: int | None = None
+    """Rollouts that were learned with their verdicts as labels."""
+    audited_wrong: int | None = None
+    """Those of them that are wrong."""
     by_source: Annotated[dict[str, int], Named("")] = Field(default_factory=dict[str, int])
     shortcut_auroc: float | None = None
     """The leak guard's probe on the newest pairs."""

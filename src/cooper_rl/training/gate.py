@@ -160,11 +160,11 @@ def update_behind_gate(
     verify_rm: VerifyRM,
     optimizer: Trainable | torch.optim.Optimizer,
     pairs: Sequence[PreferencePair],
-    replay: Sequence[VerifyExample] = (),
+    labelled: Sequence[VerifyExample] = (),
     *,
     config: CooperConfig,
 ) -> GatedUpdate | None:
-    """`update_verify_rm`, whose weights are taken back where the gate is shut; None without pairs.
+    """`update_verify_rm`, whose weights are taken back where the gate is shut; None without pairs and labels.
 
     The optimiser's moments stay, so that the next update is another one. Needs the memory of a second copy of
     the weights.
@@ -172,11 +172,11 @@ def update_behind_gate(
     Raises:
         TrainingError: the gradient or a score is not finite; the weights are left as before.
     """
-    if not pairs:
+    if not pairs and not labelled:
         return None
     put_back = as_trainable(verify_rm.model, optimizer).snapshot()
-    update = update_verify_rm(verify_rm, optimizer, pairs, replay, config=config)
-    assert update is not None, "there are pairs"
+    update = update_verify_rm(verify_rm, optimizer, pairs, labelled, config=config)
+    assert update is not None, "there is something to learn"
     try:
         reading = read_gate(verify_rm, gate.examples, gate.canaries)
     except TrainingError:

@@ -164,6 +164,19 @@ class _Written(NamedTuple):
     """Why nothing more was asked."""
 
 
+def ask_judge(judge: Judge | None, items: Sequence[JudgeItem]) -> tuple[list[Verdict], int]:
+    """Verdicts, abstentions where nobody answered, and how many of those there are."""
+    if judge is None or not items:
+        return ["unparsable"] * len(items), 0
+    try:
+        results = judge.judge(items)
+    except ServerError as error:
+        logger.warning("this step's rollouts are not judged: %s", error)
+        return ["unparsable"] * len(items), len(items)
+    failures = sum(result.failure is not None for result in results)
+    return [result.verdict for result in results], failures
+
+
 @dataclass(frozen=True)
 class OwnRollouts:
     """The policy's own wrong rollout that VerifyRM scores highest, of those that verifiers looked at."""
@@ -190,25 +203,13 @@ class OwnRollouts:
                 text = group.texts[place - places.start]
                 item = JudgeItem(group.problem.question, group.problem.reference_answer, text)
                 candidates.append((item, group.problem.id, scores.rule[place]))
-        verdicts, num_unanswered = self._judge([item for item, _, _ in candidates])
+        verdicts, num_unanswered = ask_judge(self.context.judge, [item for item, _, _ in candidates])
         found: dict[str, str] = {}
         for (item, problem_id, rule), judged in zip(candidates, verdicts, strict=True):
             mention = self.context.domain.check_mention(item.reference_answer, item.completion)
             if problem_id not in found and is_rejected([rule, judged, mention]):
                 found[problem_id] = item.completion.strip()
         return Found(found, num_unanswered=num_unanswered)
-
-    def _judge(self, items: Sequence[JudgeItem]) -> tuple[list[Verdict], int]:
-        """Verdicts, abstentions where nobody answered, and how many of those there are."""
-        if self.context.judge is None or not items:
-            return ["unparsable"] * len(items), 0
-        try:
-            results = self.context.judge.judge(items)
-        except ServerError as error:
-            logger.warning("this step's rollouts are not judged: %s", error)
-            return ["unparsable"] * len(items), len(items)
-        failures = sum(result.failure is not None for result in results)
-        return [result.verdict for result in results], failures
 
 
 def _assistant(context: SourceContext) -> NegativeSource:

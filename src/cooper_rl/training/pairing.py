@@ -16,6 +16,7 @@ from cooper_rl.domains.open import default_domain
 from cooper_rl.negatives.pairs import Assistant, RewriteItem, draw_order
 from cooper_rl.randomness import derive_seed
 from cooper_rl.schema.data import Pairing, PreferencePair, Verdict
+from cooper_rl.training.auditing import audit
 from cooper_rl.training.negative_sources import NEGATIVE_SOURCES, NegativeSource, SourceContext
 from cooper_rl.training.rollout import Group, Scores
 from cooper_rl.verdicts.hybrid import Judge
@@ -69,11 +70,14 @@ class PairMaker:
                 if asked:
                     pairs += self._ask(source, asked, groups, scores, counts, step=step, seed=seed)
         pairs.sort(key=lambda pair: (pair.problem_id, pair.source))
+        count = self.config.reward.num_audited_rollouts
+        audited, num_unanswered = audit(groups, scores, self.judge, self.domain, count)
         return Pairing(
             pairs=pairs,
+            audited=audited,
             num_positives=len(positives),
             num_rewrites=counts["rewrites"],
-            num_unanswered=counts["unanswered"],
+            num_unanswered=counts["unanswered"] + num_unanswered,
             num_hedged=counts["hedged"],
         )
 

@@ -125,19 +125,20 @@ class RewardLearner:
         with timed(seconds, "pairing"):
             pairing = self.pairs.take()
         with timed(seconds, "reward_update"), updating("VerifyRM", self.config):
-            update, gate = self._update(pairing.pairs, seed=step_seed(self.seed, step))
+            update, gate = self._update(pairing, seed=step_seed(self.seed, step))
         return Learned(pairing.pairs, _describe_pairs(pairing), update, gate)
 
-    def _update(
-        self, pairs: Sequence[PreferencePair], *, seed: int
-    ) -> tuple[RewardUpdate | None, GateMetrics]:
-        config = self.config
+    def _update(self, pairing: Pairing, *, seed: int) -> tuple[RewardUpdate | None, GateMetrics]:
+        config, pairs = self.config, pairing.pairs
+        if not pairs and not pairing.audited:
+            return None, GateMetrics()
         draw = random.Random(derive_seed(seed, "replay"))
         replay = draw.sample(self.replay, min(config.reward.num_replay_examples, len(self.replay)))
+        labelled = [*pairing.audited, *replay]
         if self.gate is None:
-            update = update_verify_rm(self.verify_rm, self.optimizer, pairs, replay, config=config)
+            update = update_verify_rm(self.verify_rm, self.optimizer, pairs, labelled, config=config)
             return update, GateMetrics()
-        gated = update_behind_gate(self.gate, self.verify_rm, self.optimizer, pairs, replay, config=config)
+        gated = update_behind_gate(self.gate, self.verify_rm, self.optimizer, pairs, labelled, config=config)
         if gated is None:
             return None, GateMetrics()
         return gated.update, self.gate.describe(gated)
@@ -207,5 +208,7 @@ def _describe_pairs(pairing: Pairing) -> PairMetrics:
         rewrites=pairing.num_rewrites,
         unanswered=pairing.num_unanswered,
         hedged=pairing.num_hedged or None,
+        audited=len(pairing.audited) or None,
+        audited_wrong=sum(not each.label for each in pairing.audited) if pairing.audited else None,
         by_source={source: sources[source] for source in names.NEGATIVE_SOURCES.names},
     )

@@ -22,22 +22,22 @@ class RewardUpdate(NamedTuple):
     """Means over the pairs of the step, from before the update."""
 
     loss: float
-    pair_accuracy: float
-    """Share of pairs whose positive has the higher logit."""
+    pair_accuracy: float | None
+    """Share of pairs whose positive has the higher logit; None without pairs."""
     grad_norm: float
     replay_loss: float
-    """Mean log loss on the replayed labelled examples; 0 without any."""
+    """Mean log loss on the labelled examples; 0 without any."""
 
 
 def update_verify_rm(
     verify_rm: VerifyRM,
     optimizer: Trainable | torch.optim.Optimizer,
     pairs: Sequence[PreferencePair],
-    replay: Sequence[VerifyExample] = (),
+    labelled: Sequence[VerifyExample] = (),
     *,
     config: CooperConfig,
 ) -> RewardUpdate | None:
-    """One optimiser step on the mean loss of all pairs; without pairs nothing is stepped and None returned.
+    """One optimiser step on the mean loss of all pairs; without pairs and labels it is no step, and None.
 
     Positives and negatives go through the same rendering and the same batches. With `verify_rm_average` the
     weights that are stepped live in the optimiser's state, and the model holds their moving average.
@@ -46,13 +46,14 @@ def update_verify_rm(
         verify_rm: Changed in place.
         optimizer: Over its weights.
         pairs: Of the step.
-        replay: Labelled examples whose mean label loss, times `replay_weight`, is added.
+        labelled: Replayed examples and audited rollouts: their mean label loss, times `replay_weight`, is
+            added.
         config: Section `cooper`.
 
     Raises:
         TrainingError: the gradient is not finite; the weights are left as before.
     """
-    if not pairs:
+    if not pairs and not labelled:
         return None
     trained = as_trainable(verify_rm.model, optimizer)
     averages: list[torch.Tensor] = []
@@ -61,8 +62,8 @@ def update_verify_rm(
         averages = _take_trained(verify_rm.model, trained.optimizer)
     with trained.gather(), recomputing(verify_rm.model, is_on=config.gradient_checkpointing):
         own = _backward_pairs(verify_rm, trained, pairs, config)
-        own_replay = _backward_replay(verify_rm, trained, replay, config) if replay else 0.0
-    loss, num_ordered, replay_loss = trained.ranks.sums(*own, own_replay)
+        own_labels = _backward_labels(verify_rm, trained, labelled, config) if labelled else 0.0
+    loss, num_ordered, label_loss = trained.ranks.sums(*own, own_labels)
     try:
         grad_norm = apply_gradients(trained, config.max_grad_norm, name="VerifyRM")
     except TrainingError:
@@ -72,7 +73,7 @@ def update_verify_rm(
     if averages:
         assert isinstance(trained, SingleProcess), "the configuration allows one process alone"
         _put_average(verify_rm.model, trained.optimizer, averages, decay=config.reward.ema_decay)
-    return RewardUpdate(loss, num_ordered / len(pairs), grad_norm, replay_loss)
+    return RewardUpdate(loss, num_ordered / len(pairs) if pairs else None, grad_norm, label_loss)
 
 
 def _backward_pairs(
@@ -100,7 +101,7 @@ def _backward_pairs(
     return loss, num_ordered
 
 
-def _backward_replay(
+def _backward_labels(
     verify_rm: VerifyRM, trained: Trainable, examples: Sequence[VerifyExample], config: CooperConfig
 ) -> float:
     sequences = verify_rm.encode([VerifyItem(e.question, e.reference_answer, e.completion) for e in examples])

@@ -1,0 +1,63 @@
+"""Phase 5 of a step, beside the pairs: the rollouts that VerifyRM pays most, with the verifiers' word.
+
+A pair needs a rollout that the rule verifier accepts. Where it accepts none, because the policy has found a
+text that VerifyRM pays or because the rule verifier cannot read the answers, only these labels teach.
+The paper has none (docs/concepts/paper_index.md).
+"""
+
+from collections.abc import Sequence
+
+from cooper_rl.domains.base import Domain
+from cooper_rl.negatives.pairs import is_rejected
+from cooper_rl.schema.data import Verdict, VerifyExample
+from cooper_rl.training.negative_sources import ask_judge
+from cooper_rl.training.rollout import Group, Scores
+from cooper_rl.verdicts.hybrid import Judge, JudgeItem
+
+
+def audit(
+    groups: Sequence[Group], scores: Scores, judge: Judge | None, domain: Domain, count: int
+) -> tuple[list[VerifyExample], int]:
+    """Label the best paid rollout of each problem, of at most `count` problems.
+
+    Args:
+        groups: Rollouts of the step.
+        scores: What VerifyRM and the rule verifier say of them.
+        judge: Asked about every chosen rollout; None: rule verifier and mention check alone.
+        domain: Has the mention check.
+        count: Most rollouts.
+
+    Returns:
+        Those with a label, the best paid first, and how many the judge could not be asked about.
+    """
+    best: list[tuple[float, Verdict, JudgeItem]] = []
+    start = 0
+    for group in groups:
+        end = start + len(group.texts)
+        place = max(range(start, end), key=scores.verify_rm.__getitem__)
+        problem = group.problem
+        item = JudgeItem(problem.question, problem.reference_answer, group.texts[place - start])
+        best.append((scores.verify_rm[place], scores.rule[place], item))
+        start = end
+    chosen = sorted(best, key=lambda each: -each[0])[:count]
+    verdicts, num_unanswered = ask_judge(judge, [item for _, _, item in chosen])
+    examples = [
+        _labelled(rule, judged, item, domain)
+        for (_, rule, item), judged in zip(chosen, verdicts, strict=True)
+    ]
+    return [example for example in examples if example is not None], num_unanswered
+
+
+def _labelled(rule: Verdict, judged: Verdict, item: JudgeItem, domain: Domain) -> VerifyExample | None:
+    """Right where the rule verifier accepts, or abstains and the judge accepts; wrong where two reject."""
+    mention = domain.check_mention(item.reference_answer, item.completion)
+    is_right = rule == "correct" or (rule == "unparsable" and judged == "correct")
+    if not is_right and not is_rejected([rule, judged, mention]):
+        return None
+    return VerifyExample(
+        question=item.question,
+        reference_answer=item.reference_answer,
+        completion=item.completion.strip(),
+        label=1 if is_right else 0,
+        source="audit",
+    )
