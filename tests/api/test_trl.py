@@ -191,6 +191,7 @@ def train_in_a_process(folder: Path) -> None:
     reward.close()
 
 
+@pytest.mark.slow
 def test_two_processes_learn_on_the_first_from_the_groups_of_both(start: Path) -> None:
     """Three completions each: the second of three groups lies in both processes."""
     environment = os.environ | {

@@ -16,6 +16,7 @@ from cooper_rl.experiment.summary import ExperimentReport
 from cooper_rl.records.files import read_report
 from tests.small_run import SMALL
 
+pytestmark = pytest.mark.slow
 OVERRIDES = [*SMALL, "experiment.steps=2", "experiment.evaluate_every=1"]
 
 

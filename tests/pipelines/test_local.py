@@ -74,6 +74,7 @@ def test_the_same_command_again_runs_nothing_but_the_summary(
     assert len(run_folders(output, "end-to-end")) == 1
 
 
+@pytest.mark.slow
 def test_a_run_killed_in_its_second_iteration_runs_no_finished_stage_again_and_ends_the_same(
     finished: tuple[Path, str], tmp_path: Path
 ) -> None:
@@ -145,6 +146,7 @@ def test_a_run_key_that_nobody_filled_in_is_refused_before_anything_runs(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "status"),
     [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGKILL, -9)],
@@ -190,6 +192,7 @@ def test_a_folder_of_a_run_that_cannot_be_written_is_named(
     assert "file: cannot be written: File exists; give another folder" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_stage_that_outlived_its_run_is_ended_by_the_next_start_which_says_so(tmp_path: Path) -> None:
     """Starter and worker are killed at once, so that neither can end the stage."""
     output = tmp_path / "run"

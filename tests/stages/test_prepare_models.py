@@ -34,6 +34,7 @@ def test_the_laptop_models_are_trained_and_the_later_stages_find_them(tmp_path: 
         AutoModelForCausalLM.from_pretrained(path)
 
 
+@pytest.mark.slow
 def test_running_again_replaces_the_models(tmp_path: Path) -> None:
     for _ in range(2):
         prepare_models.run(load("laptop", TINY), models=tmp_path / "models", report=tmp_path / "report")
