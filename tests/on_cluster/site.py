@@ -138,15 +138,15 @@ class Site:
         """What a task wrote until now."""
         return self.kubectl("--namespace", self.namespace, "logs", pod, "--container=main", check=False)
 
-    def wait_for_step(self, run_id: str, step: int, *, minutes: float) -> str:
-        """The name of the pod that trains the policy, when its checkpoint of that step is written."""
+    def wait_for_step(self, run_id: str, step: int, *, minutes: float) -> dict[str, Any]:
+        """The metadata of the pod that trains the policy, when its checkpoint of that step is written."""
 
-        def look() -> str | None:
+        def look() -> dict[str, Any] | None:
             running = [
                 pod for pod in self.pods(run_id, "train-cooper") if pod["status"]["phase"] == "Running"
             ]
-            names = [pod["metadata"]["name"] for pod in running]
-            return next((name for name in names if f"/step-{step:06d}" in self.log(name)), None)
+            found = [pod["metadata"] for pod in running]
+            return next((pod for pod in found if f"/step-{step:06d}" in self.log(pod["name"])), None)
 
         return wait_for(look, minutes=minutes, what=f"step {step} of run {run_id}")
 
