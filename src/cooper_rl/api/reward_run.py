@@ -24,12 +24,12 @@ from cooper_rl.checkpoints.store import CheckpointStore
 from cooper_rl.config.section import flatten
 from cooper_rl.distributed.trainable import SingleProcess
 from cooper_rl.errors import HackingError
-from cooper_rl.method.monitor import watch
 from cooper_rl.models.precision import settle
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM, load_verify_rm
+from cooper_rl.run.alarms import ask_monitor
 from cooper_rl.run.identity import MAY_DIFFER, SERVER_KEYS, folder_sha256
 from cooper_rl.schema.data import Pairing, PreferencePair
-from cooper_rl.schema.step_metrics import MonitorMetrics, Phase, StepMetrics
+from cooper_rl.schema.step_metrics import Phase, StepMetrics
 from cooper_rl.servers.open import open_assistant, open_judge
 from cooper_rl.training.gate import make_gate
 from cooper_rl.training.optimizer import make_adamw, read_tensors, restore_optimizer
@@ -146,37 +146,18 @@ class RewardRun:
         self.step = step
         self.metrics.append(row)
         self.pairs.extend(learned.pairs)
-        is_alarmed = self._watch(row)
-        if self._store is not None and (is_alarmed or step % config.checkpoint_every == 0):
+        monitor, alarm = ask_monitor(
+            self._settings.config.active_monitor, self._run, row, key="monitor.action"
+        )
+        self._run = self._run.after(row, monitor)
+        if self._store is not None and (alarm or step % config.checkpoint_every == 0):
             self._save(self._store)
-        if is_alarmed and self.stopped_step is not None:
+        if alarm and self.stopped_step is not None:
             raise HackingError(
                 f"the monitor found reward hacking at step {step}; look at the policy's completions, and "
                 "train with other settings or with monitor.action=rule or warn"
             )
         return row
-
-    def _watch(self, row: StepMetrics) -> bool:
-        """Ask the monitor; whether this is its first alarm."""
-        monitor = self._settings.config.active_monitor
-        state, reading = watch(self._run.monitor, row, monitor) if monitor else (self._run.monitor, None)
-        if reading is not None:
-            row.monitor = MonitorMetrics(gap_rise=reading.gap_rise, alarm=reading.is_hacking)
-        before, self._run = self._run, self._run.after(row, state)
-        if monitor is None or reading is None:
-            return False
-        is_first = reading.is_hacking and not before.is_hacked
-        if is_first:
-            logger.warning(
-                "step %d: reward hacking: since step %d VerifyRM's reward rose by %.3f and rule accuracy "
-                "fell by %.3f; monitor.action=%s",
-                self.step,
-                reading.since_step,
-                reading.reward_change,
-                -reading.rule_change,
-                monitor.action,
-            )
-        return is_first
 
     def save(self, folder: Path) -> None:
         """See `CooperReward.save`."""

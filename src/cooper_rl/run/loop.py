@@ -9,15 +9,15 @@ from cooper_rl.checkpoints.state import TrainingState
 from cooper_rl.config.root import Config
 from cooper_rl.distributed.ranks import ALONE, Ranks
 from cooper_rl.errors import ServerError, StoppedError, TrainingError
-from cooper_rl.method.monitor import MonitorState, Watched, is_denied, watch
+from cooper_rl.method.monitor import is_denied
 from cooper_rl.method.shortcuts import pair_shortcut_auroc
 from cooper_rl.progress import Progress
-from cooper_rl.run.alarms import check_hacked, has_fallen_back, rollback_steps
+from cooper_rl.run.alarms import ask_monitor, check_hacked, has_fallen_back, rollback_steps
 from cooper_rl.run.evaluator import Evaluator
 from cooper_rl.run.recorder import NOTHING, Books
 from cooper_rl.run.stopping import StopRequest
 from cooper_rl.schema.data import EvalReport, Problem
-from cooper_rl.schema.step_metrics import EvalMetrics, MonitorMetrics, StepMetrics
+from cooper_rl.schema.step_metrics import EvalMetrics, StepMetrics
 from cooper_rl.training.optimizer import TrainedTensors, read_tensors, write_tensors
 from cooper_rl.training.step import Trainer, run_step, step_problems
 
@@ -112,7 +112,9 @@ class CoTraining:
         state.rollouts.extend(result.rollouts)
         state.run = state.run.with_pairs(result.pairs)
         row.pairs.shortcut_auroc = self._probe_pairs()
-        monitor, alarm = self._watch(row)
+        monitor, alarm = ask_monitor(
+            self.config.cooper.active_monitor, self.state.run, row, key="cooper.monitor.action"
+        )
         is_due = cooper.evaluate_every is not None and step % cooper.evaluate_every == 0
         if self.evaluator is not None and (is_due or alarm):
             report = self._evaluate(self.evaluator, row)
@@ -181,28 +183,6 @@ class CoTraining:
             monitor.max_gap_rise,
         )
         return True
-
-    def _watch(self, row: StepMetrics) -> Watched:
-        """Ask the monitor; its reading where this is its first alarm, apart from those that were denied."""
-        monitor = self.config.cooper.active_monitor
-        if monitor is None:
-            return Watched(MonitorState(), None)
-        state, reading = watch(self.state.run.monitor, row, monitor)
-        if reading is None:
-            return Watched(state, None)
-        row.monitor = MonitorMetrics(gap_rise=reading.gap_rise, alarm=reading.is_hacking)
-        if not reading.is_hacking or self.state.run.is_hacked:
-            return Watched(state, None)
-        logger.warning(
-            "step %d: reward hacking: since step %d VerifyRM's reward rose by %.3f and rule accuracy fell by "
-            "%.3f; cooper.monitor.action=%s",
-            self.state.step,
-            reading.since_step,
-            reading.reward_change,
-            -reading.rule_change,
-            monitor.action,
-        )
-        return Watched(state, reading)
 
     def _roll_back(self, step: int) -> None:
         """Both models and optimisers as of the newest checkpoint up to a step; steps are not repeated."""
