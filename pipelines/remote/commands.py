@@ -63,7 +63,11 @@ def add_schedule(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     listing = actions.add_parser("list", help="show every schedule with its next times", allow_abbrev=False)
     listing.set_defaults(action=_schedule_list)
     pause = actions.add_parser("pause", help="keep a schedule, start nothing", allow_abbrev=False)
-    delete = actions.add_parser("delete", help="remove a schedule; its runs stay", allow_abbrev=False)
+    delete = actions.add_parser(
+        "delete",
+        help="remove a schedule, its pods and a run in progress; ended runs stay listed",
+        allow_abbrev=False,
+    )
     for command, action in ((pause, _schedule_pause), (delete, _schedule_delete)):
         command.add_argument("name", help="of the schedule")
         command.set_defaults(action=action)

@@ -95,7 +95,7 @@ def pause(server: Server, name: str, screen: TextIO) -> None:
 
 
 def delete(server: Server, name: str, screen: TextIO) -> None:
-    """Remove the schedule; its runs stay.
+    """Remove the schedule, the pods of its runs, and a run in progress; ended runs stay listed.
 
     Raises:
         ServerError: there is none of this name.

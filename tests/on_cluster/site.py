@@ -121,8 +121,10 @@ class Site:
 
     def pods(self, run_id: str, task: str = "") -> list[dict[str, Any]]:
         """The pods of a run, or those that execute one of its tasks, oldest first."""
+        # The pods of a schedule's run do not have its id (2.17), its workflow has.
+        workflows = ",".join(each["metadata"]["name"] for each in self.workflows(run_id))
         found = self.get(
-            "pods", "--selector", f"pipeline/runid={run_id}", "--sort-by=.metadata.creationTimestamp"
+            "pods", "--selector", f"{RUN_LABEL} in ({workflows})", "--sort-by=.metadata.creationTimestamp"
         )
         return [
             pod
@@ -150,10 +152,17 @@ class Site:
 
         return wait_for(look, minutes=minutes, what=f"step {step} of run {run_id}")
 
+    def workflows(self, run_id: str) -> list[dict[str, Any]]:
+        """Argo's workflow of a run, none before it is submitted."""
+        return self.get("workflows.argoproj.io", "--selector", f"pipeline/runid={run_id}")
+
     def messages(self, run_id: str) -> str:
         """What the run's Argo nodes say, which the dashboard shows beside each."""
-        workflows = self.get("workflows", "--selector", f"pipeline/runid={run_id}")
-        nodes = [node for each in workflows for node in each.get("status", {}).get("nodes", {}).values()]
+        nodes = [
+            node
+            for each in self.workflows(run_id)
+            for node in each.get("status", {}).get("nodes", {}).values()
+        ]
         return "\n".join(node["message"] for node in nodes if node.get("message"))
 
     def ask_store(self, script: str, *, secret: str | None = None, **given: object) -> Any:
