@@ -65,7 +65,7 @@ def add_schedule(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     pause = actions.add_parser("pause", help="keep a schedule, start nothing", allow_abbrev=False)
     delete = actions.add_parser(
         "delete",
-        help="remove a schedule, its pods and a run in progress; ended runs stay listed",
+        help="remove a schedule and its runs' pods; the runs stay listed",
         allow_abbrev=False,
     )
     for command, action in ((pause, _schedule_pause), (delete, _schedule_delete)):

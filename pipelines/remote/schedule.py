@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TextIO
 from cooper_rl.errors import ConfigError, ServerError
 from pipelines.remote.cron import Cron, parse_cron
 from pipelines.remote.server import Server, is_status
-from pipelines.remote.submit import Version, find_experiment
+from pipelines.remote.submit import FINAL_STATES, Version, find_experiment
 
 PAGE_SIZE = 100
 ENABLED = "ENABLE"
@@ -95,10 +95,10 @@ def pause(server: Server, name: str, screen: TextIO) -> None:
 
 
 def delete(server: Server, name: str, screen: TextIO) -> None:
-    """Remove the schedule, the pods of its runs, and a run in progress; ended runs stay listed.
+    """Remove the schedule and the pods of its runs, which stay listed.
 
     Raises:
-        ServerError: there is none of this name.
+        ServerError: there is none of this name, or a run of it is in progress.
     """
     for run in _named(server, name):
         _remove(server, run, f"delete schedule {name!r}")
@@ -165,10 +165,35 @@ def _all(server: Server) -> list[Any]:
 
 
 def _remove(server: Server, run: Any, what: str) -> None:
-    """Delete a schedule, unless somebody else has meanwhile."""
+    """Delete a schedule, unless somebody else has meanwhile.
+
+    Kubernetes deletes the workflows of its runs with it (seen with KFP 2.17): one in progress is waited for.
+
+    Raises:
+        ServerError: a run is in progress, and the schedule is only paused; or the server cannot be used.
+    """
+    running = _run_in_progress(server, run)
     try:
         with server.explained(what):
-            server.client.delete_recurring_run(str(run.recurring_run_id))
+            if running is None:
+                server.client.delete_recurring_run(str(run.recurring_run_id))
+            else:
+                server.client.disable_recurring_run(str(run.recurring_run_id))
     except ServerError as error:
         if not is_status(error.__cause__, 404):
             raise
+        return
+    if running is not None:
+        raise ServerError(
+            f"cannot {what}: its run {running} is in progress and would end with it; the schedule is "
+            "paused; give the command again when that run has ended, or terminate it first"
+        )
+
+
+def _run_in_progress(server: Server, schedule: Any) -> str | None:
+    with server.explained("list runs"):
+        listed = server.client.list_runs(
+            page_size=PAGE_SIZE, sort_by="created_at desc", experiment_id=schedule.experiment_id
+        )
+    mine = [run for run in listed.runs or [] if run.recurring_run_id == schedule.recurring_run_id]
+    return next((str(run.run_id) for run in mine if run.state not in FINAL_STATES), None)

@@ -323,6 +323,28 @@ def test_a_schedule_can_be_paused_resumed_listed_and_deleted(
     assert "no schedules" in capsys.readouterr().out
 
 
+def test_a_schedule_waits_for_its_run_before_it_is_deleted(
+    api: KfpApi, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On a real server the run's workflow belongs to the schedule, and would end with it."""
+    assert schedule(api, "apply", "verify_rm", *NIGHTLY) == 0
+    (first,) = api.recurring
+    api.runs["run-7"] = {"run_id": "run-7", "recurring_run_id": first, "state": "RUNNING"}
+    assert schedule(api, "delete", "verify-rm") == 2
+    assert (
+        "its run run-7 is in progress and would end with it; the schedule is paused"
+        in capsys.readouterr().err
+    )
+    assert [run["mode"] for run in api.recurring.values()] == ["DISABLE"]
+    changed = ("apply", "verify_rm", *NIGHTLY, "--set", "seed=3")
+    assert schedule(api, *changed) == 2
+    assert len(api.recurring) == 2
+    api.runs["run-7"]["state"] = "SUCCEEDED"
+    assert schedule(api, *changed) == 0
+    assert first not in api.recurring
+    assert len(api.recurring) == 1
+
+
 def test_a_schedule_with_an_interval_is_listed_as_what_it_is(
     api: KfpApi, capsys: pytest.CaptureFixture[str]
 ) -> None:
