@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from cooper_rl.config.load import load
 from pipelines.profile import Profile
 from pipelines.remote.server import Server
-from pipelines.remote.submit import find_experiment
+from pipelines.remote.submit import FINAL_STATES, find_experiment
 from tests.small_run import ROOT, SMALL
 
 T = TypeVar("T")
@@ -27,7 +27,6 @@ TRAINING = [
     f"cooper.steps={STEPS}",
     "cooper.checkpoint_every=5",
 ]
-ENDED = ("SUCCEEDED", "FAILED", "CANCELED")
 RUN_LABEL = "workflows.argoproj.io/workflow"
 """Pods with it may reach the object store (manifests/base/storage/network-policies.yaml)."""
 NODE_NAME = "workflows.argoproj.io/node-name"
@@ -114,27 +113,17 @@ class Site:
     def wait_for_end(self, run_id: str, *, minutes: float) -> str:
         """The state in which a run ended."""
         return wait_for(
-            lambda: state if (state := self.state(run_id)) in ENDED else None,
+            lambda: state if (state := self.state(run_id)) in FINAL_STATES else None,
             minutes=minutes,
             what=f"run {run_id} to end",
         )
 
     def pods(self, run_id: str, task: str = "") -> list[dict[str, Any]]:
         """The pods of a run, or those that execute one of its tasks, oldest first."""
-        # The pods of a schedule's run do not have its id (2.17), its workflow has.
-        workflows = ",".join(each["metadata"]["name"] for each in self.workflows(run_id))
         found = self.get(
-            "pods", "--selector", f"{RUN_LABEL} in ({workflows})", "--sort-by=.metadata.creationTimestamp"
+            "pods", "--selector", f"pipeline/runid={run_id}", "--sort-by=.metadata.creationTimestamp"
         )
-        return [
-            pod
-            for pod in found
-            if not task
-            or (
-                f".{task}(" in (name := pod["metadata"]["annotations"].get(NODE_NAME, ""))
-                and "executor" in name
-            )
-        ]
+        return [pod for pod in found if not task or _executes(pod, task)]
 
     def log(self, pod: str) -> str:
         """What a task wrote until now."""
@@ -152,15 +141,11 @@ class Site:
 
         return wait_for(look, minutes=minutes, what=f"step {step} of run {run_id}")
 
-    def workflows(self, run_id: str) -> list[dict[str, Any]]:
-        """Argo's workflow of a run, none before it is submitted."""
-        return self.get("workflows.argoproj.io", "--selector", f"pipeline/runid={run_id}")
-
     def messages(self, run_id: str) -> str:
         """What the run's Argo nodes say, which the dashboard shows beside each."""
         nodes = [
             node
-            for each in self.workflows(run_id)
+            for each in self.get("workflows.argoproj.io", "--selector", f"pipeline/runid={run_id}")
             for node in each.get("status", {}).get("nodes", {}).values()
         ]
         return "\n".join(node["message"] for node in nodes if node.get("message"))
@@ -220,7 +205,7 @@ class Site:
 
     def remove(self, run_id: str) -> None:
         """End a run and delete it: a pod whose image is nowhere waits on, and keeps what it asked for."""
-        if self.state(run_id) not in ENDED:
+        if self.state(run_id) not in FINAL_STATES:
             self.server.client.terminate_run(run_id)
         self.server.client.delete_run(run_id)
         self.runs.remove(run_id)
@@ -235,6 +220,11 @@ class Site:
             self.remove(run_id)
         self.server.client.delete_experiment(self.experiment_id())
         self.ask_store(REMOVE, uri=self.checkpoints)
+
+
+def _executes(pod: dict[str, Any], task: str) -> bool:
+    node = pod["metadata"]["annotations"].get(NODE_NAME, "")
+    return f".{task}(" in node and "executor" in node
 
 
 def wait_for(look: Callable[[], T | None], *, minutes: float, what: str) -> T:

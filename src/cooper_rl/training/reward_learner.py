@@ -130,11 +130,10 @@ class RewardLearner:
 
     def _update(self, pairing: Pairing, *, seed: int) -> tuple[RewardUpdate | None, GateMetrics]:
         config, pairs = self.config, pairing.pairs
-        if not pairs and not pairing.audited:
-            return None, GateMetrics()
         draw = random.Random(derive_seed(seed, "replay"))
         replay = draw.sample(self.replay, min(config.reward.num_replay_examples, len(self.replay)))
-        labelled = [*pairing.audited, *replay]
+        # Replayed examples alone hold nothing of this step.
+        labelled = [*pairing.audited, *replay] if pairs or pairing.audited else []
         if self.gate is None:
             update = update_verify_rm(self.verify_rm, self.optimizer, pairs, labelled, config=config)
             return update, GateMetrics()

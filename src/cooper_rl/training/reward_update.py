@@ -63,7 +63,7 @@ def update_verify_rm(
     with trained.gather(), recomputing(verify_rm.model, is_on=config.gradient_checkpointing):
         own = _backward_pairs(verify_rm, trained, pairs, config)
         own_labels = _backward_labels(verify_rm, trained, labelled, config) if labelled else 0.0
-    loss, num_ordered, label_loss = trained.ranks.sums(*own, own_labels)
+    loss, num_ordered, labels_loss = trained.ranks.sums(*own, own_labels)
     try:
         grad_norm = apply_gradients(trained, config.max_grad_norm, name="VerifyRM")
     except TrainingError:
@@ -73,7 +73,7 @@ def update_verify_rm(
     if averages:
         assert isinstance(trained, SingleProcess), "the configuration allows one process alone"
         _put_average(verify_rm.model, trained.optimizer, averages, decay=config.reward.ema_decay)
-    return RewardUpdate(loss, num_ordered / len(pairs) if pairs else None, grad_norm, label_loss)
+    return RewardUpdate(loss, num_ordered / len(pairs) if pairs else None, grad_norm, labels_loss)
 
 
 def _backward_pairs(
