@@ -1,13 +1,12 @@
 """Labels from rule verdict and judge verdict, for completions in memory."""
 
-import tempfile
 from collections.abc import Iterable
-from pathlib import Path
 from typing import NamedTuple
 
 from cooper_rl.config.data import LabelingConfig
 from cooper_rl.domains.open import default_domain
 from cooper_rl.errors import DataError
+from cooper_rl.machine.scratch import scratch_folder
 from cooper_rl.schema.data import Verdict
 from cooper_rl.servers.open import open_judge
 from cooper_rl.verdicts.hybrid import Judge, JudgeItem, decide
@@ -69,8 +68,8 @@ def label(
     third = config.third_vote.judge if config.third_vote else None
     asked = judge or (open_judge(config.judge, seed) if config.judge else None)
     with (
-        tempfile.TemporaryDirectory(prefix="cooper-rl-") as folder,
-        Journal(Path(folder) / "journal") as journal,
+        scratch_folder() as folder,
+        Journal(folder / "journal") as journal,
     ):
         votes = collect_votes(
             rows,

@@ -7,7 +7,6 @@ learning are `training/reward_learner.py`'s, as in `train_cooper`.
 import hashlib
 import json
 import logging
-import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -24,6 +23,7 @@ from cooper_rl.checkpoints.store import CheckpointStore
 from cooper_rl.config.section import flatten
 from cooper_rl.distributed.trainable import SingleProcess
 from cooper_rl.errors import HackingError
+from cooper_rl.machine.scratch import scratch_folder
 from cooper_rl.models.precision import settle
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM, load_verify_rm
 from cooper_rl.run.alarms import ask_monitor
@@ -162,8 +162,8 @@ class RewardRun:
     def save(self, folder: Path) -> None:
         """See `CooperReward.save`."""
         store = open_states(folder, self._identity)
-        with tempfile.TemporaryDirectory(prefix="cooper-rl-") as work:
-            store.newest(Path(work), last_step=0)  # refuses those of another run
+        with scratch_folder() as work:
+            store.newest(work, last_step=0)  # refuses those of another run
         self._save(store)
 
     def load(self, folder: Path) -> bool:

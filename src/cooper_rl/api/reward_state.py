@@ -11,7 +11,6 @@ leaves the checkpoint before.
 """
 
 import json
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +24,7 @@ from cooper_rl.checkpoints.state import PENDING
 from cooper_rl.checkpoints.store import CheckpointStore
 from cooper_rl.checkpoints.versions import numeric_versions
 from cooper_rl.config.infrastructure import StorageConfig
+from cooper_rl.machine.scratch import scratch_folder
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM, load_verify_rm, save_verify_rm
 from cooper_rl.records.files import write_records
 from cooper_rl.records.step_metrics import read_metrics, write_metrics
@@ -66,8 +66,7 @@ def write_state(state: RewardState, store: CheckpointStore) -> None:
         DataError, StorageError: it cannot be written; the checkpoint before stands.
         WriteConflictError: another process wrote there since this store was last read or written.
     """
-    with tempfile.TemporaryDirectory(prefix="cooper-rl-") as work:
-        draft = Path(work)
+    with scratch_folder() as draft:
         save_verify_rm(state.verify_rm, draft / "verify_rm")
         save_file(dict(state.optimizer), draft / OPTIMIZER)
         write_metrics(draft / METRICS, state.metrics)
@@ -86,8 +85,8 @@ def read_state(store: CheckpointStore, *, device: torch.device) -> RewardState |
         DataError: there is a LATEST, but no whole checkpoint.
         ModelError: the weights cannot be used.
     """
-    with tempfile.TemporaryDirectory(prefix="cooper-rl-") as work:
-        found = store.newest(Path(work), last_step=NEVER)
+    with scratch_folder() as work:
+        found = store.newest(work, last_step=NEVER)
         if found is None:
             return None
         place = found.folder

@@ -12,10 +12,10 @@ import logging
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from cooper_rl.config.infrastructure import StorageConfig, is_stored
 from cooper_rl.errors import DataError, WriteConflictError
+from cooper_rl.machine.scratch import scratch_folder
 from cooper_rl.records.files import read_report, write_report
 from cooper_rl.schema.data import Record
 from cooper_rl.storage.base import content_sha256, file_sha256
@@ -50,8 +50,8 @@ def handed_over(config: StorageConfig, folder: Path) -> Generator[Path]:
         (folder / REFERENCE).unlink(missing_ok=True)  # of an earlier run, which would hide the model
         yield folder
         return
-    with TemporaryDirectory(prefix="cooper-rl-") as scratch:
-        place = Path(scratch) / folder.name  # which a model's card may name: a random name would be content
+    with scratch_folder() as scratch:
+        place = scratch / folder.name  # which a model's card may name: a random name would be content
         place.mkdir()
         yield place
         model = _send(config, config.uri, place)
