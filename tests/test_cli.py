@@ -14,6 +14,7 @@ import pytest
 
 from cooper_rl.__main__ import build_parser, main
 from cooper_rl.cli.stages import format_report
+from cooper_rl.config.load import load, preset_names
 from cooper_rl.config.root import Config
 from cooper_rl.errors import ConfigError
 from cooper_rl.schema.data import CollectReport, Report
@@ -81,7 +82,7 @@ def test_help_imports_no_stage_and_no_torch() -> None:
 def test_a_name_with_underscores_is_no_sub_command(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         main(["train_cooper"])
-    assert "invalid choice: 'train_cooper'" in capsys.readouterr().err
+    assert "unknown command 'train_cooper'; did you mean 'train-cooper'?" in capsys.readouterr().err
 
 
 def test_an_unknown_override_is_one_message_and_exit_status_2(
@@ -269,3 +270,50 @@ def collect(folder: Path, *more: str) -> list[str]:
 def prepare(folder: Path) -> list[str]:
     work = ["--preset", "laptop", "--set", "models.tiny.policy.num_updates=1000000"]
     return ["prepare-models", *work, "--models", str(folder / "models"), "--report", str(folder / "r.json")]
+
+
+def test_an_unknown_command_names_the_one_that_is_meant(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["train-coper", "--preset", "laptop"])
+    assert "unknown command 'train-coper'; did you mean 'train-cooper'?" in capsys.readouterr().err
+
+
+def test_every_preset_is_listed_with_what_it_is_for(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["presets"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == preset_names()
+    assert all(len(line.split()) > 4 and line.endswith(".") for line in lines)
+
+
+@pytest.mark.parametrize("preset", preset_names())
+def test_a_preset_that_was_written_out_is_the_same_preset(
+    preset: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["presets", preset]) == 0
+    copy = tmp_path / "mine.toml"
+    copy.write_text(capsys.readouterr().out, encoding="utf-8")
+    assert load(str(copy)) == load(preset)
+
+
+@pytest.mark.parametrize("preset", preset_names())
+def test_the_configuration_that_is_shown_builds_itself(
+    preset: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["show-config", "--preset", preset, "--set", "cooper.steps=7"]) == 0
+    rows = [line.rpartition("  # ") for line in capsys.readouterr().out.splitlines()]
+    values = [text.strip() for text, _, source in rows if source != "default"]
+    expected = load(preset, ["cooper.steps=7"])
+    for value in values:
+        key, _, text = value.partition(" = ")
+        assert load(preset, ["cooper.steps=7", f"{key}={text}"]) == expected, value
+    assert ("cooper.steps = 7", "--set") in [(text.strip(), source) for text, _, source in rows]
+
+
+def test_each_value_names_the_preset_that_it_comes_from(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show-config", "--preset", "laptop_blind", "--set", "cooper.judge=null"]) == 0
+    rows = [line.rpartition("  # ") for line in capsys.readouterr().out.splitlines()]
+    sources = {text.partition(" = ")[0]: source for text, _, source in rows}
+    assert sources["models.tiny.backbone.num_layers"] == "preset laptop_blind"
+    assert sources["problems.num_tiny"] == "preset laptop"
+    assert sources["cooper.judge"] == "--set"
+    assert sources["instruction"] == "default"

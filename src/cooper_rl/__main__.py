@@ -5,6 +5,7 @@ users is told here, in one line. Deliberately left out: what a stage does.
 """
 
 import argparse
+import difflib
 import sys
 from collections.abc import Sequence
 from importlib import metadata
@@ -12,6 +13,7 @@ from importlib import metadata
 from cooper_rl.addresses import redact_all
 from cooper_rl.cli.experiment import add_experiment
 from cooper_rl.cli.plan import add_plan
+from cooper_rl.cli.presets import add_presets
 from cooper_rl.cli.serve import add_servers
 from cooper_rl.cli.stages import add_stages
 from cooper_rl.errors import CooperError
@@ -24,7 +26,9 @@ EXIT_INTERRUPTED = 130
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one sub-command; returns the exit status: 0, 2 for an error of use or data, 130 for Ctrl-C."""
     parser = build_parser()
-    options = parser.parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else arguments
+    _check_command(parser, words)
+    options = parser.parse_args(words)
     show_log()
     name = f"{parser.prog} {options.command}"
     try:
@@ -53,7 +57,18 @@ def build_parser() -> argparse.ArgumentParser:
     add_servers(commands)
     add_experiment(commands)
     add_plan(commands)
+    add_presets(commands)
+    parser.set_defaults(commands=list(commands.choices))
     return parser
+
+
+def _check_command(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
+    """End the program at an unknown sub-command with the name that it may be a slip of."""
+    commands = parser.get_default("commands")
+    if words and not words[0].startswith("-") and words[0] not in commands:
+        close = difflib.get_close_matches(words[0], commands, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"use one of {', '.join(commands)}"
+        parser.error(f"unknown command {words[0]!r}; {hint}")
 
 
 if __name__ == "__main__":

@@ -75,30 +75,47 @@ def preset_names() -> list[str]:
     )
 
 
-def _read_preset(preset: str) -> dict[str, Any]:
+def read_preset_text(preset: str) -> str:
+    """The text of a preset, by its name or the path of a .toml file.
+
+    Raises:
+        ConfigError: there is none of this name, or the file cannot be read.
+    """
     if preset.endswith(".toml"):
         path = Path(preset)
         if not path.is_file():
             raise ConfigError(
                 f"preset {preset!r}: no such file; give a path to a .toml file or one of {preset_names()}"
             )
-        text = _read_text(path)
-    elif preset in preset_names():
-        text = (resources.files("cooper_rl") / "presets" / f"{preset}.toml").read_text(encoding="utf-8")
-    else:
-        raise ConfigError(
-            f"unknown preset {preset!r}; use one of {preset_names()} or a path that ends in .toml"
-        )
+        return _read_text(path)
+    if preset in preset_names():
+        return (resources.files("cooper_rl") / "presets" / f"{preset}.toml").read_text(encoding="utf-8")
+    raise ConfigError(f"unknown preset {preset!r}; use one of {preset_names()} or a path that ends in .toml")
+
+
+def read_preset_layers(preset: str) -> list[tuple[str, dict[str, Any]]]:
+    """A preset's own values, then those of the preset that it extends, and so on, each with its name.
+
+    Raises:
+        ConfigError: one cannot be read, or is not TOML.
+    """
     try:
-        values = tomllib.loads(text)
+        values = tomllib.loads(read_preset_text(preset))
     except (ValueError, RecursionError) as error:  # also integers and nesting beyond Python's limits
         raise ConfigError(f"preset {preset!r} is not TOML: {error}") from error
     if "extends" not in values:
-        return values
+        return [(preset, values)]
     base = values.pop("extends")
     if base not in preset_names():
         raise ConfigError(f"preset {preset!r} extends {base!r}, which is none of {preset_names()}")
-    return _merge(_read_preset(base), values)
+    return [(preset, values), *read_preset_layers(base)]
+
+
+def _read_preset(preset: str) -> dict[str, Any]:
+    merged: dict[str, Any] = {}
+    for _, values in reversed(read_preset_layers(preset)):
+        merged = _merge(merged, values)
+    return merged
 
 
 def _merge(base: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
