@@ -34,15 +34,20 @@ for bucket in given["buckets"]:
     }.items() if is_allowed)
 print(json.dumps(found))
 """
+# A network plug-in may take some seconds to admit a new pod, or to shut it out.
 CONNECT = """
-import json, socket, sys
+import json, socket, sys, time
 from urllib.parse import urlsplit
 address = urlsplit(json.loads(sys.argv[1])["endpoint"])
-try:
-    socket.create_connection((address.hostname, address.port), timeout=10).close()
-    print("reached")
-except OSError:
-    print("refused")
+time.sleep(10)
+found, end = "refused", time.monotonic() + 30
+while found == "refused" and time.monotonic() < end:
+    try:
+        socket.create_connection((address.hostname, address.port), timeout=10).close()
+        found = "reached"
+    except OSError:
+        time.sleep(1)
+print(found)
 """
 
 
