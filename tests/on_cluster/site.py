@@ -125,9 +125,11 @@ class Site:
         )
         return [pod for pod in found if not task or _executes(pod, task)]
 
-    def log(self, pod: str) -> str:
+    def log(self, pod: str, namespace: str | None = None) -> str:
         """What a task wrote until now."""
-        return self.kubectl("--namespace", self.namespace, "logs", pod, "--container=main", check=False)
+        return self.kubectl(
+            "--namespace", namespace or self.namespace, "logs", pod, "--container=main", check=False
+        )
 
     def wait_for_step(self, run_id: str, step: int, *, minutes: float) -> dict[str, Any]:
         """The metadata of the pod that trains the policy, when its checkpoint of that step is written."""
@@ -160,14 +162,17 @@ class Site:
         *,
         given: dict[str, object],
         secret: str | None = None,
-        labels: dict[str, str] | None = None,
+        namespace: str | None = None,
     ) -> str:
-        """What a script prints in a pod of the run's image and namespace."""
+        """What a script prints in a pod of the run's image; in another namespace it has no secret."""
         name = f"{self.id}-{uuid.uuid4().hex[:6]}"
+        is_run = namespace is None
+        namespace = namespace or self.namespace
         environment = [
             {"name": variable, "valueFrom": {"secretKeyRef": {"name": secret or each.name, "key": key}}}
             for each in self.profile.secrets
             for key, variable in each.env.items()
+            if is_run
         ]
         container = {
             "name": "main",
@@ -176,7 +181,7 @@ class Site:
             "env": environment,
             "securityContext": WORKER,
         }
-        metadata = {"name": name, "labels": {RUN_LABEL: name} if labels is None else labels}
+        metadata = {"name": name, "labels": {RUN_LABEL: name} if is_run else {}}
         pulls = [{"name": secret} for secret in self.profile.image_pull_secrets]
         spec = {
             "containers": [container],
@@ -185,18 +190,16 @@ class Site:
             "imagePullSecrets": pulls,
         }
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
-        self.kubectl("--namespace", self.namespace, "create", "--filename=-", given=pod)
+        self.kubectl("--namespace", namespace, "create", "--filename=-", given=pod)
         try:
-            wait_for(lambda: self._has_ended(name), minutes=5, what=f"pod {name} to end")
-            return self.log(name)
+            wait_for(lambda: self._has_ended(name, namespace), minutes=5, what=f"pod {name} to end")
+            return self.log(name, namespace)
         finally:
-            self.kubectl("--namespace", self.namespace, "delete", "pod", name, "--wait=false")
+            self.kubectl("--namespace", namespace, "delete", "pod", name, "--wait=false")
 
-    def _has_ended(self, pod: str) -> bool:
-        phase = self.kubectl(
-            "--namespace", self.namespace, "get", "pod", pod, "--output=jsonpath={.status.phase}"
-        )
-        assert phase != "Failed", self.log(pod)
+    def _has_ended(self, pod: str, namespace: str) -> bool:
+        phase = self.kubectl("--namespace", namespace, "get", "pod", pod, "--output=jsonpath={.status.phase}")
+        assert phase != "Failed", self.log(pod, namespace)
         return phase == "Succeeded"
 
     def weights(self, run_key: str) -> dict[str, str]:

@@ -65,9 +65,14 @@ def test_a_key_does_what_it_must_and_nothing_else(site: Site, user: str, expecte
     assert found == expected
 
 
-@pytest.mark.parametrize(("labels", "expected"), [(None, "reached"), ({}, "refused")], ids=["run", "other"])
-def test_the_store_is_reached_by_runs_alone(site: Site, labels: dict[str, str] | None, expected: str) -> None:
-    assert site.run_pod(CONNECT, given={}, labels=labels).strip() == expected, "is there a network plug-in?"
+@pytest.mark.parametrize(
+    ("namespace", "expected"), [(None, "reached"), ("default", "refused")], ids=["run", "elsewhere"]
+)
+def test_the_store_is_reached_from_the_namespace_of_runs_alone(
+    site: Site, namespace: str | None, expected: str
+) -> None:
+    found = site.run_pod(CONNECT, given={}, namespace=namespace).strip()
+    assert found == expected, "is there a network plug-in?"
 
 
 def test_the_pods_of_a_run_fit_pod_security_restricted(site: Site, undisturbed: str) -> None:
