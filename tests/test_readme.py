@@ -41,6 +41,7 @@ def shipped(profile: str) -> str:
 def check(command: str) -> None:
     """Parse a command as its program would; raise AssertionError for what that program would refuse."""
     words = shlex.split(command, comments=True)
+    words = words[: words.index(">")] if ">" in words else words
     if words[0] == "make":
         makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
         for word in words[1:]:
