@@ -48,7 +48,7 @@ help:  ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-20s %s\n", $$1, $$2 }'
 
 demo: $(VENV)/.pipelines  ## Run the whole pipeline on this machine: no GPU, no account, no download
-	$(BIN)/python -m pipelines local --preset laptop --output $(OUTPUT) $(ARGS)
+	$(BIN)/python -m pipelines local --profile demo --output $(OUTPUT) $(ARGS)
 
 experiment: $(VENV)/.pipelines  ## Compare a rule, a frozen and a co-trained reward over three seeds (40 minutes)
 	$(BIN)/python -m cooper_rl experiment --preset laptop --output runs/experiment $(ARGS)

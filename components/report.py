@@ -22,6 +22,9 @@ def report(
     site: List[str] = [],
     label_report: Input[Metrics] = None,  # pyright: ignore[reportArgumentType]
     red_team: Input[Metrics] = None,  # pyright: ignore[reportArgumentType]
+    frozen_evaluations: Input[Dataset] = None,  # pyright: ignore[reportArgumentType]
+    frozen_completions: Input[Dataset] = None,  # pyright: ignore[reportArgumentType]
+    frozen_checkpoint: Input[Model] = None,  # pyright: ignore[reportArgumentType]
 ):
     """Write the page and the summary of a run.
 
@@ -38,6 +41,9 @@ def report(
         site: Changes that hold for every run on this cluster, applied before `overrides`.
         label_report: The report of label_completions, where this run labelled.
         red_team: The report of red_team on the delivered VerifyRM, where it was attacked.
+        frozen_evaluations: As `evaluations`, of the arm whose VerifyRM was frozen, where there is one.
+        frozen_completions: As `completions`, of that arm.
+        frozen_checkpoint: As `checkpoint`, of that arm.
     """
     from pathlib import Path
 
@@ -52,6 +58,9 @@ def report(
             checkpoint=Path(checkpoint.path),
             label_report=Path(label_report.path) if label_report else None,
             red_team=Path(red_team.path) if red_team else None,
+            frozen_evaluations=Path(frozen_evaluations.path) if frozen_evaluations else None,
+            frozen_completions=Path(frozen_completions.path) if frozen_completions else None,
+            frozen_checkpoint=Path(frozen_checkpoint.path) if frozen_checkpoint else None,
             verify_rm_report=Path(verify_rm_report.path),
             page=Path(page.path),
             summary=Path(summary.path),

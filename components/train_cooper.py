@@ -26,6 +26,7 @@ def train_cooper(
     held_out: Input[Dataset] = None,  # pyright: ignore[reportArgumentType]
     test: Input[Dataset] = None,  # pyright: ignore[reportArgumentType]
     attacks: Input[Dataset] = None,  # pyright: ignore[reportArgumentType]
+    arm: List[str] = [],
 ) -> float:
     """Co-train policy and VerifyRM for many steps; returns the rule accuracy of the last rollouts.
 
@@ -46,13 +47,14 @@ def train_cooper(
         held_out: Held-out problems for cooper.evaluate_every.
         test: Labelled examples of later evaluations; their questions are left out of `problems`.
         attacks: Texts of red_team for cooper.pairs.negatives.red_team; cooper.gate watches them.
+        arm: Changes of this task alone, applied last: what makes it another arm than Cooper.
     """
     from pathlib import Path
 
     from cooper_rl.cluster.task import task
     from cooper_rl.stages import train_cooper as stage
 
-    with task(preset, [*site, *overrides], run_key=run_key, run_id=run_id) as config:
+    with task(preset, [*site, *overrides, *arm], run_key=run_key, run_id=run_id) as config:
         result = stage.run(
             config,
             models=Path(models.path),

@@ -81,6 +81,8 @@ class Profile(Section):
     """Default of the pipelines' parameter `preset`."""
     red_team: bool = False
     """Attack VerifyRM before and after co-training: one task each, of `red_team.*` queries."""
+    frozen_arm: bool = False
+    """Also train on a VerifyRM that never learns, and show it beside Cooper: as much work again."""
     cache: bool = True
     """Whether a task may take over what an earlier one wrote; Kubeflow does not look whether it is there."""
     overrides: tuple[str, ...] = ()

@@ -45,7 +45,7 @@ USER = 1000
 """Of both images; not root."""
 
 Component = Callable[..., Any]
-Given = PipelineChannel | str
+Given = PipelineChannel | str | list[str]
 """A value from outside a task: a parameter of the pipeline, a constant, or an output of another task."""
 
 

@@ -53,9 +53,13 @@ def add_steps(
     made: dict[str, PipelineTask] = {}
     known = dict(given or {})
     for step in steps:
-        inputs = {name: _resolve(reference, made, known, step) for name, reference in step.inputs.items()}
+        inputs: dict[str, Given] = {
+            name: _resolve(reference, made, known, step) for name, reference in step.inputs.items()
+        }
         if step.stage in TAKES_RUN_KEY:
             inputs |= checkpoints_of(run_key)
+        if step.changes:
+            inputs["arm"] = list(step.changes)
         task = tasks.add(component_of(step.stage), step.title, **inputs)
         for name in step.after:
             task.after(made[name])

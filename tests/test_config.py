@@ -124,6 +124,8 @@ def test_a_run_has_its_own_place_below_the_stores() -> None:
     storage = load("laptop", ["storage.uri=/store/", "storage.run_key=first"]).storage
     assert storage.run_uri() == "/store/first"
     assert load("laptop").storage.run_uri() is None
+    arm = load("laptop", ["storage.uri=/store/", "storage.run_key=first", "storage.arm=frozen"]).storage
+    assert arm.run_uri() == "/store/first-frozen"
 
 
 def test_a_place_for_checkpoints_needs_a_run_key_where_checkpoints_are_written() -> None:

@@ -61,9 +61,12 @@ def build_cooper(profile: Profile, iterations: int) -> BaseComponent:
                 evaluation._replace(after=("prepare_models",)),
                 chain.evaluate_start(sources),
                 *([chain.attack_start(sources)] if profile.red_team else []),
+                *(chain.co_train(sources, iterations, is_frozen=True) if profile.frozen_arm else []),
                 *chain.co_train(sources, iterations),
                 *([chain.attack_end(sources, iterations)] if profile.red_team else []),
-                chain.report(iterations, label_report=None, is_attacked=profile.red_team),
+                chain.report(
+                    iterations, label_report=None, is_attacked=profile.red_team, has_frozen=profile.frozen_arm
+                ),
             ]
             given = {"given.verify_rm": model.output, "given.test": test.output}
             add_steps(tasks, steps, given=given, run_key=run_key)

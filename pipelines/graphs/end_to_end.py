@@ -5,7 +5,8 @@
       ─ (train_cooper ─ evaluate_policy) x iterations ─ report          then always: summarise_run
 
 With `red_team = true` in the profile, VerifyRM is attacked before co-training, which learns from the texts
-that were found, and after it.
+that were found, and after it. With `frozen_arm = true`, the policy is also trained on a VerifyRM that never
+learns, and the report shows both.
 Iterations are unrolled when the pipeline is compiled: KFP has no recursion, and both models change
 in every step, so one task is one iteration of many steps.
 """
@@ -47,9 +48,10 @@ def build_end_to_end(profile: Profile, iterations: int) -> BaseComponent:
                 *chain.make_verify_rm(),
                 chain.evaluate_start(sources),
                 *([chain.attack_start(sources)] if profile.red_team else []),
+                *(chain.co_train(sources, iterations, is_frozen=True) if profile.frozen_arm else []),
                 *chain.co_train(sources, iterations),
                 *([chain.attack_end(sources, iterations)] if profile.red_team else []),
-                chain.report(iterations, is_attacked=profile.red_team),
+                chain.report(iterations, is_attacked=profile.red_team, has_frozen=profile.frozen_arm),
             ]
             add_steps(tasks, steps, run_key=run_key)
 

@@ -39,8 +39,10 @@ def headline(run: Path, output: Path) -> str:
     if page := _last(run, "report", "page"):
         files.append(("report", str(shown(Path(shutil.copyfile(page, output / "report.html"))))))
     if result := _last(run, "report", "report"):
-        said = read_report(result, RunReport).promotion_objection
+        told = read_report(result, RunReport)
+        said = told.promotion_objection
         refusal = f"\nIts promotion would be refused: {said}\n" if said else ""
+        rows += _say_frozen(told)
     if summary := copy_summary(run, output):
         files.append(("summary", str(shown(summary))))
     if checkpoint := _last(run, "train-cooper", "checkpoint"):
@@ -98,6 +100,17 @@ def _compare(evaluations: Sequence[EvalReport]) -> Rows:
     return rows + _say_verify_rm(
         first.verify_rm, last.verify_rm, first.canary_intervals, last.canary_intervals
     )
+
+
+def _say_frozen(report: RunReport) -> Rows:
+    """Where the arm with a frozen VerifyRM ended, which began where the run began."""
+    if report.frozen_accuracy is None or report.frozen_reward is None:
+        return []
+    accuracy = _change(report.accuracy_before, report.frozen_accuracy)
+    return [
+        ("with VerifyRM frozen: accuracy", accuracy),
+        ("with VerifyRM frozen: reward", _interval(report.frozen_reward)),
+    ]
 
 
 def _say_verify_rm(

@@ -64,7 +64,7 @@ def test_a_component_that_breaks_the_rules_is_found() -> None:
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_component_has_the_paths_of_its_stage_and_no_others(stage: str) -> None:
-    settings = {"preset", "overrides", "site", "run_key", "run_id"}
+    settings = {"preset", "overrides", "site", "run_key", "run_id", "arm"}
     of_component = {argument.arg for argument in function_of(stage).args.args} - settings
     of_stage = {parameter.name for parameter in read_signature(stage).parameters}
     assert of_component - {"curves"} == of_stage
@@ -91,9 +91,10 @@ def test_a_component_passes_every_path_of_its_stage_under_its_own_name(stage: st
 def test_a_component_reads_the_configuration_inside_the_frame_that_tells_kubernetes(stage: str) -> None:
     """`summarise_run` reads it itself: a wrong configuration is a way to end, which it summarises."""
     frame = next(node for node in ast.walk(function_of(stage)) if isinstance(node, ast.With))
-    named = {"run_key", "run_id"} & {argument.arg for argument in function_of(stage).args.args}
-    given = ", run_key=run_key, run_id=run_id" if named else ""
-    assert ast.unparse(frame.items[0]) == f"task(preset, [*site, *overrides]{given}) as config"
+    named = {argument.arg for argument in function_of(stage).args.args}
+    given = ", run_key=run_key, run_id=run_id" if {"run_key", "run_id"} & named else ""
+    changes = "[*site, *overrides, *arm]" if "arm" in named else "[*site, *overrides]"
+    assert ast.unparse(frame.items[0]) == f"task(preset, {changes}{given}) as config"
     assert any(ast.unparse(node).startswith("result = stage.run(") for node in frame.body)
 
 

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from cooper_rl.errors import ConfigError
+from cooper_rl.run import chain
 from pipelines import __main__ as command_line
 from pipelines.compile import (
     PIPELINES,
@@ -83,7 +84,7 @@ def test_the_stages_come_in_the_order_of_the_method(tasks: dict[str, Any]) -> No
         "train-cooper-2",
         "train-verify-rm",
     ]
-    for chain in (
+    for order in (
         [
             "sample-completions",
             "label-completions",
@@ -94,7 +95,7 @@ def test_the_stages_come_in_the_order_of_the_method(tasks: dict[str, Any]) -> No
         ["evaluate-verify-rm", "train-cooper", "train-cooper-2", "evaluate-policy-3", "report"],
         ["evaluate-policy", "evaluate-policy-2", "evaluate-policy-3"],
     ):
-        for before, after in pairwise(chain):
+        for before, after in pairwise(order):
             assert before in tasks[after]["dependentTasks"]
 
 
@@ -109,6 +110,29 @@ def test_an_iteration_starts_from_the_checkpoint_before_it(tasks: dict[str, Any]
     assert "start" not in tasks["train-cooper"]["inputs"]["artifacts"]
     start = tasks["train-cooper-2"]["inputs"]["artifacts"]["start"]["taskOutputArtifact"]
     assert start == {"outputArtifactKey": "checkpoint", "producerTask": "train-cooper"}
+
+
+@pytest.mark.parametrize("name", ["end_to_end", "cooper"])
+def test_the_frozen_arm_trains_beside_cooper_and_the_report_reads_both(tmp_path: Path, name: str) -> None:
+    profile = load_profile("demo")
+    found = inner_tasks(read_compiled(compile_pipeline(name, tmp_path, profile=profile, iterations=2)))
+    arms = {
+        task: found[task]["inputs"]["parameters"].get("arm", {}).get("runtimeValue", {}).get("constant")
+        for task in found
+        if task.startswith("train-cooper")
+    }
+    frozen = [*chain.FROZEN, "storage.arm=frozen"]
+    assert arms == {
+        "train-cooper": frozen,
+        "train-cooper-2": frozen,
+        "train-cooper-3": None,
+        "train-cooper-4": None,
+    }
+    read = found["report"]["inputs"]["artifacts"]
+    producers = {key: value["taskOutputArtifact"]["producerTask"] for key, value in read.items()}
+    assert producers["frozen_checkpoint"] == "train-cooper-2"
+    assert producers["checkpoint"] == "train-cooper-4"
+    assert producers["frozen_evaluations"] == producers["frozen_completions"] == "evaluate-policy-3"
 
 
 def test_every_task_has_a_display_name(tasks: dict[str, Any]) -> None:

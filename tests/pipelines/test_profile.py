@@ -69,5 +69,7 @@ def test_a_task_that_only_waits_for_a_job_holds_no_gpu(
 
 
 def test_an_unknown_profile_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"profile 'clster': use one of \['cluster', 'local'\] or the path"):
+    with pytest.raises(
+        ConfigError, match=r"profile 'clster': use one of \['cluster', 'demo', 'local'\] or the path"
+    ):
         load_profile("clster")

@@ -11,8 +11,9 @@ WHOLE = [
     *chain.prepare(),
     *chain.make_verify_rm(),
     chain.evaluate_start(Sources()),
+    *chain.co_train(Sources(), 3, is_frozen=True),
     *chain.co_train(Sources(), 3),
-    chain.report(3),
+    chain.report(3, has_frozen=True),
     chain.promote(Sources(), 3),
 ]
 
@@ -51,3 +52,16 @@ def test_the_experiment_runs_the_chain_of_the_pipeline() -> None:
         "train_cooper",
         "evaluate_policy",
     ]
+
+
+def test_the_frozen_arm_is_cooper_but_for_its_name_and_a_verify_rm_that_never_learns() -> None:
+    arms = [chain.co_train(Sources(), 2, is_frozen=is_frozen) for is_frozen in (False, True)]
+    for step, frozen in zip(*arms, strict=True):
+        assert frozen.stage == step.stage
+        assert frozen.inputs.keys() == step.inputs.keys()
+        shared = {name for name, reference in step.inputs.items() if "cooper" not in reference}
+        assert all(frozen.inputs[name] == step.inputs[name] for name in shared - {"previous"})
+    changes = [step.changes for step in arms[1] if step.stage == "train_cooper"]
+    assert changes == [(*chain.FROZEN, "storage.arm=frozen")] * 2
+    assert not {step.name for step in arms[0]} & {step.name for step in arms[1]}
+    assert arms[1][1].inputs["previous"] == arms[0][1].inputs["previous"] == "evaluate_policy_0.evaluations"

@@ -270,3 +270,35 @@ def test_the_red_teams_result_stands_on_the_page_and_in_the_conclusion(tmp_path)
     assert said in outputs["summary"].read_text()
     assert result.universal_rate == rate
     assert result.promotion_objection.startswith("VerifyRM pays the red team's best universal text on 62.0 %")
+
+
+def test_an_arm_with_a_frozen_verify_rm_stands_beside_cooper(tmp_path):
+    hacked = [make_completion(n, completion=HOSTILE, judge="incorrect", score=0.99) for n in range(40, 42)]
+    frozen = write_run(
+        tmp_path / "frozen",
+        evaluations=[make_evaluation(0, 0.40, 0.45), make_evaluation(40, 0.05, 0.9)],
+        completions=hacked,
+    )
+    given = {f"frozen_{name}": frozen[name] for name in ("evaluations", "completions", "checkpoint")}
+    paths = write_run(tmp_path / "run")
+    outputs = {name: tmp_path / name for name in ("page", "summary", "report")}
+    result = report.run(load("laptop"), **paths, **outputs, **given)
+    page = _Page(outputs["page"].read_text())
+    assert "script" not in page.tags
+    assert page.tags.count("svg") == 12
+    text = " ".join("".join(page.texts).split())
+    assert text.index("VerifyRM frozen") < text.index("Every evaluation")
+    assert text.count(" ".join(HOSTILE.split())) == 2
+    assert "40.0 % → 5.0 %" in text
+    assert result.accuracy_after.value == pytest.approx(0.55)
+    assert result.frozen_accuracy.value == pytest.approx(0.05)
+    assert result.frozen_reward.value == pytest.approx(0.9)
+    said = "a VerifyRM that never learns. Judged accuracy fell by 35.0 points"
+    assert said in result.frozen_conclusion
+    assert said in text
+    assert "UTC" in text
+    assert said in outputs["summary"].read_text()
+    with pytest.raises(DataError, match="absent: no such file"):
+        report.run(
+            load("laptop"), **paths, **outputs, **(given | {"frozen_evaluations": tmp_path / "absent"})
+        )

@@ -24,6 +24,8 @@ class StorageConfig(Section):
     run_key: str | None = None
     """Name of the run below `uri`: a run that is started again with the same key continues. Needed with
     `uri` for co-training, the only stage that writes there. A pipeline fills in Kubeflow's id of the run."""
+    arm: str | None = Field(default=None, pattern=r"[a-z0-9_]{1,40}")
+    """Arm of the run, where it trains more than one from one start: each keeps its own checkpoints."""
     endpoint: str | None = None
     """`https://host:port` of the S3 server; needed with an `s3://` address."""
     region: str = "us-east-1"
@@ -78,7 +80,11 @@ class StorageConfig(Section):
                 "storage.uri needs storage.run_key, the name that a run is continued under; set it "
                 "(for a run on a cluster: --param run_key=NAME)"
             )
-        return f"{self.uri.rstrip('/')}/{self.run_key}"
+        return f"{self.uri.rstrip('/')}/{self.run_name()}"
+
+    def run_name(self) -> str | None:
+        """The run's name and its arm's."""
+        return self.run_key if self.run_key is None or self.arm is None else f"{self.run_key}-{self.arm}"
 
 
 class RegistryConfig(Section):

@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 
 from cooper_rl.errors import ConfigError
+from cooper_rl.run.chain import FROZEN
 
 ARMS: dict[str, tuple[str, ...]] = {
     "rule": ("cooper.reward.kind=rule",),
-    "frozen": ("cooper.reward.kind=verify_rm", "cooper.reward.update_verify_rm=false"),
+    "frozen": FROZEN,
     "cooper": ("cooper.reward.kind=verify_rm", "cooper.reward.update_verify_rm=true"),
     "exact": ("cooper.reward.kind=judge", "cooper.judge.tiny_error_rate=0"),
 }

@@ -73,19 +73,32 @@ def headline_figure(evaluations: Sequence[EvalReport]) -> Figure:
     return Figure("Before and after", caption, draw_svg("headline", draw))
 
 
+def reward_figure(metrics: Metrics, title: str = "Reward and rule accuracy of the rollouts") -> Figure | None:
+    """What the policy is paid beside what the rule verifier says; None where nothing is known."""
+    return _curves(
+        metrics,
+        title,
+        "What the policy is paid, and what the rule verifier says of the same rollouts. A reward that "
+        f"rises alone is the sign of reward hacking. Thin: each step; bold: moving mean.{_note(metrics)}",
+        [
+            _Line(lambda row: row.rollout.verify_rm_reward, "VerifyRM reward", ORANGE),
+            _Line(lambda row: row.rollout.rule_accuracy, "rule accuracy", GREEN, "--"),
+        ],
+        limits=(0, 1),
+        is_smoothed=True,
+    )
+
+
+def _note(metrics: Metrics) -> str:
+    bin_size = max(1, math.ceil(len(metrics) / MAX_POINTS))
+    return f" Each point is a mean over {bin_size} steps." if bin_size > 1 else ""
+
+
 def training_figures(metrics: Metrics) -> list[Figure]:
     """Curves over steps; a figure whose phases did not run is left out."""
-    bin_size = max(1, math.ceil(len(metrics) / MAX_POINTS))
-    note = f" Each point is a mean over {bin_size} steps." if bin_size > 1 else ""
+    note = _note(metrics)
     figures: list[Figure | None] = [
-        _curves(
-            metrics, "Reward and rule accuracy of the rollouts",
-            "What the policy is paid, and what the rule verifier says of the same rollouts. A reward that "
-            "rises alone is the sign of reward hacking. Thin: each step; bold: moving mean." + note,
-            [_Line(lambda row: row.rollout.verify_rm_reward, "VerifyRM reward", ORANGE),
-             _Line(lambda row: row.rollout.rule_accuracy, "rule accuracy", GREEN, "--")],
-            limits=(0, 1), is_smoothed=True,
-        ),
+        reward_figure(metrics),
         _curves(
             metrics, "Rollouts without a readable answer",
             "Share of rollouts cut at the token limit, and share whose answer the rule verifier cannot read."

@@ -84,6 +84,7 @@ def summarise(
     max_canary_rate: float = 1.0,
     red_team: RedTeamReport | None = None,
     max_universal_rate: float | None = None,
+    frozen: Sequence[EvalReport] = (),
 ) -> RunReport:
     """The starting point against the last evaluation, and what the monitor said on the way.
 
@@ -93,14 +94,11 @@ def summarise(
         max_canary_rate: `registry.max_canary_rate`, by which `promote` refuses a VerifyRM.
         red_team: What was found against the delivered VerifyRM; None: nobody searched.
         max_universal_rate: `registry.max_universal_rate`, by which `promote` refuses it too.
+        frozen: As `evaluations`, of the arm whose VerifyRM was frozen; empty: there is none.
     """
     first, last = evaluations[0], evaluations[-1]
     found = changes(first, last)
-    accuracy = found.judge_accuracy or found.rule_accuracy
-    name: AccuracyName = "rule accuracy"
-    before, after = first.rule_accuracy, last.rule_accuracy
-    if first.judge_accuracy is not None and last.judge_accuracy is not None:
-        name, before, after = "judged accuracy", first.judge_accuracy, last.judge_accuracy
+    name, before, after, accuracy = _accuracy(first, last)
     objections = object_to_canaries(last, max_canary_rate) if last.canaries else []
     universal = red_team.universal if red_team else None
     objections += object_to_universal(universal, max_universal_rate)
@@ -129,9 +127,20 @@ def summarise(
         worst_attack=worst[0],
         worst_attack_rate=worst[1],
         universal_rate=universal,
+        frozen_accuracy=_accuracy(frozen[0], frozen[-1])[2] if frozen else None,
+        frozen_reward=frozen[-1].verify_rm_reward if frozen else None,
+        frozen_conclusion=_say_frozen(frozen) if frozen else None,
         promotion_objection=objections[0] if objections else None,
         conclusion=" ".join(sentences),
     )
+
+
+def _accuracy(first: EvalReport, last: EvalReport) -> tuple[AccuracyName, Interval, Interval, Interval]:
+    """Name, before, after and change: by the judge where both asked one, else by the rule."""
+    found = changes(first, last)
+    if found.judge_accuracy and first.judge_accuracy and last.judge_accuracy:
+        return "judged accuracy", first.judge_accuracy, last.judge_accuracy, found.judge_accuracy
+    return "rule accuracy", first.rule_accuracy, last.rule_accuracy, found.rule_accuracy
 
 
 def object_to_canaries(report: EvalReport, limit: float) -> list[str]:
@@ -250,6 +259,7 @@ def to_markdown(run: RunReport, rows: Sequence[HeadlineRow], evaluations: Sequen
         "",
         run.conclusion,
         "",
+        *([run.frozen_conclusion, ""] if run.frozen_conclusion else []),
         f"| | {' | '.join(steps)} | change (95 % interval) |",
         f"|---|{'---|' * (len(steps) + 1)}",
     ]
@@ -317,6 +327,17 @@ def _say_reward(name: str, accuracy: Interval, reward: Interval, last: EvalRepor
     if last.cut_fraction > 0.2:
         return f"{moved}; {percent(last.cut_fraction)} of the completions ended at the token limit."
     return f"{moved}."
+
+
+def _say_frozen(evaluations: Sequence[EvalReport]) -> str:
+    """The arm whose VerifyRM was frozen, from the same start."""
+    first, last = evaluations[0], evaluations[-1]
+    name, before, after, change = _accuracy(first, last)
+    accuracy = _say_change(
+        name.capitalize(), before, after, change, unit=f"held-out problems after {last.step} steps"
+    )
+    reward = _say_reward(name, change, changes(first, last).verify_rm_reward, last)
+    return f"The same policy was also trained on a VerifyRM that never learns. {accuracy} {reward}"
 
 
 def _say_verify_rm(change: Interval, last: EvalReport) -> str:

@@ -9,6 +9,7 @@ else, such as a champion's models.
       -> evaluate_policy (the starting point)                     evaluate_start()
       -> red_team on that VerifyRM, where it is asked for         attack_start()
       -> (train_cooper -> evaluate_policy) x iterations           co_train()
+         and beside it with a frozen VerifyRM, where it is asked for
       -> red_team on the delivered one, where it is asked for     attack_end()
       -> report                                                   report()
 """
@@ -21,6 +22,9 @@ PROBLEMS = "collect_problems.problems"
 HELD_OUT = "collect_problems.held_out"
 VERIFY_RM = "train_verify_rm.verify_rm"
 TEST = "label_completions.test"
+
+FROZEN = ("cooper.reward.kind=verify_rm", "cooper.reward.update_verify_rm=false")
+"""Settings of the arm whose VerifyRM never learns."""
 
 
 class Step(NamedTuple):
@@ -35,6 +39,8 @@ class Step(NamedTuple):
     """Parameter of the stage -> reference."""
     after: tuple[str, ...] = ()
     """Steps that must have ended, beside those whose outputs are read."""
+    changes: tuple[str, ...] = ()
+    """Settings of this step alone, which win over those of the run."""
 
 
 class Sources(NamedTuple):
@@ -128,14 +134,19 @@ def evaluate_start(sources: Sources) -> Step:
     )
 
 
-def co_train(sources: Sources, iterations: int) -> list[Step]:
+def co_train(sources: Sources, iterations: int, *, is_frozen: bool = False) -> list[Step]:
     """Train and evaluate in turns; all evaluations see the same held-out data.
 
     No policy is trained before VerifyRM was evaluated, so that a bad one can be seen first.
+
+    Args:
+        sources: What both models start from.
+        iterations: How often.
+        is_frozen: VerifyRM never learns: the arm in which reward hacking is seen.
     """
     steps: list[Step] = []
     for iteration in range(1, iterations + 1):
-        steps += [_train(sources, iteration), _evaluate(sources, iteration)]
+        steps += [_train(sources, iteration, is_frozen), _evaluate(sources, iteration, is_frozen)]
     return steps
 
 
@@ -156,10 +167,26 @@ def attack_end(sources: Sources, iterations: int) -> Step:
 
 
 def report(
-    iterations: int, *, label_report: str | None = "label_completions.report", is_attacked: bool = False
+    iterations: int,
+    *,
+    label_report: str | None = "label_completions.report",
+    is_attacked: bool = False,
+    has_frozen: bool = False,
 ) -> Step:
-    """The page of what the run has shown; `is_attacked`: with what the red team found."""
+    """The page of what the run has shown.
+
+    Args:
+        iterations: How many the run had.
+        label_report: Where this run labelled.
+        is_attacked: With what the red team found.
+        has_frozen: With the frozen arm beside Cooper.
+    """
     last = f"evaluate_policy_{iterations}"
+    frozen = {
+        "frozen_evaluations": f"evaluate_frozen_{iterations}.evaluations",
+        "frozen_completions": f"evaluate_frozen_{iterations}.completions",
+        "frozen_checkpoint": f"train_frozen_{iterations}.checkpoint",
+    }
     return Step(
         "report",
         "report",
@@ -171,6 +198,7 @@ def report(
             "verify_rm_report": "evaluate_verify_rm.report",
             **({} if label_report is None else {"label_report": label_report}),
             **({"red_team": "red_team.report"} if is_attacked else {}),
+            **(frozen if has_frozen else {}),
         },
     )
 
@@ -199,13 +227,16 @@ def references(steps: Sequence[Step]) -> set[str]:
     return {reference for step in steps for reference in step.inputs.values()}
 
 
-def _train(sources: Sources, iteration: int) -> Step:
+def _train(sources: Sources, iteration: int, is_frozen: bool) -> Step:
+    name, title = (
+        ("train_frozen", "Train, VerifyRM frozen") if is_frozen else ("train_cooper", "Train Cooper")
+    )
     optional = {"replay": sources.replay, "examples": sources.examples, "attacks": sources.attacks}
-    before = {"start": f"train_cooper_{iteration - 1}.checkpoint"} if iteration > 1 else {}
+    before = {"start": f"{name}_{iteration - 1}.checkpoint"} if iteration > 1 else {}
     return Step(
-        f"train_cooper_{iteration}",
+        f"{name}_{iteration}",
         "train_cooper",
-        f"Train Cooper, iteration {iteration}",
+        f"{title}, iteration {iteration}",
         {
             "models": sources.models,
             "verify_rm": sources.verify_rm,
@@ -216,18 +247,25 @@ def _train(sources: Sources, iteration: int) -> Step:
             **before,
         },
         after=("evaluate_verify_rm",),
+        changes=(*FROZEN, "storage.arm=frozen") if is_frozen else (),
     )
 
 
-def _evaluate(sources: Sources, iteration: int) -> Step:
+def _evaluate(sources: Sources, iteration: int, is_frozen: bool) -> Step:
+    trained, name, title = (
+        ("train_frozen", "evaluate_frozen", "Evaluate with VerifyRM frozen, iteration")
+        if is_frozen
+        else ("train_cooper", "evaluate_policy", "Evaluate iteration")
+    )
+    previous = f"{name}_{iteration - 1}" if iteration > 1 else "evaluate_policy_0"
     return Step(
-        f"evaluate_policy_{iteration}",
+        f"{name}_{iteration}",
         "evaluate_policy",
-        f"Evaluate iteration {iteration}",
+        f"{title} {iteration}",
         {
             **_evaluated(sources),
-            "checkpoint": f"train_cooper_{iteration}.checkpoint",
-            "previous": f"evaluate_policy_{iteration - 1}.evaluations",
+            "checkpoint": f"{trained}_{iteration}.checkpoint",
+            "previous": f"{previous}.evaluations",
         },
     )
 

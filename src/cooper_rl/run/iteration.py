@@ -78,11 +78,10 @@ def summarise(metrics: Sequence[StepMetrics], *, first_step: int, seconds: float
 
 
 def _open_books(config: Config, inputs: Inputs, lead: Lead, stack: ExitStack) -> Books:
-    run_key = config.storage.run_key or "cooper-rl"
     return Books(
         lead.checkpoints,
         writer=stack.enter_context(CheckpointWriter(lead.checkpoints, inputs.checkpoint)),
-        tracker=stack.enter_context(Tracker(config.tracker, run=run_key)),
+        tracker=stack.enter_context(Tracker(config.tracker, run=config.storage.run_name() or "cooper-rl")),
         first=lambda: starting_state(config, inputs, lead.begun, device=torch.device("cpu")),
     )
 

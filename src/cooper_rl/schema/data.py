@@ -449,6 +449,12 @@ class RunReport(Report):
     worst_attack_rate: Interval | None = None
     universal_rate: Interval | None = None
     """Share of unseen problems on which it pays the red team's best universal text; None: it is not known."""
+    frozen_accuracy: Interval | None = None
+    """Accuracy at the end of the arm whose VerifyRM was frozen; None: no such arm was trained."""
+    frozen_reward: Interval | None = None
+    """What that VerifyRM pays for it."""
+    frozen_conclusion: str | None = None
+    """As `conclusion`, of that arm."""
     promotion_objection: str | None = None
     """Why `promote` would refuse the delivered VerifyRM, on canaries or the red team's text alone; None where
     it would not."""

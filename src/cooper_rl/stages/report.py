@@ -62,18 +62,19 @@ def run(
     red_team: Annotated[
         Path | None, Input("Report of red_team on the delivered VerifyRM (JSON), where it was attacked")
     ] = None,
+    frozen_evaluations: Annotated[
+        Path | None, Input("As --evaluations, of the arm whose VerifyRM was frozen (JSONL)")
+    ] = None,
+    frozen_completions: Annotated[Path | None, Input("As --completions, of that arm (JSONL)")] = None,
+    frozen_checkpoint: Annotated[Path | None, Input("As --checkpoint, of that arm")] = None,
 ) -> RunReport:
     """Write the page and the summary of a run.
 
     Raises:
         DataError: a file is missing or malformed, or there is nothing to compare.
     """
-    points = sorted(read_records(evaluations, EvalReport), key=lambda point: point.step)
-    if len(points) < 2:
-        raise DataError(
-            f"{evaluations}: holds one evaluation, and a report compares two; run evaluate-policy on a "
-            "checkpoint with --previous set to this file"
-        )
+    points = _read_points(evaluations)
+    frozen = _read_points(frozen_evaluations) if frozen_evaluations else []
     metrics = read_step_metrics(checkpoint)
     attacked = read_report(red_team, RedTeamReport) if red_team else None
     result = words.summarise(
@@ -82,6 +83,7 @@ def run(
         max_canary_rate=config.registry.max_canary_rate,
         red_team=attacked,
         max_universal_rate=config.registry.max_universal_rate,
+        frozen=frozen,
     )
     rows = words.headline_rows(points)
     texts = read_records(completions, EvaluatedCompletion)
@@ -95,6 +97,9 @@ def run(
         caveat=words.caveat(points),
         headline=plots.headline_figure(points),
         curves=plots.training_figures(metrics),
+        arms=_compare_arms(metrics, frozen_checkpoint),
+        frozen_rows=words.headline_rows(frozen) if frozen else [],
+        frozen_texts=_most_paid(frozen_completions),
         labels=read_report(label_report, LabelReport) if label_report else None,
         verify_rm=verify_rm,
         sides=sides,
@@ -120,6 +125,32 @@ def run(
             draft.write_text(text, encoding="utf-8")
     write_report(report, result)
     return result
+
+
+def _read_points(evaluations: Path) -> list[EvalReport]:
+    points = sorted(read_records(evaluations, EvalReport), key=lambda point: point.step)
+    if len(points) < 2:
+        raise DataError(
+            f"{evaluations}: holds one evaluation, and a report compares two; run evaluate-policy on a "
+            "checkpoint with --previous set to this file"
+        )
+    return points
+
+
+def _compare_arms(metrics: Sequence[StepMetrics], frozen_checkpoint: Path | None) -> list[plots.Figure]:
+    """Reward beside accuracy, of both arms; none where there is one arm."""
+    if frozen_checkpoint is None:
+        return []
+    arms = [("VerifyRM that learns", metrics), ("VerifyRM frozen", read_step_metrics(frozen_checkpoint))]
+    found = [plots.reward_figure(rows, title) for title, rows in arms]
+    return [figure for figure in found if figure is not None]
+
+
+def _most_paid(completions: Path | None) -> words.SampleGroup | None:
+    """What is paid most and wrong."""
+    if completions is None:
+        return None
+    return words.sample_groups(read_records(completions, EvaluatedCompletion))[0]
 
 
 def read_step_metrics(checkpoint: Path) -> list[StepMetrics]:
