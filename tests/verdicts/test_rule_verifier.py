@@ -51,7 +51,7 @@ def test_an_item_over_its_limit_is_unparsable_and_the_next_ones_are_not_harmed(
 
 def test_processes_that_verify_at_the_same_time_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     """Eight on a node of 128 cores would start 1,024 workers, each with a thread that waits for it."""
-    monkeypatch.setattr("cooper_rl.verdicts.rule.usable_cores", lambda: 9)
+    monkeypatch.setattr("cooper_rl.verdicts.pool.usable_cores", lambda: 9)
     with RuleVerifier(RuleConfig(), num_processes=4) as verifier:
         verifier.verify(ALGEBRA)
         assert verifier._pool is not None

@@ -1,7 +1,8 @@
 """The worker processes of a verifier: a nursery that forks them, a socket and a thread for each.
 
 A worker may end at any question, killed by its own limits; the nursery says so on its socket and forks the
-next one. Deliberately left out: what the workers do (`verdicts/worker.py`, `verdicts/program_worker.py`).
+next one. A verifier starts its pool with the first question, and a forked child has one of its own.
+Deliberately left out: what the workers do (`verdicts/worker.py`, `verdicts/program_worker.py`).
 """
 
 import logging
@@ -10,15 +11,20 @@ import queue
 import socket
 import subprocess
 import sys
+import threading
+import weakref
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
+from cooper_rl.config.data import RuleConfig
 from cooper_rl.errors import CooperError
+from cooper_rl.machine.cores import usable_cores
 from cooper_rl.progress import Progress
-from cooper_rl.verdicts.worker import receive_message, send_message
+from cooper_rl.verdicts.worker import WALL_TO_CPU_SECONDS, receive_message, send_message
 
 logger = logging.getLogger(__name__)
 
@@ -111,6 +117,80 @@ class WorkerPool:
         """Close a forked child's copies of the sockets, or the parent's workers would outlive the parent."""
         for channel in self._channels:
             os.close(channel.detach())
+
+
+class PooledVerifier:
+    """What a verifier has that asks a pool: a context manager that owns its worker processes.
+
+    Workers start with the first question that needs them and end with the context, or with this process.
+    Callable from any thread, and in a forked child, which gets workers of its own.
+    """
+
+    def __init__(
+        self, module: str, config: RuleConfig, arguments: Sequence[str] = (), *, num_processes: int = 1
+    ) -> None:
+        """Ask `python -m module SECONDS ARGUMENTS`; `num_processes` verify at a time and share the cores."""
+        self._module = module
+        self._config = config
+        self._arguments = arguments
+        self._num_workers = config.num_workers or max(1, usable_cores() // num_processes)
+        self._lock = threading.Lock()
+        self._pool: WorkerPool | None = None
+        self._is_closed = False
+        _verifiers.add(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the workers; afterwards `verify` refuses."""
+        with self._lock:
+            pool, self._pool, self._is_closed = self._pool, None, True
+        if pool is not None:
+            pool.close()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise CooperError("a verifier was asked for a verdict after it was closed; ask inside its `with`")
+
+    def _ask(self, questions: Sequence[Sequence[Any]]) -> list[Any]:
+        """A worker's reply to every question, in order."""
+        if not questions:
+            return []
+        with self._lock:
+            if self._pool is None:
+                limit = self._config.timeout_seconds
+                self._pool = WorkerPool(
+                    self._module,
+                    [repr(limit), *self._arguments],
+                    num_workers=self._num_workers,
+                    limit_seconds=limit * (WALL_TO_CPU_SECONDS + 1),
+                )
+            pool = self._pool
+        return pool.ask(questions)
+
+    def _renew(self) -> None:
+        """In a forked child: workers of its own. The parent's threads, which may hold the lock, are gone."""
+        self._lock = threading.Lock()
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.disown()
+
+
+_verifiers: weakref.WeakSet[PooledVerifier] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for verifier in list(_verifiers):
+        verifier._renew()  # pyright: ignore[reportPrivateUsage]
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _start_nursery(

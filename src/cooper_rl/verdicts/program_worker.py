@@ -22,14 +22,12 @@ import sys
 import time
 from typing import Any
 
-from cooper_rl.verdicts.worker import receive_message, send_message
+from cooper_rl.verdicts.worker import WALL_TO_CPU_SECONDS, receive_message, send_message
 
 MAX_MEMORY_BYTES = 512 * 1024**2
 """Address space of one program."""
 MAX_RESULT_BYTES = 64 * 1024
 """Of the results of one program; whoever writes more is killed."""
-WALL_TO_CPU_SECONDS = 12
-"""Wall clock is only a backstop, for programs that sleep; CPU time does not depend on the machine's load."""
 IMPORTABLE = (
     "bisect", "collections", "functools", "heapq", "itertools", "math", "operator", "re", "string",
 )  # fmt: skip

@@ -6,19 +6,15 @@ and value. Callable from any thread. Deliberately left out: tests that need more
 """
 
 import ast
-import os
 import re
-import threading
 from collections.abc import Iterator, Sequence
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from cooper_rl.config.data import RuleConfig
 from cooper_rl.errors import CooperError
-from cooper_rl.machine.cores import usable_cores
 from cooper_rl.schema.data import Verdict
-from cooper_rl.verdicts.pool import WorkerPool
-from cooper_rl.verdicts.program_worker import WALL_TO_CPU_SECONDS, encode
+from cooper_rl.verdicts.pool import PooledVerifier
+from cooper_rl.verdicts.program_worker import encode
 from cooper_rl.verdicts.verifier import AnswerItem
 
 MAX_CHARS = 20_000
@@ -90,35 +86,14 @@ def find_program(completion: str, test: ProgramTest) -> str | None:
     return f"def {test.function}({', '.join(test.parameters)}):\n    {returned[-1]}"
 
 
-class ProgramVerifier:
-    """Runs completions against tests; a context manager that owns its worker processes.
-
-    Workers start with the first program and end with the context, or with this process.
-    """
+class ProgramVerifier(PooledVerifier):
+    """Runs completions against tests."""
 
     def __init__(self, config: RuleConfig | None = None, *, num_processes: int = 1) -> None:
         """`num_processes`: that verify at the same time and share the cores."""
-        self._config = config or RuleConfig()
-        self._num_workers = self._config.num_workers or max(1, usable_cores() // num_processes)
-        self._lock = threading.Lock()
-        self._pool: WorkerPool | None = None
-        self._owner = os.getpid()
-        self._is_closed = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """End the workers; afterwards `verify` refuses."""
-        with self._lock:
-            pool, self._pool, self._is_closed = self._pool, None, True
-        if pool is not None and self._owner == os.getpid():
-            pool.close()
+        super().__init__(
+            "cooper_rl.verdicts.program_worker", config or RuleConfig(), num_processes=num_processes
+        )
 
     def verify(self, items: Sequence[AnswerItem | tuple[str, str]]) -> list[ProgramCheck]:
         """One check per item, in order; a pair is a reference answer and a completion.
@@ -127,10 +102,7 @@ class ProgramVerifier:
             CooperError: the verifier is closed, its workers cannot be started, or this system cannot shut a
                 program in.
         """
-        if self._is_closed:
-            raise CooperError(
-                "the program verifier was asked for a verdict after it was closed; ask inside its `with`"
-            )
+        self._check_open()
         asked: dict[tuple[str, str], ProgramCheck | None] = {}
         keys = [(item[0], item[1]) for item in items]
         for reference_answer, completion in keys:
@@ -141,26 +113,9 @@ class ProgramVerifier:
             [find_program(completion, own[0]), [test.call for test in own]]
             for (_, completion), own in zip(waiting, tests, strict=True)
         ]
-        replies = self._open_pool().ask(questions) if questions else []
-        for key, own, reply in zip(waiting, tests, replies, strict=True):
+        for key, own, reply in zip(waiting, tests, self._ask(questions), strict=True):
             asked[key] = _judge(own, reply)
         return [check for key in keys if (check := asked[key]) is not None]
-
-    def _open_pool(self) -> WorkerPool:
-        with self._lock:
-            if self._pool is not None and self._owner != os.getpid():
-                self._pool.disown()  # a forked child has workers of its own
-                self._pool = None
-            if self._pool is None:
-                limit = self._config.timeout_seconds
-                self._owner = os.getpid()
-                self._pool = WorkerPool(
-                    "cooper_rl.verdicts.program_worker",
-                    [repr(limit)],
-                    num_workers=self._num_workers,
-                    limit_seconds=limit * (WALL_TO_CPU_SECONDS + 1),
-                )
-            return self._pool
 
 
 def _parse_test(line: str) -> ProgramTest:
