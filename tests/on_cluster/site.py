@@ -69,7 +69,9 @@ class Site:
             f"seed={int(self.id[-7:], 16)}",
         ]
 
-    def kubectl(self, *arguments: str, given: object = None, check: bool = True) -> str:
+    def kubectl(
+        self, *arguments: str, given: object = None, check: bool = True, with_warnings: bool = False
+    ) -> str:
         """What kubectl says, with `given` as its standard input."""
         done = subprocess.run(
             ["kubectl", *arguments],
@@ -80,7 +82,7 @@ class Site:
             check=False,
         )
         assert done.returncode == 0 or not check, f"kubectl {' '.join(arguments)}: {done.stderr}"
-        return done.stdout + done.stderr
+        return done.stdout + (done.stderr if with_warnings else "")
 
     def get(self, *arguments: str, namespace: str | None = None) -> list[dict[str, Any]]:
         """Objects as kubectl lists them."""

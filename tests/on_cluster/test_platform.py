@@ -78,7 +78,7 @@ def test_the_store_is_reached_from_the_namespace_of_runs_alone(
 def test_the_pods_of_a_run_fit_pod_security_restricted(site: Site, undisturbed: str) -> None:
     answer = site.kubectl(
         "label", "namespace", site.namespace, "--dry-run=server", "--overwrite",
-        "pod-security.kubernetes.io/enforce=restricted",
+        "pod-security.kubernetes.io/enforce=restricted", with_warnings=True,
     )  # fmt: skip
     names = {pod["metadata"]["name"] for pod in site.pods(undisturbed)}
     assert names
