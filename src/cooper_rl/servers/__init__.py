@@ -5,5 +5,5 @@ chat            any OpenAI-compatible server      hedging  a second request for 
                                                   pacing   fewer requests while a server limits its rate
 verify_rm_http  VerifyRM behind HTTP              batcher  requests that wait are scored together
 guard  deadline  numbers   token and limits; time limits; Prometheus metrics of a server
-listening       how a server listens, and how it ends
+pages           health, metrics and refusals      listening  how a server listens, and how it ends
 """

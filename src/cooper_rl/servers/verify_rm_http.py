@@ -11,8 +11,7 @@ from contextlib import asynccontextmanager
 from typing import Annotated
 
 from fastapi import FastAPI, HTTPException, Request
-from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, PlainTextResponse
+from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from cooper_rl.config.serve import ServeConfig
@@ -22,14 +21,9 @@ from cooper_rl.servers.batcher import QueueFullError, ScoreBatcher
 from cooper_rl.servers.guard import Guard
 from cooper_rl.servers.listening import DRAIN_SHARE, check_listening, end_at_once, listen
 from cooper_rl.servers.numbers import ServerNumbers
+from cooper_rl.servers.pages import Message, add_pages
 
 logger = logging.getLogger(__name__)
-
-
-class Message(BaseModel):
-    """Why a request was not answered."""
-
-    detail: str
 
 
 class ScoreResponse(BaseModel):
@@ -80,23 +74,12 @@ def make_app(verify_rm: VerifyRM, config: ServeConfig, *, name: str) -> FastAPI:
     app.add_middleware(Guard, config=config, numbers=numbers)
     _add_scoring(app, verify_rm, batcher, numbers, config=config, name=name)
     _add_errors(app, numbers)
-
-    @app.get("/healthz", response_class=PlainTextResponse, responses={503: {"description": "stuck"}})
-    async def healthz() -> PlainTextResponse:
-        """The process answers, and no batch takes for ever."""
-        is_stuck = batcher.batch_seconds > config.stuck_seconds
-        return PlainTextResponse("stuck" if is_stuck else "ok", 503 if is_stuck else 200)
-
-    @app.get("/readyz", response_class=PlainTextResponse, responses={503: {"description": "not ready"}})
-    async def readyz() -> PlainTextResponse:
-        """The model has scored, and the server is not shutting down."""
-        return PlainTextResponse("ready" if is_ready else "not ready", 200 if is_ready else 503)
-
-    @app.get("/metrics", response_class=PlainTextResponse)
-    async def metrics() -> PlainTextResponse:
-        """Prometheus text format."""
-        return PlainTextResponse(numbers.text())
-
+    add_pages(
+        app,
+        numbers,
+        is_stuck=lambda: batcher.batch_seconds > config.stuck_seconds,
+        is_ready=lambda: is_ready,
+    )
     return app
 
 
@@ -157,20 +140,7 @@ def _add_scoring(
         return ScoreResponse(scores=scored.scores, model=name)
 
 
-def add_refusal(app: FastAPI) -> None:
-    """What a request that does not fit its model is told: without its texts."""
-
-    @app.exception_handler(RequestValidationError)
-    async def refuse(request: Request, error: Exception) -> JSONResponse:
-        # Without the input, which may be anything: NaN has no JSON, and a text may be huge.
-        found = error.errors() if isinstance(error, RequestValidationError) else []
-        shown = [{"loc": item["loc"], "msg": item["msg"], "type": item["type"]} for item in found[:10]]
-        return JSONResponse({"detail": shown}, 422)
-
-
 def _add_errors(app: FastAPI, numbers: ServerNumbers) -> None:
-    add_refusal(app)
-
     @app.exception_handler(HTTPException)
     async def reject(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, HTTPException)

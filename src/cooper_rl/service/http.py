@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse, PlainTextResponse
+from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from cooper_rl.api.rows import Row
@@ -20,7 +20,7 @@ from cooper_rl.errors import CooperError, DataError, ServerError
 from cooper_rl.servers.batcher import QueueFullError
 from cooper_rl.servers.guard import Guard
 from cooper_rl.servers.listening import DRAIN_SHARE, check_listening, end_at_once, listen
-from cooper_rl.servers.verify_rm_http import Message, add_refusal
+from cooper_rl.servers.pages import Message, add_pages
 from cooper_rl.service import run as runs_module
 from cooper_rl.service.journal import Entry
 from cooper_rl.service.numbers import RewardNumbers
@@ -73,27 +73,16 @@ def make_app(start: Start, config: LearnConfig) -> FastAPI:
     app = FastAPI(title="Cooper rewards", version="1", lifespan=lifespan, docs_url=None, redoc_url=None)
     app.state.numbers, app.state.is_stuck = numbers, False
     app.add_middleware(Guard, config=config, numbers=numbers)
-    add_refusal(app)
     _add_rewards(app, config)
     _add_errors(app, numbers)
-
-    @app.get("/healthz", response_class=PlainTextResponse, responses={503: {"description": "stuck"}})
-    async def healthz() -> PlainTextResponse:
-        """The process answers, and no request or step takes for ever."""
-        is_stuck = runs is not None and any(run.busy_seconds > config.stuck_seconds for run in runs.all())
-        return PlainTextResponse("stuck" if is_stuck else "ok", 503 if is_stuck else 200)
-
-    @app.get("/readyz", response_class=PlainTextResponse, responses={503: {"description": "not ready"}})
-    async def readyz() -> PlainTextResponse:
-        """Every run that was there has taken its steps again, and the server is not shutting down."""
-        is_ready = runs is not None and runs.is_ready
-        return PlainTextResponse("ready" if is_ready else "not ready", 200 if is_ready else 503)
-
-    @app.get("/metrics", response_class=PlainTextResponse)
-    async def metrics() -> PlainTextResponse:
-        """Prometheus text format."""
-        return PlainTextResponse(numbers.text())
-
+    add_pages(
+        app,
+        numbers,
+        is_stuck=lambda: (
+            runs is not None and any(run.busy_seconds > config.stuck_seconds for run in runs.all())
+        ),
+        is_ready=lambda: runs is not None and runs.is_ready,
+    )
     return app
 
 

@@ -1,0 +1,53 @@
+"""What every server of ours answers beside its own requests: health, metrics, and refusals."""
+
+from collections.abc import Callable
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, PlainTextResponse
+from pydantic import BaseModel
+
+from cooper_rl.servers.numbers import HttpNumbers
+
+
+class Message(BaseModel):
+    """Why a request was not answered."""
+
+    detail: str
+
+
+def add_pages(
+    app: FastAPI, numbers: HttpNumbers, *, is_stuck: Callable[[], bool], is_ready: Callable[[], bool]
+) -> None:
+    """Add GET /healthz, /readyz and /metrics, and the refusal of a request that does not fit its model.
+
+    Args:
+        app: Where.
+        numbers: What /metrics shows.
+        is_stuck: Whether something takes longer than it ever should.
+        is_ready: Whether requests can be answered now.
+    """
+
+    @app.get("/healthz", response_class=PlainTextResponse, responses={503: {"description": "stuck"}})
+    async def healthz() -> PlainTextResponse:
+        """The process answers, and nothing that it does takes for ever."""
+        stuck = is_stuck()
+        return PlainTextResponse("stuck" if stuck else "ok", 503 if stuck else 200)
+
+    @app.get("/readyz", response_class=PlainTextResponse, responses={503: {"description": "not ready"}})
+    async def readyz() -> PlainTextResponse:
+        """The start is over, and the server is not shutting down."""
+        ready = is_ready()
+        return PlainTextResponse("ready" if ready else "not ready", 200 if ready else 503)
+
+    @app.get("/metrics", response_class=PlainTextResponse)
+    async def metrics() -> PlainTextResponse:
+        """Prometheus text format."""
+        return PlainTextResponse(numbers.text())
+
+    @app.exception_handler(RequestValidationError)
+    async def refuse(request: Request, error: Exception) -> JSONResponse:
+        # Without the input, which may be anything: NaN has no JSON, and a text may be huge.
+        found = error.errors() if isinstance(error, RequestValidationError) else []
+        shown = [{"loc": item["loc"], "msg": item["msg"], "type": item["type"]} for item in found[:10]]
+        return JSONResponse({"detail": shown}, 422)
