@@ -1,5 +1,6 @@
 """The frame of a pipeline's task: which configuration it reads, and what it tells Kubernetes of a failure."""
 
+import traceback
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,15 @@ def test_a_mistake_in_the_configuration_is_marked_as_final(tmp_path: Path) -> No
     text = place.read_text()
     assert text.startswith(f"{FINAL} preset 'laptop' with its overrides is not a valid configuration")
     assert "cooper.stepz: unknown key" in text
+
+
+def test_a_mistake_is_shown_without_the_frames_that_found_it(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as raised, task("laptop", ["cooper.stepz=3"]):
+        pass
+    shown = "".join(traceback.format_exception(raised.value))
+    assert "unknown key; did you mean 'steps'?" in shown
+    assert "pydantic" not in shown
+    assert "load.py" not in shown
 
 
 def test_only_what_the_same_inputs_bring_about_again_is_final(tmp_path: Path) -> None:

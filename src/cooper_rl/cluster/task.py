@@ -55,6 +55,10 @@ def task(
     """
     try:
         yield load(preset, with_run_key(overrides, run_key=run_key, run_id=run_id))
+    except MISTAKES as error:
+        _tell(termination_log, error)
+        # The message says it all, and frames would bury it in the log that the dashboard shows.
+        raise error.with_traceback(None) from None
     except Exception as error:
         _tell(termination_log, error)
         raise
