@@ -1,7 +1,6 @@
 """What an object store can do to a run, each against a real server: the table of docs/lab/reliability.md."""
 
 import os
-import resource
 import signal
 import threading
 import time
@@ -14,6 +13,7 @@ from cooper_rl.errors import DamagedObjectError, StorageError
 from cooper_rl.storage.base import content_sha256
 from cooper_rl.storage.open import open_store
 from tests.faults.conftest import Outcome, Trainer, outcome
+from tests.full_disk import no_file_beyond
 from tests.stand_ins.fixtures import make_client, storage_config
 from tests.stand_ins.proxy import Proxy, http_answer
 from tests.stand_ins.radosgw import Account, Gateway
@@ -286,13 +286,9 @@ def test_a_full_disk_stops_with_the_place_and_the_old_object_stays(tmp_path: Pat
     store.write("LATEST", b"old", replaces=None)
     tag = store.read("LATEST")
     assert tag is not None
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (MIB, hard))
-    try:
-        with pytest.raises(StorageError, match=r"LATEST: cannot be used .*; free space"):
-            store.write("LATEST", b"x" * (2 * MIB), replaces=tag.tag)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    refusal = pytest.raises(StorageError, match=r"LATEST: cannot be used .*; free space")
+    with no_file_beyond(MIB), refusal:
+        store.write("LATEST", b"x" * (2 * MIB), replaces=tag.tag)
     assert store.read("LATEST") == tag
     assert store.keys("") == ["LATEST"]
 
@@ -303,13 +299,9 @@ def test_a_full_disk_under_a_download_is_named_at_once(
     """It is no fault of the server, which is not asked again."""
     store = open_store(storage_config(s3_server.endpoint, bucket, retry_seconds=60), f"s3://{bucket}/x")
     store.put_file("weights", part_file, sha256=content_sha256(part_file))
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (MIB, hard))
-    try:
-        with pytest.raises(StorageError, match=r"back\.partial: cannot be written .*; free space there"):
-            store.get_file("weights", tmp_path / "back", sha256=content_sha256(part_file))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    refusal = pytest.raises(StorageError, match=r"back\.partial: cannot be written .*; free space there")
+    with no_file_beyond(MIB), refusal:
+        store.get_file("weights", tmp_path / "back", sha256=content_sha256(part_file))
     assert not list(tmp_path.glob("back*"))
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from cooper_rl.errors import ConfigError, DataError
 from cooper_rl.redteam.journal import Journal
+from tests.full_disk import no_file_beyond
 
 
 def test_results_are_recalled_in_their_order_and_then_computed(tmp_path: Path) -> None:
@@ -70,9 +71,7 @@ def test_a_journal_that_cannot_be_opened_or_was_not_is_told(tmp_path: Path) -> N
         Journal(tmp_path / "j").result("a", lambda: 1)
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device that is always full is Linux's")
 def test_a_full_disk_is_told(tmp_path: Path) -> None:
-    with Journal(tmp_path / "j") as journal:
-        journal._file = Path("/dev/full").open("a")  # noqa: SIM115 - the journal closes it
-        with pytest.raises(DataError, match=r"j: a result cannot be written .* free space and start again"):
-            journal.result("a", lambda: 1)
+    refusal = pytest.raises(DataError, match=r"j: a result cannot be written .* free space and start again")
+    with Journal(tmp_path / "j") as journal, no_file_beyond(0), refusal:
+        journal.result("a", lambda: 1)

@@ -42,7 +42,7 @@ POINTS = {
     "store_write": "cooper_rl.storage.local:LocalStore.write",
     "store_flush": "cooper_rl.storage.local:_flush",
     "compact": "cooper_rl.service.journal:Journal.compact",
-    "journal_folder": "cooper_rl.service.journal:_flush_folder",
+    "journal_folder": "cooper_rl.machine.lines:LineFile._flush_folder",
     "open": "cooper_rl.service.run:Journal",
     "close": "cooper_rl.service.run:RewardRun.close",
 }

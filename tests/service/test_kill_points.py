@@ -21,7 +21,7 @@ KILLS = [
     ("pairs", 2), ("update", 1), ("after update", 3), ("optimizer", 4),
     ("checkpoint", 1), ("checkpoint", 2), ("after checkpoint", 1), ("weights", 2), ("manifest", 2),
     ("store_write", 3), ("store_write", 6), ("store_flush", 4), ("store_flush", 9),
-    ("compact", 1), ("compact", 2), ("after compact", 1), ("journal_folder", 2), ("after journal_folder", 4),
+    ("compact", 1), ("compact", 2), ("after compact", 1), ("journal_folder", 2), ("after journal_folder", 3),
     ("open", 1), ("after open", 1), ("close", 1), ("after close", 1),
 ]  # fmt: skip
 NUM_QUICK = 8

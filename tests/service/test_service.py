@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-import resource
-import signal
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -27,6 +25,7 @@ from cooper_rl.service.journal import Entry, Journal
 from cooper_rl.service.numbers import RewardNumbers
 from cooper_rl.service.runs import ServedRuns, Start
 from tests.api.test_reward import same_weights
+from tests.full_disk import no_file_beyond
 from tests.service.service_world import SETTINGS, items
 
 Talk = Callable[[httpx.AsyncClient], Awaitable[Any]]
@@ -367,19 +366,12 @@ def test_a_torn_last_line_was_never_answered(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_is_full_loses_no_answer(tmp_path: Path) -> None:
-    """The limit on the size of files stands in for it: a part of the line is written, then no more."""
     journal = Journal(tmp_path, kept_rewards=10)
     journal.append([entry("1", 1)])
     size = (tmp_path / "journal.jsonl").stat().st_size
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 40, before[1]))
-    try:
-        with pytest.raises(DataError, match=r"journal.jsonl: cannot be written .*free space on its disk"):
-            journal.append([entry("2", 2)])
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        signal.signal(signal.SIGXFSZ, handler)
+    refusal = pytest.raises(DataError, match=r"journal.jsonl: cannot be written .*free space on its disk")
+    with no_file_beyond(size + 40), refusal:
+        journal.append([entry("2", 2)])
     assert (tmp_path / "journal.jsonl").stat().st_size == size
     assert journal.find("2") is None
     journal.append([entry("2", 2)])

@@ -26,6 +26,7 @@ from cooper_rl.stages import label_completions
 from cooper_rl.verdicts.hybrid import JudgeItem, JudgeResult
 from cooper_rl.verdicts.journal import Journal, KeptVerdict
 from cooper_rl.verdicts.votes import collect_votes
+from tests.full_disk import no_file_beyond
 
 NUM_PROBLEMS = 30
 
@@ -281,12 +282,10 @@ def test_a_damaged_line_of_a_journal_loses_that_verdict_only(tmp_path: Path) -> 
         assert journal.recall("b") == KeptVerdict("correct", "r")
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device that is always full is Linux's")
 def test_a_full_disk_under_a_journal_is_named(tmp_path: Path) -> None:
-    with Journal(tmp_path / "labels.journal") as journal:
-        journal._file = Path("/dev/full").open("a")  # noqa: SIM115 - the journal closes it
-        with pytest.raises(DataError, match=r"a verdict cannot be written .*No space left"):
-            journal.keep("a", "correct", "first")
+    refusal = pytest.raises(DataError, match=r"a verdict cannot be written .*too large")
+    with Journal(tmp_path / "labels.journal") as journal, no_file_beyond(0), refusal:
+        journal.keep("a", "correct", "first")
 
 
 def test_a_journal_that_cannot_be_opened_is_refused_with_its_path(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """The tracker with TensorBoard: numbers that can be read back, each once, and no failure in training."""
 
-import resource
 import sys
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from cooper_rl.records.step_metrics import read_metrics
 from cooper_rl.run.tracker import Tracker
 from cooper_rl.schema.step_metrics import RolloutMetrics, StepMetrics
 from cooper_rl.stages import train_cooper
+from tests.full_disk import no_file_beyond
 from tests.stages.conftest import SMALL
 
 
@@ -80,15 +80,11 @@ def test_a_tracker_that_cannot_be_opened_is_warned_of_once(tmp_path: Path, caplo
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # its writer thread
 def test_a_tracker_that_fails_in_the_middle_is_warned_of_once(tmp_path: Path, caplog) -> None:
     """No file may grow for a while, as on a full disk; nothing is tried again afterwards."""
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     with Tracker(tensorboard(tmp_path), run="r") as tracker:
         tracker.write(row(1))
-        resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
-        try:
+        with no_file_beyond(0):
             tracker.write(row(2))
             tracker.write(row(3))
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         tracker.write(row(4))
     assert len([r for r in caplog.records if "tracker.kind=tensorboard fails" in r.message]) == 1
     assert read_back(tmp_path / "r", "rollout/reward") == [(1, 0.25)]

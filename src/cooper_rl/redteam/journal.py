@@ -11,12 +11,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import Any, Self
 
 from pydantic import TypeAdapter
 
 from cooper_rl.errors import DataError
-from cooper_rl.machine.locking import lock_or_refuse
+from cooper_rl.machine.lines import LineFile
 
 _Line = TypeAdapter(tuple[str, Any])
 
@@ -28,16 +28,14 @@ class Journal:
         self._path = path
         self._recorded: list[tuple[str, Any]] = []
         self._place = 0
-        self._file: IO[str] | None = None
+        self._file: LineFile | None = None
         self._seconds_before = 0.0
         self._started = time.monotonic()
 
     def __enter__(self) -> Self:
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self._path.open("a", encoding="utf-8")
-            lock_or_refuse(self._file.fileno(), place=self._path)
-            self._read()
+            self._file = LineFile(self._path, is_exclusive=True)
+            self._read(self._file)
         except OSError as error:
             raise DataError(
                 f"{self._path}: the journal of the search cannot be opened ({error}); free the path or write "
@@ -52,15 +50,8 @@ class Journal:
             with suppress(OSError):  # a failed write was reported when it happened
                 self._file.close()
 
-    def _read(self) -> None:
-        if not self._path.exists():
-            return
-        content = self._path.read_bytes()
-        whole, _, torn = content.rpartition(b"\n")
-        if torn:  # the process was killed while it wrote: that result was never used
-            with self._path.open("r+b") as file:
-                file.truncate(len(content) - len(torn))
-        for number, line in enumerate(whole.splitlines(), start=1):
+    def _read(self, lines: LineFile) -> None:
+        for number, line in enumerate(lines, start=1):
             try:
                 key, value = _Line.validate_json(line)
             except ValueError as error:
@@ -97,8 +88,7 @@ class Journal:
         if self._file is None:
             raise RuntimeError(f"{self._path}: the journal is not open; search inside its `with` block")
         try:
-            self._file.write(json.dumps([key, value]) + "\n")
-            self._file.flush()
+            self._file.append(json.dumps([key, value]).encode())
         except OSError as error:
             raise DataError(
                 f"{self._path}: a result cannot be written ({error}); free space and start again: the search "

@@ -6,15 +6,14 @@ from the same completions in the same order. One line a request, JSON; a torn la
 """
 
 import json
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from io import FileIO
 from pathlib import Path
 from typing import Any
 
 from cooper_rl.api.rows import Row
 from cooper_rl.errors import DataError
+from cooper_rl.machine.lines import LineFile
 
 NAME = "journal.jsonl"
 
@@ -58,9 +57,9 @@ class Journal:
         self._kept_rewards = kept_rewards
         self._answers: dict[str, Entry] = {}
         try:
+            self._file = LineFile(self._path, is_durable=True)
             self.unlearned = self._read()
             """Entries with rows when the journal was opened, in order."""
-            self._file = self._open()
         except OSError as error:
             raise DataError(
                 f"{self._path}: cannot be used ({error}); mend the folder's disk or rights"
@@ -75,17 +74,11 @@ class Journal:
 
         Raises:
             DataError: they could not be written.
-            OSError: nor could what was written be taken back: the journal must be opened again.
         """
-        lines = memoryview(b"".join(_line(entry) for entry in entries))
-        size = os.fstat(self._file.fileno()).st_size
         try:
-            while lines:
-                lines = lines[self._file.write(lines) :]
-            os.fsync(self._file.fileno())
+            self._file.append(*(_line(entry) for entry in entries))
         except OSError as error:
-            self._file.truncate(size)
-            raise DataError(f"{self._path}: cannot be written ({error}); free space on its disk") from error
+            raise self._refused(error) from error
         for entry in entries:
             self._remember(entry)
 
@@ -95,27 +88,18 @@ class Journal:
         Raises:
             DataError: the file cannot be written again; it stays as it was.
         """
-        draft = self._path.with_suffix(".draft")
         try:
-            with draft.open("wb") as written:
-                for entry in self._kept(step):
-                    written.write(_line(entry))
-                written.flush()
-                os.fsync(written.fileno())
-            draft.replace(self._path)
-            _flush_folder(self._path.parent)
-            self._file.close()
+            self._file.replace(_line(entry) for entry in self._kept(step))
             self._read()
-            self._file = self._open()
         except OSError as error:
-            raise DataError(f"{self._path}: cannot be written ({error}); free space on its disk") from error
+            raise self._refused(error) from error
 
     def close(self) -> None:
         self._file.close()
 
     def _kept(self, step: int) -> Iterator[Entry]:
         num_rewards = sum(len(entry.rewards) for entry in self._answers.values())
-        for entry in _entries(self._path):
+        for entry in self._entries():
             is_learned = entry.step is None or entry.step <= step
             if is_learned and entry.id is not None and num_rewards > self._kept_rewards:
                 num_rewards -= len(entry.rewards)
@@ -127,41 +111,14 @@ class Journal:
     def _read(self) -> list[Entry]:
         self._answers.clear()
         unlearned: list[Entry] = []
-        if not self._path.exists():
-            return unlearned
-        _cut_torn_line(self._path)
-        for entry in _entries(self._path):
+        for entry in self._entries():
             self._remember(entry)
             if entry.rows:
                 unlearned.append(entry)
         return unlearned
 
-    def _open(self) -> FileIO:
-        file = self._path.open("ab", buffering=0)
-        _flush_folder(self._path.parent)
-        return file
-
-    def _remember(self, entry: Entry) -> None:
-        if entry.id is not None:
-            self._answers[entry.id] = _without_rows(entry)
-
-
-def _cut_torn_line(path: Path) -> None:
-    """A process was killed, or the machine lost power, while it wrote the last line."""
-    with path.open("rb+") as file:
-        whole = 0
-        for line in file:
-            if not line.endswith(b"\n"):
-                break
-            whole += len(line)
-        file.truncate(whole)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _entries(path: Path) -> Iterator[Entry]:
-    with path.open("rb") as lines:
-        for number, line in enumerate(lines, start=1):
+    def _entries(self) -> Iterator[Entry]:
+        for number, line in enumerate(self._file, start=1):
             try:
                 values: dict[str, Any] = json.loads(line)
                 values["rows"] = tuple(Row(*row) for row in values["rows"])
@@ -169,22 +126,21 @@ def _entries(path: Path) -> Iterator[Entry]:
                 yield Entry(**values)
             except (ValueError, TypeError, KeyError) as error:
                 raise DataError(
-                    f"{path}:{number}: not a line of the journal ({error}); restore the run's folder from a "
-                    "copy, or begin a run with another name"
+                    f"{self._path}:{number}: not a line of the journal ({error}); restore the run's folder "
+                    "from a copy, or begin a run with another name"
                 ) from error
+
+    def _refused(self, error: OSError) -> DataError:
+        return DataError(f"{self._path}: cannot be written ({error}); free space on its disk")
+
+    def _remember(self, entry: Entry) -> None:
+        if entry.id is not None:
+            self._answers[entry.id] = _without_rows(entry)
 
 
 def _line(entry: Entry) -> bytes:
-    return json.dumps(asdict(entry) | {"rows": entry.rows}, ensure_ascii=False).encode() + b"\n"
+    return json.dumps(asdict(entry) | {"rows": entry.rows}, ensure_ascii=False).encode()
 
 
 def _without_rows(entry: Entry) -> Entry:
     return replace(entry, rows=())
-
-
-def _flush_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -10,10 +10,10 @@ import json
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Literal, NamedTuple, Self, get_args
+from typing import Literal, NamedTuple, Self, get_args
 
 from cooper_rl.errors import DataError
-from cooper_rl.machine.locking import lock_or_refuse
+from cooper_rl.machine.lines import LineFile
 from cooper_rl.schema.data import Verdict
 
 
@@ -32,14 +32,12 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._kept: dict[str, KeptVerdict] = {}
-        self._file: IO[str] | None = None
+        self._file: LineFile | None = None
 
     def __enter__(self) -> Self:
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self._path.open("a", encoding="utf-8")
-            lock_or_refuse(self._file.fileno(), place=self._path)
-            self._read()
+            self._file = LineFile(self._path, is_exclusive=True)
+            self._read(self._file)
         except OSError as error:
             raise DataError(
                 f"{self._path}: the journal of verdicts cannot be opened ({error}); free the path or choose "
@@ -54,15 +52,8 @@ class Journal:
             with suppress(OSError):  # of what could not be written, which was said then
                 self._file.close()
 
-    def _read(self) -> None:
-        if not self._path.exists():
-            return
-        content = self._path.read_bytes()
-        whole, _, torn = content.rpartition(b"\n")
-        if torn:
-            with self._path.open("r+b") as file:
-                file.truncate(len(content) - len(torn))
-        for line in whole.splitlines():
+    def _read(self, lines: LineFile) -> None:
+        for line in lines:
             try:
                 key, verdict, reason = json.loads(line)
             except (TypeError, ValueError):
@@ -82,8 +73,7 @@ class Journal:
                 f"{self._path}: the journal is not open; keep verdicts inside its `with` block"
             )
         try:
-            self._file.write(json.dumps([key, verdict, reason], ensure_ascii=False) + "\n")
-            self._file.flush()
+            self._file.append(json.dumps([key, verdict, reason], ensure_ascii=False).encode())
         except OSError as error:
             raise DataError(
                 f"{self._path}: a verdict cannot be written ({error}); free space and start again: those "
