@@ -1,20 +1,20 @@
 """Decoys: reference answers of other problems that a completion is also scored against (row 7).
 
 A text that VerifyRM pays for any problem is paid because of the text alone, whatever the reference answer is.
-So a completion is paid only as far as VerifyRM prefers the right reference answer to each of a few others. A
-text that is the same for all problems cannot say which of them is the right one. Unless the question gives it
-away, the text comes first on about one problem in `size` + 1, and a margin makes that rarer. Limits:
-docs/how-to/red_team.md.
+So a completion counts by the log odds of the right reference answer among a few others. A text that is the
+same for all problems cannot say which of them is the right one. Unless the question gives it away, the text
+comes first on about one problem in `size` + 1, and the log odds ask for more than coming first. VerifyRM is
+trained on the same log odds, which teaches it to compare answers. Limits: docs/how-to/red_team.md.
 
-The decoys of a problem are drawn with its question as the seed: the completion has no part in it, and the
-same completion has the same score wherever it is scored. The answers that they are drawn from stand in the
-model's `config.json`.
+A score's decoys are drawn with the question as the seed: the completion has no part in it, and the same
+completion has the same score wherever it is scored. Training draws others in every epoch. The answers that
+they are drawn from stand in the model's `config.json`.
 """
 
 import random
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from pydantic import ValidationError
@@ -39,6 +39,8 @@ class _Note(Record):
     answers: tuple[str, ...]
     size: int
     margin: float
+    comparison: Literal["log_odds"]
+    """Earlier versions took the lead over the best decoy; their models would score differently today."""
 
 
 class Decoys(NamedTuple):
@@ -51,22 +53,29 @@ class Decoys(NamedTuple):
     margin: float
     """Logits by which the right reference answer must be ahead."""
 
-    def draw(self, question: str, reference_answer: str) -> tuple[str, ...]:
-        """Up to `size` different answers that are not the reference answer."""
-        return _draw(self, question, reference_answer)
+    def draw(self, question: str, reference_answer: str, *, epoch: int | None = None) -> tuple[str, ...]:
+        """Up to `size` different answers that are not the reference answer.
+
+        Training draws other ones in every `epoch`; a score is compared with the same ones wherever it is
+        computed (None).
+        """
+        return _draw(self, question, reference_answer, epoch)
 
     def compare(self, logits: torch.Tensor) -> torch.Tensor:
         """The logit that counts, from (1 + decoys,) logits, the right reference answer's first.
 
-        It is the logit itself where that is lower than the lead over the best decoy, less the margin.
+        It is the smaller of two: the logit itself, and its lead over all decoys together, less the margin.
+        Their log-sum-exp makes the lead the log odds of the right answer among the candidates: a text that
+        says nothing about any of them is log(decoys) below zero, so that more decoys widen the margin.
         """
         own, others = logits[0], logits[1:]
-        return own if len(others) == 0 else torch.minimum(own, own - others.max() - self.margin)
+        return own if len(others) == 0 else torch.minimum(own, own - others.logsumexp(0) - self.margin)
 
 
 @lru_cache(maxsize=100_000)
-def _draw(decoys: Decoys, question: str, reference_answer: str) -> tuple[str, ...]:
-    rng = random.Random(derive_seed("decoys", question))
+def _draw(decoys: Decoys, question: str, reference_answer: str, epoch: int | None) -> tuple[str, ...]:
+    drawn_for = (question,) if epoch is None else (question, reference_answer, epoch)
+    rng = random.Random(derive_seed("decoys", *drawn_for))
     found: dict[str, None] = {}
     for _ in range(DRAWS_PER_DECOY * decoys.size):
         answer = rng.choice(decoys.answers)
@@ -91,7 +100,8 @@ def add_decoys(model: Any, answers: Sequence[str], *, count: int, margin: float)
         return
     short = [answer for answer in answers if 0 < len(answer) <= MAX_ANSWER_CHARS]
     kept = random.Random(derive_seed("decoys")).sample(short, min(len(short), MAX_ANSWERS))
-    setattr(model.config, KEY, _Note(answers=tuple(sorted(kept)), size=count, margin=margin).model_dump())
+    note = _Note(answers=tuple(sorted(kept)), size=count, margin=margin, comparison="log_odds")
+    setattr(model.config, KEY, note.model_dump())
 
 
 def decoys_of(model: Any) -> Decoys | None:
@@ -107,6 +117,7 @@ def decoys_of(model: Any) -> Decoys | None:
         found = _Note.model_validate(note)
     except ValidationError as error:
         raise ModelError(
-            f"{model.name_or_path}: {KEY} in config.json is damaged ({error}); copy the folder again"
+            f"{model.name_or_path}: {KEY} in config.json is damaged or of an earlier version ({error}); copy the "
+            "folder again, or train VerifyRM anew"
         ) from error
     return Decoys(found.answers, found.size, found.margin) if found.answers else None

@@ -39,7 +39,7 @@ its score means nothing. Fields over 1,500 characters keep the first 500 and the
 where they are cut. Special tokens are not recognised in a field.
 
 Where `config.json` has decoys (`{decoys}`), a score is not the logit's sigmoid: the completion is also scored
-against other reference answers, and the right one's lead counts.
+against other reference answers, and the log odds of the right one count where they are lower.
 
 ## Numbers
 
