@@ -32,7 +32,7 @@ def read_parquet(path: Path, *, is_limited: bool) -> Iterator[Any]:
 
     num_bytes = 0
     try:
-        with pq.ParquetFile(path, buffer_size=READ_BUFFER_BYTES) as file:
+        with pq.ParquetFile(path, buffer_size=READ_BUFFER_BYTES, pre_buffer=False) as file:
             if is_limited:
                 _check_size(path, num_rows=file.metadata.num_rows)
             # In batches, since a few bytes of the file may unfold into any number in memory.
