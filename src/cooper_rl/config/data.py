@@ -158,7 +158,8 @@ class RuleConfig(Section):
     timeout_seconds: float = Field(default=5.0, gt=0)
     """Hard limit for one item, in CPU seconds; then its worker is killed and the verdict is `unparsable`."""
     num_workers: int | None = Field(default=None, ge=1)
-    """Worker processes; None: one per core, shared by the processes that train."""
+    """Worker processes; None: one per core, shared by the processes that train. There are fewer where half
+    of the container's memory is less than 512 MiB for each."""
     policy: AnswerPolicy = AnswerPolicy()
     """What counts as the same answer where people differ."""
 
