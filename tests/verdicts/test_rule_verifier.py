@@ -11,6 +11,7 @@ import pytest
 from cooper_rl.config.data import RuleConfig
 from cooper_rl.errors import CooperError
 from cooper_rl.verdicts.answers.verify import verify_answer
+from cooper_rl.verdicts.pool import fit_workers
 from cooper_rl.verdicts.rule import RuleVerifier
 from cooper_rl.verdicts.worker import MAX_MEMORY_BYTES
 
@@ -57,6 +58,30 @@ def test_processes_that_verify_at_the_same_time_share_the_cores(monkeypatch: pyt
         assert verifier._pool is not None
         assert len(verifier._pool._channels) == 2
     assert RuleVerifier(RuleConfig(), num_processes=16)._num_workers == 1
+
+
+@pytest.mark.parametrize(
+    ("wanted", "gib", "expected"), [(4, 16, 4), (64, 16, 16), (2, 1.9, 1), (4, 2.1, 2), (1, 0.25, 1)]
+)
+def test_the_limits_of_all_workers_fit_together_into_half_of_the_memory(
+    wanted: int, gib: float, expected: int
+) -> None:
+    """512 MiB each: 16 GiB hold 32 of them, and half of that 16."""
+    assert fit_workers(wanted, memory=int(gib * 2**30)) == expected
+
+
+def test_workers_that_do_not_fit_into_the_pod_are_not_started_and_it_is_said(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("cooper_rl.verdicts.pool.usable_memory", lambda: 4 << 30)
+    with RuleVerifier(RuleConfig(num_workers=6), num_processes=2) as verifier:
+        verifier.verify(ALGEBRA)
+        assert verifier._pool is not None
+        assert len(verifier._pool._channels) == 2
+    assert caplog.messages == [
+        "2 verifier workers instead of 6: their limits of 512 MiB each fit 2 times into half of the 2048 MiB "
+        "that this process may use"
+    ]
 
 
 def test_equal_comparisons_are_made_once(verifier: RuleVerifier) -> None:

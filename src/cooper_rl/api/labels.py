@@ -1,6 +1,7 @@
 """Labels from rule verdict and judge verdict, for completions in memory."""
 
 from collections.abc import Iterable
+from contextlib import closing
 from typing import NamedTuple
 
 from cooper_rl.config.data import LabelingConfig
@@ -70,11 +71,12 @@ def label(
     with (
         scratch_folder() as folder,
         Journal(folder / "journal") as journal,
+        closing(domain.open_verifier(config.rule)) as verifier,
     ):
         votes = collect_votes(
             rows,
             config,
-            verifier=domain.open_verifier(config.rule),
+            verifier=verifier,
             verdict_name=domain.name_verdicts(config.rule),
             judge=asked,
             third_judge=open_judge(third, seed) if third else None,

@@ -158,7 +158,8 @@ class RuleConfig(Section):
     timeout_seconds: float = Field(default=5.0, gt=0)
     """Hard limit for one item, in CPU seconds; then its worker is killed and the verdict is `unparsable`."""
     num_workers: int | None = Field(default=None, ge=1)
-    """Worker processes; None: one per core, shared by the processes that train."""
+    """Worker processes; None: one per core, shared by the processes that train. There are fewer where half
+    of the container's memory is less than 512 MiB for each."""
     policy: AnswerPolicy = AnswerPolicy()
     """What counts as the same answer where people differ."""
 
@@ -168,6 +169,23 @@ class ThirdVoteConfig(Section):
 
     judge: JudgeConfig
     """A second judge: of another model, so that its errors are not the first one's."""
+
+
+class ShardConfig(Section):
+    """A part of the completions, by question."""
+
+    number: int = Field(ge=0)
+    """From 0."""
+    count: int = Field(ge=1)
+    """Shards in all."""
+
+    @model_validator(mode="after")
+    def _is_one_of_them(self) -> Self:
+        if self.number >= self.count:
+            raise ValueError(
+                f"labeling.shard.number={self.number} is none of {self.count} shards: count from 0"
+            )
+        return self
 
 
 class LabelingConfig(Section):
@@ -191,3 +209,6 @@ class LabelingConfig(Section):
     """Share of the problems whose examples steer training (early stop, checks between steps)."""
     test_fraction: float = Field(default=0.1, gt=0, lt=0.5)
     """Share of the problems whose examples only `evaluate_verify_rm` sees."""
+    shard: ShardConfig | None = None
+    """Label the questions of one shard only, and leave the splits to `merge_labels`. None: all. A pipeline
+    fills it in (`label_shards` of its profile)."""

@@ -1,6 +1,7 @@
 """Records on disk: reading, writing, and the layouts that data comes in.
 
 files           JSONL and Parquet; an error names file, row and field
+parquet         a Parquet file in bounded memory   batches  a stream in parts
 layouts         GSM8K, MATH and other layouts of problems
 verify_formats  layouts of labelled examples
 step_metrics    `metrics.jsonl`: the numbers of every step

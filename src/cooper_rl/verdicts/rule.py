@@ -20,8 +20,10 @@ from cooper_rl.verdicts.answers.verify import (
 )
 from cooper_rl.verdicts.pool import PooledVerifier
 
-CACHE_SIZE = 200_000
-"""Comparisons remembered, the least recently used forgotten first."""
+CACHE_SIZE = 20_000
+"""Comparisons remembered, the least recently used forgotten first: at most 50 MB of them."""
+MAX_CACHED_CHARS = 1000
+"""Longer ones are not remembered: they are hardly met twice."""
 
 
 class RuleVerifier(PooledVerifier):
@@ -80,6 +82,8 @@ class RuleVerifier(PooledVerifier):
         return quick
 
     def _remember(self, stated: Comparison, check: AnswerCheck) -> None:
+        if len(stated.reference_answer) + len(stated.answer) > MAX_CACHED_CHARS:
+            return
         with self._lock:
             self._cache[stated] = check
             if len(self._cache) > CACHE_SIZE:
