@@ -13,12 +13,14 @@ import os
 import platform
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import math_verify
 
+from benchmarks._families import family_names, read_family
 from benchmarks._labelled import FILES, Case, Half, find_data, read_cases
 from cooper_rl.config.data import AnswerPolicy, RuleConfig
 from cooper_rl.verdicts.answers.verify import AnswerItem
@@ -59,8 +61,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--only", choices=["accuracy", "hostile", "throughput"])
-    parser.add_argument("--half", choices=["tune", "report"], help="Rows of one half of the questions")
+    parser.add_argument("--only", choices=["accuracy", "families", "hostile", "throughput"])
+    parser.add_argument("--half", choices=["tune", "report", "fresh"], help="Of the questions")
     parser.add_argument("--files", nargs="+", choices=FILES, default=FILES, help="Of the table of accuracy")
     options = parser.parse_args()
     logging.basicConfig(level=logging.ERROR, stream=sys.stderr)
@@ -72,6 +74,7 @@ def main() -> int:
     sys.stdout.write(f"Python {platform.python_version()}, {time.strftime('%Y-%m-%d', time.gmtime())}\n\n")
     tables: dict[str, Callable[[Path], None]] = {
         "accuracy": lambda folder: write_accuracy(folder, options.files, half=options.half),
+        "families": lambda _: write_families(half=options.half),
         "hostile": write_hostile,
         "throughput": write_throughput,
     }
@@ -122,6 +125,18 @@ def count(cases: Sequence[Case], verdicts: Sequence[str]) -> Counts:
         sum(case.is_correct and v == "incorrect" for case, v in zip(cases, verdicts, strict=True)),
         sum(verdict == "incorrect" for verdict in verdicts),
     )
+
+
+def write_families(*, half: Half | None) -> None:
+    """Right, abstained and wrong verdicts on the pairs of each family of notation."""
+    sys.stdout.write("\n| family | pairs | right | abstained | wrong |\n|-|-|-|-|-|\n")
+    with RuleVerifier() as verifier:
+        for family in family_names():
+            pairs = read_family(family, half=half)
+            checks = verifier.verify([pair.item for pair in pairs])
+            rates = Counter(pair.rate(check.verdict) for pair, check in zip(pairs, checks, strict=True))
+            cells = " | ".join(str(rates[name]) for name in ("right", "abstained", "wrong"))
+            sys.stdout.write(f"| {family} | {len(pairs)} | {cells} |\n")
 
 
 def write_hostile(data: Path) -> None:
@@ -213,7 +228,10 @@ def _math_verify(case: Case, *, is_latex: bool) -> str:
 
 
 def _items(cases: Sequence[Case]) -> list[AnswerItem]:
-    return [AnswerItem(case.reference_answer, case.completion, case.question) for case in cases]
+    return [
+        AnswerItem(case.reference_answer, case.completion, case.question, case.finish_reason)
+        for case in cases
+    ]
 
 
 def _wilson(successes: int, total: int) -> str:

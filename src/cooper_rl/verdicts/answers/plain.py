@@ -27,7 +27,7 @@ _LETTERS = (
     *("Gamma", "Delta", "Theta", "Lambda", "Sigma", "Phi", "Omega"),
 )
 _INVERSE = {"asin": "arcsin", "acos": "arccos", "atan": "arctan"}
-_NAMES = {
+NAMES = {
     **{name: rf"\{name} " for name in (*_FUNCTIONS, *_LETTERS)},
     **{short: rf"\{name} " for short, name in _INVERSE.items()},
     **dict.fromkeys(("infinity", "infty", "inf", "Infinity", "oo"), r"\infty "),
@@ -70,7 +70,7 @@ def to_latex(text: str) -> str:
 def _spell_name(word: re.Match[str]) -> str:
     # Minutes are written min, too.
     is_unit = word[1] in {"min", "max"} and not word.string.startswith("(", word.end())
-    return word[1] if is_unit else _NAMES.get(word[1], word[1])
+    return word[1] if is_unit else NAMES.get(word[1], word[1])
 
 
 def _close_groups(text: str) -> str:
