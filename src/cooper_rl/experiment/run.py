@@ -35,6 +35,7 @@ from cooper_rl.machine.cores import usable_cores
 from cooper_rl.machine.locking import only_process_in
 from cooper_rl.machine.workers import follow_parent
 from cooper_rl.records.files import atomic_path, write_report
+from cooper_rl.report.provenance import describe
 
 logger = logging.getLogger(__name__)
 
@@ -85,7 +86,8 @@ def run_experiment(
             raise
     result = summarise(output, is_watched=is_watched, seeds=seeds, config=config)
     result = result.model_copy(update={"seconds": time.monotonic() - started})
-    write_page(result, output / "report.html")
+    origin = describe(config, seconds=result.seconds)
+    write_page(result, output / "report.html", origin=origin)
     write_report(output / "report.json", result)
     return result
 

@@ -196,6 +196,7 @@ def report(
             "completions": f"{last}.completions",
             "checkpoint": f"train_cooper_{iterations}.checkpoint",
             "verify_rm_report": "evaluate_verify_rm.report",
+            "start_completions": "evaluate_policy_0.completions",
             **({} if label_report is None else {"label_report": label_report}),
             **({"red_team": "red_team.report"} if is_attacked else {}),
             **(frozen if has_frozen else {}),

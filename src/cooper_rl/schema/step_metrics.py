@@ -44,6 +44,13 @@ class RolloutMetrics(Section):
     judge_accuracy: float | None = None
     tokens: int | None = None
     """Sum."""
+    completion_tokens: float | None = None
+    """Tokens of a completion."""
+    entropy: float | None = None
+    """Of the policy at a token, in nats: mean of minus the log-probability of every drawn token. Unbiased for
+    the distribution that the tokens were drawn from, and noisier than a sum over the vocabulary."""
+    equal_groups: float | None = None
+    """Share of groups whose rewards are all equal, from which the policy learns nothing; after refills."""
     cut_fraction: float | None = None
     abs_advantage: float | None = None
     refilled: int | None = None

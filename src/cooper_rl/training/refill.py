@@ -69,6 +69,11 @@ def refill_flat(
     return Refilled(_join(parts), num_replaced)
 
 
+def count_flat(scored: Scored) -> int:
+    """Groups whose rewards are all equal."""
+    return sum(map(_is_flat, _split(scored)))
+
+
 class _Part(NamedTuple):
     """One group with its rows of the scores."""
 

@@ -23,7 +23,7 @@ from cooper_rl.schema.data import PreferencePair, Problem, RolloutSample
 from cooper_rl.schema.step_metrics import Phase, RolloutMetrics, StepMetrics
 from cooper_rl.training.optimizer import set_warmed_up_lr
 from cooper_rl.training.policy_update import update_policy
-from cooper_rl.training.refill import Scored, refill_flat
+from cooper_rl.training.refill import Scored, count_flat, refill_flat
 from cooper_rl.training.reward_learner import (
     RewardLearner,
     describe_scores,
@@ -123,7 +123,7 @@ def run_step(
             trainer.engine.load_weights(trainer.policy.weights())
     learned = trainer.reward.learn(seconds, step=step)  # 5. wait for the pairs; 6. reward update
     rollout = describe_scores(scores, rewards)
-    _describe_rollouts(rollout, groups, advantages)
+    _describe_rollouts(rollout, scored, advantages)
     rollout.refilled = num_replaced
     return StepResult(
         metrics=StepMetrics(
@@ -185,12 +185,15 @@ def step_problems(problems: Sequence[Problem], step: int, *, count: int, seed: i
     return chosen
 
 
-def _describe_rollouts(
-    metrics: RolloutMetrics, groups: Sequence[RolloutGroup], advantages: torch.Tensor
-) -> None:
+def _describe_rollouts(metrics: RolloutMetrics, scored: Scored, advantages: torch.Tensor) -> None:
     """Add what only the trainer of the policy knows."""
-    generations = [generation for group in groups for generation in group.generations]
+    generations = [generation for group in scored.groups for generation in group.generations]
     num_cut = sum(generation.finish_reason == "length" for generation in generations)
-    metrics.tokens = sum(len(generation.token_ids) for generation in generations)
+    num_tokens = sum(len(generation.token_ids) for generation in generations)
+    metrics.tokens = num_tokens
+    metrics.completion_tokens = num_tokens / len(generations)
+    # The engine said it when it drew the tokens: no model is asked again.
+    metrics.entropy = sum(-logprob for each in generations for logprob in each.logprobs) / num_tokens
+    metrics.equal_groups = count_flat(scored) / len(scored.groups)
     metrics.cut_fraction = num_cut / len(generations)
     metrics.abs_advantage = advantages.abs().mean().item()
