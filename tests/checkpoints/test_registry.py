@@ -98,6 +98,28 @@ def test_of_two_promoters_that_saw_the_same_champion_one_wins(store: ObjectStore
     assert outcomes[champion.name] == "won"
 
 
+def test_versions_without_a_pointer_are_refused_and_no_candidate_goes_unopposed(
+    store: ObjectStore, tmp_path: Path
+) -> None:
+    """All but the candidate itself, whose first promotion may have ended before the pointer was written."""
+    registry = Registry(store)
+    store.write("v-0123456789ab/manifest.json", b"somebody else's", replaces=None)
+    assert registry.champion() is None
+    add(registry, tmp_path, "v-one", replaces=None)
+    store.delete([CHAMPION])
+    with pytest.raises(
+        DamagedObjectError,
+        match=r"registry: CHAMPION is missing, and there is a version v-one; write the name of the champion's "
+        "version into CHAMPION, or move the versions away to begin with none",
+    ):
+        registry.champion(candidate="v-two")
+    assert registry.champion(candidate="v-one") is None
+    store.write(CHAMPION, b"v-one\n", replaces=None)
+    found = registry.champion()
+    assert found is not None
+    assert found.name == "v-one"
+
+
 def test_an_earlier_champion_comes_back_when_its_name_is_written(store: ObjectStore, tmp_path: Path) -> None:
     registry = Registry(store)
     add(registry, tmp_path, "v-one", replaces=None)

@@ -72,15 +72,19 @@ class Registry:
         """Address without credentials."""
         return self._store.uri
 
-    def champion(self) -> Champion | None:
+    def champion(self, *, candidate: str | None = None) -> Champion | None:
         """The champion, or None where nothing was promoted yet.
 
+        Args:
+            candidate: name of a version whose first promotion may have been interrupted.
+
         Raises:
-            DamagedObjectError: it is missing or not what was written.
+            DamagedObjectError: it is missing or not what was written, or CHAMPION is missing beside versions.
             StorageError: the store cannot be used.
         """
         pointer = self._store.read(CHAMPION)
         if pointer is None:
+            self._check_empty(candidate)
             return None
         name = pointer.name
         try:
@@ -190,6 +194,22 @@ class Registry:
                 f"{self.uri}/{ATTACKS}: not what a red team wrote ({error}); restore the object, or remove "
                 "it to start with no known attacks"
             ) from error
+
+    def _check_empty(self, candidate: str | None) -> None:
+        """Refuse versions without a pointer, beside which the next candidate would have no rival."""
+        for key in self._store.keys("v-"):
+            name, _, file = key.partition("/")
+            if file != MANIFEST or name == candidate:
+                continue
+            try:
+                is_version = RECORD in read_manifest(self._store, name).sha256
+            except DamagedObjectError:  # somebody else's
+                continue
+            if is_version:
+                raise DamagedObjectError(
+                    f"{self.uri}: {CHAMPION} is missing, and there is a version {name}; write the name of "
+                    f"the champion's version into {CHAMPION}, or move the versions away to begin with none"
+                )
 
     def _record(self, name: str, manifest: CheckpointManifest) -> ChampionRecord:
         content = self._store.read(f"{name}/{RECORD}")
