@@ -61,6 +61,7 @@ def run_local(
     output: Path,
     screen: TextIO,
     image: str | None = None,
+    tasks_at_once: int | None = None,
 ) -> int:
     """Compile, run, and say what came out; returns the exit status.
 
@@ -74,6 +75,7 @@ def run_local(
         output: Folder for everything that the run writes.
         screen: Where people look.
         image: Stages run in containers of it; None: as processes of this Python.
+        tasks_at_once: Tasks that do not need each other; None: one for each core, one in all with a GPU.
 
     Raises:
         ConfigError: preset, override or parameter is wrong, there is no such image, or another process uses
@@ -111,6 +113,8 @@ def run_local(
             "cache": str(output / "cache" / state),
             "image": image,
             "containers": None,
+            "forks": image is None,
+            "tasks_at_once": tasks_at_once,
         }
         with ExitStack() as stack:
             if image:

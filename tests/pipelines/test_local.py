@@ -35,7 +35,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 def test_the_run_shows_every_stage_and_ends_with_its_headline(finished: tuple[Path, str]) -> None:
     _, shown = finished
     stages = re.findall(r"^\[ *(\d+)/14\] (\S+)  done in \d+:\d\d$", shown, flags=re.MULTILINE)
-    assert [int(number) for number, _ in stages] == list(range(1, 15))
+    assert sorted(int(number) for number, _ in stages) == list(range(1, 15))
     assert [name for _, name in stages[-2:]] == ["report", "summarise-run"]
     assert re.search(r"accuracy by meaning +0\.\d+ \[.*\] -> \d\.\d+ \[", shown)
     assert re.search(r"VerifyRM accuracy, \d+ examples +\d\.\d+ \[.*\(majority", shown)
@@ -135,6 +135,11 @@ def test_a_wrong_key_is_found_before_anything_runs(
     assert not (tmp_path / "run").exists()
 
 
+def test_less_than_one_task_at_once_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["local", "--tasks-at-once", "0", "--output", str(tmp_path / "run")]) == 2
+    assert "--tasks-at-once 0: give 1 or more" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("run_key", ["nightly-[[ScheduledTime]]", "{{$.pipeline_job_uuid}}"])
 def test_a_run_key_that_nobody_filled_in_is_refused_before_anything_runs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], run_key: str
@@ -157,9 +162,9 @@ def test_a_run_leaves_no_process_behind_however_it_ends(
     """SIGHUP is a closed terminal."""
     output = tmp_path / "run"
     process = start(small_run(output, *ENDLESS))
-    _wait_until(lambda: _processes(str(tmp_path), "--function_to_execute\0prepare_models"))
+    _wait_until(lambda: _stages(output, "prepare_models"))
     token = _token(output)
-    assert len(_members(token)) >= 3  # the worker, the shell and the stage
+    assert len(_members(token)) >= 3  # the worker, the fork server and the stage
     process.send_signal(number)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == status, errors
@@ -173,7 +178,7 @@ def test_a_second_start_in_one_folder_is_refused_and_the_first_is_not_harmed(
     output = tmp_path / "run"
     process = start(small_run(output, *ENDLESS))
     try:
-        _wait_until(lambda: _processes(str(tmp_path), "--function_to_execute\0prepare_models"))
+        _wait_until(lambda: _stages(output, "prepare_models"))
         assert main(small_run(output)) == 2
         who = f"{output}: process {process.pid} on {socket.gethostname()}"
         assert f"{who} runs a pipeline in this folder; wait for it" in capsys.readouterr().err
@@ -197,7 +202,7 @@ def test_a_stage_that_outlived_its_run_is_ended_by_the_next_start_which_says_so(
     """Starter and worker are killed at once, so that neither can end the stage."""
     output = tmp_path / "run"
     process = start(small_run(output, *ENDLESS))
-    _wait_until(lambda: _processes(str(tmp_path), "--function_to_execute\0prepare_models"))
+    _wait_until(lambda: _stages(output, "prepare_models"))
     token = _token(output)
     (worker,) = [pid for pid in _members(token) if "pipelines.local.worker" in psutil.Process(pid).cmdline()]
     os.kill(worker, signal.SIGSTOP)
@@ -205,11 +210,11 @@ def test_a_stage_that_outlived_its_run_is_ended_by_the_next_start_which_says_so(
     process.communicate()
     os.kill(worker, signal.SIGKILL)
     _wait_until(lambda: worker not in _members(token))
-    (stage,) = _processes(str(tmp_path), "\0kfp.dsl.executor_main\0")
+    (stage,) = _stages(output, "prepare_models")
 
     again = start(small_run(output, *ENDLESS))
     _wait_until(lambda: not _members(token))
-    _wait_until(lambda: _processes(str(tmp_path), "--function_to_execute\0prepare_models"))
+    _wait_until(lambda: _stages(output, "prepare_models"))
     again.terminate()
     shown, _ = again.communicate()
     assert re.search(rf"ended .*process {stage}\b.*: left by process {process.pid}, which was killed", shown)
@@ -217,7 +222,7 @@ def test_a_stage_that_outlived_its_run_is_ended_by_the_next_start_which_says_so(
 
     other = start(small_run(output, *ENDLESS, "--set", "seed=1"))
     _wait_until(lambda: len(run_folders(output, "end-to-end")) == 2)
-    _wait_until(lambda: _processes(str(tmp_path), "--function_to_execute\0prepare_models"))
+    _wait_until(lambda: _stages(output, "prepare_models"))
     other.terminate()
     shown, _ = other.communicate()
     assert re.search(
@@ -227,14 +232,9 @@ def test_a_stage_that_outlived_its_run_is_ended_by_the_next_start_which_says_so(
 
 def test_a_stage_that_is_killed_is_named_and_the_log_is_shown(tmp_path: Path) -> None:
     """The kernel does the same to a process that takes too much memory."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "pipelines", *small_run(tmp_path / "run", *ENDLESS)],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    _wait_until(lambda: _processes(str(tmp_path), "kfp.dsl.executor_main\0", "prepare_models"))
-    for pid in _processes(str(tmp_path), "kfp.dsl.executor_main\0", "prepare_models"):
+    process = start(small_run(tmp_path / "run", *ENDLESS))
+    _wait_until(lambda: _stages(tmp_path / "run", "prepare_models"))
+    for pid in _stages(tmp_path / "run", "prepare_models"):
         os.kill(pid, signal.SIGKILL)
     shown, _ = process.communicate(timeout=60)
     assert process.returncode == 1
@@ -266,14 +266,14 @@ def _members(token: str) -> list[int]:
     return found
 
 
-def _processes(*parts: str) -> list[int]:
-    """Running processes whose command line holds every part."""
+def _stages(output: Path, name: str) -> list[int]:
+    """Living processes of a stage of the run in a folder; its name is the process's."""
     found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # it ended meanwhile
-            line = (folder / "cmdline").read_text(encoding="utf-8", errors="replace")
-            if all(part in line for part in parts):
-                found.append(int(folder.name))
+    with contextlib.suppress(OSError, ValueError):  # not started yet
+        for pid in _members(_token(output)):
+            with contextlib.suppress(OSError):  # it ended meanwhile
+                if Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip() == name:
+                    found.append(pid)
     return found
 
 
