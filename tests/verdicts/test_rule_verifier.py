@@ -4,6 +4,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 import pytest
@@ -48,6 +49,27 @@ def test_an_item_over_its_limit_is_unparsable_and_the_next_ones_are_not_harmed(
         *("correct", "incorrect"),
     ]
     assert checks[0] == checks[6] == ("unparsable", "no verdict within 1 s")
+
+
+def test_a_system_that_refuses_the_memory_limit_gets_verdicts_and_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """macOS: every comparison came back `unparsable`. The workers' interpreter imports this module first."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import resource\n"
+        "def refuse(kind, limits):\n"
+        "    raise ValueError('current limit exceeds maximum limit')\n"
+        "resource.setrlimit = refuse\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with RuleVerifier(RuleConfig(num_workers=2, timeout_seconds=1)) as verifier:
+        checks = verifier.verify([*ALGEBRA, BOMB, *OTHER_ALGEBRA])
+    assert [check.verdict for check in checks] == [
+        *("correct", "incorrect", "correct", "correct", "incorrect", "unparsable", "correct", "incorrect")
+    ]
+    told = capfd.readouterr().err
+    assert told.count("rule verifier: memory is not limited to 512 MiB a worker, since this system") == 1
+    assert f"({sys.platform}) refuses that (current limit exceeds maximum limit); the time limit of each" in told
 
 
 def test_processes_that_verify_at_the_same_time_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,7 +35,7 @@ def load_verify_rm(
 
     Args:
         path: Folder that `train_verify_rm` or `save_verify_rm` wrote.
-        device: `cuda`, `cuda:1`, `cpu`, ...; None: this process's CUDA device, else the CPU.
+        device: `cuda`, `cuda:1`, `cpu`, ...; None: this process's CUDA device, else MPS, else the CPU.
         precision: Of the forward pass; weights stay in fp32. `auto`: bf16 where the hardware has it.
 
     Raises:

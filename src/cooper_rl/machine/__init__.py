@@ -1,7 +1,7 @@
 """The machine that a process runs on.
 
 cores    processors that may be used       threads  torch's threads and allocator
-device   CPU or GPU                        memory   its limit, and out-of-memory errors
+device   CUDA, MPS or CPU                   memory   its limit, and out-of-memory errors
 workers  processes that end with their parent
 locking  locks between processes            lines    an append-only file, under every journal
 scratch  temporary folders that do not outlive a killed run
