@@ -114,7 +114,7 @@ class RewardRun:
         falls_back = monitor is not None and monitor.action == "rule" and self._run.is_hacked
         seconds: dict[Phase, float] = {}
         with timed(seconds, "reward"):
-            scores, own_rewards = learner.score(groups, falls_back_to_rule=falls_back)
+            scores, own_rewards, _ = learner.score(groups, falls_back_to_rule=falls_back)
             anchor_score = learner.score_anchors()
         row = StepMetrics(
             step=self.step + 1,
