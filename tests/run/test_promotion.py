@@ -5,7 +5,7 @@ import pytest
 from cooper_rl.config.load import load
 from cooper_rl.errors import ConfigError, DataError
 from cooper_rl.method.intervals import difference_interval
-from cooper_rl.negatives.canaries import ATTACKS
+from cooper_rl.negatives.answer_attacks import ATTACKS
 from cooper_rl.run.promotion import (
     Evaluated,
     check_conditions,

@@ -69,7 +69,8 @@ def test_a_system_that_refuses_the_memory_limit_gets_verdicts_and_is_told(
     ]
     told = capfd.readouterr().err
     assert told.count("rule verifier: memory is not limited to 512 MiB a worker, since this system") == 1
-    assert f"({sys.platform}) refuses that (current limit exceeds maximum limit); the time limit of each" in told
+    refusal = f"({sys.platform}) refuses that (current limit exceeds maximum limit)"
+    assert f"{refusal}; the time limit of each" in told
 
 
 def test_processes_that_verify_at_the_same_time_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:

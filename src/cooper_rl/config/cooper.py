@@ -209,8 +209,9 @@ class CooperConfig(Section):
     generation: GenerationConfig = GenerationConfig()
     """How rollouts are sampled."""
     max_refills: int = Field(default=0, ge=0)
-    """Times in a step that problems whose rewards are all equal are replaced by other ones (dynamic sampling,
-    DAPO). VerifyRM's scores are hardly ever equal: it is for rewards that are verdicts."""
+    """Times in a step that problems whose completions are all right or all wrong are replaced by other ones
+    (dynamic sampling, DAPO). The verdict that is the reward decides, or the rule verdict where VerifyRM's
+    score is in the reward; lengths do not count."""
     reward: RewardConfig = RewardConfig()
     """The reward, and VerifyRM's update."""
     advantages: AdvantagesConfig = AdvantagesConfig()

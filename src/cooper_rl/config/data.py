@@ -39,11 +39,6 @@ class ProblemsConfig(Section):
             raise ValueError("no problems: set problems.sources or problems.num_tiny")
         if self.num_held_out == 0 and not self.held_out_sources:
             raise ValueError("nothing to evaluate on: set problems.num_held_out or problems.held_out_sources")
-        if self.tiny_blind_share and self.domain != "mathematics":
-            raise ValueError(
-                f"problems.tiny_blind_share={self.tiny_blind_share} is for problems.domain=mathematics, not "
-                f"{self.domain}: set it to 0"
-            )
         return self
 
 

@@ -3,10 +3,11 @@
 import ipaddress
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
+from cooper_rl.config import names
 from cooper_rl.config.data import RuleConfig
 from cooper_rl.config.section import Section
 
@@ -132,6 +133,8 @@ class LearnConfig(HttpConfig):
     cooper: Mapping[str, Any] = {}
     """What VerifyRM learns with: keys of `CooperReward(config=...)`, e.g. `cooper.reward.lr=1e-5`."""
     rule: RuleConfig = RuleConfig()
+    domain: Annotated[str, AfterValidator(names.DOMAINS.check)] = names.DOMAINS.names[0]
+    """What the problems are about, as in `problems.domain`."""
     seed: int = 0
     """Of positives, sources of negatives, replay and gate; the same for all runs."""
 

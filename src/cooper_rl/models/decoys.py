@@ -19,10 +19,11 @@ from typing import Any, Literal, NamedTuple
 import torch
 from pydantic import ValidationError
 
+from cooper_rl.config import names
+from cooper_rl.domains.open import find_domain
 from cooper_rl.errors import ModelError
 from cooper_rl.randomness import derive_seed
 from cooper_rl.schema.data import Record
-from cooper_rl.verdicts.answers.verify import is_another_answer
 
 KEY = "verify_rm_decoys"
 """Of a model's `config.json`."""
@@ -41,6 +42,8 @@ class _Note(Record):
     margin: float
     comparison: Literal["log_odds"]
     """Earlier versions took the lead over the best decoy; their models would score differently today."""
+    domain: str = names.DOMAINS.names[0]
+    """Notes of earlier versions name none."""
 
 
 class Decoys(NamedTuple):
@@ -52,6 +55,8 @@ class Decoys(NamedTuple):
     """Decoys of one problem."""
     margin: float
     """Logits by which the right reference answer must be ahead."""
+    domain: str = names.DOMAINS.names[0]
+    """Says which answers differ."""
 
     def draw(self, question: str, reference_answer: str, *, epoch: int | None = None) -> tuple[str, ...]:
         """Up to `size` different answers that are not the reference answer.
@@ -79,14 +84,21 @@ def _draw(decoys: Decoys, question: str, reference_answer: str, epoch: int | Non
     found: dict[str, None] = {}
     for _ in range(DRAWS_PER_DECOY * decoys.size):
         answer = rng.choice(decoys.answers)
-        if is_another_answer(answer, reference_answer):
+        if find_domain(decoys.domain).is_other_answer(answer, reference_answer):
             found[answer] = None
         if len(found) == decoys.size:
             break
     return tuple(found)
 
 
-def add_decoys(model: Any, answers: Sequence[str], *, count: int, margin: float) -> None:
+def add_decoys(
+    model: Any,
+    answers: Sequence[str],
+    *,
+    count: int,
+    margin: float,
+    domain: str = names.DOMAINS.names[0],
+) -> None:
     """Note in a model's configuration what its scores are compared with; with a count of 0, with nothing.
 
     Args:
@@ -94,13 +106,16 @@ def add_decoys(model: Any, answers: Sequence[str], *, count: int, margin: float)
         answers: Reference answers of its training examples.
         count: Decoys of one problem.
         margin: Logits.
+        domain: Whose answers they are.
     """
     if count == 0:
         setattr(model.config, KEY, None)
         return
     short = [answer for answer in answers if 0 < len(answer) <= MAX_ANSWER_CHARS]
     kept = random.Random(derive_seed("decoys")).sample(short, min(len(short), MAX_ANSWERS))
-    note = _Note(answers=tuple(sorted(kept)), size=count, margin=margin, comparison="log_odds")
+    note = _Note(
+        answers=tuple(sorted(kept)), size=count, margin=margin, domain=domain, comparison="log_odds"
+    )
     setattr(model.config, KEY, note.model_dump())
 
 
@@ -117,7 +132,7 @@ def decoys_of(model: Any) -> Decoys | None:
         found = _Note.model_validate(note)
     except ValidationError as error:
         raise ModelError(
-            f"{model.name_or_path}: {KEY} in config.json is damaged or of an earlier version ({error}); copy the "
-            "folder again, or train VerifyRM anew"
+            f"{model.name_or_path}: {KEY} in config.json is damaged or of an earlier version ({error}); copy "
+            "the folder again, or train VerifyRM anew"
         ) from error
-    return Decoys(found.answers, found.size, found.margin) if found.answers else None
+    return Decoys(found.answers, found.size, found.margin, found.domain) if found.answers else None

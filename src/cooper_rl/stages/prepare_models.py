@@ -52,9 +52,9 @@ def run(
 
         for name in ("policy", "backbone", *tiny.snapshots, *tiny.samplers):
             shutil.rmtree(models / name, ignore_errors=True)
-        domain = config.problems.domain
-        find_world(domain)  # refuses one that has none
-        texts = choose_texts(domain, blind_share=config.problems.tiny_blind_share)
+        domain, blind_share = config.problems.domain, config.problems.tiny_blind_share
+        find_world(domain, blind_share=blind_share)  # refuses what it has not
+        texts = choose_texts(domain, blind_share=blind_share)
         found = train_tiny_models(tiny, models, seed=config.seed, num_processes=usable_cores(), texts=texts)
     write_report(models / MANIFEST, found)
     write_report(report, found)

@@ -18,6 +18,7 @@ import torch
 from cooper_rl.config.models import VerifyRMConfig
 from cooper_rl.distributed.trainable import SingleProcess
 from cooper_rl.domains.base import Domain
+from cooper_rl.domains.open import default_domain
 from cooper_rl.errors import TrainingError
 from cooper_rl.machine.memory import describe, is_out_of_memory
 from cooper_rl.method.losses import label_loss
@@ -152,7 +153,13 @@ def train_in_lessons(
         TrainingError: as `fit_verify_rm`.
     """
     answers = [example.reference_answer for example in examples]
-    add_decoys(verify_rm.model, answers, count=config.num_decoys, margin=config.decoy_margin)
+    add_decoys(
+        verify_rm.model,
+        answers,
+        count=config.num_decoys,
+        margin=config.decoy_margin,
+        domain=(domain or default_domain()).name,
+    )
     lessons = plan_lessons(
         examples,
         config=config,

@@ -103,7 +103,7 @@ def run_step(
                 seed=seed,
             )
             trainer.engine.sleep()
-    groups, scores, rewards = scored
+    groups, scores, rewards, _ = scored
     advantages = group_advantages(  # 3. advantages
         torch.tensor(rewards),
         group_size=config.group_size,
@@ -157,7 +157,7 @@ def _draw(trainer: Trainer, problems: Sequence[Problem], seed: int, ranks: Ranks
 def _score(trainer: Trainer, groups: list[RolloutGroup], *, falls_back_to_rule: bool) -> Scored:
     """Phase 2; collective."""
     config = trainer.config
-    scores, rewards = trainer.reward.score(groups, falls_back_to_rule=falls_back_to_rule)
+    scores, rewards, accuracies = trainer.reward.score(groups, falls_back_to_rule=falls_back_to_rule)
     if config.reward.overlong_buffer_tokens is not None:
         penalties = overlong_penalties(
             [len(generation.token_ids) for group in groups for generation in group.generations],
@@ -166,7 +166,7 @@ def _score(trainer: Trainer, groups: list[RolloutGroup], *, falls_back_to_rule: 
             weight=config.reward.overlong_penalty,
         )
         rewards = [reward + penalty for reward, penalty in zip(rewards, penalties, strict=True)]
-    return Scored(groups, scores, rewards)
+    return Scored(groups, scores, rewards, accuracies)
 
 
 def step_problems(problems: Sequence[Problem], step: int, *, count: int, seed: int) -> list[Problem]:

@@ -24,21 +24,11 @@ from cooper_rl.verdicts.answers.structure import (
 )
 from cooper_rl.verdicts.answers.text import normalise_answer
 from cooper_rl.verdicts.answers.units import same_unit, split_unit
+from cooper_rl.verdicts.verifier import AnswerItem
 
 MAX_QUICK_CHARS = 1000
 """Longer answers are compared in a worker, which a time limit ends, even where no algebra is needed."""
 MAX_ALGEBRA_CHARS = 3000
-
-
-class AnswerItem(NamedTuple):
-    """A completion to check, with all that is known of it."""
-
-    reference_answer: str
-    completion: str
-    question: str = ""
-    """Its choices tell which value a letter stands for."""
-    finish_reason: Literal["stop", "length"] | None = None
-    """`length`: the completion was cut, so that its last number may be half of one."""
 
 
 class Comparison(NamedTuple):
