@@ -113,9 +113,7 @@ def add_decoys(
         return
     short = [answer for answer in answers if 0 < len(answer) <= MAX_ANSWER_CHARS]
     kept = random.Random(derive_seed("decoys")).sample(short, min(len(short), MAX_ANSWERS))
-    note = _Note(
-        answers=tuple(sorted(kept)), size=count, margin=margin, domain=domain, comparison="log_odds"
-    )
+    note = _Note(answers=tuple(sorted(kept)), size=count, margin=margin, domain=domain, comparison="log_odds")
     setattr(model.config, KEY, note.model_dump())
 
 
