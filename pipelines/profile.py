@@ -60,7 +60,7 @@ class Retry(Section):
     attempts: int = Field(default=8, ge=1)
     """Of a GPU task, and of the task that waits for a TrainJob."""
     cpu_attempts: int = Field(default=2, ge=1)
-    """Of any other task: it is short, and what stops it twice is seldom a lost node."""
+    """Attempts of any other task. It is short, so a second failure is rarely a lost node."""
     first_pause_seconds: int = Field(default=20, ge=1)
 
 

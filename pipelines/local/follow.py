@@ -44,7 +44,7 @@ class Follower:
 
     @property
     def error(self) -> str:
-        """What the failed task, else the last exception, said; a message of ours without its class's name."""
+        """Error message of the failed task, else of the last exception, without the name of our own class."""
         text = (self._outside if self.failed_task is None else self._failure).text
         return re.sub(r"^cooper_rl\.errors\.\w+: ", "", text)
 

@@ -66,7 +66,7 @@ def mark(store: ObjectStore) -> str:
     """Mark a place, unless it is marked already; returns its id.
 
     Raises:
-        StorageError: the store cannot be used, or the marker is none.
+        StorageError: the store cannot be used, or the marker is invalid.
     """
     found = read_marker(store)
     if found is not None:

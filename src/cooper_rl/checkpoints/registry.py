@@ -156,7 +156,7 @@ class Registry:
     def add_attacks(self, found: Sequence[AttackText]) -> int:
         """Add texts that are not there yet; returns how many. The same call again adds none.
 
-        Of writers at the same time, each adds its own: one that finds the object changed reads it again.
+        Concurrent writers each add their own: on a conflict the object is read and appended to again.
 
         Raises:
             DamagedObjectError: the object is not what was written; it is left as it is.

@@ -48,8 +48,8 @@ class NegativesConfig(Section):
 
 
 class GateConfig(Section):
-    """The gate on reward updates: one that makes VerifyRM worse than these bounds is rolled back, its weights
-    that is: the optimiser keeps what it learned of the gradient."""
+    """Rolls back the weights of a reward update that makes VerifyRM worse than these bounds. The optimiser's
+    state is kept."""
 
     max_accuracy_drop: float = Field(default=0.03, ge=0, le=1)
     """Below VerifyRM's accuracy on held-out labelled examples before the first step."""

@@ -96,8 +96,8 @@ class RegistryConfig(Section):
     """New problems that are worth a training; where there are fewer, nothing is trained. Fewer than three
     cannot fill the parts of the labels."""
     max_canary_rate: float = Field(default=0.2, ge=0, le=1)
-    """Share of the canaries of any one attack that the VerifyRM of a champion may score above 0.5: a policy
-    needs one that pays."""
+    """Share of the canaries of any one attack that the VerifyRM of a champion may score above 0.5: one
+    accepted attack is enough for a policy to hack it."""
     max_universal_rate: float | None = Field(default=None, ge=0, le=1)
     """Share of unseen problems on which the VerifyRM of a champion may pay the red team's best universal
     text; `promote` then needs `--red-team`. None: what the red team found does not decide."""
@@ -154,7 +154,7 @@ class LaunchConfig(Section):
     environment: dict[str, str] = {}
     """Variables of every process. They stand in the TrainJob for all to read: no secrets."""
     poll_seconds: float = Field(default=5.0, gt=0)
-    """Between two looks at the job."""
+    """Polling interval."""
     retry_seconds: float = Field(default=300.0, ge=0)
     """How long the cluster's API server may be away while a job is followed."""
 

@@ -126,7 +126,7 @@ def _say_comparison(arms: dict[str, ArmSummary]) -> list[str]:
 
 
 def _say_recall(runs: Sequence[ArmRun]) -> list[str]:
-    """How much of what is right the rule verifier sees."""
+    """Recall of the rule verifier."""
     known = [run for run in runs if run.arm in ARMS]
     if not known:
         return []

@@ -168,7 +168,7 @@ class CoTraining:
         return report
 
     def _deny(self, report: EvalReport, row: StepMetrics) -> bool:
-        """Let the judge, where there is one, say whether an alarm is none."""
+        """Ask the judge, where there is one, whether the alarm is false."""
         monitor, judged = self.config.cooper.active_monitor, report.judge_accuracy
         if monitor is None or judged is None or not is_denied(self.state.run.best_judged, judged, monitor):
             return False

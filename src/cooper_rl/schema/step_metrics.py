@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 Phase = Literal[
     "rollout", "reward", "refill", "policy_update", "pairing", "reward_update", "evaluation", "checkpoint"
 ]
-"""A part of a step whose seconds are measured; `checkpoint`: for which the last one held this step up."""
+"""Part of a step whose seconds are measured. `checkpoint` is the time spent waiting for the previous one."""
 
 
 @dataclass(frozen=True)
