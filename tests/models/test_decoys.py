@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from cooper_rl.errors import ModelError
-from cooper_rl.models.decoys import KEY, Decoys, add_decoys, decoys_of
+from cooper_rl.models.decoys import KEY, Decoys, add_decoys, decoys_of, nearest_answers
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM, load_verify_rm, save_verify_rm
 
 ANSWERS = tuple(str(number) for number in range(40))
@@ -88,3 +88,15 @@ def test_decoys_stand_in_the_folder_and_damage_is_named(guarded: VerifyRM, tmp_p
         decoys_of(loaded.model)
     add_decoys(loaded.model, ANSWERS, count=0, margin=0.5)
     assert decoys_of(loaded.model) is None
+
+
+def test_every_second_decoy_is_near_the_reference_answer() -> None:
+    """Of 0 to 39, those next to 27 are 25, 26, 28 and 29; 2, 7, 17 and 20 to 29 share a digit with it."""
+    near = nearest_answers(DECOYS, "27")
+    assert set(near[:4]) == {"25", "26", "28", "29"}
+    assert len(near) == 8
+    assert all("2" in answer or "7" in answer for answer in near)
+    for number in range(30):
+        assert len(set(DECOYS.draw(f"q{number}", "27")) & set(near)) >= 2
+    words = Decoys(("ten apples", "two apples", "seven", "x + 1", "x - 1"), size=2, margin=0)
+    assert nearest_answers(words, "x+1")[0] == "x - 1"

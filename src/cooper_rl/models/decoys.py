@@ -11,9 +11,12 @@ completion has the same score wherever it is scored. Training draws others in ev
 they are drawn from stand in the model's `config.json`.
 """
 
+import math
 import random
 from collections.abc import Sequence
+from difflib import SequenceMatcher
 from functools import lru_cache
+from itertools import islice
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -30,6 +33,8 @@ KEY = "verify_rm_decoys"
 MAX_ANSWERS = 512
 """Reference answers that are kept in a model's folder."""
 MAX_ANSWER_CHARS = 100
+NUM_NEAREST = 4
+"""Answers that count as near to another one, by value and by spelling each."""
 DRAWS_PER_DECOY = 8
 """Answers drawn for a decoy before there is one less: the others mean the same as the reference answer."""
 
@@ -59,7 +64,7 @@ class Decoys(NamedTuple):
     """Says which answers differ."""
 
     def draw(self, question: str, reference_answer: str, *, epoch: int | None = None) -> tuple[str, ...]:
-        """Up to `size` different answers that are not the reference answer.
+        """Up to `size` different answers that are not the reference answer, every second one near to it.
 
         Training draws other ones in every `epoch`; a score is compared with the same ones wherever it is
         computed (None).
@@ -81,14 +86,43 @@ class Decoys(NamedTuple):
 def _draw(decoys: Decoys, question: str, reference_answer: str, epoch: int | None) -> tuple[str, ...]:
     drawn_for = (question,) if epoch is None else (question, reference_answer, epoch)
     rng = random.Random(derive_seed("decoys", *drawn_for))
-    found: dict[str, None] = {}
+    near = nearest_answers(decoys, reference_answer)
+    # Among far answers alone, a text that states one answer would be ahead wherever the right one is near it.
+    found = dict.fromkeys(rng.sample(near, min(len(near), (decoys.size + 1) // 2)))
     for _ in range(DRAWS_PER_DECOY * decoys.size):
+        if len(found) == decoys.size:
+            break
         answer = rng.choice(decoys.answers)
         if find_domain(decoys.domain).is_other_answer(answer, reference_answer):
             found[answer] = None
-        if len(found) == decoys.size:
-            break
     return tuple(found)
+
+
+@lru_cache(maxsize=10_000)
+def nearest_answers(decoys: Decoys, reference_answer: str) -> tuple[str, ...]:
+    """The other answers that are easiest to take for the reference answer: by spelling, and by value where
+    both are numbers."""
+    is_other = find_domain(decoys.domain).is_other_answer
+    others = [answer for answer in dict.fromkeys(decoys.answers) if answer != reference_answer]
+    by_spelling = sorted(
+        others, key=lambda answer: -SequenceMatcher(None, answer, reference_answer, autojunk=False).ratio()
+    )
+    value = _number(reference_answer)
+    numbers = {answer: number for answer in others if (number := _number(answer)) is not None}
+    by_value = [] if value is None else sorted(numbers, key=lambda answer: abs(numbers[answer] - value))
+    near: list[str] = []
+    for ranked in (by_value, by_spelling):
+        chosen = (answer for answer in ranked if answer not in near and is_other(answer, reference_answer))
+        near += islice(chosen, NUM_NEAREST)
+    return tuple(near)
+
+
+def _number(answer: str) -> float | None:
+    try:
+        number = float(answer.replace(",", ""))
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
 
 
 def add_decoys(
