@@ -21,7 +21,7 @@ _NO_ANSWER = re.compile(
     r"|did you mean|or does|let me|let's|let us|next,? we|see (?:figure|table|equation|step)|now consider"
     r"|the (?:next )?case|in step \d|hope this|rate it|figure \d|give up|too hard|wrong|incorrect"
     r"|contradiction|suppose|assume|error|unknowns|approximately|about \d|I need|I have|I am|I will)\b"
-    r"|^(?:if|when|unless|in case)\b",
+    r"|^(?:if|unless|in case)\b",
     re.IGNORECASE,
 )
 """Last lines that state no answer, whatever numbers they hold."""
@@ -61,7 +61,10 @@ _GOES_ON = re.compile(
     r"|if|percent of|as many|by|is|are|was|were|choose)\b",
     re.IGNORECASE,
 )
-_CHANGES = re.compile(rf"\s{{0,3}}(?:{_GOES_ON.pattern}|percent|{'|'.join(SCALES)})", re.IGNORECASE)
+_CHANGES = re.compile(
+    rf"\s{{0,3}}(?:(?:of|or|and|times|more|less|fewer|than|squared|cubed|plus|minus|over|divided|multiplied)\b|percent|{'|'.join(SCALES)})",
+    re.IGNORECASE,
+)
 _COUNTED = rf"(?:\s?(?:\\?%|percent)|(?: (?i:{'|'.join(SCALES)})(?![\w-])){{1,3}})?"
 """What belongs to a number in prose: without its million, 5 million would be 5."""
 _SPAN = re.compile(
