@@ -276,12 +276,13 @@ def _compare_words(reference: str, answer: str) -> AnswerCheck | None:
         return AnswerCheck("correct", "both say infinitely many")
     if left in _NOTHING and right in _NOTHING:
         return AnswerCheck("correct", "both say that there is no solution")
-    if _names_subject_or_predicate(_without_commands(reference), _without_commands(answer)):
+    texts = _without_commands(reference), _without_commands(answer)
+    if _names_subject_or_predicate(*texts) or _names_subject_or_predicate(*texts[::-1]):
         return AnswerCheck("correct", f"{shorten(answer)} is what {shorten(reference)} says")
     words = plain_words(right)
     if words is None:
         return None
-    if words == plain_words(left):
+    if _ARTICLE.sub("", words) == _ARTICLE.sub("", plain_words(left) or ""):
         return AnswerCheck("correct", f"same words {shorten(words)}")
     if (
         not _MATHEMATICAL.isdisjoint(re.split(r"[ ,;\-]+", words))
@@ -311,6 +312,7 @@ def _names_subject_or_predicate(sentence: str, answer: str) -> bool:
     return predicate is not None and predicate[1].lower() == answer.lower()
 
 
+_ARTICLE = re.compile(r"\b(?:the|an?) (?=[a-z]{2})")
 _ONE_WORD = re.compile(r"[A-Za-z]{2,20}")
 _NEGATION = re.compile(r"\b(?:not|never|neither|nor|cannot|or|either|unless)\b|n't\b", re.IGNORECASE)
 _NO_NAMES = frozenset(

@@ -327,7 +327,7 @@ _SKIPPED = re.compile(
     r"\.\.\.|…|\\(?:c|l|v)?dots|\\x(?:left|right)arrow|\\u[\dA-Fa-f]{4}|\\hline|\\begin ?\{(?![pbBvV]?matrix)"
     r"|\\\{[^{}]{0,200}(?:\\mid|\|)"
 )
-_STRAY = re.compile(r"\\(?![A-Za-z{}|\\])|^(?!.*\\begin).*\\\\", re.DOTALL)
+_STRAY = re.compile(r"(?<!\\)(?:\\\\)*\\(?![A-Za-z{}|\\])|^(?!.*\\begin).*\\\\", re.DOTALL)
 """A backslash before no command: math-verify reads nothing past it, so `k\\(4k)` would equal `k\\(9k)`."""
 _ENVIRONMENT = re.compile(r"\\(?:begin|end)\s?\{[A-Za-z]+\*?\}")
 _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{3,}")

@@ -38,6 +38,10 @@ _LEAD_IN = re.compile(
     r"|we conclude that|this means(?: that)?|it follows that|total|result|answer|that)\b[,:]?\s*){1,4}",
     re.IGNORECASE,
 )
+_IS_ANSWER = re.compile(
+    r"\s(?:is|are|was|were) (?:the|our|my|left|needed|required|remaining|all)\b[^\d$\\]{0,60}$"
+)
+_CONCLUDING = re.compile(r"\b(?:so|then|thus|hence|therefore|that)[,:]?\s{0,3}$", re.IGNORECASE)
 _NAME = "|".join(sorted((*NAMES, "sqrt", "cbrt", "exp", "abs"), key=len, reverse=True))
 _TOKEN = re.compile(
     r"\s+|\$[^$]{1,500}\$|\\\(.{1,500}?\\\)|\\\[.{1,500}?\\\]|\\(?:text|mathrm|textbf)\s?\{[^{}]{0,40}\}"
@@ -74,7 +78,7 @@ _SPAN = re.compile(
 )
 _ENUMERATOR = re.compile(r"^\d{1,2}[.)]\s+(?=\S)")
 _FENCE = re.compile(r"[`\s\\\]\[$)]*")
-_SENTENCE_BREAK = re.compile(r"[.!?]\s+(?=[A-Z\d$\\])")
+_SENTENCE_BREAK = re.compile(r"(?<!\\)[.!?]\s+(?=[A-Z\d$\\])")
 
 
 def answer_spans(text: str) -> list[str]:
@@ -115,22 +119,26 @@ def _read_line(line: str) -> str | None:
         if stated is not None:
             return stated
     lead_in = _LEAD_IN.match(sentence)
-    if lead_in:
-        stated = read_mathematics(sentence[lead_in.end() :])
+    start = lead_in.end() if lead_in else 0
+    answer = _IS_ANSWER.search(sentence)
+    for part in (sentence[start : answer.start()] if answer else "", sentence[start:] if lead_in else ""):
+        stated = read_mathematics(part) if part else None
         if stated is not None:
             return stated
     return _only_formula(sentence)
 
 
 def _only_formula(sentence: str) -> str | None:
-    """The formula of a sentence without another one, and without a number outside of it."""
+    """The formula of a sentence without another one or a number outside, or the conclusion at its end."""
     formulas = [match for match in TEX.finditer(sentence) if match[0][0] == "$" or match[0][:2] == r"\("]
-    if len(formulas) != 1:
+    if not formulas:
         return None
-    before, after = sentence[: formulas[0].start()], sentence[formulas[0].end() :]
-    is_alone = not re.search(r"[\d\\^*/=<>]", before + after) and _CHANGES.match(after) is None
-    is_answer = re.search(r"\d|[<>=]", formulas[0][0]) is not None and DENIED.search(before[-60:]) is None
-    return formulas[0][0] if is_alone and is_answer else None
+    found = formulas[-1]
+    before, after = sentence[: found.start()], sentence[found.end() :]
+    is_alone = not re.search(r"[\d\\^*/=<>$]", before + after) and _CHANGES.match(after) is None
+    is_conclusion = not after.strip() and _CONCLUDING.search(before) is not None
+    is_answer = re.search(r"\d|[<>=]", found[0]) is not None and DENIED.search(before[-60:]) is None
+    return found[0] if (is_alone or is_conclusion) and is_answer else None
 
 
 def read_mathematics(text: str) -> str | None:
