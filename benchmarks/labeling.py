@@ -52,7 +52,8 @@ class Counts(NamedTuple):
         f1 = 2 * self.true_positive / (accepted + positive) if accepted + positive else math.nan
         return (
             f"{precision:.3f} {_wilson(self.true_positive, accepted)} | {recall:.3f} "
-            f"{_wilson(self.true_positive, positive)} | {f1:.3f} | {self.rejected_correct}/{self.rejected}"
+            f"{_wilson(self.true_positive, positive)} | {f1:.3f} | {self.rejected_correct}/{self.rejected} "
+            f"{_wilson(self.rejected_correct, self.rejected)} | {self.unparsable}"
         )
 
 
@@ -87,8 +88,8 @@ def main() -> int:
 def write_accuracy(data: Path, files: Sequence[str], *, half: Half | None) -> None:
     """Precision, recall and F1 of every verifier on every file, and how many rejected rows are correct."""
     sys.stdout.write(
-        "| file | rows | verifier | precision | recall | F1 | wrongly rejected | unparsable |\n"
-        "|-|-|-|-|-|-|-|-|\n"
+        "| file | rows | verifier | precision | recall | F1 | wrongly rejected | unparsable "
+        "| only the rule, only this one right |\n|-|-|-|-|-|-|-|-|-|\n"
     )
     verifiers: dict[str, Callable[[Sequence[Case]], list[str]]] = {
         "math-verify": lambda cases: [_math_verify(case, is_latex=False) for case in cases],
@@ -96,16 +97,24 @@ def write_accuracy(data: Path, files: Sequence[str], *, half: Half | None) -> No
             _math_verify(case, is_latex=True) for case in cases
         ],
         "rule": lambda cases: ask_rule(cases, AnswerPolicy()),
-        "rule, number words not read": lambda cases: ask_rule(cases, AnswerPolicy(number_words=False)),
     }
     for name in files:
         cases = read_cases(data, name, half=half)
-        for verifier, verdicts in verifiers.items():
-            counts = count(cases, verdicts(cases))
-            sys.stdout.write(
-                f"| {name} | {len(cases)} | {verifier} | {counts.line()} | {counts.unparsable} |\n"
-            )
+        found = {verifier: ask(cases) for verifier, ask in verifiers.items()}
+        for verifier, verdicts in found.items():
+            counts = count(cases, verdicts)
+            compared = "" if verifier == "rule" else _compare(cases, found["rule"], verdicts)
+            sys.stdout.write(f"| {name} | {len(cases)} | {verifier} | {counts.line()} | {compared} |\n")
         sys.stdout.flush()
+
+
+def _compare(cases: Sequence[Case], ours: Sequence[str], theirs: Sequence[str]) -> str:
+    """Rows that only the rule accepts or leaves rightly, and rows that only the other verifier does."""
+    right = [
+        ((mine == "correct") == case.is_correct, (other == "correct") == case.is_correct)
+        for case, mine, other in zip(cases, ours, theirs, strict=True)
+    ]
+    return f"{right.count((True, False))}, {right.count((False, True))}"
 
 
 def ask_rule(cases: Sequence[Case], policy: AnswerPolicy) -> list[str]:

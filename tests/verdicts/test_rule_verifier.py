@@ -1,4 +1,5 @@
 import asyncio
+import shutil
 import subprocess
 import sys
 import threading
@@ -10,7 +11,9 @@ import psutil
 import pytest
 
 from cooper_rl.config.data import RuleConfig
+from cooper_rl.domains.mathematics import MATHEMATICS
 from cooper_rl.errors import CooperError
+from cooper_rl.verdicts import rule
 from cooper_rl.verdicts.answers.verify import verify_answer
 from cooper_rl.verdicts.pool import fit_workers
 from cooper_rl.verdicts.rule import RuleVerifier
@@ -233,3 +236,14 @@ print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
     verdicts, max_kib = done.stdout.splitlines()
     assert verdicts.split() == ["unparsable"] * 3
     assert int(max_kib) * 1024 <= MAX_MEMORY_BYTES
+
+
+def test_a_changed_line_of_the_verifier_gives_its_verdicts_another_name(tmp_path: Path) -> None:
+    folder = Path(rule.__file__).parent
+    shutil.copytree(folder / "answers", tmp_path / "answers", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(folder / "worker.py", tmp_path)
+    assert rule.hash_code(tmp_path) == rule.fingerprint()
+    assert rule.fingerprint() in MATHEMATICS.name_verdicts(RuleConfig())
+    with (tmp_path / "answers" / "stated" / "doubt.py").open("a") as changed:
+        changed.write("# \n")
+    assert rule.hash_code(tmp_path) != rule.fingerprint()

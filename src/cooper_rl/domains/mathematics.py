@@ -14,14 +14,14 @@ from cooper_rl.negatives.perturb import Perturber
 from cooper_rl.verdicts.answers.extraction import find_final_answer
 from cooper_rl.verdicts.answers.matching import matching_examples
 from cooper_rl.verdicts.answers.verify import is_another_answer, parse_reference
-from cooper_rl.verdicts.rule import RuleVerifier
+from cooper_rl.verdicts.rule import RuleVerifier, fingerprint
 
 MAX_STATED_CHARS = 100
 
 
 def name_verdicts(rule: RuleConfig) -> str:
-    """The versions that compare, and what counts as the same answer."""
-    versions = f"cooper-rl={version('cooper-rl')} math-verify={version('math-verify')}"
+    """The code that compares, and what counts as the same answer."""
+    versions = f"cooper-rl={fingerprint()} math-verify={version('math-verify')} sympy={version('sympy')}"
     return f"{versions}:{rule.policy.model_dump_json()}:{rule.timeout_seconds}"
 
 

@@ -21,7 +21,7 @@ _NO_ANSWER = re.compile(
     r"|did you mean|or does|let me|let's|let us|next,? we|see (?:figure|table|equation|step)|now consider"
     r"|the (?:next )?case|in step \d|hope this|rate it|figure \d|give up|too hard|wrong|incorrect"
     r"|contradiction|suppose|assume|error|unknowns|approximately|about \d|I need|I have|I am|I will)\b"
-    r"|^(?:if|when|unless|in case)\b",
+    r"|^(?:if|unless|in case)\b",
     re.IGNORECASE,
 )
 """Last lines that state no answer, whatever numbers they hold."""
@@ -38,6 +38,10 @@ _LEAD_IN = re.compile(
     r"|we conclude that|this means(?: that)?|it follows that|total|result|answer|that)\b[,:]?\s*){1,4}",
     re.IGNORECASE,
 )
+_IS_ANSWER = re.compile(
+    r"\s(?:is|are|was|were) (?:the|our|my|left|needed|required|remaining|all)\b[^\d$\\]{0,60}$"
+)
+_CONCLUDING = re.compile(r"\b(?:so|then|thus|hence|therefore|that)[,:]?\s{0,3}$", re.IGNORECASE)
 _NAME = "|".join(sorted((*NAMES, "sqrt", "cbrt", "exp", "abs"), key=len, reverse=True))
 _TOKEN = re.compile(
     r"\s+|\$[^$]{1,500}\$|\\\(.{1,500}?\\\)|\\\[.{1,500}?\\\]|\\(?:text|mathrm|textbf)\s?\{[^{}]{0,40}\}"
@@ -61,7 +65,10 @@ _GOES_ON = re.compile(
     r"|if|percent of|as many|by|is|are|was|were|choose)\b",
     re.IGNORECASE,
 )
-_CHANGES = re.compile(rf"\s{{0,3}}(?:{_GOES_ON.pattern}|percent|{'|'.join(SCALES)})", re.IGNORECASE)
+_CHANGES = re.compile(
+    rf"\s{{0,3}}(?:(?:of|or|and|times|more|less|fewer|than|squared|cubed|plus|minus|over|divided|multiplied)\b|percent|{'|'.join(SCALES)})",
+    re.IGNORECASE,
+)
 _COUNTED = rf"(?:\s?(?:\\?%|percent)|(?: (?i:{'|'.join(SCALES)})(?![\w-])){{1,3}})?"
 """What belongs to a number in prose: without its million, 5 million would be 5."""
 _SPAN = re.compile(
@@ -71,7 +78,7 @@ _SPAN = re.compile(
 )
 _ENUMERATOR = re.compile(r"^\d{1,2}[.)]\s+(?=\S)")
 _FENCE = re.compile(r"[`\s\\\]\[$)]*")
-_SENTENCE_BREAK = re.compile(r"[.!?]\s+(?=[A-Z\d$\\])")
+_SENTENCE_BREAK = re.compile(r"(?<!\\)[.!?]\s+(?=[A-Z\d$\\])")
 
 
 def answer_spans(text: str) -> list[str]:
@@ -112,22 +119,26 @@ def _read_line(line: str) -> str | None:
         if stated is not None:
             return stated
     lead_in = _LEAD_IN.match(sentence)
-    if lead_in:
-        stated = read_mathematics(sentence[lead_in.end() :])
+    start = lead_in.end() if lead_in else 0
+    answer = _IS_ANSWER.search(sentence)
+    for part in (sentence[start : answer.start()] if answer else "", sentence[start:] if lead_in else ""):
+        stated = read_mathematics(part) if part else None
         if stated is not None:
             return stated
     return _only_formula(sentence)
 
 
 def _only_formula(sentence: str) -> str | None:
-    """The formula of a sentence without another one, and without a number outside of it."""
+    """The formula of a sentence without another one or a number outside, or the conclusion at its end."""
     formulas = [match for match in TEX.finditer(sentence) if match[0][0] == "$" or match[0][:2] == r"\("]
-    if len(formulas) != 1:
+    if not formulas:
         return None
-    before, after = sentence[: formulas[0].start()], sentence[formulas[0].end() :]
-    is_alone = not re.search(r"[\d\\^*/=<>]", before + after) and _CHANGES.match(after) is None
-    is_answer = re.search(r"\d|[<>=]", formulas[0][0]) is not None and DENIED.search(before[-60:]) is None
-    return formulas[0][0] if is_alone and is_answer else None
+    found = formulas[-1]
+    before, after = sentence[: found.start()], sentence[found.end() :]
+    is_alone = not re.search(r"[\d\\^*/=<>$]", before + after) and _CHANGES.match(after) is None
+    is_conclusion = not after.strip() and _CONCLUDING.search(before) is not None
+    is_answer = re.search(r"\d|[<>=]", found[0]) is not None and DENIED.search(before[-60:]) is None
+    return found[0] if (is_alone or is_conclusion) and is_answer else None
 
 
 def read_mathematics(text: str) -> str | None:
