@@ -39,6 +39,7 @@ def add_stages(commands: Any) -> None:
                 f"--{parameter.name.replace('_', '-')}",
                 type=Path,
                 metavar="PATH",
+                nargs="+" if parameter.is_list else None,
                 required=parameter.is_required,
                 help=parameter.kind.text.replace("%", "%%"),
             )
@@ -64,9 +65,12 @@ def _run(options: argparse.Namespace) -> str:
     return format_report(report, path=paths["report"])
 
 
-def _check_outputs(parameters: Sequence[Parameter], paths: Mapping[str, Path | None]) -> None:
+def _check_outputs(parameters: Sequence[Parameter], paths: Mapping[str, Path | list[Path] | None]) -> None:
     """Before hours of work: every output can be written, and none takes the place of another file."""
-    given = {name: path for name, path in paths.items() if path is not None}
+    given = {name: path for name, path in paths.items() if isinstance(path, Path)}
+    for parameter in parameters:
+        for place, path in enumerate(paths[parameter.name] or [] if parameter.is_list else [], start=1):
+            given[f"{parameter.name} {place}"] = path
     for parameter in parameters:
         if not parameter.is_output or parameter.name not in given:
             continue
