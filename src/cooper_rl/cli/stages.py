@@ -67,10 +67,12 @@ def _run(options: argparse.Namespace) -> str:
 
 def _check_outputs(parameters: Sequence[Parameter], paths: Mapping[str, Path | list[Path] | None]) -> None:
     """Before hours of work: every output can be written, and none takes the place of another file."""
-    given = {name: path for name, path in paths.items() if isinstance(path, Path)}
-    for parameter in parameters:
-        for place, path in enumerate(paths[parameter.name] or [] if parameter.is_list else [], start=1):
-            given[f"{parameter.name} {place}"] = path
+    given: dict[str, Path] = {}
+    for name, path in paths.items():
+        if isinstance(path, Path):
+            given[name] = path
+        for place, each in enumerate(path if isinstance(path, list) else [], start=1):
+            given[f"{name} {place}"] = each
     for parameter in parameters:
         if not parameter.is_output or parameter.name not in given:
             continue

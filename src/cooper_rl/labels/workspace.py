@@ -3,7 +3,7 @@
 import sqlite3
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from cooper_rl.labels.rows import Inputs, Row, Rows, collect_rows
 from cooper_rl.labels.spool import Spool
@@ -12,7 +12,8 @@ from cooper_rl.machine.scratch import scratch_folder
 from cooper_rl.schema.data import Label, RejectedRow
 
 
-class Workspace(NamedTuple):
+@dataclass(frozen=True)
+class Workspace:
     """Rows that are there, and labels to come."""
 
     rows: Rows

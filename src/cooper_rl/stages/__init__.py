@@ -28,7 +28,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     "prepare_models": ("models", "problems", "storage", "instruction"),
     "collect_problems": ("problems", "storage"),
     "sample_completions": ("sampling", "engine", "storage", "instruction", "packed_forward"),
-    "label_completions": ("labeling", "problems.domain"),
+    "label_completions": ("labeling", "problems.domain", "storage"),
     "merge_labels": ("labeling", "problems.domain"),
     "train_verify_rm": ("verify_rm", "problems.domain", "storage", "packed_forward"),
     "evaluate_verify_rm": ("verify_rm", "problems.domain", "storage", "packed_forward"),

@@ -3,7 +3,8 @@
 Rule verifier first, then the judge on every completion, or on those from which the rule abstains and on a
 sample of the others (`labeling.judge_asked`), then the decision of `verdicts/hybrid.py`. Rows are decided
 batch by batch, and wait on disk until all are: memory does not depend on their number. Verdicts
-are kept in `<labels>.journal` as they come: a run that was killed goes on without asking anyone twice.
+are kept in `<labels>.journal` as they come, and below `storage.uri` where that is set: a run that was killed
+goes on without asking anyone twice.
 Rows that cannot be used are set aside with the reason.
 How an answer is compared is in `verdicts/answers/verify.py`, how a judge is asked in `servers/chat.py`, how
 rows stream in `labels`. Imports no torch.
@@ -12,7 +13,7 @@ rows stream in `labels`. Imports no torch.
 import logging
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -20,6 +21,7 @@ from cooper_rl.config.data import LabelingConfig
 from cooper_rl.config.root import Config
 from cooper_rl.domains.base import Domain
 from cooper_rl.domains.open import find_domain
+from cooper_rl.labels.kept import open_segments
 from cooper_rl.labels.outputs import Decided, Outputs, write_outputs, write_shard
 from cooper_rl.labels.rows import Inputs, Row, Rows
 from cooper_rl.labels.shards import is_in_shard
@@ -66,6 +68,7 @@ def run(
         DataError: no usable problem or completion, too few labelled questions to split, or a frozen question
             among them.
         ServerError: the judge cannot be used; what it said so far is kept.
+        StorageError: the store of verdicts cannot be used.
     """
     started = time.monotonic()
     outputs = Outputs(labels, train, validation, test)
@@ -79,7 +82,8 @@ def run(
         set_aside(report, work.rows.rejected, rejected=rejected)
         _check_judges(config.labeling, work.rows)
         with (
-            Journal(labels.with_name(labels.name + ".journal")) as journal,
+            open_segments(config.storage, domain.name) or nullcontext() as segments,
+            Journal(labels.with_name(labels.name + ".journal"), segments) as journal,
             closing(_Voters(config, domain, journal)) as voters,
         ):
             _decide_all(work.rows, voters.decide, work.labels)
