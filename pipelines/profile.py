@@ -83,6 +83,8 @@ class Profile(Section):
     """Attack VerifyRM before and after co-training: one task each, of `red_team.*` queries."""
     frozen_arm: bool = False
     """Also train on a VerifyRM that never learns, and show it beside Cooper: as much work again."""
+    label_shards: int = Field(default=1, ge=1, le=64)
+    """Tasks that label completions side by side, each the questions of one shard."""
     cache: bool = True
     """Whether a task may take over what an earlier one wrote; Kubeflow does not look whether it is there."""
     overrides: tuple[str, ...] = ()

@@ -14,7 +14,7 @@ SEEDS = (0, 1, 20261124)
 NUM_QUESTIONS = 80
 
 
-def write_inputs(folder: Path) -> None:
+def write_inputs(folder: Path, suffix: str = "jsonl") -> None:
     """80 questions, every third in a second spelling, two to five completions each."""
     rng = random.Random(5)
     problems: list[Problem] = []
@@ -41,5 +41,5 @@ def write_inputs(folder: Path) -> None:
                     )
                 )
     rng.shuffle(completions)
-    write_records(folder / "problems.jsonl", problems)
-    write_records(folder / "completions.jsonl", completions)
+    write_records(folder / f"problems.{suffix}", problems)
+    write_records(folder / f"completions.{suffix}", completions)

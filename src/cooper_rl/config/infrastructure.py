@@ -16,14 +16,15 @@ def is_stored(address: str | None) -> bool:
 
 
 class StorageConfig(Section):
-    """Checkpoints of co-training: how many are kept, and where, when not in the task's own folder."""
+    """Checkpoints of co-training: how many are kept, and where, when not in the task's own folder. Verdicts
+    of labelling are kept there too."""
 
     uri: str | None = Field(default=None, min_length=1)
     """`s3://bucket/prefix` or a folder that outlives the task. Absent: checkpoints stay in the folder given
     as `--checkpoint`."""
     run_key: str | None = None
     """Name of the run below `uri`: a run that is started again with the same key continues. Needed with
-    `uri` for co-training, the only stage that writes there. A pipeline fills in Kubeflow's id of the run."""
+    `uri` for co-training. A pipeline fills in Kubeflow's id of the run."""
     arm: str | None = Field(default=None, pattern=r"[a-z0-9_]{1,40}")
     """Arm of the run, where it trains more than one from one start: each keeps its own checkpoints."""
     endpoint: str | None = None
@@ -45,6 +46,9 @@ class StorageConfig(Section):
     """How long the server may say nothing."""
     retry_seconds: float = Field(default=300.0, ge=0)
     """How long a request is tried again on 5xx, 429 and connection errors, before the run stops."""
+    verdict_seconds: float = Field(default=1.0, ge=0)
+    """`label_completions` keeps verdicts below `uri` too, within this time: what a killed pod may have to ask
+    again. 0: each at once, for judges that cost more than a request to the store."""
     keep_last: int = Field(default=2, ge=1)
     """Newest checkpoints that are kept; the second is what a run continues from if the first is damaged."""
     keep_every: int | None = Field(default=None, ge=1)

@@ -6,13 +6,14 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple, get_args
 
+from cooper_rl.config.data import LabelingConfig
 from cooper_rl.config.root import Config
 from cooper_rl.errors import DataError
 from cooper_rl.labels.rows import Row, read_frozen
 from cooper_rl.labels.splits import Split, Splits
 from cooper_rl.labels.tally import Tally
 from cooper_rl.records.files import record_writer, write_records
-from cooper_rl.schema.data import Label, Record, VerifyExample
+from cooper_rl.schema.data import Label, LabelReport, Record, VerifyExample
 
 
 class Outputs(NamedTuple):
@@ -29,6 +30,24 @@ class Labelled(NamedTuple):
 
     tally: Tally
     num_examples: dict[Split, int]
+
+    def report(self, config: LabelingConfig, *, num_rejected: int, seconds: float) -> LabelReport:
+        """All numbers but those of the judges."""
+        tally, has_audit = self.tally, config.judge is not None and config.judge_asked != "always"
+        return LabelReport(
+            num_completions=tally.num_labels,
+            num_labelled=tally.num_labelled,
+            num_correct=tally.num_correct,
+            num_dropped=tally.num_labels - tally.num_labelled,
+            decisions=dict(sorted(tally.decisions.items())),
+            num_train=self.num_examples["train"],
+            num_validation=self.num_examples["validation"],
+            num_test=self.num_examples["test"],
+            judge_model=None,
+            audit=tally.audit() if has_audit else None,
+            num_rejected=num_rejected,
+            seconds=seconds,
+        )
 
 
 class Decided(NamedTuple):

@@ -20,8 +20,6 @@ class Tally:
         self.decisions: Counter[str] = Counter()
         self.num_correct = 0
         self.num_incorrect = 0
-        self.judge_model: str | None = None
-        """The last one that was asked."""
         self._num_unchecked = 0
         self._audited: dict[bytes, _Audited] = {}
 
@@ -40,7 +38,6 @@ class Tally:
         self.decisions[label.reason] += 1
         self.num_correct += label.is_correct is True
         self.num_incorrect += label.is_correct is False
-        self.judge_model = label.judge_model or self.judge_model
         if label.rule == "unparsable":
             return
         if label.judge is None:

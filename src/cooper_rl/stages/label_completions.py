@@ -3,17 +3,17 @@
 Rule verifier first, then the judge on every completion, or on those from which the rule abstains and on a
 sample of the others (`labeling.judge_asked`), then the decision of `verdicts/hybrid.py`. Rows are decided
 batch by batch, and wait on disk until all are: memory does not depend on their number. Verdicts
-are kept in `<labels>.journal` as they come: a run that was killed goes on without asking anyone twice.
+are kept in `<labels>.journal` as they come, and below `storage.uri` where that is set: a run that was killed
+goes on without asking anyone twice.
 Rows that cannot be used are set aside with the reason.
 How an answer is compared is in `verdicts/answers/verify.py`, how a judge is asked in `servers/chat.py`, how
 rows stream in `labels`. Imports no torch.
 """
 
 import logging
-import sqlite3
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -21,16 +21,16 @@ from cooper_rl.config.data import LabelingConfig
 from cooper_rl.config.root import Config
 from cooper_rl.domains.base import Domain
 from cooper_rl.domains.open import find_domain
-from cooper_rl.labels.outputs import Decided, Labelled, Outputs, write_outputs, write_shard
-from cooper_rl.labels.rows import Inputs, Row, Rows, collect_rows
+from cooper_rl.labels.kept import open_segments
+from cooper_rl.labels.outputs import Decided, Outputs, write_outputs, write_shard
+from cooper_rl.labels.rows import Inputs, Row, Rows
 from cooper_rl.labels.shards import is_in_shard
 from cooper_rl.labels.spool import Spool
-from cooper_rl.machine.index import temporary_index
-from cooper_rl.machine.scratch import scratch_folder
+from cooper_rl.labels.workspace import open_workspace
 from cooper_rl.progress import Progress
 from cooper_rl.records.files import write_report
 from cooper_rl.records.rejected import set_aside
-from cooper_rl.schema.data import Label, LabelReport, RejectedRow
+from cooper_rl.schema.data import Label, LabelReport
 from cooper_rl.schema.paths import Input, OutputFile
 from cooper_rl.servers.open import check_fits, open_judge
 from cooper_rl.verdicts.hybrid import JudgeItem, StreamingJudge, decide
@@ -68,35 +68,35 @@ def run(
         DataError: no usable problem or completion, too few labelled questions to split, or a frozen question
             among them.
         ServerError: the judge cannot be used; what it said so far is kept.
+        StorageError: the store of verdicts cannot be used.
     """
     started = time.monotonic()
-    inputs = Inputs(problems, completions, frozen)
     outputs = Outputs(labels, train, validation, test)
     domain = find_domain(config.problems.domain)
-    with ExitStack() as stack:
-        folder, index = stack.enter_context(scratch_folder()), stack.enter_context(temporary_index())
-        rows = Rows(
-            stack.enter_context(Spool(folder / "rows", Row)),
-            stack.enter_context(Spool(folder / "rejected", RejectedRow)),
-        )
-        shard = config.labeling.shard
-        collect_rows(
-            inputs,
-            rows,
-            index,
-            find_reference_fault=domain.find_reference_fault,
-            is_ours=lambda question: shard is None or is_in_shard(question, shard),
-        )
-        set_aside(report, rows.rejected, rejected=rejected)
-        _check_judges(config.labeling, rows)
-        decided = stack.enter_context(Spool(folder / "labels", Label))
+    shard = config.labeling.shard
+    with open_workspace(
+        Inputs(problems, completions, frozen),
+        find_reference_fault=domain.find_reference_fault,
+        is_ours=lambda question: shard is None or is_in_shard(question, shard),
+    ) as work:
+        set_aside(report, work.rows.rejected, rejected=rejected)
+        _check_judges(config.labeling, work.rows)
         with (
-            Journal(labels.with_name(labels.name + ".journal")) as journal,
+            open_segments(config.storage, domain.name) or nullcontext() as segments,
+            Journal(labels.with_name(labels.name + ".journal"), segments) as journal,
             closing(_Voters(config, domain, journal)) as voters,
         ):
-            _decide_all(rows, voters.decide, decided)
-        done = _write(Decided(rows.usable, decided), config, outputs, frozen=frozen, index=index)
-        result = _report(done, voters, config, num_rejected=len(rows.rejected), started=started)
+            _decide_all(work.rows, voters.decide, work.labels)
+        decided = Decided(work.rows.usable, work.labels)
+        if shard is not None:
+            done = write_shard(decided, outputs)
+        else:
+            done = write_outputs(decided, config, outputs, frozen=frozen, index=work.index)
+        num_rejected = len(work.rows.rejected)
+    seconds = time.monotonic() - started
+    result = done.report(config.labeling, num_rejected=num_rejected, seconds=seconds).model_copy(
+        update=voters.spent()
+    )
     write_report(report, result)
     return result
 
@@ -160,6 +160,16 @@ class _Voters:
             for row, votes in zip(batch, ballot.votes, strict=True)
         ]
 
+    def spent(self) -> dict[str, object]:
+        """Fields of the report: who was asked, and what that took."""
+        judge, third_judge = self.judge, self.third_judge
+        return {
+            "judge_model": judge.name if judge else None,
+            "judge_usage": judge.usage if isinstance(judge, StreamingJudge) else None,
+            "third_judge_usage": third_judge.usage if isinstance(third_judge, StreamingJudge) else None,
+            "num_known_verdicts": self.num_known,
+        }
+
     def _note_answers(self, votes: Sequence[Votes]) -> None:
         """Who answered once is there, even where all requests of a later, small batch fail."""
         if self.judge and any(vote.judge and vote.judge.failure is None for vote in votes):
@@ -184,36 +194,4 @@ def _decide(row: Row, votes: Votes, judge_model: str | None, config: LabelingCon
         third_voter=votes.third_voter,
         is_correct=decision.is_correct,
         reason=decision.reason,
-    )
-
-
-def _write(
-    decided: Decided, config: Config, outputs: Outputs, *, frozen: Path | None, index: sqlite3.Connection
-) -> Labelled:
-    if config.labeling.shard is not None:
-        return write_shard(decided, outputs)
-    return write_outputs(decided, config, outputs, frozen=frozen, index=index)
-
-
-def _report(
-    done: Labelled, voters: _Voters, config: Config, *, num_rejected: int, started: float
-) -> LabelReport:
-    judge, third_judge = voters.judge, voters.third_judge
-    tally = done.tally
-    return LabelReport(
-        num_completions=tally.num_labels,
-        num_labelled=tally.num_labelled,
-        num_correct=tally.num_correct,
-        num_dropped=tally.num_labels - tally.num_labelled,
-        decisions=dict(sorted(tally.decisions.items())),
-        num_train=done.num_examples["train"],
-        num_validation=done.num_examples["validation"],
-        num_test=done.num_examples["test"],
-        judge_model=judge.name if judge else None,
-        judge_usage=judge.usage if isinstance(judge, StreamingJudge) else None,
-        third_judge_usage=third_judge.usage if isinstance(third_judge, StreamingJudge) else None,
-        audit=tally.audit() if judge and config.labeling.judge_asked != "always" else None,
-        num_known_verdicts=voters.num_known,
-        num_rejected=num_rejected,
-        seconds=time.monotonic() - started,
     )

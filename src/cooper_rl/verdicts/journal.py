@@ -2,17 +2,19 @@
 
 An append-only JSONL file beside the labels. A verdict is found again by what it depends on, not by its row:
 the texts, and the identity of who gave it (a judge's settings and prompt; the rule's policy and the versions
-of this package and of math-verify). A temporary index finds it on disk, so that any number can be kept.
+of this package and of math-verify). A temporary index finds it on disk, so that any number can be kept. A
+mirror keeps the lines where they outlive this machine.
 What the verdicts lead to is in `verdicts/hybrid.py`.
 """
 
 import hashlib
 import json
 import sqlite3
+from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, NamedTuple, Self, get_args
+from typing import Literal, NamedTuple, Protocol, Self, get_args
 
 from cooper_rl.errors import DataError
 from cooper_rl.machine.index import temporary_index
@@ -32,11 +34,25 @@ class KeptVerdict(NamedTuple):
     """Nobody gave it: the request failed. Never kept."""
 
 
+class Mirror(Protocol):
+    """A second place for the lines of a journal (`labels/kept.py`)."""
+
+    def lines(self) -> Iterable[bytes]:
+        """All lines there, those of other journals included."""
+        ...
+
+    def add(self, line: bytes) -> None:
+        """Keep a line there too."""
+        ...
+
+
 class Journal:
     """Reads what is there, appends what comes; a half-written last line is a verdict that never came."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, mirror: Mirror | None = None) -> None:
+        """`mirror`: read at the start too, and given every verdict that is kept."""
         self._path = path
+        self._mirror = mirror
         self._open = ExitStack()
         self._file: LineFile | None = None
         self._index: sqlite3.Connection | None = None
@@ -50,6 +66,7 @@ class Journal:
                 file = LineFile(self._path, is_exclusive=True)
                 stack.callback(_close, file)
                 self._index, self._file = index, file
+                self._read(self._mirror.lines() if self._mirror else [])
                 self._read(file)
                 self._open = stack.pop_all()
         except OSError as error:
@@ -64,7 +81,7 @@ class Journal:
     ) -> None:
         self._open.__exit__(kind, error, trace)
 
-    def _read(self, lines: LineFile) -> None:
+    def _read(self, lines: Iterable[bytes]) -> None:
         for line in lines:
             try:
                 key, verdict, reason = json.loads(line)
@@ -87,13 +104,16 @@ class Journal:
             raise RuntimeError(
                 f"{self._path}: the journal is not open; keep verdicts inside its `with` block"
             )
+        line = json.dumps([key, verdict, reason], ensure_ascii=False).encode()
         try:
-            self._file.append(json.dumps([key, verdict, reason], ensure_ascii=False).encode())
+            self._file.append(line)
         except OSError as error:
             raise DataError(
                 f"{self._path}: a verdict cannot be written ({error}); free space and start again: those "
                 "before it are kept"
             ) from error
+        if self._mirror is not None:
+            self._mirror.add(line)
         self._remember(key, KeptVerdict(verdict, reason))
 
     def _remember(self, key: str, kept: KeptVerdict) -> None:
