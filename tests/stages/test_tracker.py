@@ -21,7 +21,6 @@ from cooper_rl.stages import train_cooper
 from tests.full_disk import no_file_beyond
 from tests.stages.conftest import SMALL
 
-
 SESSION_START = "_hparams_/session_start_info"
 
 
