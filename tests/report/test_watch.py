@@ -81,7 +81,7 @@ def test_arms_and_iterations_of_a_pipeline_are_told_apart(tmp_path: Path) -> Non
     for row in make_metrics(40)[20:]:
         second.append(row)
     second.close()
-    begin(tmp_path / "run" / "train-cooper-3" / "checkpoint", steps=7, arm="frozen").close()
+    begin(tmp_path / "run" / "train-cooper-0" / "checkpoint", steps=7, arm="frozen").close()
     points = [make_evaluation(0, 0.4, 0.5), make_evaluation(20, 0.45, 0.6)]
     for name, count in (("evaluate-policy", 1), ("evaluate-policy-2", 2)):
         (tmp_path / "run" / name).mkdir()
@@ -90,12 +90,13 @@ def test_arms_and_iterations_of_a_pipeline_are_told_apart(tmp_path: Path) -> Non
     page = live_page(tmp_path)
     assert page is not None
     assert "frozen: VerifyRM reward" in page
+    assert "Preference pairs" in page  # of Cooper, though the frozen arm's file may come first
     assert (
         '"label":"cooper: VerifyRM reward","color":"orange","dash":"solid","marker":"o","kind":"line"' in page
     )
     assert "Evaluations, run/evaluate-policy-2" in page
     assert "Evaluations, run/evaluate-policy<" not in page
-    assert "run/train-cooper-3, frozen" in page
+    assert "run/train-cooper-0, frozen" in page
     assert_nothing_but_our_script(page)
 
 

@@ -30,6 +30,8 @@ class LiveHeader(Record):
     """Where the iteration ends."""
     settings: dict[str, str]
     """As a page shows them, without secrets."""
+    command: str | None = None
+    """That started the run, where it is known."""
 
 
 class LiveRun(NamedTuple):

@@ -53,7 +53,9 @@ def live_page(folder: Path, *, refresh_seconds: int | None = None) -> str | None
     runs = find_live(folder)
     if not runs:
         return None
-    arms = _arms(folder, runs)
+    evaluations = _evaluations(folder)
+    starts = [part.points[0] for part in evaluations if part.points[0].step == 0]
+    arms = [arm._replace(evaluations=starts[:1]) for arm in _arms(folder, runs)]
     newest = max(runs, key=lambda run: run.updated)
     shown = list(newest.header.settings.items())
     return render(
@@ -62,9 +64,9 @@ def live_page(folder: Path, *, refresh_seconds: int | None = None) -> str | None
         refresh_seconds=refresh_seconds,
         standings=[_standing(folder, run) for run in runs],
         figures=_figures(arms),
-        evaluations=_evaluations(folder),
+        evaluations=evaluations,
         rollouts=_newest_rollouts(newest),
-        origin=describe(shown, metrics=newest.metrics),
+        origin=describe(shown, command=newest.header.command, metrics=newest.metrics),
         settings=shown,
         versions=versions(),
     )
@@ -88,7 +90,8 @@ def _arms(folder: Path, runs: Sequence[LiveRun]) -> list[Arm]:
         metrics = [rows[step] for step in sorted(rows)]
         if metrics:
             arms.append(Arm("" if len(kinds) == 1 else name, metrics, color=color))
-    return arms
+    # First the run itself, of which some figures are alone.
+    return sorted(arms, key=lambda arm: arm.name not in ("", "cooper"))
 
 
 def _name(folder: Path, run: LiveRun) -> str:

@@ -23,18 +23,23 @@ _GIT_SECONDS = 5
 
 
 def describe(
-    shown: Sequence[tuple[str, str]], *, metrics: Sequence[StepMetrics] = (), seconds: float | None = None
+    shown: Sequence[tuple[str, str]],
+    *,
+    command: str | None = None,
+    metrics: Sequence[StepMetrics] = (),
+    seconds: float | None = None,
 ) -> list[tuple[str, str]]:
     """Rows of a table: what, and its value.
 
     Args:
         shown: The run's settings, as pages show them.
+        command: That started it; None: the one that this process inherited.
         metrics: Of its steps, whose seconds are added up.
         seconds: Of the whole, where it is known.
     """
     name, changes = closest_preset(shown)
     rows = [
-        ("command", known_command() or "not known to this task, which a pipeline started"),
+        ("command", command or known_command() or "not known to this task, which a pipeline started"),
         ("preset", " ".join([name, *(f"--set {shlex.quote(change)}" for change in changes)])),
         ("commit", _commit()),
         ("machine of this page", _machine()),

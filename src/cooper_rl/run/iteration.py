@@ -9,6 +9,7 @@ from cooper_rl.checkpoints.state import TrainingState
 from cooper_rl.checkpoints.writer import CheckpointWriter
 from cooper_rl.config.root import Config
 from cooper_rl.distributed.ranks import Ranks
+from cooper_rl.machine.command import known_command
 from cooper_rl.method.monitor import denied_alarms, first_alarm
 from cooper_rl.records.live import LiveFile, LiveHeader
 from cooper_rl.report.page import settings
@@ -83,7 +84,9 @@ def _open_books(
     config: Config, inputs: Inputs, lead: Lead, stack: ExitStack, *, plan: Plan, step: int
 ) -> Books:
     shown = dict(settings(config))
-    header = LiveHeader(arm=config.storage.arm, last_step=plan.last_step, settings=shown)
+    header = LiveHeader(
+        arm=config.storage.arm, last_step=plan.last_step, settings=shown, command=known_command()
+    )
     name = config.storage.run_name() or "cooper-rl"
     return Books(
         lead.checkpoints,
