@@ -12,7 +12,7 @@ from tests.stages.run_files import make_metrics
 
 def test_the_preset_and_what_was_set_are_found_from_the_settings_alone() -> None:
     assert closest_preset(settings(load("laptop"))) == ("laptop", [])
-    changes = ["cooper.group_size=4", "cooper.gate=null"]
+    changes = ["cooper.group_size=4", "labeling.judge=null"]
     name, found = closest_preset(settings(load("laptop", changes)))
     assert name == "laptop"
     assert sorted(found) == sorted(changes)
