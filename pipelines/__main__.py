@@ -8,6 +8,7 @@ from pathlib import Path
 from components.images import CPU_IMAGE
 from cooper_rl.addresses import redact_all
 from cooper_rl.errors import ConfigError, CooperError
+from cooper_rl.machine.command import remember_command
 from pipelines.options import NAMES, add_arguments, add_build, add_pipeline, read_parameters
 from pipelines.remote.commands import add_schedule, add_submit
 
@@ -17,6 +18,8 @@ EXIT_INTERRUPTED = 130
 
 def main(arguments: Sequence[str] | None = None, *, program: str = "python -m pipelines") -> int:
     """Run one sub-command; returns the exit status: 0, 1 for a failed run, 2 for an error of use."""
+    if arguments is None:
+        remember_command(program)
     options = build_parser(program).parse_args(arguments)
     try:
         return options.action(options)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from cooper_rl.experiment.page import STYLES
-from cooper_rl.report.figure import COLORS, HATCHES, draw, palette
+from cooper_rl.report.figure import COLORS, HATCHES, Figure, palette
 from cooper_rl.report.plots import Arm, headline_plot, training_figures
 from tests.stages.run_files import make_evaluation, make_metrics
 
@@ -103,7 +103,7 @@ def test_every_line_stands_out_from_its_card(is_dark: bool) -> None:
 def test_no_line_or_area_differs_from_another_by_its_colour_alone() -> None:
     points = [make_evaluation(0, 0.4, 0.5), make_evaluation(40, 0.5, 0.6)]
     arms = [Arm("", make_metrics(40), points), Arm("frozen", make_metrics(40), points)]
-    drawn = [draw(headline_plot(points)), *training_figures(arms)]
+    drawn = [Figure(headline_plot(points)), *training_figures(arms)]
     for figure in drawn:
         lines = [line for line in json.loads(figure.data)["lines"] if line["kind"] == "line"]
         looks = [(line["dash"], line["marker"]) for line in lines]

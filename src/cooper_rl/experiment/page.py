@@ -9,7 +9,7 @@ from pathlib import Path
 from cooper_rl.experiment.arms import ABLATIONS, ARMS
 from cooper_rl.experiment.summary import HACKED_DROP, ArmRun, ArmSummary, CurveName, ExperimentReport
 from cooper_rl.records.files import atomic_path
-from cooper_rl.report.figure import Color, Dash, Figure, Line, Plot, draw
+from cooper_rl.report.figure import Color, Dash, Figure, Line, Plot
 from cooper_rl.report.page import render, versions
 from cooper_rl.report.text import in_points, name_steps, percent, points
 from cooper_rl.schema.data import Interval
@@ -81,7 +81,7 @@ def figures(report: ExperimentReport) -> list[Figure]:
                 color, dash, marker = STYLES[run.arm]
                 lines.append(Line(run.arm, color, curve.steps, curve.values, dash, marker))
         if lines:
-            found.append(draw(Plot(title, f"{caption} One line a seed.", lines, limits=(0, 1))))
+            found.append(Figure(Plot(title, f"{caption} One line a seed.", lines, limits=(0, 1))))
     return found
 
 

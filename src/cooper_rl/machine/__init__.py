@@ -6,5 +6,5 @@ workers  processes that end with their parent
 locking  locks between processes            lines    an append-only file, under every journal
 scratch  temporary folders that do not outlive a killed run
 index    tables on disk, for more rows than memory holds
-sources  digests of our own code
+sources  digests of our own code           command  the command line that was typed
 """

@@ -5,6 +5,7 @@ parquet         a Parquet file in bounded memory   batches  a stream in parts
 layouts         GSM8K, MATH and other layouts of problems
 verify_formats  layouts of labelled examples
 step_metrics    `metrics.jsonl`: the numbers of every step
+live            the steps of a run while it goes on
 rejected        rows that were set aside, with their reason
 model_set       the folder that `prepare_models` writes
 """

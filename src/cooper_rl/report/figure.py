@@ -65,19 +65,28 @@ class Plot(NamedTuple):
 
 
 class Figure(NamedTuple):
-    """A plot that was drawn."""
+    """A plot for a page, drawn where the page asks for it."""
 
-    title: str
-    caption: str
-    svg: str
-    data: str
-    """JSON for `page.js`: the plot's numbers, to four digits."""
+    plot: Plot
 
+    @property
+    def title(self) -> str:
+        return self.plot.title
 
-def draw(plot: Plot) -> Figure:
-    """The same plot gives the same text."""
-    svg = _save(plot, _PLACEHOLDERS, format="svg", transparent=True, metadata={"Date": None})
-    return Figure(plot.title, plot.caption, _inline(svg.decode()), _numbers(plot))
+    @property
+    def caption(self) -> str:
+        return self.plot.caption
+
+    @property
+    def svg(self) -> str:
+        """The same plot gives the same text."""
+        svg = _save(self.plot, _PLACEHOLDERS, format="svg", transparent=True, metadata={"Date": None})
+        return _inline(svg.decode())
+
+    @property
+    def data(self) -> str:
+        """JSON for `page.js`: the plot's numbers, to four digits."""
+        return _numbers(self.plot)
 
 
 def draw_png(plot: Plot) -> bytes:

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from cooper_rl.report.figure import MARKERS, Color, Dash, Figure, Line, Plot, draw
+from cooper_rl.report.figure import MARKERS, Color, Dash, Figure, Line, Plot
 from cooper_rl.schema.data import EvalReport, Interval
 from cooper_rl.schema.step_metrics import Phase, StepMetrics
 
@@ -26,6 +26,8 @@ class Arm(NamedTuple):
     """Before the labels of its lines; empty for the run itself."""
     metrics: Metrics
     evaluations: Sequence[EvalReport] = ()
+    color: Color | None = None
+    """Of all its lines, where there are many arms; None: each curve has its own."""
 
 
 class _Curve(NamedTuple):
@@ -62,22 +64,20 @@ def headline_plot(evaluations: Sequence[EvalReport]) -> Plot:
 def held_out_figure(arms: Sequence[Arm]) -> Figure | None:
     """Evaluations along the run beside where all arms started; None where there is only the start."""
     lines: list[Line] = []
+    starts: list[tuple[float, float]] = []
     for arm in arms:
         accuracy, reward = _evaluated(arm)
-        if accuracy:
-            lines.append(_styled(arm, "accuracy", "blue", *_unzip(accuracy), number=len(lines)))
-        if reward:
-            lines.append(_styled(arm, "reward", "orange", *_unzip(reward), number=len(lines)))
+        starts += accuracy[:1]
+        _add(lines, arm, "accuracy", "blue", *_unzip(accuracy))
+        _add(lines, arm, "reward", "orange", *_unzip(reward))
     steps = [x for line in lines for x in line.xs]
     if len(set(steps)) < 2:
         return None
-    start = min(((line.xs[0], line.ys[0]) for line in lines if line.color == "blue"), default=None)
-    if start is not None:
-        ends = [min(steps), max(steps)]
-        lines.append(Line("accuracy at the start", "grey", ends, [start[1]] * 2, "dotted"))
+    ends = [min(steps), max(steps)]
+    lines.append(Line("accuracy at the start", "grey", ends, [min(starts)[1]] * 2, "dotted"))
     caption = "Accuracy (by the judge where one was asked, else by the rule) and VerifyRM's mean score, "
     caption += "at the start, in the evaluations while training, and at the end."
-    return draw(Plot("Held-out problems along the run", caption, lines, limits=(0, 1)))
+    return Figure(Plot("Held-out problems along the run", caption, lines, limits=(0, 1)))
 
 
 def _evaluated(arm: Arm) -> tuple[list[tuple[float, float]], list[tuple[float, float]]]:
@@ -203,23 +203,33 @@ def _curves(
     for arm in arms:
         for curve in curves:
             steps, values = series(arm.metrics, curve.read)
-            if steps:
-                line = _styled(arm, curve.label, curve.color, steps, values, number=len(lines))
-                if is_smoothed and len(values) >= 20:
-                    line = line._replace(ys=moving_mean(values), raw=values)
-                lines.append(line)
+            raw: Sequence[float] = ()
+            if is_smoothed and len(values) >= 20:
+                values, raw = moving_mean(values), values
+            _add(lines, arm, curve.label, curve.color, steps, values, raw)
     if not lines:
         return None
     note = _note(max((arm.metrics for arm in arms), key=len))
-    return draw(Plot(title, caption + note, lines, limits=limits, floor=floor))
+    return Figure(Plot(title, caption + note, lines, limits=limits, floor=floor))
 
 
-def _styled(
-    arm: Arm, label: str, color: Color, xs: Sequence[float], ys: Sequence[float], *, number: int
-) -> Line:
-    """The line with this number in its figure."""
+def _add(
+    lines: list[Line],
+    arm: Arm,
+    label: str,
+    color: Color,
+    xs: Sequence[float],
+    ys: Sequence[float],
+    raw: Sequence[float] = (),
+) -> None:
+    """One more line, if there is anything in it, that looks like those with its label and like no other."""
+    if not xs:
+        return
     name = f"{arm.name}: {label}" if arm.name else label
-    return Line(name, color, xs, ys, DASHES[number % len(DASHES)], MARKERS[number % len(MARKERS)])
+    labels = list(dict.fromkeys(line.label for line in lines))
+    number = labels.index(name) if name in labels else len(labels)
+    dash, marker = DASHES[number % len(DASHES)], MARKERS[number % len(MARKERS)]
+    lines.append(Line(name, arm.color or color, xs, ys, dash, marker, raw=raw))
 
 
 def _phases_figure(metrics: Metrics) -> Figure | None:
@@ -242,4 +252,4 @@ def _phases_figure(metrics: Metrics) -> Figure | None:
         Line(label, color, *series(timed, seconds_of(phase)), kind="area") for phase, label, color in phases
     ]
     caption = f"Wall-clock time.{_note(metrics)}"
-    return draw(Plot("Seconds per step, by phase", caption, lines, floor=0))
+    return Figure(Plot("Seconds per step, by phase", caption, lines, floor=0))

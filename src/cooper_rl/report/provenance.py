@@ -1,51 +1,45 @@
 """Where a page's numbers come from: machine, command, commit, preset and duration.
 
-The command is the one that a person typed: entry points leave it in the environment, which the processes of a
-pipeline on this machine inherit. A task on a cluster has none, and the page says so.
+Rows say what is not known: a task of a cluster knows no command line, an installed package no commit.
 """
 
-import os
 import platform
 import shlex
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 
-import cooper_rl
-from cooper_rl.addresses import redact_all
 from cooper_rl.config.load import load, preset_names
-from cooper_rl.config.root import Config
+from cooper_rl.machine.command import known_command
 from cooper_rl.machine.cores import usable_cores
 from cooper_rl.report.page import settings
 from cooper_rl.schema.step_metrics import StepMetrics
 
-COMMAND = "COOPER_RL_COMMAND"
 _GPUS = Path("/proc/driver/nvidia/gpus")
 _MAX_CHANGES = 40
 _GIT_SECONDS = 5
 
 
-def remember_command(program: str) -> None:
-    """Keep the command line of this process for the pages that it and its children write."""
-    os.environ[COMMAND] = redact_all(f"{program} {shlex.join(sys.argv[1:])}")
-
-
 def describe(
-    config: Config, *, metrics: Sequence[StepMetrics] = (), seconds: float | None = None
+    shown: Sequence[tuple[str, str]],
+    *,
+    command: str | None = None,
+    metrics: Sequence[StepMetrics] = (),
+    seconds: float | None = None,
 ) -> list[tuple[str, str]]:
     """Rows of a table: what, and its value.
 
     Args:
-        config: Of the run.
+        shown: The run's settings, as pages show them.
+        command: That started it; None: the one that this process inherited.
         metrics: Of its steps, whose seconds are added up.
         seconds: Of the whole, where it is known.
     """
-    name, changes = closest_preset(settings(config))
+    name, changes = closest_preset(shown)
     rows = [
-        ("command", os.environ.get(COMMAND, "not known to this task, which a pipeline started")),
+        ("command", command or known_command() or "not known to this task, which a pipeline started"),
         ("preset", " ".join([name, *(f"--set {shlex.quote(change)}" for change in changes)])),
         ("commit", _commit()),
         ("machine of this page", _machine()),
@@ -77,7 +71,7 @@ def _differences(preset: Mapping[str, str], own: Mapping[str, str]) -> list[str]
 
 def _commit() -> str:
     """Of the checkout that the package was imported from; the version where it was installed."""
-    package = Path(cooper_rl.__file__).parent
+    package = Path(__file__).parents[1]
     git = ["git", "-C", str(package)]
     with suppress(OSError, subprocess.SubprocessError):
         for arguments in (

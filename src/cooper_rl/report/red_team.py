@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from cooper_rl.report.figure import Figure, Line, Plot, draw
+from cooper_rl.report.figure import Figure, Line, Plot
 from cooper_rl.schema.data import Interval
 from cooper_rl.schema.red_team import AttackText, Method, RedTeamReport
 
@@ -59,7 +59,7 @@ def make_figures(found: RedTeamReport) -> list[Figure]:
     ]  # fmt: skip
     caption = "The best universal text so far. A query is one score of one completion of one problem."
     return [
-        draw(
+        Figure(
             Plot(
                 "The red team's search", caption, lines,
                 x_label="queries", y_label="share that is paid", limits=(0, 1.01),

@@ -6,7 +6,7 @@ Deliberately left out: a verdict; which rates are low enough depends on what Ver
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from cooper_rl.report.figure import Color, Dash, Figure, Line, Plot, draw
+from cooper_rl.report.figure import Color, Dash, Figure, Line, Plot
 from cooper_rl.schema.data import (
     BinaryScores,
     EvalReport,
@@ -128,7 +128,7 @@ def _roc_figure(sides: Sequence[Side]) -> Figure | None:
     for side, (color, dash, marker) in zip(shown, styles, strict=False):
         xs, ys = [point[0] for point in side.details.roc], [point[1] for point in side.details.roc]
         lines.append(Line(side.title, color, xs, ys, dash, marker))
-    return draw(
+    return Figure(
         Plot(
             "ROC curve", "VerifyRM at every threshold on its score.", lines,
             x_label="share of wrong completions accepted", y_label="share of correct ones accepted",
@@ -154,7 +154,7 @@ def _reliability_figure(side: Side) -> Figure | None:
     caption = (
         "Under the dashed line VerifyRM is too sure of itself. Bars: how many examples, the largest as 1."
     )
-    return draw(
+    return Figure(
         Plot(
             f"Calibration {side.title}", caption, lines,
             x_label="mean score of a tenth", y_label="share that is correct", limits=(0, 1.01),

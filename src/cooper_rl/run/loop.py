@@ -89,7 +89,8 @@ class CoTraining:
     def _tell(self, progress: Progress) -> None:
         row = self.state.metrics[-1]
         if self.books is not None:
-            self.books.tracker.write(row)
+            self.books.live.append(row)
+            self.books.tracker.write(row, [each for each in self.state.rollouts if each.step == row.step])
         progress.advance(
             step=self.state.step,
             reward=row.rollout.verify_rm_reward,

@@ -22,7 +22,7 @@ from cooper_rl.report import red_team as attacks
 from cooper_rl.report import samples as shown
 from cooper_rl.report import text as words
 from cooper_rl.report import verify_rm as classifier
-from cooper_rl.report.figure import Figure, draw, draw_png
+from cooper_rl.report.figure import Figure, draw_png
 from cooper_rl.report.page import render, settings, versions
 from cooper_rl.schema.data import (
     EvalReport,
@@ -108,7 +108,7 @@ def run(
         rows=rows,
         evaluations=points,
         caveat=words.caveat(points),
-        headline=draw(headline),
+        headline=Figure(headline),
         curves=plots.training_figures(arms),
         arms=_compare_arms(arms),
         frozen_rows=words.headline_rows(frozen) if frozen else [],
@@ -134,7 +134,7 @@ def run(
         rollouts=shown.choose_rollouts(rollouts),
         num_rollouts=len(rollouts),
         summary=markdown,
-        origin=provenance.describe(config, metrics=metrics),
+        origin=provenance.describe(settings(config), metrics=metrics),
         settings=settings(config),
         versions=versions(),
         written=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
