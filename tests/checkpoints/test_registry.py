@@ -109,8 +109,8 @@ def test_versions_without_a_pointer_are_refused_and_no_candidate_goes_unopposed(
     store.delete([CHAMPION])
     with pytest.raises(
         DamagedObjectError,
-        match=r"registry: CHAMPION is missing, and there is a version v-one; write the name of the champion's "
-        "version into CHAMPION, or move the versions away to begin with none",
+        match=r"registry: CHAMPION is missing, and there is a version v-one; write the name of the "
+        "champion's version into CHAMPION, or move the versions away to begin with none",
     ):
         registry.champion(candidate="v-two")
     assert registry.champion(candidate="v-one") is None

@@ -6,4 +6,5 @@ verify_formats  layouts of labelled examples
 step_metrics    `metrics.jsonl`: the numbers of every step
 rejected        rows that were set aside, with their reason
 model_set       the folder that `prepare_models` writes
+written         folders that are replaced only where nothing of others lies in them
 """
