@@ -44,6 +44,7 @@ from pipelines.local.folder import (
 )
 from pipelines.local.follow import Follower
 from pipelines.local.headline import copy_summary, headline, shown
+from pipelines.local.redacted import redactor
 from pipelines.profile import Profile
 
 EXIT_STAGE_FAILED = 1
@@ -173,7 +174,7 @@ def _follow_worker(request: dict[str, Any], log: Path, follower: Follower, *, to
     """Run to the end; returns the exit status of kfp.local's process."""
     with log.open("w", encoding="utf-8") as log_file, _worker(request, token) as process:
         assert process.stdout is not None
-        for line in process.stdout:
+        for line in map(redactor(request["arguments"]), process.stdout):
             log_file.write(line)
             log_file.flush()
             follower.read(line)

@@ -14,7 +14,7 @@ from cooper_rl.errors import ConfigError, DamagedObjectError, StorageError, Writ
 from cooper_rl.run.promotion import Evaluated, decide
 from cooper_rl.schema.red_team import AttackText
 from cooper_rl.schema.runs import ChampionRecord
-from cooper_rl.storage.base import ObjectStore, content_sha256
+from cooper_rl.storage.base import ObjectStore
 from cooper_rl.storage.local import LocalStore
 from cooper_rl.storage.open import open_store
 from tests.stages.champions import HELD_OUT, make_completions, make_evaluation
@@ -194,14 +194,15 @@ def test_a_file_that_is_edited_in_place_after_its_promotion_does_not_change_the_
     tmp_path: Path,
 ) -> None:
     """A hard link would: the registry's file and the run's would be one."""
-    file = tmp_path / "run" / "model.safetensors"
-    file.parent.mkdir()
-    file.write_bytes(b"weights")
-    store = LocalStore(tmp_path / "registry")
-    store.put_file("v-1/policy/model.safetensors", file, sha256=content_sha256(file))
-    with file.open("r+b") as opened:
+    registry = Registry(LocalStore(tmp_path / "registry"))
+    add(registry, tmp_path, "v-1", replaces=None)
+    with (tmp_path / "v-1.weights").open("r+b") as opened:
         opened.write(b"WEIGHTS")
-    assert (tmp_path / "registry/v-1/policy/model.safetensors").read_bytes() == b"weights"
+    champion = registry.champion()
+    assert champion is not None
+    folder = registry.fetch(champion, tmp_path / "fetched", starting_with=("policy/", "verify_rm/"))
+    for model in ("policy", "verify_rm"):
+        assert (folder / model / "model.safetensors").read_text() == "weights of v-1"
 
 
 def attack(text: str) -> AttackText:

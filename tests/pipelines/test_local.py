@@ -1,6 +1,7 @@
 """The laptop pipeline for real: compiled, run through kfp.local, resumed, failed, interrupted."""
 
 import contextlib
+import json
 import os
 import re
 import signal
@@ -20,6 +21,7 @@ from cooper_rl.records.step_metrics import read_metrics
 from cooper_rl.schema.data import EvalReport
 from pipelines.__main__ import main
 from pipelines.local.folder import IN_USE, TOKEN, Holder, run_folders
+from pipelines.local.redacted import redactor
 from tests.small_run import ROOT, run_pipelines, small_run
 
 ENDLESS = ["--set", "models.tiny.policy.num_updates=1000000"]
@@ -125,6 +127,39 @@ def test_a_failing_stage_is_one_message_and_keeps_what_was_finished(
     assert (output / "summary.md").read_text(encoding="utf-8").startswith("# Run failed")
     assert "Traceback" in (output / "log.txt").read_text(encoding="utf-8")
     assert (output / "report.html").is_file()
+
+
+def test_no_password_or_signature_of_a_source_is_left_by_a_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In no file and not on the screen, though kfp prints every task's input."""
+    output = tmp_path / "run"
+    source = "http://me:pa55word@127.0.0.1:9/problems.jsonl?sig=SECRET1"
+    assert main(small_run(output, "--set", f'problems.sources=["{source}"]')) == 1
+    captured = capsys.readouterr()
+    shown = captured.out + captured.err
+    assert "collect-problems: http://***@127.0.0.1:9/problems.jsonl?***: " in shown
+    assert "http://***@127.0.0.1:9/problems.jsonl?***" in (output / "log.txt").read_text(encoding="utf-8")
+    files = [path for path in output.rglob("*") if path.is_file()]
+    for secret in ("pa55word", "SECRET1"):
+        assert secret not in shown
+        assert [path for path in files if secret.encode() in path.read_bytes()] == []
+
+
+@pytest.mark.parametrize(
+    ("override", "address"),
+    [
+        ("problems.sources=['http://me:a b@host/x?k=v']", "http://me:a b@host/x?k=v"),
+        ('problems.sources=["http://h/1?sig=one","http://h/2?sig=two"]', "http://h/2?sig=two"),
+        ("cooper.judge.server.base_url=http://me:you r@host/v1", "http://me:you r@host/v1"),
+    ],
+)  # fmt: skip
+def test_addresses_of_the_arguments_are_hidden_whole(override: str, address: str) -> None:
+    hide = redactor({"preset": "laptop", "overrides": [override]})
+    line = hide(f"input: {json.dumps({'overrides': [override]})} and {address!r}\n")
+    assert line.startswith("input: ")
+    for secret in ("me:", "a b", "r@", "k=v", "one", "two"):
+        assert secret not in line
 
 
 def test_a_wrong_key_is_found_before_anything_runs(

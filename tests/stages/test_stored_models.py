@@ -218,6 +218,12 @@ def test_a_trained_verify_rm_travels_as_a_reference_where_checkpoints_are_stored
         shutil.copytree(here, folder, dirs_exist_ok=True)
     assert (model_in(mine), written()) == (address, before)
     assert sorted(path.name for path in mine.iterdir()) == ["model.json", "notes.txt"]
+    with (
+        pytest.raises(DataError, match=r"mine/notes\.txt: was not written by Cooper-RL"),
+        handed_over(StorageConfig(), mine),
+    ):
+        pass
+    (mine / "notes.txt").unlink()
     with handed_over(StorageConfig(), mine) as folder:
         assert folder == mine
     assert model_in(mine) == str(mine)

@@ -157,6 +157,19 @@ def test_a_second_try_writes_the_same_again(tmp_path: Path, prepared: Path) -> N
     assert (once["models"] / "thesis.txt").read_text() == "mine"
 
 
+@pytest.mark.parametrize("name", ["policy", "verify_rm", "start", "backbone"])
+def test_what_others_put_beside_a_champions_models_is_named_and_kept(
+    tmp_path: Path, prepared: Path, registered: Config, name: str
+) -> None:
+    take(registered, tmp_path, prepared, LATER, HELD_OUT)
+    thesis = tmp_path / "taken" / "models" / name / "thesis.txt"
+    thesis.write_text("mine")
+    with pytest.raises(DataError, match=rf"models/{name}/thesis\.txt: was not written by Cooper-RL"):
+        take(registered, tmp_path, prepared, LATER, HELD_OUT)
+    assert thesis.read_text() == "mine"
+    assert read_models(tmp_path / "taken" / "models").backbone.endswith("models/backbone")
+
+
 def test_a_damaged_champion_is_refused(tmp_path: Path, prepared: Path, registered: Config) -> None:
     name = (tmp_path / "registry" / "CHAMPION").read_text().strip()
     (tmp_path / "registry" / name / "policy" / "model.safetensors").write_bytes(b"other weights")

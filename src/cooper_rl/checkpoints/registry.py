@@ -10,6 +10,7 @@
         known.jsonl            fingerprints of all problems that it, or a champion before it, learned from
         policy/ verify_rm/     plain Hugging Face folders
         manifest.json          hash of every file; written when all of them are there
+        writer-89abcdef        claim of a promotion, which names its files; gone when that has ended well
 
 Attacks outlive champions and runs: a VerifyRM is trained on them and attacked with them from then on.
 A version has the form of a checkpoint and is read by the same code, hash by hash. Of two promoters that saw
@@ -27,6 +28,7 @@ from typing import NamedTuple
 from pydantic import ValidationError
 
 from cooper_rl.checkpoints.manifest import MANIFEST, CheckpointManifest, dump_manifest
+from cooper_rl.checkpoints.ownership import claim_again
 from cooper_rl.checkpoints.reading import fetch, read_manifest
 from cooper_rl.checkpoints.store import check_conditional_writes
 from cooper_rl.config.root import Config
@@ -125,24 +127,20 @@ class Registry:
 
         Raises:
             WriteConflictError: another one was promoted meanwhile; it stays champion.
-            StorageError: the store cannot be used; the champion stays.
+            StorageError: the store cannot be used, or files of others have the version's names; the champion
+                stays.
         """
         check_conditional_writes(self._store)
         hashes = {file: content_sha256(path) for file, path in files.items()}
+        small = {RECORD: record.model_dump_json(indent=2).encode()}
+        small[MANIFEST] = _manifest(record, hashes | _sha256_of(small))
+        own_claim = claim_again(self._store, name, hashes | _sha256_of(small), manifests_name=RECORD)
         for file, sha256 in hashes.items():
             self._store.put_file(f"{name}/{file}", files[file], sha256=sha256)
-        written = record.model_dump_json(indent=2).encode()
-        self._replace(f"{name}/{RECORD}", written)
-        manifest = CheckpointManifest(
-            step=record.evaluation.step,
-            score=record.decision.accuracy.value,
-            identity=record.conditions,
-            versions={},
-            history=(),
-            sha256=hashes | {RECORD: hashlib.sha256(written).hexdigest()},
-        )
-        self._replace(f"{name}/{MANIFEST}", dump_manifest(manifest.sealed()))
+        for file, data in small.items():
+            self._replace(f"{name}/{file}", data)
         self._store.write(CHAMPION, f"{name}\n".encode(), replaces=replaces.tag if replaces else None)
+        self._store.delete([own_claim])  # the manifest claims the same now
 
     def attacks(self) -> list[AttackText]:
         """Every text that was added, in the order in which they came.
@@ -227,6 +225,23 @@ class Registry:
             f"{self.uri}: champion {name} cannot be read ({error}); restore its objects, or write the name "
             f"of an earlier version into {CHAMPION}"
         )
+
+
+def _manifest(record: ChampionRecord, sha256: dict[str, str]) -> bytes:
+    """Of a version, as it is stored."""
+    manifest = CheckpointManifest(
+        step=record.evaluation.step,
+        score=record.decision.accuracy.value,
+        identity=record.conditions,
+        versions={},
+        history=(),
+        sha256=sha256,
+    )
+    return dump_manifest(manifest.sealed())
+
+
+def _sha256_of(small: Mapping[str, bytes]) -> dict[str, str]:
+    return {file: hashlib.sha256(data).hexdigest() for file, data in small.items()}
 
 
 def open_registry(config: Config) -> Registry:

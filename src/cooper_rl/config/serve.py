@@ -36,7 +36,7 @@ class HttpConfig(Section):
     max_body_bytes: int = Field(default=16_000_000, ge=1)
     """A request with a larger body is refused."""
     max_buffered_bytes: int = Field(default=64_000_000, ge=1)
-    """Bodies that are being received, all together; beyond that, requests are answered 429."""
+    """Bodies that arrive or wait for their answer, all together; beyond that, requests are answered 429."""
     max_header_bytes: int = Field(default=16_384, ge=1)
     """A request with a larger header is refused."""
     max_connections: int = Field(default=2048, ge=1)
@@ -109,7 +109,7 @@ class LearnConfig(HttpConfig):
     max_body_bytes: int = Field(default=64_000_000, ge=1)
     """A request with a larger body is refused."""
     max_buffered_bytes: int = Field(default=256_000_000, ge=1)
-    """Bodies that are being received, all together; beyond that, requests are answered 429."""
+    """Bodies that arrive or wait for their answer, all together; beyond that, requests are answered 429."""
     max_runs: int = Field(default=4, ge=1)
     """Runs that the server keeps, each with a VerifyRM of its own; requests of another one are refused."""
     collect_items: int | None = Field(default=None, ge=1)

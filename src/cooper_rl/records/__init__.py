@@ -8,4 +8,5 @@ step_metrics    `metrics.jsonl`: the numbers of every step
 live            the steps of a run while it goes on
 rejected        rows that were set aside, with their reason
 model_set       the folder that `prepare_models` writes
+written         folders that are replaced only where nothing of others lies in them
 """

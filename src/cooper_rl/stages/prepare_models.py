@@ -6,7 +6,6 @@ which the stages do that use them.
 """
 
 import logging
-import shutil
 from pathlib import Path
 from typing import Annotated
 
@@ -17,6 +16,7 @@ from cooper_rl.errors import DataError, ModelError
 from cooper_rl.machine.cores import usable_cores
 from cooper_rl.records.files import write_report
 from cooper_rl.records.model_set import MANIFEST
+from cooper_rl.records.written import check_own, check_replaceable, remove_written
 from cooper_rl.schema.data import ModelSet
 from cooper_rl.schema.paths import OutputFile, OutputFolder
 from cooper_rl.storage.models import find_model
@@ -33,7 +33,7 @@ def run(
     """Prepare policy, samplers and backbone.
 
     Raises:
-        DataError: the folder cannot be written.
+        DataError: the folder cannot be written, or holds files of others that would be replaced.
         StorageError: a model named by its address in an object store cannot be read there.
         ModelError: a named model is missing, has no tokenizer or is no causal language model.
     """
@@ -41,17 +41,21 @@ def run(
         models.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise DataError(f"{models}: cannot be made a folder ({error}); choose another path") from error
+    tiny = config.models.tiny
+    made = ("policy", "backbone", *tiny.snapshots, *tiny.samplers) if tiny else ()
+    check_own(models / MANIFEST, ModelSet)
+    for name in made:
+        check_replaceable(models / name)
     # A manifest of an earlier run must not stand beside half-written models.
     (models / MANIFEST).unlink(missing_ok=True)
-    tiny = config.models.tiny
     if tiny is None:
         found = _check_named(config.models, config.storage)
     else:
         from cooper_rl.tiny.hub import choose_texts, train_tiny_models
         from cooper_rl.tiny.world import find_world
 
-        for name in ("policy", "backbone", *tiny.snapshots, *tiny.samplers):
-            shutil.rmtree(models / name, ignore_errors=True)
+        for name in made:
+            remove_written(models / name)
         domain, blind_share = config.problems.domain, config.problems.tiny_blind_share
         find_world(domain, blind_share=blind_share)  # refuses what it has not
         texts = choose_texts(domain, blind_share=blind_share)
