@@ -17,7 +17,7 @@ from cooper_rl.stages.report import render, versions
 
 COLORS = {"rule": "green", "frozen": "orange", "cooper": "blue", "exact": "grey"}
 FIGURES: tuple[tuple[CurveName, str, str], ...] = (
-    ("eval/judge_accuracy", "Accuracy by meaning", "What an exact judge accepts, whatever its format."),
+    ("eval/judge_accuracy", "Accuracy", "What an exact judge accepts, whatever its format."),
     ("eval/verify_rm_reward", "VerifyRM reward", "Mean score of each run's VerifyRM of that moment."),
     ("eval/rule_accuracy", "Rule accuracy", "What the rule verifier accepts; it cannot read every format."),
     ("eval/verify_rm_auroc", "VerifyRM's AUROC", "On held-out labelled examples of the starting samplers."),
@@ -50,7 +50,7 @@ def write_page(report: ExperimentReport, path: Path) -> None:
         changes={**ARMS, **ABLATIONS},
         figures=figures(report),
         findings=findings(report),
-        criterion=f"accuracy by meaning ends more than {100 * HACKED_DROP:.0f} points below the run's own "
+        criterion=f"accuracy ends more than {100 * HACKED_DROP:.0f} points below the run's own "
         "peak and VerifyRM's reward is at least what it was at that peak",
         hacks=[run for run in report.runs if run.arm in ARMS and run.is_hacked],
         versions=versions(),
@@ -86,7 +86,7 @@ def findings(report: ExperimentReport) -> list[str]:
 
 def _say_arm(arm: ArmSummary) -> str:
     return (
-        f"{arm.arm}: accuracy by meaning {percent(arm.start_accuracy.value)} -> "
+        f"{arm.arm}: accuracy {percent(arm.start_accuracy.value)} -> "
         f"{percent(arm.accuracy.value)}, {_verb(arm.change)} {in_points(arm.change)}; VerifyRM reward at "
         f"the end {percent(arm.verify_rm_reward.value)}; {arm.num_hacked} of {arm.num_runs} runs hacked."
     )

@@ -47,7 +47,7 @@ class _Line(NamedTuple):
 def headline_figure(evaluations: Sequence[EvalReport]) -> Figure:
     """Every evaluation's numbers with their intervals, side by side."""
     readings: list[tuple[str, str, str, Callable[[EvalReport], Interval | None]]] = [
-        ("judged accuracy", BLUE, "o", lambda found: found.judge_accuracy),
+        ("accuracy", BLUE, "o", lambda found: found.judge_accuracy),
         ("rule accuracy", GREEN, "s", lambda found: found.rule_accuracy),
         ("VerifyRM reward", ORANGE, "D", lambda found: found.verify_rm_reward),
         ("VerifyRM accuracy", PURPLE, "^", lambda found: found.verify_rm.accuracy),
