@@ -37,7 +37,9 @@ def test_the_run_shows_every_stage_and_ends_with_its_headline(finished: tuple[Pa
     stages = re.findall(r"^\[ *(\d+)/14\] (\S+)  done in \d+:\d\d$", shown, flags=re.MULTILINE)
     assert sorted(int(number) for number, _ in stages) == list(range(1, 15))
     assert [name for _, name in stages[-2:]] == ["report", "summarise-run"]
-    assert re.search(r"^Done in .* held-out problems, step 0 -> 4, with 95 % intervals:$", shown, re.MULTILINE)
+    assert re.search(
+        r"^Done in .* held-out problems, step 0 -> 4, with 95 % intervals:$", shown, re.MULTILINE
+    )
     for name in ("accuracy", "VerifyRM reward"):
         assert re.search(rf"^  {name} +\d\.\d+ \[.*\] -> \d\.\d+ \[.*\]$", shown, re.MULTILINE), name
 
