@@ -6,6 +6,7 @@ A nested graph (exit handler, branch) counts as one task of the graph round it, 
 are not handled: no pipeline of ours has one (`tests/pipelines/test_rules.py`).
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from functools import partial
@@ -17,6 +18,7 @@ from kfp.local.orchestrator.orchestrator_utils import OrchestratorUtils
 from kfp.pipeline_spec import pipeline_spec_pb2
 
 from pipelines.local.lines import lines_named
+from pipelines.resources import DEFAULT_HOURS, HOURS
 
 Task = Any
 """kfp's PipelineTaskSpec, which has no types."""
@@ -90,18 +92,21 @@ def _run_tasks(tasks: Mapping[str, Task], store: io.IOStore, max_tasks: int, sha
 
 
 def _ready(waiting: Mapping[str, Task], running: Iterable[str]) -> list[str]:
-    """Waiting tasks whose needs have ended, those first that the longest chain of others waits for."""
+    """Waiting tasks whose needs have ended, those first whose chain of later tasks takes longest."""
     unfinished = {*waiting, *running}
     ready = [name for name, task in waiting.items() if unfinished.isdisjoint(task.dependent_tasks)]
-    return sorted(ready, key=lambda name: (-_chain_length(name, waiting), name))
+    return sorted(ready, key=lambda name: (-_chain_hours(name, waiting), name))
 
 
-def _chain_length(name: str, waiting: Mapping[str, Task]) -> int:
-    """How many tasks wait for this one, one after the other."""
-    lengths = [
-        _chain_length(other, waiting) for other, task in waiting.items() if name in task.dependent_tasks
-    ]
-    return 1 + max(lengths, default=-1)
+def _chain_hours(name: str, waiting: Mapping[str, Task]) -> float:
+    """The longest sum of time limits over this task and those that wait for it, one after the other.
+
+    Limits stand for durations: they say which stages take long.
+    """
+    stage = re.sub(r"^comp-|-\d+$", "", waiting[name].component_ref.name).replace("-", "_")
+    next_ones = [other for other, task in waiting.items() if name in task.dependent_tasks]
+    later = max((_chain_hours(other, waiting) for other in next_ones), default=0.0)
+    return HOURS.get(stage, DEFAULT_HOURS) + later
 
 
 def _is_asked_for(task: Task, store: io.IOStore) -> bool:

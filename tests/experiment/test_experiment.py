@@ -54,7 +54,7 @@ def test_the_page_is_whole_and_loads_nothing(output: Path) -> None:
     assert page.count("<svg") == page.count("<figure") > 4
     report = read_report(output / "report.json", ExperimentReport)
     assert len(findings(report)) >= 5
-    assert "accuracy by meaning" in page
+    assert "accuracy ends more than 10 points below" in page
     assert "Ablations" in page
     assert "The monitor stayed silent in all runs of cooper." in page
     assert "runs of rule." not in page  # whose reward is not VerifyRM's

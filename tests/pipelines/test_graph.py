@@ -43,6 +43,12 @@ def say(text: str, after: str = "", is_good: bool = True) -> str:
 
 
 @component
+def train_cooper(text: str) -> str:
+    """A task with the name of the stage that has the highest limit."""
+    return text
+
+
+@component
 def keep(status: dsl.PipelineTaskFinalStatus, folder: str):
     """The exit task: how the others ended."""
     from pathlib import Path
@@ -111,6 +117,17 @@ def test_of_tasks_that_could_start_the_one_before_the_longest_chain_is_first(tmp
     status, printed = run(chain, tmp_path, at_once=1)
     assert status == 0, printed
     assert started(printed) == ["say-2", "say-3", "say", "say-4", "keep"]
+
+
+def test_a_stage_that_takes_long_begins_before_a_short_one(tmp_path: Path) -> None:
+    def unequal(folder: str) -> None:
+        with dsl.ExitHandler(keep(folder=folder)):
+            say(text="short")
+            train_cooper(text="long")
+
+    status, printed = run(unequal, tmp_path, at_once=1)
+    assert status == 0, printed
+    assert started(printed) == ["train-cooper", "say", "keep"]
 
 
 def test_what_needs_a_failed_task_is_skipped_and_all_else_runs(tmp_path: Path) -> None:

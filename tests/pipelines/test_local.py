@@ -39,18 +39,23 @@ def test_the_run_shows_every_stage_and_ends_with_its_headline(finished: tuple[Pa
     stages = re.findall(r"^\[ *(\d+)/14\] (\S+)  done in \d+:\d\d$", shown, flags=re.MULTILINE)
     assert sorted(int(number) for number, _ in stages) == list(range(1, 15))
     assert [name for _, name in stages[-2:]] == ["report", "summarise-run"]
-    assert re.search(r"accuracy by meaning +0\.\d+ \[.*\] -> \d\.\d+ \[", shown)
-    assert re.search(r"VerifyRM accuracy, \d+ examples +\d\.\d+ \[.*\(majority", shown)
-    assert "Done in " in shown
+    assert re.search(
+        r"^Done in .* held-out problems, step 0 -> 4, with 95 % intervals:$", shown, re.MULTILINE
+    )
+    for name in ("accuracy", "VerifyRM reward"):
+        assert re.search(rf"^  {name} +\d\.\d+ \[.*\] -> \d\.\d+ \[.*\]$", shown, re.MULTILINE), name
 
 
 def test_the_run_leaves_a_report_and_ordinary_model_folders(finished: tuple[Path, str]) -> None:
     output, shown = finished
     assert "<html" in (output / "report.html").read_text(encoding="utf-8")
     assert (output / "summary.md").read_text(encoding="utf-8").startswith("#")
-    models = ROOT / shown.splitlines()[-1].removeprefix("  models   ")
-    assert AutoModelForCausalLM.from_pretrained(models / "policy").config.model_type == "qwen2"
-    assert AutoModelForSequenceClassification.from_pretrained(models / "verify_rm").config.num_labels == 1
+    files = dict(line.split() for line in shown.splitlines()[-4:])
+    assert list(files) == ["page", "summary", "policy", "VerifyRM"]
+    assert ROOT / files["page"] == output / "report.html"
+    assert AutoModelForCausalLM.from_pretrained(ROOT / files["policy"]).config.model_type == "qwen2"
+    verify_rm = AutoModelForSequenceClassification.from_pretrained(ROOT / files["VerifyRM"])
+    assert verify_rm.config.num_labels == 1
 
 
 def test_the_second_iteration_goes_on_where_the_first_ended(finished: tuple[Path, str]) -> None:

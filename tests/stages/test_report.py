@@ -183,10 +183,10 @@ def test_an_improvement_whose_interval_excludes_zero_is_called_one(tmp_path):
     html, summary, result = make_report(
         tmp_path, evaluations=[make_evaluation(0, 0.4, 0.45), make_evaluation(40, 0.7, 0.7)]
     )
-    assert result.accuracy_name == "judged accuracy"
+    assert result.accuracy_name == "accuracy"
     assert result.accuracy_change.value == pytest.approx(0.3)
     assert result.accuracy_change.low > 0
-    start = "Judged accuracy rose by 30.0 points (95 % interval +"
+    start = "Accuracy rose by 30.0 points (95 % interval +"
     assert result.conclusion.startswith(start)
     assert "from 40.0 % to 70.0 % on 60 held-out problems after 40 steps" in result.conclusion
     assert start in html
@@ -200,7 +200,7 @@ def test_without_a_judge_the_rule_speaks(tmp_path):
     html, summary, result = make_report(tmp_path, completions=rows, evaluations=evaluations)
     assert result.accuracy_name == "rule accuracy"
     assert "judge: none" in html
-    assert "Judged accuracy" not in summary
+    assert "Accuracy" not in summary
 
 
 def test_a_long_run_stays_under_a_megabyte(tmp_path):
@@ -363,7 +363,7 @@ def test_an_arm_with_a_frozen_verify_rm_stands_beside_cooper(tmp_path):
     assert result.accuracy_after.value == pytest.approx(0.55)
     assert result.frozen_accuracy.value == pytest.approx(0.05)
     assert result.frozen_reward.value == pytest.approx(0.9)
-    said = "a VerifyRM that never learns. Judged accuracy fell by 35.0 points"
+    said = "a VerifyRM that never learns. Accuracy fell by 35.0 points"
     assert said in result.frozen_conclusion
     assert said in text
     assert "UTC" in text

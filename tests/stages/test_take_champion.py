@@ -108,7 +108,7 @@ def test_the_champion_is_the_start_and_only_what_it_has_not_seen_is_new(
     champion = open_registry(registered).champion()
     assert champion is not None
     assert found.champion == champion.name
-    assert f"is {champion.name} (judged accuracy 0.0 %). Of 41 collected" in found.statement
+    assert f"is {champion.name} (accuracy 0.0 %). Of 41 collected" in found.statement
     assert f"starts from {champion.name}'s policy and VerifyRM, on the new" in found.statement
     assert models.policy == models.samplers["policy"] == str(taken["models"] / "policy")
     assert models.verify_rm == str(taken["models"] / "verify_rm")

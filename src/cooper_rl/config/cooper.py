@@ -232,7 +232,7 @@ class CooperConfig(Section):
     """Token budget of one forward and backward pass; the loss does not depend on it."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Forward passes of both models in co-training; weights and optimisers stay in fp32. `auto`: bf16 where
-    the hardware has it, except for models under 10M parameters on a CPU."""
+    the hardware multiplies faster in it, except for models under 10M parameters on a CPU."""
     gradient_checkpointing: bool = False
     """Keep every layer's input only and recompute the rest in the backward pass: less memory, about a third
     more time in both updates."""

@@ -169,8 +169,8 @@ class VerifyRMConfig(Section):
     gradient_checkpointing: bool = False
     """Keep one layer's activations and recompute the others: less memory, about a third more time."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Forward pass of training and scoring; weights stay in fp32. `auto`: bf16 where the hardware has it,
-    except for models under 10M parameters on a CPU."""
+    """Forward pass of training and scoring; weights stay in fp32. `auto`: bf16 where the hardware multiplies
+    faster in it, except for models under 10M parameters on a CPU."""
     validate_every: int | None = Field(default=None, ge=1)
     """Updates between validations; None: at the end of every epoch."""
     max_canary_problems: int = Field(default=50, ge=1)

@@ -22,7 +22,7 @@ STYLES: dict[str, tuple[Color, Dash, str]] = {
 }
 """Colour, dash and marker of an arm's lines."""
 FIGURES: tuple[tuple[CurveName, str, str], ...] = (
-    ("eval/judge_accuracy", "Accuracy by meaning", "What an exact judge accepts, whatever its format."),
+    ("eval/judge_accuracy", "Accuracy", "What an exact judge accepts, whatever its format."),
     ("eval/verify_rm_reward", "VerifyRM reward", "Mean score of each run's VerifyRM of that moment."),
     ("eval/rule_accuracy", "Rule accuracy", "What the rule verifier accepts; it cannot read every format."),
     ("eval/verify_rm_auroc", "VerifyRM's AUROC", "On held-out labelled examples of the starting samplers."),
@@ -60,7 +60,7 @@ def write_page(report: ExperimentReport, path: Path, *, origin: Sequence[tuple[s
         changes={**ARMS, **ABLATIONS},
         figures=figures(report),
         findings=findings(report),
-        criterion=f"accuracy by meaning ends more than {100 * HACKED_DROP:.0f} points below the run's own "
+        criterion=f"accuracy ends more than {100 * HACKED_DROP:.0f} points below the run's own "
         "peak and VerifyRM's reward is at least what it was at that peak",
         hacks=[run for run in report.runs if run.arm in ARMS and run.is_hacked],
         origin=origin,
@@ -98,7 +98,7 @@ def findings(report: ExperimentReport) -> list[str]:
 
 def _say_arm(arm: ArmSummary) -> str:
     return (
-        f"{arm.arm}: accuracy by meaning {percent(arm.start_accuracy.value)} -> "
+        f"{arm.arm}: accuracy {percent(arm.start_accuracy.value)} -> "
         f"{percent(arm.accuracy.value)}, {_verb(arm.change)} {in_points(arm.change)}; VerifyRM reward at "
         f"the end {percent(arm.verify_rm_reward.value)}; {arm.num_hacked} of {arm.num_runs} runs hacked."
     )

@@ -39,7 +39,7 @@ class _Curve(NamedTuple):
 def headline_plot(evaluations: Sequence[EvalReport]) -> Plot:
     """Every evaluation's numbers with their intervals, side by side."""
     readings: list[tuple[str, Color, Callable[[EvalReport], Interval | None]]] = [
-        ("judged accuracy", "blue", lambda found: found.judge_accuracy),
+        ("accuracy", "blue", lambda found: found.judge_accuracy),
         ("rule accuracy", "green", lambda found: found.rule_accuracy),
         ("VerifyRM reward", "orange", lambda found: found.verify_rm_reward),
         ("VerifyRM accuracy", "purple", lambda found: found.verify_rm.accuracy),

@@ -76,7 +76,7 @@ def decide(
     """
     found = candidate.report
     change = verify_rm_change = None
-    name: AccuracyName = "rule accuracy" if found.judge_accuracy is None else "judged accuracy"
+    name: AccuracyName = "rule accuracy" if found.judge_accuracy is None else "accuracy"
     reasons: list[str] = []
     remarks: list[str] = []
     objections = object_to_canaries(found, max_canary_rate)
