@@ -1,16 +1,20 @@
 import json
+import shutil
 from pathlib import Path
 
 import pytest
+import torch
 from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForSequenceClassification
 
 from cooper_rl.config.load import load
 from cooper_rl.errors import ConfigError, DataError, ModelError
+from cooper_rl.models.policy import load_policy
 from cooper_rl.records.files import read_report
 from cooper_rl.records.model_set import read_models
 from cooper_rl.schema.data import ModelSet
 from cooper_rl.stages import prepare_models
 from cooper_rl.tiny.tokenizer import build_tokenizer
+from tests.models.small_models import save_small
 
 SMALLEST = "hidden_size = 16, num_layers = 1, num_heads = 2, num_updates = 2, batch_size = 2"
 TINY = [
@@ -90,6 +94,49 @@ def test_a_model_without_a_tokenizer_is_refused(files, tmp_path: Path) -> None:
             models=tmp_path / "models",
             report=tmp_path / "report",
         )
+
+
+@pytest.mark.parametrize("role", ["models.policy", "models.backbone", "models.samplers.other"])
+def test_every_named_model_needs_its_weights(files, tmp_path: Path, role: str) -> None:
+    whole = files.models / "policy"
+    shutil.copytree(whole, tmp_path / "bare")
+    (tmp_path / "bare" / "model.safetensors").unlink()
+    with pytest.raises(ModelError, match=rf"{role}: .*/bare: no weights there"):
+        prepare_models.run(
+            named(whole, whole, f"{role}={json.dumps(str(tmp_path / 'bare'))}"),
+            models=tmp_path / "models",
+            report=tmp_path / "report",
+        )
+
+
+def test_scaled_logits_are_refused_of_a_policy_and_taken_of_a_sampler(files, tmp_path: Path) -> None:
+    whole, other = files.models / "policy", save_small("granite", tmp_path / "granite")
+    paths = {"models": tmp_path / "models", "report": tmp_path / "report"}
+    prepare_models.run(named(whole, whole, f"models.samplers.other={json.dumps(str(other))}"), **paths)
+    with pytest.raises(ModelError, match=r"models\.policy: .*granite: GraniteForCausalLM scales or caps"):
+        prepare_models.run(named(other, whole), **paths)
+
+
+def test_a_base_model_is_prompted_by_the_configurations_template(files, tmp_path: Path) -> None:
+    whole = files.models / "policy"
+    shutil.copytree(whole, tmp_path / "base")
+    (tmp_path / "base" / "chat_template.jinja").unlink()
+    paths = {"models": tmp_path / "models", "report": tmp_path / "report"}
+    with pytest.raises(ModelError, match=r"models\.policy: .*/base: the tokenizer has no chat template"):
+        prepare_models.run(named(tmp_path / "base", whole), **paths)
+    template = "prompt_template=User: {question} Assistant: <think>"
+    found = prepare_models.run(named(tmp_path / "base", whole, template), **paths)
+    policy = load_policy(
+        found.policy, device=torch.device("cpu"), prompt_template="User: {question} Assistant: <think>"
+    )
+    prompt = policy.tokenizer.decode(policy.encode_prompt("What is 1+1?", "Think."))
+    assert prompt == "User: What is 1+1?\nThink. Assistant: <think>"
+
+
+@pytest.mark.parametrize("template", ["no place for it", "{question} and {question}"])
+def test_a_template_needs_one_place_for_the_question(template: str) -> None:
+    with pytest.raises(ConfigError, match=r"prompt_template.* holds \{question\} [02] times: write it once"):
+        load("laptop", [f"prompt_template={template}"])
 
 
 def test_a_classifier_is_no_policy(files, tmp_path: Path) -> None:

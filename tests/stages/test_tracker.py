@@ -96,7 +96,7 @@ def test_a_missing_library_names_the_extra(kind: str, monkeypatch: pytest.Monkey
     for name in ("torch.utils.tensorboard", "mlflow", "mlflow.tracking", "wandb"):
         monkeypatch.setitem(sys.modules, name, None)
     config = TrackerConfig.model_validate({"kind": kind, "uri": "nowhere"})
-    with pytest.raises(ConfigError, match=rf"tracker\.kind={kind} .*pip install 'cooper-rl\[{kind}\]'"):
+    with pytest.raises(ConfigError, match=rf"tracker\.kind={kind} .*pip install '\.\[{kind}\]'"):
         Tracker(config, run="r")
 
 

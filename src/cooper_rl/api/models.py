@@ -17,11 +17,13 @@ from cooper_rl.models.verify_rm import (
     VerifyRM,
     make_from_backbone,
     make_from_scratch,
+    measure,
     save_verify_rm,
 )
 from cooper_rl.models.verify_rm import (
     load_verify_rm as load,
 )
+from cooper_rl.models.verify_rm_card import write_card
 from cooper_rl.records.written import check_replaceable
 from cooper_rl.schema.data import VerifyExample
 from cooper_rl.training.fit_verify_rm import train_in_lessons
@@ -117,8 +119,10 @@ def train_verify_rm(
     )
     if not validation:
         save_verify_rm(model, folder)
-    elif fit.best_update != fit.num_updates:
+        return model
+    if fit.best_update != fit.num_updates:
         model = load_verify_rm(folder, device=place, precision=section.precision)
+    write_card(folder, measure(model, validation))
     return model
 
 

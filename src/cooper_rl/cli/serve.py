@@ -8,7 +8,7 @@ from cooper_rl.cli.options import add_overrides
 from cooper_rl.cli.settings import describe_server
 from cooper_rl.config.load import load_learn, load_serve
 from cooper_rl.config.serve import LearnConfig, ServeConfig
-from cooper_rl.errors import ConfigError
+from cooper_rl.errors import ConfigError, how_to_install
 
 SERVER = "serve-verify-rm"
 REWARDS = "serve"
@@ -90,4 +90,4 @@ def _serve_rewards(options: argparse.Namespace) -> str:
 
 
 def _missing(error: ModuleNotFoundError) -> ConfigError:
-    return ConfigError(f"{error}; install the server's libraries: pip install 'cooper-rl[serve]'")
+    return ConfigError(f"{error}; install the server's libraries: {how_to_install('serve')}")

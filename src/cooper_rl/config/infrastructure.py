@@ -198,7 +198,8 @@ class TrackerConfig(Section):
     """Where the numbers of metrics.jsonl go besides; the run's name there is `storage.run_key`."""
 
     kind: Literal["tensorboard", "mlflow", "wandb"]
-    """Each is an extra: `pip install 'cooper-rl[tensorboard]'`. A tracker that fails never stops training."""
+    """Each is an extra: `pip install '.[tensorboard]'` in a clone. A tracker that fails never stops
+    training."""
     uri: str
     """TensorBoard: folder of runs. MLflow: tracking URI (a server, or `sqlite:///FILE`;
     it refuses plain folders). W&B: folder of its local files."""

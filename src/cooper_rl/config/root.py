@@ -2,7 +2,7 @@
 
 from typing import Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from cooper_rl.config.cooper import CooperConfig, EvaluationConfig, ExperimentConfig
 from cooper_rl.config.data import LabelingConfig, ProblemsConfig, SamplingConfig
@@ -27,6 +27,10 @@ class Config(Section):
     """Seed of everything drawn at random."""
     instruction: str | None = None
     """Appended to every question before the policy or a sampler sees it."""
+    prompt_template: str | None = None
+    """Prompt of policy and samplers in place of their chat template, for base models that have none, as
+    R1-Zero is trained: a text with `{question}`, where question and instruction go. None: the chat
+    template."""
     packed_forward: bool = True
     """Whether Qwen2, Qwen3 and Llama run through our own forward pass, which computes no padding and computes
     a beginning that sequences share once. False: through the library's, over padded batches: slower, and the
@@ -47,6 +51,16 @@ class Config(Section):
     evaluation: EvaluationConfig = EvaluationConfig()
     experiment: ExperimentConfig = ExperimentConfig()
     red_team: RedTeamConfig = RedTeamConfig()
+
+    @field_validator("prompt_template")
+    @classmethod
+    def _has_a_place_for_the_question(cls, value: str | None) -> str | None:
+        if value is not None and value.count("{question}") != 1:
+            raise ValueError(
+                f"{value[:80]!r} holds {{question}} {value.count('{question}')} times: write it once, where "
+                "the question goes"
+            )
+        return value
 
     @model_validator(mode="after")
     def _has_what_zero_knows(self) -> Self:

@@ -41,14 +41,19 @@ class Policy:
     """Precision of the forward pass; see `CooperConfig.compute`."""
     is_bare: bool = False
     """Computes without the adapters that its model may have."""
+    prompt_template: str | None = None
+    """In place of the tokenizer's chat template; see `Config.prompt_template`."""
 
     @property
     def device(self) -> torch.device:
         return self.model.device
 
     def encode_prompt(self, question: str, instruction: str | None) -> list[int]:
-        """Token ids of the prompt, through the tokenizer's own chat template."""
+        """Token ids of the prompt, through the template given or the tokenizer's own chat template."""
         content = question if instruction is None else f"{question}\n{instruction}"
+        if self.prompt_template is not None:
+            text = self.prompt_template.replace("{question}", content)
+            return check_tokens(list(self.tokenizer(text)["input_ids"]), self.model)
         messages = [{"role": "user", "content": content}]
         encoded = self.tokenizer.apply_chat_template(
             messages,
@@ -67,8 +72,10 @@ class Policy:
         return merged_weights(self.model)
 
 
-def load_policy(path: str | Path, *, device: torch.device, is_trained: bool = True) -> Policy:
-    """Load a causal LM folder (or hub id).
+def load_policy(
+    path: str | Path, *, device: torch.device, is_trained: bool = True, prompt_template: str | None = None
+) -> Policy:
+    """Load a causal LM folder (or hub id), prompted by its chat template or by the one given.
 
     Raises:
         ModelError: missing, of another architecture, incomplete, without tokenizer or chat template.
@@ -76,13 +83,15 @@ def load_policy(path: str | Path, *, device: torch.device, is_trained: bool = Tr
     name = check_architecture(path, suffix="ForCausalLM")
     model = load_model(AutoModelForCausalLM, name, device=device)
     tokenizer = load_tokenizer(name)
-    if tokenizer.chat_template is None:
-        raise ModelError(f"{name}: the tokenizer has no chat template; use an instruct model or add one")
-    end_ids = _end_ids(model, tokenizer)
-    if not end_ids:
-        raise ModelError(f"{name}: no end token; set eos_token_id in generation_config.json")
+    end_ids = find_end_ids(name, model.generation_config, tokenizer, prompt_template=prompt_template)
     model.requires_grad_(is_trained)
-    return Policy(model=model, tokenizer=tokenizer, end_ids=end_ids, pad_id=tokenizer.pad_token_id)
+    return Policy(
+        model=model,
+        tokenizer=tokenizer,
+        end_ids=end_ids,
+        pad_id=tokenizer.pad_token_id,
+        prompt_template=prompt_template,
+    )
 
 
 def save_policy(policy: Policy, path: Path) -> None:
@@ -245,7 +254,22 @@ def check_tokens(token_ids: list[int], model: Any) -> list[int]:
     return token_ids
 
 
-def _end_ids(model: Any, tokenizer: Any) -> frozenset[int]:
-    configured = model.generation_config.eos_token_id
+def find_end_ids(
+    name: str, generation: Any, tokenizer: Any, *, prompt_template: str | None = None
+) -> frozenset[int]:
+    """Token ids that end a completion, once the model can be prompted too.
+
+    Raises:
+        ModelError: neither a chat template nor one of the configuration, or no end token.
+    """
+    if tokenizer.chat_template is None and prompt_template is None:
+        raise ModelError(
+            f"{name}: the tokenizer has no chat template; use an instruct model, or set prompt_template "
+            "for a base model"
+        )
+    configured = generation.eos_token_id
     listed = configured if isinstance(configured, list) else [configured]
-    return frozenset(int(token) for token in [*listed, tokenizer.eos_token_id] if token is not None)
+    end_ids = frozenset(int(token) for token in [*listed, tokenizer.eos_token_id] if token is not None)
+    if not end_ids:
+        raise ModelError(f"{name}: no end token; set eos_token_id in generation_config.json")
+    return end_ids

@@ -18,6 +18,7 @@ from transformers import AutoModelForSequenceClassification
 from cooper_rl.config.models import ScratchModel
 from cooper_rl.errors import ModelError, TrainingError
 from cooper_rl.machine.memory import explains_memory
+from cooper_rl.method.metrics import binary_scores
 from cooper_rl.models.decoys import Decoys, decoys_of
 from cooper_rl.models.packed.batching import pad_right, split_by_tokens
 from cooper_rl.models.packed.forward import can_pack, limit_tokens, packed_logits
@@ -32,11 +33,16 @@ from cooper_rl.models.policy import (
 from cooper_rl.models.precision import Compute, is_bfloat16
 from cooper_rl.models.template import Template, add_template, open_template
 from cooper_rl.models.verify_rm_card import write_card
-from cooper_rl.schema.data import VerifyExample
+from cooper_rl.schema.data import BinaryScores, VerifyExample
 
 
 class VerifyItem(NamedTuple):
-    """What VerifyRM sees of one completion."""
+    """What VerifyRM sees of one completion: the final answer is judged, in the light of the other two.
+
+    >>> from cooper_rl import VerifyItem
+    >>> VerifyItem("1+1?", "2", "It is 2.").reference_answer
+    '2'
+    """
 
     question: str
     reference_answer: str
@@ -45,7 +51,14 @@ class VerifyItem(NamedTuple):
 
 @dataclass(frozen=True)
 class VerifyRM:
-    """The reward model with its tokenizer."""
+    """The reward model with its tokenizer; `load_verify_rm` and `train_verify_rm` give one.
+
+    >>> from cooper_rl import VerifyItem, load_verify_rm
+    >>> verify_rm = load_verify_rm("verify_rm", device="cpu")
+    >>> [score] = verify_rm.score([VerifyItem("1+1?", "2", "It is 2.")])
+    >>> 0 < score < 1
+    True
+    """
 
     model: Any
     """Weights in fp32, also when the forward runs in bf16 under autocast."""
@@ -123,7 +136,11 @@ class VerifyRM:
     @torch.no_grad()
     def score(self, items: Sequence[VerifyItem], *, max_tokens_per_batch: int = 16384) -> list[float]:
         """Scores in (0, 1), one per item, in order: the sigmoid of the logit, or of its lead over the
-        decoys' (`Decoys.compare`).
+        decoys' (`Decoys.compare`). Without items: an empty list.
+
+        Args:
+            items: What to score; plain tuples of question, reference answer and completion will not do.
+            max_tokens_per_batch: Of one forward pass; the scores do not depend on it but for rounding.
 
         Raises:
             TrainingError: a score is not finite; names the question. Or out of memory.
@@ -153,6 +170,15 @@ class VerifyRM:
 def score_examples(verify_rm: VerifyRM, examples: Sequence[VerifyExample]) -> list[float]:
     """Scores of labelled examples, in order; see `VerifyRM.score`."""
     return verify_rm.score([VerifyItem(e.question, e.reference_answer, e.completion) for e in examples])
+
+
+def measure(verify_rm: VerifyRM, examples: Sequence[VerifyExample]) -> BinaryScores:
+    """Scores of labelled examples against their labels; the intervals are over questions."""
+    return binary_scores(
+        [example.label for example in examples],
+        score_examples(verify_rm, examples),
+        problems=[example.question for example in examples],
+    )
 
 
 def load_verify_rm(path: str | Path, *, device: torch.device) -> VerifyRM:
@@ -228,7 +254,17 @@ def new_verify_rm(
 
 
 def save_verify_rm(verify_rm: VerifyRM, path: Path) -> None:
-    """Write a folder that `AutoModelForSequenceClassification` and `AutoTokenizer` load, with a card."""
+    """Write a folder that `AutoModelForSequenceClassification` and `AutoTokenizer` load, with a card.
+
+    Raises:
+        DataError: a file is in the way, or the disk refuses; what stood there before stays.
+
+    >>> from pathlib import Path
+    >>> from cooper_rl import load_verify_rm, save_verify_rm
+    >>> save_verify_rm(load_verify_rm("verify_rm", device="cpu"), Path("copy"))
+    >>> Path("copy/README.md").is_file()
+    True
+    """
     save_folder(verify_rm.model, verify_rm.tokenizer, path)
     write_card(path)
 

@@ -22,11 +22,9 @@ A reference-based reward model: it reads a question, a reference answer and a co
 ## Use
 
 ```python
-import torch
+from cooper_rl import VerifyItem, load_verify_rm
 
-from cooper_rl.models.verify_rm import VerifyItem, load_verify_rm
-
-verify_rm = load_verify_rm("{folder}", device=torch.device("cpu"))
+verify_rm = load_verify_rm("{folder}", device="cpu")
 print(verify_rm.score([VerifyItem("1+1?", "2", "It is 2.")]))
 ```
 

@@ -129,6 +129,8 @@ def evaluation_conditions(config: Config) -> dict[str, str]:
         "labeling": {"rule": {"policy": values["labeling"]["rule"]["policy"]}},
         "engine": {key: values["engine"][key] for key in ("kind", "dtype")},
     }
+    if config.prompt_template is not None:  # a champion of a version that did not know it is compared
+        chosen["prompt_template"] = config.prompt_template
     conditions = {key: json.dumps(value) for key, value in flatten(chosen) if key not in IGNORED}
     if config.evaluation.judge is not None and config.evaluation.judge.server is not None:
         make_prompt = find_domain(config.problems.domain).judge_prompt

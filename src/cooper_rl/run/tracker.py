@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Self
 
 from cooper_rl.addresses import redact_all
 from cooper_rl.config.infrastructure import TrackerConfig
-from cooper_rl.errors import ConfigError
+from cooper_rl.errors import ConfigError, how_to_install
 from cooper_rl.schema.data import RolloutSample
 from cooper_rl.schema.step_metrics import StepMetrics
 
@@ -65,7 +65,7 @@ class Tracker:
         except ImportError as error:
             raise ConfigError(
                 f"tracker.kind={config.kind} needs a library that is not installed ({error}): "
-                f"pip install 'cooper-rl[{config.kind}]', or set tracker=null"
+                f"{how_to_install(config.kind)}; or set tracker=null"
             ) from error
         except Exception as error:  # whatever fails here, training matters more
             self._give_up(error)

@@ -71,13 +71,18 @@ def _load_subject(config: Config, *, models: Path, verify_rm: Path, checkpoint: 
     device = pick_device()
     if checkpoint is None:
         name = at_hand(config.storage, read_models(models).policy)
-        policy = load_policy(name, device=device, is_trained=False)
+        policy = load_policy(name, device=device, is_trained=False, prompt_template=config.prompt_template)
         judge = load_verify_rm(at_hand(config.storage, model_in(verify_rm)), device=device)
         return _Subject(0, policy, judge)
     needed = ("policy/", "verify_rm/")
     with open_checkpoint(checkpoint, config.storage, starting_with=needed) as found:
         return _Subject(
             found.manifest.step,
-            load_policy(found.folder / "policy", device=device, is_trained=False),
+            load_policy(
+                found.folder / "policy",
+                device=device,
+                is_trained=False,
+                prompt_template=config.prompt_template,
+            ),
             load_verify_rm(found.folder / "verify_rm", device=device),
         )
