@@ -118,7 +118,9 @@ def test_a_stored_model_of_another_kind_is_named_by_its_address(
     files: Files, s3_server, bucket: str, configure: Configure, tmp_path: Path
 ) -> None:
     address = send_model(s3_server, bucket, "rm", files.verify_rm)
-    with pytest.raises(ModelError, match=rf"^models\.policy: {address}: architecture Qwen2ForSequenceClassification;"):
+    with pytest.raises(
+        ModelError, match=rf"^models\.policy: {address}: architecture Qwen2ForSequenceClassification;"
+    ):
         prepare(configure(address), tmp_path)
 
 
