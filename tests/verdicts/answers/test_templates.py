@@ -1,4 +1,4 @@
-"""Pairs made from templates for each family of notation (`benchmarks/families`), frozen before the mending."""
+"""Pairs made from templates for each family of notation (`benchmarks/families`), frozen before mending."""
 
 from collections import Counter
 from collections.abc import Iterator
