@@ -35,7 +35,8 @@ def test_a_signature_read_from_source_is_the_one_that_python_sees(stage: str) ->
         assert parameter.kind is inspect.Parameter.KEYWORD_ONLY
         assert of_source[name].kind == text
         assert of_source[name].is_required == (parameter.default is inspect.Parameter.empty)
-        assert kind == (Path if of_source[name].is_required else Path | None)
+        expected = list[Path] if of_source[name].is_list else Path
+        assert kind == (expected if of_source[name].is_required else expected | None)
     assert issubclass(hints["return"], Report)
     assert hints["config"] in (Config, Config | None)
 

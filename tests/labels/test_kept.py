@@ -129,7 +129,9 @@ def test_a_damaged_segment_costs_its_verdicts_only(
     key = store.keys("")[0]
     client = make_client(s3_server.port, s3_server.account)
     found = client.stat_object(bucket, f"runs/segments/{key}")
-    metadata = {"sha256": str(found.metadata["x-amz-meta-sha256"])}
+    metadata: dict[str, str | list[str] | tuple[str]] = {
+        "sha256": str((found.metadata or {})["x-amz-meta-sha256"])
+    }
     client.put_object(bucket, f"runs/segments/{key}", io.BytesIO(b"thr"), 3, metadata=metadata)
     assert len(list(Segments(store, seconds=1).lines())) == 1
     assert f"{key}: changed since it was written" in caplog.text
