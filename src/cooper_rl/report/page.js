@@ -14,7 +14,7 @@
   const views = new Map(); // title of a figure -> how it is looked at, kept while a page follows its run
 
   const show = (value) =>
-    value !== 0 && Math.abs(value) < 1e-3 ? value.toExponential(2) : String(+value.toPrecision(4));
+    value !== 0 && Math.abs(value) < 1e-3 ? (+value.toPrecision(3)).toExponential() : String(+value.toPrecision(4));
   function make(name, attributes, parent, text) {
     const node = name.startsWith("html:")
       ? document.createElement(name.slice(5)) : document.createElementNS(NS, name);
@@ -27,12 +27,14 @@
 
   function ticks(low, high, count, isLog) {
     if (isLog) {
-      const found = [];
-      for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power++)
-        for (const factor of [1, 2, 5]) if (factor * 10 ** power >= low && factor * 10 ** power <= high)
-          found.push(factor * 10 ** power);
-      const tens = found.filter((value) => /^1(e|0*$|\.0*$)|^0\.0*1$/.test(show(value)));
-      return tens.length >= 3 ? tens : found;
+      const between = (factors) => {
+        const found = [];
+        for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power++)
+          for (const factor of factors) found.push(factor * 10 ** power);
+        return found.filter((value) => value >= low && value <= high);
+      };
+      const tens = between([1]);
+      return tens.length >= 3 ? tens : between([1, 2, 5]);
     }
     const rough = (high - low) / count, power = 10 ** Math.floor(Math.log10(rough));
     const step = power * ([1, 2, 5].find((factor) => factor * power >= rough) || 10);
