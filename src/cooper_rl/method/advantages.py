@@ -35,7 +35,7 @@ def leave_one_out(groups: torch.Tensor) -> torch.Tensor:
     return groups - others
 
 
-ESTIMATORS: Registry[Estimator] = names.ESTIMATORS
+ESTIMATORS: Registry[Estimator] = Registry(names.ESTIMATORS)
 """Name in `cooper.advantages.estimator` -> the estimator."""
 ESTIMATORS.register("grpo", group_mean)
 ESTIMATORS.register("rloo", leave_one_out)

@@ -196,7 +196,7 @@ def _clipped_loss(ratio: torch.Tensor, advantages: torch.Tensor, clip: Clip) -> 
     return TokenLoss(-torch.minimum(unclipped, clipped), clipped < unclipped)
 
 
-LOSSES: Registry[Loss] = names.LOSSES
+LOSSES: Registry[Loss] = Registry(names.LOSSES)
 """Name in `cooper.policy.loss` -> the loss."""
 LOSSES.register("grpo", grpo_loss)
 LOSSES.register("gspo", gspo_loss)
