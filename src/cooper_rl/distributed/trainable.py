@@ -1,16 +1,19 @@
 """One model with what steps it: in one process here, over several in `distributed/zero.py` (rows 10, 12, 13).
 
 The updates, the gate, checkpoints and roll-backs use `Trainable` alone. A trainer of another kind (FSDP, an
-optimiser on another device) is a class with these methods.
+optimiser on another device) is a class with these methods, registered in `TRAINERS`.
 """
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Protocol
 
 import torch
 
+from cooper_rl.config import names
+from cooper_rl.config.infrastructure import DistributedConfig
 from cooper_rl.distributed.ranks import ALONE, Ranks
+from cooper_rl.registry import Registry
 
 TRAINED = "trained"
 """Name in the optimiser's state of the weights that are stepped, where the model's folder holds others: an
@@ -74,6 +77,46 @@ class Trainable(Protocol):
         without the newest the next update would be much the same.
         """
         ...
+
+    def averaging(self, decay: float) -> AbstractContextManager[None]:
+        """For a model that holds the moving average of its weights: in the block it holds the stepped ones.
+
+        At the end the average has taken them in; an error puts the average back as it was. 0: no average.
+
+        Raises:
+            ConfigError: this trainer keeps none.
+        """
+        ...
+
+
+class MakeTrainable(Protocol):
+    """What `TRAINERS` holds."""
+
+    def __call__(
+        self,
+        model: torch.nn.Module,
+        optimizer: torch.optim.AdamW,
+        *,
+        config: DistributedConfig,
+        is_bfloat16: bool,
+        max_grad_norm: float,
+        ranks: Ranks,
+    ) -> Trainable:
+        """Collective.
+
+        Args:
+            model: Its weights are fp32.
+            optimizer: Over those that are trained; another kind of trainer may read its groups alone.
+            config: Section `distributed`.
+            is_bfloat16: Whether forward passes use bf16.
+            max_grad_norm: Bound that every step will be called with.
+            ranks: The processes that train together.
+        """
+        ...
+
+
+TRAINERS: Registry[MakeTrainable] = Registry(names.TRAINERS)
+"""Name in `distributed.trainer` -> what makes the trainer."""
 
 
 class SingleProcess:
@@ -140,6 +183,45 @@ class SingleProcess:
                     own[TRAINED] = trained
 
         return put_back
+
+    @contextmanager
+    def averaging(self, decay: float) -> Iterator[None]:
+        if not decay:
+            yield
+            return
+        averages = self._swap_in_trained()
+        weights = list(self.model.parameters())
+        try:
+            yield
+        except BaseException:
+            with torch.no_grad():
+                for weight, average in zip(weights, averages, strict=True):
+                    weight.copy_(average)
+            raise
+        with torch.no_grad():
+            for weight, average in zip(weights, averages, strict=True):
+                self.optimizer.state[weight][TRAINED] = weight.detach().clone()
+                weight.lerp_(average, decay)
+
+    @torch.no_grad()
+    def _swap_in_trained(self) -> list[torch.Tensor]:
+        """Put the weights that are stepped into the model; returns the averages that were there."""
+        averages: list[torch.Tensor] = []
+        for weight in self.model.parameters():
+            averages.append(weight.detach().clone())
+            trained = self.optimizer.state.get(weight, {}).get(TRAINED)
+            if trained is not None:
+                weight.copy_(trained)
+        return averages
+
+
+def _make_single(
+    model: torch.nn.Module, optimizer: torch.optim.AdamW, **_: DistributedConfig | Ranks | float
+) -> Trainable:
+    return SingleProcess(model, optimizer)
+
+
+TRAINERS.register("single", _make_single)
 
 
 def as_trainable(model: torch.nn.Module, optimizer: torch.optim.Optimizer | Trainable) -> Trainable:

@@ -10,7 +10,7 @@ import logging
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from torch import distributed
 
 from cooper_rl.config.infrastructure import DistributedConfig
 from cooper_rl.distributed.ranks import Ranks
+from cooper_rl.distributed.trainable import TRAINERS, Trainable
 from cooper_rl.errors import ConfigError
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM
 
@@ -157,6 +158,15 @@ class Zero:
 
         return put_back
 
+    def averaging(self, decay: float) -> AbstractContextManager[None]:
+        """See `Trainable.averaging`: no rank has the weights whole that an average would be kept of."""
+        if decay:
+            raise ConfigError(
+                f"cooper.reward.ema_decay={decay:g} is kept by one process without DeepSpeed: set it to 0, "
+                "or distributed.zero_stage=0"
+            )
+        return nullcontext()
+
     def _trained(self) -> Iterator[tuple[str, Any]]:
         return ((name, weight) for name, weight in self._model.named_parameters() if weight.requires_grad)
 
@@ -221,12 +231,15 @@ class Zero:
 class SharedVerifyRM(VerifyRM):
     """A VerifyRM that all ranks score with, each a share; all must call `score` with the same items."""
 
-    optimizer: Zero
+    optimizer: Trainable
 
     def _score(self, items: Sequence[VerifyItem], max_tokens_per_batch: int) -> list[float]:
         own = super()._score
         with self.optimizer.gather():
             return self.optimizer.ranks.share(items, lambda share: own(share, max_tokens_per_batch))
+
+
+TRAINERS.register("zero", Zero)
 
 
 class _Through(torch.nn.Module):
