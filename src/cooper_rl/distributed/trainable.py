@@ -141,8 +141,12 @@ class SingleProcess:
 
     def step(self, max_norm: float) -> float:
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), max_norm).item()
+        # clip_grad_norm_ has scaled the gradients by a norm that is not finite: they are NaN now, and a
+        # step with them could not be taken back.
         if norm < float("inf"):  # False for NaN too
             self.optimizer.step()
+        # None and not zeros: frees 4 bytes a weight until the next backward, in the phase in which the
+        # engine draws.
         self.optimizer.zero_grad(set_to_none=True)
         return norm
 
@@ -153,6 +157,7 @@ class SingleProcess:
         return optimizer_tensors(self.model, self.optimizer)
 
     def load_weights(self, weights: Mapping[str, torch.Tensor]) -> None:
+        # Not strict: tied heads and adapters make a checkpoint name fewer tensors than the model has.
         self.model.load_state_dict(weights, strict=False)
         for name, weight in self.model.named_parameters():
             if name in weights:
@@ -161,6 +166,7 @@ class SingleProcess:
 
     def load_state(self, tensors: Mapping[str, torch.Tensor]) -> None:
         weights = dict(self.model.named_parameters())
+        # Moments that are not named below would belong to weights that are gone.
         self.optimizer.state.clear()
         for full_name, tensor in tensors.items():
             name, _, key = full_name.rpartition("/")
@@ -174,6 +180,7 @@ class SingleProcess:
         ]
 
         @torch.no_grad()
+        # Copied into the same tensors: the optimiser, the engine and autograd hold references to them.
         def put_back() -> None:
             for weight, value, trained in kept:
                 weight.copy_(value)
@@ -193,6 +200,8 @@ class SingleProcess:
         weights = list(self.model.parameters())
         try:
             yield
+        # Whatever ended the block: the average is what scores and what is saved, so the model must hold it
+        # again.
         except BaseException:
             with torch.no_grad():
                 for weight, average in zip(weights, averages, strict=True):
@@ -201,6 +210,8 @@ class SingleProcess:
         with torch.no_grad():
             for weight, average in zip(weights, averages, strict=True):
                 self.optimizer.state[weight][TRAINED] = weight.detach().clone()
+                # weight + decay * (average - weight), in place: engine and optimiser hold the tensor
+                # itself.
                 weight.lerp_(average, decay)
 
     @torch.no_grad()
@@ -208,6 +219,8 @@ class SingleProcess:
         """Put the weights that are stepped into the model; returns the averages that were there."""
         averages: list[torch.Tensor] = []
         for weight in self.model.parameters():
+            # The average must survive the block: a failed update returns to it, a good one is blended into
+            # it.
             averages.append(weight.detach().clone())
             trained = self.optimizer.state.get(weight, {}).get(TRAINED)
             if trained is not None:
@@ -234,6 +247,7 @@ def optimizer_tensors(model: torch.nn.Module, optimizer: torch.optim.Optimizer) 
     tensors: dict[str, torch.Tensor] = {}
     for name, weight in model.named_parameters():
         state: dict[str, Any] = optimizer.state.get(weight, {})
+        # Sorted, so that the same state is the same file, whose hash the manifest holds.
         for key in sorted(state):
             tensors[f"{name}/{key}"] = state[key]
     return tensors

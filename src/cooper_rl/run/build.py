@@ -262,6 +262,7 @@ def _make_trained(config: Config, state: TrainingState, ranks: Ranks, *, place: 
         for each, adamw in ((policy, policy_adamw), (verify_rm, verify_rm_adamw))
     )
     if trainer != "single":
+        # Its weights may be whole in a gather block alone, and other ranks may score a share.
         verify_rm = SharedVerifyRM(
             verify_rm.model, verify_rm.tokenizer, verify_rm.compute, optimizer=verify_rm_optimizer
         )

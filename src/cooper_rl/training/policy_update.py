@@ -80,17 +80,21 @@ def update_policy(
     grad_norms: list[float] = []
     mismatch = Mismatch()
     for share in shares:
+        # The whole update's counts, before its first batch: each part is divided by them, and gradients
+        # just add up.
         size = _size_of(share, config, ranks)
         # Whether there is an update is decided together: `step` is collective.
         if not ranks.any(any(bool(batch.advantages.any()) for batch in share)):
             continue
         with trained.gather(), recomputing(policy.model, is_on=config.gradient_checkpointing):
             sums = ranks.sums(*_backward(policy, trained, share, size, mismatch, config))
+        # Outside of the gather block: ZeRO 3 steps divided weights, and would write over gathered ones.
         grad_norms.append(apply_gradients(trained, config.max_grad_norm, name="policy"))
         loss_sum += sums[0]
         kl_sum += sums[1]
         clipped_sum += sums[2]
         num_tokens += size.num_tokens
+    # Collective, and reached by every rank however many of its updates were skipped.
     mismatch = add_up(ranks.gather([mismatch], ranks.size))
     return PolicyMetrics(
         loss=loss_sum / max(num_tokens, 1),
@@ -128,6 +132,8 @@ def _backward(
     high = settings.clip_epsilon if settings.clip_epsilon_high is None else settings.clip_epsilon_high
     for batch in share:
         logprobs = _logprobs(policy, batch.completions, config)
+        # With one update a step the policy that drew is this one: the ratio is exactly 1 and carries the
+        # gradient.
         old_logprobs = logprobs.detach() if batch.old_logprobs is None else batch.old_logprobs
         part = policy_loss(
             logprobs,
@@ -146,8 +152,11 @@ def _backward(
                 old_logprobs, batch.engine_logprobs, max_weight=settings.max_importance_weight
             ),
         )
+        # A filler runs the same backward, whose collective calls the other ranks wait for, with a gradient
+        # of 0.
         trained.backward(part.loss * batch.counts)
         if batch.counts:
+            # .item() waits for the GPU. After backward it waits for what must be done anyway.
             loss_sum += part.loss.item() * size.num_tokens
             kl_sum += part.kl_sum.item()
             clipped_sum += part.clipped_sum.item()
@@ -203,6 +212,7 @@ def _micro_batches(
 ) -> Iterator[PolicyBatch]:
     rows = [(group.prompt_ids, generation) for group in groups for generation in group.generations]
     is_kept = [
+        # Before the counts are taken, so that a completion that is left out divides nobody's loss.
         not (config.policy.overlong_filtering and generation.finish_reason == "length")
         for _, generation in rows
     ]
@@ -218,6 +228,8 @@ def _micro_batches(
         with torch.no_grad():
             yield PolicyBatch(
                 completions=batch,
+                # Computed for all updates before the first one: later they would be those of a policy that
+                # has moved on.
                 old_logprobs=None if is_on_policy else _logprobs(policy, batch, config),
                 engine_logprobs=_engine_logprobs([rows[n][1] for n in part], batch.mask),
                 ref_logprobs=_logprobs(reference, batch, config) if has_kl else None,

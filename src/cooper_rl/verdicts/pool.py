@@ -57,12 +57,18 @@ class WorkerPool:
         self, module: str, arguments: Sequence[str], *, num_workers: int, limit_seconds: float
     ) -> None:
         """Start `python -m module ARGUMENTS SOCKETS`; no answer takes a worker longer than the limit."""
+        # Sockets and not pipes: both directions in one handle, and an end that closes is seen by the other
+        # at once.
         pairs = [socket.socketpair() for _ in range(num_workers)]
         self._channels = [ours for ours, _ in pairs]
         self._free: queue.SimpleQueue[socket.socket] = queue.SimpleQueue()
         self._nursery = _start_nursery(module, arguments, [theirs for _, theirs in pairs])
         for ours, theirs in pairs:
+            # This process's copy would keep the connection open when the worker dies, and nobody would
+            # notice.
             theirs.close()
+            # Longer than any limit of the worker: it is for a machine that stands still, not for a hard
+            # comparison.
             ours.settimeout(STARTUP_SECONDS + limit_seconds)
             self._free.put(ours)
         self._threads = ThreadPoolExecutor(num_workers, thread_name_prefix="rule_verifier")
@@ -83,6 +89,8 @@ class WorkerPool:
         return replies
 
     def _ask_one(self, question: Sequence[Any]) -> Any:
+        # There are as many threads as sockets: each has its own while it asks, so that replies cannot be
+        # mixed up.
         channel = self._free.get()
         try:
             send_message(channel, list(question))
@@ -116,6 +124,7 @@ class WorkerPool:
     def disown(self) -> None:
         """Close a forked child's copies of the sockets, or the parent's workers would outlive the parent."""
         for channel in self._channels:
+            # close() of a socket would send the end to the worker, which is the parent's.
             os.close(channel.detach())
 
 
@@ -163,6 +172,7 @@ class PooledVerifier:
         if not questions:
             return []
         with self._lock:
+            # Late: a verifier whose answers can all be compared in this process never forks.
             if self._pool is None:
                 limit = self._config.timeout_seconds
                 self._pool = WorkerPool(
@@ -190,6 +200,7 @@ def _after_fork() -> None:
         verifier._renew()  # pyright: ignore[reportPrivateUsage]
 
 
+# A fork copies sockets and the state of locks, but none of the threads that would release them.
 os.register_at_fork(after_in_child=_after_fork)
 
 
@@ -209,6 +220,7 @@ def _start_nursery(
 
 def _worker_environment() -> dict[str, str]:
     """What the workers need: they parse hostile text, and get no key of this process."""
+    # An allow-list: keys and tokens have names that nobody can list.
     kept = {
         name: value
         for name, value in os.environ.items()
