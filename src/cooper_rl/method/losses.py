@@ -90,7 +90,7 @@ def policy_loss(
 
     Args:
         logprobs: (B, C) of the policy.
-        old_logprobs: (B, C) of the policy that sampled, no gradient.
+        old_logprobs: (B, C) of the old policy, which drew the completions; no gradient.
         ref_logprobs: (B, C) of the frozen reference policy, no gradient; None when kl_coefficient is 0.
         advantages: (B,), the same for every token of a completion.
         mask: (B, C) bool, True = a completion token, counts; every row has one at least.
