@@ -1,4 +1,4 @@
-"""Fixtures of many rooms. Each imports what it makes, so that a room without models collects without torch."""
+"""Fixtures of many rooms. Each imports what it makes: a room without models collects without torch."""
 
 import os
 import signal

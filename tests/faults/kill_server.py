@@ -150,7 +150,7 @@ def _run(job: dict[str, Any], counted: Path, folder: Path) -> None:
         arguments = {name: Path(path) for name, path in job["arguments"].items()}
         inputs = {name: folder / name for name in ("models", "verify_rm")}
         inputs["problems"] = folder / "problems.jsonl"
-        calls = _install(job.get("kill", {}))
+        calls = install(job.get("kill", {}))
         train_cooper.run(load("laptop", [*OVERRIDES, *job["overrides"]]), **(inputs | arguments))
         if calls is not None:
             sys.setprofile(None)
@@ -165,7 +165,7 @@ def _run(job: dict[str, Any], counted: Path, folder: Path) -> None:
         os._exit(status)
 
 
-def _install(kill: dict[str, Any]) -> list[int] | None:
+def install(kill: dict[str, Any]) -> list[int] | None:
     if "call" in kill or "count" in kill:
         return _count_calls(kill.get("call"), kill.get("signal", signal.SIGKILL))
     if "point" in kill:

@@ -18,7 +18,8 @@ def test_a_module_that_old_manifests_run_is_its_successor(old: str, new: str) ->
         for name in (f"backends.{old}", new)
         for options in (["--help"], ["--unknown"])
     ]  # fmt: skip
-    old_help, old_refusal, new_help, new_refusal = ((done.returncode, done.stdout, done.stderr) for done in asked)
+    found = [(done.returncode, done.stdout, done.stderr) for done in asked]
+    old_help, old_refusal, new_help, new_refusal = found
     assert old_help == new_help
     assert old_refusal == new_refusal
     assert (old_help[0], old_refusal[0]) == (0, 2)

@@ -61,11 +61,11 @@ def verify_many(items: Iterable[tuple[str, str]]) -> list[AnswerCheck]:
                 f"item {index}: {item!r} is no pair of strings; give (reference answer, completion)"
             )
         pairs.append(pair)
-    return _shared().verify(pairs)
+    return shared_verifier().verify(pairs)
 
 
 @cache
-def _shared() -> RuleVerifier:
+def shared_verifier() -> RuleVerifier:
     verifier = RuleVerifier(RuleConfig())
     atexit.register(verifier.close)
     return verifier

@@ -239,7 +239,7 @@ def _start(model: Any, config: EngineConfig, has_own_group: bool) -> tuple[Any, 
             )
         except Exception as error:  # of a worker, or of a check of its own, it has no better kind
             _clean_up(has_own_group)
-            raise _explain(error, config) from error
+            raise explain(error, config) from error
     return llm, SamplingParams
 
 
@@ -290,7 +290,7 @@ def _environment() -> Generator[None]:
         os.environ.update({key: value for key, value in before.items() if not key.startswith("VLLM_")})
 
 
-def _explain(error: Exception, config: EngineConfig) -> ConfigError | ModelError:
+def explain(error: Exception, config: EngineConfig) -> ConfigError | ModelError:
     """vLLM's own message, and what to change."""
     text = " ".join(str(error).split())
     if "max_model_len" in text and "greater than the derived" in text:

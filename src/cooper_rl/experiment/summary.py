@@ -204,7 +204,7 @@ def _read_arm(output: Path, arm: str, seed: int, *, is_watched: bool) -> _Found:
         is_watched=is_watched,
         first_alarm_step=alarm,
         denied_alarm_steps=denied_alarms(rows),
-        lost_at_alarm=None if alarm is None else _lost(accuracy, alarm),
+        lost_at_alarm=None if alarm is None else lost_points(accuracy, alarm),
         rule_recall=sum(row.rule == "correct" for row in right) / max(len(right), 1),
         num_rolled_back=sum(row.gate.rolled_back is True for row in rows),
         seconds=sum(seconds for row in rows for seconds in row.seconds.values()),
@@ -243,7 +243,7 @@ def _peak(curve: Curve) -> int:
     return max(range(len(curve.values)), key=lambda place: curve.values[place])
 
 
-def _lost(accuracy: Curve, alarm: int) -> float:
+def lost_points(accuracy: Curve, alarm: int) -> float:
     """Judged accuracy at its peak up to the alarm minus that at the first evaluation from the alarm on."""
     before = [value for step, value in zip(accuracy.steps, accuracy.values, strict=True) if step <= alarm]
     after = [value for step, value in zip(accuracy.steps, accuracy.values, strict=True) if step >= alarm]

@@ -120,11 +120,11 @@ def completion_logprobs(policy: Policy, batch: CompletionBatch, *, temperature: 
         # Hidden states first, logits of the needed places alone: with a vocabulary of 150,000 the logits of
         # a prompt would be most of the memory, and nobody asks for them.
         head = policy.model.get_output_embeddings()
-        flat = _chunked_logprobs(head, hidden.index_select(0, batch.predictors), batch.targets, temperature)
+        flat = chunked_logprobs(head, hidden.index_select(0, batch.predictors), batch.targets, temperature)
     return torch.zeros(batch.mask.shape, device=flat.device).masked_scatter(batch.mask, flat)
 
 
-def _chunked_logprobs(
+def chunked_logprobs(
     head: torch.nn.Module, hidden: torch.Tensor, targets: torch.Tensor, temperature: float
 ) -> torch.Tensor:
     def logprobs(hidden: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

@@ -57,7 +57,7 @@ def train_tiny_models(
         for job in jobs:
             job()
     else:
-        _run_in_processes(jobs, min(num_processes, len(jobs)))
+        run_in_processes(jobs, min(num_processes, len(jobs)))
     names = ("policy", *tiny.snapshots, *tiny.samplers)
     return ModelSet(policy="policy", samplers={name: name for name in names}, backbone="backbone")
 
@@ -121,7 +121,7 @@ def train_backbone(size: TinyBackbone, folder: Path, *, seed: int, texts: Texts 
     save_folder(model, tokenizer, folder / "backbone")
 
 
-def _run_in_processes(jobs: list[Callable[[], None]], num_processes: int) -> None:
+def run_in_processes(jobs: list[Callable[[], None]], num_processes: int) -> None:
     """Run every job in worker processes; their log records are handled here."""
     context = multiprocessing.get_context("spawn")
     records = context.Queue()

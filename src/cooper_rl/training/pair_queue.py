@@ -34,7 +34,7 @@ class PairQueue:
         pending: Sequence[Pairing] = (),
         ranks: Ranks = ALONE,
     ) -> None:
-        self._maker = maker
+        self.maker = maker
         self._ranks = ranks
         # One thread: pairs of two steps side by side would ask an assistant twice as much and finish in any
         # order.
@@ -60,7 +60,7 @@ class PairQueue:
         """Begin with the pairs of a step."""
         if not self._ranks.is_first:
             return
-        self._waiting.append(self._threads.submit(self._maker.make, groups, scores, step=step, seed=seed))
+        self._waiting.append(self._threads.submit(self.maker.make, groups, scores, step=step, seed=seed))
 
     def take(self) -> Pairing:
         """The pairs that this step learns from; waits for them, and raises what making them raised."""

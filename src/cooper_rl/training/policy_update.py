@@ -74,7 +74,7 @@ def update_policy(
     trained = as_trainable(policy.model, optimizer)
     ranks = trained.ranks
     with trained.gather():
-        shares = _shares(policy, reference, groups, advantages, config, ranks)
+        shares = split_shares(policy, reference, groups, advantages, config, ranks)
     num_tokens = 0
     loss_sum = kl_sum = clipped_sum = 0.0
     grad_norms: list[float] = []
@@ -82,12 +82,12 @@ def update_policy(
     for share in shares:
         # The whole update's counts, before its first batch: each part is divided by them, and gradients
         # just add up.
-        size = _size_of(share, config, ranks)
+        size = count_share(share, config, ranks)
         # Whether there is an update is decided together: `step` is collective.
         if not ranks.any(any(bool(batch.advantages.any()) for batch in share)):
             continue
         with trained.gather(), recomputing(policy.model, is_on=config.gradient_checkpointing):
-            sums = ranks.sums(*_backward(policy, trained, share, size, mismatch, config))
+            sums = ranks.sums(*backward_share(policy, trained, share, size, mismatch, config))
         # Outside of the gather block: ZeRO 3 steps divided weights, and would write over gathered ones.
         grad_norms.append(apply_gradients(trained, config.max_grad_norm, name="policy"))
         loss_sum += sums[0]
@@ -107,7 +107,7 @@ def update_policy(
     )
 
 
-def _size_of(share: Sequence[PolicyBatch], config: CooperConfig, ranks: Ranks) -> BatchSize:
+def count_share(share: Sequence[PolicyBatch], config: CooperConfig, ranks: Ranks) -> BatchSize:
     """Of one update, over all ranks; collective."""
     counted = [batch.completions for batch in share if batch.counts]
     own_tokens, own_completions = (
@@ -118,7 +118,7 @@ def _size_of(share: Sequence[PolicyBatch], config: CooperConfig, ranks: Ranks) -
     return BatchSize(int(num_tokens), int(num_completions), config.generation.max_new_tokens)
 
 
-def _backward(
+def backward_share(
     policy: Policy,
     trained: Trainable,
     share: Sequence[PolicyBatch],
@@ -131,7 +131,7 @@ def _backward(
     settings = config.policy
     high = settings.clip_epsilon if settings.clip_epsilon_high is None else settings.clip_epsilon_high
     for batch in share:
-        logprobs = _logprobs(policy, batch.completions, config)
+        logprobs = batch_logprobs(policy, batch.completions, config)
         # With one update a step the policy that drew is this one: the ratio is exactly 1 and carries the
         # gradient.
         old_logprobs = logprobs.detach() if batch.old_logprobs is None else batch.old_logprobs
@@ -175,7 +175,7 @@ def _counted(
     return [groups[place] for place in kept], by_group[kept].flatten()
 
 
-def _shares(
+def split_shares(
     policy: Policy,
     reference: Policy,
     groups: Sequence[RolloutGroup],
@@ -230,9 +230,9 @@ def _micro_batches(
                 completions=batch,
                 # Computed for all updates before the first one: later they would be those of a policy that
                 # has moved on.
-                old_logprobs=None if is_on_policy else _logprobs(policy, batch, config),
+                old_logprobs=None if is_on_policy else batch_logprobs(policy, batch, config),
                 engine_logprobs=_engine_logprobs([rows[n][1] for n in part], batch.mask),
-                ref_logprobs=_logprobs(reference, batch, config) if has_kl else None,
+                ref_logprobs=batch_logprobs(reference, batch, config) if has_kl else None,
                 advantages=advantages[part].to(policy.device),
                 counts=counts,
             )
@@ -245,5 +245,6 @@ def _engine_logprobs(generations: Sequence[Generation], mask: torch.Tensor) -> t
     return found.masked_scatter(mask, torch.tensor(flat, device=mask.device))
 
 
-def _logprobs(policy: Policy, batch: CompletionBatch, config: CooperConfig) -> torch.Tensor:
+def batch_logprobs(policy: Policy, batch: CompletionBatch, config: CooperConfig) -> torch.Tensor:
+    """`completion_logprobs` at the temperature of the rollouts."""
     return completion_logprobs(policy, batch, temperature=config.generation.temperature)

@@ -60,9 +60,9 @@ class WorkerPool:
         # Sockets and not pipes: both directions in one handle, and an end that closes is seen by the other
         # at once.
         pairs = [socket.socketpair() for _ in range(num_workers)]
-        self._channels = [ours for ours, _ in pairs]
+        self.channels = [ours for ours, _ in pairs]
         self._free: queue.SimpleQueue[socket.socket] = queue.SimpleQueue()
-        self._nursery = _start_nursery(module, arguments, [theirs for _, theirs in pairs])
+        self.nursery = _start_nursery(module, arguments, [theirs for _, theirs in pairs])
         for ours, theirs in pairs:
             # This process's copy would keep the connection open when the worker dies, and nobody would
             # notice.
@@ -105,7 +105,7 @@ class WorkerPool:
             self._free.put(channel)
         if reply is None:
             raise CooperError(
-                f"the rule verifier's processes ended (exit status {self._nursery.poll()}); "
+                f"the rule verifier's processes ended (exit status {self.nursery.poll()}); "
                 "see their messages above and start again"
             )
         return reply
@@ -113,17 +113,17 @@ class WorkerPool:
     def close(self) -> None:
         """End the workers."""
         self._threads.shutdown()
-        for channel in self._channels:
+        for channel in self.channels:
             channel.close()
         try:
-            self._nursery.wait(END_SECONDS)
+            self.nursery.wait(END_SECONDS)
         except subprocess.TimeoutExpired:
-            self._nursery.kill()
-            self._nursery.wait()
+            self.nursery.kill()
+            self.nursery.wait()
 
     def disown(self) -> None:
         """Close a forked child's copies of the sockets, or the parent's workers would outlive the parent."""
-        for channel in self._channels:
+        for channel in self.channels:
             # close() of a socket would send the end to the worker, which is the parent's.
             os.close(channel.detach())
 
@@ -142,9 +142,10 @@ class PooledVerifier:
         self._module = module
         self._config = config
         self._arguments = arguments
-        self._num_workers = config.num_workers or max(1, usable_cores() // num_processes)
+        self.num_workers = config.num_workers or max(1, usable_cores() // num_processes)
         self._lock = threading.Lock()
-        self._pool: WorkerPool | None = None
+        self.pool: WorkerPool | None = None
+        """None until a question needs it."""
         self._is_closed = False
         _verifiers.add(self)
 
@@ -159,7 +160,7 @@ class PooledVerifier:
     def close(self) -> None:
         """End the workers; afterwards `verify` refuses."""
         with self._lock:
-            pool, self._pool, self._is_closed = self._pool, None, True
+            pool, self.pool, self._is_closed = self.pool, None, True
         if pool is not None:
             pool.close()
 
@@ -173,21 +174,21 @@ class PooledVerifier:
             return []
         with self._lock:
             # Late: a verifier whose answers can all be compared in this process never forks.
-            if self._pool is None:
+            if self.pool is None:
                 limit = self._config.timeout_seconds
-                self._pool = WorkerPool(
+                self.pool = WorkerPool(
                     self._module,
                     [repr(limit), *self._arguments],
-                    num_workers=self._num_workers,
+                    num_workers=self.num_workers,
                     limit_seconds=limit * (WALL_TO_CPU_SECONDS + 1),
                 )
-            pool = self._pool
+            pool = self.pool
         return pool.ask(questions)
 
     def _renew(self) -> None:
         """In a forked child: workers of its own. The parent's threads, which may hold the lock, are gone."""
         self._lock = threading.Lock()
-        pool, self._pool = self._pool, None
+        pool, self.pool = self.pool, None
         if pool is not None:
             pool.disown()
 

@@ -27,7 +27,7 @@ def attend(
     """
     if query.device.type == "cpu" and query.dtype == torch.bfloat16:
         # fp32 on a CPU and everything on a GPU have kernels with a fast backward.
-        return _ByProducts.apply(query, key, value, mask, scale)
+        return ByProducts.apply(query, key, value, mask, scale)
     return _by_torch(query, key, value, mask, scale)
 
 
@@ -45,7 +45,7 @@ def _by_torch(
     )
 
 
-class _ByProducts(torch.autograd.Function):
+class ByProducts(torch.autograd.Function):
     """Heads that share a key stand below each other, as further queries (n, shared heads, ..., d)."""
 
     @staticmethod
