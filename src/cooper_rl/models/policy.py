@@ -80,6 +80,7 @@ def load_policy(path: str | Path, *, device: torch.device, is_trained: bool = Tr
     end_ids = _end_ids(model, tokenizer)
     if not end_ids:
         raise ModelError(f"{name}: no end token; set eos_token_id in generation_config.json")
+    # A frozen model keeps nothing for a backward, in every pass that it computes.
     model.requires_grad_(is_trained)
     return Policy(model=model, tokenizer=tokenizer, end_ids=end_ids, pad_id=tokenizer.pad_token_id)
 
@@ -108,6 +109,8 @@ def save_folder(model: Any, tokenizer: Any, path: Path) -> None:
         share_weights(draft, like=draft / "config.json")
         if path.exists():
             path.rename(old)
+        # Two renames and no copy: between them nothing stands there, which a reader takes for missing and
+        # not for damaged.
         draft.rename(path)
         shutil.rmtree(old, ignore_errors=True)
     except (OSError, SafetensorError) as error:
@@ -145,6 +148,8 @@ def check_architecture(path: str | Path, *, suffix: str) -> str:
         ModelError: missing, or a checkpoint of another architecture.
     """
     name = str(path)
+    # Before the library is asked: it would take a path without a config.json for the name of a model on the
+    # hub.
     if (name.startswith(("/", ".")) or isinstance(path, Path)) and not (Path(name) / "config.json").is_file():
         raise ModelError(f"{name}: no config.json there; give a folder in Hugging Face format or a hub id")
     try:
@@ -181,6 +186,7 @@ def load_model(kind: Any, name: str, *, device: torch.device, **options: Any) ->
             )
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise ModelError(f"{name}: cannot be loaded: {error}") from error
+    # transformers fills missing weights with random ones and only warns.
     missing = sorted(set(info["missing_keys"]) - set(new_weights))
     if missing:
         raise ModelError(
@@ -222,6 +228,8 @@ def load_tokenizer(name: str) -> Any:
     if tokenizer.pad_token_id is None:
         if tokenizer.eos_token_id is None:
             raise ModelError(f"{name}: the tokenizer has neither pad_token nor eos_token; set pad_token")
+        # Padding is masked wherever it stands, so that any known token serves; a new one would need a row
+        # in the embedding.
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
 

@@ -123,6 +123,8 @@ def train_backbone(size: TinyBackbone, folder: Path, *, seed: int, texts: Texts 
 
 def run_in_processes(jobs: list[Callable[[], None]], num_processes: int) -> None:
     """Run every job in worker processes; their log records are handled here."""
+    # spawn: a fork of a process in which torch has started threads can hang in a lock that one of them
+    # held.
     context = multiprocessing.get_context("spawn")
     records = context.Queue()
     listener = QueueListener(records, _Forward())
@@ -132,6 +134,7 @@ def run_in_processes(jobs: list[Callable[[], None]], num_processes: int) -> None
         initializer=_start_worker,
         initargs=(records, logger.getEffectiveLevel()),
     )
+    # Ours alone are ended on an error; a caller may have workers of its own.
     others = multiprocessing.active_children()
     listener.start()
     try:
@@ -157,6 +160,7 @@ class _Forward(logging.Handler):
 
 def _start_worker(records: Any, level: int) -> None:
     follow_parent()
+    # Two processes on two cores: more threads in each would wait for each other.
     torch.set_num_threads(1)
     root = logging.getLogger()
     root.setLevel(level)
