@@ -84,7 +84,7 @@ def test_workers_end_with_a_process_that_closed_nothing() -> None:
         "from cooper_rl import verify\n"
         f"assert verify(*{ITEMS[1]!r}).verdict == 'correct'\n"
         "from cooper_rl.api.verify import shared_verifier\n"
-        "print(shared_verifier()._pool._nursery.pid, flush=True)\n"
+        "print(shared_verifier().pool.nursery.pid, flush=True)\n"
         "if os.fork() == 0:\n"
         "    time.sleep(1)\n"
         "    os._exit(0)\n"
