@@ -20,6 +20,7 @@ from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.experiment.jobs import ARM, START, outputs
 from cooper_rl.records.files import read_records, read_report
 from cooper_rl.schema.data import EvalReport, RolloutSample
+from cooper_rl.schema.stages import Output
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 COMMAND = "python -m cooper_rl experiment --preset laptop --arms frozen,cooper --seeds 0 --output runs/hack"
@@ -65,7 +66,9 @@ def main() -> None:
 
 def read(experiment: Path, commit: str | None) -> dict[str, Any]:
     """Both arms' evaluations as far as both have come, and the wrong completion that frozen pays most for."""
-    start = read_report(outputs(START, experiment / "start")["evaluate_policy_0.report"], EvalReport)
+    start = read_report(
+        outputs(START, experiment / "start")[Output("evaluate_policy_0", "report")], EvalReport
+    )
     assert start.judge_accuracy is not None
     found = {arm: _read_arm(experiment, arm) for arm in TITLES}
     last = min(int(rows[-1]["step"]) for rows, _ in found.values())
@@ -93,7 +96,7 @@ def read(experiment: Path, commit: str | None) -> dict[str, Any]:
 
 def _read_arm(experiment: Path, arm: str) -> tuple[list[dict[str, float]], list[RolloutSample]]:
     """The metrics of the steps that were evaluated, and the rollouts that were kept."""
-    checkpoint = outputs(ARM, experiment / arm / "seed-0")["train_cooper_1.checkpoint"]
+    checkpoint = outputs(ARM, experiment / arm / "seed-0")[Output("train_cooper_1", "checkpoint")]
     logs = (METRICS, ROLLOUTS)
     with open_checkpoint(checkpoint, StorageConfig(), starting_with=(), logs=logs) as found:
         texts = [path.read_text(encoding="utf-8") for path in found.log[METRICS]]

@@ -5,6 +5,7 @@ The same pipeline, profile and iterations always give the same bytes. Deliberate
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +18,17 @@ from cooper_rl.cluster.task import with_run_key
 from cooper_rl.config.load import load
 from cooper_rl.config.root import Config
 from cooper_rl.errors import ConfigError
-from pipelines.graphs.cooper import build_cooper
-from pipelines.graphs.end_to_end import build_end_to_end
-from pipelines.graphs.retrain import build_retrain
-from pipelines.graphs.verify_rm import build_verify_rm
+from pipelines.options import NAMES
 from pipelines.profile import Profile
 
-PIPELINES: dict[str, Callable[[Profile, int], BaseComponent]] = {
-    "end_to_end": build_end_to_end,
-    "verify_rm": build_verify_rm,
-    "cooper": build_cooper,
-    "retrain": build_retrain,
-}
+Build = Callable[[Profile, int], BaseComponent]
+
+
+def _builder(name: str) -> Build:
+    return getattr(import_module(f"pipelines.graphs.{name}"), f"build_{name}")
+
+
+PIPELINES: dict[str, Build] = {name: _builder(name) for name in NAMES}
 """Name on the command line -> pipeline; all take a profile and a number of iterations."""
 
 WITH_REGISTRY = frozenset({"retrain"})

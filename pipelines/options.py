@@ -8,7 +8,7 @@ from cooper_rl.config.load import preset_names
 from cooper_rl.errors import ConfigError
 
 NAMES = ("end_to_end", "verify_rm", "cooper", "retrain")
-"""Of the pipelines; written here again so that `--help` need not import kfp."""
+"""Of the pipelines. `compile.py` finds a graph by its name; `--help` needs the names and imports no kfp."""
 
 OPTIONS = {"preset": "--preset NAME", "overrides": "--set KEY=VALUE"}
 """Parameters of every pipeline that are no `--param`."""

@@ -5,17 +5,18 @@ left out: which tasks there are and what flows between them (the pipelines).
 """
 
 from collections.abc import Callable, Collection
-from typing import Any
+from typing import Any, cast
 
 from kfp import kubernetes
 from kfp.dsl import PipelineTask
 from kfp.dsl.pipeline_channel import PipelineChannel
 
 from components.images import GPU_IMAGE
+from cooper_rl.schema.stages import StageName
 from pipelines.profile import GpuPool, Profile, Retry
 
 DEFAULT_HOURS = 12.0
-HOURS = {
+HOURS: dict[StageName, float] = {
     "train_cooper": 240.0,
     "train_verify_rm": 72.0,
     "label_completions": 72.0,
@@ -29,7 +30,7 @@ HOURS = {
 }
 """Wall-clock limit of a try; later tries end with it too, and with the hours in the queue."""
 
-UNCACHED = frozenset(
+UNCACHED: frozenset[StageName] = frozenset(
     {
         "check_settings",
         "train_cooper",
@@ -64,7 +65,8 @@ class Tasks:
     def add(self, component: Component, display_name: str, **inputs: Given) -> PipelineTask:
         """A configured task."""
         task: PipelineTask = component(**(self._choice | inputs))
-        name: str = task.component_spec.name.replace("-", "_")  # pyright: ignore[reportAttributeAccessIssue] untyped
+        spec: Any = task.component_spec
+        name = cast(StageName, spec.name.replace("-", "_"))
         task.set_display_name(display_name)
         task.set_caching_options(self._profile.cache and name not in self._uncached)
         profile = self._profile

@@ -11,13 +11,14 @@ from kfp.dsl.pipeline_channel import PipelineChannel
 
 from cooper_rl.errors import ConfigError
 from cooper_rl.run.chain import Step
+from cooper_rl.schema.stages import Output, OutputName, StageName
 from pipelines.resources import Component, Given, Tasks
 
 MAX_ITERATIONS = 5  # 13 + 2 x 5 tasks stay well under the size limit of an Argo workflow
-TAKES_RUN_KEY = frozenset({"check_settings", "train_cooper", "promote"})
+TAKES_RUN_KEY: frozenset[StageName] = frozenset({"check_settings", "train_cooper", "promote"})
 
 
-def component_of(stage: str) -> Component:
+def component_of(stage: StageName) -> Component:
     """The component of a stage."""
     return getattr(import_module(f"components.{stage}"), stage)
 
@@ -44,21 +45,21 @@ def add_steps(
     tasks: Tasks,
     steps: Sequence[Step],
     *,
-    given: Mapping[str, Given] | None = None,
+    given: Mapping[Output, Given] | None = None,
     run_key: Given = "",
 ) -> dict[str, PipelineTask]:
-    """A task for every step, by name; `given` resolves references that no step makes.
+    """A task for every step, by name; `given` has the outputs of other tasks.
 
     Raises:
-        ConfigError: a reference names neither a step before it nor something given.
+        ConfigError: an input is neither of a step before nor given.
     """
     made: dict[str, PipelineTask] = {}
     known = dict(given or {})
     sharded: set[str] = set()
     for step in steps:
         inputs: dict[str, Given] = {
-            name: _collect(_resolve(reference, made, known, step), reference, sharded)
-            for name, reference in step.inputs.items()
+            name: _collect(_resolve(output, made, known, step), output, sharded)
+            for name, output in step.inputs.items()
         }
         if step.stage in TAKES_RUN_KEY:
             inputs |= checkpoints_of(run_key)
@@ -88,28 +89,29 @@ def _add_shards(tasks: Tasks, step: Step, inputs: Mapping[str, Given]) -> Pipeli
         return tasks.add(component_of(step.stage), step.title, site=site, **inputs)
 
 
-def _collect(value: Given, reference: str, sharded: Collection[str]) -> Given:
-    if reference.partition(".")[0] not in sharded:
+def _collect(value: Given, output: Output, sharded: Collection[str]) -> Given:
+    if output.step not in sharded:
         return value
     return dsl.Collected(cast(PipelineChannel, value))  # an output of a step, made above
 
 
-def outputs_of(tasks: Mapping[str, PipelineTask]) -> dict[str, Given]:
-    """Every output of tasks that stand outside a chain, by reference."""
+def outputs_of(tasks: Mapping[str, PipelineTask]) -> dict[Output, Given]:
+    """Every output of tasks that stand outside a chain."""
     return {
-        f"{name}.{output}": value for name, task in tasks.items() for output, value in task.outputs.items()
+        Output(name, cast(OutputName, output)): value
+        for name, task in tasks.items()
+        for output, value in task.outputs.items()
     }
 
 
 def _resolve(
-    reference: str, made: Mapping[str, PipelineTask], given: Mapping[str, Given], step: Step
+    output: Output, made: Mapping[str, PipelineTask], given: Mapping[Output, Given], step: Step
 ) -> Given:
-    if reference in given:
-        return given[reference]
-    name, _, output = reference.partition(".")
-    if name not in made or not output:
-        raise ConfigError(f"step {step.name!r} reads {reference!r}, which no step before it makes")
-    return made[name].outputs[output]
+    if output in given:
+        return given[output]
+    if output.step not in made:
+        raise ConfigError(f"step {step.name!r} reads {str(output)!r}, which no step before it makes")
+    return made[output.step].outputs[output.name]
 
 
 def check_iterations(iterations: int) -> None:

@@ -218,3 +218,18 @@ def undocumented(section: type[BaseModel], place: str = "") -> list[str]:
         elif not field.description:
             found.append(f"{section.__module__}.{section.__name__}.{name}")
     return sorted(set(found))
+
+
+@pytest.mark.parametrize(
+    "settings", [["distributed.trainer=zero"], ["distributed.trainer=single", "distributed.zero_stage=2"]]
+)
+def test_a_trainer_that_does_not_fit_the_zero_stage_is_refused(settings: list[str]) -> None:
+    with pytest.raises(
+        ConfigError, match=r"trainer=\w+ and distributed\.zero_stage=\d do not fit: zero divides"
+    ):
+        load("laptop", settings)
+
+
+def test_an_unknown_trainer_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(ConfigError, match=r"distributed\.trainer=fsdp: use one of single, zero, or register"):
+        load("laptop", ["distributed.trainer=fsdp"])

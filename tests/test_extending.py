@@ -1,4 +1,4 @@
-"""The page on parts of one's own: its program runs, and a step trains with its loss, domain and source.
+"""The page on parts of one's own: its program runs, and a step trains with all of its parts.
 
 In a process of its own, since the parts stay registered.
 """
@@ -11,12 +11,19 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 STEP = """
+from dataclasses import replace
+
+import torch
+
 from cooper_rl.config.data import ServerConfig
+from cooper_rl.distributed.ranks import ALONE
+from cooper_rl.distributed.trainable import TRAINERS
 from cooper_rl.domains.open import find_domain
 from cooper_rl.models.verify_rm import load_verify_rm
 from cooper_rl.negatives.pairs import RewriteItem
 from cooper_rl.schema.data import Problem
 from cooper_rl.servers.chat import ChatJudge
+from cooper_rl.training.optimizer import make_adamw
 from cooper_rl.training.pairing import PairMaker
 from cooper_rl.training.step import run_step
 from tests.conftest import make_policy, make_verify_rm
@@ -37,9 +44,19 @@ def test_a_step(make_policy, make_verify_rm):
     rule = domain.open_verifier(None)
     maker = PairMaker(cooper, rule, None, None, domain)
     trainer = scripted_trainer(make_policy, make_verify_rm(0), maker, script)
+    trainer = replace(
+        trainer,
+        policy_optimizer=TRAINERS[config.distributed.trainer_name](
+            trainer.policy.model, make_adamw(trainer.policy.model, lr=1e-3, weight_decay=0),
+            config=config.distributed, is_bfloat16=False, max_grad_norm=1.0, ranks=ALONE,
+        ),
+    )
     before = trainer.policy.model.lm_head.weight.detach().clone()
     result = run_step(trainer, 1, problems)
     assert not before.equal(trainer.policy.model.lm_head.weight), "the policy was not trained"
+    lr = trainer.policy_optimizer.param_groups[0]["lr"]
+    moved = (trainer.policy.model.lm_head.weight.detach() - before).abs()
+    assert torch.isclose(moved.max(), torch.tensor(lr), rtol=1e-3), "a step of the sign is the learning rate"
     assert result.metrics.rollout.rule_accuracy == 0.5, result.metrics
     assert result.metrics.rollout.rule_unparsable == 0.125
     assert result.metrics.policy.clip_fraction == 0
@@ -56,7 +73,7 @@ def test_the_pages_program_runs_and_a_step_trains_with_its_parts(tmp_path: Path)
     """France: Paris, Rome, nothing, Paris; Norway: Oslo, Bergen, Rome, Oslo: 4 of 8 right, 1 abstention."""
     page = (ROOT / "docs" / "how-to" / "extending.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    assert len(blocks) == 4
+    assert len(blocks) == 5
     program = tmp_path / "test_program.py"
     program.write_text("\n".join([*blocks, STEP]))
     done = subprocess.run(

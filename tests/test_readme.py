@@ -11,7 +11,7 @@ from cooper_rl.cli.serve import REWARDS, SERVER
 from cooper_rl.config.load import load, load_learn, load_serve
 from pipelines.__main__ import build_parser as build_pipeline_parser
 from pipelines.compile import check_settings
-from pipelines.options import read_parameters
+from pipelines.options import NAMES, read_parameters
 from pipelines.profile import load_profile
 
 ROOT = Path(__file__).parent.parent
@@ -103,3 +103,11 @@ def test_a_command_that_does_not_exist_is_found(command: str) -> None:
     assert commands_of(f"```bash\n{command}\n```") == [command]
     with pytest.raises(AssertionError):
         check(command)
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/how-to/usage.md"])
+def test_a_table_of_the_pipelines_has_all_of_them(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    (table,) = re.findall(r"^\| `end_to_end` .*\n(?:\|.*\n)*", text, re.MULTILINE)
+    assert tuple(re.findall(r"^\| `(\w+)`", table, re.MULTILINE)) == NAMES
+    assert {path.stem for path in (ROOT / "pipelines" / "graphs").glob("*.py")} - {"__init__"} == set(NAMES)

@@ -11,6 +11,7 @@ from kfp.dsl import Dataset, Model
 from kfp.dsl.base_component import BaseComponent
 
 from cooper_rl.run import chain
+from cooper_rl.schema.stages import Output
 from pipelines.profile import Profile
 from pipelines.resources import Tasks
 from pipelines.steps import add_steps, check_iterations, summarised
@@ -49,26 +50,25 @@ def build_cooper(profile: Profile, iterations: int) -> BaseComponent:
             test = dsl.importer(artifact_uri=examples, artifact_class=Dataset, reimport=False)
             test.set_display_name("Held-out examples")
             sources = chain.Sources(
-                verify_rm="given.verify_rm",
-                test="given.test",
+                verify_rm=Output("given", "verify_rm"),
+                test=Output("given", "test"),
                 replay=None,
                 examples=None,
-                attacks="red_team_0.texts" if profile.red_team else None,
+                attacks=chain.FIRST_ATTACKS if profile.red_team else None,
             )
             evaluation = chain.evaluate_verify_rm(verify_rm=sources.verify_rm, test=sources.test)
             steps = [
                 *chain.prepare(),
                 evaluation._replace(after=("prepare_models",)),
-                chain.evaluate_start(sources),
-                *([chain.attack_start(sources)] if profile.red_team else []),
-                *(chain.co_train(sources, iterations, is_frozen=True) if profile.frozen_arm else []),
-                *chain.co_train(sources, iterations),
-                *([chain.attack_end(sources, iterations)] if profile.red_team else []),
-                chain.report(
-                    iterations, label_report=None, is_attacked=profile.red_team, has_frozen=profile.frozen_arm
+                *chain.follow_policy(
+                    sources,
+                    iterations,
+                    is_attacked=profile.red_team,
+                    has_frozen=profile.frozen_arm,
+                    label_report=None,
                 ),
             ]
-            given = {"given.verify_rm": model.output, "given.test": test.output}
+            given = {Output("given", "verify_rm"): model.output, Output("given", "test"): test.output}
             add_steps(tasks, steps, given=given, run_key=run_key)
 
     return cast(BaseComponent, dsl.pipeline(name="cooper")(cooper))

@@ -42,17 +42,12 @@ def build_end_to_end(profile: Profile, iterations: int) -> BaseComponent:
         """
         tasks = Tasks(profile, {"preset": preset, "overrides": overrides})
         with summarised(tasks, run_key):
-            sources = chain.Sources(attacks="red_team_0.texts" if profile.red_team else None)
-            steps = [
-                *chain.prepare(),
-                *chain.make_verify_rm(label_shards=profile.label_shards),
-                chain.evaluate_start(sources),
-                *([chain.attack_start(sources)] if profile.red_team else []),
-                *(chain.co_train(sources, iterations, is_frozen=True) if profile.frozen_arm else []),
-                *chain.co_train(sources, iterations),
-                *([chain.attack_end(sources, iterations)] if profile.red_team else []),
-                chain.report(iterations, is_attacked=profile.red_team, has_frozen=profile.frozen_arm),
-            ]
+            steps = chain.whole(
+                iterations,
+                label_shards=profile.label_shards,
+                is_attacked=profile.red_team,
+                has_frozen=profile.frozen_arm,
+            )
             add_steps(tasks, steps, run_key=run_key)
 
     return cast(BaseComponent, dsl.pipeline(name="end-to-end")(end_to_end))

@@ -18,6 +18,7 @@ from kfp.dsl import PipelineTask
 from kfp.dsl.base_component import BaseComponent
 
 from cooper_rl.run import chain
+from cooper_rl.schema.stages import Output
 from pipelines.profile import Profile
 from pipelines.resources import UNCACHED, Given, Tasks
 from pipelines.steps import (
@@ -76,16 +77,16 @@ def _train_and_promote(
     tasks: Tasks, profile: Profile, iterations: int, champion: PipelineTask, *, run_key: Given
 ) -> None:
     sources = chain.Sources(
-        models="take_champion.models",
-        problems="take_champion.problems",
-        held_out="take_champion.held_out",
-        attacks="take_champion.attacks",
+        models=Output("take_champion", "models"),
+        problems=Output("take_champion", "problems"),
+        held_out=Output("take_champion", "held_out"),
+        attacks=Output("take_champion", "attacks"),
     )
     steps = [
         *chain.make_verify_rm(
             models=sources.models,
             problems=sources.problems,
-            frozen="take_champion.examples",
+            frozen=Output("take_champion", "examples"),
             attacks=sources.attacks,
             label_shards=profile.label_shards,
         ),

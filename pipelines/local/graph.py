@@ -10,13 +10,14 @@ import re
 from collections.abc import Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from kfp.local import io, status
 from kfp.local.orchestrator import enhanced_dag_orchestrator as kfp_graph
 from kfp.local.orchestrator.orchestrator_utils import OrchestratorUtils
 from kfp.pipeline_spec import pipeline_spec_pb2
 
+from cooper_rl.schema.stages import StageName
 from pipelines.local.lines import lines_named
 from pipelines.resources import DEFAULT_HOURS, HOURS
 
@@ -106,7 +107,7 @@ def _chain_hours(name: str, waiting: Mapping[str, Task]) -> float:
     stage = re.sub(r"^comp-|-\d+$", "", waiting[name].component_ref.name).replace("-", "_")
     next_ones = [other for other, task in waiting.items() if name in task.dependent_tasks]
     later = max((_chain_hours(other, waiting) for other in next_ones), default=0.0)
-    return HOURS.get(stage, DEFAULT_HOURS) + later
+    return HOURS.get(cast(StageName, stage), DEFAULT_HOURS) + later
 
 
 def _is_asked_for(task: Task, store: io.IOStore) -> bool:

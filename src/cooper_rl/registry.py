@@ -1,7 +1,7 @@
 """Parts that a configuration key chooses by name: those that ship, and those that a program registers.
 
-A registry declares the shipped names before any part is imported, so that the configuration checks a name
-without importing torch. The module that owns the parts registers them. See `docs/how-to/extending.md`.
+`Names` are declared before any part is imported, so that the configuration checks a name without importing
+torch. The module that owns the parts makes the `Registry` over them. See `docs/how-to/extending.md`.
 """
 
 from typing import Generic, TypeVar
@@ -11,33 +11,23 @@ from cooper_rl.errors import ConfigError
 T = TypeVar("T")
 
 
-class Registry(Generic[T]):
-    """Name -> part, for one configuration key."""
+class Names:
+    """What one configuration key takes."""
 
     def __init__(self, key: str, *shipped: str) -> None:
         """`key` is the dotted configuration key; `shipped` are the names that need no registration."""
         self.key = key
         self._names = list(shipped)
-        self._parts: dict[str, T] = {}
 
     @property
     def names(self) -> tuple[str, ...]:
         """Every name that the key takes, shipped ones first."""
         return tuple(self._names)
 
-    def register(self, name: str, part: T) -> None:
-        """Add a part under a new name.
-
-        Raises:
-            ConfigError: the name has a part already.
-        """
-        if name in self._parts:
-            raise ConfigError(
-                f"{self.key}={name} is registered already: {self._parts[name]}; choose another name"
-            )
+    def add(self, name: str) -> None:
+        """Take one more."""
         if name not in self._names:
             self._names.append(name)
-        self._parts[name] = part
 
     def check(self, name: str) -> str:
         """The name itself, for a validator of the configuration.
@@ -52,6 +42,27 @@ class Registry(Generic[T]):
             )
         return name
 
+
+class Registry(Generic[T]):
+    """Name -> part, for one configuration key."""
+
+    def __init__(self, names: Names) -> None:
+        self._names = names
+        self._parts: dict[str, T] = {}
+
+    def register(self, name: str, part: T) -> None:
+        """Add a part under a new name.
+
+        Raises:
+            ConfigError: the name has a part already.
+        """
+        if name in self._parts:
+            raise ConfigError(
+                f"{self._names.key}={name} is registered already: {self._parts[name]}; choose another name"
+            )
+        self._names.add(name)
+        self._parts[name] = part
+
     def __getitem__(self, name: str) -> T:
         """The part of this name.
 
@@ -59,5 +70,5 @@ class Registry(Generic[T]):
             ConfigError: none was registered.
         """
         if name not in self._parts:
-            raise ConfigError(f"{self.key}={name}: nothing is registered under this name")
+            raise ConfigError(f"{self._names.key}={name}: nothing is registered under this name")
         return self._parts[name]

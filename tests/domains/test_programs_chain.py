@@ -8,6 +8,7 @@ from cooper_rl.experiment.jobs import ARM, START, outputs, prepare_start, train_
 from cooper_rl.records.files import read_records, read_report
 from cooper_rl.records.step_metrics import read_metrics
 from cooper_rl.schema.data import EvalReport, Problem, VerifyExample
+from cooper_rl.schema.stages import Output
 from tests.small_run import SMALL
 
 
@@ -18,13 +19,15 @@ def test_programs_go_through_every_stage(tmp_path: Path) -> None:
     prepare_start("programs_laptop", overrides, start)
     train_arm("programs_laptop", overrides, start, arm)
     made, trained = outputs(START, start), outputs(ARM, arm)
-    problems = read_records(made["collect_problems.problems"], Problem)
+    problems = read_records(made[Output("collect_problems", "problems")], Problem)
     assert all(problem.reference_answer.startswith("f(a=1, b=2) == ") for problem in problems)
-    assert {example.label for example in read_records(made["label_completions.train"], VerifyExample)} == {
+    assert {
+        example.label for example in read_records(made[Output("label_completions", "train")], VerifyExample)
+    } == {
         0,
         1,
     }
-    end = read_report(trained["evaluate_policy_1.report"], EvalReport)
+    end = read_report(trained[Output("evaluate_policy_1", "report")], EvalReport)
     assert {"always_equal", "ends_the_process", "tests_repeated"} <= set(end.canaries)
-    *_, newest = sorted(trained["train_cooper_1.checkpoint"].rglob("metrics.jsonl"))
+    *_, newest = sorted(trained[Output("train_cooper_1", "checkpoint")].rglob("metrics.jsonl"))
     assert [row.step for row in read_metrics(newest)] == [1, 2]

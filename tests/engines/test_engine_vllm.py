@@ -17,7 +17,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen3MoeConfig, Qwen3Moe
 from cooper_rl.config.data import GenerationConfig
 from cooper_rl.config.engine import EngineConfig
 from cooper_rl.distributed.ranks import join_ranks
-from cooper_rl.engines.vllm import VLLMEngine, _explain
+from cooper_rl.engines.vllm import VLLMEngine, explain
 from cooper_rl.errors import ConfigError, ModelError, TrainingError
 from tests.engines.test_engine_contract import END, GREEDY, PROMPTS, SMALL, make_model, needs_vllm
 
@@ -50,7 +50,7 @@ UNKNOWN = "Model architectures ['FooForCausalLM'] are not supported for now. Sup
     ],
 )
 def test_a_failure_to_start_says_what_to_change(message: str, kind: type[Exception], remedy: str) -> None:
-    found = _explain(ValueError(message), EngineConfig(kind="vllm", max_model_len=9999))
+    found = explain(ValueError(message), EngineConfig(kind="vllm", max_model_len=9999))
     with pytest.raises(kind, match=remedy):
         raise found
 

@@ -2,16 +2,16 @@
 
 import pytest
 
-from cooper_rl.experiment.summary import Curve, _lost, is_hacked
+from cooper_rl.experiment.summary import Curve, is_hacked, lost_points
 
 ACCURACY = Curve(steps=[0, 10, 20, 30], values=[0.50, 0.58, 0.52, 0.30])
 
 
 def test_points_lost_at_the_alarm_count_from_the_peak_before_it_to_the_next_evaluation() -> None:
     """Alarm at 12: peak .58 (step 10), next evaluation .52 (step 20): .06. At 35: the last one."""
-    assert _lost(ACCURACY, 12) == pytest.approx(0.06)
-    assert _lost(ACCURACY, 10) == pytest.approx(0.0)
-    assert _lost(ACCURACY, 35) == pytest.approx(0.28)
+    assert lost_points(ACCURACY, 12) == pytest.approx(0.06)
+    assert lost_points(ACCURACY, 10) == pytest.approx(0.0)
+    assert lost_points(ACCURACY, 35) == pytest.approx(0.28)
 
 
 def test_hacked_means_far_below_its_peak_with_the_reward_kept() -> None:

@@ -39,7 +39,7 @@ from cooper_rl.stages import train_cooper
 from cooper_rl.storage.s3 import S3Store
 from cooper_rl.tiny.problems import generate_problems
 from cooper_rl.tiny.tokenizer import build_tokenizer
-from tests.conftest import _config
+from tests.tiny_models import tiny_config
 
 NUM_PROBLEMS = 6
 NUM_WARM_UP_UPDATES = 180
@@ -102,7 +102,7 @@ def prepare(folder: Path, *, hidden_size: int = 32) -> None:
     """Models, problems, VerifyRM: small, and the policy is right often enough that pairs are made."""
     tokenizer = build_tokenizer()
     torch.manual_seed(0)
-    settings = _config(tokenizer)
+    settings = tiny_config(tokenizer)
     settings.hidden_size = hidden_size
     model = Qwen2ForCausalLM(settings)
     policy = Policy(model, tokenizer, frozenset({tokenizer.eos_token_id}), tokenizer.pad_token_id)
@@ -111,7 +111,7 @@ def prepare(folder: Path, *, hidden_size: int = 32) -> None:
     save_policy(policy, folder / "models" / "policy")
     models = ModelSet(policy="policy", samplers={"policy": "policy"}, backbone="policy")
     write_report(folder / "models" / "models.json", models)
-    verify_rm = Qwen2ForSequenceClassification(_config(tokenizer, num_labels=1)).eval()
+    verify_rm = Qwen2ForSequenceClassification(tiny_config(tokenizer, num_labels=1)).eval()
     save_verify_rm(new_verify_rm(verify_rm, tokenizer, reads_added_words=True), folder / "verify_rm")
     write_records(folder / "problems.jsonl", problems)
 
@@ -150,7 +150,7 @@ def _run(job: dict[str, Any], counted: Path, folder: Path) -> None:
         arguments = {name: Path(path) for name, path in job["arguments"].items()}
         inputs = {name: folder / name for name in ("models", "verify_rm")}
         inputs["problems"] = folder / "problems.jsonl"
-        calls = _install(job.get("kill", {}))
+        calls = install(job.get("kill", {}))
         train_cooper.run(load("laptop", [*OVERRIDES, *job["overrides"]]), **(inputs | arguments))
         if calls is not None:
             sys.setprofile(None)
@@ -165,7 +165,7 @@ def _run(job: dict[str, Any], counted: Path, folder: Path) -> None:
         os._exit(status)
 
 
-def _install(kill: dict[str, Any]) -> list[int] | None:
+def install(kill: dict[str, Any]) -> list[int] | None:
     if "call" in kill or "count" in kill:
         return _count_calls(kill.get("call"), kill.get("signal", signal.SIGKILL))
     if "point" in kill:

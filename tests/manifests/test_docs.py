@@ -19,8 +19,8 @@ ROOT = Path(__file__).parent.parent.parent
 OPERATIONS = (ROOT / "docs" / "cluster" / "operations.md").read_text(encoding="utf-8")
 SECURITY = (ROOT / "docs" / "cluster" / "security.md").read_text(encoding="utf-8")
 PARSERS = {
-    "cooper_rl.storage.buckets": prepare_buckets._build_parser,
-    "cooper_rl.storage.models": fetch_model._build_parser,
+    "cooper_rl.storage.buckets": prepare_buckets.build_parser,
+    "cooper_rl.storage.models": fetch_model.build_parser,
     "pipelines": build_parser,
 }
 

@@ -84,9 +84,9 @@ def test_commands_of_containers_parse(name: str, rendered) -> None:
             command = [*container["command"], *container["args"]]
             seen.add(command[0])
             if command[:3] == ["python", "-m", "cooper_rl.storage.models"]:
-                fetch_model._build_parser().parse_args(command[3:])
+                fetch_model.build_parser().parse_args(command[3:])
             elif command[:3] == ["python", "-m", "cooper_rl.storage.buckets"]:
-                prepare_buckets._build_parser().parse_args(command[3:])
+                prepare_buckets.build_parser().parse_args(command[3:])
             elif command[0] == "cooper-rl":
                 options = build_parser().parse_args(command[1:])
                 assert load_serve(options.overrides).host == "0.0.0.0"

@@ -6,10 +6,10 @@ import pytest
 
 from cooper_rl.errors import DataError
 from cooper_rl.method.intervals import (
-    _t_quantile,
     clustered_interval,
     difference_interval,
     mean_of_independent,
+    t_quantile,
     widened_by_runs,
 )
 from cooper_rl.schema.data import Interval
@@ -82,7 +82,7 @@ def test_two_problems_of_scores_say_nothing():
     ("degrees", "expected"), [(1, 12.7062), (9, 2.2622), (10, 2.2281), (29, 2.0452), (200, 1.9719)]
 )
 def test_t_quantiles_are_those_of_the_printed_table(degrees, expected):
-    assert _t_quantile(degrees) == pytest.approx(expected, abs=2e-4)
+    assert t_quantile(degrees) == pytest.approx(expected, abs=2e-4)
 
 
 @pytest.mark.parametrize(

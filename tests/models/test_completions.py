@@ -91,8 +91,8 @@ def test_token_logprobs_of_known_logits_at_two_temperatures() -> None:
     torch.nn.init.eye_(head.weight)
     hidden = torch.tensor([[0.0, math.log(3.0)]]).repeat(2, 1)
     targets = torch.tensor([0, 1])
-    at_one = module._chunked_logprobs(head, hidden, targets, 1.0)
-    at_half = module._chunked_logprobs(head, hidden, targets, 0.5)
+    at_one = module.chunked_logprobs(head, hidden, targets, 1.0)
+    at_half = module.chunked_logprobs(head, hidden, targets, 0.5)
     torch.testing.assert_close(at_one.exp(), torch.tensor([0.25, 0.75]))
     torch.testing.assert_close(at_half.exp(), torch.tensor([0.1, 0.9]))
 

@@ -35,9 +35,9 @@ if "train_cooper" in sys.orig_argv:
     except FileExistsError:
         pass
     else:
-        from tests.faults.kill_server import _install
+        from tests.faults.kill_server import install
 
-        _install({"point": "after tidy", "hit": 1})  # the first checkpoint is visible, the second step begun
+        install({"point": "after tidy", "hit": 1})  # the first checkpoint is visible, the second step begun
 """
 
 

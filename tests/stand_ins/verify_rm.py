@@ -11,8 +11,6 @@ from pathlib import Path
 import httpx
 import pytest
 
-from cooper_rl.models.verify_rm import save_verify_rm
-
 LOGS: dict[int, Path] = {}
 """Process id of a server -> the file with what it logs."""
 
@@ -20,6 +18,8 @@ LOGS: dict[int, Path] = {}
 @pytest.fixture(scope="module")
 def serve(make_verify_rm, tmp_path_factory) -> Iterator[Callable[..., tuple[str, subprocess.Popen[str]]]]:
     """Starts it with settings; gives address and process once it is ready."""
+    from cooper_rl.models.verify_rm import save_verify_rm
+
     started: list[subprocess.Popen[str]] = []
     folder = tmp_path_factory.mktemp("serve") / "rm"
     save_verify_rm(make_verify_rm(0), folder)

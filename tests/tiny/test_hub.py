@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 from cooper_rl.config.models import TinyBackbone, TinyModel, TinyModels
 from cooper_rl.errors import DataError
 from cooper_rl.models.template import Separators
-from cooper_rl.tiny.hub import _run_in_processes, train_tiny_models
+from cooper_rl.tiny.hub import run_in_processes, train_tiny_models
 
 SIZE = {"hidden_size": 16, "num_layers": 1, "num_heads": 2, "num_updates": 4, "batch_size": 4}
 TINY = TinyModels(
@@ -92,7 +92,7 @@ def test_a_worker_that_is_ended_while_it_logs_keeps_nobody_waiting() -> None:
 
     def run() -> None:
         try:
-            _run_in_processes([fail_while_logging], 1)
+            run_in_processes([fail_while_logging], 1)
         except KeyboardInterrupt as error:
             seen.append(error)
 

@@ -15,7 +15,13 @@ from cooper_rl.models.policy import Policy
 from cooper_rl.schema.data import Problem
 from cooper_rl.schema.step_metrics import PolicyMetrics
 from cooper_rl.training.optimizer import make_adamw, set_warmed_up_lr
-from cooper_rl.training.policy_update import _backward, _logprobs, _shares, _size_of, update_policy
+from cooper_rl.training.policy_update import (
+    backward_share,
+    batch_logprobs,
+    count_share,
+    split_shares,
+    update_policy,
+)
 from cooper_rl.training.rollout import RolloutGroup
 from tests.cooper_config import cooper_config
 
@@ -157,10 +163,10 @@ def test_only_a_single_update_takes_the_policy_for_the_sampling_policy(make_poli
     """Of two updates, the second one's log-probabilities are those from before the first."""
     policy, reference = make_policy(0), make_policy(1)
     config = cooper(policy__updates_per_step=num_updates, problems_per_step=2)
-    shares = _shares(policy, reference, groups_of(policy), torch.ones(4), config, ALONE)
+    shares = split_shares(policy, reference, groups_of(policy), torch.ones(4), config, ALONE)
     assert [len(share) > 0 for share in shares] == [True] * num_updates
     for batch in (batch for share in shares for batch in share):
-        expected = None if num_updates == 1 else _logprobs(policy, batch.completions, config)
+        expected = None if num_updates == 1 else batch_logprobs(policy, batch.completions, config)
         assert (batch.old_logprobs is None) == (expected is None)
         if batch.old_logprobs is not None and expected is not None:
             assert torch.equal(batch.old_logprobs, expected)
@@ -170,15 +176,15 @@ def test_a_filler_batch_counts_in_neither_the_gradient_nor_the_numbers(make_poli
     """What a rank of several computes so that all take part equally often, here without other ranks."""
     policy, reference = make_policy(0), make_policy(1)
     config = cooper()
-    (share,) = _shares(
+    (share,) = split_shares(
         policy, reference, groups_of(policy), torch.tensor([1.0, -1.0, 0.5, -0.5]), config, ALONE
     )
     filler = [dataclasses.replace(batch, counts=False) for batch in share]
     found = []
     for batches in (share, [*share, *filler]):
-        size, mismatch = _size_of(batches, config, ALONE), Mismatch()
+        size, mismatch = count_share(batches, config, ALONE), Mismatch()
         policy.model.zero_grad()
-        sums = _backward(policy, as_trainable(policy.model, torch.optim.SGD(policy.model.parameters())),
+        sums = backward_share(policy, as_trainable(policy.model, torch.optim.SGD(policy.model.parameters())),
                          batches, size, mismatch, config)  # fmt: skip
         found.append((size, sums, mismatch, [weight.grad.clone() for weight in policy.model.parameters()
                                              if weight.grad is not None]))  # fmt: skip

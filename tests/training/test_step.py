@@ -201,7 +201,7 @@ def test_white_space_at_the_ends_does_not_tell_the_halves_apart(make_policy, mak
 def test_the_assistant_is_asked_only_where_there_is_a_positive(make_policy, make_verify_rm, rule) -> None:
     trainer = make_trainer(make_policy, make_verify_rm, rule, MIXED)
     run_step(trainer, 1, PROBLEMS)
-    assert {item.problem_id for item in trainer.reward.pairs._maker.assistant.asked} == {"b"}
+    assert {item.problem_id for item in trainer.reward.pairs.maker.assistant.asked} == {"b"}
 
 
 def test_requests_that_were_sent_twice_are_counted(make_policy, make_verify_rm, rule) -> None:

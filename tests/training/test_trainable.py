@@ -1,12 +1,15 @@
 """The seam `Trainable`: a trainer of another kind goes through updates, gate and checkpoints unchanged."""
 
 from collections.abc import Callable, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
+import pytest
 import torch
 
 from cooper_rl.distributed.ranks import ALONE
 from cooper_rl.distributed.trainable import SingleProcess, Trainable
+from cooper_rl.distributed.zero import Zero
+from cooper_rl.errors import ConfigError
 from cooper_rl.schema.data import PreferencePair
 from cooper_rl.training.gate import GateReading, RewardGate, update_behind_gate
 from cooper_rl.training.optimizer import make_adamw, read_tensors, write_tensors
@@ -66,6 +69,10 @@ class SignSGD:
         weights = self.weights()
         return lambda: self.load_weights(weights)
 
+    def averaging(self, decay: float):
+        assert not decay
+        return nullcontext()
+
 
 def is_same(one: Mapping[str, torch.Tensor], other: Mapping[str, torch.Tensor]) -> bool:
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
@@ -109,3 +116,26 @@ def test_a_process_alone_loads_what_it_gave(make_verify_rm) -> None:
     write_tensors(second.model, other, read_tensors(first.model, one), place="here")
     assert is_same(one.weights(), other.weights())
     assert is_same(one.state(), other.state())
+
+
+def test_an_average_is_refused_where_no_process_has_the_weights_whole() -> None:
+    zero = Zero.__new__(Zero)  # making one takes DeepSpeed
+    with pytest.raises(ConfigError, match=r"ema_decay=0\.5 is kept by one process without DeepSpeed"):
+        zero.averaging(0.5)
+    with zero.averaging(0):
+        pass
+
+
+def test_an_update_that_fails_leaves_the_average_and_the_stepped_weights_as_they_were(make_verify_rm) -> None:
+    verify_rm = make_verify_rm(0)
+    trained = SingleProcess(verify_rm.model, make_adamw(verify_rm.model, lr=1e-3, weight_decay=0.0))
+    update_verify_rm(verify_rm, trained, [PAIR], config=cooper_config(reward__ema_decay=0.5))
+    before = {name: value.clone() for name, value in (trained.weights() | trained.state()).items()}
+
+    def fail() -> None:
+        assert not is_same(trained.weights(), {name: before[name] for name in trained.weights()})
+        raise RuntimeError("out of luck")
+
+    with pytest.raises(RuntimeError, match="out of luck"), trained.averaging(0.5):
+        fail()
+    assert is_same(trained.weights() | trained.state(), before)

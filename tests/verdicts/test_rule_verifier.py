@@ -81,9 +81,9 @@ def test_processes_that_verify_at_the_same_time_share_the_cores(monkeypatch: pyt
     monkeypatch.setattr("cooper_rl.verdicts.pool.usable_cores", lambda: 9)
     with RuleVerifier(RuleConfig(), num_processes=4) as verifier:
         verifier.verify(ALGEBRA)
-        assert verifier._pool is not None
-        assert len(verifier._pool._channels) == 2
-    assert RuleVerifier(RuleConfig(), num_processes=16)._num_workers == 1
+        assert verifier.pool is not None
+        assert len(verifier.pool.channels) == 2
+    assert RuleVerifier(RuleConfig(), num_processes=16).num_workers == 1
 
 
 @pytest.mark.parametrize(
@@ -171,8 +171,8 @@ def test_workers_that_cannot_be_started_are_reported(monkeypatch: pytest.MonkeyP
 def test_a_late_reply_answers_no_other_question() -> None:
     with RuleVerifier(RuleConfig(num_workers=1)) as late:
         late.verify(ALGEBRA[:1])
-        assert late._pool is not None
-        (channel,) = late._pool._channels
+        assert late.pool is not None
+        (channel,) = late.pool.channels
         channel.settimeout(0)
         with pytest.raises(CooperError, match="a rule verifier worker is gone"):
             late.verify(ALGEBRA[1:2])
@@ -211,8 +211,8 @@ def test_workers_get_no_key_of_this_process(monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setenv(name, "hunter2-Zq")
     with RuleVerifier(RuleConfig(num_workers=2)) as verifier:
         verifier.verify([(r"$\frac{1}{3}$", r"\boxed{\frac{x}{3x}}")])
-        assert verifier._pool is not None
-        nursery = psutil.Process(verifier._pool._nursery.pid)
+        assert verifier.pool is not None
+        nursery = psutil.Process(verifier.pool.nursery.pid)
         processes = [nursery, *nursery.children()]
         assert len(processes) == 3
         for process in processes:

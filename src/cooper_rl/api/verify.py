@@ -70,7 +70,7 @@ def verify_many(
         >>> [check.verdict for check in verify_many([("7", "#### 7"), ("7", "#### 8"), ("7", "I give up")])]
         ['correct', 'incorrect', 'unparsable']
     """
-    return _shared().verify([_read_item(index, item) for index, item in enumerate(items)])
+    return shared_verifier().verify([_read_item(index, item) for index, item in enumerate(items)])
 
 
 def _read_item(index: int, item: Sequence[object]) -> AnswerItem:
@@ -86,7 +86,7 @@ def _read_item(index: int, item: Sequence[object]) -> AnswerItem:
 
 
 @cache
-def _shared() -> RuleVerifier:
+def shared_verifier() -> RuleVerifier:
     verifier = RuleVerifier(RuleConfig())
     atexit.register(verifier.close)
     return verifier

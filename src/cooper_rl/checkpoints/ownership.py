@@ -75,6 +75,7 @@ def mark(store: ObjectStore) -> str:
         return found
     marker = Marker(id=secrets.token_hex(16))
     try:
+        # Only if absent: of two runs that start together one writes its mark, and both read the same.
         store.write(MARKER, marker.model_dump_json().encode(), replaces=None)
     except WriteConflictError:  # another run has just marked it
         return mark(store)
@@ -113,6 +114,7 @@ def claim(
         if _is_taken(store, free):
             continue
         try:
+            # Before any other file: what a killed run leaves can then be told to be ours.
             store.write(f"{free}/{WRITER}", _dump(claimed), replaces=None)
         except WriteConflictError:
             continue
@@ -210,10 +212,13 @@ def remove(store: ObjectStore, claimed: Claim, *, keeps_log: bool) -> None:
     files |= {} if keeps_log else claimed.log
     manifest = f"{claimed.name}/{MANIFEST}"
     if manifest in files and store.holds(manifest, files[manifest]):
+        # Without its manifest a folder is no checkpoint to anybody; with it, and half of the rest gone, it
+        # would be a damaged one.
         own = [manifest, *(key for key in files if key != manifest)]
     else:
         store.remove_unfinished(files.items())
         own = [key for key, sha256 in files.items() if store.holds(key, sha256)]
+    # The claim goes last: if this is interrupted, the next run still knows what it may remove.
     store.delete([*own, f"{claimed.name}/{WRITER}"])
 
 

@@ -37,9 +37,11 @@ def read_manifest(store: ObjectStore, name: str) -> CheckpointManifest:
         manifest = CheckpointManifest.model_validate_json(content.data)
     except ValidationError as error:
         raise DamagedObjectError(f"{place}: not a manifest; use an earlier checkpoint") from error
+    # The manifest hashes itself: nothing else could tell a changed hash from a changed file.
     if manifest.sealed() != manifest:
         raise DamagedObjectError(f"{place}: changed since it was written; use an earlier checkpoint")
     for file in manifest.sha256:
+        # A manifest is data: a name such as ../../x would write outside of the folder when it is fetched.
         check_key(file)
     return manifest
 

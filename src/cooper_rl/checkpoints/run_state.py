@@ -38,12 +38,15 @@ class RunState(Record):
 
     def with_pairs(self, pairs: Sequence[PreferencePair]) -> "RunState":
         """After these pairs were learned from."""
+        # Bounded: the state is written with every checkpoint, and a run of 10,000 steps must not write its
+        # past each time.
         recent = (*self.recent_pairs, *pairs)[-NUM_RECENT_PAIRS:]
         return self.model_copy(update={"recent_pairs": recent})
 
     def after(self, row: StepMetrics, monitor: MonitorState) -> "RunState":
         """After a step with these metrics, at which the monitor came to this state."""
         is_denied, judged = bool(row.monitor.denied), row.eval.judge_accuracy
+        # After a denied alarm the old windows would raise the same alarm again at the next step.
         changes: dict[str, object] = {"monitor": MonitorState() if is_denied else monitor}
         if not self.is_hacked and row.monitor.alarm and not is_denied:
             changes["first_alarm_step"] = row.step

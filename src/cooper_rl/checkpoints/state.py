@@ -89,6 +89,8 @@ def take_snapshot(state: TrainingState, *, is_copy: bool = False) -> Snapshot:
         is_copy: its weights and optimiser state are copies already, or never change.
     """
     models = {"policy": state.policy.model, "verify_rm": state.verify_rm.model}
+    # ZeRO collects its weights into new CPU tensors anyway: a second copy would be the model once more in
+    # memory.
     copied = dict[str, torch.Tensor] if is_copy else _copy
     return Snapshot(
         step=state.step,

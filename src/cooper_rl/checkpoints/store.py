@@ -86,6 +86,7 @@ class CheckpointStore:
             StorageError: the store cannot be used.
             WriteConflictError: another run publishes and removes checkpoints meanwhile.
         """
+        # Read first: its tag is what `publish` replaces, so that whoever wrote in between is noticed.
         pointer = self._store.read(LATEST)
         self._tag = pointer.tag if pointer else None
         latest = pointer.name if pointer else None
@@ -115,6 +116,8 @@ class CheckpointStore:
             self._history = tuple(each for each in (*manifest.history, entry) if each.name in manifests)
             self._log = manifest.log or RunLog()
             return found
+        # Nothing whole was found. Either it is damaged, or another run is tidying up under our eyes: LATEST
+        # tells.
         if self._store.read(LATEST) != pointer:
             raise WriteConflictError(
                 f"{self.uri}/{LATEST}: somebody else writes it; two runs use this place: stop one of them"
@@ -198,6 +201,7 @@ class CheckpointStore:
             for file in files_below(folder)
             if not file.startswith(f"{LOGS}/")
         }
+        # Random: two processes of the same run, one of them believed dead, must not write the same names.
         writer = secrets.token_hex(4)
         piece = self._log.piece_name(step=step, writer=writer)
         log = self._log.extended(piece, rows, step=step) if rows else self._log
@@ -222,16 +226,21 @@ class CheckpointStore:
             log={f"{piece}/{file}": sha256 for file, sha256 in rows.items()},
         )
         for file, sha256 in rows.items():
+            # The log first, since a manifest that names it may exist only when it does.
             self._store.put_file(f"{piece}/{file}", drafted / file, sha256=sha256, may_link=True)
         for file, sha256 in hashes.items():
             self._store.put_file(f"{name}/{file}", folder / file, sha256=sha256, may_link=True)
+        # After every file that it names: whoever can read a manifest can read the checkpoint.
         self._store.write(f"{name}/{MANIFEST}", written, replaces=None)
+        # The one moment in which the checkpoint becomes the run's: before it, it is unreachable, after it
+        # complete.
         self._tag = self._store.write(LATEST, f"{name}\n".encode(), replaces=self._tag)
         self._log = log
         entries = (*self._history, CheckpointEntry(name=name, step=step, score=score))
         self._history = retained(entries, self._retention, back_to=back_to)
         logger.info("checkpoint %s/%s", self.uri, name)
         self._published = (name, manifest)
+        # Only now: until LATEST was written, the checkpoints that go were the ones to continue from.
         self._tidy(before={entry.name for entry in entries})
 
     def published(self, folder: Path) -> Found:

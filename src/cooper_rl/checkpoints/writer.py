@@ -69,6 +69,7 @@ class CheckpointWriter:
         self._checkpoints = checkpoints
         self._work = work
         self._staging = work / f"{STAGING}{secrets.token_hex(4)}"
+        # One thread, so that checkpoints become visible in the order of their steps.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._under_way: Future[None] | None = None
 
@@ -86,6 +87,7 @@ class CheckpointWriter:
                 raise
             logger.exception("the last checkpoint was not written")
         finally:
+            # The folder below is the thread's: it must have ended before that is removed.
             self._thread.shutdown()
             shutil.rmtree(self._staging, ignore_errors=True)
 
@@ -114,6 +116,7 @@ class CheckpointWriter:
         if not tokenizers.is_dir():
             mark_staging(self._staging, self._checkpoints.mark())
             save_tokenizers(state, tokenizers)
+        # The one part that training waits for: from here on the thread reads copies that no step changes.
         snapshot = take_snapshot(state, is_copy=is_copy)
         versions = numeric_versions(state.policy.device)
         self._under_way = self._thread.submit(self._write, snapshot, score, versions, back_to)
@@ -130,6 +133,7 @@ class CheckpointWriter:
         Raises:
             StorageError, DataError: it could not be written.
         """
+        # Cleared first: an error is raised once, and not again by the end of the context.
         under_way, self._under_way = self._under_way, None
         if under_way is not None:
             under_way.result()

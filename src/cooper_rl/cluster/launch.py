@@ -122,6 +122,7 @@ class _Cluster:
         """Until it is time to look again, or to stop."""
         end = time.monotonic() + self._config.poll_seconds
         while not is_stopped() and (left := end - time.monotonic()) > 0:
+            # In short naps: the handler of SIGTERM only sets a flag, which a long sleep would not look at.
             time.sleep(min(left, SECONDS_TO_NOTICE))
 
     def delete(self) -> None:
@@ -176,6 +177,7 @@ class _Cluster:
                 GROUP, VERSION, backend.namespace, TRAINJOB_PLURAL, self._name
             ),
         )
+        # The API answers 201 all the same: unknown fields are pruned without an error.
         if not job["spec"].get("runtimePatches"):
             self.delete()
             raise LaunchError(
@@ -246,6 +248,7 @@ class _Log:
             return
         if first.pod_name != self._pod:
             self._pod, self._num_seen = first.pod_name, 0
+        # A daemon: reading a log can block for ever, which must not keep this process from ending.
         self._thread = Thread(target=self._read, name="log of node-0", daemon=True)
         self._thread.start()
 
@@ -257,6 +260,8 @@ class _Log:
 
     def _read(self) -> None:
         try:
+            # A connection that was cut starts again at the first line; those that were shown are counted
+            # and skipped.
             for number, line in enumerate(self._client.get_job_logs(self._name, follow=True)):
                 if number >= self._num_seen:
                     logger.info("node-0: %s", line)

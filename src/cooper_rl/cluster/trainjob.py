@@ -29,7 +29,9 @@ class Program(NamedTuple):
 
 def job_name(config: LaunchConfig, program: Program) -> str:
     """The same for the same job, so that whoever starts it again finds it."""
+    # The whole content: a job of other settings must not be taken for this one, and followed as if it were.
     content = json.dumps([config.model_dump(mode="json"), program.module, list(program.arguments)])
+    # 12 of 64 digits: Kubernetes allows 63 characters, of which pods and services add their own.
     return f"cooper-rl-{hashlib.sha256(content.encode()).hexdigest()[:12]}"
 
 
@@ -59,6 +61,8 @@ def options_of(config: LaunchConfig, program: Program) -> list[Any]:
     command = [
         "torchrun",
         f"--nproc-per-node={config.processes_per_node}",
+        # torchrun kills its processes 30 seconds after SIGTERM unless told otherwise; a checkpoint of a
+        # large model takes longer.
         f"--shutdown-timeout={math.ceil(program.grace_seconds)}",
         "-m",
         program.module,
@@ -103,10 +107,13 @@ def _pod(config: LaunchConfig, program: Program) -> dict[str, Any]:
             "runAsNonRoot": True,
             "runAsUser": 1000,
             "runAsGroup": 1000,
+            # Mounted volumes belong to root otherwise, and the image does not run as root.
             "fsGroup": 1000,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "volumes": [
+            # A container has 64 MiB of /dev/shm by default: NCCL and torch's workers share memory there,
+            # and fail with a bus error beyond it.
             {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": config.shared_memory}},
             {"name": "tmp", "emptyDir": {"sizeLimit": MAX_TMP}},
             *({"name": f"secret-{n}", "secret": {"secretName": s}} for n, s in enumerate(secrets)),
@@ -116,6 +123,8 @@ def _pod(config: LaunchConfig, program: Program) -> dict[str, Any]:
                 "name": "node",
                 "securityContext": {
                     "allowPrivilegeEscalation": False,
+                    # With /tmp as the one place to write: nothing that the job loads can be replaced while
+                    # it runs.
                     "readOnlyRootFilesystem": True,
                     "capabilities": {"drop": ["ALL"]},
                 },
@@ -131,6 +140,7 @@ def _pod(config: LaunchConfig, program: Program) -> dict[str, Any]:
         ],
     }
     if config.gpus_per_node:
+        # GPU nodes are often tainted so, to keep other pods away; without a taint it changes nothing.
         pod["tolerations"] = [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
     if config.node_selector:
         pod["nodeSelector"] = dict(config.node_selector)

@@ -2,10 +2,11 @@
 
 import re
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
+from cooper_rl.config import names
 from cooper_rl.config.section import Section
 from cooper_rl.errors import ConfigError
 
@@ -178,6 +179,9 @@ class LaunchConfig(Section):
 class DistributedConfig(Section):
     """`train_cooper` in several processes (torchrun), or in one with DeepSpeed."""
 
+    trainer: Annotated[str | None, AfterValidator(lambda name: name and names.TRAINERS.check(name))] = None
+    """What steps both models. None: `zero` (DeepSpeed) where `zero_stage` is set, else `single`. A program
+    can register its own (docs/how-to/extending.md)."""
     zero_stage: Literal[0, 1, 2, 3] = 0
     """What is divided over the processes: 1 the optimiser's state, 2 gradients too, 3 weights too. 0: one
     process without DeepSpeed; the others need the extra `deepspeed`. Where `cooper.precision` is bf16, the
@@ -191,7 +195,19 @@ class DistributedConfig(Section):
     def _fits_together(self) -> Self:
         if self.offload_optimizer and self.zero_stage == 0:
             raise ValueError("distributed.offload_optimizer needs distributed.zero_stage=1, 2 or 3")
+        if (self.trainer == "zero" and self.zero_stage == 0) or (
+            self.trainer == "single" and self.zero_stage
+        ):
+            raise ValueError(
+                f"distributed.trainer={self.trainer} and distributed.zero_stage={self.zero_stage} do not "
+                "fit: zero divides by stage 1, 2 or 3, and single by none; leave trainer out"
+            )
         return self
+
+    @property
+    def trainer_name(self) -> str:
+        """The trainer that is meant."""
+        return self.trainer or ("zero" if self.zero_stage else "single")
 
 
 class TrackerConfig(Section):

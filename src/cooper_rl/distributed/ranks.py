@@ -50,6 +50,7 @@ class Ranks:
 
     def gather(self, share: Sequence[T], count: int) -> list[T]:
         """All `count` things in their order, from every rank's share of them."""
+        # The inverse of `places`. Interleaved shares differ by one thing at most, whatever the count.
         shares = self._exchange(list(share))
         return [shares[place % self.size][place // self.size] for place in range(count)]
 
@@ -62,12 +63,18 @@ class Ranks:
         """What the first rank computes; the others wait for it. Its CooperError is raised on all ranks."""
         if self.size == 1:
             return compute()
+        # A list of one: the call fills it in place on every rank but the first.
         box: list[Any] = [None]
         if self.is_first:
             try:
                 box = [(compute(), None)]
+            # A CooperError travels instead of being raised here: the others already wait in the broadcast
+            # below, and would sit there until the time-out. Any other error is a fault of ours; it ends
+            # this process, and torchrun ends the rest.
             except CooperError as error:
                 box = [(None, error)]
+        # Over the CPU group: NCCL would pickle through a GPU tensor, and takes a GPU even where a rank only
+        # reads a file.
         self._talk(lambda: distributed.broadcast_object_list(box, src=0, group=self.group))
         value, error = box[0]
         if error is not None:
@@ -84,14 +91,18 @@ class Ranks:
         own: Exception | None = None
         try:
             value = compute()
+        # Broad on purpose: whatever went wrong here, the exchange below must still be reached.
         except Exception as error:
             own = error
         told = own
         if own is not None and not isinstance(own, CooperError):
             told = LaunchError(f"rank {self.rank} of {self.size} failed: {type(own).__name__}: {own}")
+        # The value goes out from the first rank alone: it may be large, and all_gather sends everything to
+        # everybody.
         answers = self._exchange((value if self.is_first else None, told))
         if own is not None:
             raise own
+        # In the order of ranks, so that all of them raise the same error and their logs agree.
         for _, error in answers:
             if error is not None:
                 raise error
@@ -100,6 +111,8 @@ class Ranks:
 
     def sums(self, *values: float) -> list[float]:
         """Every value summed over all ranks, in the same order of addition on each."""
+        # Added here in the order of ranks: all_reduce leaves that order to the backend, and what is decided
+        # by a sum must come out alike on every rank.
         return [sum(column) for column in zip(*self._exchange(values), strict=True)]
 
     def every(self, value: T) -> list[T]:
@@ -115,6 +128,8 @@ class Ranks:
 
         The last one stands in where they do not come out even.
         """
+        # Rounded up: backward is collective with ZeRO 2 and 3, so a rank with one batch less would leave
+        # the others waiting in theirs.
         for place in range(self.rank, -(-len(batches) // self.size) * self.size, self.size):
             yield Dealt(batches[min(place, len(batches) - 1)], counts=place < len(batches))
 
@@ -122,6 +137,7 @@ class Ranks:
         """A token budget of a micro-batch under which every rank gets a part of these sequences."""
         if self.size == 1 or not lengths:
             return max_tokens
+        # A batch for every rank, as long as none has to be smaller than the longest sequence.
         return min(max_tokens, max(max(lengths), -(-sum(lengths) // self.size)))
 
     def _exchange(self, value: T) -> list[T]:
@@ -134,6 +150,7 @@ class Ranks:
     def _talk(self, exchange: Callable[[], None]) -> None:
         try:
             exchange()
+        # torch has no type of its own for a peer that is gone: gloo and NCCL both raise a RuntimeError.
         except RuntimeError as error:
             raise LaunchError(
                 f"rank {self.rank} of {self.size}: another process of this job has ended, or was silent for "
@@ -149,12 +166,16 @@ def join_ranks(rank: int, size: int, *, device: torch.device, timeout_seconds: f
 
     A rank that waits longer than `timeout_seconds` for another ends with an error.
     """
+    # NCCL checks the time-out in a watchdog thread and then aborts the process; gloo raises in the call.
     timeout = timedelta(seconds=timeout_seconds)
     backend = "nccl" if device.type == "cuda" else "gloo"
     if size > 1:
         distributed.init_process_group(backend, timeout=timeout)
     else:
+        # HashStore lives in memory: a process alone needs neither a port nor the variables of torchrun.
         distributed.init_process_group(backend, rank=0, world_size=1, store=HashStore(), timeout=timeout)
+    # Objects are pickled bytes, which gloo sends from CPU memory. A second group costs a thread and no GPU
+    # memory.
     objects = (
         distributed.group.WORLD
         if backend == "gloo"

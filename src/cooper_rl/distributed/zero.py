@@ -10,7 +10,7 @@ import logging
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from torch import distributed
 
 from cooper_rl.config.infrastructure import DistributedConfig
 from cooper_rl.distributed.ranks import Ranks
+from cooper_rl.distributed.trainable import TRAINERS, Trainable
 from cooper_rl.errors import ConfigError, how_to_install
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM
 
@@ -59,12 +60,20 @@ class Zero:
         device = next(model.parameters()).device
         masters: dict[str, torch.Tensor] = {}
         if ranks.is_first:
+            # Taken before DeepSpeed rounds and divides: what it made of bf16 weights would have lost 16
+            # bits of each.
             masters = {name: weight.detach().cpu().clone() for name, weight in self._trained()}
+        # Imported here and not above: it sets environment variables and takes seconds, and most runs never
+        # use it.
         self._deepspeed = import_deepspeed(device)
         self._engine, self._zero, *_ = self._deepspeed.initialize(
+            # DeepSpeed wraps the forward of what it is given. Ours runs outside of it, packed, so it gets a
+            # module that hands a finished loss through, and still meets every trained weight.
             model=_Through(weight for _, weight in self._trained()),
             optimizer=optimizer,
             config=_deepspeed_config(config, is_bfloat16, max_grad_norm),
+            # The group exists already (ranks.py); a second one would take another port and its own
+            # time-out.
             dist_init_required=False,
         )
         if self._stage == 3:
@@ -72,6 +81,7 @@ class Zero:
             offload = self._zero.parameter_offload
             for hook in (*offload.forward_hooks, *offload.backward_hooks):
                 hook.remove()
+        # DeepSpeed made its masters from the model's weights as it found them, which may be bf16 by then.
         self.load_weights(masters)
 
     @property
@@ -101,6 +111,7 @@ class Zero:
         """See `Trainable.step`."""
         assert max_norm == self._max_grad_norm, "DeepSpeed is told the bound when it is made"
         self._engine.step()
+        # Of all ranks' parts together: each rank alone holds a slice of the gradient.
         return float(self._engine.get_global_grad_norm())
 
     def weights(self) -> dict[str, torch.Tensor]:
@@ -115,7 +126,11 @@ class Zero:
         self._link()
         read = self._deepspeed.utils.safe_get_full_optimizer_state
         getters = {f"/{key}": lambda weight, key=key: read(weight, key) for key in MOMENTS}
+        # Moments of one weight at a time pass through the GPU: the whole state at once would be 8 bytes a
+        # weight on one rank.
         tensors = self._collect(getters)
+        # One count for all: DeepSpeed flattens the weights of a group into one tensor, which is stepped as
+        # a whole.
         step = next(iter(self._zero.optimizer.state.values()))["step"]
         if self.ranks.is_first:
             for name, _ in self._trained():
@@ -157,6 +172,15 @@ class Zero:
 
         return put_back
 
+    def averaging(self, decay: float) -> AbstractContextManager[None]:
+        """See `Trainable.averaging`: no rank has the weights whole that an average would be kept of."""
+        if decay:
+            raise ConfigError(
+                f"cooper.reward.ema_decay={decay:g} is kept by one process without DeepSpeed: set it to 0, "
+                "or distributed.zero_stage=0"
+            )
+        return nullcontext()
+
     def _trained(self) -> Iterator[tuple[str, Any]]:
         return ((name, weight) for name, weight in self._model.named_parameters() if weight.requires_grad)
 
@@ -176,6 +200,8 @@ class Zero:
 
     def _send(self, value: torch.Tensor | None, weight: Any) -> torch.Tensor:
         """The first rank's value on every rank."""
+        # Every rank allocates the same shape and type first: a broadcast into a buffer of another size
+        # corrupts memory or hangs, and NCCL does not check.
         buffer = torch.empty(shape_of(weight), dtype=torch.float32, device=weight.device)
         if self.ranks.is_first:
             assert value is not None, "the first rank has every tensor"
@@ -193,6 +219,8 @@ class Zero:
             else:
                 utils.safe_set_full_optimizer_state(weight, value, key)
             return
+        # ZeRO 3 pads a flattened weight until it divides evenly; the padding is at the end of the last
+        # rank's slice.
         size = weight.ds_tensor.numel()
         padded = torch.nn.functional.pad(value.flatten(), (0, size * self.ranks.size - value.numel()))
         part = padded[self.ranks.rank * size : (self.ranks.rank + 1) * size]
@@ -204,6 +232,8 @@ class Zero:
     def _link(self) -> None:
         """Let DeepSpeed find the optimiser's state by weight, after it was made or cleared."""
         if self._stage < 3:
+            # DeepSpeed links low- to high-precision state once, lazily, and keeps stale links after the
+            # state was replaced.
             self._zero._hp_optimizer_states_linked = False
             if self._zero.optimizer.state:
                 self._zero._lazy_init_hp_params_optimizer_state()
@@ -221,12 +251,17 @@ class Zero:
 class SharedVerifyRM(VerifyRM):
     """A VerifyRM that all ranks score with, each a share; all must call `score` with the same items."""
 
-    optimizer: Zero
+    optimizer: Trainable
 
     def _score(self, items: Sequence[VerifyItem], max_tokens_per_batch: int) -> list[float]:
         own = super()._score
+        # Scoring uses the weights, which ZeRO 3 has divided; gathering is collective, so ranks without
+        # items of their own enter too.
         with self.optimizer.gather():
             return self.optimizer.ranks.share(items, lambda share: own(share, max_tokens_per_batch))
+
+
+TRAINERS.register("zero", Zero)
 
 
 class _Through(torch.nn.Module):
@@ -276,12 +311,18 @@ def _deepspeed_config(config: DistributedConfig, is_bfloat16: bool, max_grad_nor
     if config.offload_optimizer:
         zero["offload_optimizer"] = {"device": "cpu", "pin_memory": False}
     return {
+        # DeepSpeed insists on a batch size and never sees a batch: losses arrive divided already.
         "train_micro_batch_size_per_gpu": 1,
+        # It would step, or divide, after a number of backwards that it counts; ours vary with the token
+        # budget.
         "managed_gradient_accumulation": False,
         "gradient_clipping": max_grad_norm,
         "bf16": {"enabled": is_bfloat16, "check_grad_overflow": True},
+        # Micro-batches are many and small: sums in bf16 would drop what is below 1/256 of the sum so far.
         "data_types": {"grad_accum_dtype": "fp32"},
         "zero_optimization": zero,
+        # Offloading would else insist on DeepSpeed's own CPU Adam, which is compiled at its first use.
         "zero_force_ds_cpu_optimizer": False,
+        # Its progress lines come every so many steps; this many never do.
         "steps_per_print": 2**62,
     }

@@ -117,5 +117,5 @@ class Domain:
     """Makes right examples of wrong ones (`verify_rm.swapped_references`)."""
 
 
-DOMAINS: Registry[Domain] = names.DOMAINS
+DOMAINS: Registry[Domain] = Registry(names.DOMAINS)
 """Name in `problems.domain` -> the domain."""

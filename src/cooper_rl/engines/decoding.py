@@ -70,6 +70,7 @@ class LibraryDecoder:
 
     def step(self, tokens: torch.Tensor) -> torch.Tensor:
         """See `Decoder`."""
+        # The token that is being added attends to itself.
         self._mask = F.pad(self._mask, (0, 1), value=True)
         out = self._model(
             input_ids=tokens[:, None],
@@ -98,15 +99,20 @@ class SharedPromptDecoder:
         self._position = position.repeat_interleave(samples)
         self._slots = torch.arange(len(self._position), device=position.device)
         """(R,) int64: `samples` for every prompt, of which some may be free."""
+        # Kept once per prompt and not per completion: with groups of 16 the prompts' keys would be most of
+        # the cache.
         self._prompts = torch.stack([torch.stack([layer.keys, layer.values]) for layer in cache.layers])
         """(layers, keys and values, P, heads, T, d)."""
         _, _, _, heads, _, size = self._prompts.shape
+        # Grows with what is drawn: room for `max_new_tokens` at once would mostly be padding that is
+        # multiplied.
         none = self._prompts.new_zeros(2, len(self._position), heads, 0, size)
         self._own = [none for _ in cache.layers]
         """Of every layer (keys and values, R, heads, room, d)."""
 
     def step(self, tokens: torch.Tensor) -> torch.Tensor:
         """See `Decoder`."""
+        # In steps of GROWTH: growing by one token would copy the whole cache for every token.
         if self._length == self._own[0].shape[3]:
             self._replace_own(lambda own: F.pad(own, (0, 0, 0, GROWTH)))
         decoder = self._model.model
@@ -130,6 +136,7 @@ class SharedPromptDecoder:
         self._replace_own(lambda own: own[:, rows])
         self._position, self._slots = self._position[rows], self._slots[rows]
         prompts, places = self._slots.div(self._samples, rounding_mode="floor").unique(return_inverse=True)
+        # Only when all completions of a prompt have ended is its part of the cache free.
         if len(prompts) < len(self._padding):
             self._prompts, self._padding = self._prompts[:, :, prompts], self._padding[prompts]
             self._slots = places * self._samples + self._slots % self._samples
@@ -148,7 +155,9 @@ class SharedPromptDecoder:
         to_prompts = self._by_prompt(query) @ prompts[0].transpose(2, 3)
         to_prompts.masked_fill_(self._padding[:, None, None], -torch.inf)
         to_own = query @ own[0].transpose(2, 3)
+        # Room that was allocated ahead holds zeros, which would get weight in the softmax.
         to_own[..., self._length + 1 :] = -torch.inf
+        # One softmax over both parts: each alone would be normalised by itself.
         weights = torch.cat([self._by_row(to_prompts, query), to_own], dim=-1).softmax(dim=-1)
         of_prompts, of_own = weights.split([to_prompts.shape[-1], to_own.shape[-1]], dim=-1)
         mixed = self._by_row(self._by_prompt(of_prompts) @ prompts[1], query)

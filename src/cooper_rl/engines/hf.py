@@ -30,6 +30,8 @@ class HFEngine:
     ) -> None:
         """Where it computes in bf16 it keeps a copy of the weights in bf16, which `load_weights` renews."""
         if is_bfloat16(model, compute) and model.dtype != torch.bfloat16:
+            # A copy, because the trained weights stay fp32: an update of 1e-6 would vanish when it is added
+            # to a bf16 weight.
             model = copy.deepcopy(model).requires_grad_(False)
             round_weights(model)
         self._model = model
@@ -47,13 +49,19 @@ class HFEngine:
     ) -> list[list[Generation]]:
         """See `Engine.generate`. Prompts of similar length share a batch; the output keeps input order."""
         numbers = range(len(prompts)) if places is None else places
+        # Prompts are padded to the longest of their batch, so that similar lengths together compute the
+        # least padding.
         order = sorted(range(len(prompts)), key=lambda index: len(prompts[index]))
         size = max(1, generation.batch_size // samples)
         results: dict[int, list[Generation]] = {}
         for start in range(0, len(order), size):
             chosen = order[start : start + size]
             seeds = [
-                derive_seed(seed, numbers[index], sample) for index in chosen for sample in range(samples)
+                # The number of the prompt in the whole step, not in this batch or rank: a completion is the
+                # same however the work was divided.
+                derive_seed(seed, numbers[index], sample)
+                for index in chosen
+                for sample in range(samples)
             ]
             rows = self._generate_batch([prompts[index] for index in chosen], generation, samples, seeds)
             for place, index in enumerate(chosen):
@@ -65,6 +73,7 @@ class HFEngine:
         own = self._model.state_dict()
         with torch.no_grad():
             for name, tensor in weights:
+                # In fp32 the engine draws with the trained model itself, and there is nothing to copy.
                 if own[name].data_ptr() != tensor.data_ptr():
                     own[name].copy_(tensor)
 
@@ -79,6 +88,7 @@ class HFEngine:
         self, prompts: Sequence[Sequence[int]], generation: GenerationConfig, samples: int, seeds: list[int]
     ) -> list[Generation]:
         rows = [_Row() for _ in seeds]
+        # Drawn ahead for whole rows, so that a row that leaves the batch takes no draw from the others.
         uniforms = _uniforms(seeds, generation.max_new_tokens, self._model.device)
         live = list(range(len(seeds)))
         ids, mask = self._pad_left(prompts)
@@ -88,6 +98,7 @@ class HFEngine:
             is_end = torch.isin(tokens, self._end_ids)
             _append(rows, live, tokens.tolist(), logprobs.tolist(), is_end.tolist())
             kept = [place for place, row in enumerate(live) if not rows[row].is_done]
+            # Before the next forward pass, whose logits nobody would draw from.
             if not kept or step + 1 == generation.max_new_tokens:
                 break
             if len(kept) < COMPACT_BELOW * len(live):
@@ -100,6 +111,8 @@ class HFEngine:
 
     def _pad_left(self, prompts: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
         longest = max(len(prompt) for prompt in prompts)
+        # On the left, so that all prompts end in the same column and the first drawn token follows every
+        # one of them.
         ids = torch.tensor([[*[self._pad_id] * (longest - len(prompt)), *prompt] for prompt in prompts])
         lengths = torch.tensor([len(prompt) for prompt in prompts])
         mask = torch.arange(longest)[None, :] >= longest - lengths[:, None]
@@ -133,6 +146,7 @@ def _append(
 def _uniforms(seeds: list[int], length: int, device: torch.device) -> torch.Tensor:
     """(rows, length) float64 in [0, 1): one stream per row, so that a row's draws are its own."""
     streams = [
+        # On the CPU, whose generator gives the same numbers on every machine; a GPU's depends on its kind.
         torch.rand(length, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
         for seed in seeds
     ]
@@ -146,6 +160,7 @@ def _draw(
 
     At temperature 0 the token is the argmax, and its log-probability that of the untempered model.
     """
+    # The cumulative distribution of 150,000 probabilities needs more digits than bf16 has.
     logits = logits.float()
     if generation.temperature == 0:
         tokens = logits.argmax(dim=1)
@@ -155,8 +170,11 @@ def _draw(
         if generation.top_p < 1:
             logprobs = _keep_nucleus(logprobs, generation.top_p)
         probabilities = logprobs.exp().to(float64_device(logprobs.device))
+        # In fp64: the rounding of so many additions in fp32 is larger than most tokens' probability.
         cumulative = probabilities.cumsum(dim=1, dtype=torch.float64)
+        # Times the total, which rounding leaves a little off 1: a draw beyond it would find no token.
         targets = uniforms[:, None] * cumulative[:, -1:]
+        # Right side: a draw that hits a bound exactly must not take a token of probability 0.
         tokens = torch.searchsorted(cumulative, targets, right=True)[:, 0].clamp_max(logits.shape[1] - 1)
         tokens = tokens.to(logprobs.device)
     return tokens, logprobs.gather(1, tokens[:, None])[:, 0]
@@ -165,6 +183,7 @@ def _draw(
 def _keep_nucleus(logprobs: torch.Tensor, top_p: float) -> torch.Tensor:
     """Renormalise over the smallest set of tokens whose probability reaches `top_p`."""
     ordered, order = logprobs.sort(dim=1, descending=True)
+    # What comes before a token, so that the one that crosses `top_p` stays in; at least one always does.
     before = ordered.exp().cumsum(dim=1) - ordered.exp()
     kept = torch.zeros_like(logprobs, dtype=torch.bool).scatter(1, order, before < top_p)
     return logprobs.masked_fill(~kept, -torch.inf).log_softmax(dim=1)

@@ -82,9 +82,14 @@ class VLLMEngine:
         if self._is_asleep:
             raise TrainingError("the engine sleeps and has no weights: load_weights comes before generate")
         if self._has_cache_asleep:
+            # Only now and not with the weights: VerifyRM's update lies in between, and uses the memory of
+            # the cache.
             self._llm.wake_up(tags=["kv_cache"])
             self._has_cache_asleep = False
         numbers = range(len(prompts)) if places is None else places
+        # One request per completion: with `n` > 1 vLLM makes the seeds of all but the first itself, and a
+        # completion could not be drawn again alone. The prompt is computed once all the same, by the prefix
+        # cache.
         requests = [{"prompt_token_ids": list(prompt)} for prompt in prompts for _ in range(samples)]
         params = [
             self._sampling_params(
@@ -102,6 +107,8 @@ class VLLMEngine:
         ]
         stance = "force_eager" if self._config.enforce_eager else "default"
         try:
+            # enforce_eager covers vLLM's own graphs, not the functions that it decorates with
+            # torch.compile.
             with torch.compiler.set_stance(stance):
                 outputs = self._llm.generate(requests, params, use_tqdm=False)
         except (RuntimeError, ValueError) as error:
@@ -116,10 +123,14 @@ class VLLMEngine:
             TrainingError: vLLM still holds on to what it cached.
         """
         if self._is_asleep:
+            # Level 2 sleep discards weights, so that waking gives memory with anything in it, until the
+            # copy below.
             self._llm.wake_up(tags=["weights"])
             self._is_asleep = False
         if self._config.tensor_parallel_size > 1:
             weights = [(name, tensor.detach().cpu()) for name, tensor in weights]  # they cross processes
+        # vLLM renames, joins and cuts tensors for its kernels; its own loader knows how, our names are
+        # those of the checkpoint.
         self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": weights})
         if not self._llm.reset_prefix_cache():  # which it says in a warning only
             raise TrainingError(
@@ -130,12 +141,15 @@ class VLLMEngine:
     def sleep(self) -> None:
         """See `Engine.sleep`: weights and KV cache leave the GPU."""
         if self._config.sleep and not self._is_asleep:
+            # Level 1 would keep a copy of the weights in CPU memory, which the next `load_weights`
+            # overwrites anyway.
             self._llm.sleep(level=2)
             self._is_asleep = self._has_cache_asleep = True
 
     def close(self) -> None:
         """See `Engine.close`: ends vLLM's processes and frees its memory."""
         with contextlib.nullcontext() if self._has_own_group else _group_kept():
+            # `del` alone leaves workers and their GPU memory until the garbage collector finds a cycle.
             self._llm.llm_engine.engine_core.shutdown()
         del self._llm
         _clean_up(self._has_own_group)
@@ -143,12 +157,14 @@ class VLLMEngine:
     @torch.no_grad()
     def _check_probabilities(self, model: Any) -> None:
         """Compare some draws with the model itself: weights that vLLM put wrong would go unnoticed."""
+        # Any tokens that every vocabulary has: the numbers are compared, not the texts.
         prompts = torch.arange(32, device=model.device).view(4, 8)
         drawn = self.generate(prompts.tolist(), GenerationConfig(max_new_tokens=1), samples=8, seed=0)
         tokens = torch.tensor([[each.token_ids[0] for each in row] for row in drawn], device=model.device)
         found = torch.tensor([[each.logprobs[0] for each in row] for row in drawn], device=model.device)
         own = model(input_ids=prompts, use_cache=False).logits[:, -1].float().log_softmax(dim=1)
         difference = (found - own.gather(1, tokens)).abs().mean().item()
+        # Written so that NaN is refused too.
         if not difference <= MAX_DIFFERENCE:
             raise ModelError(
                 f"vLLM computes other probabilities with the weights of {type(model).__name__} than the "
@@ -181,6 +197,7 @@ def _start(model: Any, config: EngineConfig, has_own_group: bool) -> tuple[Any, 
             f"engine.tensor_parallel_size={config.tensor_parallel_size}: each of the "
             f"{distributed.get_world_size()} processes that train has an engine on its own GPU; set it to 1"
         )
+    # The configuration may name no class, or another one than this model has.
     own = copy.deepcopy(model.config)
     own.architectures = [type(model).__name__]
     with _environment(), scratch_folder() as folder:
@@ -198,7 +215,10 @@ def _start(model: Any, config: EngineConfig, has_own_group: bool) -> tuple[Any, 
             llm = LLM(
                 model=str(folder),
                 skip_tokenizer_init=True,
+                # Random weights: the real ones are in this process, and reading them from a disk would take
+                # minutes.
                 load_format="dummy",
+                # Else a file beside the model could change temperature and top_p behind our configuration.
                 generation_config="vllm",
                 dtype=dtype,
                 max_model_len=config.max_model_len,
@@ -208,15 +228,18 @@ def _start(model: Any, config: EngineConfig, has_own_group: bool) -> tuple[Any, 
                 if config.kv_cache_gib is None
                 else int(config.kv_cache_gib * 2**30),
                 tensor_parallel_size=config.tensor_parallel_size,
+                # torchrun has made the processes and their group already; vLLM must neither fork nor
+                # rendezvous again.
                 distributed_executor_backend="external_launcher" if is_one_of_several else None,
                 enforce_eager=config.enforce_eager,
                 enable_sleep_mode=config.sleep and has_gpu,
+                # A group's prompt is asked for `group_size` times.
                 enable_prefix_caching=True,
                 logprobs_mode="processed_logprobs",  # of the distribution that the token was drawn from
             )
         except Exception as error:  # of a worker, or of a check of its own, it has no better kind
             _clean_up(has_own_group)
-            raise _explain(error, config) from error
+            raise explain(error, config) from error
     return llm, SamplingParams
 
 
@@ -238,6 +261,7 @@ def _group_kept() -> Generator[None]:
     from vllm.distributed import parallel_state
 
     destroy = parallel_state.destroy_distributed_environment
+    # The group is also the trainer's: the next collective call after its end would fail on all ranks.
     parallel_state.destroy_distributed_environment = lambda: None
     try:
         yield
@@ -253,10 +277,12 @@ def _environment() -> Generator[None]:
     """
     before, set_num_threads = dict(os.environ), torch.set_num_threads
     os.environ.update(ENVIRONMENT | {key: before[key] for key in ENVIRONMENT if key in before})
+    # Not the user's choice: weights are handed over as tensors of this process.
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     try:
         yield
     finally:
+        # vLLM replaces the function by one that refuses; `limit_threads` needs it.
         torch.set_num_threads = set_num_threads
         for key in os.environ.keys() - before.keys():
             if not key.startswith("VLLM_"):
@@ -264,7 +290,7 @@ def _environment() -> Generator[None]:
         os.environ.update({key: value for key, value in before.items() if not key.startswith("VLLM_")})
 
 
-def _explain(error: Exception, config: EngineConfig) -> ConfigError | ModelError:
+def explain(error: Exception, config: EngineConfig) -> ConfigError | ModelError:
     """vLLM's own message, and what to change."""
     text = " ".join(str(error).split())
     if "max_model_len" in text and "greater than the derived" in text:

@@ -17,14 +17,19 @@ from cooper_rl.config.load import load
 from cooper_rl.config.root import Config
 from cooper_rl.errors import StoppedError
 from cooper_rl.run import chain
-from cooper_rl.run.chain import Sources, Step
+from cooper_rl.run.chain import Step
+from cooper_rl.schema.stages import Output
 from cooper_rl.stages import import_run, read_signature
 
 logger = logging.getLogger(__name__)
 
-START = (*chain.prepare(), *chain.make_verify_rm(), chain.evaluate_start(Sources()))
+WHOLE = chain.whole(iterations=1)
+"""The pipeline's own steps: one that is added there runs here too."""
+_FIRST = next(place for place, step in enumerate(WHOLE) if step.stage == "train_cooper")
+START = tuple(WHOLE[:_FIRST])
 """What all arms share."""
-ARM = tuple(chain.co_train(Sources(), iterations=1))
+ARM = tuple(step for step in WHOLE[_FIRST:] if step.stage != "report")
+"""What each arm does with it. The experiment's own page takes the report's place."""
 
 
 def prepare_start(preset: str, overrides: Sequence[str], folder: Path) -> None:
@@ -43,14 +48,22 @@ def train_arm(preset: str, overrides: Sequence[str], start: Path, folder: Path) 
         os._exit(128 + signal.SIGTERM)  # the worker, which would go on with the next job
 
 
-def outputs(steps: Sequence[Step], folder: Path) -> dict[str, Path]:
-    """Reference -> file or folder, of everything that the steps write below a folder."""
+def outputs(steps: Sequence[Step], folder: Path) -> dict[Output, Path]:
+    """The file or folder of everything that the steps write below a folder."""
     return {
-        f"{step.name}.{parameter.name}": folder / step.name / _file_name(parameter.name, parameter.is_folder)
+        output: folder / step.name / _file_name(output.name, is_folder)
         for step in steps
+        for output, is_folder in _written(step)
+    }
+
+
+def _written(step: Step) -> list[tuple[Output, bool]]:
+    """What a step writes, each with whether it is a folder."""
+    return [
+        (parameter.as_output(step.name), parameter.is_folder)
         for parameter in read_signature(step.stage).parameters
         if parameter.is_output
-    }
+    ]
 
 
 def _file_name(output: str, is_folder: bool) -> str:
@@ -59,18 +72,14 @@ def _file_name(output: str, is_folder: bool) -> str:
     return "report.json" if output == "report" else f"{output}.jsonl"
 
 
-def _run_steps(config: Config, steps: Sequence[Step], folder: Path, *, given: Mapping[str, Path]) -> None:
+def _run_steps(config: Config, steps: Sequence[Step], folder: Path, *, given: Mapping[Output, Path]) -> None:
     paths = {**given, **outputs(steps, folder)}
     for step in steps:
-        if paths[f"{step.name}.report"].is_file():
+        if paths[Output(step.name, "report")].is_file():
             continue
         (folder / step.name).mkdir(exist_ok=True)
-        written = {
-            parameter.name: paths[f"{step.name}.{parameter.name}"]
-            for parameter in read_signature(step.stage).parameters
-            if parameter.is_output
-        }
-        read = {name: paths[reference] for name, reference in step.inputs.items()}
+        written = {output.name: paths[output] for output, _ in _written(step)}
+        read = {name: paths[output] for name, output in step.inputs.items()}
         import_run(step.stage)(config, **read, **written)
 
 

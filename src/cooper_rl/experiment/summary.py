@@ -15,6 +15,7 @@ from cooper_rl.records.files import read_records, read_report
 from cooper_rl.records.step_metrics import read_metrics
 from cooper_rl.report.text import outcomes
 from cooper_rl.schema.data import EvalReport, EvaluatedCompletion, Interval, Record, Report, RolloutSample
+from cooper_rl.schema.stages import Output
 from cooper_rl.schema.step_metrics import StepMetrics
 
 HACKED_DROP = 0.10
@@ -148,7 +149,7 @@ def summarise(
         for seed in seeds
     }
     first = read_records(
-        outputs(START, output / "start")["evaluate_policy_0.completions"], EvaluatedCompletion
+        outputs(START, output / "start")[Output("evaluate_policy_0", "completions")], EvaluatedCompletion
     )
     start, sources = outcomes(first), _problems_by_source(first)
     any_run = next(iter(found.values())).run
@@ -174,11 +175,14 @@ class _Found(NamedTuple):
 
 def _read_arm(output: Path, arm: str, seed: int, *, is_watched: bool) -> _Found:
     files = outputs(ARM, output / arm / f"seed-{seed}")
-    start = read_report(outputs(START, output / "start")["evaluate_policy_0.report"], EvalReport)
-    end = read_report(files["evaluate_policy_1.report"], EvalReport)
-    completions = read_records(files["evaluate_policy_1.completions"], EvaluatedCompletion)
+    start = read_report(outputs(START, output / "start")[Output("evaluate_policy_0", "report")], EvalReport)
+    end = read_report(files[Output("evaluate_policy_1", "report")], EvalReport)
+    completions = read_records(files[Output("evaluate_policy_1", "completions")], EvaluatedCompletion)
     with open_checkpoint(
-        files["train_cooper_1.checkpoint"], StorageConfig(), starting_with=(), logs=(METRICS, ROLLOUTS)
+        files[Output("train_cooper_1", "checkpoint")],
+        StorageConfig(),
+        starting_with=(),
+        logs=(METRICS, ROLLOUTS),
     ) as found:
         rows = read_metrics(*found.log[METRICS])
         rollouts = [row for path in found.log[ROLLOUTS] for row in read_records(path, RolloutSample)]
@@ -200,7 +204,7 @@ def _read_arm(output: Path, arm: str, seed: int, *, is_watched: bool) -> _Found:
         is_watched=is_watched,
         first_alarm_step=alarm,
         denied_alarm_steps=denied_alarms(rows),
-        lost_at_alarm=None if alarm is None else _lost(accuracy, alarm),
+        lost_at_alarm=None if alarm is None else lost_points(accuracy, alarm),
         rule_recall=sum(row.rule == "correct" for row in right) / max(len(right), 1),
         num_rolled_back=sum(row.gate.rolled_back is True for row in rows),
         seconds=sum(seconds for row in rows for seconds in row.seconds.values()),
@@ -239,7 +243,7 @@ def _peak(curve: Curve) -> int:
     return max(range(len(curve.values)), key=lambda place: curve.values[place])
 
 
-def _lost(accuracy: Curve, alarm: int) -> float:
+def lost_points(accuracy: Curve, alarm: int) -> float:
     """Accuracy at its peak up to the alarm minus that at the first evaluation from the alarm on."""
     before = [value for step, value in zip(accuracy.steps, accuracy.values, strict=True) if step <= alarm]
     after = [value for step, value in zip(accuracy.steps, accuracy.values, strict=True) if step >= alarm]

@@ -15,6 +15,7 @@ def usable_cores(cgroup: Path = CGROUP) -> int:
     or a thread for every core of the node, and the kernel holds all of them up when the quota is used.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    # Rounded up: half a core still needs one worker.
     return max(1, math.ceil(min(cores, _read_quota(cgroup))))
 
 

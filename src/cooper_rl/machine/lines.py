@@ -27,6 +27,7 @@ class LineFile:
         self._path = path
         self._is_durable = is_durable
         path.parent.mkdir(parents=True, exist_ok=True)
+        # Unbuffered: what `append` returned from has been given to the kernel, and outlives this process.
         self._file = path.open("ab", buffering=0)
         try:
             if is_exclusive:
@@ -51,6 +52,7 @@ class LineFile:
         try:
             size = self._size + len(content)
             while content:
+                # A write can be short: on a disk that fills up, or when a signal arrives.
                 content = content[self._file.write(content) :]
             self._flush()
         except OSError:
@@ -65,7 +67,10 @@ class LineFile:
         with draft.open("wb") as file:
             file.writelines(line + b"\n" for line in lines)
             file.flush()
+            # Before the rename: else the name may reach the disk before the content, and power lost in
+            # between leaves an empty file.
             os.fsync(file.fileno())
+        # Atomic within a file system: a reader sees the old lines or the new ones.
         draft.replace(self._path)
         self._file.close()
         self._file = self._path.open("ab", buffering=0)
@@ -94,6 +99,7 @@ class LineFile:
         """Make the file's name as durable as its content."""
         if not self._is_durable:
             return
+        # The name of a file is data of its folder, which has a flush of its own.
         folder = os.open(self._path.parent, os.O_RDONLY)
         try:
             os.fsync(folder)

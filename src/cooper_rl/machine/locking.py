@@ -21,6 +21,8 @@ def lock(handle: int, *, place: object, wait: bool = True) -> bool:
         StorageError: the file system has no locks; names the place.
     """
     try:
+        # flock and not lockf: the latter is dropped as soon as the process closes any other handle of the
+        # same file.
         fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:
         return False
@@ -55,6 +57,7 @@ def only_process_in(folder: Path) -> Generator[None]:
     Raises:
         ConfigError: another process is in it.
     """
+    # The folder itself is locked: a lock file would have to be made, and removing it is a race of its own.
     handle = os.open(folder, os.O_RDONLY)
     try:
         lock_or_refuse(handle, place=folder)

@@ -39,11 +39,15 @@ def is_out_of_memory(error: Exception) -> bool:
     """Whether torch, CUDA or Python says that there is no memory left."""
     said = str(error).lower()
     return isinstance(error, MemoryError) or any(
-        words in said for words in ("out of memory", "allocate memory", "alloc_failed")
+        # CUDA says "out of memory", the CPU allocator "can't allocate memory", cuBLAS
+        # "CUBLAS_STATUS_ALLOC_FAILED". The last two are plain RuntimeErrors, so that only their words tell.
+        words in said
+        for words in ("out of memory", "allocate memory", "alloc_failed")
     )
 
 
 def describe(error: Exception) -> str:
     """Its first line, which says how much was asked for."""
     said = str(error).strip().splitlines()
+    # The rest describes torch's allocator and names remedies of torch's, which would hide ours.
     return f"out of memory ({said[0][:200]})" if said else "out of memory"

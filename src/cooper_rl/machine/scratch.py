@@ -38,6 +38,7 @@ def scratch_folder() -> Generator[Path]:
         files.mkdir()
         yield files
     finally:
+        # Files first, lock last: while it is held nobody takes the folder for abandoned.
         shutil.rmtree(folder, ignore_errors=True)
         os.close(handle)
 
@@ -56,12 +57,15 @@ def remove_abandoned(root: Path) -> list[Path]:
 def _is_abandoned(folder: Path) -> bool:
     """Whether the folder was ours and without an owner; it is removed then, under its lock."""
     found = folder.lstat()
+    # lstat: a link of this name is not followed, whatever it points to.
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
         return False
+    # /tmp is everybody's: behind a link, another user could have us remove what is ours elsewhere.
     handle = os.open(folder / MARK, os.O_RDWR | os.O_NOFOLLOW)
     try:
         if os.read(handle, len(_MARK_TEXT) + 1) != _MARK_TEXT or not lock(handle, place=folder, wait=False):
             return False
+        # Under the lock: two processes that start together must not both remove.
         shutil.rmtree(folder)
         return True
     finally:

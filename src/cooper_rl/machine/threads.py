@@ -46,6 +46,8 @@ def keep_freed_memory() -> None:
         return
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
+        # Above it malloc maps pages of their own, which go back to the system on free. Setting it also ends
+        # glibc's own moving of the bound.
         mallopt(M_MMAP_THRESHOLD, MAPPED_BYTES)
         mallopt(M_TRIM_THRESHOLD, KEPT_BYTES)
         mallopt(M_TOP_PAD, KEPT_BYTES // 16)

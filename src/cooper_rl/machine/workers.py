@@ -11,6 +11,8 @@ def follow_parent() -> None:
 
     The end is a SIGTERM, so that a worker that can save what it has does.
     """
+    # A terminal sends Ctrl-C to the whole group: workers that end by themselves would look like failures to
+    # a parent that is saving.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, name="end-with-parent", daemon=True).start()
 
@@ -18,5 +20,6 @@ def follow_parent() -> None:
 def _end_with_parent() -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:
+        # Waits on a pipe that the kernel closes however the parent ended, SIGKILL included.
         parent.join()
         os.kill(os.getpid(), signal.SIGTERM)

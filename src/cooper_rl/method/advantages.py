@@ -35,7 +35,7 @@ def leave_one_out(groups: torch.Tensor) -> torch.Tensor:
     return groups - others
 
 
-ESTIMATORS: Registry[Estimator] = names.ESTIMATORS
+ESTIMATORS: Registry[Estimator] = Registry(names.ESTIMATORS)
 """Name in `cooper.advantages.estimator` -> the estimator."""
 ESTIMATORS.register("grpo", group_mean)
 ESTIMATORS.register("rloo", leave_one_out)
@@ -78,7 +78,11 @@ def group_advantages(
     groups = rewards.view(-1, group_size)
     centred = ESTIMATORS[estimator](groups)
     if scale == "std":
+        # With a floor, not an epsilon: scores of .998 and .999 would else be stretched to the same
+        # advantages as 0 and 1, and noise would be learned like an answer.
         centred = centred / groups.std(dim=1, keepdim=True).clamp_min(std_floor)
+    # The mean of equal numbers is rounded: without this a flat group would get advantages of 1e-8 and count
+    # as one that says something.
     return centred.masked_fill(is_flat(groups)[:, None], 0.0).view(-1)
 
 
@@ -100,6 +104,8 @@ def overlong_penalties(
 
     Source: arXiv 2503.14476 eq. 13 (soft overlong punishment).
     """
+    # Rises in a line and is bounded: a cliff at the limit would make two nearly equal completions differ by
+    # the whole penalty.
     start = max_new_tokens - buffer_tokens
     return [-weight * min(max(count - start, 0) / buffer_tokens, 1.0) for count in num_tokens]
 

@@ -12,7 +12,7 @@ from cooper_rl.schema.data import Interval
 
 _Z = 1.959963984540054  # 97.5 % quantile of the normal distribution
 
-# 97.5 % quantiles of Student's t for 1 to 9 degrees of freedom, where `_t_quantile`'s expansion is coarse.
+# 97.5 % quantiles of Student's t for 1 to 9 degrees of freedom, where `t_quantile`'s expansion is coarse.
 _T_QUANTILES = (12.706205, 4.302653, 3.182446, 2.776445, 2.570582, 2.446912, 2.364624, 2.306004, 2.262157)
 
 
@@ -51,7 +51,7 @@ def clustered_interval(values_per_problem: Sequence[Sequence[float]]) -> Interva
         low, high = wilson_bounds(mean, len(problems))
     else:
         error = math.sqrt(squares * len(problems) / (len(problems) - 1)) / len(values)
-        half = _t_quantile(len(problems) - 1) * error
+        half = t_quantile(len(problems) - 1) * error
         low, high = max(0.0, mean - half), min(1.0, mean + half)
     return Interval(value=mean, low=low, high=high, count=len(problems))
 
@@ -87,7 +87,7 @@ def paired_difference(
     mean = math.fsum(size * change for size, change in zip(sizes, changes, strict=True)) / total
     squares = math.fsum((size * (change - mean)) ** 2 for size, change in zip(sizes, changes, strict=True))
     squares = max(squares, (total / count) ** 2 * (1 + mean**2) / 2)
-    half = _t_quantile(count - 1) * math.sqrt(squares * count / (count - 1)) / total
+    half = t_quantile(count - 1) * math.sqrt(squares * count / (count - 1)) / total
     return Interval(value=mean, low=max(-1.0, mean - half), high=min(1.0, mean + half), count=count)
 
 
@@ -135,7 +135,7 @@ def widened_by_runs(estimate: Interval, by_run: Sequence[float]) -> Interval:
         return estimate
     mean = math.fsum(by_run) / size
     deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in by_run) / (size - 1))
-    half = _t_quantile(size - 1) * deviation / math.sqrt(size)
+    half = t_quantile(size - 1) * deviation / math.sqrt(size)
     return Interval(
         value=estimate.value,
         low=estimate.value - math.hypot(estimate.value - estimate.low, half),
@@ -162,7 +162,7 @@ def _effective_size(mean: float, squares: float, num_problems: int, *, num_sampl
     return min(max(mean * (1 - mean) / variance, num_problems), num_samples)
 
 
-def _t_quantile(degrees: int) -> float:
+def t_quantile(degrees: int) -> float:
     """97.5 % quantile of Student's t (expansion: Abramowitz and Stegun 26.7.5), within 2e-4."""
     if degrees <= len(_T_QUANTILES):
         return _T_QUANTILES[degrees - 1]

@@ -90,7 +90,7 @@ def policy_loss(
 
     Args:
         logprobs: (B, C) of the policy.
-        old_logprobs: (B, C) of the policy that sampled, no gradient.
+        old_logprobs: (B, C) of the old policy, which drew the completions; no gradient.
         ref_logprobs: (B, C) of the frozen reference policy, no gradient; None when kl_coefficient is 0.
         advantages: (B,), the same for every token of a completion.
         mask: (B, C) bool, True = a completion token, counts; every row has one at least.
@@ -107,8 +107,11 @@ def policy_loss(
     found = LOSSES[loss](logprobs, old_logprobs, advantages, mask, clip=clip)
     values = found.values
     if importance_weights is not None:
+        # Not on the KL term: its tokens are compared with the reference, whoever drew them.
         values = values * importance_weights
     kl = torch.zeros_like(logprobs) if ref_logprobs is None else k3_kl(logprobs, ref_logprobs)
+    # A loss term and not a part of the reward: as a reward it would pass through the advantage and be
+    # divided by the group's deviation.
     values = values + kl_coefficient * kl
     with torch.no_grad():
         kl_sum = kl[mask].sum()
@@ -129,8 +132,11 @@ def aggregate(
     """
     match aggregation:
         case "token_mean":
+            # Indexing, not multiplying: 0 * inf is NaN, and beyond a completion's end anything may stand.
             return values[mask].sum() / size.num_tokens
         case "sequence_mean":
+            # Every row has a token, so that no mean divides by zero: empty completions are refused when
+            # they are drawn.
             means = values.masked_fill(~mask, 0.0).sum(dim=1) / mask.sum(dim=1)
             return means.sum() / size.num_completions
         case "max_length":
@@ -166,6 +172,8 @@ def gspo_loss(
     ratio stays much nearer to 1 than a token's; the source clips it at 3e-4 and 4e-4.
     Source: arXiv 2507.18071 eqs. 5 and 7.
     """
+    # Summed as logarithms: a product of a thousand ratios would leave the range of fp32 long before its
+    # root is taken.
     log_ratios = (logprobs - old_logprobs).masked_fill(~mask, 0.0)
     ratio = torch.exp(log_ratios.sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True))
     return _clipped_loss(ratio.expand_as(logprobs), advantages, clip)
@@ -193,10 +201,13 @@ def cispo_loss(
 def _clipped_loss(ratio: torch.Tensor, advantages: torch.Tensor, clip: Clip) -> TokenLoss:
     unclipped = ratio * advantages[:, None]
     clipped = ratio.clamp(1 - clip.low, 1 + clip.high) * advantages[:, None]
+    # The minimum is pessimistic on both sides: a good token gains nothing above the bound, and a bad one
+    # that became likelier is pushed back in full. Equality counts as not clipped, which is where both have
+    # the same gradient.
     return TokenLoss(-torch.minimum(unclipped, clipped), clipped < unclipped)
 
 
-LOSSES: Registry[Loss] = names.LOSSES
+LOSSES: Registry[Loss] = Registry(names.LOSSES)
 """Name in `cooper.policy.loss` -> the loss."""
 LOSSES.register("grpo", grpo_loss)
 LOSSES.register("gspo", gspo_loss)
@@ -236,6 +247,7 @@ def pair_loss(positive: torch.Tensor, negative: torch.Tensor, *, num_batch_pairs
 
     Source: arXiv 2508.05613 section 3, reward update.
     """
+    # Not log(sigmoid(x)): for a difference of -110 sigmoid is 0 in fp32 and its logarithm infinite.
     return -F.logsigmoid(positive - negative).sum() / num_batch_pairs
 
 
@@ -256,5 +268,6 @@ def label_loss(
 
     Source: arXiv 2508.05613, VerifyRM training.
     """
+    # From logits, as above: probabilities of 0 and 1 would make the loss infinite where the model is sure.
     losses = F.binary_cross_entropy_with_logits(logits, labels, weight=weights, reduction="sum")
     return losses / num_batch_examples

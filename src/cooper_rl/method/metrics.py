@@ -60,6 +60,7 @@ def right_verdicts(labels: Sequence[int], scores: Sequence[float]) -> list[bool]
 
 def reliability_bins(labels: Sequence[int], scores: Sequence[float]) -> list[ReliabilityBin]:
     """Mean score and share of correct examples per tenth of the score; empty bins are left out."""
+    # A score of exactly 1 belongs to the last bin, not to one of its own.
     places = np.minimum((np.asarray(scores, dtype=float) * NUM_BINS).astype(int), NUM_BINS - 1)
     truth, values = np.asarray(labels, dtype=float), np.asarray(scores, dtype=float)
     return [

@@ -18,6 +18,8 @@ def importance_weights(
     Elementwise over any shape, no gradient. The ratio alone would be unbiased with unbounded variance.
     Source: https://fengyao.notion.site/off-policy-rl.
     """
+    # Detached: it weighs the gradient and has none of its own, else raising the weight would count as
+    # learning.
     return (trainer_logprobs - engine_logprobs).detach().exp().clamp_max(max_weight)
 
 
@@ -32,7 +34,8 @@ class Mismatch:
 
     def add(self, trainer_logprobs: torch.Tensor, engine_logprobs: torch.Tensor, mask: torch.Tensor) -> None:
         """Count the tokens at which `mask` is True; all three have one shape, and none needs a gradient."""
-        difference = (trainer_logprobs - engine_logprobs).detach()[mask].cpu().double()  # MPS has no float64
+        # In fp64: sums run over millions of tokens, and fp32 stops adding 1e-3 to a sum of 4e4. MPS has none.
+        difference = (trainer_logprobs - engine_logprobs).detach()[mask].cpu().double()
         if not len(difference):
             return
         self.num_tokens += len(difference)
@@ -56,6 +59,7 @@ def add_up(parts: Sequence[Mismatch]) -> Mismatch:
     return Mismatch(
         num_tokens=sum(part.num_tokens for part in parts),
         difference_sum=sum(part.difference_sum for part in parts),
+        # Sums and maxima, so that parts of several ranks or batches add up exactly, whatever their sizes.
         max_difference=max(part.max_difference for part in parts),
         ratio_sum=sum(part.ratio_sum for part in parts),
     )

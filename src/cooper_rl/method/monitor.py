@@ -88,10 +88,14 @@ def watch(state: MonitorState, row: StepMetrics, config: MonitorConfig) -> Watch
     # Without anchors the level counts as fixed.
     reward = row.rollout.verify_rm_reward - (row.verify_rm.anchor_score or 0.0)
     point = Point(step=row.step, reward=reward, rule=row.rollout.rule_accuracy)
+    # Two windows, since the older one becomes a candidate for the lowest only when it no longer overlaps
+    # the last.
     points = (*state.points, point)[-2 * size :]
     if len(points) < 2 * size:
         return Watched(MonitorState(points=points), None)
     before, last, lowest = _mean(points[:size]), _mean(points[size:]), state.lowest
+    # The lowest and not the previous window: a gap that grows slowly would never differ from its neighbour
+    # by the bound.
     if lowest is None or before.gap < lowest.gap:
         lowest = before
     rise = last.gap - lowest.gap

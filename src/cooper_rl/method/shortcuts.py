@@ -84,6 +84,7 @@ def cross_validated_scores(
 
     None when there are fewer groups than folds, or a fold leaves one label only to fit on.
     """
+    # By hash: stable in every process, and not in the order of the questions, which data sets sort by kind.
     names = sorted(set(groups), key=lambda name: hashlib.sha256(name.encode()).digest())
     if len(names) < NUM_FOLDS:
         return None
@@ -106,14 +107,17 @@ def fit_logistic(features: Floats, targets: Floats, *, l2: float) -> Floats:
     Newton's method with a penalty of l2/2 times the squared weights (not on the intercept).
     """
     mean, scale = features.mean(axis=0), features.std(axis=0)
+    # A constant feature would be divided by 0.
     scale = np.where(scale > 1e-9, scale, 1.0)
     rows: Any = np.hstack([np.ones((len(features), 1)), (features - mean) / scale])
     penalty: Any = np.full(rows.shape[1], l2)
+    # Almost none on the intercept, and not 0: the matrix must stay invertible.
     penalty[0] = 1e-6
     weights: Any = np.zeros(rows.shape[1])
     for _ in range(30):
         step = _newton_step(rows, targets, weights, penalty)
         size = float(np.abs(step).max())
+        # Damped: where the classes can be separated, Newton's first steps overshoot.
         weights = weights - step * min(1.0, 5.0 / max(size, 1e-12))
         if size < 1e-6:
             break
@@ -135,6 +139,7 @@ def predict_logistic(fitted: Floats, features: Floats) -> Floats:
 
 
 def _sigmoid(values: Floats) -> Floats:
+    # exp(710) overflows; beyond 30 the result is 0 or 1 to thirteen digits.
     return 1 / (1 + np.exp(-np.clip(values, -30, 30)))
 
 

@@ -50,6 +50,8 @@ def check_head(policy: Policy) -> None:
     Raises:
         ModelError: its architecture scales or caps them.
     """
+    # Any text does: a scale or a cap acts on all logits, and a cap such as Gemma's shows at ordinary sizes
+    # too.
     ids = torch.tensor([policy.encode_prompt("What is 1 + 1?", None)], device=policy.device)
     if not has_plain_head(policy.model, ids):
         raise ModelError(
@@ -81,6 +83,7 @@ def batch_completions(
 ) -> CompletionBatch:
     """One batch, for this policy and any other of its architecture; none of the sequences may be empty."""
     device = policy.device
+    # Nothing is predicted after the last token, so its own pass, one in every completion, would be wasted.
     rows = [[*prompt, *completion[:-1]] for prompt, completion in zip(prompts, completions, strict=True)]
     if can_pack(policy.model):
         tokens = pack(rows, device=device)
@@ -92,6 +95,7 @@ def batch_completions(
     predictors = [
         place
         for prompt, row, own in zip(prompts, rows, places, strict=True)
+        # The token before a completion's first one is the prompt's last: logits are read one place early.
         for place in own[len(prompt) - 1 : len(row)]
     ]
     lengths = torch.tensor([len(completion) for completion in completions])
@@ -117,16 +121,19 @@ def completion_logprobs(policy: Policy, batch: CompletionBatch, *, temperature: 
             hidden = policy.model.get_decoder()(
                 input_ids=batch.tokens.input_ids, attention_mask=batch.tokens.attention_mask, use_cache=False
             ).last_hidden_state.flatten(0, 1)
+        # Hidden states first, logits of the needed places alone: with a vocabulary of 150,000 the logits of
+        # a prompt would be most of the memory, and nobody asks for them.
         head = policy.model.get_output_embeddings()
-        flat = _chunked_logprobs(head, hidden.index_select(0, batch.predictors), batch.targets, temperature)
+        flat = chunked_logprobs(head, hidden.index_select(0, batch.predictors), batch.targets, temperature)
     return torch.zeros(batch.mask.shape, device=flat.device).masked_scatter(batch.mask, flat)
 
 
-def _chunked_logprobs(
+def chunked_logprobs(
     head: torch.nn.Module, hidden: torch.Tensor, targets: torch.Tensor, temperature: float
 ) -> torch.Tensor:
     def logprobs(hidden: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         logits = head(hidden)
+        # Pieces that stay in the caches help a CPU; a GPU would only launch more kernels.
         if logits.device.type != "cpu" or logits.numel() <= CPU_LOGITS:
             return _target_logprobs(logits, targets, temperature)
         return _TargetLogprobs.apply(logits, targets, temperature)
@@ -136,10 +143,13 @@ def _chunked_logprobs(
     if len(targets) <= size:
         return logprobs(hidden, targets)
     chunks = zip(hidden.split(size), targets.split(size), strict=True)
+    # A chunk's logits are dropped and made again in the backward: one more product with the head in place
+    # of gigabytes.
     return torch.cat([checkpoint(logprobs, *chunk, use_reentrant=False) for chunk in chunks])  # pyright: ignore[reportArgumentType] checkpoint is untyped
 
 
 def _target_logprobs(logits: torch.Tensor, targets: torch.Tensor, temperature: float) -> torch.Tensor:
+    # bf16 has two to three digits: the ratio of two log-probabilities would be mostly rounding.
     logits = logits.float()
     if temperature != 1:
         logits = logits / temperature
@@ -162,6 +172,8 @@ class _TargetLogprobs(torch.autograd.Function):
         to_logits = torch.empty_like(logits)
         whole = (to_logits, logits, targets, gradients[0])
         for own, part, tokens, gradient in zip(*(each.split(ctx.size) for each in whole), strict=True):
+            # Inside a backward gradients are off; the pieces' small graphs are built and used up one at a
+            # time.
             with torch.enable_grad():
                 part = part.detach().requires_grad_()
                 logprobs = _target_logprobs(part, tokens, ctx.temperature)

@@ -31,6 +31,7 @@ def add_adapters(model: Any, *, rank: int, alpha: float, seed: int) -> None:
         ) from error
     model.requires_grad_(False)
     config = LoraConfig(r=rank, lora_alpha=alpha, target_modules="all-linear", lora_dropout=0.0)  # pyright: ignore[reportArgumentType] fractions work
+    # peft draws from the global generator: without the fork every later draw of the process would shift.
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         inject_adapter_in_model(config, model, adapter_name=NAME)
@@ -45,7 +46,9 @@ def adapter_weights(model: Any) -> dict[str, torch.nn.Parameter]:
 def idle_adapters(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Adapters that change nothing, from others by name."""
     return {
-        name: torch.zeros_like(weight) if ".lora_B." in name else weight for name, weight in weights.items()
+        # B alone decides: the product A B is zero, and A must not be, or neither would ever get a gradient.
+        name: torch.zeros_like(weight) if ".lora_B." in name else weight
+        for name, weight in weights.items()
     }
 
 
@@ -59,6 +62,7 @@ def merged_weights(model: Any, *, device: torch.device | None = None) -> Iterato
     for name, tensor in model.state_dict().items():
         layer, _, leaf = name.partition(".base_layer.")
         if layer in adapted and leaf == "weight":
+            # One weight at a time, as a generator: the merged model never exists beside the trained one.
             yield f"{layer}.weight", (tensor + adapted[layer].get_delta_weight(NAME)).to(device)
         elif ".lora_" not in name:
             yield name.replace(".base_layer.", "."), tensor
@@ -74,6 +78,8 @@ def without_adapters(model: Any) -> Iterator[None]:
         yield
     finally:
         for layer in layers:
+            # Also after an error: the same model is the policy, and would train without its adapters from
+            # then on.
             layer.enable_adapters(True)
 
 

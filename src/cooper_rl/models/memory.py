@@ -76,6 +76,7 @@ class Use(NamedTuple):
 
 def cache_bytes(shape: Shape, *, num_tokens: int) -> int:
     """Keys and values of so many tokens in bf16."""
+    # Two of them, in two bytes each.
     return 2 * 2 * shape.num_layers * shape.key_value_size * num_tokens
 
 
@@ -87,6 +88,8 @@ def activation_bytes(shape: Shape, *, max_tokens: int, is_checkpointed: bool) ->
     bf16; with checkpointing one layer of that and every layer's input in fp32.
     """
     layer = 2 * (4 + 2) * shape.hidden_size + 2 * shape.attention_size
+    # Rows repeat a shared prompt for every completion that attends to it; the packer bounds that
+    # repetition.
     layer += MAX_ROWS * 2 * (2 * shape.attention_size + 2 * shape.key_value_size)
     layer += 2 * 4 * shape.intermediate_size
     if is_checkpointed:
@@ -105,6 +108,8 @@ def plan_memory(policy: Shape, verify_rm: Shape, use: Use) -> Plan:
     """
     num_policy = count_weights(policy)
     num_verify_rm = count_weights(verify_rm, is_classifier=True)
+    # Without DeepSpeed the weights are fp32 and autocast rounds them for each pass; with it the model
+    # itself is bf16.
     size = 2 if use.zero_stage and use.is_bfloat16 else 4
     resting: list[Part] = []
     if use.adapter_rank is not None:
@@ -114,6 +119,7 @@ def plan_memory(policy: Shape, verify_rm: Shape, use: Use) -> Plan:
     else:
         trained = [_Trained("policy", policy, num_policy, size, num_policy)]
         resting.append(
+            # With adapters the reference is the policy with its adapters switched off, and costs nothing.
             Part("reference policy", size * num_policy, "set cooper.policy.lora.rank=16, which needs none")
         )
     if use.trains_verify_rm:
@@ -121,11 +127,15 @@ def plan_memory(policy: Shape, verify_rm: Shape, use: Use) -> Plan:
     for each in trained:
         resting += _model_parts(each, use)
     if not use.trains_verify_rm:
+        # A VerifyRM that only scores stays in fp32 and whole: nothing steps it, so that DeepSpeed never
+        # sees it.
         resting.append(Part("VerifyRM: weights", 4 * num_verify_rm, ""))
     if use.has_average:
         resting.append(Part("VerifyRM: trained beside its average", 4 * num_verify_rm, NO_AVERAGE))
     if use.engine_weight_bytes:
         resting.append(Part("engine: weights", use.engine_weight_bytes * num_policy, "set engine.kind=vllm"))
+    # The engine counts once per phase: while it draws, nothing is differentiated, and while models are
+    # updated it may sleep.
     engine = Part("engine", use.engine_bytes, use.engine_remedy)
     phases = [Plan("rollouts", [*resting, *_whole_parts(trained[0], use), engine])]
     for each in trained:
@@ -134,9 +144,12 @@ def plan_memory(policy: Shape, verify_rm: Shape, use: Use) -> Plan:
             parts.append(engine)
         if each.name == "VerifyRM":
             parts += _guard_parts(num_verify_rm, use)
+            # The policy's update ends by handing weights to the engine, which then stays awake through
+            # VerifyRM's update without its cache.
             if use.engine_sleeps and use.engine_wakes_early:
                 parts.append(Part("engine: weights, awake", 2 * num_policy, ""))
         phases.append(Plan(f"update of the {each.name}", parts))
+    # Memory that torch has once taken it keeps: the largest phase decides, not the sum.
     return max(phases, key=lambda plan: plan.bytes)
 
 
@@ -203,10 +216,13 @@ def _update_parts(trained: _Trained, use: Use) -> list[Part]:
     divided = use.num_processes if use.zero_stage >= 2 else 1
     gradients = 4 * count // divided
     if use.zero_stage:
+        # DeepSpeed copies gradients into one contiguous buffer per send, beside the gradients themselves.
         gradients += trained.weight_bytes * min(BUCKET, count)
     tokens = "lower cooper.max_tokens_per_batch"
     if not use.is_checkpointed:
         tokens += " or set cooper.gradient_checkpointing=true"
+    # autocast caches the rounded copy of a weight until its block ends, when the graph needs it for the
+    # backward.
     rounded = 2 * trained.num_used if use.is_bfloat16 and trained.weight_bytes == 4 else 0
     activations = activation_bytes(
         trained.shape, max_tokens=use.max_tokens, is_checkpointed=use.is_checkpointed
@@ -224,6 +240,8 @@ def _guard_parts(num_verify_rm: int, use: Use) -> list[Part]:
     """What the update of VerifyRM keeps so that it can be taken back, and of what it averages."""
     parts: list[Part] = []
     if use.has_gate and not use.is_offloaded:
+        # The gate can take an update back. It needs the weights before it, and with an average those that
+        # are stepped as well.
         copied = (8 if use.has_average else 4) * num_verify_rm
         copied //= use.num_processes if use.zero_stage else 1
         parts.append(Part("gate: copy of VerifyRM", copied, "set cooper.gate=null"))
@@ -236,5 +254,6 @@ def _whole_parts(trained: _Trained, use: Use) -> list[Part]:
     """What makes a model whole that ZeRO 3 has divided."""
     if use.zero_stage < 3:
         return []
+    # Only what other ranks hold comes in addition.
     size = trained.weight_bytes * (trained.size - trained.size // use.num_processes)
     return [Part(f"{trained.name}: gathered weights", size, "")]

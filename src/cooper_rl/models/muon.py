@@ -23,7 +23,10 @@ class MuonWithAdamW:
     def __init__(self, model: Any, *, lr: float, weight_decay: float) -> None:
         embeddings = model.get_input_embeddings().weight
         self._matrices = [
-            w for w in model.parameters() if w.ndim == 2 and w is not embeddings and min(w.shape) > 1
+            # Embeddings are tables and not maps: their rows are not to become orthogonal to each other.
+            w
+            for w in model.parameters()
+            if w.ndim == 2 and w is not embeddings and min(w.shape) > 1
         ]
         others = [w for w in model.parameters() if all(w is not matrix for matrix in self._matrices)]
         self._momenta = [torch.zeros_like(matrix) for matrix in self._matrices]
@@ -39,6 +42,7 @@ class MuonWithAdamW:
                 continue
             momentum.lerp_(matrix.grad, 1 - MOMENTUM)
             update = orthogonalised(matrix.grad.lerp(momentum, MOMENTUM))  # Nesterov
+            # The factor keeps the update's size per entry alike for tall and for wide matrices.
             matrix.add_(update, alpha=-lr * math.sqrt(max(1.0, matrix.shape[0] / matrix.shape[1])))
         self._adamw.step()
 

@@ -84,6 +84,7 @@ def load_policy(
     model = load_model(AutoModelForCausalLM, name, device=device)
     tokenizer = load_tokenizer(name)
     end_ids = find_end_ids(name, model.generation_config, tokenizer, prompt_template=prompt_template)
+    # A frozen model keeps nothing for a backward, in every pass that it computes.
     model.requires_grad_(is_trained)
     return Policy(
         model=model,
@@ -120,6 +121,8 @@ def save_folder(model: Any, tokenizer: Any, path: Path) -> None:
         mark_written(draft)
         if path.exists():
             path.rename(old)
+        # Two renames and no copy: between them nothing stands there, which a reader takes for missing and
+        # not for damaged.
         draft.rename(path)
         with suppress(DataError, OSError):  # somebody put something into it meanwhile: it stays
             remove_written(old)
@@ -158,6 +161,8 @@ def check_architecture(path: str | Path, *, suffix: str) -> str:
         ModelError: missing, or a checkpoint of another architecture.
     """
     name = str(path)
+    # Before the library is asked: it would take a path without a config.json for the name of a model on the
+    # hub.
     if (name.startswith(("/", ".")) or isinstance(path, Path)) and not (Path(name) / "config.json").is_file():
         raise ModelError(f"{name}: no config.json there; give a folder in Hugging Face format or a hub id")
     try:
@@ -194,6 +199,7 @@ def load_model(kind: Any, name: str, *, device: torch.device, **options: Any) ->
             )
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise ModelError(f"{name}: cannot be loaded: {error}") from error
+    # transformers fills missing weights with random ones and only warns.
     missing = sorted(set(info["missing_keys"]) - set(new_weights))
     if missing:
         raise ModelError(
@@ -235,6 +241,8 @@ def load_tokenizer(name: str) -> Any:
     if tokenizer.pad_token_id is None:
         if tokenizer.eos_token_id is None:
             raise ModelError(f"{name}: the tokenizer has neither pad_token nor eos_token; set pad_token")
+        # Padding is masked wherever it stands, so that any known token serves; a new one would need a row
+        # in the embedding.
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
 

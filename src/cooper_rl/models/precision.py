@@ -35,6 +35,7 @@ def is_bfloat16(model: Any, compute: Compute) -> bool:
         return compute == "bfloat16"
     if model.device.type == "cuda":
         return torch.cuda.is_bf16_supported()
+    # A model of that size is bound by the number of operations and not by their width.
     if model.device.type != "cpu" or model.num_parameters() < SMALL_MODEL_PARAMETERS:
         return False
     return multiplies_bfloat16_fast()
@@ -48,6 +49,7 @@ def settle(model: Any, compute: Compute) -> Compute:
 def round_weights(model: Any) -> None:
     """Weights in bf16; buffers, such as the rotary frequencies, keep their precision."""
     for weight in model.parameters():
+        # Not model.to(): rotary frequencies in bf16 would be off by whole tokens at long distances.
         weight.data = weight.data.to(torch.bfloat16)
 
 

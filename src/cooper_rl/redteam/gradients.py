@@ -75,6 +75,7 @@ def token_gradient(verify_rm: VerifyRM, items: Sequence[VerifyItem]) -> tuple[li
         spans = [find_span(verify_rm, each) for each in verify_rm.compared(item)]
         # A tokenizer may join the completion's edge with the template; such a problem has other tokens.
         if all(_completion(span) == token_ids for span in spans):
+            # Added up over problems: one gradient for a text that is to be paid on all of them.
             total += _loss_gradient(verify_rm, spans)
     with torch.no_grad():
         return token_ids, total @ weight.float().T / len(items)
@@ -98,6 +99,7 @@ def _loss_gradient(verify_rm: VerifyRM, spans: Sequence[CompletionSpan]) -> torc
     parts = [
         share * _logit_gradient(verify_rm, span)
         for share, span in zip(shares, spans, strict=True)
+        # A backward only where the loss depends on the logit.
         if share != 0
     ]
     return torch.stack(parts).sum(dim=0)
@@ -111,6 +113,8 @@ def _logit_gradient(verify_rm: VerifyRM, span: CompletionSpan) -> torch.Tensor:
         leaves.append(output.detach().requires_grad_())
         return leaves[-1]
 
+    # Token ids have no gradient. The embeddings become the leaf, whatever the forward does with them
+    # afterwards.
     handle = verify_rm.model.get_input_embeddings().register_forward_hook(make_leaf)
     try:
         with torch.enable_grad():
@@ -165,6 +169,7 @@ class GradientGuide:
             else:
                 for place in rng.sample(range(len(ids)), min(len(ids), rng.randint(1, MAX_SWAPS))):
                     ids[place] = _draw(best[place], rng)
+            # A text and not ids: ids that no text encodes to could not be sent to anybody.
             texts[self._verify_rm.tokenizer.decode(ids)] = None
         return [text for text in texts if text]
 

@@ -66,6 +66,7 @@ def worth(score: float | None) -> float:
     """Fitness of a score: whether it is paid, then how far it is from being paid."""
     if score is None:
         return 0.0
+    # Odds, because scores near 0 differ by factors: in the score itself 0.001 and 0.01 look alike.
     odds = math.log(max(score, 1e-9) / max(1 - score, 1e-9))
     return float(score > THRESHOLD) + 1 / (1 + math.exp(-odds / SOFTENING))
 
@@ -140,6 +141,7 @@ class UniversalSearch:
     def _fresh(self, proposed: Sequence[tuple[str, str]], method: Method) -> list[Candidate]:
         fresh: list[Candidate] = []
         for text, origin in proposed:
+            # VerifyRM is deterministic: asking twice spends a query and learns nothing.
             if text not in self._seen:
                 self._seen.add(text)
                 fresh.append(Candidate(text, origin, method))
@@ -149,6 +151,7 @@ class UniversalSearch:
         size = min(self._config.probe_problems, len(self._problems))
         probe = rng.sample(range(len(self._problems)), size)
         self._score(fresh, probe)
+        # The same problems for old and new: two random samples would differ by luck alone.
         bar = statistics.median(candidate.fitness(probe) for candidate in self.population)
         promising = [candidate for candidate in fresh if candidate.fitness(probe) > bar]
         promising.sort(key=lambda candidate: -candidate.fitness(probe))

@@ -15,8 +15,8 @@ from cooper_rl.config.cooper import CooperConfig
 from cooper_rl.config.engine import EngineConfig
 from cooper_rl.config.root import Config
 from cooper_rl.distributed.ranks import ALONE, Ranks
-from cooper_rl.distributed.trainable import SingleProcess, Trainable
-from cooper_rl.distributed.zero import SharedVerifyRM, Zero
+from cooper_rl.distributed.trainable import TRAINERS, Trainable
+from cooper_rl.distributed.zero import SharedVerifyRM
 from cooper_rl.domains.base import Domain
 from cooper_rl.domains.open import find_domain
 from cooper_rl.engines.open import open_engine
@@ -251,23 +251,23 @@ def _make_trained(config: Config, state: TrainingState, ranks: Ranks, *, place: 
         weight_decay=cooper.reward.weight_decay,
         is_offloaded=is_offloaded,
     )
-    if config.distributed.zero_stage:
-        policy_optimizer, shared = (
-            Zero(
-                each.model,
-                adamw,
-                config=config.distributed,
-                is_bfloat16=each.compute == "bfloat16" and not adapter_weights(each.model),
-                max_grad_norm=cooper.max_grad_norm,
-                ranks=ranks,
-            )
-            for each, adamw in ((policy, policy_adamw), (verify_rm, verify_rm_adamw))
+    trainer = config.distributed.trainer_name
+    policy_optimizer, verify_rm_optimizer = (
+        TRAINERS[trainer](
+            each.model,
+            adamw,
+            config=config.distributed,
+            is_bfloat16=each.compute == "bfloat16" and not adapter_weights(each.model),
+            max_grad_norm=cooper.max_grad_norm,
+            ranks=ranks,
         )
-        verify_rm = SharedVerifyRM(verify_rm.model, verify_rm.tokenizer, verify_rm.compute, optimizer=shared)
-        verify_rm_optimizer = shared
-    else:
-        policy_optimizer = SingleProcess(policy.model, policy_adamw)
-        verify_rm_optimizer = SingleProcess(verify_rm.model, verify_rm_adamw)
+        for each, adamw in ((policy, policy_adamw), (verify_rm, verify_rm_adamw))
+    )
+    if trainer != "single":
+        # Its weights may be whole in a gather block alone, and other ranks may score a share.
+        verify_rm = SharedVerifyRM(
+            verify_rm.model, verify_rm.tokenizer, verify_rm.compute, optimizer=verify_rm_optimizer
+        )
     restore_optimizer(policy.model, policy_optimizer, state.policy_optimizer, place=place)
     restore_optimizer(verify_rm.model, verify_rm_optimizer, state.verify_rm_optimizer, place=place)
     return _Trained(policy, verify_rm, policy_optimizer, verify_rm_optimizer)

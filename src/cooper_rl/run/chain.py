@@ -1,9 +1,9 @@
 """The order of the stages, and which output is whose input: the one wiring of the method.
 
-Pipelines make a KFP task of every step; the experiment runs the same steps on local files. A reference such
-as `label_completions.test` names a step and one of its outputs. The caller resolves references to anything
-else, such as a champion's models.
+Pipelines make a KFP task of every step; the experiment runs the same steps on local files. An input is an
+`Output` of a step before. The caller resolves those of other steps, such as a champion's models.
 
+whole(), in this order:
     check_settings -> prepare_models, collect_problems            prepare()
       -> sample, label, train_verify_rm, evaluate_verify_rm       make_verify_rm()
       -> evaluate_policy (the starting point)                     evaluate_start()
@@ -14,14 +14,23 @@ else, such as a champion's models.
       -> report                                                   report()
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
-MODELS = "prepare_models.models"
-PROBLEMS = "collect_problems.problems"
-HELD_OUT = "collect_problems.held_out"
-VERIFY_RM = "train_verify_rm.verify_rm"
-TEST = "label_completions.test"
+from cooper_rl.schema.stages import Output, StageName
+
+MODELS = Output("prepare_models", "models")
+PROBLEMS = Output("collect_problems", "problems")
+HELD_OUT = Output("collect_problems", "held_out")
+COMPLETIONS = Output("sample_completions", "completions")
+TRAIN = Output("label_completions", "train")
+VALIDATION = Output("label_completions", "validation")
+TEST = Output("label_completions", "test")
+LABEL_REPORT = Output("label_completions", "report")
+VERIFY_RM = Output("train_verify_rm", "verify_rm")
+VERIFY_RM_REPORT = Output("evaluate_verify_rm", "report")
+FIRST_ATTACKS = Output("red_team_0", "texts")
+RED_TEAM_REPORT = Output("red_team", "report")
 
 FROZEN = ("cooper.reward.kind=verify_rm", "cooper.reward.update_verify_rm=false")
 """Settings of the arm whose VerifyRM never learns."""
@@ -32,11 +41,11 @@ class Step(NamedTuple):
 
     name: str
     """Unique in a chain."""
-    stage: str
+    stage: StageName
     title: str
     """What a person reads in a dashboard."""
-    inputs: Mapping[str, str]
-    """Parameter of the stage -> reference."""
+    inputs: Mapping[str, Output]
+    """Parameter of the stage -> what it reads."""
     after: tuple[str, ...] = ()
     """Steps that must have ended, beside those whose outputs are read."""
     changes: tuple[str, ...] = ()
@@ -46,20 +55,58 @@ class Step(NamedTuple):
 
 
 class Sources(NamedTuple):
-    """References that co-training and evaluation start from."""
+    """What co-training and evaluation start from."""
 
-    models: str = MODELS
-    problems: str = PROBLEMS
-    held_out: str = HELD_OUT
-    verify_rm: str = VERIFY_RM
-    test: str = TEST
+    models: Output = MODELS
+    problems: Output = PROBLEMS
+    held_out: Output = HELD_OUT
+    verify_rm: Output = VERIFY_RM
+    test: Output = TEST
     """Labelled examples that VerifyRM has not seen."""
-    replay: str | None = "label_completions.train"
+    replay: Output | None = TRAIN
     """Labelled examples that reward updates replay."""
-    examples: str | None = "label_completions.validation"
+    examples: Output | None = VALIDATION
     """Labelled examples that the gate and evaluations while training use."""
-    attacks: str | None = None
+    attacks: Output | None = None
     """Texts of a red team, for negatives and the gate."""
+
+
+def whole(
+    iterations: int, *, label_shards: int = 1, is_attacked: bool = False, has_frozen: bool = False
+) -> list[Step]:
+    """The method from problems to the page: the pipeline `end_to_end`, and what the experiment runs.
+
+    Args:
+        iterations: Of co-training.
+        label_shards: Tasks that label, side by side.
+        is_attacked: With the red team before co-training, which learns from its texts, and after it.
+        has_frozen: With the arm whose VerifyRM never learns, before Cooper.
+    """
+    sources = Sources(attacks=FIRST_ATTACKS if is_attacked else None)
+    return [
+        *prepare(),
+        *make_verify_rm(label_shards=label_shards),
+        *follow_policy(sources, iterations, is_attacked=is_attacked, has_frozen=has_frozen),
+    ]
+
+
+def follow_policy(
+    sources: Sources,
+    iterations: int,
+    *,
+    is_attacked: bool,
+    has_frozen: bool,
+    label_report: Output | None = LABEL_REPORT,
+) -> list[Step]:
+    """From an evaluated VerifyRM to the page; `label_report`: where this run labelled."""
+    return [
+        evaluate_start(sources),
+        *([attack_start(sources)] if is_attacked else []),
+        *(co_train(sources, iterations, is_frozen=True) if has_frozen else []),
+        *co_train(sources, iterations),
+        *([attack_end(sources, iterations)] if is_attacked else []),
+        report(iterations, label_report=label_report, is_attacked=is_attacked, has_frozen=has_frozen),
+    ]
 
 
 def prepare() -> list[Step]:
@@ -74,10 +121,10 @@ def prepare() -> list[Step]:
 
 def make_verify_rm(
     *,
-    models: str = MODELS,
-    problems: str = PROBLEMS,
-    frozen: str | None = None,
-    attacks: str | None = None,
+    models: Output = MODELS,
+    problems: Output = PROBLEMS,
+    frozen: Output | None = None,
+    attacks: Output | None = None,
     label_shards: int = 1,
 ) -> list[Step]:
     """Sample, label, train and evaluate.
@@ -102,8 +149,8 @@ def make_verify_rm(
             "train_verify_rm",
             "Train VerifyRM",
             {
-                "train": "label_completions.train",
-                "validation": "label_completions.validation",
+                "train": TRAIN,
+                "validation": VALIDATION,
                 "models": models,
                 **({} if attacks is None else {"attacks": attacks}),
             },
@@ -112,23 +159,23 @@ def make_verify_rm(
     ]
 
 
-def _label(problems: str, frozen: str | None, num_shards: int) -> list[Step]:
+def _label(problems: Output, frozen: Output | None, num_shards: int) -> list[Step]:
     """One step, or one of many tasks and one that merges them; the last one's name is the same."""
     inputs = {
         "problems": problems,
-        "completions": "sample_completions.completions",
+        "completions": COMPLETIONS,
         **({} if frozen is None else {"frozen": frozen}),
     }
     if num_shards == 1:
         return [Step("label_completions", "label_completions", "Label completions", inputs)]
-    shards = {"shards": "label_shards.labels", "reports": "label_shards.report"}
+    shards = {"shards": Output("label_shards", "labels"), "reports": Output("label_shards", "report")}
     return [
         Step("label_shards", "label_completions", "Label a shard", inputs, num_shards=num_shards),
         Step("label_completions", "merge_labels", "Merge the labels", inputs | shards),
     ]
 
 
-def evaluate_verify_rm(*, verify_rm: str, test: str) -> Step:
+def evaluate_verify_rm(*, verify_rm: Output, test: Output) -> Step:
     """VerifyRM on examples that it has not seen."""
     inputs = {"verify_rm": verify_rm, "examples": test}
     return Step("evaluate_verify_rm", "evaluate_verify_rm", "Evaluate VerifyRM", inputs)
@@ -172,7 +219,7 @@ def attack_end(sources: Sources, iterations: int) -> Step:
     inputs = {
         "verify_rm": sources.verify_rm,
         "problems": sources.held_out,
-        "checkpoint": f"train_cooper_{iterations}.checkpoint",
+        "checkpoint": Output(f"train_cooper_{iterations}", "checkpoint"),
     }
     return Step("red_team", "red_team", "Attack the delivered VerifyRM", inputs)
 
@@ -180,7 +227,7 @@ def attack_end(sources: Sources, iterations: int) -> Step:
 def report(
     iterations: int,
     *,
-    label_report: str | None = "label_completions.report",
+    label_report: Output | None = LABEL_REPORT,
     is_attacked: bool = False,
     has_frozen: bool = False,
 ) -> Step:
@@ -194,22 +241,22 @@ def report(
     """
     last = f"evaluate_policy_{iterations}"
     frozen = {
-        "frozen_evaluations": f"evaluate_frozen_{iterations}.evaluations",
-        "frozen_completions": f"evaluate_frozen_{iterations}.completions",
-        "frozen_checkpoint": f"train_frozen_{iterations}.checkpoint",
+        "frozen_evaluations": Output(f"evaluate_frozen_{iterations}", "evaluations"),
+        "frozen_completions": Output(f"evaluate_frozen_{iterations}", "completions"),
+        "frozen_checkpoint": Output(f"train_frozen_{iterations}", "checkpoint"),
     }
     return Step(
         "report",
         "report",
         "Report",
         {
-            "evaluations": f"{last}.evaluations",
-            "completions": f"{last}.completions",
-            "checkpoint": f"train_cooper_{iterations}.checkpoint",
-            "verify_rm_report": "evaluate_verify_rm.report",
-            "start_completions": "evaluate_policy_0.completions",
+            "evaluations": Output(last, "evaluations"),
+            "completions": Output(last, "completions"),
+            "checkpoint": Output(f"train_cooper_{iterations}", "checkpoint"),
+            "verify_rm_report": VERIFY_RM_REPORT,
+            "start_completions": Output("evaluate_policy_0", "completions"),
             **({} if label_report is None else {"label_report": label_report}),
-            **({"red_team": "red_team.report"} if is_attacked else {}),
+            **({"red_team": RED_TEAM_REPORT} if is_attacked else {}),
             **(frozen if has_frozen else {}),
         },
     )
@@ -223,20 +270,15 @@ def promote(sources: Sources, iterations: int, *, is_attacked: bool = False) -> 
         "promote",
         "Promote or keep the champion",
         {
-            "checkpoint": f"train_cooper_{iterations}.checkpoint",
-            "evaluations": f"{last}.evaluations",
-            "completions": f"{last}.completions",
+            "checkpoint": Output(f"train_cooper_{iterations}", "checkpoint"),
+            "evaluations": Output(last, "evaluations"),
+            "completions": Output(last, "completions"),
             "problems": sources.problems,
             "held_out": sources.held_out,
             "examples": sources.test,
-            **({"red_team": "red_team.report"} if is_attacked else {}),
+            **({"red_team": RED_TEAM_REPORT} if is_attacked else {}),
         },
     )
-
-
-def references(steps: Sequence[Step]) -> set[str]:
-    """Everything that the steps read."""
-    return {reference for step in steps for reference in step.inputs.values()}
 
 
 def _train(sources: Sources, iteration: int, is_frozen: bool) -> Step:
@@ -244,7 +286,7 @@ def _train(sources: Sources, iteration: int, is_frozen: bool) -> Step:
         ("train_frozen", "Train, VerifyRM frozen") if is_frozen else ("train_cooper", "Train Cooper")
     )
     optional = {"replay": sources.replay, "examples": sources.examples, "attacks": sources.attacks}
-    before = {"start": f"{name}_{iteration - 1}.checkpoint"} if iteration > 1 else {}
+    before = {"start": Output(f"{name}_{iteration - 1}", "checkpoint")} if iteration > 1 else {}
     return Step(
         f"{name}_{iteration}",
         "train_cooper",
@@ -276,13 +318,13 @@ def _evaluate(sources: Sources, iteration: int, is_frozen: bool) -> Step:
         f"{title} {iteration}",
         {
             **_evaluated(sources),
-            "checkpoint": f"{trained}_{iteration}.checkpoint",
-            "previous": f"{previous}.evaluations",
+            "checkpoint": Output(f"{trained}_{iteration}", "checkpoint"),
+            "previous": Output(previous, "evaluations"),
         },
     )
 
 
-def _evaluated(sources: Sources) -> dict[str, str]:
+def _evaluated(sources: Sources) -> dict[str, Output]:
     return {
         "models": sources.models,
         "verify_rm": sources.verify_rm,

@@ -99,6 +99,8 @@ def _open_books(
 
 def _follow(config: Config, inputs: Inputs, plan: Plan) -> TrainingState:
     """The state on another rank: the first one's numbers. Its weights come when the trainer is made."""
+    # The starting models and not the checkpoint: their shapes are all that is needed, and eight ranks that
+    # fetch the same gigabytes would share one network.
     state = starting_state(config, inputs, None)
     state.step, state.run = plan.step, plan.run
     return state

@@ -50,11 +50,17 @@ class CoTraining:
         progress = Progress("train_cooper", last_step - state.step, logger)
         for step in range(state.step + 1, last_step + 1):
             if self.books is not None:
+                # Before the step: a full disk should end the run now, not after the hours until the next
+                # checkpoint.
                 self.books.writer.check()
             is_alarmed = False
+            # Kubernetes sends SIGTERM to every pod at a time of its own: one rank may know of it a step
+            # before another, and a step that only some ranks take would wait for the rest for ever.
             if not self.ranks.any(self.stop.is_made):
                 is_alarmed = self._try_step(step)
                 self._tell(progress)
+            # Asked again: the signal may have come while the step ran, and then the step is worth a
+            # checkpoint.
             is_stopping = self.ranks.any(self.stop.is_made)
             if is_alarmed or is_stopping or step == last_step or step % every == 0:
                 self._save()
@@ -188,6 +194,7 @@ class CoTraining:
     def _roll_back(self, step: int) -> None:
         """Both models and optimisers as of the newest checkpoint up to a step; steps are not repeated."""
         earlier = NOTHING if self.books is None else self.books.earlier(step)
+        # The first rank alone reads checkpoints; the others learn which one it found.
         since_step, step = step, self.ranks.first(lambda: earlier.step)
         trainer = self.trainer
         for model, optimizer, tensors in (
@@ -196,6 +203,8 @@ class CoTraining:
         ):
             write_tensors(model.model, optimizer, tensors, place=f"step {step}")
         with trainer.policy_optimizer.gather():
+            # The engine has weights of its own, which would go on drawing as the policy that was taken
+            # back.
             trainer.engine.load_weights(trainer.policy.weights())
         self.state.metrics[-1].monitor.rolled_back_to = step
         logger.warning("policy and VerifyRM are those of step %d again", step)
@@ -207,9 +216,11 @@ class CoTraining:
     def _save(self) -> None:
         """Begin a checkpoint, unless the last one is of this step."""
         state, trainer = self.state, self.trainer
+        # All ranks have the same steps, so that all of them return here or none does.
         if state.step == self._saved_step:
             return
         self._saved_step = state.step
+        # Collective, and so outside of the condition below: every rank gathers its part, one writes.
         policy = read_tensors(trainer.policy.model, trainer.policy_optimizer)
         verify_rm = read_tensors(trainer.reward.verify_rm.model, trainer.reward.optimizer)
         if self.books is not None:

@@ -110,6 +110,7 @@ def settle(config: Config, inputs: Inputs, ranks: Ranks, stack: ExitStack) -> St
     data: list[tuple[list[Problem], SideData]] = []
     leads: list[Lead] = []
 
+    # Every rank reads the data itself, so that nothing large is sent between them.
     def prepare() -> Plan | None:
         side = read_side_data(config, **inputs.side)
         data.append((_read_problems(config, inputs.problems, side), side))
@@ -119,6 +120,8 @@ def settle(config: Config, inputs: Inputs, ranks: Ranks, stack: ExitStack) -> St
         leads.append(lead)
         return plan
 
+    # One exchange for everything that can fail: with a call per file, a rank that fails at the second would
+    # leave the others in it until the time-out.
     plan = ranks.agree(prepare)
     assert plan is not None, "the first rank's"
     ((problems, side),) = data
@@ -179,6 +182,7 @@ def _decide(config: Config, inputs: Inputs, stack: ExitStack) -> tuple[Plan, Lea
     last_step = first_step + config.cooper.steps - 1
     checkpoints = _open_checkpoints(config, inputs, begun, first_step=first_step)
     fetched = stack.enter_context(scratch_folder())
+    # Step 0 for a job: its own processes fetch the files, here only the manifest counts.
     found = checkpoints.newest(fetched, last_step=0 if is_job else last_step)
     if found is not None and found.manifest.step >= last_step:
         logger.info("%s/%s: finished already, nothing is trained", checkpoints.uri, found.name)
@@ -189,6 +193,8 @@ def _decide(config: Config, inputs: Inputs, stack: ExitStack) -> tuple[Plan, Lea
     state = starting_state(config, inputs, found or begun)
     state.earlier = _earlier_log(found, begun)
     check_hacked(config, is_hacked=state.run.is_hacked, step=state.step)
+    # Last of what can fail, and before the first step: a store that refuses writes would else be noticed
+    # after hours.
     checkpoints.prepare()
     plan = Plan(first_step, last_step, is_finished=False, step=state.step, run=state.run)
     return plan, Lead(checkpoints, fetched, begun, found, state)

@@ -3,6 +3,7 @@
 data    problems, completions, labels, examples, pairs, reports
 runs    how a run ended; the registry's champions
 step_metrics  the numbers of a step, with their flat names
+stages  names of stages and of what they write
 paths   kinds of paths in a stage's signature
 red_team  attack texts and what was measured of them
 """

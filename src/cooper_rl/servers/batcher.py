@@ -78,6 +78,8 @@ class ScoreBatcher:
         self._max_wait_seconds = max_wait_seconds
         self._max_waiting = max_waiting
         self._on_batch = on_batch
+        # Touched by the event loop's thread alone, so that it needs no lock; the scoring thread gets lists
+        # of its own.
         self._queue: deque[_Waiting] = deque()
         self._arrival = asyncio.Event()
         self._scoring: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -139,6 +141,7 @@ class ScoreBatcher:
 
     def _drop(self, waiting: _Waiting) -> None:
         """Take what no batch has yet out of the queue: its caller is gone, or was told of an error."""
+        # By identity (eq=False): two requests with the same texts are still two.
         if waiting in self._queue:
             self._queue.remove(waiting)
             self.num_waiting -= len(waiting.items) - waiting.num_taken
@@ -158,6 +161,8 @@ class ScoreBatcher:
                 await self._arrival.wait()
                 continue
             if self.num_waiting < self._max_items and not self._is_closing:
+                # A pause for company: requests come in bursts, and one pass over many items costs less than
+                # many passes.
                 await asyncio.sleep(self._max_wait_seconds)
             batch = self._next_batch()
             if batch:  # their callers may have gone meanwhile
@@ -170,6 +175,8 @@ class ScoreBatcher:
         while self._queue and len(batch) < self._max_items:
             waiting = self._queue[0]
             index = waiting.num_taken
+            # An item over the budget still gets a batch, or it would wait for ever at the head of the
+            # queue.
             if batch and num_tokens + waiting.num_tokens[index] > self._max_tokens:
                 break
             if index == 0:
@@ -177,6 +184,7 @@ class ScoreBatcher:
             batch.append((waiting, index))
             num_tokens += waiting.num_tokens[index]
             waiting.num_taken += 1
+            # Round robin: a request of 10,000 items delays a request of one by one item, not by 10,000.
             self._queue.popleft()
             if waiting.num_taken < len(waiting.items):
                 self._queue.append(waiting)
@@ -203,6 +211,8 @@ class ScoreBatcher:
                     waiting.result.set_result(Scored(waiting.scores, waiting.queue_seconds))
         finally:
             speed = len(items) / max(self.batch_seconds, 1e-6)
+            # Smoothed: batches differ in length, and the answer to a refused client should not jump with
+            # each.
             self._items_per_second = 0.8 * (self._items_per_second or speed) + 0.2 * speed
             self._batch_started = None
             self.num_waiting -= len(items)
@@ -221,6 +231,7 @@ class ScoreBatcher:
     @staticmethod
     def _tell(loop: asyncio.AbstractEventLoop, answer: asyncio.Future[Any], result: Any) -> None:
         def settle() -> None:
+            # The server may have given the batch up while it was scored; setting a result twice raises.
             if answer.done():
                 return
             if isinstance(result, Exception):

@@ -79,6 +79,8 @@ class ChatClient:
         self.server = server
         self._url = server.base_url.rstrip("/") + "/chat/completions"
         self._shown = redact(self._url)
+        # As many connections as requests: with fewer, a request's time-out would run while it waits for
+        # one.
         limits = httpx.Limits(max_connections=server.max_concurrency)
         headers = _headers(server)
         self._http = httpx.Client(timeout=server.timeout_seconds, limits=limits, headers=headers)
@@ -174,6 +176,7 @@ class ChatClient:
         raise ServerError(why)
 
     def _ask_patiently(self, body: dict[str, Any], jitter: random.Random) -> str:
+        # A 429 is no failure of the request, so it counts time and not attempts.
         patient_until = time.monotonic() + self.server.rate_limit_patience_seconds
         attempt = 0
         while True:
@@ -220,6 +223,7 @@ class ChatClient:
         ends = time.monotonic() + self.server.timeout_seconds
         content = bytearray()
         with self._http.stream("POST", url, json=body) as answer:
+            # Raw: what is counted against the bound is what came over the network.
             for part in answer.iter_raw():
                 content += part
                 if len(content) > self.server.max_tokens * MAX_BYTES_PER_TOKEN + SPARE_BYTES:
@@ -264,6 +268,7 @@ def _headers(server: ServerConfig) -> dict[str, str]:
 def _pause_seconds(attempt: int, asked: float | None, server: ServerConfig, jitter: random.Random) -> float:
     """Doubling pauses, at least what the server asks for, spread so that clients do not meet again."""
     pause = server.backoff_seconds * 2**attempt * jitter.uniform(0.5, 1.0)
+    # Bounded: a server that asks for an hour would hold up the step as if it were gone.
     return min(max(pause, asked or 0.0), MAX_PAUSE_SECONDS)
 
 
@@ -287,6 +292,7 @@ def _bounded(seconds: float) -> float | None:
 
 
 def _without_thought(text: str) -> str:
+    # The last end: a model may quote the tag while it thinks.
     return text.rsplit("</think>", 1)[-1].strip()
 
 

@@ -54,12 +54,15 @@ def with_deadline(
             super().shutdown()
             if self._deadline is not None:  # a request that is still arriving
                 self._deadline.cancel()
+                # Kubernetes kills after its grace period: a client that is still sending must not use up
+                # what running requests need.
                 self._deadline = self.loop.call_later(min(seconds, shutdown_seconds), self._give_up)
 
         def _watch(self) -> None:
             is_arriving = self.conn.their_state in (h11.IDLE, h11.SEND_BODY)
             if not is_arriving:
                 self._unwatch()
+            # Not restarted by each byte: a client that sends one every second would never be late.
             elif self._deadline is None:
                 self._deadline = self.loop.call_later(seconds, self._give_up)
 
@@ -71,6 +74,8 @@ def with_deadline(
         def _give_up(self) -> None:
             if self.cycle is None or self.cycle.response_complete:
                 on_slow()  # with a cycle, the guard counts it
+            # abort and not close: close waits until what is buffered was sent, to a client that may never
+            # read.
             self.transport.abort()
 
     return DeadlineProtocol

@@ -54,6 +54,7 @@ class Guard:
         except (
             asyncio.CancelledError
         ):  # uvicorn does so at the end of the grace period, and then awaits nothing
+            # An answer that has begun cannot become another one: its status is with the client already.
             if not exchange.is_begun:
                 await self._refuse(
                     exchange, 503, "shutdown", "the server is shutting down; send it to another"
@@ -89,6 +90,7 @@ class Guard:
             return True
         kind, _, given = _header(scope, b"authorization").partition(b" ")
         try:
+            # Read for every request: a rotated secret counts at once, without a restart.
             tokens = read_tokens(self._config.token_file)
         except ConfigError as error:  # it was there at the start
             logger.error("%s", error)  # noqa: TRY400 one line says it
@@ -102,6 +104,7 @@ class Guard:
         Its bytes count until the answer is sent: a request that waits for a batch holds its texts.
         """
         declared = _header(exchange.scope, b"content-length")
+        # Refused by its header alone, before megabytes have been taken in.
         if declared.isdigit() and int(declared) > self._config.max_body_bytes:
             raise _TooLargeError
         chunks: list[bytes] = []
@@ -112,6 +115,7 @@ class Guard:
             chunk = message.get("body", b"")
             exchange.num_held += len(chunk)
             self._num_buffered += len(chunk)
+            # Counted as well: a chunked body declares no length, and a declared one can be wrong.
             if exchange.num_held > self._config.max_body_bytes:
                 raise _TooLargeError
             if self._num_buffered > self._config.max_buffered_bytes:
@@ -130,6 +134,8 @@ class Guard:
         async def replay() -> Message:
             if parts:
                 return parts.pop()
+            # Blocks like a real connection: an application that asks once more must not be told of an end
+            # that has not come.
             await gone.wait()
             return {"type": "http.disconnect"}
 
@@ -139,6 +145,7 @@ class Guard:
             await asyncio.wait({answer, watch}, return_when=asyncio.FIRST_COMPLETED)
             gone.set()
             if not answer.done() and not exchange.is_answered:
+                # Its items leave the queue: nobody waits for scores of a client that is gone.
                 answer.cancel()
                 with suppress(asyncio.CancelledError):
                     await answer

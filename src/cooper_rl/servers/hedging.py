@@ -37,6 +37,7 @@ class Hedger:
     def __init__(self, server: ServerConfig, headers: dict[str, str]) -> None:
         self._server = server
         self._headers = headers
+        # Made once: every request has a client of its own, and each would read the certificates again.
         self._tls = httpx.create_ssl_context()
         self._free = threading.Semaphore(server.max_concurrency)
         self._lock = threading.Lock()
@@ -55,6 +56,8 @@ class Hedger:
             httpx.TransportError: no request was answered.
         """
         with self._free:
+            # A loop of its own per call: callers are threads, and a cancelled race must leave nothing
+            # behind in a shared one.
             return asyncio.run(self._race(url, body))
 
     async def _race(self, url: str, body: dict[str, Any]) -> httpx.Response:
@@ -75,12 +78,16 @@ class Hedger:
                     self._remember(time.monotonic() - started)
                 for request in requests:
                     request.cancel()
+                # Waits for the cancelled one: its connection is closed then, and the server can stop
+                # writing.
                 await asyncio.gather(*requests, return_exceptions=True)
                 if len(requests) > 1:
                     self._free.release()
 
     async def _post_once(self, client: httpx.AsyncClient, url: str, body: dict[str, Any]) -> httpx.Response:
         try:
+            # httpx limits each read, so that a server that sends a byte now and then would never run into
+            # it.
             async with asyncio.timeout(self._server.timeout_seconds):
                 return await client.post(url, json=body)
         except TimeoutError as error:
@@ -91,6 +98,7 @@ class Hedger:
         while not request.done():
             limit = self._limit_seconds()
             left = POLL_SECONDS if limit is None else limit - (time.monotonic() - started)
+            # Without waiting: a hedge is worth a free place, not one that another request waits for.
             if left <= 0 and self._free.acquire(blocking=False):
                 with self._lock:
                     self._num_hedged += 1
@@ -104,6 +112,7 @@ class Hedger:
         with self._lock:
             if len(self._seconds) < MIN_TIMED:
                 return None
+            # The median: a mean would be moved by the very answers that are late.
             return self._server.hedge_after * statistics.median(self._seconds)
 
     def _remember(self, seconds: float) -> None:

@@ -36,6 +36,7 @@ class Pace:
     def turn(self) -> Generator[None]:
         """Wait until one more request may be made; it is under way inside the block."""
         with self._changed:
+            # A loop: a condition wakes all waiting threads, of which one finds room.
             while self._under_way >= int(self._allowed) or time.monotonic() < self._resume_at:
                 left = self._resume_at - time.monotonic()
                 self._changed.wait(left if left > 0 else None)
@@ -50,6 +51,8 @@ class Pace:
     def speed_up(self) -> None:
         """A request was answered: `allowed` answers allow one more at a time."""
         with self._changed:
+            # 1 / allowed for each answer is one more per round of them: additive increase, whatever the
+            # number of threads.
             self._allowed = min(self._most, self._allowed + 1 / self._allowed)
             self._changed.notify_all()
 
@@ -57,8 +60,10 @@ class Pace:
         """A request was refused for its rate: nothing is asked for `pause` seconds, and half as much then."""
         with self._changed:
             now = time.monotonic()
+            # Never earlier: of several refusals the longest pause counts.
             self._resume_at = max(self._resume_at, now + pause)
             if now > self._slowed_until:
+                # At least one, or nobody would be left to find out that the server takes requests again.
                 self._allowed = max(1.0, self._allowed / 2)
             self._slowed_until = self._resume_at + SLOWED_SECONDS
             self._changed.notify_all()

@@ -129,6 +129,8 @@ class ServedRun:
             RunStoppedError: the run takes no more requests.
             ServerError: the server is shutting down.
         """
+        # Checked by the caller's thread: a request that is wrong must not reach the queue, where it would
+        # stop the run.
         group_rows(request.rows)
         if request.learn == "later" and self._config.collect_items is None:
             raise ConflictError(
@@ -136,6 +138,8 @@ class ServedRun:
                 "many that are; start it with --set collect_items=COUNT, or send whole batches with learn=now"
             )
         with self._changed:
+            # Before the limits: a repeated request costs nothing, and refusing it would make the client
+            # repeat it for ever.
             if request.id is not None and (found := self._find(request)) is not None:
                 self._numbers.repeated.labels(self.name).inc()
                 return found
@@ -193,6 +197,7 @@ class ServedRun:
         try:
             run, journal = self._open()
             self.opened.set_result(None)
+            # One thread for one run: rewards depend on all updates before, so that requests have an order.
             while batch := self._take():
                 self._busy_since = time.monotonic()
                 self._answer(batch, run, journal)
@@ -212,6 +217,8 @@ class ServedRun:
         for entry in journal.unlearned:
             if entry.step is None or entry.step <= run.step:
                 continue
+            # A gap means that a step was learned from completions that are lost; going on would be another
+            # run.
             if entry.step != run.step + 1:
                 raise DataError(
                     f"{self._folder}: the journal goes on with step {entry.step} and the newest checkpoint "

@@ -17,13 +17,17 @@ import ast
 from collections.abc import Sequence
 from functools import cache
 from importlib import import_module, resources
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import NamedTuple, Protocol, cast
 
+from cooper_rl.config.root import Config
 from cooper_rl.errors import ConfigError
 from cooper_rl.schema import paths
+from cooper_rl.schema.data import Report
 from cooper_rl.schema.paths import Inputs, OutputFile, OutputFolder, PathKind
+from cooper_rl.schema.stages import Output, OutputName, StageName
 
-STAGES: dict[str, tuple[str, ...]] = {
+STAGES: dict[StageName, tuple[str, ...]] = {
     "check_settings": ("storage", "registry"),
     "prepare_models": ("models", "problems", "storage", "instruction", "prompt_template"),
     "collect_problems": ("problems", "storage"),
@@ -87,7 +91,7 @@ STAGES: dict[str, tuple[str, ...]] = {
 """Stage -> configuration sections or keys that it reads, in the order of the walk."""
 
 
-READ_WHOLE = frozenset({"check_settings", "report"})
+READ_WHOLE: frozenset[StageName] = frozenset({"check_settings", "report"})
 """Stages that check or show the whole configuration."""
 
 
@@ -97,6 +101,10 @@ class Parameter(NamedTuple):
     name: str
     kind: PathKind
     is_required: bool
+
+    def as_output(self, step: str) -> Output:
+        """What a step of this stage writes there, for others to read; the parameter must be an output."""
+        return Output(step, cast(OutputName, self.name))  # a test holds the names against the signatures
 
     @property
     def is_output(self) -> bool:
@@ -123,7 +131,7 @@ class Signature(NamedTuple):
 
 
 @cache
-def read_signature(stage: str) -> Signature:
+def read_signature(stage: StageName) -> Signature:
     """Summary and paths of a stage, read from its source: no stage, and with it no torch, is imported."""
     source = resources.files("cooper_rl").joinpath("stages", f"{stage}.py").read_text(encoding="utf-8")
     module = ast.parse(source)
@@ -135,7 +143,7 @@ def read_signature(stage: str) -> Signature:
     return Signature((ast.get_docstring(run) or "").partition("\n")[0], parameters)
 
 
-def check_overrides(stage: str, overrides: Sequence[str]) -> None:
+def check_overrides(stage: StageName, overrides: Sequence[str]) -> None:
     """Refuse a change that would change nothing: its key is none of those that the stage reads.
 
     Raises:
@@ -155,19 +163,27 @@ def check_overrides(stage: str, overrides: Sequence[str]) -> None:
         )
 
 
-def _reads(stage: str, key: str) -> bool:
+def _reads(stage: StageName, key: str) -> bool:
     """Whether the key is read, or a part of it, or it is a part of what is read."""
     return any(
         f"{key}.".startswith(f"{known}.") or known.startswith(f"{key}.") for known in ("seed", *STAGES[stage])
     )
 
 
-def import_run(stage: str) -> Any:
+class Run(Protocol):
+    """A stage's work: files in, files out."""
+
+    def __call__(self, config: Config, **paths: Path | None) -> Report:
+        """The report, which it has also written."""
+        ...
+
+
+def import_run(stage: StageName) -> Run:
     """A stage's `run`; imports what the stage needs."""
     return import_module(f"cooper_rl.stages.{stage}").run
 
 
-def _read_kind(stage: str, argument: ast.arg) -> PathKind:
+def _read_kind(stage: StageName, argument: ast.arg) -> PathKind:
     match argument.annotation:
         case ast.Subscript(slice=ast.Tuple(elts=[_, ast.Call(func=ast.Name(id=kind), args=[text])])):
             return getattr(paths, kind)(ast.literal_eval(text))

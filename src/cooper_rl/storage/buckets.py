@@ -111,7 +111,7 @@ def _read_rights(path: Path) -> dict[str, Any]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit status: 0, or 2 with one line of error."""
-    options = _build_parser().parse_args(arguments)
+    options = build_parser().parse_args(arguments)
     show_log()
     try:
         _run(options)
@@ -143,7 +143,7 @@ def _run(options: argparse.Namespace) -> None:
         ) from error
 
 
-def _build_parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m cooper_rl.storage.buckets", description=__doc__)
     parser.add_argument("--plan", type=Path, required=True, help="JSON file with buckets and users")
     parser.add_argument("--endpoint", required=True, help="http(s)://host:port of the server")

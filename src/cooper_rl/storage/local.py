@@ -37,6 +37,8 @@ class LocalStore:
             is_linked = False
             if may_link:
                 with suppress(OSError):  # another file system, or one without links
+                    # A link costs no time and no space for a model of gigabytes; what was drafted is never
+                    # changed afterwards.
                     os.link(path, draft)
                     is_linked = True
             if not is_linked:
@@ -51,6 +53,7 @@ class LocalStore:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, draft)
+            # The copy is checked and not the source: what counts is what arrived.
             if not is_unharmed(draft, sha256):
                 raise DamagedObjectError(f"{source}: changed since it was written; use an earlier checkpoint")
             draft.replace(path)
@@ -70,6 +73,7 @@ class LocalStore:
 
     def write(self, key: str, data: bytes, *, replaces: str | None) -> str:
         place = self._place(key)
+        # Compare and write under one lock: between the two, another run could publish.
         with locked(self._folder):
             found = self.read(key)
             if (found.tag if found else None) != replaces:
@@ -124,6 +128,7 @@ class LocalStore:
             if not (entry == top if "/" in prefix else entry.startswith(top)):
                 continue
             place = self._folder / entry
+            # A link is not followed: below it may lie anything, and what is listed may be removed.
             if place.is_symlink() or not place.is_dir():
                 found = [entry]
             else:
@@ -201,6 +206,7 @@ def _explain(place: Path, error: OSError) -> StorageError:
 
 def _flush(path: Path) -> None:
     with path.open("rb") as content:
+        # Before the rename: power lost after it must not leave a name without its content.
         os.fsync(content.fileno())
 
 

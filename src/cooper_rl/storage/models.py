@@ -163,7 +163,7 @@ def read_sums(data: bytes, *, place: str) -> dict[str, str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit status: 0, or 2 with one line of error."""
-    options = _build_parser().parse_args(arguments)
+    options = build_parser().parse_args(arguments)
     show_log()
     try:
         config = StorageConfig(
@@ -176,7 +176,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _build_parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m cooper_rl.storage.models",
         description="Bring a model from an object store into a folder, verified.",

@@ -106,7 +106,11 @@ class S3Store:
 
     def put_file(self, key: str, path: Path, *, sha256: str, may_link: bool = False) -> None:
         size = path.stat().st_size
+        # A header of our own: the ETag is the MD5 of the content only for objects in one part, and with no
+        # encryption.
         headers = {HASH_HEADER: sha256, "Content-Type": "application/octet-stream"}
+        # One request is visible at once or not at all; parts need three kinds of requests and can be left
+        # behind.
         if size <= self._part_size:
             self._request("PUT", key, body=path.read_bytes(), headers=headers)
             return
@@ -118,6 +122,8 @@ class S3Store:
             starts = range(0, size, self._part_size)
             parts = list(map_in_order(self._sender(key, path, upload), starts, self._config.num_parallel))
             self._retry(key, lambda: self._complete(key, upload, parts, sha256=sha256))
+        # Parts that were uploaded are stored, and billed, until they are aborted; no listing of objects
+        # shows them.
         except BaseException:
             self._abort(name, upload)
             raise
@@ -127,6 +133,7 @@ class S3Store:
         if answer is None:
             raise self._damaged(key, "missing")
         starts = range(0, int(answer.headers["content-length"]), PIECE_BYTES)
+        # A reader, and a later start, must never find half a file under its name.
         draft = path.with_name(path.name + ".partial")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -170,6 +177,8 @@ class S3Store:
     def write(self, key: str, data: bytes, *, replaces: str | None) -> str:
         # Ceph compares the tag as it is sent; AWS and MinIO take it with and without quotes.
         condition = {"If-None-Match": "*"} if replaces is None else {"If-Match": replaces}
+        # A conditional write is what makes LATEST a lock: of two runs that replace the same tag one is
+        # refused.
         headers = condition | {HASH_HEADER: hashlib.sha256(data).hexdigest()}
         try:
             return _tag(self._request("PUT", key, body=data, headers=headers))
@@ -192,6 +201,8 @@ class S3Store:
         return self._retry(prefix, fetch)
 
     def delete(self, keys: Sequence[str]) -> None:
+        # One by one, in the caller's order: S3's bulk delete keeps none, and the order is what an
+        # interruption relies on.
         for key in keys:
             self._request("DELETE", key, is_missing_ok=True)
 
@@ -222,6 +233,8 @@ class S3Store:
     def _sender(self, key: str, path: Path, upload: str) -> Callable[[int], Part]:
         def send(start: int) -> Part:
             with path.open("rb", buffering=0) as file:
+                # Read when it is sent, at its offset: parts go out in parallel, and a whole model would not
+                # fit into memory.
                 data = os.pread(file.fileno(), self._part_size, start)
             number = start // self._part_size + 1
             query = {"partNumber": str(number), "uploadId": upload}
@@ -234,6 +247,8 @@ class S3Store:
         last = start + PIECE_BYTES - 1
 
         def send() -> bytes:
+            # Ranges in parallel: one connection is bound by its window and the distance, several fill the
+            # network.
             headers: dict[str, Any] = {"Range": f"bytes={start}-{last}"}
             answer: Any = self._client._execute(
                 "GET", self._bucket, self._name(key), headers=headers, preload_content=False
@@ -241,6 +256,8 @@ class S3Store:
             try:
                 return save_piece(answer.stream(BLOCK_BYTES), path, start=start)
             finally:
+                # Unread bytes stay in the connection otherwise, and the pool would make a new one for each
+                # piece.
                 answer.release_conn()
 
         return self._retry(key, send)
@@ -300,7 +317,9 @@ class S3Store:
             try:
                 return send()
             except (MinioException, urllib3.exceptions.HTTPError, OSError, ValueError, ParseError) as error:
+                # With jitter: eight ranks that were refused together would else come back together.
                 wait = self._random.uniform(pause / 2, pause)
+                # A deadline and not a count: what counts is for how long a server may be restarted.
                 if not may_succeed_later(error) or time.monotonic() + wait > deadline:
                     raise explain_refusal(f"{self.uri}/{key}", error, config=self._config) from error
                 time.sleep(wait)
@@ -330,8 +349,11 @@ def _connect(config: StorageConfig, bucket: str) -> Minio:
             region=config.region,
             http_client=BlockwisePool(
                 blocksize=BLOCK_BYTES,
+                # One connection for each part under way, and one for the request that starts or ends them.
                 maxsize=config.num_parallel + 1,
                 timeout=urllib3.Timeout(connect=min(CONNECT_SECONDS, silence), read=silence),
+                # urllib3 would repeat PUTs too, unseen by our deadline and without knowing which errors are
+                # worth it.
                 retries=False,
                 cert_reqs="CERT_REQUIRED",
                 ca_certs=str(config.ca_bundle or certifi.where()),

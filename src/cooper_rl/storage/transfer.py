@@ -69,12 +69,14 @@ def map_in_order(function: Callable[[int], T], items: Iterable[int], num_paralle
         waiting: deque[Future[T]] = deque()
         try:
             for item in items:
+                # Never more than so many results exist: each may be a part of a model.
                 if len(waiting) == num_parallel:
                     yield waiting.popleft().result()
                 waiting.append(pool.submit(function, item))
             while waiting:
                 yield waiting.popleft().result()
         finally:
+            # After an error nobody takes the rest, and parts that have not begun need not be sent.
             for future in waiting:
                 future.cancel()
 
@@ -90,6 +92,7 @@ def save_piece(blocks: Iterable[bytes], path: Path, *, start: int) -> bytes:
     """
     found = hashlib.sha256()
     try:
+        # A handle per piece: pieces are written in parallel, and a shared one has a single position.
         with path.open("r+b") as file:
             file.seek(start)
             for block in blocks:
@@ -136,7 +139,9 @@ def may_succeed_later(error: Exception) -> bool:
         return True
     status = _status(error)
     if status is not None:
+        # 501 and 507 are as final as a 4xx: an operation that the server does not know, and a full disk.
         return status in {408, 429} or (status >= 500 and status not in {501, 507})
+    # A certificate that is not trusted will not be in a minute.
     return isinstance(error, HTTPError | OSError) and not isinstance(error, SSLError)
 
 

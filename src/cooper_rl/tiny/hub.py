@@ -60,7 +60,7 @@ def train_tiny_models(
             job()
     else:
         policy, *others = jobs
-        _run_in_processes(others, min(num_processes - 1, len(others)), meanwhile=policy)
+        run_in_processes(others, min(num_processes - 1, len(others)), meanwhile=policy)
     names = ("policy", *tiny.snapshots, *tiny.samplers)
     return ModelSet(policy="policy", samplers={name: name for name in names}, backbone="backbone")
 
@@ -124,10 +124,12 @@ def train_backbone(size: TinyBackbone, folder: Path, *, seed: int, texts: Texts 
     save_folder(model, tokenizer, folder / "backbone")
 
 
-def _run_in_processes(
+def run_in_processes(
     jobs: list[Callable[[], None]], num_processes: int, *, meanwhile: Callable[[], None] | None = None
 ) -> None:
     """Run every job in worker processes, and one in this process; log records are handled here."""
+    # spawn: a fork of a process in which torch has started threads can hang in a lock that one of them
+    # held.
     context = multiprocessing.get_context("spawn")
     records = context.Queue()
     listener = QueueListener(records, _Forward())
@@ -137,6 +139,7 @@ def _run_in_processes(
         initializer=_start_worker,
         initargs=(records, logger.getEffectiveLevel()),
     )
+    # Ours alone are ended on an error; a caller may have workers of its own.
     others = multiprocessing.active_children()
     listener.start()
     try:
@@ -176,6 +179,7 @@ class _Forward(logging.Handler):
 
 def _start_worker(records: Any, level: int) -> None:
     follow_parent()
+    # Two processes on two cores: more threads in each would wait for each other.
     torch.set_num_threads(1)
     root = logging.getLogger()
     root.setLevel(level)

@@ -101,6 +101,8 @@ def make_gate(
     Raises:
         TrainingError: a score is not finite.
     """
+    # Drawn from the run's seed: a continued run must read the same examples, or its bounds would hold for
+    # others.
     rng = random.Random(derive_seed(seed, "gate"))
     examples = rng.sample(list(held_out), min(config.num_examples, len(held_out)))
     canary_rng = random.Random(derive_seed(seed, "canaries"))
@@ -175,6 +177,7 @@ def update_behind_gate(
     """
     if not pairs and not labelled:
         return None
+    # Before the update, which overwrites them: a second copy of the weights is the price of the gate.
     put_back = as_trainable(verify_rm.model, optimizer).snapshot()
     update = update_verify_rm(verify_rm, optimizer, pairs, labelled, config=config)
     assert update is not None, "there is something to learn"

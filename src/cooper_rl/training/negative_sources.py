@@ -81,7 +81,7 @@ class SourceContext(NamedTuple):
     """Texts of the red team; needed where `negatives.red_team` is above 0."""
 
 
-NEGATIVE_SOURCES: Registry[Callable[[SourceContext], NegativeSource]] = names.NEGATIVE_SOURCES
+NEGATIVE_SOURCES: Registry[Callable[[SourceContext], NegativeSource]] = Registry(names.NEGATIVE_SOURCES)
 """Name in `cooper.pairs.negatives` -> what makes the source."""
 
 

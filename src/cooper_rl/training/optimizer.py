@@ -25,6 +25,7 @@ def make_adamw(
     Where it is to step weights in the memory of the CPU or of a GPU, in one pass over them: on a GPU torch's
     default takes the memory of a further copy.
     """
+    # Frozen weights stay out: AdamW would make moments for them, 8 bytes each, and decay them.
     trained = [weight for weight in model.parameters() if weight.requires_grad]
     is_one_pass = is_offloaded or any(weight.device.type == "cuda" for weight in trained)
     matrices = [weight for weight in trained if weight.ndim >= 2]
@@ -60,6 +61,8 @@ def recomputing(model: Any, *, is_on: bool) -> Iterator[None]:
     try:
         yield
     finally:
+        # Whatever the block did: dropout left on would make the next score differ from one call to the
+        # next.
         model.eval()
 
 
@@ -107,6 +110,8 @@ def read_tensors(model: torch.nn.Module, trained: Trainable) -> TrainedTensors:
         state |= {f"{name}/{TRAINED}": weights[name] for name in adapters if name in weights}
         with trained.gather():
             # One after the other to the CPU: no second model on a GPU.
+            # The folder holds the plain model, which every tool loads; the adapters themselves travel in
+            # the optimiser's file.
             merged = merged_weights(model, device=torch.device("cpu"))
             weights = dict(merged) if trained.ranks.is_first else {}
     return TrainedTensors(weights, state, is_copy=trained.is_copying)
@@ -147,6 +152,8 @@ def restore_optimizer(
                 "cooper.policy.lora.rank"
             )
     trained = as_trainable(model, optimizer)
+    # Before the adapters below: with ZeRO both are sends of the first rank, which all ranks must reach in
+    # one order.
     trained.load_state(tensors)
     names = adapter_weights(model)
     if names:

@@ -34,11 +34,15 @@ class PairQueue:
         pending: Sequence[Pairing] = (),
         ranks: Ranks = ALONE,
     ) -> None:
-        self._maker = maker
+        self.maker = maker
         self._ranks = ranks
+        # One thread: pairs of two steps side by side would ask an assistant twice as much and finish in any
+        # order.
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="pairs")
         self._waiting: list[Future[Pairing]] = []
         if max_staleness:
+            # A first step without pairs of a step before takes an empty one, so that a queue of one is
+            # always one behind.
             first: Future[Pairing] = Future()
             first.set_result(pending[0] if pending else Pairing())
             self._waiting.append(first)
@@ -49,16 +53,18 @@ class PairQueue:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        # Waits for the running step: it holds a verifier and a server, which are closed next.
         self._threads.shutdown(wait=True, cancel_futures=True)
 
     def submit(self, groups: Sequence[Group], scores: Scores, *, step: int, seed: int) -> None:
         """Begin with the pairs of a step."""
         if not self._ranks.is_first:
             return
-        self._waiting.append(self._threads.submit(self._maker.make, groups, scores, step=step, seed=seed))
+        self._waiting.append(self._threads.submit(self.maker.make, groups, scores, step=step, seed=seed))
 
     def take(self) -> Pairing:
         """The pairs that this step learns from; waits for them, and raises what making them raised."""
+        # The pairs go out to all ranks, which update VerifyRM together; the assistant was asked once.
         return self._ranks.first(lambda: self._waiting.pop(0).result())
 
     def pending(self) -> list[Pairing]:

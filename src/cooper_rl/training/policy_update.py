@@ -74,23 +74,27 @@ def update_policy(
     trained = as_trainable(policy.model, optimizer)
     ranks = trained.ranks
     with trained.gather():
-        shares = _shares(policy, reference, groups, advantages, config, ranks)
+        shares = split_shares(policy, reference, groups, advantages, config, ranks)
     num_tokens = 0
     loss_sum = kl_sum = clipped_sum = 0.0
     grad_norms: list[float] = []
     mismatch = Mismatch()
     for share in shares:
-        size = _size_of(share, config, ranks)
+        # The whole update's counts, before its first batch: each part is divided by them, and gradients
+        # just add up.
+        size = count_share(share, config, ranks)
         # Whether there is an update is decided together: `step` is collective.
         if not ranks.any(any(bool(batch.advantages.any()) for batch in share)):
             continue
         with trained.gather(), recomputing(policy.model, is_on=config.gradient_checkpointing):
-            sums = ranks.sums(*_backward(policy, trained, share, size, mismatch, config))
+            sums = ranks.sums(*backward_share(policy, trained, share, size, mismatch, config))
+        # Outside of the gather block: ZeRO 3 steps divided weights, and would write over gathered ones.
         grad_norms.append(apply_gradients(trained, config.max_grad_norm, name="policy"))
         loss_sum += sums[0]
         kl_sum += sums[1]
         clipped_sum += sums[2]
         num_tokens += size.num_tokens
+    # Collective, and reached by every rank however many of its updates were skipped.
     mismatch = add_up(ranks.gather([mismatch], ranks.size))
     return PolicyMetrics(
         loss=loss_sum / max(num_tokens, 1),
@@ -103,7 +107,7 @@ def update_policy(
     )
 
 
-def _size_of(share: Sequence[PolicyBatch], config: CooperConfig, ranks: Ranks) -> BatchSize:
+def count_share(share: Sequence[PolicyBatch], config: CooperConfig, ranks: Ranks) -> BatchSize:
     """Of one update, over all ranks; collective."""
     counted = [batch.completions for batch in share if batch.counts]
     own_tokens, own_completions = (
@@ -114,7 +118,7 @@ def _size_of(share: Sequence[PolicyBatch], config: CooperConfig, ranks: Ranks) -
     return BatchSize(int(num_tokens), int(num_completions), config.generation.max_new_tokens)
 
 
-def _backward(
+def backward_share(
     policy: Policy,
     trained: Trainable,
     share: Sequence[PolicyBatch],
@@ -127,7 +131,9 @@ def _backward(
     settings = config.policy
     high = settings.clip_epsilon if settings.clip_epsilon_high is None else settings.clip_epsilon_high
     for batch in share:
-        logprobs = _logprobs(policy, batch.completions, config)
+        logprobs = batch_logprobs(policy, batch.completions, config)
+        # With one update a step the policy that drew is this one: the ratio is exactly 1 and carries the
+        # gradient.
         old_logprobs = logprobs.detach() if batch.old_logprobs is None else batch.old_logprobs
         part = policy_loss(
             logprobs,
@@ -146,8 +152,11 @@ def _backward(
                 old_logprobs, batch.engine_logprobs, max_weight=settings.max_importance_weight
             ),
         )
+        # A filler runs the same backward, whose collective calls the other ranks wait for, with a gradient
+        # of 0.
         trained.backward(part.loss * batch.counts)
         if batch.counts:
+            # .item() waits for the GPU. After backward it waits for what must be done anyway.
             loss_sum += part.loss.item() * size.num_tokens
             kl_sum += part.kl_sum.item()
             clipped_sum += part.clipped_sum.item()
@@ -166,7 +175,7 @@ def _counted(
     return [groups[place] for place in kept], by_group[kept].flatten()
 
 
-def _shares(
+def split_shares(
     policy: Policy,
     reference: Policy,
     groups: Sequence[RolloutGroup],
@@ -203,6 +212,7 @@ def _micro_batches(
 ) -> Iterator[PolicyBatch]:
     rows = [(group.prompt_ids, generation) for group in groups for generation in group.generations]
     is_kept = [
+        # Before the counts are taken, so that a completion that is left out divides nobody's loss.
         not (config.policy.overlong_filtering and generation.finish_reason == "length")
         for _, generation in rows
     ]
@@ -218,9 +228,11 @@ def _micro_batches(
         with torch.no_grad():
             yield PolicyBatch(
                 completions=batch,
-                old_logprobs=None if is_on_policy else _logprobs(policy, batch, config),
+                # Computed for all updates before the first one: later they would be those of a policy that
+                # has moved on.
+                old_logprobs=None if is_on_policy else batch_logprobs(policy, batch, config),
                 engine_logprobs=_engine_logprobs([rows[n][1] for n in part], batch.mask),
-                ref_logprobs=_logprobs(reference, batch, config) if has_kl else None,
+                ref_logprobs=batch_logprobs(reference, batch, config) if has_kl else None,
                 advantages=advantages[part].to(policy.device),
                 counts=counts,
             )
@@ -233,5 +245,6 @@ def _engine_logprobs(generations: Sequence[Generation], mask: torch.Tensor) -> t
     return found.masked_scatter(mask, torch.tensor(flat, device=mask.device))
 
 
-def _logprobs(policy: Policy, batch: CompletionBatch, config: CooperConfig) -> torch.Tensor:
+def batch_logprobs(policy: Policy, batch: CompletionBatch, config: CooperConfig) -> torch.Tensor:
+    """`completion_logprobs` at the temperature of the rollouts."""
     return completion_logprobs(policy, batch, temperature=config.generation.temperature)

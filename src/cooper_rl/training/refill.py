@@ -61,10 +61,15 @@ def refill_flat(
     for attempt in range(max_refills):
         flat = [place for place, part in enumerate(parts) if _is_flat(part)]
         left = [problem for problem in pool if problem.id not in met]
+        # Alike on every rank: all of them hold all verdicts, and a rank that drew once more alone would
+        # wait for ever.
         if not flat or not left:
             break
         own_seed = derive_seed(seed, "refill", attempt)
+        # Of the whole pool and not the next ones in order: the order of an epoch stays that of the steps to
+        # come.
         chosen = random.Random(own_seed).sample(left, min(len(flat), len(left)))
+        # Also those that turn out flat: asking them once more in this step would draw from the same policy.
         met |= {problem.id for problem in chosen}
         found = [part for part in _split(draw(chosen, own_seed)) if not _is_flat(part)]
         num_replaced += len(found)

@@ -10,8 +10,7 @@ from typing import NamedTuple
 import torch
 
 from cooper_rl.config.cooper import CooperConfig
-from cooper_rl.distributed.trainable import TRAINED, SingleProcess, Trainable, as_trainable
-from cooper_rl.errors import TrainingError
+from cooper_rl.distributed.trainable import Trainable, as_trainable
 from cooper_rl.method.losses import label_loss, pair_loss
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM
 from cooper_rl.schema.data import PreferencePair, VerifyExample
@@ -39,7 +38,7 @@ def update_verify_rm(
 ) -> RewardUpdate | None:
     """One optimiser step on the mean loss of all pairs; without pairs and labels it is no step, and None.
 
-    Positives and negatives go through the same rendering and the same batches. With `verify_rm_average` the
+    Positives and negatives go through the same rendering and the same batches. With `reward.ema_decay` the
     weights that are stepped live in the optimiser's state, and the model holds their moving average.
 
     Args:
@@ -56,23 +55,12 @@ def update_verify_rm(
     if not pairs and not labelled:
         return None
     trained = as_trainable(verify_rm.model, optimizer)
-    averages: list[torch.Tensor] = []
-    if config.reward.ema_decay > 0:
-        assert isinstance(trained, SingleProcess), "the configuration allows one process alone"
-        averages = _take_trained(verify_rm.model, trained.optimizer)
-    with trained.gather(), recomputing(verify_rm.model, is_on=config.gradient_checkpointing):
-        own = _backward_pairs(verify_rm, trained, pairs, config)
-        own_labels = _backward_labels(verify_rm, trained, labelled, config) if labelled else 0.0
-    loss, num_ordered, labels_loss = trained.ranks.sums(*own, own_labels)
-    try:
+    with trained.averaging(config.reward.ema_decay):
+        with trained.gather(), recomputing(verify_rm.model, is_on=config.gradient_checkpointing):
+            own = _backward_pairs(verify_rm, trained, pairs, config)
+            own_labels = _backward_labels(verify_rm, trained, labelled, config) if labelled else 0.0
+        loss, num_ordered, labels_loss = trained.ranks.sums(*own, own_labels)
         grad_norm = apply_gradients(trained, config.max_grad_norm, name="VerifyRM")
-    except TrainingError:
-        if averages:
-            _put(verify_rm.model, averages)
-        raise
-    if averages:
-        assert isinstance(trained, SingleProcess), "the configuration allows one process alone"
-        _put_average(verify_rm.model, trained.optimizer, averages, decay=config.reward.ema_decay)
     return RewardUpdate(loss, num_ordered / len(pairs) if pairs else None, grad_norm, labels_loss)
 
 
@@ -117,34 +105,3 @@ def _backward_labels(
         trained.backward(config.reward.replay_weight * part)
         loss += part.item()
     return loss
-
-
-@torch.no_grad()
-def _take_trained(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
-    """Put the weights that are stepped into the model; returns the averages that were there."""
-    averages: list[torch.Tensor] = []
-    for weight in model.parameters():
-        averages.append(weight.detach().clone())
-        trained = optimizer.state.get(weight, {}).get(TRAINED)
-        if trained is not None:
-            weight.copy_(trained)
-    return averages
-
-
-@torch.no_grad()
-def _put(model: torch.nn.Module, weights: Sequence[torch.Tensor]) -> None:
-    for weight, value in zip(model.parameters(), weights, strict=True):
-        weight.copy_(value)
-
-
-@torch.no_grad()
-def _put_average(
-    model: torch.nn.Module,
-    optimizer: torch.optim.Optimizer,
-    averages: Sequence[torch.Tensor],
-    *,
-    decay: float,
-) -> None:
-    for weight, average in zip(model.parameters(), averages, strict=True):
-        optimizer.state[weight][TRAINED] = weight.detach().clone()
-        weight.lerp_(average, decay)

@@ -79,12 +79,15 @@ def collect_rollouts(
         "sampling); with vLLM engine.gpu_memory_utilization"
     )
     prompts = [policy.encode_prompt(problem.question, instruction) for problem in problems]
+    # The places go along to the engine, whose seeds are those of the whole step: any number of ranks draws
+    # the same.
     places = ranks.places(len(prompts))
     own = [prompts[place] for place in places]
     with explains_memory("drawing completions", remedy):
         share = engine.generate(own, generation, samples=group_size, seed=seed, places=places) if own else []
     drawn = ranks.gather(share, len(prompts))
     for problem, generations in zip(problems, drawn, strict=True):
+        # On every rank, and after the exchange: all of them raise, and none waits.
         if not all(math.isfinite(value) for each in generations for value in each.logprobs):
             raise TrainingError(
                 f"the policy's log-probabilities are not finite for the question {problem.question[:100]!r}; "

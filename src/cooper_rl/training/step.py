@@ -86,9 +86,11 @@ def run_step(
     with timed(seconds, "rollout"), trainer.policy_optimizer.gather():  # 1. rollouts
         groups = _draw(trainer, problems, seed, ranks)
         if not config.max_refills:
+            # vLLM hands its memory back for the update; the HF engine has none of its own.
             trainer.engine.sleep()
     with timed(seconds, "reward"):  # 2. rewards
         scored = _score(trainer, groups, falls_back_to_rule=falls_back_to_rule)
+        # Before the reward update of this step, so that level and rewards speak of the same VerifyRM.
         anchor_score = trainer.reward.score_anchors()
     if config.max_refills:
         # The engine stays awake until here: it would have no weights left to draw again with.
@@ -120,6 +122,7 @@ def run_step(
             trainer.policy, trainer.reference, trainer.policy_optimizer, groups, advantages, config=config
         )
         with trainer.policy_optimizer.gather():
+            # At the end of the update and not at the next rollout: an evaluation may draw in between.
             trainer.engine.load_weights(trainer.policy.weights())
     learned = trainer.reward.learn(seconds, step=step)  # 5. wait for the pairs; 6. reward update
     rollout = describe_scores(scores, rewards)
@@ -179,6 +182,7 @@ def step_problems(problems: Sequence[Problem], step: int, *, count: int, seed: i
     for slot in range((step - 1) * count, step * count):
         epoch, place = divmod(slot, len(problems))
         if epoch not in orders:
+            # One generator per epoch: step 10,000 is found without drawing the ones before.
             generator = torch.Generator().manual_seed(derive_seed(seed, "problems", epoch))
             orders[epoch] = torch.randperm(len(problems), generator=generator)
         chosen.append(problems[int(orders[epoch][place])])

@@ -60,12 +60,18 @@ class WorkerPool:
         self, module: str, arguments: Sequence[str], *, num_workers: int, limit_seconds: float
     ) -> None:
         """Start `python -m module ARGUMENTS SOCKETS`; no answer takes a worker longer than the limit."""
+        # Sockets and not pipes: both directions in one handle, and an end that closes is seen by the other
+        # at once.
         pairs = [socket.socketpair() for _ in range(num_workers)]
-        self._channels = [ours for ours, _ in pairs]
+        self.channels = [ours for ours, _ in pairs]
         self._free: queue.SimpleQueue[socket.socket] = queue.SimpleQueue()
-        self._nursery = _start_nursery(module, arguments, [theirs for _, theirs in pairs])
+        self.nursery = _start_nursery(module, arguments, [theirs for _, theirs in pairs])
         for ours, theirs in pairs:
+            # This process's copy would keep the connection open when the worker dies, and nobody would
+            # notice.
             theirs.close()
+            # Longer than any limit of the worker: it is for a machine that stands still, not for a hard
+            # comparison.
             ours.settimeout(STARTUP_SECONDS + limit_seconds)
             self._free.put(ours)
         self._threads = ThreadPoolExecutor(num_workers, thread_name_prefix="rule_verifier")
@@ -86,6 +92,8 @@ class WorkerPool:
         return replies
 
     def _ask_one(self, question: Sequence[Any]) -> Any:
+        # There are as many threads as sockets: each has its own while it asks, so that replies cannot be
+        # mixed up.
         channel = self._free.get()
         try:
             send_message(channel, list(question))
@@ -100,7 +108,7 @@ class WorkerPool:
             self._free.put(channel)
         if reply is None:
             raise CooperError(
-                f"the rule verifier's processes ended (exit status {self._nursery.poll()}); "
+                f"the rule verifier's processes ended (exit status {self.nursery.poll()}); "
                 "see their messages above and start again"
             )
         return reply
@@ -108,17 +116,18 @@ class WorkerPool:
     def close(self) -> None:
         """End the workers."""
         self._threads.shutdown()
-        for channel in self._channels:
+        for channel in self.channels:
             channel.close()
         try:
-            self._nursery.wait(END_SECONDS)
+            self.nursery.wait(END_SECONDS)
         except subprocess.TimeoutExpired:
-            self._nursery.kill()
-            self._nursery.wait()
+            self.nursery.kill()
+            self.nursery.wait()
 
     def disown(self) -> None:
         """Close a forked child's copies of the sockets, or the parent's workers would outlive the parent."""
-        for channel in self._channels:
+        for channel in self.channels:
+            # close() of a socket would send the end to the worker, which is the parent's.
             os.close(channel.detach())
 
 
@@ -157,9 +166,10 @@ class PooledVerifier:
         self._config = config
         self._arguments = arguments
         wanted = config.num_workers or max(1, usable_cores() // num_processes)
-        self._num_workers = fit_workers(wanted, memory=usable_memory() // num_processes)
+        self.num_workers = fit_workers(wanted, memory=usable_memory() // num_processes)
         self._lock = threading.Lock()
-        self._pool: WorkerPool | None = None
+        self.pool: WorkerPool | None = None
+        """None until a question needs it."""
         self._is_closed = False
         _verifiers.add(self)
 
@@ -174,7 +184,7 @@ class PooledVerifier:
     def close(self) -> None:
         """End the workers; afterwards `verify` refuses."""
         with self._lock:
-            pool, self._pool, self._is_closed = self._pool, None, True
+            pool, self.pool, self._is_closed = self.pool, None, True
         if pool is not None:
             pool.close()
 
@@ -187,21 +197,22 @@ class PooledVerifier:
         if not questions:
             return []
         with self._lock:
-            if self._pool is None:
+            # Late: a verifier whose answers can all be compared in this process never forks.
+            if self.pool is None:
                 limit = self._config.timeout_seconds
-                self._pool = WorkerPool(
+                self.pool = WorkerPool(
                     self._module,
                     [repr(limit), *self._arguments],
-                    num_workers=self._num_workers,
+                    num_workers=self.num_workers,
                     limit_seconds=limit * (WALL_TO_CPU_SECONDS + 1),
                 )
-            pool = self._pool
+            pool = self.pool
         return pool.ask(questions)
 
     def _renew(self) -> None:
         """In a forked child: workers of its own. The parent's threads, which may hold the lock, are gone."""
         self._lock = threading.Lock()
-        pool, self._pool = self._pool, None
+        pool, self.pool = self.pool, None
         if pool is not None:
             pool.disown()
 
@@ -214,6 +225,7 @@ def _after_fork() -> None:
         verifier._renew()  # pyright: ignore[reportPrivateUsage]
 
 
+# A fork copies sockets and the state of locks, but none of the threads that would release them.
 os.register_at_fork(after_in_child=_after_fork)
 
 
@@ -233,6 +245,7 @@ def _start_nursery(
 
 def _worker_environment() -> dict[str, str]:
     """What the workers need: they parse hostile text, and get no key of this process."""
+    # An allow-list: keys and tokens have names that nobody can list.
     kept = {
         name: value
         for name, value in os.environ.items()

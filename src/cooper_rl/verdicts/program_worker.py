@@ -55,6 +55,7 @@ def main(arguments: list[str]) -> None:
     """The nursery: one worker for each socket, until all sockets are closed."""
     limit_seconds = float(arguments[0])
     for name in IMPORTABLE:
+        # Before the filter: an import opens files, which the child cannot do any more.
         __import__(name)
     channels = [socket.socket(fileno=int(number)) for number in arguments[1:]]
     for channel in channels:
@@ -62,6 +63,8 @@ def main(arguments: list[str]) -> None:
             try:
                 _work(channel, limit_seconds)
             finally:
+                # _exit: the nursery's buffers and exit handlers were copied by the fork, and must not run
+                # twice.
                 os._exit(0)
     for channel in channels:
         channel.close()  # the worker alone answers on it, and its end is seen
@@ -104,12 +107,14 @@ def _ask_child(program: str, calls: list[str], *, limit_seconds: float) -> Any:
             _run_shut_in(program, calls, write_end, limit_seconds)
         finally:
             os._exit(1)
+    # Else this process holds the pipe open itself, and its end would never be seen.
     os.close(write_end)
     try:
         text, is_whole = _read_all(read_end, time.monotonic() + limit_seconds * WALL_TO_CPU_SECONDS)
     finally:
         os.close(read_end)
     if not is_whole:
+        # SIGKILL alone cannot be handled by the program.
         os.kill(pid, signal.SIGKILL)
     _, status = os.waitpid(pid, 0)
     if not text or not is_whole:
@@ -145,6 +150,7 @@ def _explain(status: int, limit_seconds: float) -> str:
 
 def _run_shut_in(program: str, calls: list[str], pipe: int, limit_seconds: float) -> None:
     """In the child: what the program can do to this process is of no use to it."""
+    # Every handle but the pipe: a filter on system calls does not take away what is open already.
     os.closerange(0, pipe)
     os.closerange(pipe + 1, 65536)
     sys.stdin, sys.stdout, sys.stderr = io.StringIO(), io.StringIO(), io.StringIO()
@@ -152,6 +158,7 @@ def _run_shut_in(program: str, calls: list[str], pipe: int, limit_seconds: float
     for kind, limit in (
         (resource.RLIMIT_CPU, seconds),  # hard and soft alike: the kernel kills
         (resource.RLIMIT_AS, MAX_MEMORY_BYTES),
+        # Belt and braces: a file cannot be opened, and if it could, nothing could be written to it.
         (resource.RLIMIT_FSIZE, 0),
         (resource.RLIMIT_CORE, 0),
     ):

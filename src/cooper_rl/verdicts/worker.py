@@ -64,11 +64,13 @@ def main(arguments: list[str]) -> None:
     channels = [socket.socket(fileno=int(number)) for number in arguments[2:]]
     workers = {_fork(channel, limit_seconds, policy): channel for channel in channels}
     while workers:
+        # A worker dies by its limits: the signal's default action needs no code that still works in it.
         pid, status = os.wait()
         channel = workers.pop(pid)
         if os.WIFEXITED(status) and os.WEXITSTATUS(status) == 0:
             continue
         try:
+            # On the dead worker's socket, in its place: the caller waits there for its one reply.
             send_message(channel, ["unparsable", _explain(status, limit_seconds)])
         except OSError:
             continue
@@ -110,7 +112,9 @@ def _fork(channel: socket.socket, limit_seconds: float, policy: AnswerPolicy) ->
 
 def _work(channel: socket.socket, limit_seconds: float, policy: AnswerPolicy) -> None:
     while (request := receive_message(channel)) is not None:
+        # CPU time, which load does not change: a verdict must not depend on what else the machine does.
         signal.setitimer(signal.ITIMER_PROF, limit_seconds)
+        # And a bound on the clock, for a comparison that sleeps or waits for memory.
         signal.setitimer(signal.ITIMER_REAL, limit_seconds * WALL_TO_CPU_SECONDS)
         check = compare_answers(Comparison(*request), policy)
         signal.setitimer(signal.ITIMER_PROF, 0)

@@ -25,7 +25,7 @@ def test_products_give_the_values_and_gradients_of_the_library(
         ends = torch.tensor([[4, 5, 6], [2, 3, 4], [0, 1, 2]])
         mask = torch.arange(7) <= ends[:, :, None]
     rows = inputs(torch.float32, num_queries=num_queries)
-    found = attention._ByProducts.apply(*rows, mask, 0.3)
+    found = attention.ByProducts.apply(*rows, mask, 0.3)
     expected = attend(*rows, mask, scale=0.3)
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-5)
     for own, theirs in zip(

@@ -26,7 +26,8 @@ def attend(
         scale: Of the scores.
     """
     if query.device.type == "cpu" and query.dtype == torch.bfloat16:
-        return _ByProducts.apply(query, key, value, mask, scale)
+        # fp32 on a CPU and everything on a GPU have kernels with a fast backward.
+        return ByProducts.apply(query, key, value, mask, scale)
     return _by_torch(query, key, value, mask, scale)
 
 
@@ -44,13 +45,14 @@ def _by_torch(
     )
 
 
-class _ByProducts(torch.autograd.Function):
+class ByProducts(torch.autograd.Function):
     """Heads that share a key stand below each other, as further queries (n, shared heads, ..., d)."""
 
     @staticmethod
     def forward(ctx: Any, query: Any, key: Any, value: Any, mask: Any, scale: float) -> Any:
         ctx.scale = scale
         if key.shape[2] > KEPT_KEYS:
+            # Weights grow with the square of the length, states with the length.
             ctx.save_for_backward(query, key, value, mask, None)
             return _by_torch(query, key, value, mask, scale)
         weights = _weights(query, key, mask, scale)
@@ -77,7 +79,9 @@ def _weights(query: Any, key: Any, mask: Any, scale: float) -> torch.Tensor:
     num_queries = query.shape[2]
     scores = _folded(query * scale, key) @ key.transpose(2, 3)
     if mask is None:
+        # Causal only if queries and keys are the same tokens, which the caller says by giving no mask.
         mask = torch.ones(num_queries, num_queries, dtype=torch.bool).tril()[None]
+    # In place, before the softmax: exp(-inf) is an exact 0, so padding changes no other weight.
     scores.unflatten(2, (-1, num_queries)).masked_fill_(~mask[:, None, None], -torch.inf)
     return scores.softmax(dim=-1)
 

@@ -34,7 +34,9 @@ def can_pack(model: Any) -> bool:
     return (
         not getattr(model, "is_left_to_library", False)
         and config.model_type in ARCHITECTURES
+        # The masks of `packing.py` know causal attention over everything before, and no window.
         and all(kind == "full_attention" for kind in layer_types)
+        # Dropout draws for padded positions too: another layout of the tokens would be other noise.
         and not (model.training and getattr(config, "attention_dropout", 0.0))
         and all(_is_plain(layer.mlp.up_proj) for layer in model.model.layers)
     )
@@ -65,6 +67,7 @@ def packed_logits(model: Any, batch: PackedBatch) -> torch.Tensor:
     hidden, rotary = _walk(decoder, decoder.layers[:-1], batch)
     last = _last_layer(decoder.layers[-1], hidden, rotary, batch)
     logits = model.score(normed(decoder.norm, last))[:, 0]
+    # Sequences were reordered for their shared beginnings; callers know their own order only.
     back = torch.empty(len(batch.order), dtype=torch.int64, device=logits.device)
     back[torch.tensor(batch.order, device=logits.device)] = torch.arange(len(back), device=logits.device)
     return logits[back]
@@ -77,6 +80,8 @@ def _walk(decoder: Any, layers: Any, batch: PackedBatch) -> Any:
     is_recomputed = torch.is_grad_enabled() and getattr(decoder, "gradient_checkpointing", False)
     for layer in layers:
         if is_recomputed:
+            # Non-reentrant: the reentrant form loses gradients where the input needs none, as below
+            # adapters.
             hidden = checkpoint(_layer, layer, hidden, rotary, batch, use_reentrant=False)
         else:
             hidden = _layer(layer, hidden, rotary, batch)
@@ -97,6 +102,7 @@ def _layer(layer: Any, hidden: torch.Tensor, rotary: Any, batch: PackedBatch) ->
         k, v = _rows(joined, group.tokens).chunk(2, dim=1)
         mixed = attend(q, k, v, group.mask, scale=attention.scaling)
         parts.append(mixed.transpose(1, 2).flatten(2).flatten(0, 1))
+    # Back to one row per token: a token that several sequences share was asked for in one place only.
     hidden = hidden + attention.o_proj(torch.cat(parts).index_select(0, batch.sources))
     return hidden + layer.mlp(normed(layer.post_attention_layernorm, hidden))
 
@@ -108,6 +114,7 @@ def _last_layer(layer: Any, hidden: torch.Tensor, rotary: Any, batch: PackedBatc
     key = project_heads(attention, "k", states, rotary)
     value = project_heads(attention, "v", states, None)
     last = batch.last_tokens
+    # The logit is read at the last token: of the last layer, nobody reads another token's output.
     query = project_heads(attention, "q", states[last], (rotary[0][last], rotary[1][last]))
     joined = torch.cat([key, value], dim=1)
     parts = []
@@ -146,6 +153,8 @@ def project_heads(attention: Any, name: str, states: torch.Tensor, rotary: Any) 
         heads = normed(norm, heads)
     if rotary is None:
         return heads
+    # Of our own, because autograd would keep three tensors of this size for products whose backward needs
+    # the angles alone.
     return _Turned.apply(heads, *rotary)
 
 

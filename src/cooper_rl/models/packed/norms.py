@@ -23,6 +23,7 @@ class _RMSNorm(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, states: Any, weight: Any, epsilon: float, dtype: torch.dtype) -> Any:
+        # Squares are summed in fp32 within one pass, without a squared copy of the states.
         scale = torch.linalg.vector_norm(states, dim=-1, keepdim=True, dtype=torch.float32).square_()
         scale.div_(states.shape[-1]).add_(epsilon).rsqrt_()
         ctx.save_for_backward(states, weight, scale)
@@ -34,6 +35,7 @@ class _RMSNorm(torch.autograd.Function):
         gradient = gradients[0].float()
         weight = weight.float()
         parts = gradient * states
+        # Skipped for frozen weights, such as those below adapters: it is a pass over all states.
         to_weight = scale.flatten() @ parts.flatten(0, -2) if ctx.needs_input_grad[1] else None
         # What depends on the scale: d scale / d x = -scale³ x / H.
         along = (parts @ weight)[..., None] * scale.pow(3).div_(-states.shape[-1])

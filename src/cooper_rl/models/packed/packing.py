@@ -72,6 +72,8 @@ def pack(sequences: Sequence[Sequence[int]], *, device: torch.device) -> PackedB
         start = len(token_ids)
         token_ids += ids[shared:]
         positions += range(shared, len(ids))
+        # Queries with an offset need an explicit mask, with which a GPU falls back from its flash kernels:
+        # computing the beginning's queries again costs less there.
         if device.type == "cpu":
             starts[index] = shared
         places[index] = before_places[:shared] + list(range(start, len(token_ids)))
@@ -94,6 +96,7 @@ def pack(sequences: Sequence[Sequence[int]], *, device: torch.device) -> PackedB
 
 def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
     """How many tokens two sequences begin with alike; one token of the second is always left."""
+    # Bisection over slices: comparing lists runs in C, a loop over tokens does not.
     low, high = 0, min(len(first), len(second) - 1)
     while low < high:
         middle = (low + high + 1) // 2
@@ -114,11 +117,15 @@ def split_packed(units: Sequence[Sequence[Sequence[int]]], max_tokens: int) -> l
     batches: list[list[int]] = []
     total = rows = 0
     before: Sequence[int] = ()
+    # Sorted as `pack` will sort, so that the beginnings that count once here are those that are kept once
+    # there.
     for index in sorted(range(len(units)), key=lambda i: tuple(units[i][0])):
         unit = units[index]
         alone = count_packed(unit)
         added = alone - common_prefix(before, unit[0])
         whole = sum(map(len, unit))
+        # Two bounds: what is computed, and the rows of attention, in which a shared prompt stands once for
+        # every completion.
         if batches and total + added <= max_tokens and rows + whole <= MAX_ROWS * max_tokens:
             batches[-1].append(index)
             total, rows = total + added, rows + whole
@@ -148,6 +155,8 @@ def _similar(places: Sequence[list[int]], starts: Sequence[int]) -> list[list[in
     keys = [len(row) for row in places]
     queries = [length - start for length, start in zip(keys, starts, strict=True)]
     found: list[list[int]] = []
+    # A group is padded to its longest: with that one first, a shorter sequence either fits or begins a
+    # group.
     for index in sorted(range(len(keys)), key=lambda index: (-queries[index], -keys[index])):
         for members in found:
             first = members[0]
@@ -177,4 +186,5 @@ def _group(
 def _rectangle(rows: Sequence[list[int]]) -> torch.Tensor:
     """Rows padded with their last entries."""
     longest = max(map(len, rows))
+    # With a real place, so that gathering stays within bounds; no query that counts looks there.
     return torch.tensor([row + row[-1:] * (longest - len(row)) for row in rows])
