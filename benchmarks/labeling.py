@@ -21,8 +21,8 @@ from typing import NamedTuple
 
 import math_verify
 
-from benchmarks._families import family_names, read_family
 from benchmarks._labelled import FILES, Case, Half, find_data, read_cases
+from benchmarks.family_pairs import family_names, read_family
 from cooper_rl.config.data import AnswerPolicy, RuleConfig
 from cooper_rl.verdicts.answers.verify import AnswerItem
 from cooper_rl.verdicts.rule import RuleVerifier

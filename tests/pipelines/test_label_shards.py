@@ -60,7 +60,7 @@ def test_the_loop_and_the_merge_give_row_for_row_what_one_process_gives(tmp_path
             reference: dsl.importer(artifact_uri=str(tmp_path / name), artifact_class=Dataset).output
             for reference, name in (
                 (chain.PROBLEMS, "problems.jsonl"),
-                ("sample_completions.completions", "completions.jsonl"),
+                (chain.COMPLETIONS, "completions.jsonl"),
             )
         }
         profile = Profile(overrides=("labeling.validation_fraction=0.1",))

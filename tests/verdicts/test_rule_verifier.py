@@ -102,8 +102,8 @@ def test_workers_that_do_not_fit_into_the_pod_are_not_started_and_it_is_said(
     monkeypatch.setattr("cooper_rl.verdicts.pool.usable_memory", lambda: 4 << 30)
     with RuleVerifier(RuleConfig(num_workers=6), num_processes=2) as verifier:
         verifier.verify(ALGEBRA)
-        assert verifier._pool is not None
-        assert len(verifier._pool._channels) == 2
+        assert verifier.pool is not None
+        assert len(verifier.pool.channels) == 2
     assert caplog.messages == [
         "2 verifier workers instead of 6: their limits of 512 MiB each fit 2 times into half of the 2048 MiB "
         "that this process may use"

@@ -32,6 +32,7 @@ OutputName = Literal[
     "labels",
     "models",
     "page",
+    "picture",
     "problems",
     "rejected",
     "report",

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from benchmarks._families import family_names, read_family
+from benchmarks.family_pairs import family_names, read_family
 from cooper_rl.config.data import RuleConfig
 from cooper_rl.verdicts.rule import RuleVerifier
 
