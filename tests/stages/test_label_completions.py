@@ -1,9 +1,10 @@
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
@@ -27,6 +28,7 @@ from cooper_rl.verdicts.hybrid import JudgeItem, JudgeResult
 from cooper_rl.verdicts.journal import Journal, KeptVerdict
 from cooper_rl.verdicts.votes import collect_votes
 from tests.full_disk import no_file_beyond
+from tests.stand_ins.chat import Reply, ScriptedServer
 
 NUM_PROBLEMS = 30
 
@@ -314,6 +316,9 @@ def test_where_rule_and_judge_differ_the_third_vote_decides_and_is_in_the_audit(
         ("unparsable", "correct", None, None),
     ]
     assert [row.is_correct for row in audit[:2]] == [True, False]
+    assert [row.third_reason for row in audit[:3]] == [
+        "states 1, reference answer 1", "states 2, reference answer 1", None,
+    ]  # fmt: skip
 
 
 def test_a_second_judge_breaks_the_tie(tmp_path: Path, judge_server: tuple[str, Path]) -> None:
@@ -333,6 +338,28 @@ def test_a_second_judge_breaks_the_tie(tmp_path: Path, judge_server: tuple[str, 
     assert report.third_judge_usage is not None
     assert report.third_judge_usage.num_requests == 60
     assert read_records(tmp_path / "labels.jsonl", Label)[0].third_voter == "judge-2"
+
+
+def test_a_label_says_why_the_second_judge_gave_no_verdict(tmp_path: Path) -> None:
+    """It refuses the two requests about one problem."""
+    write_inputs(tmp_path, ["#### {answer}", "#### {wrong}"], source="tiny")
+
+    def script(number: int, body: dict[str, Any]) -> Reply:
+        if "What is 1 + 0?" in body["messages"][1]["content"]:
+            return 400, {}, "too long"
+        nonce = re.search(r"<solution-([0-9a-f]{16})>", body["messages"][1]["content"])[1]
+        text = f"It is.\nVERDICT-{nonce}: CORRECT"
+        return 200, {}, json.dumps({"choices": [{"message": {"content": text}}]})
+
+    server = ScriptedServer(script)
+    second = f'{{judge={{server={{base_url="{server.url}", model="m"}}}}}}'
+    label(tmp_path, load("laptop", ["labeling.judge={tiny_error_rate=1.0}", f"labeling.third_vote={second}"]))
+    server.close()
+    rows = read_records(tmp_path / "labels.jsonl", Label)
+    assert [row.third_failure for row in rows[:3]] == ["refused", "refused", None]
+    assert rows[0].third_reason == "no answer: HTTP 400: 'too long'"
+    assert rows[0].is_correct is None
+    assert (rows[2].third, rows[2].third_reason[:6]) == ("correct", "It is.")
 
 
 @pytest.mark.parametrize(

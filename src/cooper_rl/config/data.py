@@ -4,6 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
+from cooper_rl.addresses import redact
 from cooper_rl.config import names
 from cooper_rl.config.section import Section
 
@@ -119,6 +120,12 @@ class JudgeConfig(Section):
             raise ValueError("set exactly one of server and tiny_error_rate")
         return self
 
+    def who(self) -> str:
+        """Model and address, in words; two judges of one `who` make the same errors."""
+        if self.server is None:
+            return f"the laptop's, tiny_error_rate={self.tiny_error_rate:g}"
+        return f"model {self.server.model!r} at {redact(self.server.base_url).rstrip('/').lower()}"
+
 
 class AssistantConfig(Section):
     """Who rewrites a correct solution into a wrong one. Exactly one of the two."""
@@ -167,7 +174,7 @@ class ThirdVoteConfig(Section):
     """Who breaks the tie where rule verdict and judge verdict differ."""
 
     judge: JudgeConfig
-    """A second judge: of another model, so that its errors are not the first one's."""
+    """Another judge. One of the same model and address as `labeling.judge` is refused: it repeats errors."""
 
 
 class LabelingConfig(Section):
@@ -191,3 +198,22 @@ class LabelingConfig(Section):
     """Share of the problems whose examples steer training (early stop, checks between steps)."""
     test_fraction: float = Field(default=0.1, gt=0, lt=0.5)
     """Share of the problems whose examples only `evaluate_verify_rm` sees."""
+
+    @model_validator(mode="after")
+    def _judges_differ(self) -> Self:
+        known: dict[str, str] = {}
+        for key, judge in self.judges().items():
+            first = known.setdefault(judge.who(), key)
+            if first != key:
+                raise ValueError(
+                    f"{key} is {first} again ({judge.who()}), and a voter that shares the first one's errors "
+                    "confirms them: name another model or address, or leave it out"
+                )
+        return self
+
+    def judges(self) -> dict[str, JudgeConfig]:
+        """Dotted key -> judge, of every judge that may be asked."""
+        found = {} if self.judge is None else {"labeling.judge": self.judge}
+        return (
+            found if self.third_vote is None else found | {"labeling.third_vote.judge": self.third_vote.judge}
+        )

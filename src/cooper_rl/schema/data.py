@@ -63,6 +63,10 @@ class Label(Record):
     """None when nobody was asked, which is so unless rule and judge differ."""
     third_voter: str | None = None
     """The second judge's model."""
+    third_reason: str | None = None
+    """What the second judge wrote, shortened. None when it was not asked."""
+    third_failure: Literal["refused", "unreachable"] | None = None
+    """As `judge_failure`, of the second judge."""
     is_correct: bool | None
     """None: dropped; `reason` says why."""
     reason: str

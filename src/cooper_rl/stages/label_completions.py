@@ -161,9 +161,8 @@ def _check_apart(
 
 
 def _check_judges(config: LabelingConfig, problems: Sequence[Problem]) -> None:
-    check_fits(config.judge, problems, key="labeling.judge")
-    if config.third_vote is not None:
-        check_fits(config.third_vote.judge, problems, key="labeling.third_vote.judge")
+    for key, judge in config.judges().items():
+        check_fits(judge, problems, key=key)
 
 
 def _open_third_judge(config: Config, domain: Domain) -> Judge | None:
@@ -185,6 +184,8 @@ def _decide(row: _Row, votes: Votes, judge_model: str | None, config: LabelingCo
         judge_failure=votes.judge.failure if votes.judge else None,
         third=third,
         third_voter=votes.third_voter,
+        third_reason=votes.third.reason if votes.third else None,
+        third_failure=votes.third.failure if votes.third else None,
         is_correct=decision.is_correct,
         reason=decision.reason,
     )
