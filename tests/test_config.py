@@ -110,6 +110,10 @@ def test_null_takes_an_entry_out_of_a_table() -> None:
             "labeling.third_vote.judge.tiny_error_rate=0.02",
             r"labeling\.third_vote\.judge is labeling\.judge again \(the laptop's, tiny_error_rate=0\.02\)",
         ),
+        (
+            'labeling.judge={ server = { base_url = "http://j/v1", model = "m", max_cost = 2 } }',
+            r"both price_per_million_prompt_tokens and .* \(now None and None\): set both, or leave",
+        ),
         ("cooper.pairs.assistant={}", "set exactly one of server and tiny"),
         ("sampling.temperatures.early=-1", r"sampling\.temperatures\.early: .*greater than or equal to 0"),
         ("sampling.generation.temperature=inf", "finite number"),

@@ -98,7 +98,7 @@ def test_busy_broken_and_closed_connections_are_tried_again(serve) -> None:
     server = serve(lambda number, body: replies[number] if number < 3 else honest(number, body))
     judge = ChatJudge(config(server))
     assert judge.judge([ITEM])[0].verdict == "correct"
-    assert (judge.usage.num_requests, judge.usage.num_retries) == (1, 3)
+    assert (judge.usage.num_requests, judge.usage.num_retries) == (4, 3)
 
 
 def test_a_request_that_takes_too_long_is_tried_again(serve) -> None:
@@ -369,15 +369,76 @@ def test_a_rate_limit_without_end_is_given_up_after_the_patience(serve) -> None:
         judge.judge([ITEM])
 
 
-@pytest.mark.parametrize(("key", "limit", "asked"), [("max_requests", 3, 3), ("max_total_tokens", 200, 2)])
-def test_a_budget_ends_the_run_and_names_the_key(serve, key: str, limit: int, asked: int) -> None:
-    """Every answer counts 107 tokens."""
+PRICES = {"price_per_million_prompt_tokens": 10_000, "price_per_million_completion_tokens": 20_000}
+
+
+@pytest.mark.parametrize(
+    ("key", "limit", "asked"), [("max_requests", 3, 3), ("max_total_tokens", 200, 2), ("max_cost", 2.5, 3)]
+)
+def test_a_budget_ends_the_run_and_names_the_key(serve, key: str, limit: float, asked: int) -> None:
+    """Every answer counts 107 tokens, and costs 100 x .01 + 7 x .02 = 1.14."""
     server = serve(honest)
-    judge = ChatJudge(config(server, max_concurrency=1, **{key: limit}))
+    judge = ChatJudge(config(server, max_concurrency=1, **PRICES, **{key: limit}))
     found = []
     with pytest.raises(ServerError, match=rf"the budget server\.{key}={limit} is spent .*raise it and start"):
         found.extend(judge.stream([ITEM] * 10))
-    assert len(found) == len(server.bodies) == asked
+    assert len(found) == len(server.bodies) == judge.usage.num_requests == asked
+    assert judge.usage.cost == pytest.approx(1.14 * asked)
+
+
+def test_every_try_counts_as_a_request(serve) -> None:
+    """Two refusals for each answer: the third text would need the seventh request."""
+    server = serve(lambda number, body: honest(number, body) if number % 3 == 2 else (503, {}, "busy"))
+    judge = ChatJudge(config(server, max_concurrency=1, max_requests=6))
+    found = []
+    with pytest.raises(ServerError, match=r"server\.max_requests=6 is spent \(6 with"):
+        found.extend(judge.stream([ITEM] * 4))
+    assert (len(found), len(server.bodies), judge.usage.num_requests) == (2, 6, 6)
+
+
+def test_requests_on_their_way_count_before_they_are_answered_and_are_kept(serve) -> None:
+    """1,070 tokens are ten answers; eight are asked for at a time, and none of the ten is thrown away."""
+
+    def slow(number: int, body: dict[str, Any]) -> Reply:
+        time.sleep(0.02 * (number % 4 + 1))
+        return honest(number, body)
+
+    server = serve(slow)
+    judge = ChatJudge(config(server, max_concurrency=8, max_total_tokens=1070))
+    found = []
+    with pytest.raises(ServerError, match=r"max_total_tokens=1070 is spent \(1070 with what is on its way\)"):
+        found.extend(judge.stream([ITEM] * 30))
+    assert len(found) == len(server.bodies) == 10
+
+
+def test_tokens_that_a_server_does_not_state_are_estimated(serve) -> None:
+    def silent(number: int, body: dict[str, Any]) -> Reply:
+        return 200, {}, json.dumps({"choices": [{"message": {"content": "x" * 30}}]})
+
+    server = serve(silent)
+    judge = ChatJudge(config(server))
+    judge.judge([ITEM])
+    num_chars = sum(len(message["content"]) for message in server.bodies[0]["messages"])
+    assert judge.usage.completion_tokens == 10
+    assert judge.usage.prompt_tokens == pytest.approx(num_chars / 3, abs=1)
+    assert judge.usage.cost is None
+
+
+def test_an_estimate_covers_instructions_and_answers_and_names_the_limits_that_it_goes_over(serve) -> None:
+    """Ten prompts of c characters in two messages: 10 ceil(c/3) tokens, and 10 x 50 for the answers."""
+    server = serve(honest)
+    limits = {"max_requests": 100, "max_total_tokens": 1000, "max_cost": 15.0}
+    judge = ChatJudge(config(server, expected_answer_tokens=50, **PRICES, **limits))
+    prompt = judge_prompt(*ITEM, nonce=16 * "0")
+    tokens = 10 * sum(-(-len(text) // 3) for text in prompt)
+    cost = tokens * 0.01 + 500 * 0.02
+    assert judge.announce([ITEM] * 10) == (
+        f"about 10 requests, {tokens} prompt tokens with the instructions, 500 completion tokens, a cost of "
+        f"{cost:.2f}; server.max_total_tokens=1000 ends it after about {1000 / (tokens + 500):.0%} of them; "
+        f"server.max_cost=15 ends it after about {15 / cost:.0%} of them"
+    )
+    assert server.bodies == []
+    assert judge.announce([ITEM], is_most=True).startswith("at most 1 requests, ")
 
 
 def test_half_a_surrogate_pair_in_an_answer_is_replaced(serve) -> None:

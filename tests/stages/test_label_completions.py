@@ -2,7 +2,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -336,8 +336,21 @@ def test_a_second_judge_breaks_the_tie(tmp_path: Path, judge_server: tuple[str, 
     assert (report.num_labelled, report.num_correct) == (60, 30)
     assert (report.judge_model, report.judge_usage) == ("tiny(error_rate=1)", None)
     assert report.third_judge_usage is not None
-    assert report.third_judge_usage.num_requests == 60
+    usage = report.third_judge_usage
+    assert usage.num_requests - usage.num_retries == 60
     assert read_records(tmp_path / "labels.jsonl", Label)[0].third_voter == "judge-2"
+
+
+def say_correct(number: int, body: dict[str, Any]) -> Reply:
+    text = f"It is.\nVERDICT-{read_nonce(body)}: CORRECT"
+    usage = {"prompt_tokens": 100, "completion_tokens": 10}
+    return 200, {}, json.dumps({"choices": [{"message": {"content": text}}], "usage": usage})
+
+
+def read_nonce(body: dict[str, Any]) -> str:
+    found = re.search(r"<solution-([0-9a-f]{16})>", body["messages"][1]["content"])
+    assert found is not None
+    return found[1]
 
 
 def test_a_label_says_why_the_second_judge_gave_no_verdict(tmp_path: Path) -> None:
@@ -347,9 +360,7 @@ def test_a_label_says_why_the_second_judge_gave_no_verdict(tmp_path: Path) -> No
     def script(number: int, body: dict[str, Any]) -> Reply:
         if "What is 1 + 0?" in body["messages"][1]["content"]:
             return 400, {}, "too long"
-        nonce = re.search(r"<solution-([0-9a-f]{16})>", body["messages"][1]["content"])[1]
-        text = f"It is.\nVERDICT-{nonce}: CORRECT"
-        return 200, {}, json.dumps({"choices": [{"message": {"content": text}}]})
+        return say_correct(number, body)
 
     server = ScriptedServer(script)
     second = f'{{judge={{server={{base_url="{server.url}", model="m"}}}}}}'
@@ -359,7 +370,49 @@ def test_a_label_says_why_the_second_judge_gave_no_verdict(tmp_path: Path) -> No
     assert [row.third_failure for row in rows[:3]] == ["refused", "refused", None]
     assert rows[0].third_reason == "no answer: HTTP 400: 'too long'"
     assert rows[0].is_correct is None
-    assert (rows[2].third, rows[2].third_reason[:6]) == ("correct", "It is.")
+    assert rows[2].third == "correct"
+    assert rows[2].third_reason is not None
+    assert rows[2].third_reason.startswith("It is.")
+
+
+@pytest.fixture
+def agreeing_server() -> Iterator[ScriptedServer]:
+    """Calls everything correct, for 110 tokens each."""
+    server = ScriptedServer(say_correct)
+    yield server
+    server.close()
+
+
+def test_what_judges_take_is_estimated_before_anything_is_asked(
+    tmp_path: Path, agreeing_server: ScriptedServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """60 decisive rows and 30 that the rule does not read: the second judge may be asked about the 60."""
+    write_inputs(tmp_path, ["#### {answer}", "#### {wrong}", "The answer is plenty."])
+    prices = "price_per_million_prompt_tokens=10000, price_per_million_completion_tokens=10000"
+    server = f'base_url="{agreeing_server.url}", {prices}, max_requests=80'
+    overrides = [
+        "labeling.rule.num_workers=1",
+        f'labeling.judge={{server={{model="m1", {server}}}}}',
+        f'labeling.third_vote={{judge={{server={{model="m2", base_url="{agreeing_server.url}"}}}}}}',
+    ]
+    num_asked: list[int] = []
+    caplog.handler.addFilter(lambda record: num_asked.append(len(agreeing_server.bodies)) or True)
+    with caplog.at_level("INFO", logger="cooper_rl.verdicts.votes"), pytest.raises(ServerError) as stopped:
+        label(tmp_path, load("laptop", overrides))
+    said = [text for text in caplog.messages if text.startswith("judge m")]
+    assert re.fullmatch(
+        r"judge m1: 0 .*; about 90 requests, \d+ prompt tokens with the instructions, "
+        r"23040 completion tokens, a cost of \d+\.\d\d; "
+        r"server\.max_requests=80 ends it after about 89% of them",
+        said[0],
+    )
+    assert said[1].startswith("judge m2: 0 verdicts are known or asked for once; at most 60 requests, ")
+    assert num_asked[caplog.messages.index(said[1])] == 0
+    assert "server.max_requests=80 is spent" in str(stopped.value)
+    report = label(tmp_path, load("laptop", [*overrides, "labeling.judge.server.max_requests=200"]))
+    assert report.num_known_verdicts == 80
+    assert report.judge_usage is not None
+    assert (report.judge_usage.num_requests, report.judge_usage.cost) == (10, pytest.approx(11.0))
 
 
 @pytest.mark.parametrize(
@@ -380,6 +433,9 @@ def test_the_laptops_judges_are_refused_for_real_problems(
 
 class SilentJudge:
     """Streams no verdict at all, against the protocol."""
+
+    def announce(self, items: Iterable[JudgeItem], *, is_most: bool = False) -> str:
+        return ""
 
     name = identity = "silent"
     usage = JudgeUsage(

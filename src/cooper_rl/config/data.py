@@ -97,14 +97,33 @@ class ServerConfig(Section):
     """How long one request is tried again while the server says 429, which costs no attempt: all requests
     pause for as long as it asks, and fewer are made at a time."""
     max_requests: int | None = Field(default=None, ge=1)
-    """Stop with an error before more requests than this in one run of a stage; None: no limit."""
+    """Stop with an error before more requests than this in one run of a stage, with retries and second
+    requests; None: no limit."""
     max_total_tokens: int | None = Field(default=None, ge=1)
     """The same for prompt and completion tokens, as the server counts them."""
+    max_cost: float | None = Field(default=None, gt=0)
+    """The same for money, in the currency of the two prices, which it needs."""
+    price_per_million_prompt_tokens: float | None = Field(default=None, ge=0)
+    """What the server takes for a million prompt tokens, e.g. 0.15; for estimate, report and `max_cost`."""
+    price_per_million_completion_tokens: float | None = Field(default=None, ge=0)
+    """The same for completion tokens."""
+    expected_answer_tokens: int = Field(default=256, ge=1)
+    """How long an answer is expected to be, for the estimate before the start."""
     backoff_seconds: float = Field(default=1.0, ge=0)
     """Pause before the second try; it doubles with every further one."""
     hedge_after: float | None = Field(default=None, gt=1)
     """Ask a second time when an answer takes this many times the median of those so far, and
     `max_concurrency` leaves room; the first answer counts. None: never."""
+
+    @model_validator(mode="after")
+    def _priced(self) -> Self:
+        prices = (self.price_per_million_prompt_tokens, self.price_per_million_completion_tokens)
+        if None in prices and (self.max_cost is not None or prices != (None, None)):
+            raise ValueError(
+                "a cost needs both price_per_million_prompt_tokens and price_per_million_completion_tokens "
+                f"(now {prices[0]} and {prices[1]}): set both, or leave out max_cost and prices"
+            )
+        return self
 
 
 class JudgeConfig(Section):

@@ -218,13 +218,18 @@ class JudgeUsage(Record):
     """What the judge's server was asked in one run of the stage."""
 
     num_requests: int
+    """Requests that were sent: first tries, retries and second ones."""
     num_retries: int
+    """Requests that were sent again after a failure or a refused rate."""
     num_hedged: int = 0
     """Requests that were made a second time because the answer was late (`server.hedge_after`)."""
     num_failed: int
-    """Requests that were given up; their verdict is `unparsable` in this run, and the next one asks again."""
+    """Texts that were given up; their verdict is `unparsable` in this run, and the next one asks again."""
     prompt_tokens: int
+    """As the server states them, else estimated; a late request that lost counts like the one that won."""
     completion_tokens: int
+    cost: float | None = None
+    """Of these tokens; None where `server` names no prices."""
     seconds: float
     """Summed over requests; with concurrency more than the clock shows."""
 

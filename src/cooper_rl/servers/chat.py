@@ -16,7 +16,7 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -36,7 +36,8 @@ from cooper_rl.negatives.pairs import RewriteItem
 from cooper_rl.progress import Progress
 from cooper_rl.randomness import derive_seed
 from cooper_rl.schema.data import JudgeUsage, Verdict
-from cooper_rl.servers.hedging import Hedger
+from cooper_rl.servers.budget import Estimate, Ledger, count_tokens, estimate
+from cooper_rl.servers.hedging import Hedger, Posted
 from cooper_rl.servers.pacing import Pace
 from cooper_rl.verdicts.hybrid import JudgeItem, JudgeResult, check_judged
 
@@ -82,34 +83,28 @@ class ChatClient:
         limits = httpx.Limits(max_connections=server.max_concurrency)
         headers = _headers(server)
         self._http = httpx.Client(timeout=server.timeout_seconds, limits=limits, headers=headers)
-        self._hedger = None if server.hedge_after is None else Hedger(server, headers)
-        self._post = self._post_once if self._hedger is None else self._hedger.post
+        self._ledger = Ledger(server)
+        hedger = None if server.hedge_after is None else Hedger(server, headers, self._ledger)
+        self._post = self._post_once if hedger is None else hedger.post
         self._pace = Pace(server.max_concurrency)
         self._lock = threading.Lock()
         self._failures_in_a_row = 0
         self._gone: str | None = None
         """Why nothing more is asked; requests that wait in other threads end with the same error."""
-        self._counts = {"asked": 0, "requests": 0, "retries": 0, "failed": 0, "prompt": 0, "completion": 0}
-        self._seconds = 0.0
 
     @property
     def usage(self) -> JudgeUsage:
         """What was spent so far."""
-        with self._lock:
-            return JudgeUsage(
-                num_requests=self._counts["requests"],
-                num_retries=self._counts["retries"],
-                num_hedged=0 if self._hedger is None else self._hedger.num_hedged,
-                num_failed=self._counts["failed"],
-                prompt_tokens=self._counts["prompt"],
-                completion_tokens=self._counts["completion"],
-                seconds=round(self._seconds, 3),
-            )
+        return self._ledger.usage
 
     def begin(self) -> None:
         """A batch of requests begins: a server that was gone in the batch before is asked again."""
         with self._lock:
             self._failures_in_a_row, self._gone = 0, None
+
+    def announce(self, found: Estimate, *, is_most: bool) -> str:
+        """See `Ledger.announce`."""
+        return self._ledger.announce(found, is_most=is_most)
 
     def ask(self, prompt: ChatPrompt, *, seed: int) -> str:
         """The text of the server's answer, without a leading thought.
@@ -128,26 +123,21 @@ class ChatClient:
             "max_tokens": self.server.max_tokens,
             "seed": seed & 0x7FFFFFFF,
         }
-        if self._gone is not None:
-            raise ServerError(self._gone)
-        self._check_budget()
         started = time.monotonic()
         try:
             text = self._ask_patiently(body, random.Random(seed))
         except _RequestError as failure:
-            self._count_failure(str(failure), failure.kind, time.monotonic() - started)
+            self._ledger.count(failed=1)
+            self._count_failure(str(failure), failure.kind)
             raise
+        finally:
+            self._ledger.count(seconds=time.monotonic() - started)
         with self._lock:
             self._failures_in_a_row = 0
-            self._counts["requests"] += 1
-            self._seconds += time.monotonic() - started
         return text
 
-    def _count_failure(self, reason: str, kind: FailureKind, seconds: float) -> None:
+    def _count_failure(self, reason: str, kind: FailureKind) -> None:
         with self._lock:
-            self._counts["requests"] += 1
-            self._counts["failed"] += 1
-            self._seconds += seconds
             # A request that is refused is answered: the server is there.
             self._failures_in_a_row = 0 if kind == "refused" else self._failures_in_a_row + 1
             is_gone = self._failures_in_a_row >= MAX_FAILURES_IN_A_ROW
@@ -155,18 +145,6 @@ class ChatClient:
             self._give_up(
                 f"{self._shown}: {MAX_FAILURES_IN_A_ROW} requests in a row failed, last: {reason}; "
                 "check that the server runs, then start again: known verdicts are not asked for twice"
-            )
-
-    def _check_budget(self) -> None:
-        with self._lock:
-            tokens = self._counts["prompt"] + self._counts["completion"]
-            spent = (("max_requests", self._counts["asked"]), ("max_total_tokens", tokens))
-            over = [(key, count) for key, count in spent if count >= (getattr(self.server, key) or math.inf)]
-            self._counts["asked"] += 1
-        for key, count in over:
-            self._give_up(
-                f"{self._shown}: the budget server.{key}={getattr(self.server, key)} is spent ({count} now); "
-                "raise it and start again: known verdicts are not asked for twice"
             )
 
     def _give_up(self, why: str) -> NoReturn:
@@ -190,20 +168,29 @@ class ChatClient:
                     if attempt >= self.server.max_attempts:
                         raise _RequestError(f"{failure} after {attempt} attempts", "unreachable") from failure
                     time.sleep(_pause_seconds(attempt - 1, failure.asked_pause, self.server, jitter))
-                with self._lock:
-                    self._counts["retries"] += 1
+                self._ledger.count(retries=1)
             else:
                 self._pace.speed_up()
                 return text
 
     def _try_once(self, body: dict[str, Any]) -> str:
-        try:
-            with self._pace.turn():
-                answer = self._post(self._url, body)
-        except httpx.RequestError as error:
-            raise _RetryError(redact_all(f"{type(error).__name__}: {error}", self._url)) from error
+        with self._pace.turn():
+            if self._gone is not None:
+                raise ServerError(self._gone)
+            spent = self._ledger.admit()
+            if spent is not None:
+                self._give_up(
+                    f"{self._shown}: {spent}; raise it and start again: known verdicts are not asked for "
+                    "twice"
+                )
+            try:
+                answer, num_requests = self._post(self._url, body)
+            except httpx.RequestError as error:
+                raise _RetryError(redact_all(f"{type(error).__name__}: {error}", self._url)) from error
+            finally:
+                self._ledger.end()
         if answer.status_code == 200:
-            return self._read(answer)
+            return self._read(answer, body, num_requests)
         reason = f"HTTP {answer.status_code}: {answer.text[:200]!r}"
         if answer.status_code in REFUSALS:
             self._give_up(
@@ -215,7 +202,7 @@ class ChatClient:
         asked = read_retry_after(answer.headers)
         raise _RetryError(reason, asked_pause=asked, is_limited=answer.status_code == 429)
 
-    def _post_once(self, url: str, body: dict[str, Any]) -> httpx.Response:
+    def _post_once(self, url: str, body: dict[str, Any]) -> Posted:
         """An answer within the limit as a whole; httpx gives every read of it the same time again."""
         ends = time.monotonic() + self.server.timeout_seconds
         content = bytearray()
@@ -226,21 +213,21 @@ class ChatClient:
                     raise httpx.ReadError(f"the answer has over {len(content)} bytes")
                 if time.monotonic() > ends:
                     raise httpx.ReadTimeout(f"the answer took over {self.server.timeout_seconds} s")
-        return httpx.Response(answer.status_code, headers=answer.headers, content=bytes(content))
+        return Posted(httpx.Response(answer.status_code, headers=answer.headers, content=bytes(content)))
 
-    def _read(self, answer: httpx.Response) -> str:
+    def _read(self, answer: httpx.Response, body: dict[str, Any], num_requests: int) -> str:
         try:
             value = answer.json()
             text = value["choices"][0]["message"]["content"] or ""
             # Half a surrogate pair, which JSON can spell, fits in no file.
             text = text.encode("utf-8", errors="replace").decode("utf-8")
             usage = value.get("usage") or {}
-            counts = {kind: int(usage.get(f"{kind}_tokens") or 0) for kind in ("prompt", "completion")}
+            sent = "".join(message["content"] for message in body["messages"])
+            prompt_tokens = int(usage.get("prompt_tokens") or count_tokens(sent))
+            completion_tokens = int(usage.get("completion_tokens") or count_tokens(text))
         except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
             raise _RetryError(f"not a chat completion: {answer.text[:200]!r}") from error
-        with self._lock:
-            for kind, count in counts.items():
-                self._counts[kind] += count
+        self._ledger.pay(prompt_tokens, completion_tokens, num_requests=num_requests)
         return _without_thought(text)
 
 
@@ -310,6 +297,12 @@ class ChatJudge:
         """What was spent so far."""
         return self._client.usage
 
+    def announce(self, items: Iterable[JudgeItem], *, is_most: bool = False) -> str:
+        """What asking about these takes, in words, with the limits that it goes over."""
+        server = self._client.server
+        prompts = (self._prompt(*item, nonce=secrets.token_hex(8)) for item in items)
+        return self._client.announce(estimate(prompts, server), is_most=is_most)
+
     def judge(self, items: Sequence[JudgeItem]) -> list[JudgeResult]:
         """One result per item, in order. Raises ServerError when the server cannot be used at all."""
         found = dict(self.stream(items))
@@ -327,18 +320,28 @@ class ChatJudge:
         self._client.begin()
         rest = iter(enumerate(items))
         waiting: dict[Future[JudgeResult], int] = {}
+        failure: ServerError | None = None
         with ThreadPoolExecutor(self._client.server.max_concurrency) as threads:
             try:
                 while True:
-                    for index, item in islice(rest, self._client.server.max_concurrency - len(waiting)):
+                    more = 0 if failure else self._client.server.max_concurrency - len(waiting)
+                    for index, item in islice(rest, more):
                         waiting[threads.submit(self._judge_one, item)] = index
                     if not waiting:
-                        return
+                        break
                     done = next(iter(wait(waiting, return_when=FIRST_COMPLETED).done))
-                    yield waiting.pop(done), done.result()
+                    index = waiting.pop(done)
+                    try:
+                        result = done.result()
+                    except ServerError as error:
+                        failure = failure or error  # what is on its way is paid for, and kept
+                        continue
+                    yield index, result
                     progress.advance()
             finally:
                 threads.shutdown(wait=True, cancel_futures=True)
+        if failure is not None:
+            raise failure
 
     def _judge_one(self, item: JudgeItem) -> JudgeResult:
         # Unguessable, so that no completion can hold a tag or a verdict line of its own request.

@@ -5,7 +5,7 @@ split of labelled examples by question (row 4).
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 from cooper_rl.errors import ServerError
@@ -50,6 +50,11 @@ class StreamingJudge(Judge, Protocol):
     @property
     def usage(self) -> JudgeUsage:
         """What was spent since the judge was opened."""
+        ...
+
+    def announce(self, items: Iterable[JudgeItem], *, is_most: bool = False) -> str:
+        """What asking about these will take, in words; the items are read one by one. `is_most`: fewer of
+        them may be asked about."""
         ...
 
     def stream(self, items: Sequence[JudgeItem]) -> Iterator[tuple[int, JudgeResult]]:

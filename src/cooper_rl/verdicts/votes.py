@@ -29,8 +29,6 @@ logger = logging.getLogger(__name__)
 
 CHUNK_SIZE = 512
 """Completions per call of the rule verifier: what is kept in one go."""
-CHARS_PER_TOKEN = 4
-"""About, in English; for the estimate of what a judge will cost."""
 
 
 class Votes(NamedTuple):
@@ -85,6 +83,9 @@ def collect_votes(
             or vote.verdict == "unparsable"
             or _is_audited(items[index], config)
         ]
+        _announce(judge, [items[index] for index in asked], journal)
+        unread = [items[index] for index in asked if rule[index].verdict != "unparsable"]
+        _announce(third_judge if judge else None, unread, journal, is_most=True)
         answers, num_known = _ask_judge([items[index] for index in asked], judge, journal)
         judged: list[KeptVerdict | None] = [None] * len(items)
         for index, vote in zip(asked, answers, strict=True):
@@ -131,6 +132,25 @@ def _ask_verifier(
     return [_recall(journal, key) for key in keys]
 
 
+def _announce(
+    judge: Judge | None, items: Sequence[JudgeItem], journal: Journal, *, is_most: bool = False
+) -> None:
+    """Say before anything is asked what it takes; `is_most`: only some of the items may be asked about."""
+    if judge is None:
+        return
+    unknown = {
+        key: item
+        for item in items
+        if journal.recall(key := verdict_key(f"judge:{judge.identity}", *item)) is None
+    }
+    known = len(items) - len(unknown)
+    if isinstance(judge, StreamingJudge):
+        takes = judge.announce(unknown.values(), is_most=is_most)
+    else:
+        takes = f"{'at most' if is_most else 'about'} {len(unknown)} requests"
+    logger.info("judge %s: %d verdicts are known or asked for once; %s", judge.name, known, takes)
+
+
 def _ask_judge(
     items: Sequence[JudgeItem], judge: Judge | None, journal: Journal
 ) -> tuple[list[KeptVerdict | None], int]:
@@ -139,16 +159,6 @@ def _ask_judge(
     keys = [verdict_key(f"judge:{judge.identity}", *item) for item in items]
     unknown = list({key: index for index, key in enumerate(keys) if journal.recall(key) is None}.values())
     num_known = sum(journal.recall(key) is not None for key in keys)
-    num_chars = sum(len(text) for index in unknown for text in items[index])
-    logger.info(
-        "judge %s: %d verdicts are known, %d to ask for: %d characters, about %d prompt tokens beside the "
-        "instructions",
-        judge.name,
-        num_known,
-        len(unknown),
-        num_chars,
-        num_chars // CHARS_PER_TOKEN,
-    )
     asked: list[JudgeResult] = []
     failed: dict[str, KeptVerdict] = {}
     for place, result in _stream(judge, [items[index] for index in unknown]):
