@@ -3,7 +3,6 @@
 import gzip
 import json
 import re
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -19,8 +18,9 @@ from cooper_rl.errors import ConfigError, ServerError
 from cooper_rl.method.prompts import judge_prompt
 from cooper_rl.negatives.pairs import RewriteItem
 from cooper_rl.servers.chat import ChatAssistant, ChatJudge, read_retry_after, read_verdict
+from cooper_rl.servers.pacing import Pace
 from cooper_rl.verdicts.hybrid import JudgeItem
-from tests.stand_ins.chat import Reply, ScriptedServer
+from tests.stand_ins.chat import RateLimit, Reply, ScriptedServer
 
 ITEM = JudgeItem("What is 1+1?", "2", "It is 2.")
 
@@ -339,34 +339,72 @@ def test_a_date_to_come_is_waited_for() -> None:
     assert read_retry_after({"retry-after": later}) == pytest.approx(29.5, abs=1)
 
 
-def test_a_rate_limit_is_obeyed_and_costs_no_verdict(serve) -> None:
-    """A token bucket of 40 a second with room for 5, asked for 120 verdicts by 32 threads at once."""
-    lock = threading.Lock()
-    bucket = [5.0, time.monotonic()]
-    refused = [0]
-
-    def limited(number: int, body: dict[str, Any]) -> Reply:
-        with lock:
-            now = time.monotonic()
-            bucket[:] = [min(5.0, bucket[0] + 40 * (now - bucket[1])), now]
-            if bucket[0] < 1:
-                refused[0] += 1
-                return 429, {"retry-after-ms": "50"}, "slow down"
-            bucket[0] -= 1
-        return honest(number, body)
-
-    judge = ChatJudge(config(serve(limited), max_attempts=1))
-    results = judge.judge([ITEM] * 120)
-    assert [result.verdict for result in results] == ["correct"] * 120
+@pytest.mark.parametrize(
+    ("retry_after", "count"), [({"retry-after-ms": "50"}, 120), ({"retry-after": "1"}, 40), ({}, 120)]
+)
+def test_a_rate_limit_is_obeyed_and_costs_no_verdict(serve, retry_after: dict[str, str], count: int) -> None:
+    """40 a second with room for 5, asked by 32 threads at once."""
+    limit = RateLimit(honest, per_second=40, burst=5, headers=retry_after)
+    judge = ChatJudge(config(serve(limit), max_attempts=1))
+    results = judge.judge([ITEM] * count)
+    assert [result.verdict for result in results] == ["correct"] * count
     assert judge.usage.num_failed == 0
-    assert judge.usage.num_retries == refused[0] > 0
+    assert judge.usage.num_retries == limit.num_refused > 0
+
+
+def test_a_slow_rate_outlasts_the_patience_of_no_text(serve) -> None:
+    """Twelve texts at five a second take over two seconds, and one second without an answer ends the run."""
+    limit = RateLimit(honest, per_second=5, burst=1, headers={"retry-after-ms": "100"})
+    judge = ChatJudge(config(serve(limit), rate_limit_patience_seconds=1.0))
+    assert {result.failure for result in judge.judge([ITEM] * 12)} == {None}
 
 
 def test_a_rate_limit_without_end_is_given_up_after_the_patience(serve) -> None:
     server = serve(lambda number, body: (429, {}, "no"))
-    judge = ChatJudge(config(server, max_concurrency=1, rate_limit_patience_seconds=0.1))
-    with pytest.raises(ServerError, match=r"HTTP 429: 'no' for 0\.1 s"):
-        judge.judge([ITEM])
+    judge = ChatJudge(config(server, rate_limit_patience_seconds=0.1))
+    with pytest.raises(
+        ServerError,
+        match=r"has answered nothing for 0\.\d+ s \(HTTP 429: 'no'\), over "
+        r"server\.rate_limit_patience_seconds=0\.1; start again after 20\d\d-",
+    ):
+        judge.judge([ITEM] * 40)
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_an_hour_of_retry_after_ends_the_run_at_once_and_says_when_to_start_again(serve, status: int) -> None:
+    """All eight that are on their way hear it; nobody asks again, and nobody waits."""
+    later = datetime.now(UTC) + timedelta(hours=1)
+    server = serve(
+        lambda number, body: (status, {"retry-after": format_datetime(later, usegmt=True)}, "closed")
+    )
+    started = time.monotonic()
+    with pytest.raises(
+        ServerError, match=r"asks for a pause of 3[56]\d\d\S* s .*start again after"
+    ) as stopped:
+        ChatJudge(config(server, max_concurrency=8)).judge([ITEM] * 100)
+    assert any(
+        f"{at:%Y-%m-%d %H:%M} UTC" in str(stopped.value) for at in (later, later - timedelta(minutes=1))
+    )
+    assert len(server.bodies) <= 8
+    assert time.monotonic() - started < 10
+
+
+def test_a_pause_of_over_a_minute_is_kept_to_the_end(serve, monkeypatch) -> None:
+    """Two minutes are within the patience of fifteen: nothing is sent before they are over."""
+    paused: list[float] = []
+    monkeypatch.setattr(Pace, "slow_down", lambda self, pause: paused.append(pause))
+    server = serve(lambda number, body: honest(number, body) if number else (429, {"retry-after": "120"}, ""))
+    assert ChatJudge(config(server)).judge([ITEM])[0].verdict == "correct"
+    assert paused == [120.0]
+
+
+def test_a_run_that_is_stopped_waits_for_no_pause(serve) -> None:
+    server = serve(lambda number, body: honest(0, body) if number == 0 else (429, {"retry-after": "600"}, ""))
+    verdicts = ChatJudge(config(server, max_concurrency=2)).stream([ITEM] * 5)
+    started = time.monotonic()
+    next(verdicts)
+    verdicts.close()
+    assert time.monotonic() - started < 10
 
 
 PRICES = {"price_per_million_prompt_tokens": 10_000, "price_per_million_completion_tokens": 20_000}

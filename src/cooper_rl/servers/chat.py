@@ -2,9 +2,9 @@
 
 Requests run concurrently up to a limit, with a time limit each, and are repeated with growing pauses on 5xx,
 connection errors and answers that are no chat completion. A rate limit (429) is obeyed for as long as it
-takes (`servers/pacing.py`). One request that fails for good costs one verdict; a server that never answers,
-or a budget that is spent, is a ServerError. Deliberately left out: the prompts (`domains/`) and what a
-verdict leads to.
+takes (`servers/pacing.py`), or ends the run where it takes too long. One request that fails for good costs
+one verdict; a server that never answers, or a budget that is spent (`servers/budget.py`), is a ServerError.
+The prompts are a domain's (`domains/`).
 """
 
 import hashlib
@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from itertools import islice
 from typing import Any, Literal, NoReturn
@@ -46,6 +46,9 @@ logger = logging.getLogger(__name__)
 RETRIED_STATUSES = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
 REFUSALS = frozenset({401, 403, 404, 405})
 MAX_PAUSE_SECONDS = 60.0
+"""Of pauses that nobody asked for."""
+MAX_ASKED_SECONDS = 366 * 86_400.0
+"""A later date is not shown."""
 MAX_BYTES_PER_TOKEN, SPARE_BYTES = 64, 1 << 20
 """An answer of more bytes than `max_tokens` can need is not read to its end."""
 MAX_FAILURES_IN_A_ROW = 8
@@ -89,8 +92,12 @@ class ChatClient:
         self._pace = Pace(server.max_concurrency)
         self._lock = threading.Lock()
         self._failures_in_a_row = 0
+        self._last_answer = -math.inf
+        """When anything but a refused rate was answered: while others are, patience does not run out."""
         self._gone: str | None = None
         """Why nothing more is asked; requests that wait in other threads end with the same error."""
+        self._stopped = threading.Event()
+        """Set with `_gone`, so that nobody sleeps on."""
 
     @property
     def usage(self) -> JudgeUsage:
@@ -101,6 +108,13 @@ class ChatClient:
         """A batch of requests begins: a server that was gone in the batch before is asked again."""
         with self._lock:
             self._failures_in_a_row, self._gone = 0, None
+            self._stopped.clear()
+
+    def stop(self, why: str) -> None:
+        """Nothing more is asked until `begin`; whoever waits for a pause to end raises ServerError."""
+        self._gone = why
+        self._stopped.set()
+        self._pace.resume()
 
     def announce(self, found: Estimate, *, is_most: bool) -> str:
         """See `Ledger.announce`."""
@@ -148,30 +162,49 @@ class ChatClient:
             )
 
     def _give_up(self, why: str) -> NoReturn:
-        self._gone = why
+        self.stop(why)
         raise ServerError(why)
 
     def _ask_patiently(self, body: dict[str, Any], jitter: random.Random) -> str:
-        patient_until = time.monotonic() + self.server.rate_limit_patience_seconds
+        started = time.monotonic()
         attempt = 0
         while True:
             try:
                 text = self._try_once(body)
             except _RetryError as failure:
                 if failure.is_limited:
-                    if time.monotonic() >= patient_until:
-                        waited = self.server.rate_limit_patience_seconds
-                        raise _RequestError(f"{failure} for {waited:g} s", "unreachable") from failure
+                    self._check_patience(started, failure)
                     self._pace.slow_down(_pause_seconds(0, failure.asked_pause, self.server, jitter))
+                    if self._gone is not None:  # another thread gave up meanwhile, and nobody is to wait
+                        self._pace.resume()
                 else:
                     attempt += 1
                     if attempt >= self.server.max_attempts:
                         raise _RequestError(f"{failure} after {attempt} attempts", "unreachable") from failure
-                    time.sleep(_pause_seconds(attempt - 1, failure.asked_pause, self.server, jitter))
+                    self._check_patience(time.monotonic(), failure)
+                    self._stopped.wait(_pause_seconds(attempt - 1, failure.asked_pause, self.server, jitter))
                 self._ledger.count(retries=1)
             else:
                 self._pace.speed_up()
                 return text
+
+    def _check_patience(self, started: float, failure: _RetryError) -> None:
+        """End the run where the server is not to be waited for: a rate limit costs no verdict."""
+        patience = self.server.rate_limit_patience_seconds
+        asked = failure.asked_pause or 0.0
+        waited = time.monotonic() - max(started, self._last_answer)
+        if asked <= patience and waited <= patience:
+            return
+        until = datetime.now(UTC) + timedelta(seconds=min(asked, MAX_ASKED_SECONDS))
+        found = (
+            f"asks for a pause of {asked:g} s"
+            if asked > patience
+            else f"has answered nothing for {waited:g} s"
+        )
+        self._give_up(
+            f"{self._shown} {found} ({failure}), over server.rate_limit_patience_seconds={patience:g}; start "
+            f"again after {until:%Y-%m-%d %H:%M} UTC, or raise it: known verdicts are not asked for twice"
+        )
 
     def _try_once(self, body: dict[str, Any]) -> str:
         with self._pace.turn():
@@ -189,6 +222,8 @@ class ChatClient:
                 raise _RetryError(redact_all(f"{type(error).__name__}: {error}", self._url)) from error
             finally:
                 self._ledger.end()
+        if answer.status_code != 429:
+            self._last_answer = time.monotonic()
         if answer.status_code == 200:
             return self._read(answer, body, num_requests)
         reason = f"HTTP {answer.status_code}: {answer.text[:200]!r}"
@@ -249,9 +284,9 @@ def _headers(server: ServerConfig) -> dict[str, str]:
 
 
 def _pause_seconds(attempt: int, asked: float | None, server: ServerConfig, jitter: random.Random) -> float:
-    """Doubling pauses, at least what the server asks for, spread so that clients do not meet again."""
+    """Doubling pauses up to a minute, spread so that clients do not meet again; at least what is asked."""
     pause = server.backoff_seconds * 2**attempt * jitter.uniform(0.5, 1.0)
-    return min(max(pause, asked or 0.0), MAX_PAUSE_SECONDS)
+    return max(min(pause, MAX_PAUSE_SECONDS), asked or 0.0)
 
 
 def read_retry_after(headers: Mapping[str, str]) -> float | None:
@@ -338,6 +373,9 @@ class ChatJudge:
                         continue
                     yield index, result
                     progress.advance()
+            except BaseException:
+                self._client.stop("the run was stopped")
+                raise
             finally:
                 threads.shutdown(wait=True, cancel_futures=True)
         if failure is not None:
