@@ -114,6 +114,14 @@ def test_null_takes_an_entry_out_of_a_table() -> None:
             'labeling.judge={ server = { base_url = "http://j/v1", model = "m", max_cost = 2 } }',
             r"both price_per_million_prompt_tokens and .* \(now None and None\): set both, or leave",
         ),
+        (
+            "labeling={ other_judges = [{ tiny_error_rate = 0.5 }] }",
+            "labeling.other_judges needs labeling.judge",
+        ),
+        (
+            "labeling.other_judges=[{ tiny_error_rate = 0.02 }]",
+            r"labeling\.other_judges\[0\] is labeling\.judge again",
+        ),
         ("cooper.pairs.assistant={}", "set exactly one of server and tiny"),
         ("sampling.temperatures.early=-1", r"sampling\.temperatures\.early: .*greater than or equal to 0"),
         ("sampling.generation.temperature=inf", "finite number"),

@@ -8,13 +8,16 @@ from cooper_rl.method.metrics import binary_scores, confusion_counts, reliabilit
 from cooper_rl.records.files import write_records, write_report
 from cooper_rl.records.step_metrics import write_metrics
 from cooper_rl.schema.data import (
+    AnswerTypeLabels,
     EvalReport,
     EvaluatedCompletion,
     EvaluateVerifyRMReport,
     Interval,
+    LabelAgreement,
     LabelReport,
     ProblemScores,
     VerifyRMDetails,
+    VoterAgreement,
 )
 from cooper_rl.schema.step_metrics import (
     PairMetrics,
@@ -120,6 +123,21 @@ def make_metrics(steps: int) -> list[StepMetrics]:
     return rows
 
 
+_AGREEING = VoterAgreement(num_both=800, agreeing_share=0.875, kappa=0.745)
+_INTEGERS = AnswerTypeLabels(
+    num_completions=1200, num_dropped=100, num_correct=530, num_correct_dropped=50,
+    correct_dropped_share=50 / 530, rule_and_judge=_AGREEING,
+)  # fmt: skip
+AGREEMENT = LabelAgreement(
+    pairs={
+        "rule~judge": _AGREEING,
+        "judge~third": VoterAgreement(num_both=0, agreeing_share=None, kappa=None),
+    },
+    overall=_INTEGERS,
+    by_answer_type={"integer": _INTEGERS},
+)
+
+
 def write_run(folder: Path, **changes) -> dict[str, Path]:
     """Files of a run; `changes` replace evaluations, completions, metrics, labels or verify_rm."""
     rng = random.Random(3)
@@ -140,6 +158,7 @@ def write_run(folder: Path, **changes) -> dict[str, Path]:
         num_completions=1200, num_labelled=1100, num_correct=480, num_dropped=100,
         decisions={"both_agree": 700, "rule_abstains_judge_decides": 400, "rule_and_judge_disagree": 100},
         num_train=880, num_validation=110, num_test=110, judge_model="tiny(error_rate=0.02)", seconds=4.2,
+        agreement=AGREEMENT,
     ))  # fmt: skip
     write_report(paths["verify_rm_report"], changes.get("verify_rm") or EvaluateVerifyRMReport(
         overall=binary_scores(labels, scores),

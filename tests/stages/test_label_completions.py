@@ -17,6 +17,7 @@ from cooper_rl.records.files import read_records, write_records
 from cooper_rl.schema.data import (
     Completion,
     JudgeUsage,
+    JudgeVote,
     Label,
     LabelReport,
     Problem,
@@ -415,9 +416,53 @@ def test_what_judges_take_is_estimated_before_anything_is_asked(
     assert (report.judge_usage.num_requests, report.judge_usage.cost) == (10, pytest.approx(11.0))
 
 
+def test_of_several_judges_the_majority_counts_and_each_is_in_the_label(tmp_path: Path) -> None:
+    """The first judge is always wrong, the two others (almost) never."""
+    write_inputs(tmp_path, ["#### {answer}", "#### {wrong}", "It is certainly {answer}."], source="tiny")
+    others = "labeling.other_judges=[{tiny_error_rate=0.0}, {tiny_error_rate=0.000001}]"
+    report = label(tmp_path, load("laptop", ["labeling.judge={tiny_error_rate=1.0}", others]))
+    assert report.decisions == {"both_agree": 90}
+    assert report.judge_model == "tiny(error_rate=1) + tiny(error_rate=0) + tiny(error_rate=1e-06)"
+    row = read_records(tmp_path / "labels.jsonl", Label)[0]
+    assert (row.judge, row.judge_reason) == (
+        "correct",
+        "2 of 3 judges say so: tiny(error_rate=0), tiny(error_rate=1e-06)",
+    )
+    assert [(vote.voter, vote.verdict) for vote in row.judges] == [
+        ("tiny(error_rate=1)", "incorrect"), ("tiny(error_rate=0)", "correct"),
+        ("tiny(error_rate=1e-06)", "correct"),
+    ]  # fmt: skip
+    assert row.judges[0].reason.startswith("flipped by the error rate")
+    assert report.agreement is not None
+    kappas = {pair: found.kappa for pair, found in report.agreement.pairs.items()}
+    assert (kappas["rule~judge"], kappas["judge_2~judge_3"], kappas["judge_1~judge_2"]) == (
+        1,
+        1,
+        pytest.approx(-0.8),
+    )
+    assert report.agreement.by_answer_type["integer"].correct_dropped_share == 0.0
+    assert report.metrics()["agreement/pairs/rule~judge/kappa"] == 1.0
+
+
+def test_labels_with_and_without_several_judges_are_the_same_in_parquet(tmp_path: Path) -> None:
+    plain = {"completion_id": "c", "rule": "correct", "rule_reason": "", "judge": None, "judge_model": None}
+    rows = [Label(**plain, is_correct=True, reason="rule_alone")]
+    vote = JudgeVote(voter="m", verdict="correct", reason="it is")
+    for found in (rows, [*rows, rows[0].model_copy(update={"judges": (vote,), "completion_id": "d"})]):
+        write_records(tmp_path / "labels.parquet", found)
+        assert read_records(tmp_path / "labels.parquet", Label) == found
+
+
 @pytest.mark.parametrize(
     ("overrides", "key"),
     [
+        (
+            [
+                "labeling.judge={server={base_url='http://j/v1', model='m'}}",
+                "labeling.other_judges=[{tiny_error_rate=0.0}]",
+            ],
+            r"labeling.other_judges\[0\]",
+        ),
         ([], "labeling.judge"),
         (["labeling.judge=null", "labeling.third_vote.judge.tiny_error_rate=0"], "labeling.third_vote.judge"),
     ],

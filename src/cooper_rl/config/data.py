@@ -203,6 +203,9 @@ class LabelingConfig(Section):
     rule: RuleConfig = RuleConfig()
     judge: JudgeConfig | None = None
     """None: the rule verdict alone decides (unparsable is dropped)."""
+    other_judges: tuple[JudgeConfig, ...] = ()
+    """Further judges, of other models or addresses, asked about the same completions as `judge`. The judge
+    verdict is then what more than half of all of them say, and an abstention where no such majority is."""
     third_vote: ThirdVoteConfig | None = None
     """Decides where rule and judge differ. None: such completions are dropped, as in the paper."""
     judge_asked: Literal["always", "where_rule_abstains"] = "always"
@@ -220,6 +223,12 @@ class LabelingConfig(Section):
     """Share of the problems whose examples only `evaluate_verify_rm` sees."""
 
     @model_validator(mode="after")
+    def _is_a_panel(self) -> Self:
+        if self.other_judges and self.judge is None:
+            raise ValueError("labeling.other_judges needs labeling.judge, the first of them: set it")
+        return self
+
+    @model_validator(mode="after")
     def _judges_differ(self) -> Self:
         known: dict[str, str] = {}
         for key, judge in self.judges().items():
@@ -234,6 +243,7 @@ class LabelingConfig(Section):
     def judges(self) -> dict[str, JudgeConfig]:
         """Dotted key -> judge, of every judge that may be asked."""
         found = {} if self.judge is None else {"labeling.judge": self.judge}
+        found |= {f"labeling.other_judges[{place}]": judge for place, judge in enumerate(self.other_judges)}
         return (
             found if self.third_vote is None else found | {"labeling.third_vote.judge": self.third_vote.judge}
         )

@@ -8,6 +8,7 @@ from cooper_rl.method.prompts import assistant_prompt, judge_prompt
 from cooper_rl.negatives.canaries import CanaryWriter, make_canaries
 from cooper_rl.negatives.mention import check_mention
 from cooper_rl.negatives.perturb import Perturber
+from cooper_rl.verdicts.answer_type import name_answer_type
 from cooper_rl.verdicts.answers.extraction import find_final_answer
 from cooper_rl.verdicts.answers.matching import matching_examples
 from cooper_rl.verdicts.answers.verify import is_another_answer, parse_reference
@@ -51,4 +52,5 @@ MATHEMATICS = Domain(
     is_other_answer=is_another_answer,
     make_matching=matching_examples,
     find_stated_answer=find_stated_answer,
+    name_answer_type=name_answer_type,
 )

@@ -12,6 +12,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 Verdict = Literal["correct", "incorrect", "unparsable"]
 """What a verifier says of a completion. `unparsable` is an abstention, never a "no"."""
 
+JudgeFailure = Literal["refused", "unreachable"]
+"""Nobody judged: the request was refused, or no answer came."""
+
 FinishReason = Literal["stop", "length"]
 """`stop`: the policy ended the completion itself; `length`: it was cut at the token limit."""
 
@@ -45,6 +48,17 @@ class Completion(Record):
     finish_reason: FinishReason
 
 
+class JudgeVote(Record):
+    """What one of several judges said of one completion."""
+
+    voter: str
+    """The judge's model."""
+    verdict: Verdict
+    reason: str
+    """What it wrote, shortened, or why nothing came."""
+    failure: JudgeFailure | None = None
+
+
 class Label(Record):
     """Row 3: the hybrid decision on one completion; an audit row is kept for dropped ones too."""
 
@@ -53,8 +67,9 @@ class Label(Record):
     rule_reason: str
     """Why the rule verifier said so: what it compared, or what it could not parse."""
     judge: Verdict | None
-    """None when no judge was asked."""
+    """None when no judge was asked. Of several judges, what more than half of them say."""
     judge_model: str | None
+    """Of several judges all their models."""
     judge_reason: str | None = None
     """What the judge wrote, shortened. None when it was not asked."""
     judge_failure: Literal["refused", "unreachable"] | None = None
@@ -67,6 +82,8 @@ class Label(Record):
     """What the second judge wrote, shortened. None when it was not asked."""
     third_failure: Literal["refused", "unreachable"] | None = None
     """As `judge_failure`, of the second judge."""
+    judges: tuple[JudgeVote, ...] = ()
+    """What each of several judges said; empty where there is one, or none was asked."""
     is_correct: bool | None
     """None: dropped; `reason` says why."""
     reason: str
@@ -246,6 +263,40 @@ class LabelAudit(Record):
     ones, as far as the judge is right. The interval is over questions."""
 
 
+class VoterAgreement(Record):
+    """Two voters on the completions that both were asked about."""
+
+    num_both: int
+    """Completions on which both gave a verdict, not an abstention; the other two numbers are of these."""
+    agreeing_share: float | None
+    kappa: float | None
+    """Cohen's: 1 is agreement, 0 what chance gives. None where both call everything the same."""
+
+
+class AnswerTypeLabels(Record):
+    """Labels whose reference answers are of one kind."""
+
+    num_completions: int
+    num_dropped: int
+    num_correct: int
+    """Labelled correct, or dropped although the judge, or the rule where it abstains, calls them correct."""
+    num_correct_dropped: int
+    """The dropped ones of `num_correct`: what the labels lose, as far as the judge is right."""
+    correct_dropped_share: float | None
+    rule_and_judge: VoterAgreement
+
+
+class LabelAgreement(Record):
+    """How far the voters agree, and what the labels lose."""
+
+    pairs: dict[str, VoterAgreement]
+    """`rule~judge` and so on: `rule`, `judge` (of several the majority), `judge_1`, `judge_2`..., `third`.
+    The third voter is asked only where rule and judge differ, so its pairs are of those completions."""
+    overall: AnswerTypeLabels
+    by_answer_type: dict[str, AnswerTypeLabels]
+    """Kind of the reference answer, such as `integer`; empty where the domain tells no kinds apart."""
+
+
 class LabelReport(Report):
     num_completions: int
     num_labelled: int
@@ -261,6 +312,10 @@ class LabelReport(Report):
     """None when no judge was asked, or when asking it costs nothing."""
     third_judge_usage: JudgeUsage | None = None
     """The same for the second judge of the third vote."""
+    other_judges_usage: dict[str, JudgeUsage] = {}
+    """The same for each of `labeling.other_judges`, as `judge_2` and so on."""
+    agreement: LabelAgreement | None = None
+    """None when no judge was asked."""
     audit: LabelAudit | None = None
     """None unless `labeling.judge_asked` is a cascade that audited something."""
     num_known_verdicts: int = 0

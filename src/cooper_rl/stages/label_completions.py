@@ -34,6 +34,7 @@ from cooper_rl.schema.data import (
 )
 from cooper_rl.schema.paths import Input, OutputFile
 from cooper_rl.servers.open import check_fits, open_judge
+from cooper_rl.verdicts.agreement import AgreementCounter
 from cooper_rl.verdicts.hybrid import Judge, JudgeItem, Split, StreamingJudge, decide, split_by_question
 from cooper_rl.verdicts.journal import Journal
 from cooper_rl.verdicts.votes import Votes, collect_votes
@@ -76,6 +77,7 @@ def run(
     set_aside(report, unusable, rejected=rejected)
     _check_judges(config.labeling, [row.problem for row in rows])
     judge = open_judge(config.labeling.judge, config.seed, domain) if config.labeling.judge else None
+    other_judges = [open_judge(other, config.seed, domain) for other in config.labeling.other_judges]
     third_judge = _open_third_judge(config, domain)
     items = [
         JudgeItem(row.problem.question, row.problem.reference_answer, row.completion.text) for row in rows
@@ -88,13 +90,16 @@ def run(
             verdict_name=domain.name_verdicts(config.labeling.rule),
             judge=judge,
             third_judge=third_judge,
+            other_judges=other_judges,
             journal=journal,
             finish_reasons=[row.completion.finish_reason for row in rows],
         )
-    decided = [
-        _decide(row, votes, judge.name if judge else None, config.labeling)
-        for row, votes in zip(rows, ballot.votes, strict=True)
-    ]
+    names = " + ".join(each.name for each in (judge, *other_judges) if each is not None) or None
+    decided: list[Label] = []
+    agreement = AgreementCounter(domain.name_answer_type)
+    for row, votes in zip(rows, ballot.votes, strict=True):
+        decided.append(_decide(row, votes, names, config.labeling))
+        agreement.add(votes, is_correct=decided[-1].is_correct, reference_answer=row.problem.reference_answer)
     write_records(labels, decided)
     outputs: dict[Split, Path] = {"train": train, "validation": validation, "test": test}
     counts = _write_splits(rows, decided, config, outputs, fixed=fixed)
@@ -107,9 +112,15 @@ def run(
         num_train=counts["train"],
         num_validation=counts["validation"],
         num_test=counts["test"],
-        judge_model=judge.name if judge else None,
+        judge_model=names,
         judge_usage=judge.usage if isinstance(judge, StreamingJudge) else None,
         third_judge_usage=third_judge.usage if isinstance(third_judge, StreamingJudge) else None,
+        other_judges_usage={
+            f"judge_{number}": other.usage
+            for number, other in enumerate(other_judges, start=2)
+            if isinstance(other, StreamingJudge)
+        },
+        agreement=agreement.report(),
         audit=_audit(rows, decided) if judge and config.labeling.judge_asked != "always" else None,
         num_known_verdicts=ballot.num_known,
         num_rejected=len(unusable),
@@ -186,6 +197,7 @@ def _decide(row: _Row, votes: Votes, judge_model: str | None, config: LabelingCo
         third_voter=votes.third_voter,
         third_reason=votes.third.reason if votes.third else None,
         third_failure=votes.third.failure if votes.third else None,
+        judges=votes.panel if len(votes.panel) > 1 else (),
         is_correct=decision.is_correct,
         reason=decision.reason,
     )

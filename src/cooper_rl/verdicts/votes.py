@@ -13,7 +13,7 @@ from cooper_rl.config.data import LabelingConfig
 from cooper_rl.errors import DataError
 from cooper_rl.progress import Progress
 from cooper_rl.randomness import derive_seed
-from cooper_rl.schema.data import FinishReason
+from cooper_rl.schema.data import FinishReason, JudgeVote
 from cooper_rl.verdicts.hybrid import (
     Judge,
     JudgeItem,
@@ -23,6 +23,7 @@ from cooper_rl.verdicts.hybrid import (
     needs_third_vote,
 )
 from cooper_rl.verdicts.journal import Journal, KeptVerdict, verdict_key
+from cooper_rl.verdicts.panel import take_majority
 from cooper_rl.verdicts.verifier import AnswerItem, Verifier
 
 logger = logging.getLogger(__name__)
@@ -38,6 +39,8 @@ class Votes(NamedTuple):
     judge: KeptVerdict | None
     third: KeptVerdict | None
     third_voter: str | None
+    panel: tuple[JudgeVote, ...] = ()
+    """What each judge said, in their order; `judge` is the majority."""
 
 
 class Ballot(NamedTuple):
@@ -56,6 +59,7 @@ def collect_votes(
     judge: Judge | None,
     third_judge: Judge | None,
     journal: Journal,
+    other_judges: Sequence[Judge] = (),
     finish_reasons: Sequence[FinishReason | None] | None = None,
 ) -> Ballot:
     """Ask the rule verifier, the judge as `config.judge_asked` says, and where they differ the second one.
@@ -67,6 +71,7 @@ def collect_votes(
         judge: None: nobody is asked.
         third_judge: Asked where rule verifier and judge differ; None: nobody is.
         journal: Known verdicts, and where new ones are kept.
+        other_judges: Asked about the same completions as `judge`; the majority is the judge verdict.
         finish_reasons: How each completion ended, in the order of the items.
 
     Raises:
@@ -83,19 +88,30 @@ def collect_votes(
             or vote.verdict == "unparsable"
             or _is_audited(items[index], config)
         ]
-        _announce(judge, [items[index] for index in asked], journal)
+        panel = [] if judge is None else [judge, *other_judges]
+        asked_items = [items[index] for index in asked]
+        for member in panel:
+            _announce(member, asked_items, journal)
         unread = [items[index] for index in asked if rule[index].verdict != "unparsable"]
         _announce(third_judge if judge else None, unread, journal, is_most=True)
-        answers, num_known = _ask_judge([items[index] for index in asked], judge, journal)
-        judged: list[KeptVerdict | None] = [None] * len(items)
-        for index, vote in zip(asked, answers, strict=True):
-            judged[index] = vote
+        votes = [Votes(ours, None, None, None) for ours in rule]
+        num_known = 0
+        for member in panel:
+            answers, known = _ask_judge(asked_items, member, journal)
+            num_known += known
+            for index, vote in zip(asked, answers, strict=True):
+                said = JudgeVote(
+                    voter=member.name, verdict=vote.verdict, reason=vote.reason, failure=vote.failure
+                )
+                votes[index] = votes[index]._replace(panel=(*votes[index].panel, said))
+        if panel:
+            for index in asked:
+                votes[index] = votes[index]._replace(judge=take_majority(votes[index].panel))
         split = [
             index
-            for index, (ours, theirs) in enumerate(zip(rule, judged, strict=True))
-            if needs_third_vote(ours.verdict, theirs.verdict if theirs else None)
+            for index, vote in enumerate(votes)
+            if needs_third_vote(vote.rule.verdict, vote.judge.verdict if vote.judge else None)
         ]
-        votes = [Votes(ours, theirs, None, None) for ours, theirs in zip(rule, judged, strict=True)]
     if third_judge is not None:
         found, known_too = _ask_judge([items[index] for index in split], third_judge, journal)
         num_known += known_too
@@ -151,11 +167,7 @@ def _announce(
     logger.info("judge %s: %d verdicts are known or asked for once; %s", judge.name, known, takes)
 
 
-def _ask_judge(
-    items: Sequence[JudgeItem], judge: Judge | None, journal: Journal
-) -> tuple[list[KeptVerdict | None], int]:
-    if judge is None:
-        return [None] * len(items), 0
+def _ask_judge(items: Sequence[JudgeItem], judge: Judge, journal: Journal) -> tuple[list[KeptVerdict], int]:
     keys = [verdict_key(f"judge:{judge.identity}", *item) for item in items]
     unknown = list({key: index for index, key in enumerate(keys) if journal.recall(key) is None}.values())
     num_known = sum(journal.recall(key) is not None for key in keys)
