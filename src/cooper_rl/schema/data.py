@@ -251,6 +251,20 @@ class JudgeUsage(Record):
     """Summed over requests; with concurrency more than the clock shows."""
 
 
+class AuditedVerdict(Record):
+    """What a cascade's random check says of one rule verdict, `correct` or `incorrect`."""
+
+    num_audited: int
+    num_contradicted: int
+    """The judge says the opposite, and the third vote, where one was given, does not side with the rule."""
+    num_unchecked: int
+    """Labels that rest on this rule verdict alone."""
+    wrong_share: Interval | None
+    """Of the audited ones, those that are contradicted, over questions; None where none was audited."""
+    num_wrong: Interval | None
+    """`wrong_share` of the unchecked ones: labels that are wrong, as far as the judge is right."""
+
+
 class LabelAudit(Record):
     """What a cascade's random check says of the labels that rest on the rule verdict alone."""
 
@@ -259,8 +273,14 @@ class LabelAudit(Record):
     num_unchecked: int
     """Labels that rest on the rule verdict alone."""
     differing_share: Interval
-    """Of the audited ones, those of which the judge says the opposite: estimates the error of the unchecked
-    ones, as far as the judge is right. The interval is over questions."""
+    """Of the audited ones, those that are contradicted: estimates the error of the unchecked ones, as far as
+    the judge is right. The interval is over questions."""
+    correct: AuditedVerdict | None = None
+    """None in reports of earlier versions."""
+    incorrect: AuditedVerdict | None = None
+    num_wrong: Interval | None = None
+    """Labels of both kinds that nobody checked and that are wrong, as far as the judge is right. None where a
+    kind with unchecked labels was never audited."""
 
 
 class VoterAgreement(Record):

@@ -19,14 +19,12 @@ from cooper_rl.config.root import Config
 from cooper_rl.domains.base import Domain
 from cooper_rl.domains.open import find_domain
 from cooper_rl.errors import DataError
-from cooper_rl.method.intervals import clustered_interval
 from cooper_rl.method.questions import with_questions
 from cooper_rl.records.files import parse_row, read_rows, write_records, write_report
 from cooper_rl.records.rejected import read_usable, set_aside
 from cooper_rl.schema.data import (
     Completion,
     Label,
-    LabelAudit,
     LabelReport,
     Problem,
     RejectedRow,
@@ -35,6 +33,7 @@ from cooper_rl.schema.data import (
 from cooper_rl.schema.paths import Input, OutputFile
 from cooper_rl.servers.open import check_fits, open_judge
 from cooper_rl.verdicts.agreement import AgreementCounter
+from cooper_rl.verdicts.audit import AuditCounter
 from cooper_rl.verdicts.hybrid import Judge, JudgeItem, Split, StreamingJudge, decide, split_by_question
 from cooper_rl.verdicts.journal import Journal
 from cooper_rl.verdicts.votes import Votes, collect_votes
@@ -96,10 +95,11 @@ def run(
         )
     names = " + ".join(each.name for each in (judge, *other_judges) if each is not None) or None
     decided: list[Label] = []
-    agreement = AgreementCounter(domain.name_answer_type)
+    agreement, audit = AgreementCounter(domain.name_answer_type), AuditCounter()
     for row, votes in zip(rows, ballot.votes, strict=True):
         decided.append(_decide(row, votes, names, config.labeling))
         agreement.add(votes, is_correct=decided[-1].is_correct, reference_answer=row.problem.reference_answer)
+        audit.add(votes, question=row.problem.question)
     write_records(labels, decided)
     outputs: dict[Split, Path] = {"train": train, "validation": validation, "test": test}
     counts = _write_splits(rows, decided, config, outputs, fixed=fixed)
@@ -121,7 +121,7 @@ def run(
             if isinstance(other, StreamingJudge)
         },
         agreement=agreement.report(),
-        audit=_audit(rows, decided) if judge and config.labeling.judge_asked != "always" else None,
+        audit=audit.report() if judge and config.labeling.judge_asked != "always" else None,
         num_known_verdicts=ballot.num_known,
         num_rejected=len(unusable),
         seconds=time.monotonic() - started,
@@ -200,20 +200,6 @@ def _decide(row: _Row, votes: Votes, judge_model: str | None, config: LabelingCo
         judges=votes.panel if len(votes.panel) > 1 else (),
         is_correct=decision.is_correct,
         reason=decision.reason,
-    )
-
-
-def _audit(rows: Sequence[_Row], labels: Sequence[Label]) -> LabelAudit | None:
-    differs: dict[str, list[float]] = {}
-    for row, label in zip(rows, labels, strict=True):
-        if label.rule != "unparsable" and label.judge in ("correct", "incorrect"):
-            differs.setdefault(row.problem.question, []).append(float(label.judge != label.rule))
-    if not differs:
-        return None
-    return LabelAudit(
-        num_audited=sum(map(len, differs.values())),
-        num_unchecked=sum(label.rule != "unparsable" and label.judge is None for label in labels),
-        differing_share=clustered_interval(list(differs.values())),
     )
 
 
