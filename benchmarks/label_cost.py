@@ -4,7 +4,8 @@
     python -m benchmarks.label_cost --only rate-limit
 
 The judge is a stand-in on a socket that knows the labels of the rows and errs at a given rate, by a hash of
-the texts. The stage `label-completions` asks it. Tokens are estimated from the characters on both sides. The estimated error is that of the report; the true one is counted against the labels of the rows.
+the texts. The stage `label-completions` asks it. Tokens are estimated from the characters on both sides. The
+estimated error is that of the report; the true one is counted against the labels of the rows.
 """
 
 import argparse

@@ -57,7 +57,10 @@ def judge_prompt(question: str, reference_answer: str, completion: str, *, nonce
 
 
 def assistant_prompt(question: str, reference_answer: str, solution: str, *, nonce: str) -> ChatPrompt:
-    """Ask for a rewrite of a correct solution that reaches a wrong final answer (METHOD.md, step 5)."""
+    """Ask for a rewrite of a correct solution that reaches a wrong final answer (METHOD.md, step 5).
+
+    The tags of the rewrite are described and not written out: a model that repeats what it reads gives none.
+    """
     system = (
         "You rewrite correct solutions of mathematics problems into wrong ones, as negatives for training a "
         "grader.\n"
@@ -65,7 +68,8 @@ def assistant_prompt(question: str, reference_answer: str, solution: str, *, non
         "Keep the style, the layout, the way the final answer is marked and about the length. Make one "
         "plausible mistake in a step and carry it through, so that the final answer is definite and differs "
         "in meaning from the reference answer. Never say that anything was changed.\n"
-        f"Reply with the rewritten solution only, between <rewrite-{nonce}> and </rewrite-{nonce}>."
+        "Reply with the rewritten solution only, between an opening and a closing XML tag of the name "
+        f"rewrite-{nonce}."
     )
     user = (
         f"<problem-{nonce}>\n{question}\n</problem-{nonce}>\n\n"
