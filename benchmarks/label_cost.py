@@ -1,6 +1,6 @@
 """What a cascade saves and what it costs: calls, tokens and wrong labels beside asking the judge always.
 
-    python -m benchmarks.label_cost                    # two tables of labels, and one of a rate limit
+    python -m benchmarks.label_cost                    # about ten minutes on two cores
     python -m benchmarks.label_cost --only rate-limit
 
 The judge is a stand-in on a socket that knows the labels of the rows and errs at a given rate, by a hash of
@@ -16,7 +16,8 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -67,7 +68,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--only", choices=["labels", "rate-limit"])
+    parser.add_argument("--only", choices=["labels", "types", "rate-limit"])
     parser.add_argument("--files", nargs="+", choices=FILES, default=USED)
     options = parser.parse_args()
     logging.basicConfig(level=logging.ERROR, stream=sys.stderr)
@@ -80,8 +81,12 @@ def main() -> int:
         if data is None:
             sys.stderr.write("no real data: put it at ../shared/data or name it in COOPER_REAL_DATA\n")
             return 1
-        write_labels([case for name in options.files for case in read_cases(data, name)])
-    if options.only != "labels":
+        cases = [case for name in options.files for case in read_cases(data, name)]
+        if options.only != "types":
+            write_labels(cases)
+        if options.only != "labels":
+            write_types(cases)
+    if options.only in (None, "rate-limit"):
         write_rate_limit()
     return 0
 
@@ -102,6 +107,28 @@ def write_labels(cases: Sequence[Case]) -> None:
                 sys.stdout.write(f"{measure(folder, gold, Setting(error, third_error, audit_share))}\n")
                 sys.stdout.flush()
             sys.stdout.write("\n")
+
+
+def write_types(cases: Sequence[Case]) -> None:
+    """What the labels lose by kind of answer, with a judge that never errs and is asked always."""
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        write_inputs(cases, folder)
+        with _judges(folder, {0.0}) as urls:
+            agreement = label(folder, Setting(0.0, None, None).overrides(urls)).agreement
+    assert agreement is not None
+    sys.stdout.write(
+        "| reference answer | completions | correct | dropped of them | kappa of rule and judge |\n"
+    )
+    sys.stdout.write("|-|-|-|-|-|\n")
+    for kind, found in {"all": agreement.overall, **agreement.by_answer_type}.items():
+        share = "-" if found.correct_dropped_share is None else f"{100 * found.correct_dropped_share:.1f} %"
+        kappa = "-" if found.rule_and_judge.kappa is None else f"{found.rule_and_judge.kappa:.3f}"
+        sys.stdout.write(
+            f"| {kind} | {found.num_completions:,} | {found.num_correct:,} | {found.num_correct_dropped} "
+            f"({share}) | {kappa} |\n"
+        )
+    sys.stdout.write("\n")
 
 
 HEAD = (
@@ -143,19 +170,9 @@ def write_inputs(cases: Sequence[Case], folder: Path) -> dict[str, bool]:
 
 def measure(folder: Path, gold: Mapping[str, bool], setting: Setting) -> str:
     """One row; the rule's verdicts are known already."""
-    truth = {
-        tuple(row[:3]): row[3] for row in json.loads((folder / "truth.json").read_text(encoding="utf-8"))
-    }
-    servers = {
-        error: ScriptedServer(StandInJudge(truth, error))
-        for error in {setting.error, setting.third_error or 0.0}
-    }
     shutil.copy(folder / "rule.journal", folder / "labels.jsonl.journal")
-    try:
-        report = label(folder, setting.overrides({error: server.url for error, server in servers.items()}))
-    finally:
-        for server in servers.values():
-            server.close()
+    with _judges(folder, {setting.error, setting.third_error or 0.0}) as urls:
+        report = label(folder, setting.overrides(urls))
     return row_of(setting, report, read_records(folder / "labels.jsonl", Label), gold)
 
 
@@ -232,6 +249,19 @@ def write_rate_limit() -> None:
             f"| {rate} a second, {burst} at once, {said} | {len(items)} | {given_up} | {limit.num_refused} | "
             f"{judge.usage.num_requests} | {seconds:.0f} |\n"
         )
+
+
+@contextmanager
+def _judges(folder: Path, errors: set[float]) -> Iterator[dict[float, str]]:
+    """Rate of errors -> address of a stand-in that has it, while the block runs."""
+    rows = json.loads((folder / "truth.json").read_text(encoding="utf-8"))
+    truth = {tuple(row[:3]): row[3] for row in rows}
+    servers = {error: ScriptedServer(StandInJudge(truth, error)) for error in errors}
+    try:
+        yield {error: server.url for error, server in servers.items()}
+    finally:
+        for server in servers.values():
+            server.close()
 
 
 def _judge(url: str, model: str) -> str:

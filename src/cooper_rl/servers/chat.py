@@ -174,7 +174,8 @@ class ChatClient:
             except _RetryError as failure:
                 if failure.is_limited:
                     self._check_patience(started, failure)
-                    self._pace.slow_down(_pause_seconds(0, failure.asked_pause, self.server, jitter))
+                    # What the server asks for is enough: the pause is everybody's, and fewer come back.
+                    self._pace.slow_down(failure.asked_pause or _pause_seconds(0, None, self.server, jitter))
                     if self._gone is not None:  # another thread gave up meanwhile, and nobody is to wait
                         self._pace.resume()
                 else:
