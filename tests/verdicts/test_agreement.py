@@ -2,23 +2,22 @@
 
 import pytest
 
-from cooper_rl.schema.data import JudgeFailure, JudgeVote, Verdict
+from cooper_rl.schema.data import JudgeFailure, JudgeVote, Label, Verdict
 from cooper_rl.verdicts.agreement import AgreementCounter
 from cooper_rl.verdicts.answer_type import name_answer_type
 from cooper_rl.verdicts.journal import KeptVerdict
 from cooper_rl.verdicts.panel import take_majority
-from cooper_rl.verdicts.votes import Votes
 
 YES, NO, NONE = "correct", "incorrect", "unparsable"
 
 
-def votes(rule: Verdict, judge: Verdict | None, third: Verdict | None = None) -> Votes:
-    return Votes(
-        KeptVerdict(rule, ""),
-        KeptVerdict(judge, "") if judge else None,
-        KeptVerdict(third, "") if third else None,
-        "second" if third else None,
-    )
+def labelled(
+    rule: Verdict, judge: Verdict | None, third: Verdict | None = None, *, is_correct: bool | None
+) -> Label:
+    return Label(
+        completion_id="c", rule=rule, rule_reason="", judge=judge, judge_model=None, third=third,
+        is_correct=is_correct, reason="",
+    )  # fmt: skip
 
 
 def said(*verdicts: Verdict, failures: tuple[JudgeFailure | None, ...] = (None,) * 9) -> list[JudgeVote]:
@@ -35,7 +34,7 @@ def test_kappa_is_agreement_beyond_chance() -> None:
     counter = AgreementCounter()
     for count, rule, judge in ((20, YES, YES), (5, YES, NO), (10, NO, YES), (15, NO, NO), (9, NONE, YES)):
         for _ in range(count):
-            counter.add(votes(rule, judge), is_correct=None, reference_answer="")
+            counter.add(labelled(rule, judge, is_correct=None), reference_answer="")
     report = counter.report()
     assert report is not None
     assert list(report.pairs) == ["rule~judge"]
@@ -47,7 +46,7 @@ def test_kappa_is_agreement_beyond_chance() -> None:
 
 def test_voters_that_call_everything_the_same_have_no_kappa() -> None:
     counter = AgreementCounter()
-    counter.add(votes(YES, YES), is_correct=True, reference_answer="2")
+    counter.add(labelled(YES, YES, is_correct=True), reference_answer="2")
     report = counter.report()
     assert report is not None
     assert (report.pairs["rule~judge"].agreeing_share, report.pairs["rule~judge"].kappa) == (1.0, None)
@@ -67,7 +66,7 @@ def test_the_share_of_correct_completions_that_were_dropped_is_by_kind_of_answer
         (NO, NO, False, "2x+1"),
         (YES, YES, True, "7"),
     ):
-        counter.add(votes(rule, judge), is_correct=label, reference_answer=answer)
+        counter.add(labelled(rule, judge, is_correct=label), reference_answer=answer)
     report = counter.report()
     assert report is not None
     found = report.by_answer_type["expression"]
@@ -79,15 +78,15 @@ def test_the_share_of_correct_completions_that_were_dropped_is_by_kind_of_answer
 
 def test_where_no_judge_was_asked_there_is_nothing_to_agree_on() -> None:
     counter = AgreementCounter()
-    counter.add(votes(YES, None), is_correct=True, reference_answer="2")
+    counter.add(labelled(YES, None, is_correct=True), reference_answer="2")
     assert counter.report() is None
 
 
 def test_every_pair_of_voters_is_compared_and_a_failed_request_is_no_voter() -> None:
     panel = said(YES, NO, YES, failures=(None, None, "refused"))
-    vote = votes(NO, YES, YES)._replace(panel=tuple(panel))
+    label = labelled(NO, YES, YES, is_correct=True).model_copy(update={"judges": tuple(panel)})
     counter = AgreementCounter()
-    counter.add(vote, is_correct=True, reference_answer="2")
+    counter.add(label, reference_answer="2")
     report = counter.report()
     assert report is not None
     assert set(report.pairs) == {

@@ -5,20 +5,22 @@ import random
 import pytest
 
 from cooper_rl.method.intervals import wilson_bounds
-from cooper_rl.schema.data import Verdict
+from cooper_rl.schema.data import Label, Verdict
 from cooper_rl.verdicts.audit import AuditCounter
-from cooper_rl.verdicts.journal import KeptVerdict
-from cooper_rl.verdicts.votes import Votes
 
 YES, NO, NONE = "correct", "incorrect", "unparsable"
 
 
 def feed(counter: AuditCounter, count: int, *said: Verdict | None, first: int = 0) -> None:
     """`said` are rule, judge and third; every completion is of a question of its own."""
-    rule, judge, third = (KeptVerdict(verdict, "") if verdict else None for verdict in (*said, None)[:3])
+    rule, judge, third = (*said, None)[:3]
     assert rule is not None
+    label = Label(
+        completion_id="c", rule=rule, rule_reason="", judge=judge, judge_model=None, third=third,
+        is_correct=None, reason="",
+    )  # fmt: skip
     for number in range(first, first + count):
-        counter.add(Votes(rule, judge, third, None), question=f"q{number}")
+        counter.add(label, question=f"q{number}")
 
 
 def test_the_error_is_told_for_each_verdict_and_projected_to_the_labels_nobody_checked() -> None:

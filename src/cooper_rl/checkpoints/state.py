@@ -50,9 +50,9 @@ class TrainingState:
     metrics: list[StepMetrics]
     """One entry per step since the last checkpoint."""
     pairs: list[PreferencePair]
-    """That VerifyRM has learned from in these steps."""
+    """Pairs of these steps that VerifyRM has learned from."""
     pending: list[Pairing] = field(default_factory=list[Pairing])
-    """That it learns from next; see `cooper.pairs.max_staleness`."""
+    """Pairs that it learns from in the next step; see `cooper.pairs.max_staleness`."""
     rollouts: list[RolloutSample] = field(default_factory=list[RolloutSample])
     """A few of each of these steps, for the audit."""
     run: RunState = field(default_factory=RunState)
@@ -158,7 +158,9 @@ def save_tokenizers(state: TrainingState, folder: Path) -> None:
         raise DataError(f"{folder}: the tokenizers cannot be written ({error}); free space there") from error
 
 
-def read_state(folder: Path, *, step: int, device: torch.device) -> TrainingState:
+def read_state(
+    folder: Path, *, step: int, device: torch.device, prompt_template: str | None = None
+) -> TrainingState:
     """Read a step folder whose hashes were verified; without its log.
 
     Raises:
@@ -170,7 +172,7 @@ def read_state(folder: Path, *, step: int, device: torch.device) -> TrainingStat
         raise ModelError(f"{folder}: optimiser state is not safetensors: {error}") from error
     return TrainingState(
         step=step,
-        policy=load_policy(folder / "policy", device=device),
+        policy=load_policy(folder / "policy", device=device, prompt_template=prompt_template),
         verify_rm=load_verify_rm(folder / "verify_rm", device=device),
         policy_optimizer=optimizers[0],
         verify_rm_optimizer=optimizers[1],

@@ -8,7 +8,7 @@ from cooper_rl.cli.options import add_overrides
 from cooper_rl.cli.settings import describe_server
 from cooper_rl.config.load import load_learn, load_serve
 from cooper_rl.config.serve import LearnConfig, ServeConfig
-from cooper_rl.errors import ConfigError
+from cooper_rl.errors import ConfigError, how_to_install
 
 SERVER = "serve-verify-rm"
 REWARDS = "serve"
@@ -82,6 +82,7 @@ def _serve_rewards(options: argparse.Namespace) -> str:
         held_out=options.held_out or (),
         seed=config.seed,
         device=None,
+        domain=config.domain,
     )
     load_verify_rm(options.verify_rm, device=settings.device)  # what cannot be loaded must not be served
     serve(Start(options.verify_rm, settings, options.state), config)
@@ -89,4 +90,4 @@ def _serve_rewards(options: argparse.Namespace) -> str:
 
 
 def _missing(error: ModuleNotFoundError) -> ConfigError:
-    return ConfigError(f"{error}; install the server's libraries: pip install 'cooper-rl[serve]'")
+    return ConfigError(f"{error}; install the server's libraries: {how_to_install('serve')}")

@@ -39,6 +39,7 @@ def add_stages(commands: Any) -> None:
                 f"--{parameter.name.replace('_', '-')}",
                 type=Path,
                 metavar="PATH",
+                nargs="+" if parameter.is_list else None,
                 required=parameter.is_required,
                 help=parameter.kind.text.replace("%", "%%"),
             )
@@ -64,9 +65,14 @@ def _run(options: argparse.Namespace) -> str:
     return format_report(report, path=paths["report"])
 
 
-def _check_outputs(parameters: Sequence[Parameter], paths: Mapping[str, Path | None]) -> None:
+def _check_outputs(parameters: Sequence[Parameter], paths: Mapping[str, Path | list[Path] | None]) -> None:
     """Before hours of work: every output can be written, and none takes the place of another file."""
-    given = {name: path for name, path in paths.items() if path is not None}
+    given: dict[str, Path] = {}
+    for name, path in paths.items():
+        if isinstance(path, Path):
+            given[name] = path
+        for place, each in enumerate(path if isinstance(path, list) else [], start=1):
+            given[f"{name} {place}"] = each
     for parameter in parameters:
         if not parameter.is_output or parameter.name not in given:
             continue

@@ -5,7 +5,7 @@ import logging
 from typing import Any
 
 from cooper_rl.config.infrastructure import LaunchConfig
-from cooper_rl.errors import ConfigError, LaunchError
+from cooper_rl.errors import ConfigError, LaunchError, how_to_install
 
 RBAC = "manifests/base/runs/rbac.yaml"
 
@@ -31,7 +31,7 @@ def connect(config: LaunchConfig) -> Any:
         from kubernetes.config import ConfigException
     except ModuleNotFoundError as error:
         raise ConfigError(
-            f"launch.kind=trainjob: {error}; install the SDK: pip install 'cooper-rl[trainjob]'"
+            f"launch.kind=trainjob: {error}; install the SDK: {how_to_install('trainjob')}"
         ) from error
     # It warns that it may not read the version of the Trainer, which nobody needs.
     logging.getLogger("kubeflow.trainer.backends.kubernetes.backend").setLevel(logging.ERROR)

@@ -2,7 +2,7 @@
 
 from typing import Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from cooper_rl.config.cooper import CooperConfig, EvaluationConfig, ExperimentConfig
 from cooper_rl.config.data import LabelingConfig, ProblemsConfig, SamplingConfig
@@ -27,6 +27,10 @@ class Config(Section):
     """Seed of everything drawn at random."""
     instruction: str | None = None
     """Appended to every question before the policy or a sampler sees it."""
+    prompt_template: str | None = None
+    """Prompt of policy and samplers in place of their chat template, for base models that have none, as
+    R1-Zero is trained: a text with `{question}`, where question and instruction go. None: the chat
+    template."""
     packed_forward: bool = True
     """Whether Qwen2, Qwen3 and Llama run through our own forward pass, which computes no padding and computes
     a beginning that sequences share once. False: through the library's, over padded batches: slower, and the
@@ -48,6 +52,16 @@ class Config(Section):
     experiment: ExperimentConfig = ExperimentConfig()
     red_team: RedTeamConfig = RedTeamConfig()
 
+    @field_validator("prompt_template")
+    @classmethod
+    def _has_a_place_for_the_question(cls, value: str | None) -> str | None:
+        if value is not None and value.count("{question}") != 1:
+            raise ValueError(
+                f"{value[:80]!r} holds {{question}} {value.count('{question}')} times: write it once, where "
+                "the question goes"
+            )
+        return value
+
     @model_validator(mode="after")
     def _has_what_zero_knows(self) -> Self:
         if self.distributed.zero_stage and self.cooper.reward.ema_decay:
@@ -55,21 +69,6 @@ class Config(Section):
                 f"cooper.reward.ema_decay={self.cooper.reward.ema_decay:g} is kept by one process without "
                 "DeepSpeed: set it to 0, or distributed.zero_stage=0"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _red_team_knows_the_subject(self) -> Self:
-        asked = {
-            "verify_rm.hostile_fraction": self.verify_rm.hostile_fraction,
-            "verify_rm.num_decoys": self.verify_rm.num_decoys,
-            "cooper.pairs.negatives.red_team": self.cooper.pairs.negatives.red_team,
-        }
-        for key, value in asked.items():
-            if value and self.problems.domain != "mathematics":
-                raise ValueError(
-                    f"{key}={value:g} is made for mathematics alone, and problems.domain is "
-                    f"{self.problems.domain}: set {key}=0"
-                )
         return self
 
     @model_validator(mode="after")

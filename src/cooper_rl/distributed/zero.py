@@ -19,7 +19,7 @@ from torch import distributed
 
 from cooper_rl.config.infrastructure import DistributedConfig
 from cooper_rl.distributed.ranks import Ranks
-from cooper_rl.errors import ConfigError
+from cooper_rl.errors import ConfigError, how_to_install
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
@@ -259,8 +259,8 @@ def import_deepspeed(device: torch.device) -> Any:
         deepspeed = importlib.import_module("deepspeed")
     except ModuleNotFoundError as error:
         raise ConfigError(
-            f"distributed.zero_stage needs DeepSpeed ({error}); install it: "
-            "DS_BUILD_OPS=0 pip install --no-build-isolation 'cooper-rl[deepspeed]', or set it to 0"
+            f"distributed.zero_stage needs DeepSpeed ({error}); with DS_BUILD_OPS=0 and --no-build-isolation "
+            f"{how_to_install('deepspeed')}; or set it to 0"
         ) from error
     ops.__compatible_ops__["deepspeed_shm_comm"] = False
     # DeepSpeed calls them several times a step, and each time a line would stand in the log.

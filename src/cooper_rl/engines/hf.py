@@ -14,6 +14,7 @@ import torch
 from cooper_rl.config.data import GenerationConfig
 from cooper_rl.engines.base import Generation
 from cooper_rl.engines.decoding import start_decoding
+from cooper_rl.machine.device import float64_device
 from cooper_rl.models.precision import Compute, is_bfloat16, round_weights
 from cooper_rl.randomness import derive_seed
 
@@ -135,7 +136,7 @@ def _uniforms(seeds: list[int], length: int, device: torch.device) -> torch.Tens
         torch.rand(length, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
         for seed in seeds
     ]
-    return torch.stack(streams).to(device)
+    return torch.stack(streams).to(float64_device(device))
 
 
 def _draw(
@@ -153,9 +154,11 @@ def _draw(
         logprobs = (logits / generation.temperature).log_softmax(dim=1)
         if generation.top_p < 1:
             logprobs = _keep_nucleus(logprobs, generation.top_p)
-        cumulative = logprobs.exp().cumsum(dim=1, dtype=torch.float64)
+        probabilities = logprobs.exp().to(float64_device(logprobs.device))
+        cumulative = probabilities.cumsum(dim=1, dtype=torch.float64)
         targets = uniforms[:, None] * cumulative[:, -1:]
         tokens = torch.searchsorted(cumulative, targets, right=True)[:, 0].clamp_max(logits.shape[1] - 1)
+        tokens = tokens.to(logprobs.device)
     return tokens, logprobs.gather(1, tokens[:, None])[:, 0]
 
 

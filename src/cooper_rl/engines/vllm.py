@@ -22,7 +22,7 @@ from torch import distributed
 from cooper_rl.config.data import GenerationConfig
 from cooper_rl.config.engine import EngineConfig
 from cooper_rl.engines.base import Generation
-from cooper_rl.errors import ConfigError, CooperError, ModelError, TrainingError
+from cooper_rl.errors import ConfigError, CooperError, ModelError, TrainingError, how_to_install
 from cooper_rl.machine.scratch import scratch_folder
 from cooper_rl.randomness import derive_seed
 from cooper_rl.schema.data import FinishReason
@@ -189,7 +189,7 @@ def _start(model: Any, config: EngineConfig, has_own_group: bool) -> tuple[Any, 
             from vllm.platforms import current_platform
         except ImportError as error:
             raise ConfigError(
-                f"engine.kind=vllm: {error}; pip install 'cooper-rl[vllm]', or set engine.kind=hf"
+                f"engine.kind=vllm: {error}; {how_to_install('vllm')}; or set engine.kind=hf"
             ) from error
         own.save_pretrained(folder)
         has_gpu = not current_platform.is_cpu()

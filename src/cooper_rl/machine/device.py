@@ -4,7 +4,14 @@ import torch
 
 
 def pick_device() -> torch.device:
-    """This process's CUDA device, else the CPU. Called by stages, passed down from there."""
-    if not torch.cuda.is_available():
-        return torch.device("cpu")
-    return torch.device("cuda", torch.cuda.current_device())
+    """This process's CUDA device, else Apple's GPU (MPS), else the CPU. Called by stages, passed down."""
+    if torch.cuda.is_available():
+        return torch.device("cuda", torch.cuda.current_device())
+    if torch.backends.mps.is_available():
+        return torch.device("mps")
+    return torch.device("cpu")
+
+
+def float64_device(device: torch.device) -> torch.device:
+    """Where to compute in float64 beside a device: there, or on the CPU since MPS has no such type."""
+    return torch.device("cpu") if device.type == "mps" else device

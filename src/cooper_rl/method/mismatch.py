@@ -32,7 +32,7 @@ class Mismatch:
 
     def add(self, trainer_logprobs: torch.Tensor, engine_logprobs: torch.Tensor, mask: torch.Tensor) -> None:
         """Count the tokens at which `mask` is True; all three have one shape, and none needs a gradient."""
-        difference = (trainer_logprobs - engine_logprobs).detach()[mask].double()
+        difference = (trainer_logprobs - engine_logprobs).detach()[mask].cpu().double()  # MPS has no float64
         if not len(difference):
             return
         self.num_tokens += len(difference)

@@ -42,7 +42,6 @@ class CompletionBatch:
     """(B, C) bool, True = a completion token, counts."""
 
 
-@torch.no_grad()
 def check_head(policy: Policy) -> None:
     """Refuse a model whose logits are more than what its head makes of its last hidden states.
 
@@ -52,13 +51,19 @@ def check_head(policy: Policy) -> None:
         ModelError: its architecture scales or caps them.
     """
     ids = torch.tensor([policy.encode_prompt("What is 1 + 1?", None)], device=policy.device)
-    hidden = policy.model.get_decoder()(input_ids=ids, use_cache=False).last_hidden_state
-    logits = policy.model(input_ids=ids, use_cache=False).logits
-    if not torch.allclose(policy.model.get_output_embeddings()(hidden), logits, 1e-4, 1e-5, equal_nan=True):
+    if not has_plain_head(policy.model, ids):
         raise ModelError(
             f"the policy: {type(policy.model).__name__} scales or caps the logits of its head, which "
             "training does not: take a policy of another architecture, such as Qwen2, Qwen3 or Llama"
         )
+
+
+@torch.no_grad()
+def has_plain_head(model: Any, ids: torch.Tensor) -> bool:
+    """Whether the logits (1, T, V) of these ids (1, T) are what the head makes of the last hidden states."""
+    hidden = model.get_decoder()(input_ids=ids, use_cache=False).last_hidden_state
+    logits = model(input_ids=ids, use_cache=False).logits
+    return torch.allclose(model.get_output_embeddings()(hidden), logits, 1e-4, 1e-5, equal_nan=True)
 
 
 def split_completions(

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from cooper_rl.errors import ConfigError
+from cooper_rl.errors import ConfigError, how_to_install
 
 NAME = "default"
 """Of the adapters, in peft."""
@@ -26,7 +26,7 @@ def add_adapters(model: Any, *, rank: int, alpha: float, seed: int) -> None:
         from peft import LoraConfig, inject_adapter_in_model
     except ImportError as error:
         raise ConfigError(
-            f"cooper.policy.lora needs peft ({error}): pip install 'cooper-rl[lora]', or set "
+            f"cooper.policy.lora needs peft ({error}): {how_to_install('lora')}; or set "
             "cooper.policy.lora=null"
         ) from error
     model.requires_grad_(False)

@@ -5,7 +5,7 @@ import secrets
 import shutil
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from cooper_rl.machine.memory import explains_memory
 from cooper_rl.machine.threads import keep_freed_memory, limit_kept_kernels, limit_threads
 from cooper_rl.models.lora import merged_weights
 from cooper_rl.models.precision import Compute
+from cooper_rl.records.written import check_replaceable, mark_written, remove_written
 
 FIXED_DATE = "{% macro strftime_now(format) %}26 Jul 2024{% endmacro %}"
 """Before a chat template: whoever asks for today's date (Llama 3 does) gets the day that Llama's own template
@@ -40,14 +41,19 @@ class Policy:
     """Precision of the forward pass; see `CooperConfig.compute`."""
     is_bare: bool = False
     """Computes without the adapters that its model may have."""
+    prompt_template: str | None = None
+    """In place of the tokenizer's chat template; see `Config.prompt_template`."""
 
     @property
     def device(self) -> torch.device:
         return self.model.device
 
     def encode_prompt(self, question: str, instruction: str | None) -> list[int]:
-        """Token ids of the prompt, through the tokenizer's own chat template."""
+        """Token ids of the prompt, through the template given or the tokenizer's own chat template."""
         content = question if instruction is None else f"{question}\n{instruction}"
+        if self.prompt_template is not None:
+            text = self.prompt_template.replace("{question}", content)
+            return check_tokens(list(self.tokenizer(text)["input_ids"]), self.model)
         messages = [{"role": "user", "content": content}]
         encoded = self.tokenizer.apply_chat_template(
             messages,
@@ -66,8 +72,10 @@ class Policy:
         return merged_weights(self.model)
 
 
-def load_policy(path: str | Path, *, device: torch.device, is_trained: bool = True) -> Policy:
-    """Load a causal LM folder (or hub id).
+def load_policy(
+    path: str | Path, *, device: torch.device, is_trained: bool = True, prompt_template: str | None = None
+) -> Policy:
+    """Load a causal LM folder (or hub id), prompted by its chat template or by the one given.
 
     Raises:
         ModelError: missing, of another architecture, incomplete, without tokenizer or chat template.
@@ -75,13 +83,15 @@ def load_policy(path: str | Path, *, device: torch.device, is_trained: bool = Tr
     name = check_architecture(path, suffix="ForCausalLM")
     model = load_model(AutoModelForCausalLM, name, device=device)
     tokenizer = load_tokenizer(name)
-    if tokenizer.chat_template is None:
-        raise ModelError(f"{name}: the tokenizer has no chat template; use an instruct model or add one")
-    end_ids = _end_ids(model, tokenizer)
-    if not end_ids:
-        raise ModelError(f"{name}: no end token; set eos_token_id in generation_config.json")
+    end_ids = find_end_ids(name, model.generation_config, tokenizer, prompt_template=prompt_template)
     model.requires_grad_(is_trained)
-    return Policy(model=model, tokenizer=tokenizer, end_ids=end_ids, pad_id=tokenizer.pad_token_id)
+    return Policy(
+        model=model,
+        tokenizer=tokenizer,
+        end_ids=end_ids,
+        pad_id=tokenizer.pad_token_id,
+        prompt_template=prompt_template,
+    )
 
 
 def save_policy(policy: Policy, path: Path) -> None:
@@ -93,7 +103,7 @@ def save_folder(model: Any, tokenizer: Any, path: Path) -> None:
     """Write a model and its tokenizer as one folder that is either the old one or complete.
 
     Raises:
-        DataError: a file is in the way, or the disk refuses; what stood there before stays.
+        DataError: something else is in the way, or the disk refuses; what stood there before stays.
     """
     disable_progress_bar()  # a bar breaks the progress lines
     # Random names: a folder of a fixed name beside it may be somebody's copy.
@@ -102,14 +112,17 @@ def save_folder(model: Any, tokenizer: Any, path: Path) -> None:
     try:
         if path.is_file():
             raise FileExistsError(17, "a file of this name is in the way")
+        check_replaceable(path)
         draft.mkdir(parents=True)
         model.save_pretrained(draft)
         tokenizer.save_pretrained(draft)
         share_weights(draft, like=draft / "config.json")
+        mark_written(draft)
         if path.exists():
             path.rename(old)
         draft.rename(path)
-        shutil.rmtree(old, ignore_errors=True)
+        with suppress(DataError, OSError):  # somebody put something into it meanwhile: it stays
+            remove_written(old)
     except (OSError, SafetensorError) as error:
         raise DataError(
             f"{path}: cannot be written ({error}); free space or choose another folder"
@@ -241,7 +254,22 @@ def check_tokens(token_ids: list[int], model: Any) -> list[int]:
     return token_ids
 
 
-def _end_ids(model: Any, tokenizer: Any) -> frozenset[int]:
-    configured = model.generation_config.eos_token_id
+def find_end_ids(
+    name: str, generation: Any, tokenizer: Any, *, prompt_template: str | None = None
+) -> frozenset[int]:
+    """Token ids that end a completion, once the model can be prompted too.
+
+    Raises:
+        ModelError: neither a chat template nor one of the configuration, or no end token.
+    """
+    if tokenizer.chat_template is None and prompt_template is None:
+        raise ModelError(
+            f"{name}: the tokenizer has no chat template; use an instruct model, or set prompt_template "
+            "for a base model"
+        )
+    configured = generation.eos_token_id
     listed = configured if isinstance(configured, list) else [configured]
-    return frozenset(int(token) for token in [*listed, tokenizer.eos_token_id] if token is not None)
+    end_ids = frozenset(int(token) for token in [*listed, tokenizer.eos_token_id] if token is not None)
+    if not end_ids:
+        raise ModelError(f"{name}: no end token; set eos_token_id in generation_config.json")
+    return end_ids

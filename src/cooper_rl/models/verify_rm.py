@@ -4,6 +4,7 @@ The folder is an `AutoModelForSequenceClassification` with the template's separa
 Texts are encoded here with VerifyRM's own tokenizer, so the policy may use another one.
 """
 
+import itertools
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from transformers import AutoModelForSequenceClassification
 from cooper_rl.config.models import ScratchModel
 from cooper_rl.errors import ModelError, TrainingError
 from cooper_rl.machine.memory import explains_memory
+from cooper_rl.method.metrics import binary_scores
 from cooper_rl.models.decoys import Decoys, decoys_of
 from cooper_rl.models.packed.batching import pad_right, split_by_tokens
 from cooper_rl.models.packed.forward import can_pack, limit_tokens, packed_logits
@@ -31,11 +33,16 @@ from cooper_rl.models.policy import (
 from cooper_rl.models.precision import Compute, is_bfloat16
 from cooper_rl.models.template import Template, add_template, open_template
 from cooper_rl.models.verify_rm_card import write_card
-from cooper_rl.schema.data import VerifyExample
+from cooper_rl.schema.data import BinaryScores, VerifyExample
 
 
 class VerifyItem(NamedTuple):
-    """What VerifyRM sees of one completion."""
+    """What VerifyRM sees of one completion: the final answer is judged, in the light of the other two.
+
+    >>> from cooper_rl import VerifyItem
+    >>> VerifyItem("1+1?", "2", "It is 2.").reference_answer
+    '2'
+    """
 
     question: str
     reference_answer: str
@@ -44,7 +51,14 @@ class VerifyItem(NamedTuple):
 
 @dataclass(frozen=True)
 class VerifyRM:
-    """The reward model with its tokenizer."""
+    """The reward model with its tokenizer; `load_verify_rm` and `train_verify_rm` give one.
+
+    >>> from cooper_rl import VerifyItem, load_verify_rm
+    >>> verify_rm = load_verify_rm("verify_rm", device="cpu")
+    >>> [score] = verify_rm.score([VerifyItem("1+1?", "2", "It is 2.")])
+    >>> 0 < score < 1
+    True
+    """
 
     model: Any
     """Weights in fp32, also when the forward runs in bf16 under autocast."""
@@ -74,10 +88,20 @@ class VerifyRM:
         """
         return decoys_of(self.model)
 
-    def compared(self, item: VerifyItem) -> list[VerifyItem]:
-        """The item, and the same completion with each decoy as its reference answer."""
-        drawn = self.decoys.draw(item.question, item.reference_answer) if self.decoys else ()
+    def compared(self, item: VerifyItem, *, epoch: int | None = None) -> list[VerifyItem]:
+        """The item, and the same completion with each decoy as its reference answer (`Decoys.draw`)."""
+        if self.decoys is None:
+            return [item]
+        drawn = self.decoys.draw(item.question, item.reference_answer, epoch=epoch)
         return [item, *(item._replace(reference_answer=answer) for answer in drawn)]
+
+    def encode_compared(
+        self, items: Sequence[VerifyItem], *, epoch: int | None = None
+    ) -> list[list[list[int]]]:
+        """Token ids of `compared`, one list of sequences per item."""
+        groups = [self.compared(item, epoch=epoch) for item in items]
+        sequences = iter(self.encode([item for group in groups for item in group]))
+        return [list(itertools.islice(sequences, len(group))) for group in groups]
 
     def encode(self, items: Sequence[VerifyItem]) -> list[list[int]]:
         """Token ids of the filled-in template, one list per item; see `Template.encode`."""
@@ -101,10 +125,22 @@ class VerifyRM:
             out = self.model(input_ids=batch.input_ids, attention_mask=batch.attention_mask, use_cache=False)
         return out.logits[:, 0].float()
 
+    def counted_logits(self, groups: Sequence[Sequence[Sequence[int]]]) -> torch.Tensor:
+        """The logits (N,) that scores count, of N groups of `encode_compared` in one forward pass,
+        differentiable. Training and scoring see the same number."""
+        logits = self.logits([ids for group in groups for ids in group])
+        if self.decoys is None:
+            return logits
+        return torch.stack([self.decoys.compare(part) for part in logits.split([len(g) for g in groups])])
+
     @torch.no_grad()
     def score(self, items: Sequence[VerifyItem], *, max_tokens_per_batch: int = 16384) -> list[float]:
         """Scores in (0, 1), one per item, in order: the sigmoid of the logit, or of its lead over the
-        decoys' (`Decoys.compare`).
+        decoys' (`Decoys.compare`). Without items: an empty list.
+
+        Args:
+            items: What to score; plain tuples of question, reference answer and completion will not do.
+            max_tokens_per_batch: Of one forward pass; the scores do not depend on it but for rounding.
 
         Raises:
             TrainingError: a score is not finite; names the question. Or out of memory.
@@ -124,20 +160,25 @@ class VerifyRM:
         return scores
 
     def _score(self, items: Sequence[VerifyItem], max_tokens_per_batch: int) -> list[float]:
-        compared = [self.compared(item) for item in items]
-        sequences = self.encode([item for group in compared for item in group])
-        logits = torch.zeros(len(sequences))
-        for batch in self.split([[ids] for ids in sequences], max_tokens_per_batch):
-            logits[batch] = self.logits([sequences[index] for index in batch]).cpu()
-        if self.decoys is not None:
-            groups = logits.split([len(group) for group in compared])
-            logits = torch.stack([self.decoys.compare(group) for group in groups]) if groups else logits
+        groups = self.encode_compared(items)
+        logits = torch.zeros(len(groups))
+        for batch in self.split(groups, max_tokens_per_batch):
+            logits[batch] = self.counted_logits([groups[index] for index in batch]).cpu()
         return torch.sigmoid(logits).tolist()
 
 
 def score_examples(verify_rm: VerifyRM, examples: Sequence[VerifyExample]) -> list[float]:
     """Scores of labelled examples, in order; see `VerifyRM.score`."""
     return verify_rm.score([VerifyItem(e.question, e.reference_answer, e.completion) for e in examples])
+
+
+def measure(verify_rm: VerifyRM, examples: Sequence[VerifyExample]) -> BinaryScores:
+    """Scores of labelled examples against their labels; the intervals are over questions."""
+    return binary_scores(
+        [example.label for example in examples],
+        score_examples(verify_rm, examples),
+        problems=[example.question for example in examples],
+    )
 
 
 def load_verify_rm(path: str | Path, *, device: torch.device) -> VerifyRM:
@@ -213,7 +254,17 @@ def new_verify_rm(
 
 
 def save_verify_rm(verify_rm: VerifyRM, path: Path) -> None:
-    """Write a folder that `AutoModelForSequenceClassification` and `AutoTokenizer` load, with a card."""
+    """Write a folder that `AutoModelForSequenceClassification` and `AutoTokenizer` load, with a card.
+
+    Raises:
+        DataError: a file is in the way, or the disk refuses; what stood there before stays.
+
+    >>> from pathlib import Path
+    >>> from cooper_rl import load_verify_rm, save_verify_rm
+    >>> save_verify_rm(load_verify_rm("verify_rm", device="cpu"), Path("copy"))
+    >>> Path("copy/README.md").is_file()
+    True
+    """
     save_folder(verify_rm.model, verify_rm.tokenizer, path)
     write_card(path)
 

@@ -1,9 +1,12 @@
 """Records on disk: reading, writing, and the layouts that data comes in.
 
 files           JSONL and Parquet; an error names file, row and field
+parquet         a Parquet file in bounded memory   batches  a stream in parts
 layouts         GSM8K, MATH and other layouts of problems
 verify_formats  layouts of labelled examples
 step_metrics    `metrics.jsonl`: the numbers of every step
+live            the steps of a run while it goes on
 rejected        rows that were set aside, with their reason
 model_set       the folder that `prepare_models` writes
+written         folders that are replaced only where nothing of others lies in them
 """

@@ -137,7 +137,9 @@ def make_trainer(
     cooper = config.cooper
     check_memory(config, policy=state.policy.model, verify_rm=state.verify_rm.model, num_processes=ranks.size)
     name = at_hand(config.storage, read_models(models).policy)
-    reference = load_policy(name, device=state.policy.device, is_trained=False)
+    reference = load_policy(
+        name, device=state.policy.device, is_trained=False, prompt_template=config.prompt_template
+    )
     use_packed(reference.model, is_on=config.packed_forward)
     check_head(reference)
     reference = replace(reference, compute=settle(reference.model, cooper.precision))

@@ -57,6 +57,8 @@ def run_identity(
     values = config.model_dump(mode="json")
     chosen = {"seed": values["seed"], "instruction": values["instruction"], "cooper": values["cooper"]}
     chosen["packed_forward"] = values["packed_forward"]  # rounds in another way
+    if config.prompt_template is not None:  # a run of a version that did not know it goes on
+        chosen["prompt_template"] = config.prompt_template
     chosen["engine"] = {key: values["engine"][key] for key in ("kind", "dtype")}
     chosen["labeling"] = {"rule": values["labeling"]["rule"]}
     identity = {key: json.dumps(value) for key, value in flatten(chosen) if key not in MAY_DIFFER}

@@ -141,7 +141,11 @@ def _read_state(
     if found is None:
         return TrainingState(
             step=0,
-            policy=load_policy(at_hand(config.storage, read_models(inputs.models).policy), device=device),
+            policy=load_policy(
+                at_hand(config.storage, read_models(inputs.models).policy),
+                device=device,
+                prompt_template=config.prompt_template,
+            ),
             verify_rm=load_verify_rm(at_hand(config.storage, model_in(inputs.verify_rm)), device=device),
             policy_optimizer={},
             verify_rm_optimizer={},
@@ -149,7 +153,9 @@ def _read_state(
             pairs=[],
         )
     logger.info("continue from %s, step %d", found.name, found.manifest.step)
-    state = read_state(found.folder, step=found.manifest.step, device=device)
+    state = read_state(
+        found.folder, step=found.manifest.step, device=device, prompt_template=config.prompt_template
+    )
     if found.manifest.log is None:  # a version that logged every step in every checkpoint
         rows, pairs = read_metrics(found.folder / METRICS), read_lines(found.folder / PAIRS, PreferencePair)
         state.run = replay(rows, pairs[-NUM_RECENT_PAIRS:], config.cooper.active_monitor)

@@ -5,7 +5,7 @@
     collect_problems   questions with answers          evaluate_verify_rm   its accuracy on unseen problems
     sample_completions several models answer           train_cooper         both models, together
     label_completions  correct or incorrect            evaluate_policy      accuracy and reward, side by side
-    red_team           texts that fool the reward model
+    merge_labels       labels of several pods          red_team             texts that fool the reward model
     report  summarise_run  take_champion  promote      the page, the ending, the registry of champions
 
 A stage's name is its module, its sub-command, its component and its row in the documentation. This table and
@@ -21,15 +21,29 @@ from typing import Any, NamedTuple
 
 from cooper_rl.errors import ConfigError
 from cooper_rl.schema import paths
-from cooper_rl.schema.paths import OutputFile, OutputFolder, PathKind
+from cooper_rl.schema.paths import Inputs, OutputFile, OutputFolder, PathKind
 
 STAGES: dict[str, tuple[str, ...]] = {
     "check_settings": ("storage", "registry"),
-    "prepare_models": ("models", "problems", "storage", "instruction"),
+    "prepare_models": ("models", "problems", "storage", "instruction", "prompt_template"),
     "collect_problems": ("problems", "storage"),
-    "sample_completions": ("sampling", "engine", "storage", "instruction", "packed_forward"),
-    "label_completions": ("labeling", "problems.domain"),
-    "train_verify_rm": ("verify_rm", "problems.domain", "storage", "packed_forward"),
+    "sample_completions": (
+        "sampling",
+        "engine",
+        "storage",
+        "instruction",
+        "prompt_template",
+        "packed_forward",
+    ),
+    "label_completions": ("labeling", "problems.domain", "storage"),
+    "merge_labels": ("labeling", "problems.domain"),
+    "train_verify_rm": (
+        "verify_rm",
+        "problems.domain",
+        "labeling.validation_fraction",
+        "storage",
+        "packed_forward",
+    ),
     "evaluate_verify_rm": ("verify_rm", "problems.domain", "storage", "packed_forward"),
     "train_cooper": (
         "cooper",
@@ -41,6 +55,7 @@ STAGES: dict[str, tuple[str, ...]] = {
         "tracker",
         "launch",
         "instruction",
+        "prompt_template",
         "problems.domain",
         "packed_forward",
     ),
@@ -51,13 +66,22 @@ STAGES: dict[str, tuple[str, ...]] = {
         "cooper.max_tokens_per_batch",
         "storage",
         "instruction",
+        "prompt_template",
         "problems.domain",
         "packed_forward",
     ),
     "red_team": ("red_team", "problems.domain", "storage", "registry", "packed_forward"),
     "report": ("registry",),
     "take_champion": ("registry", "storage"),
-    "promote": ("registry", "storage", "evaluation", "instruction", "labeling.rule", "problems.domain"),
+    "promote": (
+        "registry",
+        "storage",
+        "evaluation",
+        "instruction",
+        "prompt_template",
+        "labeling.rule",
+        "problems.domain",
+    ),
     "summarise_run": ("storage",),
 }
 """Stage -> configuration sections or keys that it reads, in the order of the walk."""
@@ -68,7 +92,7 @@ READ_WHOLE = frozenset({"check_settings", "report"})
 
 
 class Parameter(NamedTuple):
-    """One path that a stage reads or writes."""
+    """One path that a stage reads or writes, or several that it reads."""
 
     name: str
     kind: PathKind
@@ -78,6 +102,11 @@ class Parameter(NamedTuple):
     def is_output(self) -> bool:
         """Whether the stage writes it."""
         return isinstance(self.kind, OutputFile | OutputFolder)
+
+    @property
+    def is_list(self) -> bool:
+        """Whether there are several."""
+        return isinstance(self.kind, Inputs)
 
     @property
     def is_folder(self) -> bool:

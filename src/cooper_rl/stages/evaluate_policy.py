@@ -1,6 +1,6 @@
 """Stage: a policy on held-out problems, VerifyRM on held-out examples (row 14).
 
-Rule accuracy, judged accuracy and VerifyRM's reward stand side by side: a widening gap is reward hacking.
+Accuracy, rule accuracy and VerifyRM's reward stand side by side: a widening gap is reward hacking.
 """
 
 from contextlib import closing
@@ -37,7 +37,7 @@ def run(
     checkpoint: Annotated[Path | None, Input("Checkpoint to evaluate; absent: the starting models")] = None,
     previous: Annotated[Path | None, Input("Evaluations of earlier points, kept in front")] = None,
 ) -> EvalReport:
-    """Draw completions for held-out problems and let every verifier speak.
+    """Draw completions for held-out problems and evaluate them with every verifier.
 
     Raises:
         ConfigError: the laptop's judge is configured for problems of another source, or the engine cannot be
@@ -71,13 +71,18 @@ def _load_subject(config: Config, *, models: Path, verify_rm: Path, checkpoint: 
     device = pick_device()
     if checkpoint is None:
         name = at_hand(config.storage, read_models(models).policy)
-        policy = load_policy(name, device=device, is_trained=False)
+        policy = load_policy(name, device=device, is_trained=False, prompt_template=config.prompt_template)
         judge = load_verify_rm(at_hand(config.storage, model_in(verify_rm)), device=device)
         return _Subject(0, policy, judge)
     needed = ("policy/", "verify_rm/")
     with open_checkpoint(checkpoint, config.storage, starting_with=needed) as found:
         return _Subject(
             found.manifest.step,
-            load_policy(found.folder / "policy", device=device, is_trained=False),
+            load_policy(
+                found.folder / "policy",
+                device=device,
+                is_trained=False,
+                prompt_template=config.prompt_template,
+            ),
             load_verify_rm(found.folder / "verify_rm", device=device),
         )

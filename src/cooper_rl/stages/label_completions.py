@@ -1,42 +1,40 @@
 """Stage: completions to labels (row 3) and to leak-free training, validation and test examples (row 4).
 
-Rule verifier first, then the judge on every completion, or on those from which the rule abstains and on a
-sample of the others (`labeling.judge_asked`), then the decision of `verdicts/hybrid.py`. Verdicts
-are kept in `<labels>.journal` as they come: a run that was killed goes on without asking anyone twice.
+Rule verifier first, then the judges on every completion, or on those from which the rule abstains and on a
+sample of the others (`labeling.judge_asked`), then the decision of `verdicts/hybrid.py`. The log says what
+the judges take before any is asked. Rows are decided batch by batch, and wait on disk until all are: memory
+does not depend on their number. Verdicts are kept in `<labels>.journal` as they come, and below `storage.uri`
+where that is set: a run that was killed goes on without asking anyone twice.
 Rows that cannot be used are set aside with the reason.
-Deliberately left out: how an answer is compared (`verdicts/answers/verify.py`) and how a judge is asked
-(`servers/chat.py`). Imports no torch.
+How an answer is compared is in `verdicts/answers/verify.py`, how a judge is asked in `servers/chat.py`, how
+rows stream in `labels`. Imports no torch.
 """
 
+import logging
 import time
-from collections import Counter
-from collections.abc import Sequence
+from contextlib import closing, nullcontext
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 from cooper_rl.config.data import LabelingConfig
 from cooper_rl.config.root import Config
 from cooper_rl.domains.base import Domain
 from cooper_rl.domains.open import find_domain
-from cooper_rl.errors import DataError
-from cooper_rl.method.questions import with_questions
-from cooper_rl.records.files import parse_row, read_rows, write_records, write_report
-from cooper_rl.records.rejected import read_usable, set_aside
-from cooper_rl.schema.data import (
-    Completion,
-    Label,
-    LabelReport,
-    Problem,
-    RejectedRow,
-    VerifyExample,
-)
+from cooper_rl.labels.kept import open_segments
+from cooper_rl.labels.outputs import Decided, Outputs, write_outputs, write_shard
+from cooper_rl.labels.rows import Inputs, Rows
+from cooper_rl.labels.shards import is_in_shard
+from cooper_rl.labels.voters import Judges, Voters
+from cooper_rl.labels.workspace import Workspace, open_workspace
+from cooper_rl.progress import Progress
+from cooper_rl.records.files import write_report
+from cooper_rl.records.rejected import set_aside
+from cooper_rl.schema.data import LabelReport
 from cooper_rl.schema.paths import Input, OutputFile
 from cooper_rl.servers.open import check_fits, open_judge
-from cooper_rl.verdicts.agreement import AgreementCounter
-from cooper_rl.verdicts.audit import AuditCounter
-from cooper_rl.verdicts.hybrid import Judge, JudgeItem, Split, StreamingJudge, decide, split_by_question
 from cooper_rl.verdicts.journal import Journal
-from cooper_rl.verdicts.votes import Votes, collect_votes
+
+logger = logging.getLogger(__name__)
 
 
 def run(
@@ -67,181 +65,60 @@ def run(
         DataError: no usable problem or completion, too few labelled questions to split, or a frozen question
             among them.
         ServerError: the judge cannot be used; what it said so far is kept.
+        StorageError: the store of verdicts cannot be used.
     """
     started = time.monotonic()
-    fixed = _read_frozen(frozen)
+    outputs = Outputs(labels, train, validation, test)
     domain = find_domain(config.problems.domain)
-    rows, unusable = _read_rows(problems, completions, domain)
-    _check_apart([row.problem for row in rows], fixed, problems=problems, frozen=frozen)
-    set_aside(report, unusable, rejected=rejected)
-    _check_judges(config.labeling, [row.problem for row in rows])
-    judge = open_judge(config.labeling.judge, config.seed, domain) if config.labeling.judge else None
-    other_judges = [open_judge(other, config.seed, domain) for other in config.labeling.other_judges]
-    third_judge = _open_third_judge(config, domain)
-    items = [
-        JudgeItem(row.problem.question, row.problem.reference_answer, row.completion.text) for row in rows
-    ]
-    with Journal(labels.with_name(labels.name + ".journal")) as journal:
-        ballot = collect_votes(
-            items,
-            config.labeling,
-            verifier=domain.open_verifier(config.labeling.rule),
-            verdict_name=domain.name_verdicts(config.labeling.rule),
-            judge=judge,
-            third_judge=third_judge,
-            other_judges=other_judges,
-            journal=journal,
-            finish_reasons=[row.completion.finish_reason for row in rows],
-        )
-    names = " + ".join(each.name for each in (judge, *other_judges) if each is not None) or None
-    decided: list[Label] = []
-    agreement, audit = AgreementCounter(domain.name_answer_type), AuditCounter()
-    for row, votes in zip(rows, ballot.votes, strict=True):
-        decided.append(_decide(row, votes, names, config.labeling))
-        agreement.add(votes, is_correct=decided[-1].is_correct, reference_answer=row.problem.reference_answer)
-        audit.add(votes, question=row.problem.question)
-    write_records(labels, decided)
-    outputs: dict[Split, Path] = {"train": train, "validation": validation, "test": test}
-    counts = _write_splits(rows, decided, config, outputs, fixed=fixed)
-    result = LabelReport(
-        num_completions=len(decided),
-        num_labelled=sum(label.is_correct is not None for label in decided),
-        num_correct=sum(label.is_correct is True for label in decided),
-        num_dropped=sum(label.is_correct is None for label in decided),
-        decisions=dict(sorted(Counter(label.reason for label in decided).items())),
-        num_train=counts["train"],
-        num_validation=counts["validation"],
-        num_test=counts["test"],
-        judge_model=names,
-        judge_usage=judge.usage if isinstance(judge, StreamingJudge) else None,
-        third_judge_usage=third_judge.usage if isinstance(third_judge, StreamingJudge) else None,
-        other_judges_usage={
-            f"judge_{number}": other.usage
-            for number, other in enumerate(other_judges, start=2)
-            if isinstance(other, StreamingJudge)
-        },
-        agreement=agreement.report(),
-        audit=audit.report() if judge and config.labeling.judge_asked != "always" else None,
-        num_known_verdicts=ballot.num_known,
-        num_rejected=len(unusable),
-        seconds=time.monotonic() - started,
+    shard = config.labeling.shard
+    with open_workspace(
+        Inputs(problems, completions, frozen),
+        find_reference_fault=domain.find_reference_fault,
+        is_ours=lambda question: shard is None or is_in_shard(question, shard),
+    ) as work:
+        set_aside(report, work.rows.rejected, rejected=rejected)
+        _check_judges(config.labeling, work.rows)
+        with (
+            open_segments(config.storage, domain.name) or nullcontext() as segments,
+            Journal(labels.with_name(labels.name + ".journal"), segments) as journal,
+            closing(Voters(config.labeling, domain, _open_judges(config, domain), journal)) as voters,
+        ):
+            _decide_all(work, voters)
+        decided = Decided(work.rows.usable, work.labels, domain.name_answer_type)
+        if shard is not None:
+            done = write_shard(decided, outputs)
+        else:
+            done = write_outputs(decided, config, outputs, frozen=frozen, index=work.index)
+        num_rejected = len(work.rows.rejected)
+    seconds = time.monotonic() - started
+    result = done.report(config.labeling, num_rejected=num_rejected, seconds=seconds).model_copy(
+        update=voters.spent()
     )
     write_report(report, result)
     return result
 
 
-class _Row(NamedTuple):
-    problem: Problem
-    completion: Completion
-
-
-def _read_rows(problems: Path, completions: Path, domain: Domain) -> tuple[list[_Row], list[RejectedRow]]:
-    def find_reference_fault(problem: Problem) -> str | None:
-        fault = domain.find_reference_fault(problem.reference_answer)
-        return None if fault is None else f"field 'reference_answer': {fault}"
-
-    known = read_usable(problems, Problem, unique="id", find_fault=find_reference_fault)
-    by_id = {problem.id: problem for problem in known.records}
-
-    def find_fault(completion: Completion) -> str | None:
-        if completion.problem_id in by_id:
-            return None
-        return (
-            f"field 'problem_id': no usable problem {completion.problem_id!r} in {problems}; give the "
-            "problems that the completions were sampled for"
-        )
-
-    found = read_usable(completions, Completion, unique="id", find_fault=find_fault)
-    rows = [_Row(by_id[completion.problem_id], completion) for completion in found.records]
-    return rows, [*known.rejected, *found.rejected]
-
-
-def _read_frozen(path: Path | None) -> list[VerifyExample]:
-    return [] if path is None else [parse_row(row, VerifyExample) for row in read_rows(path)]
-
-
-def _check_apart(
-    rows: Sequence[Problem], fixed: Sequence[VerifyExample], *, problems: Path, frozen: Path | None
-) -> None:
-    shared = with_questions(rows, fixed)
-    if shared:
-        raise DataError(
-            f"{problems}: problem {shared[0].id!r} has a question of {frozen}; take the frozen questions out "
-            "of the problems, as take-champion does"
-        )
-
-
-def _check_judges(config: LabelingConfig, problems: Sequence[Problem]) -> None:
+def _check_judges(config: LabelingConfig, rows: Rows) -> None:
     for key, judge in config.judges().items():
-        check_fits(judge, problems, key=key)
+        check_fits(judge, (row.problem for row in rows.usable), key=key)
 
 
-def _open_third_judge(config: Config, domain: Domain) -> Judge | None:
-    third = config.labeling.third_vote
-    return open_judge(third.judge, config.seed, domain) if third is not None else None
-
-
-def _decide(row: _Row, votes: Votes, judge_model: str | None, config: LabelingConfig) -> Label:
-    judge = votes.judge.verdict if votes.judge else None
-    third = votes.third.verdict if votes.third else None
-    decision = decide(votes.rule.verdict, judge, third, unparsable_rule=config.unparsable_rule)
-    return Label(
-        completion_id=row.completion.id,
-        rule=votes.rule.verdict,
-        rule_reason=votes.rule.reason,
-        judge=judge,
-        judge_model=judge_model if votes.judge else None,
-        judge_reason=votes.judge.reason if votes.judge else None,
-        judge_failure=votes.judge.failure if votes.judge else None,
-        third=third,
-        third_voter=votes.third_voter,
-        third_reason=votes.third.reason if votes.third else None,
-        third_failure=votes.third.failure if votes.third else None,
-        judges=votes.panel if len(votes.panel) > 1 else (),
-        is_correct=decision.is_correct,
-        reason=decision.reason,
+def _open_judges(config: Config, domain: Domain) -> Judges:
+    first, third = config.labeling.judge, config.labeling.third_vote
+    return Judges(
+        first=open_judge(first, config.seed, domain) if first else None,
+        others=tuple(open_judge(other, config.seed, domain) for other in config.labeling.other_judges),
+        third=open_judge(third.judge, config.seed, domain) if third else None,
     )
 
 
-def _write_splits(
-    rows: Sequence[_Row],
-    labels: Sequence[Label],
-    config: Config,
-    outputs: dict[Split, Path],
-    *,
-    fixed: Sequence[VerifyExample],
-) -> dict[Split, int]:
-    examples = [
-        VerifyExample(
-            question=row.problem.question,
-            reference_answer=row.problem.reference_answer,
-            completion=row.completion.text,
-            label=1 if label.is_correct else 0,
-            source=row.completion.model,
-        )
-        for row, label in zip(rows, labels, strict=True)
-        if label.is_correct is not None
-    ]
-    outcomes: dict[str, list[int]] = {}
-    for example in examples:
-        outcomes.setdefault(example.question, []).append(example.label)
-    try:
-        splits = split_by_question(
-            {question: sum(found) / len(found) for question, found in outcomes.items()},
-            config.seed,
-            validation_fraction=config.labeling.validation_fraction,
-            test_fraction=config.labeling.test_fraction,
-        )
-    except ValueError as error:
-        reasons = dict(Counter(label.reason for label in labels))
-        raise DataError(
-            f"{len(examples)} of {len(labels)} completions were labelled (decisions: {reasons}): {error}"
-        ) from error
-    split_rows: dict[Split, list[VerifyExample]] = {"train": [], "validation": [], "test": []}
-    for example in examples:
-        split = splits[example.question]
-        # The test set is there already: what would have gone to it is there to learn from.
-        split_rows["train" if fixed and split == "test" else split].append(example)
-    if fixed:
-        split_rows["test"] = list(fixed)
-    return {split: write_records(path, split_rows[split]) for split, path in outputs.items()}
+def _decide_all(work: Workspace, voters: Voters) -> None:
+    """Every batch is decided, its labels kept in order, once it is said what all of them take."""
+    rows = work.rows
+    logger.info("label_completions: %d completions of %d characters", len(rows), rows.num_chars)
+    voters.announce(rows, work.index)
+    progress = Progress("label_completions", len(rows), logger)
+    for batch in rows.batches():
+        for label in voters.decide(batch):
+            work.labels.append(label)
+        progress.advance(len(batch))

@@ -1,22 +1,21 @@
 """Stage: the models that a run starts from, trained on the laptop or named by the configuration.
 
 Writes `models.json`, which every later stage reads. Named models are checked, not copied: weights travel
-by reference, that of an object store with the hash of what was checked. Deliberately left out: loading them,
-which the stages do that use them.
+by reference, that of an object store with the hash of what was checked. What cannot be trained or prompted is
+refused here, before anything is paid for (`models/folder_check.py`); the stages that use them load them.
 """
 
 import logging
-import shutil
 from pathlib import Path
 from typing import Annotated
 
-from cooper_rl.config.infrastructure import StorageConfig, is_stored
-from cooper_rl.config.models import ModelsConfig
+from cooper_rl.config.infrastructure import is_stored
 from cooper_rl.config.root import Config
 from cooper_rl.errors import DataError, ModelError
 from cooper_rl.machine.cores import usable_cores
 from cooper_rl.records.files import write_report
 from cooper_rl.records.model_set import MANIFEST
+from cooper_rl.records.written import check_own, check_replaceable, remove_written
 from cooper_rl.schema.data import ModelSet
 from cooper_rl.schema.paths import OutputFile, OutputFolder
 from cooper_rl.storage.models import find_model
@@ -33,35 +32,40 @@ def run(
     """Prepare policy, samplers and backbone.
 
     Raises:
-        DataError: the folder cannot be written.
+        DataError: the folder cannot be written, or holds files of others that would be replaced.
         StorageError: a model named by its address in an object store cannot be read there.
-        ModelError: a named model is missing, has no tokenizer or is no causal language model.
+        ModelError: a named model is missing or incomplete, cannot be prompted, or cannot be trained.
     """
     try:
         models.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise DataError(f"{models}: cannot be made a folder ({error}); choose another path") from error
+    tiny = config.models.tiny
+    made = ("policy", "backbone", *tiny.snapshots, *tiny.samplers) if tiny else ()
+    check_own(models / MANIFEST, ModelSet)
+    for name in made:
+        check_replaceable(models / name)
     # A manifest of an earlier run must not stand beside half-written models.
     (models / MANIFEST).unlink(missing_ok=True)
-    tiny = config.models.tiny
     if tiny is None:
-        found = _check_named(config.models, config.storage)
+        found = _check_named(config)
     else:
         from cooper_rl.tiny.hub import choose_texts, train_tiny_models
         from cooper_rl.tiny.world import find_world
 
-        for name in ("policy", "backbone", *tiny.snapshots, *tiny.samplers):
-            shutil.rmtree(models / name, ignore_errors=True)
-        domain = config.problems.domain
-        find_world(domain)  # refuses one that has none
-        texts = choose_texts(domain, blind_share=config.problems.tiny_blind_share)
+        for name in made:
+            remove_written(models / name)
+        domain, blind_share = config.problems.domain, config.problems.tiny_blind_share
+        find_world(domain, blind_share=blind_share)  # refuses what it has not
+        texts = choose_texts(domain, blind_share=blind_share)
         found = train_tiny_models(tiny, models, seed=config.seed, num_processes=usable_cores(), texts=texts)
     write_report(models / MANIFEST, found)
     write_report(report, found)
     return found
 
 
-def _check_named(names: ModelsConfig, storage: StorageConfig) -> ModelSet:
+def _check_named(config: Config) -> ModelSet:
+    names = config.models
     assert names.policy is not None  # the configuration refuses a run without them
     assert names.backbone is not None
     samplers = names.samplers or {"policy": names.policy}
@@ -69,9 +73,11 @@ def _check_named(names: ModelsConfig, storage: StorageConfig) -> ModelSet:
     places |= {f"models.samplers.{name}": model for name, model in samplers.items()}
     checked: dict[str, str] = {}
     for place, model in places.items():
-        if model not in checked:
-            checked[model] = _check(model, storage)
-        logger.info("%s: %s is a causal language model with a tokenizer", place, checked[model])
+        try:
+            checked[model] = _check(model, config, place=place)
+        except ModelError as error:
+            raise ModelError(f"{place}: {error}") from error
+        logger.info("%s: %s can be used", place, checked[model])
     return ModelSet(
         policy=checked[names.policy],
         samplers={name: checked[model] for name, model in samplers.items()},
@@ -79,24 +85,34 @@ def _check_named(names: ModelsConfig, storage: StorageConfig) -> ModelSet:
     )
 
 
-def _check(model: str, storage: StorageConfig) -> str:
+def _check(model: str, config: Config, *, place: str) -> str:
     """How later stages, wherever they run, find the model that was looked at."""
     if not is_stored(model):
-        _look_at(_as_folder(model))
-        return str(_as_folder(model))
-    found = find_model(storage, model)
-    with found.without_weights() as folder:
+        folder = _as_folder(model)
+        _look_at(folder, config, place=place)
+        if isinstance(folder, Path):
+            from cooper_rl.models.folder_check import check_weights
+
+            check_weights(folder)
+        return str(folder)
+    found = find_model(config.storage, model)
+    with found.without_weights() as folder:  # the weights are held to their hashes when they are fetched
         try:
-            _look_at(folder)
+            _look_at(folder, config, place=place)
         except ModelError as error:
             raise ModelError(str(error).replace(str(folder), model)) from error
     return found.pinned
 
 
-def _look_at(model: str | Path) -> None:
-    from cooper_rl.models.policy import check_architecture, load_tokenizer
+def _look_at(model: str | Path, config: Config, *, place: str) -> None:
+    from cooper_rl.models.folder_check import check_backbone, check_prompting, check_trainable
 
-    load_tokenizer(check_architecture(model, suffix="ForCausalLM"))
+    if place == "models.backbone":
+        check_backbone(model)
+        return
+    check_prompting(model, prompt_template=config.prompt_template)
+    if place == "models.policy":
+        check_trainable(model)
 
 
 def _as_folder(model: str) -> str | Path:

@@ -88,7 +88,12 @@ def _draw(
     config: Config, problems: Sequence[Problem], generation: GenerationConfig, *, name: str, model: str
 ) -> _Drawn:
     samples = config.sampling.completions_per_problem
-    policy = load_policy(at_hand(config.storage, model), device=pick_device(), is_trained=False)
+    policy = load_policy(
+        at_hand(config.storage, model),
+        device=pick_device(),
+        is_trained=False,
+        prompt_template=config.prompt_template,
+    )
     use_packed(policy.model, is_on=config.packed_forward)
     progress = Progress(f"sample_completions {name}", len(problems) * samples, logger)
     per_problem: list[list[Completion]] = []

@@ -7,15 +7,14 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from itertools import combinations
 
-from cooper_rl.schema.data import AnswerTypeLabels, LabelAgreement, Verdict, VoterAgreement
-from cooper_rl.verdicts.votes import Votes
+from cooper_rl.schema.data import AnswerTypeLabels, Label, LabelAgreement, Verdict, VoterAgreement
 
 _Table = Counter[tuple[Verdict, Verdict]]
 DECISIVE: tuple[Verdict, Verdict] = ("correct", "incorrect")
 
 
 class AgreementCounter:
-    """Fed with the votes on each completion and what became of it.
+    """Fed with the label of each completion.
 
     Args:
         name_answer_type: The kind of a reference answer; None: all are of one kind.
@@ -27,14 +26,14 @@ class AgreementCounter:
         self._by_type: defaultdict[str, _TypeCounts] = defaultdict(_TypeCounts)
         self._all = _TypeCounts()
 
-    def add(self, votes: Votes, *, is_correct: bool | None, reference_answer: str) -> None:
-        """`is_correct` is the label; None: the completion was dropped."""
-        said = name_votes(votes)
+    def add(self, label: Label, *, reference_answer: str) -> None:
+        """Count what each voter said, and what became of the completion."""
+        said = name_votes(label)
         for first, second in combinations(said, 2):
             self._tables[f"{first}~{second}"][said[first], said[second]] += 1
-        self._all.add(said, is_correct)
+        self._all.add(said, label.is_correct)
         if self._name_answer_type is not None:
-            self._by_type[self._name_answer_type(reference_answer)].add(said, is_correct)
+            self._by_type[self._name_answer_type(reference_answer)].add(said, label.is_correct)
 
     def report(self) -> LabelAgreement | None:
         """None where nobody but the rule verifier was asked."""
@@ -47,19 +46,18 @@ class AgreementCounter:
         )
 
 
-def name_votes(votes: Votes) -> dict[str, Verdict]:
+def name_votes(label: Label) -> dict[str, Verdict]:
     """Voter -> verdict, of those that were asked and answered: `rule`, `judge`, `judge_1`..., `third`.
 
     With several judges `judge` is their majority, and the numbered ones are each.
     """
-    said: dict[str, Verdict] = {"rule": votes.rule.verdict}
-    if votes.judge is not None and votes.judge.failure is None:
-        said["judge"] = votes.judge.verdict
-    if len(votes.panel) > 1:
-        numbered = enumerate(votes.panel, start=1)
-        said |= {f"judge_{number}": vote.verdict for number, vote in numbered if vote.failure is None}
-    if votes.third is not None and votes.third.failure is None:
-        said["third"] = votes.third.verdict
+    said: dict[str, Verdict] = {"rule": label.rule}
+    if label.judge is not None and label.judge_failure is None:
+        said["judge"] = label.judge
+    numbered = enumerate(label.judges, start=1)
+    said |= {f"judge_{number}": vote.verdict for number, vote in numbered if vote.failure is None}
+    if label.third is not None and label.third_failure is None:
+        said["third"] = label.third
     return said
 
 

@@ -11,8 +11,7 @@ from zlib import crc32
 
 from cooper_rl.method.intervals import clustered_interval, weighted_total
 from cooper_rl.method.questions import question_key
-from cooper_rl.schema.data import AuditedVerdict, Interval, LabelAudit
-from cooper_rl.verdicts.votes import Votes
+from cooper_rl.schema.data import AuditedVerdict, Interval, Label, LabelAudit
 
 NUM_GROUPS = 1 << 16
 
@@ -20,26 +19,24 @@ Decisive = Literal["correct", "incorrect"]
 
 
 class AuditCounter:
-    """Fed with the votes on every completion of a cascade."""
+    """Fed with the label of every completion of a cascade."""
 
     def __init__(self) -> None:
         self._by_verdict: Mapping[Decisive, _Counts] = {"correct": _Counts(), "incorrect": _Counts()}
 
-    def add(self, votes: Votes, *, question: str) -> None:
+    def add(self, label: Label, *, question: str) -> None:
         """Counts where the rule verdict is decisive: unchecked, audited, or audited without a verdict.
 
         A verdict is contradicted where the judge says the opposite and the third vote, where one was given,
         does not side with the rule.
         """
-        rule = votes.rule.verdict
-        if rule == "unparsable":
+        if label.rule == "unparsable":
             return
-        counts = self._by_verdict[rule]
-        if votes.judge is None:
+        counts = self._by_verdict[label.rule]
+        if label.judge is None:
             counts.num_unchecked += 1
-        elif votes.judge.verdict != "unparsable":
-            sides_with_rule = votes.third is not None and votes.third.verdict == rule
-            counts.add(question, is_contradicted=votes.judge.verdict != rule and not sides_with_rule)
+        elif label.judge != "unparsable":
+            counts.add(question, is_contradicted=label.rule not in (label.judge, label.third))
 
     def report(self) -> LabelAudit | None:
         """None where nothing was audited."""

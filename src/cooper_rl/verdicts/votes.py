@@ -5,8 +5,7 @@ verdict, and the next run asks again. Deliberately left out: what the votes add 
 """
 
 import logging
-from collections.abc import Iterator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from cooper_rl.config.data import LabelingConfig
@@ -43,6 +42,13 @@ class Votes(NamedTuple):
     """What each judge said, in their order; `judge` is the majority."""
 
 
+class Batch(NamedTuple):
+    """Completions, and how each ended."""
+
+    items: Sequence[JudgeItem]
+    finish_reasons: Sequence[FinishReason | None]
+
+
 class Ballot(NamedTuple):
     """All votes, in the order of the items, and how many judge verdicts were known before."""
 
@@ -61,63 +67,109 @@ def collect_votes(
     journal: Journal,
     other_judges: Sequence[Judge] = (),
     finish_reasons: Sequence[FinishReason | None] | None = None,
+    answered: Collection[str] = (),
+    is_announced: bool = False,
 ) -> Ballot:
     """Ask the rule verifier, the judge as `config.judge_asked` says, and where they differ the second one.
 
     Args:
         items: Completions.
-        verifier: The rule verifier; closed when it is not needed any more.
+        verifier: The rule verifier.
         verdict_name: Names everything that its verdicts depend on beside the texts (`Domain.name_verdicts`).
         judge: None: nobody is asked.
         third_judge: Asked where rule verifier and judge differ; None: nobody is.
         journal: Known verdicts, and where new ones are kept.
         other_judges: Asked about the same completions as `judge`; the majority is the judge verdict.
         finish_reasons: How each completion ended, in the order of the items.
+        answered: Identities of judges that answered earlier in this run.
+        is_announced: Whether `announce_votes` said already what these take.
 
     Raises:
         ServerError: a judge cannot be used.
     """
-    with closing(verifier):
-        rule = _ask_verifier(
-            items, finish_reasons or [None] * len(items), f"rule:{verdict_name}", verifier, journal
+    reasons = finish_reasons or [None] * len(items)
+    if not is_announced:
+        announce_votes(
+            lambda: [Batch(items, reasons)],
+            config,
+            verifier=verifier,
+            verdict_name=verdict_name,
+            judge=judge,
+            third_judge=third_judge,
+            journal=journal,
+            other_judges=other_judges,
         )
-        asked = [
-            index
-            for index, vote in enumerate(rule)
-            if config.judge_asked == "always"
-            or vote.verdict == "unparsable"
-            or _is_audited(items[index], config)
-        ]
-        panel = [] if judge is None else [judge, *other_judges]
-        asked_items = [items[index] for index in asked]
-        for member in panel:
-            _announce(member, asked_items, journal)
-        unread = [items[index] for index in asked if rule[index].verdict != "unparsable"]
-        _announce(third_judge if judge else None, unread, journal, is_most=True)
-        votes = [Votes(ours, None, None, None) for ours in rule]
-        num_known = 0
-        for member in panel:
-            answers, known = _ask_judge(asked_items, member, journal)
-            num_known += known
-            for index, vote in zip(asked, answers, strict=True):
-                said = JudgeVote(
-                    voter=member.name, verdict=vote.verdict, reason=vote.reason, failure=vote.failure
-                )
-                votes[index] = votes[index]._replace(panel=(*votes[index].panel, said))
-        if panel:
-            for index in asked:
-                votes[index] = votes[index]._replace(judge=take_majority(votes[index].panel))
-        split = [
-            index
-            for index, vote in enumerate(votes)
-            if needs_third_vote(vote.rule.verdict, vote.judge.verdict if vote.judge else None)
-        ]
+    rule = _ask_verifier(items, reasons, f"rule:{verdict_name}", verifier, journal)
+    votes = [Votes(ours, None, None, None) for ours in rule]
+    num_known = 0
+    if judge is not None:
+        asked = _find_asked(rule, items, config)
+        num_known = _ask_panel([judge, *other_judges], votes, asked, items, journal, answered=answered)
+    split = [
+        index
+        for index, vote in enumerate(votes)
+        if needs_third_vote(vote.rule.verdict, vote.judge.verdict if vote.judge else None)
+    ]
     if third_judge is not None:
-        found, known_too = _ask_judge([items[index] for index in split], third_judge, journal)
+        found, known_too = _ask_judge(
+            [items[index] for index in split], third_judge, journal, answered=answered
+        )
         num_known += known_too
         for index, vote in zip(split, found, strict=True):
             votes[index] = votes[index]._replace(third=vote, third_voter=third_judge.name)
     return Ballot(votes, num_known)
+
+
+def announce_votes(
+    read_batches: Callable[[], Iterable[Batch]],
+    config: LabelingConfig,
+    *,
+    verifier: Verifier,
+    verdict_name: str,
+    judge: Judge | None,
+    third_judge: Judge | None,
+    journal: Journal,
+    other_judges: Sequence[Judge] = (),
+    is_new: Callable[[str], bool] | None = None,
+) -> None:
+    """Say for each judge, before any is asked, what that takes. The rule verdicts, which tell who is asked
+    about what, are given on the way and kept.
+
+    Args:
+        read_batches: All completions, from the start; called once for each judge.
+        is_new: Whether a key is seen for the first time; None: they are kept in memory.
+        config, verifier, verdict_name, judge, third_judge, journal, other_judges: As in `collect_votes`.
+    """
+    if judge is None:
+        return
+    seen: set[str] = set()
+
+    def is_first(key: str) -> bool:
+        is_known = key in seen
+        seen.add(key)
+        return not is_known
+
+    def read_asked(*, is_decisive: bool) -> Iterator[JudgeItem]:
+        """Of the third vote, those that the rule verifier decides: no others can be split."""
+        for items, reasons in read_batches():
+            rule = _ask_verifier(items, reasons, f"rule:{verdict_name}", verifier, journal)
+            for index in _find_asked(rule, items, config):
+                if not is_decisive or rule[index].verdict != "unparsable":
+                    yield items[index]
+
+    for member in (judge, *other_judges):
+        _announce(member, read_asked(is_decisive=False), journal, is_new=is_new or is_first)
+    if third_judge is not None:
+        _announce(third_judge, read_asked(is_decisive=True), journal, is_new=is_new or is_first, is_most=True)
+
+
+def _find_asked(rule: Sequence[KeptVerdict], items: Sequence[JudgeItem], config: LabelingConfig) -> list[int]:
+    """Which completions the judges see."""
+    return [
+        index
+        for index, vote in enumerate(rule)
+        if config.judge_asked == "always" or vote.verdict == "unparsable" or _is_audited(items[index], config)
+    ]
 
 
 def _is_audited(item: JudgeItem, config: LabelingConfig) -> bool:
@@ -139,7 +191,8 @@ def _ask_verifier(
     keys = [verdict_key(voter, *(part or "" for part in answer)) for answer in answers]
     unknown = [index for index, key in enumerate(keys) if journal.recall(key) is None]
     progress = Progress("rule_verdicts", len(items), logger)
-    progress.advance(len(items) - len(unknown))
+    if unknown:
+        progress.advance(len(items) - len(unknown))
     for chunk in _chunks(unknown):
         checks = verifier.verify([answers[index] for index in chunk])
         for index, check in zip(chunk, checks, strict=True):
@@ -149,25 +202,59 @@ def _ask_verifier(
 
 
 def _announce(
-    judge: Judge | None, items: Sequence[JudgeItem], journal: Journal, *, is_most: bool = False
+    judge: Judge,
+    items: Iterable[JudgeItem],
+    journal: Journal,
+    *,
+    is_new: Callable[[str], bool],
+    is_most: bool = False,
 ) -> None:
-    """Say before anything is asked what it takes; `is_most`: only some of the items may be asked about."""
-    if judge is None:
-        return
-    unknown = {
-        key: item
-        for item in items
-        if journal.recall(key := verdict_key(f"judge:{judge.identity}", *item)) is None
-    }
-    known = len(items) - len(unknown)
+    """`is_most`: only some of the items may be asked about."""
+    num_known = 0
+
+    def read_unknown() -> Iterator[JudgeItem]:
+        nonlocal num_known
+        for item in items:
+            key = verdict_key(f"judge:{judge.identity}", *item)
+            if journal.recall(key) is None and is_new(key):
+                yield item
+            else:
+                num_known += 1
+
     if isinstance(judge, StreamingJudge):
-        takes = judge.announce(unknown.values(), is_most=is_most)
+        takes = judge.announce(read_unknown(), is_most=is_most)
     else:
-        takes = f"{'at most' if is_most else 'about'} {len(unknown)} requests"
-    logger.info("judge %s: %d verdicts are known or asked for once; %s", judge.name, known, takes)
+        takes = f"{'at most' if is_most else 'about'} {sum(1 for _ in read_unknown())} requests"
+    logger.info("judge %s: %d verdicts are known or asked for once; %s", judge.name, num_known, takes)
 
 
-def _ask_judge(items: Sequence[JudgeItem], judge: Judge, journal: Journal) -> tuple[list[KeptVerdict], int]:
+def _ask_panel(
+    panel: Sequence[Judge],
+    votes: list[Votes],
+    asked: Sequence[int],
+    items: Sequence[JudgeItem],
+    journal: Journal,
+    *,
+    answered: Collection[str],
+) -> int:
+    """Ask every judge about the same completions and note the majority in `votes`; how many were known."""
+    total = 0
+    for member in panel:
+        answers, num_known = _ask_judge([items[index] for index in asked], member, journal, answered=answered)
+        total += num_known
+        for index, vote in zip(asked, answers, strict=True):
+            said = JudgeVote(
+                voter=member.name, verdict=vote.verdict, reason=vote.reason, failure=vote.failure
+            )
+            votes[index] = votes[index]._replace(panel=(*votes[index].panel, said))
+    for index in asked:
+        votes[index] = votes[index]._replace(judge=take_majority(votes[index].panel))
+    return total
+
+
+def _ask_judge(
+    items: Sequence[JudgeItem], judge: Judge, journal: Journal, *, answered: Collection[str]
+) -> tuple[list[KeptVerdict], int]:
     keys = [verdict_key(f"judge:{judge.identity}", *item) for item in items]
     unknown = list({key: index for index, key in enumerate(keys) if journal.recall(key) is None}.values())
     num_known = sum(journal.recall(key) is not None for key in keys)
@@ -179,7 +266,8 @@ def _ask_judge(items: Sequence[JudgeItem], judge: Judge, journal: Journal) -> tu
             journal.keep(keys[unknown[place]], result.verdict, result.reason)
         else:
             failed[keys[unknown[place]]] = KeptVerdict(result.verdict, result.reason, result.failure)
-    check_judged(asked, judge=judge.name, was_answered_before=num_known > 0)
+    if judge.identity not in answered:
+        check_judged(asked, judge=judge.name, was_answered_before=num_known > 0)
     return [failed[key] if key in failed else _recall(journal, key) for key in keys], num_known
 
 

@@ -22,7 +22,7 @@ from cooper_rl.verdicts.answers.verify import Comparison, compare_answers
 
 MAX_MEMORY_BYTES = 512 * 1024**2
 """Address space of one worker; its libraries take about 80 MiB. A huge power ends as a verdict, and hostile
-completions in all workers at once take `num_workers` times this at most."""
+completions in all workers at once fit in the container (`verdicts/pool.py: fit_workers`)."""
 WALL_TO_CPU_SECONDS = 12
 """Wall clock is only a backstop, for what sleeps; CPU time does not depend on what else the machine does."""
 
@@ -60,6 +60,7 @@ def main(arguments: list[str]) -> None:
     # Imported before the forks, so that every worker, also a replacement, starts in a millisecond.
     import cooper_rl.verdicts.answers.symbols as _  # noqa: F401 imported for the fork's sake
 
+    _limit_memory()
     channels = [socket.socket(fileno=int(number)) for number in arguments[2:]]
     workers = {_fork(channel, limit_seconds, policy): channel for channel in channels}
     while workers:
@@ -72,6 +73,21 @@ def main(arguments: list[str]) -> None:
         except OSError:
             continue
         workers[_fork(channel, limit_seconds, policy)] = channel
+
+
+def _limit_memory() -> None:
+    """Bound the address space of this process and of the workers that it forks, where the system can.
+
+    macOS refuses the limit. A failure in the workers would make every comparison `unparsable`; here it costs
+    the bound alone, and is said.
+    """
+    try:
+        resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
+    except (ValueError, OSError) as error:
+        sys.stderr.write(
+            f"rule verifier: memory is not limited to {MAX_MEMORY_BYTES // 1024**2} MiB a worker, since this "
+            f"system ({sys.platform}) refuses that ({error}); the time limit of each comparison holds\n"
+        )
 
 
 def _explain(status: int, limit_seconds: float) -> str:
@@ -93,7 +109,6 @@ def _fork(channel: socket.socket, limit_seconds: float, policy: AnswerPolicy) ->
 
 
 def _work(channel: socket.socket, limit_seconds: float, policy: AnswerPolicy) -> None:
-    resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
     while (request := receive_message(channel)) is not None:
         signal.setitimer(signal.ITIMER_PROF, limit_seconds)
         signal.setitimer(signal.ITIMER_REAL, limit_seconds * WALL_TO_CPU_SECONDS)
