@@ -105,6 +105,22 @@ def test_null_takes_an_entry_out_of_a_table() -> None:
         ("registry.uri=", r"registry\.uri: .*at least 1 character"),
         ("storage.uri=s3://b/p", r"storage\.uri=s3://\.\.\. needs storage\.endpoint"),
         ("labeling.judge={}", "set exactly one of server and tiny_error_rate"),
+        (
+            "labeling.third_vote.judge.tiny_error_rate=0.02",
+            r"labeling\.third_vote\.judge is labeling\.judge again \(the laptop's, tiny_error_rate=0\.02\)",
+        ),
+        (
+            'labeling.judge={ server = { base_url = "http://j/v1", model = "m", max_cost = 2 } }',
+            r"both price_per_million_prompt_tokens and .* \(now None and None\): set both, or leave",
+        ),
+        (
+            "labeling={ other_judges = [{ tiny_error_rate = 0.5 }] }",
+            "labeling.other_judges needs labeling.judge",
+        ),
+        (
+            "labeling.other_judges=[{ tiny_error_rate = 0.02 }]",
+            r"labeling\.other_judges\[0\] is labeling\.judge again",
+        ),
         ("cooper.pairs.assistant={}", "set exactly one of server and tiny"),
         ("sampling.temperatures.early=-1", r"sampling\.temperatures\.early: .*greater than or equal to 0"),
         ("sampling.generation.temperature=inf", "finite number"),
@@ -117,6 +133,23 @@ def test_null_takes_an_entry_out_of_a_table() -> None:
 def test_a_wrong_override_is_named_with_a_way_out(override: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         load("laptop", [override])
+
+
+def test_a_judge_at_the_same_address_is_refused_as_its_own_second_opinion() -> None:
+    def server(url: str, model: str) -> str:
+        return f'{{ server = {{ base_url = "{url}", model = "{model}" }} }}'
+
+    def load_with(second: str) -> None:
+        first = server("http://me:hunter2@judge:8000/v1", "m")
+        load("laptop", [f"labeling.judge={first}", f"labeling.third_vote={{ judge = {second} }}"])
+
+    with pytest.raises(
+        ConfigError, match=r"again \(model 'm' at http://\*\*\*@judge:8000/v1\), and a voter"
+    ) as e:
+        load_with(server("http://me:hunter2@Judge:8000/v1/", "m"))
+    assert "hunter2" not in str(e.value)
+    load_with(server("http://me:hunter2@judge:8000/v1", "m2"))
+    load_with(server("http://me:hunter2@judge-2:8000/v1", "m"))
 
 
 def test_a_run_has_its_own_place_below_the_stores() -> None:

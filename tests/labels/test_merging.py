@@ -14,6 +14,7 @@ from cooper_rl.stages import merge_labels
 from tests.labels.old_splits import write_inputs
 from tests.stages.champions import EXAMPLES
 from tests.stages.test_label_completions import damage, label, rule_only
+from tests.stages.test_label_completions import write_inputs as write_tiny_inputs
 
 FILES = ("labels.jsonl", "train.jsonl", "validation.jsonl", "test.jsonl", "report.json.rejected.jsonl")
 NUM_SHARDS = 4
@@ -102,7 +103,37 @@ def test_what_the_shards_spent_is_added_up() -> None:
     twice = add_usages([usage, None, usage])
     assert twice is not None
     assert (twice.num_requests, twice.prompt_tokens, twice.seconds) == (6, 20, 1.0)
+    assert twice.cost is None
     assert add_usages([None, None]) is None
+
+
+def test_a_cost_is_added_up_where_every_shard_knows_its_own() -> None:
+    unpriced = JudgeUsage(
+        num_requests=1, num_retries=0, num_failed=0, prompt_tokens=1, completion_tokens=1, seconds=0.5
+    )
+    priced = unpriced.model_copy(update={"cost": 1.5})
+    for usages, cost in (([priced, None, priced], 3.0), ([priced, unpriced], None)):
+        total = add_usages(usages)
+        assert total is not None
+        assert total.cost == cost
+
+
+def test_the_shards_of_several_judges_give_the_report_of_one_process(tmp_path: Path) -> None:
+    """Majorities, agreement and a cascade's audit are counted from the labels."""
+    write_tiny_inputs(tmp_path, ["#### {answer}", "#### {wrong}", "Plenty."], source="tiny")
+    overrides = (
+        "labeling.judge={tiny_error_rate=0.3}",
+        "labeling.other_judges=[{tiny_error_rate=0.2}, {tiny_error_rate=0.1}]",
+        "labeling.judge_asked=where_rule_abstains",
+        "labeling.audit_fraction=0.5",
+    )
+    alone = label(tmp_path, rule_only(*overrides))
+    folders = [label_shard(tmp_path, number, *overrides) for number in range(NUM_SHARDS)]
+    merged = merge(tmp_path, folders, *overrides)
+    assert merged.model_copy(update={"seconds": 0}) == alone.model_copy(update={"seconds": 0})
+    assert merged.agreement is not None
+    assert "judge_1~judge_2" in merged.agreement.pairs
+    assert merged.audit is not None
 
 
 def test_a_shard_that_is_none_is_refused() -> None:

@@ -14,6 +14,7 @@ import pytest
 from cooper_rl.config.data import ServerConfig
 from cooper_rl.method.prompts import ChatPrompt
 from cooper_rl.negatives.pairs import RewriteItem
+from cooper_rl.servers.budget import Ledger
 from cooper_rl.servers.chat import ChatAssistant, ChatClient
 from cooper_rl.servers.hedging import MIN_TIMED, Hedger
 from tests.stand_ins.chat import Reply, ScriptedServer
@@ -78,7 +79,7 @@ def test_a_late_answer_is_asked_for_again_and_the_first_one_counts(serve) -> Non
     assert len(asked) == 2
     assert asked[0] == asked[1]
     usage = client.usage
-    assert (usage.num_hedged, usage.num_requests, usage.num_retries) == (1, MIN_TIMED + 1, 0)
+    assert (usage.num_hedged, usage.num_requests, usage.num_retries) == (1, MIN_TIMED + 2, 0)
 
 
 def test_the_losers_connection_is_closed_and_no_thread_is_left() -> None:
@@ -133,10 +134,28 @@ def test_an_error_says_nothing_of_how_long_an_answer_takes(serve) -> None:
         return completion("text")
 
     server = serve(script)
-    hedger = Hedger(config(server), {})
-    statuses = [hedger.post(server.url, {"seed": seed}).status_code for seed in range(MIN_TIMED + 1)]
+    ledger = Ledger(config(server))
+    hedger = Hedger(config(server), {}, ledger)
+    statuses = [hedger.post(server.url, {"seed": seed}).answer.status_code for seed in range(MIN_TIMED + 1)]
     assert statuses == [500] * MIN_TIMED + [200]
-    assert hedger.num_hedged == 0
+    assert ledger.usage.num_hedged == 0
+
+
+def test_second_requests_count_and_a_spent_budget_leaves_the_first_alone(serve) -> None:
+    """Both answers are taken to cost what the winner's does. With a spent budget there is no second."""
+
+    def script(number: int, body: dict[str, Any]) -> Reply:
+        time.sleep(0.5 if body["seed"] == 1 and is_first(server, body) else 0)
+        usage = {"prompt_tokens": 10, "completion_tokens": 1}
+        return 200, {}, json.dumps({"choices": [{"message": {"content": "t"}}], "usage": usage})
+
+    for limit, num_hedged in ((MIN_TIMED + 2, 1), (MIN_TIMED + 1, 0)):
+        server = serve(script)
+        client = ChatClient(config(server, max_requests=limit))
+        knows_the_median(client)
+        assert ask(client, 1) == ["t"]
+        assert (client.usage.num_requests, client.usage.num_hedged) == (limit, num_hedged)
+        assert client.usage.prompt_tokens == 10 * limit
 
 
 def test_second_requests_take_only_room_that_is_left(serve) -> None:
@@ -192,11 +211,12 @@ def test_the_median_is_of_first_requests_and_a_loser_counts_as_long_as_it_ran(se
         return completion("text")
 
     server = serve(script)
-    hedger = Hedger(config(server), {})
+    ledger = Ledger(config(server))
+    hedger = Hedger(config(server), {}, ledger)
     for seed in (2, 3, 4, 5, 6, 1):
-        assert hedger.post(f"{server.url}/chat/completions", {"seed": seed}).status_code == 200
+        assert hedger.post(f"{server.url}/chat/completions", {"seed": seed}).answer.status_code == 200
     seconds = list(hedger._seconds)
-    assert hedger.num_hedged == 1
+    assert ledger.usage.num_hedged == 1
     assert len(seconds) == 6
     assert seconds[-1] > 0.1
 

@@ -8,13 +8,18 @@ from cooper_rl.method.metrics import binary_scores, confusion_counts, reliabilit
 from cooper_rl.records.files import write_records, write_report
 from cooper_rl.records.step_metrics import write_metrics
 from cooper_rl.schema.data import (
+    AnswerTypeLabels,
+    AuditedVerdict,
     EvalReport,
     EvaluatedCompletion,
     EvaluateVerifyRMReport,
     Interval,
+    LabelAgreement,
+    LabelAudit,
     LabelReport,
     ProblemScores,
     VerifyRMDetails,
+    VoterAgreement,
 )
 from cooper_rl.schema.step_metrics import (
     PairMetrics,
@@ -124,6 +129,30 @@ def make_metrics(steps: int) -> list[StepMetrics]:
     return rows
 
 
+_SHARE = Interval(value=0.01, low=0.002, high=0.05, count=100)
+_AUDITED = AuditedVerdict(
+    num_audited=50, num_contradicted=1, num_unchecked=1000, wrong_share=_SHARE,
+    num_wrong=Interval(value=10, low=2, high=50, count=50),
+)  # fmt: skip
+AUDIT = LabelAudit(
+    num_audited=100, num_unchecked=2000, differing_share=_SHARE, correct=_AUDITED, incorrect=_AUDITED,
+    num_wrong=Interval(value=20, low=4, high=90, count=100),
+)  # fmt: skip
+_AGREEING = VoterAgreement(num_both=800, agreeing_share=0.875, kappa=0.745)
+_INTEGERS = AnswerTypeLabels(
+    num_completions=1200, num_dropped=100, num_correct=530, num_correct_dropped=50,
+    correct_dropped_share=50 / 530, rule_and_judge=_AGREEING,
+)  # fmt: skip
+AGREEMENT = LabelAgreement(
+    pairs={
+        "rule~judge": _AGREEING,
+        "judge~third": VoterAgreement(num_both=0, agreeing_share=None, kappa=None),
+    },
+    overall=_INTEGERS,
+    by_answer_type={"integer": _INTEGERS},
+)
+
+
 def write_run(folder: Path, **changes) -> dict[str, Path]:
     """Files of a run; `changes` replace evaluations, completions, start, metrics, labels or verify_rm."""
     rng = random.Random(3)
@@ -147,6 +176,7 @@ def write_run(folder: Path, **changes) -> dict[str, Path]:
         num_completions=1200, num_labelled=1100, num_correct=480, num_dropped=100,
         decisions={"both_agree": 700, "rule_abstains_judge_decides": 400, "rule_and_judge_disagree": 100},
         num_train=880, num_validation=110, num_test=110, judge_model="tiny(error_rate=0.02)", seconds=4.2,
+        agreement=AGREEMENT, audit=AUDIT,
     ))  # fmt: skip
     write_report(paths["verify_rm_report"], changes.get("verify_rm") or EvaluateVerifyRMReport(
         overall=binary_scores(labels, scores),

@@ -1,9 +1,10 @@
 import json
+import re
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
@@ -16,6 +17,7 @@ from cooper_rl.records.files import read_records, write_records
 from cooper_rl.schema.data import (
     Completion,
     JudgeUsage,
+    JudgeVote,
     Label,
     LabelReport,
     Problem,
@@ -27,6 +29,7 @@ from cooper_rl.verdicts.hybrid import JudgeItem, JudgeResult
 from cooper_rl.verdicts.journal import Journal, KeptVerdict
 from cooper_rl.verdicts.votes import collect_votes
 from tests.full_disk import no_file_beyond
+from tests.stand_ins.chat import Reply, ScriptedServer
 
 NUM_PROBLEMS = 30
 
@@ -314,6 +317,9 @@ def test_where_rule_and_judge_differ_the_third_vote_decides_and_is_in_the_audit(
         ("unparsable", "correct", None, None),
     ]
     assert [row.is_correct for row in audit[:2]] == [True, False]
+    assert [row.third_reason for row in audit[:3]] == [
+        "states 1, reference answer 1", "states 2, reference answer 1", None,
+    ]  # fmt: skip
 
 
 def test_a_second_judge_breaks_the_tie(tmp_path: Path, judge_server: tuple[str, Path]) -> None:
@@ -331,13 +337,132 @@ def test_a_second_judge_breaks_the_tie(tmp_path: Path, judge_server: tuple[str, 
     assert (report.num_labelled, report.num_correct) == (60, 30)
     assert (report.judge_model, report.judge_usage) == ("tiny(error_rate=1)", None)
     assert report.third_judge_usage is not None
-    assert report.third_judge_usage.num_requests == 60
+    usage = report.third_judge_usage
+    assert usage.num_requests - usage.num_retries == 60
     assert read_records(tmp_path / "labels.jsonl", Label)[0].third_voter == "judge-2"
+
+
+def say_correct(number: int, body: dict[str, Any]) -> Reply:
+    text = f"It is.\nVERDICT-{read_nonce(body)}: CORRECT"
+    usage = {"prompt_tokens": 100, "completion_tokens": 10}
+    return 200, {}, json.dumps({"choices": [{"message": {"content": text}}], "usage": usage})
+
+
+def read_nonce(body: dict[str, Any]) -> str:
+    found = re.search(r"<solution-([0-9a-f]{16})>", body["messages"][1]["content"])
+    assert found is not None
+    return found[1]
+
+
+def test_a_label_says_why_the_second_judge_gave_no_verdict(tmp_path: Path) -> None:
+    """It refuses the two requests about one problem."""
+    write_inputs(tmp_path, ["#### {answer}", "#### {wrong}"], source="tiny")
+
+    def script(number: int, body: dict[str, Any]) -> Reply:
+        if "What is 1 + 0?" in body["messages"][1]["content"]:
+            return 400, {}, "too long"
+        return say_correct(number, body)
+
+    server = ScriptedServer(script)
+    second = f'{{judge={{server={{base_url="{server.url}", model="m"}}}}}}'
+    label(tmp_path, load("laptop", ["labeling.judge={tiny_error_rate=1.0}", f"labeling.third_vote={second}"]))
+    server.close()
+    rows = read_records(tmp_path / "labels.jsonl", Label)
+    assert [row.third_failure for row in rows[:3]] == ["refused", "refused", None]
+    assert rows[0].third_reason == "no answer: HTTP 400: 'too long'"
+    assert rows[0].is_correct is None
+    assert rows[2].third == "correct"
+    assert rows[2].third_reason is not None
+    assert rows[2].third_reason.startswith("It is.")
+
+
+@pytest.fixture
+def agreeing_server() -> Iterator[ScriptedServer]:
+    """Calls everything correct, for 110 tokens each."""
+    server = ScriptedServer(say_correct)
+    yield server
+    server.close()
+
+
+def test_what_judges_take_is_estimated_before_anything_is_asked(
+    tmp_path: Path, agreeing_server: ScriptedServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """60 decisive rows and 30 that the rule does not read: the second judge may be asked about the 60."""
+    write_inputs(tmp_path, ["#### {answer}", "#### {wrong}", "The answer is plenty."])
+    prices = "price_per_million_prompt_tokens=10000, price_per_million_completion_tokens=10000"
+    server = f'base_url="{agreeing_server.url}", {prices}, max_requests=80'
+    overrides = [
+        "labeling.rule.num_workers=1",
+        f'labeling.judge={{server={{model="m1", {server}}}}}',
+        f'labeling.third_vote={{judge={{server={{model="m2", base_url="{agreeing_server.url}"}}}}}}',
+    ]
+    num_asked: list[int] = []
+    caplog.handler.addFilter(lambda record: num_asked.append(len(agreeing_server.bodies)) or True)
+    with caplog.at_level("INFO", logger="cooper_rl.verdicts.votes"), pytest.raises(ServerError) as stopped:
+        label(tmp_path, load("laptop", overrides))
+    said = [text for text in caplog.messages if text.startswith("judge m")]
+    assert re.fullmatch(
+        r"judge m1: 0 .*; about 90 requests, \d+ prompt tokens with the instructions, "
+        r"23040 completion tokens, a cost of \d+\.\d\d; "
+        r"server\.max_requests=80 ends it after about 89% of them",
+        said[0],
+    )
+    assert said[1].startswith("judge m2: 0 verdicts are known or asked for once; at most 60 requests, ")
+    assert num_asked[caplog.messages.index(said[1])] == 0
+    assert "server.max_requests=80 is spent" in str(stopped.value)
+    report = label(tmp_path, load("laptop", [*overrides, "labeling.judge.server.max_requests=200"]))
+    assert report.num_known_verdicts == 80
+    assert report.judge_usage is not None
+    assert (report.judge_usage.num_requests, report.judge_usage.cost) == (10, pytest.approx(11.0))
+
+
+def test_of_several_judges_the_majority_counts_and_each_is_in_the_label(tmp_path: Path) -> None:
+    """The first judge is always wrong, the two others (almost) never."""
+    write_inputs(tmp_path, ["#### {answer}", "#### {wrong}", "The answer is {answer}."], source="tiny")
+    others = "labeling.other_judges=[{tiny_error_rate=0.0}, {tiny_error_rate=0.000001}]"
+    report = label(tmp_path, load("laptop", ["labeling.judge={tiny_error_rate=1.0}", others]))
+    assert report.decisions == {"both_agree": 90}
+    assert report.judge_model == "tiny(error_rate=1) + tiny(error_rate=0) + tiny(error_rate=1e-06)"
+    row = read_records(tmp_path / "labels.jsonl", Label)[0]
+    assert (row.judge, row.judge_reason) == (
+        "correct",
+        "2 of 3 judges say so: tiny(error_rate=0), tiny(error_rate=1e-06)",
+    )
+    assert [(vote.voter, vote.verdict) for vote in row.judges] == [
+        ("tiny(error_rate=1)", "incorrect"), ("tiny(error_rate=0)", "correct"),
+        ("tiny(error_rate=1e-06)", "correct"),
+    ]  # fmt: skip
+    assert row.judges[0].reason.startswith("flipped by the error rate")
+    assert report.agreement is not None
+    kappas = {pair: found.kappa for pair, found in report.agreement.pairs.items()}
+    assert (kappas["rule~judge"], kappas["judge_2~judge_3"], kappas["judge_1~judge_2"]) == (
+        1,
+        1,
+        pytest.approx(-0.8),
+    )
+    assert report.agreement.by_answer_type["integer"].correct_dropped_share == 0.0
+    assert report.metrics()["agreement/pairs/rule~judge/kappa"] == 1.0
+
+
+def test_labels_with_and_without_several_judges_are_the_same_in_parquet(tmp_path: Path) -> None:
+    plain = {"completion_id": "c", "rule": "correct", "rule_reason": "", "judge": None, "judge_model": None}
+    rows = [Label(**plain, is_correct=True, reason="rule_alone")]
+    vote = JudgeVote(voter="m", verdict="correct", reason="it is")
+    for found in (rows, [*rows, rows[0].model_copy(update={"judges": (vote,), "completion_id": "d"})]):
+        write_records(tmp_path / "labels.parquet", found)
+        assert read_records(tmp_path / "labels.parquet", Label) == found
 
 
 @pytest.mark.parametrize(
     ("overrides", "key"),
     [
+        (
+            [
+                "labeling.judge={server={base_url='http://j/v1', model='m'}}",
+                "labeling.other_judges=[{tiny_error_rate=0.0}]",
+            ],
+            r"labeling.other_judges\[0\]",
+        ),
         ([], "labeling.judge"),
         (["labeling.judge=null", "labeling.third_vote.judge.tiny_error_rate=0"], "labeling.third_vote.judge"),
     ],
@@ -353,6 +478,9 @@ def test_the_laptops_judges_are_refused_for_real_problems(
 
 class SilentJudge:
     """Streams no verdict at all, against the protocol."""
+
+    def announce(self, items: Iterable[JudgeItem], *, is_most: bool = False) -> str:
+        return ""
 
     name = identity = "silent"
     usage = JudgeUsage(

@@ -133,6 +133,23 @@ def test_the_page_says_how_verify_rm_could_be_fooled_and_how_sure_it_may_be(tmp_
     assert "Calibration" in page
 
 
+def test_the_page_says_how_far_the_voters_on_labels_agree_and_what_the_labels_lose(tmp_path):
+    html, _, _ = make_report(tmp_path)
+    page = " ".join(" ".join(_Page(html).texts).split())
+    assert "reference answer completions correct of them dropped κ of rule and judge" in page
+    assert "all 1200 530 50 9.4 % 0.745 integer 1200 530 50 9.4 % 0.745" in page
+    assert "rule and judge 800 87.5 % 0.745 judge and third 0 – –" in page
+
+
+def test_the_page_says_how_many_labels_are_wrong_by_a_cascades_audit(tmp_path):
+    html, _, _ = make_report(tmp_path)
+    page = " ".join(" ".join(_Page(html).texts).split())
+    assert (
+        "about 20 of these labels are wrong (4 to 90) . Of 1,000 labelled correct: 10 (2 to 50) . "
+        "Of 1,000 labelled incorrect: 10 (2 to 50) ." in page
+    )
+
+
 def test_the_page_shows_the_verify_rm_that_is_delivered_beside_the_one_before(tmp_path):
     """.35 for a bound of .2: the first paragraph of page and summary says that it would be refused."""
     attacks = [

@@ -2,12 +2,42 @@
 
 import json
 import threading
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 Reply = tuple[int, dict[str, str], str | bytes | Iterable[bytes]]
 """Status (0 closes the connection), headers, body; one in parts ends with the connection."""
+
+
+class RateLimit:
+    """A script behind a token bucket, as hosted servers have it: 429 beyond the rate."""
+
+    def __init__(
+        self,
+        script: Callable[[int, dict[str, Any]], Reply],
+        *,
+        per_second: float,
+        burst: float,
+        headers: Mapping[str, str],
+    ) -> None:
+        """`headers` go with every refusal, e.g. `retry-after`."""
+        self.num_refused = 0
+        self._script, self._rate, self._burst, self._headers = script, per_second, burst, headers
+        self._left, self._filled_at = burst, time.monotonic()
+        self._lock = threading.Lock()
+
+    def __call__(self, number: int, body: dict[str, Any]) -> Reply:
+        with self._lock:
+            now = time.monotonic()
+            self._left = min(self._burst, self._left + self._rate * (now - self._filled_at))
+            self._filled_at = now
+            if self._left < 1:
+                self.num_refused += 1
+                return 429, dict(self._headers), "slow down"
+            self._left -= 1
+        return self._script(number, body)
 
 
 class ScriptedServer:

@@ -87,6 +87,7 @@ def label(
             verdict_name=domain.name_verdicts(config.rule),
             judge=asked,
             third_judge=open_judge(third, seed) if third else None,
+            other_judges=[open_judge(other, seed) for other in config.other_judges],
             journal=journal,
             finish_reasons=finish_reasons,
         ).votes

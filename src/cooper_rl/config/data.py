@@ -4,6 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
+from cooper_rl.addresses import redact
 from cooper_rl.config import names
 from cooper_rl.config.section import Section
 
@@ -88,17 +89,37 @@ class ServerConfig(Section):
     """Tries per request on 5xx, connection errors and answers that are no chat completion, with exponential
     backoff."""
     rate_limit_patience_seconds: float = Field(default=900.0, ge=0)
-    """How long one request is tried again while the server says 429, which costs no attempt: all requests
-    pause for as long as it asks, and fewer are made at a time."""
+    """How long a server may say 429 and answer nothing, and the longest pause that it may ask for; then the
+    run ends. Until then 429 costs no attempt: all requests pause for as long as it asks, and fewer are made
+    at a time."""
     max_requests: int | None = Field(default=None, ge=1)
-    """Stop with an error before more requests than this in one run of a stage; None: no limit."""
+    """Stop with an error before more requests than this in one run of a stage, with retries and second
+    requests; None: no limit."""
     max_total_tokens: int | None = Field(default=None, ge=1)
     """The same for prompt and completion tokens, as the server counts them."""
+    max_cost: float | None = Field(default=None, gt=0)
+    """The same for money, in the currency of the two prices, which it needs."""
+    price_per_million_prompt_tokens: float | None = Field(default=None, ge=0)
+    """What the server takes for a million prompt tokens, e.g. 0.15; for estimate, report and `max_cost`."""
+    price_per_million_completion_tokens: float | None = Field(default=None, ge=0)
+    """The same for completion tokens."""
+    expected_answer_tokens: int = Field(default=256, ge=1)
+    """How long an answer is expected to be, for the estimate before the start."""
     backoff_seconds: float = Field(default=1.0, ge=0)
     """Pause before the second try; it doubles with every further one."""
     hedge_after: float | None = Field(default=None, gt=1)
     """Ask a second time when an answer takes this many times the median of those so far, and
     `max_concurrency` leaves room; the first answer counts. None: never."""
+
+    @model_validator(mode="after")
+    def _priced(self) -> Self:
+        prices = (self.price_per_million_prompt_tokens, self.price_per_million_completion_tokens)
+        if None in prices and (self.max_cost is not None or prices != (None, None)):
+            raise ValueError(
+                "a cost needs both price_per_million_prompt_tokens and price_per_million_completion_tokens "
+                f"(now {prices[0]} and {prices[1]}): set both, or leave out max_cost and prices"
+            )
+        return self
 
 
 class JudgeConfig(Section):
@@ -113,6 +134,12 @@ class JudgeConfig(Section):
         if (self.server is None) == (self.tiny_error_rate is None):
             raise ValueError("set exactly one of server and tiny_error_rate")
         return self
+
+    def who(self) -> str:
+        """Model and address, in words; two judges of one `who` make the same errors."""
+        if self.server is None:
+            return f"the laptop's, tiny_error_rate={self.tiny_error_rate:g}"
+        return f"model {self.server.model!r} at {redact(self.server.base_url).rstrip('/').lower()}"
 
 
 class AssistantConfig(Section):
@@ -163,7 +190,7 @@ class ThirdVoteConfig(Section):
     """Who breaks the tie where rule verdict and judge verdict differ."""
 
     judge: JudgeConfig
-    """A second judge: of another model, so that its errors are not the first one's."""
+    """Another judge. One of the same model and address as `labeling.judge` is refused: it repeats errors."""
 
 
 class ShardConfig(Section):
@@ -189,6 +216,9 @@ class LabelingConfig(Section):
     rule: RuleConfig = RuleConfig()
     judge: JudgeConfig | None = None
     """None: the rule verdict alone decides (unparsable is dropped)."""
+    other_judges: tuple[JudgeConfig, ...] = ()
+    """Further judges, of other models or addresses, asked about the same completions as `judge`. The judge
+    verdict is then what more than half of all of them say, and an abstention where no such majority is."""
     third_vote: ThirdVoteConfig | None = None
     """Decides where rule and judge differ. None: such completions are dropped, as in the paper."""
     judge_asked: Literal["always", "where_rule_abstains"] = "always"
@@ -207,3 +237,29 @@ class LabelingConfig(Section):
     shard: ShardConfig | None = None
     """Label the questions of one shard only, and leave the splits to `merge_labels`. None: all. A pipeline
     fills it in (`label_shards` of its profile)."""
+
+    @model_validator(mode="after")
+    def _is_a_panel(self) -> Self:
+        if self.other_judges and self.judge is None:
+            raise ValueError("labeling.other_judges needs labeling.judge, the first of them: set it")
+        return self
+
+    @model_validator(mode="after")
+    def _judges_differ(self) -> Self:
+        known: dict[str, str] = {}
+        for key, judge in self.judges().items():
+            first = known.setdefault(judge.who(), key)
+            if first != key:
+                raise ValueError(
+                    f"{key} is {first} again ({judge.who()}), and a voter that shares the first one's errors "
+                    "confirms them: name another model or address, or leave it out"
+                )
+        return self
+
+    def judges(self) -> dict[str, JudgeConfig]:
+        """Dotted key -> judge, of every judge that may be asked."""
+        found = {} if self.judge is None else {"labeling.judge": self.judge}
+        found |= {f"labeling.other_judges[{place}]": judge for place, judge in enumerate(self.other_judges)}
+        return (
+            found if self.third_vote is None else found | {"labeling.third_vote.judge": self.third_vote.judge}
+        )

@@ -5,7 +5,7 @@ Training, evaluation and labelling call these and nothing of a subject's own. Th
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -115,6 +115,8 @@ class Domain:
     """None: the domain has no such lesson."""
     find_stated_answer: FindStatedAnswer
     """Makes right examples of wrong ones (`verify_rm.swapped_references`)."""
+    name_answer_type: Callable[[str], str] | None = None
+    """The kind of a reference answer, by which labels are counted; None: all are of one kind."""
 
 
 DOMAINS: Registry[Domain] = Registry(names.DOMAINS)

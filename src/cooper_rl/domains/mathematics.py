@@ -11,6 +11,7 @@ from cooper_rl.negatives.canaries import CanaryWriter, make_canaries
 from cooper_rl.negatives.holding import holds_answer
 from cooper_rl.negatives.mention import check_mention
 from cooper_rl.negatives.perturb import Perturber
+from cooper_rl.verdicts.answer_type import name_answer_type
 from cooper_rl.verdicts.answers.extraction import find_final_answer
 from cooper_rl.verdicts.answers.matching import matching_examples
 from cooper_rl.verdicts.answers.verify import is_another_answer, parse_reference
@@ -66,7 +67,10 @@ def judge_prompt(question: str, reference_answer: str, completion: str, *, nonce
 
 
 def assistant_prompt(question: str, reference_answer: str, solution: str, *, nonce: str) -> ChatPrompt:
-    """Ask for a rewrite of a correct solution that reaches a wrong final answer (METHOD.md, step 5)."""
+    """Ask for a rewrite of a correct solution that reaches a wrong final answer (METHOD.md, step 5).
+
+    The tags of the rewrite are described and not written out: a model that repeats what it reads gives none.
+    """
     system = (
         "You rewrite correct solutions of mathematics problems into wrong ones, as negatives for training a "
         "grader.\n"
@@ -74,7 +78,8 @@ def assistant_prompt(question: str, reference_answer: str, solution: str, *, non
         "Keep the style, the layout, the way the final answer is marked and about the length. Make one "
         "plausible mistake in a step and carry it through, so that the final answer is definite and differs "
         "in meaning from the reference answer. Never say that anything was changed.\n"
-        f"Reply with the rewritten solution only, between <rewrite-{nonce}> and </rewrite-{nonce}>."
+        "Reply with the rewritten solution only, between an opening and a closing XML tag of the name "
+        f"rewrite-{nonce}."
     )
     user = (
         f"<problem-{nonce}>\n{question}\n</problem-{nonce}>\n\n"
@@ -99,4 +104,5 @@ MATHEMATICS = Domain(
     is_other_answer=is_another_answer,
     make_matching=matching_examples,
     find_stated_answer=find_stated_answer,
+    name_answer_type=name_answer_type,
 )

@@ -80,7 +80,8 @@ def assistant_prompt(question: str, reference_answer: str, solution: str, /, *, 
         "Keep the style, the layout and about the length. Make one plausible mistake, such as a wrong "
         "operator, bound or variable, so that the program runs and fails at least one test. Never say that "
         "anything was changed.\n"
-        f"Reply with the rewritten completion only, between <rewrite-{nonce}> and </rewrite-{nonce}>."
+        "Reply with the rewritten completion only, between an opening and a closing XML tag of the name "
+        f"rewrite-{nonce}."
     )
     user = (
         f"<task-{nonce}>\n{question}\n</task-{nonce}>\n\n"

@@ -2,7 +2,7 @@
 
 rows     completions with their problems, checked and on disk    spool   records on disk, in order
 splits   train, validation and test by question                  tally   the numbers of the report
-workspace  what one labelling works on
+workspace  what one labelling works on                           voters  who is asked, batch by batch
 outputs  the files that labelling writes                         kept    verdicts in an object store
 shards   one labelling in several pods                           merging what their pods said, put together
 """

@@ -42,8 +42,11 @@ def _mismatch(path: Path, found: str) -> str:
 
 
 def add_usages(usages: Iterable[JudgeUsage | None]) -> JudgeUsage | None:
-    """What all shards spent together; None where none asked."""
-    known = [usage.model_dump() for usage in usages if usage is not None]
+    """What all shards spent together; None where none asked. The cost is None where a shard knows none."""
+    known = [usage for usage in usages if usage is not None]
     if not known:
         return None
-    return JudgeUsage(**{name: sum(usage[name] for usage in known) for name in JudgeUsage.model_fields})
+    names = JudgeUsage.model_fields.keys() - {"cost"}
+    total = {name: sum(getattr(usage, name) for usage in known) for name in names}
+    costs = [usage.cost for usage in known if usage.cost is not None]
+    return JudgeUsage(**total, cost=sum(costs) if len(costs) == len(known) else None)

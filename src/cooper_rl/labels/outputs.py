@@ -44,7 +44,8 @@ class Labelled(NamedTuple):
             num_validation=self.num_examples["validation"],
             num_test=self.num_examples["test"],
             judge_model=None,
-            audit=tally.audit() if has_audit else None,
+            agreement=tally.agreement.report(),
+            audit=tally.audit.report() if has_audit else None,
             num_rejected=num_rejected,
             seconds=seconds,
         )
@@ -55,10 +56,19 @@ class Decided(NamedTuple):
 
     rows: Iterable[Row]
     labels: Iterable[Label]
+    name_answer_type: Callable[[str], str] | None
+    """Kind of a reference answer, for the report; None: all are of one kind."""
 
     def pairs(self) -> Iterator[tuple[Row, Label]]:
         """Each row with its label."""
         return zip(self.rows, self.labels, strict=True)
+
+    def counted(self, tally: Tally) -> Iterator[tuple[Row, Label]]:
+        """The same, each added to the tally."""
+        for row, label in self.pairs():
+            problem = row.problem
+            tally.add(label, question=problem.question, reference_answer=problem.reference_answer)
+            yield row, label
 
 
 SPLITS: tuple[Split, ...] = get_args(Split)
@@ -79,10 +89,9 @@ def write_outputs(
     Raises:
         DataError: too few labelled questions to split, or a file cannot be written.
     """
-    tally = Tally()
+    tally = Tally(decided.name_answer_type)
     splits = Splits(index, config.seed)
-    for row, label in decided.pairs():
-        tally.add(row.problem.question, label)
+    for row, label in decided.counted(tally):
         if label.is_correct is not None:
             splits.add(row.problem.question, is_correct=label.is_correct)
     _deal(splits, tally, config)
@@ -91,10 +100,9 @@ def write_outputs(
 
 def write_shard(decided: Decided, outputs: Outputs) -> Labelled:
     """Write the labels alone: the questions are dealt out when all shards are there."""
-    tally = Tally()
+    tally = Tally(decided.name_answer_type)
     with record_writer(outputs.labels) as write:
-        for row, label in decided.pairs():
-            tally.add(row.problem.question, label)
+        for _, label in decided.counted(tally):
             write(label)
     return Labelled(tally, {split: write_records(getattr(outputs, split), []) for split in SPLITS})
 

@@ -25,6 +25,13 @@ SERVER_KEYS = (
     "max_concurrency",
     "timeout_seconds",
     "max_attempts",
+    "max_requests",
+    "max_total_tokens",
+    "max_cost",
+    "price_per_million_prompt_tokens",
+    "price_per_million_completion_tokens",
+    "expected_answer_tokens",
+    "rate_limit_patience_seconds",
     "backoff_seconds",
     "hedge_after",
 )

@@ -12,6 +12,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 Verdict = Literal["correct", "incorrect", "unparsable"]
 """What a verifier says of a completion. `unparsable` is an abstention, never a "no"."""
 
+JudgeFailure = Literal["refused", "unreachable"]
+"""Nobody judged: the request was refused, or no answer came."""
+
 FinishReason = Literal["stop", "length"]
 """`stop`: the policy ended the completion itself; `length`: it was cut at the token limit."""
 
@@ -45,6 +48,17 @@ class Completion(Record):
     finish_reason: FinishReason
 
 
+class JudgeVote(Record):
+    """What one of several judges said of one completion."""
+
+    voter: str
+    """The judge's model."""
+    verdict: Verdict
+    reason: str
+    """What it wrote, shortened, or why nothing came."""
+    failure: JudgeFailure | None = None
+
+
 class Label(Record):
     """Row 3: the hybrid decision on one completion; an audit row is kept for dropped ones too."""
 
@@ -53,8 +67,9 @@ class Label(Record):
     rule_reason: str
     """Why the rule verifier said so: what it compared, or what it could not parse."""
     judge: Verdict | None
-    """None when no judge was asked."""
+    """None when no judge was asked. Of several judges, what more than half of them say."""
     judge_model: str | None
+    """Of several judges all their models."""
     judge_reason: str | None = None
     """What the judge wrote, shortened. None when it was not asked."""
     judge_failure: Literal["refused", "unreachable"] | None = None
@@ -63,6 +78,12 @@ class Label(Record):
     """None when nobody was asked, which is so unless rule and judge differ."""
     third_voter: str | None = None
     """The second judge's model."""
+    third_reason: str | None = None
+    """What the second judge wrote, shortened. None when it was not asked."""
+    third_failure: Literal["refused", "unreachable"] | None = None
+    """As `judge_failure`, of the second judge."""
+    judges: tuple[JudgeVote, ...] = ()
+    """What each of several judges said; empty where there is one, or none was asked."""
     is_correct: bool | None
     """None: dropped; `reason` says why."""
     reason: str
@@ -219,15 +240,34 @@ class JudgeUsage(Record):
     """What the judge's server was asked in one run of the stage."""
 
     num_requests: int
+    """Requests that were sent: first tries, retries and second ones."""
     num_retries: int
+    """Requests that were sent again after a failure or a refused rate."""
     num_hedged: int = 0
     """Requests that were made a second time because the answer was late (`server.hedge_after`)."""
     num_failed: int
-    """Requests that were given up; their verdict is `unparsable` in this run, and the next one asks again."""
+    """Texts that were given up; their verdict is `unparsable` in this run, and the next one asks again."""
     prompt_tokens: int
+    """As the server states them, else estimated; a late request that lost counts like the one that won."""
     completion_tokens: int
+    cost: float | None = None
+    """Of these tokens; None where `server` names no prices."""
     seconds: float
     """Summed over requests; with concurrency more than the clock shows."""
+
+
+class AuditedVerdict(Record):
+    """What a cascade's random check says of one rule verdict, `correct` or `incorrect`."""
+
+    num_audited: int
+    num_contradicted: int
+    """The judge says the opposite, and the third vote, where one was given, does not side with the rule."""
+    num_unchecked: int
+    """Labels that rest on this rule verdict alone."""
+    wrong_share: Interval | None
+    """Of the audited ones, those that are contradicted, over questions; None where none was audited."""
+    num_wrong: Interval | None
+    """`wrong_share` of the unchecked ones: labels that are wrong, as far as the judge is right."""
 
 
 class LabelAudit(Record):
@@ -238,8 +278,48 @@ class LabelAudit(Record):
     num_unchecked: int
     """Labels that rest on the rule verdict alone."""
     differing_share: Interval
-    """Of the audited ones, those of which the judge says the opposite: estimates the error of the unchecked
-    ones, as far as the judge is right. The interval is over questions."""
+    """Of the audited ones, those that are contradicted: estimates the error of the unchecked ones, as far as
+    the judge is right. The interval is over questions."""
+    correct: AuditedVerdict | None = None
+    """None in reports of earlier versions."""
+    incorrect: AuditedVerdict | None = None
+    num_wrong: Interval | None = None
+    """Labels of both kinds that nobody checked and that are wrong, as far as the judge is right. None where a
+    kind with unchecked labels was never audited."""
+
+
+class VoterAgreement(Record):
+    """Two voters on the completions that both were asked about."""
+
+    num_both: int
+    """Completions on which both gave a verdict, not an abstention; the other two numbers are of these."""
+    agreeing_share: float | None
+    kappa: float | None
+    """Cohen's: 1 is agreement, 0 what chance gives. None where both call everything the same."""
+
+
+class AnswerTypeLabels(Record):
+    """Labels whose reference answers are of one kind."""
+
+    num_completions: int
+    num_dropped: int
+    num_correct: int
+    """Labelled correct, or dropped although the judge, or the rule where it abstains, calls them correct."""
+    num_correct_dropped: int
+    """The dropped ones of `num_correct`: what the labels lose, as far as the judge is right."""
+    correct_dropped_share: float | None
+    rule_and_judge: VoterAgreement
+
+
+class LabelAgreement(Record):
+    """How far the voters agree, and what the labels lose."""
+
+    pairs: dict[str, VoterAgreement]
+    """`rule~judge` and so on: `rule`, `judge` (of several the majority), `judge_1`, `judge_2`..., `third`.
+    The third voter is asked only where rule and judge differ, so its pairs are of those completions."""
+    overall: AnswerTypeLabels
+    by_answer_type: dict[str, AnswerTypeLabels]
+    """Kind of the reference answer, such as `integer`; empty where the domain tells no kinds apart."""
 
 
 class LabelReport(Report):
@@ -257,6 +337,10 @@ class LabelReport(Report):
     """None when no judge was asked, or when asking it costs nothing."""
     third_judge_usage: JudgeUsage | None = None
     """The same for the second judge of the third vote."""
+    other_judges_usage: dict[str, JudgeUsage] = {}
+    """The same for each of `labeling.other_judges`, as `judge_2` and so on."""
+    agreement: LabelAgreement | None = None
+    """None when no judge was asked."""
     audit: LabelAudit | None = None
     """None unless `labeling.judge_asked` is a cascade that audited something."""
     num_known_verdicts: int = 0

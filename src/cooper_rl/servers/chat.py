@@ -2,9 +2,9 @@
 
 Requests run concurrently up to a limit, with a time limit each, and are repeated with growing pauses on 5xx,
 connection errors and answers that are no chat completion. A rate limit (429) is obeyed for as long as it
-takes (`servers/pacing.py`). One request that fails for good costs one verdict; a server that never answers,
-or a budget that is spent, is a ServerError. Deliberately left out: the prompts (`domains/`) and what a
-verdict leads to.
+takes (`servers/pacing.py`), or ends the run where it takes too long. One request that fails for good costs
+one verdict; a server that never answers, or a budget that is spent (`servers/budget.py`), is a ServerError.
+The prompts are a domain's (`domains/`).
 """
 
 import hashlib
@@ -16,10 +16,10 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from itertools import islice
 from typing import Any, Literal, NoReturn
@@ -36,7 +36,8 @@ from cooper_rl.negatives.pairs import RewriteItem
 from cooper_rl.progress import Progress
 from cooper_rl.randomness import derive_seed
 from cooper_rl.schema.data import JudgeUsage, Verdict
-from cooper_rl.servers.hedging import Hedger
+from cooper_rl.servers.budget import Estimate, Ledger, count_tokens, estimate
+from cooper_rl.servers.hedging import Hedger, Posted
 from cooper_rl.servers.pacing import Pace
 from cooper_rl.verdicts.hybrid import JudgeItem, JudgeResult, check_judged
 
@@ -45,6 +46,9 @@ logger = logging.getLogger(__name__)
 RETRIED_STATUSES = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
 REFUSALS = frozenset({401, 403, 404, 405})
 MAX_PAUSE_SECONDS = 60.0
+"""Of pauses that nobody asked for."""
+MAX_ASKED_SECONDS = 366 * 86_400.0
+"""A later date is not shown."""
 MAX_BYTES_PER_TOKEN, SPARE_BYTES = 64, 1 << 20
 """An answer of more bytes than `max_tokens` can need is not read to its end."""
 MAX_FAILURES_IN_A_ROW = 8
@@ -84,34 +88,39 @@ class ChatClient:
         limits = httpx.Limits(max_connections=server.max_concurrency)
         headers = _headers(server)
         self._http = httpx.Client(timeout=server.timeout_seconds, limits=limits, headers=headers)
-        self._hedger = None if server.hedge_after is None else Hedger(server, headers)
-        self._post = self._post_once if self._hedger is None else self._hedger.post
+        self._ledger = Ledger(server)
+        hedger = None if server.hedge_after is None else Hedger(server, headers, self._ledger)
+        self._post = self._post_once if hedger is None else hedger.post
         self._pace = Pace(server.max_concurrency)
         self._lock = threading.Lock()
         self._failures_in_a_row = 0
+        self._last_answer = -math.inf
+        """When anything but a refused rate was answered: while others are, patience does not run out."""
         self._gone: str | None = None
         """Why nothing more is asked; requests that wait in other threads end with the same error."""
-        self._counts = {"asked": 0, "requests": 0, "retries": 0, "failed": 0, "prompt": 0, "completion": 0}
-        self._seconds = 0.0
+        self._stopped = threading.Event()
+        """Set with `_gone`, so that nobody sleeps on."""
 
     @property
     def usage(self) -> JudgeUsage:
         """What was spent so far."""
-        with self._lock:
-            return JudgeUsage(
-                num_requests=self._counts["requests"],
-                num_retries=self._counts["retries"],
-                num_hedged=0 if self._hedger is None else self._hedger.num_hedged,
-                num_failed=self._counts["failed"],
-                prompt_tokens=self._counts["prompt"],
-                completion_tokens=self._counts["completion"],
-                seconds=round(self._seconds, 3),
-            )
+        return self._ledger.usage
 
     def begin(self) -> None:
         """A batch of requests begins: a server that was gone in the batch before is asked again."""
         with self._lock:
             self._failures_in_a_row, self._gone = 0, None
+            self._stopped.clear()
+
+    def stop(self, why: str) -> None:
+        """Nothing more is asked until `begin`; whoever waits for a pause to end raises ServerError."""
+        self._gone = why
+        self._stopped.set()
+        self._pace.resume()
+
+    def announce(self, found: Estimate, *, is_most: bool) -> str:
+        """See `Ledger.announce`."""
+        return self._ledger.announce(found, is_most=is_most)
 
     def ask(self, prompt: ChatPrompt, *, seed: int) -> str:
         """The text of the server's answer, without a leading thought.
@@ -130,26 +139,21 @@ class ChatClient:
             "max_tokens": self.server.max_tokens,
             "seed": seed & 0x7FFFFFFF,
         }
-        if self._gone is not None:
-            raise ServerError(self._gone)
-        self._check_budget()
         started = time.monotonic()
         try:
             text = self._ask_patiently(body, random.Random(seed))
         except _RequestError as failure:
-            self._count_failure(str(failure), failure.kind, time.monotonic() - started)
+            self._ledger.count(failed=1)
+            self._count_failure(str(failure), failure.kind)
             raise
+        finally:
+            self._ledger.count(seconds=time.monotonic() - started)
         with self._lock:
             self._failures_in_a_row = 0
-            self._counts["requests"] += 1
-            self._seconds += time.monotonic() - started
         return text
 
-    def _count_failure(self, reason: str, kind: FailureKind, seconds: float) -> None:
+    def _count_failure(self, reason: str, kind: FailureKind) -> None:
         with self._lock:
-            self._counts["requests"] += 1
-            self._counts["failed"] += 1
-            self._seconds += seconds
             # A request that is refused is answered: the server is there.
             self._failures_in_a_row = 0 if kind == "refused" else self._failures_in_a_row + 1
             is_gone = self._failures_in_a_row >= MAX_FAILURES_IN_A_ROW
@@ -159,54 +163,73 @@ class ChatClient:
                 "check that the server runs, then start again: known verdicts are not asked for twice"
             )
 
-    def _check_budget(self) -> None:
-        with self._lock:
-            tokens = self._counts["prompt"] + self._counts["completion"]
-            spent = (("max_requests", self._counts["asked"]), ("max_total_tokens", tokens))
-            over = [(key, count) for key, count in spent if count >= (getattr(self.server, key) or math.inf)]
-            self._counts["asked"] += 1
-        for key, count in over:
-            self._give_up(
-                f"{self._shown}: the budget server.{key}={getattr(self.server, key)} is spent ({count} now); "
-                "raise it and start again: known verdicts are not asked for twice"
-            )
-
     def _give_up(self, why: str) -> NoReturn:
-        self._gone = why
+        self.stop(why)
         raise ServerError(why)
 
     def _ask_patiently(self, body: dict[str, Any], jitter: random.Random) -> str:
         # A 429 is no failure of the request, so it counts time and not attempts.
-        patient_until = time.monotonic() + self.server.rate_limit_patience_seconds
+        started = time.monotonic()
         attempt = 0
         while True:
             try:
                 text = self._try_once(body)
             except _RetryError as failure:
                 if failure.is_limited:
-                    if time.monotonic() >= patient_until:
-                        waited = self.server.rate_limit_patience_seconds
-                        raise _RequestError(f"{failure} for {waited:g} s", "unreachable") from failure
-                    self._pace.slow_down(_pause_seconds(0, failure.asked_pause, self.server, jitter))
+                    self._check_patience(started, failure)
+                    # What the server asks for is enough: the pause is everybody's, and fewer come back.
+                    self._pace.slow_down(failure.asked_pause or _pause_seconds(0, None, self.server, jitter))
+                    if self._gone is not None:  # another thread gave up meanwhile, and nobody is to wait
+                        self._pace.resume()
                 else:
                     attempt += 1
                     if attempt >= self.server.max_attempts:
                         raise _RequestError(f"{failure} after {attempt} attempts", "unreachable") from failure
-                    time.sleep(_pause_seconds(attempt - 1, failure.asked_pause, self.server, jitter))
-                with self._lock:
-                    self._counts["retries"] += 1
+                    self._check_patience(time.monotonic(), failure)
+                    self._stopped.wait(_pause_seconds(attempt - 1, failure.asked_pause, self.server, jitter))
+                self._ledger.count(retries=1)
             else:
                 self._pace.speed_up()
                 return text
 
+    def _check_patience(self, started: float, failure: _RetryError) -> None:
+        """End the run where the server is not to be waited for: a rate limit costs no verdict."""
+        patience = self.server.rate_limit_patience_seconds
+        asked = failure.asked_pause or 0.0
+        waited = time.monotonic() - max(started, self._last_answer)
+        if asked <= patience and waited <= patience:
+            return
+        until = datetime.now(UTC) + timedelta(seconds=min(asked, MAX_ASKED_SECONDS))
+        found = (
+            f"asks for a pause of {asked:g} s"
+            if asked > patience
+            else f"has answered nothing for {waited:g} s"
+        )
+        self._give_up(
+            f"{self._shown} {found} ({failure}), over server.rate_limit_patience_seconds={patience:g}; start "
+            f"again after {until:%Y-%m-%d %H:%M} UTC, or raise it: known verdicts are not asked for twice"
+        )
+
     def _try_once(self, body: dict[str, Any]) -> str:
-        try:
-            with self._pace.turn():
-                answer = self._post(self._url, body)
-        except httpx.RequestError as error:
-            raise _RetryError(redact_all(f"{type(error).__name__}: {error}", self._url)) from error
+        with self._pace.turn():
+            if self._gone is not None:
+                raise ServerError(self._gone)
+            spent = self._ledger.admit()
+            if spent is not None:
+                self._give_up(
+                    f"{self._shown}: {spent}; raise it and start again: known verdicts are not asked for "
+                    "twice"
+                )
+            try:
+                answer, num_requests = self._post(self._url, body)
+            except httpx.RequestError as error:
+                raise _RetryError(redact_all(f"{type(error).__name__}: {error}", self._url)) from error
+            finally:
+                self._ledger.end()
+        if answer.status_code != 429:
+            self._last_answer = time.monotonic()
         if answer.status_code == 200:
-            return self._read(answer)
+            return self._read(answer, body, num_requests)
         reason = f"HTTP {answer.status_code}: {answer.text[:200]!r}"
         if answer.status_code in REFUSALS:
             self._give_up(
@@ -218,7 +241,7 @@ class ChatClient:
         asked = read_retry_after(answer.headers)
         raise _RetryError(reason, asked_pause=asked, is_limited=answer.status_code == 429)
 
-    def _post_once(self, url: str, body: dict[str, Any]) -> httpx.Response:
+    def _post_once(self, url: str, body: dict[str, Any]) -> Posted:
         """An answer within the limit as a whole; httpx gives every read of it the same time again."""
         ends = time.monotonic() + self.server.timeout_seconds
         content = bytearray()
@@ -230,21 +253,21 @@ class ChatClient:
                     raise httpx.ReadError(f"the answer has over {len(content)} bytes")
                 if time.monotonic() > ends:
                     raise httpx.ReadTimeout(f"the answer took over {self.server.timeout_seconds} s")
-        return httpx.Response(answer.status_code, headers=answer.headers, content=bytes(content))
+        return Posted(httpx.Response(answer.status_code, headers=answer.headers, content=bytes(content)))
 
-    def _read(self, answer: httpx.Response) -> str:
+    def _read(self, answer: httpx.Response, body: dict[str, Any], num_requests: int) -> str:
         try:
             value = answer.json()
             text = value["choices"][0]["message"]["content"] or ""
             # Half a surrogate pair, which JSON can spell, fits in no file.
             text = text.encode("utf-8", errors="replace").decode("utf-8")
             usage = value.get("usage") or {}
-            counts = {kind: int(usage.get(f"{kind}_tokens") or 0) for kind in ("prompt", "completion")}
+            sent = "".join(message["content"] for message in body["messages"])
+            prompt_tokens = int(usage.get("prompt_tokens") or count_tokens(sent))
+            completion_tokens = int(usage.get("completion_tokens") or count_tokens(text))
         except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
             raise _RetryError(f"not a chat completion: {answer.text[:200]!r}") from error
-        with self._lock:
-            for kind, count in counts.items():
-                self._counts[kind] += count
+        self._ledger.pay(prompt_tokens, completion_tokens, num_requests=num_requests)
         return _without_thought(text)
 
 
@@ -266,10 +289,9 @@ def _headers(server: ServerConfig) -> dict[str, str]:
 
 
 def _pause_seconds(attempt: int, asked: float | None, server: ServerConfig, jitter: random.Random) -> float:
-    """Doubling pauses, at least what the server asks for, spread so that clients do not meet again."""
+    """Doubling pauses up to a minute, spread so that clients do not meet again; at least what is asked."""
     pause = server.backoff_seconds * 2**attempt * jitter.uniform(0.5, 1.0)
-    # Bounded: a server that asks for an hour would hold up the step as if it were gone.
-    return min(max(pause, asked or 0.0), MAX_PAUSE_SECONDS)
+    return max(min(pause, MAX_PAUSE_SECONDS), asked or 0.0)
 
 
 def read_retry_after(headers: Mapping[str, str]) -> float | None:
@@ -316,6 +338,12 @@ class ChatJudge:
         """What was spent so far."""
         return self._client.usage
 
+    def announce(self, items: Iterable[JudgeItem], *, is_most: bool = False) -> str:
+        """What asking about these takes, in words, with the limits that it goes over."""
+        server = self._client.server
+        prompts = (self._prompt(*item, nonce=secrets.token_hex(8)) for item in items)
+        return self._client.announce(estimate(prompts, server), is_most=is_most)
+
     def judge(self, items: Sequence[JudgeItem]) -> list[JudgeResult]:
         """One result per item, in order. Raises ServerError when the server cannot be used at all."""
         found = dict(self.stream(items))
@@ -333,18 +361,31 @@ class ChatJudge:
         self._client.begin()
         rest = iter(enumerate(items))
         waiting: dict[Future[JudgeResult], int] = {}
+        failure: ServerError | None = None
         with ThreadPoolExecutor(self._client.server.max_concurrency) as threads:
             try:
                 while True:
-                    for index, item in islice(rest, self._client.server.max_concurrency - len(waiting)):
+                    more = 0 if failure else self._client.server.max_concurrency - len(waiting)
+                    for index, item in islice(rest, more):
                         waiting[threads.submit(self._judge_one, item)] = index
                     if not waiting:
-                        return
+                        break
                     done = next(iter(wait(waiting, return_when=FIRST_COMPLETED).done))
-                    yield waiting.pop(done), done.result()
+                    index = waiting.pop(done)
+                    try:
+                        result = done.result()
+                    except ServerError as error:
+                        failure = failure or error  # what is on its way is paid for, and kept
+                        continue
+                    yield index, result
                     progress.advance()
+            except BaseException:
+                self._client.stop("the run was stopped")
+                raise
             finally:
                 threads.shutdown(wait=True, cancel_futures=True)
+        if failure is not None:
+            raise failure
 
     def _judge_one(self, item: JudgeItem) -> JudgeResult:
         # Unguessable, so that no completion can hold a tag or a verdict line of its own request.

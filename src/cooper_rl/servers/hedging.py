@@ -11,11 +11,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 
 from cooper_rl.config.data import ServerConfig
+from cooper_rl.servers.budget import Ledger
 
 MIN_TIMED = 5
 """Answers from which on their median is relied on."""
@@ -26,15 +27,23 @@ POLL_SECONDS = 0.05
 _Request = asyncio.Task[httpx.Response]
 
 
+class Posted(NamedTuple):
+    """An answer, and by how many requests it was asked for."""
+
+    answer: httpx.Response
+    num_requests: int = 1
+
+
 class Hedger:
     """Posts to one server, at most `max_concurrency` requests at a time. Safe to use from many threads.
 
     Args:
         server: With `hedge_after`.
         headers: Of every request.
+        ledger: Admits second requests; the first ones are the caller's.
     """
 
-    def __init__(self, server: ServerConfig, headers: dict[str, str]) -> None:
+    def __init__(self, server: ServerConfig, headers: dict[str, str], ledger: Ledger) -> None:
         self._server = server
         self._headers = headers
         # Made once: every request has a client of its own, and each would read the certificates again.
@@ -42,14 +51,9 @@ class Hedger:
         self._free = threading.Semaphore(server.max_concurrency)
         self._lock = threading.Lock()
         self._seconds: deque[float] = deque(maxlen=NUM_TIMED)
-        self._num_hedged = 0
+        self._ledger = ledger
 
-    @property
-    def num_hedged(self) -> int:
-        """Second requests so far."""
-        return self._num_hedged
-
-    def post(self, url: str, body: dict[str, Any]) -> httpx.Response:
+    def post(self, url: str, body: dict[str, Any]) -> Posted:
         """The first answer with status 200, else what became of the first request.
 
         Raises:
@@ -60,7 +64,7 @@ class Hedger:
             # behind in a shared one.
             return asyncio.run(self._race(url, body))
 
-    async def _race(self, url: str, body: dict[str, Any]) -> httpx.Response:
+    async def _race(self, url: str, body: dict[str, Any]) -> Posted:
         # A client of this call alone: a connection that was cancelled half-way is nobody else's.
         async with httpx.AsyncClient(
             timeout=self._server.timeout_seconds, headers=self._headers, verify=self._tls
@@ -70,7 +74,7 @@ class Hedger:
             try:
                 if await self._is_late(requests[0], started):
                     requests.append(asyncio.create_task(self._post_once(client, url, body)))
-                return await _first_answer(requests)
+                return Posted(await _first_answer(requests), len(requests))
             finally:
                 # Only first requests are timed. A cancelled one is recorded with its elapsed time, which is
                 # enough to place it above the median.
@@ -82,6 +86,7 @@ class Hedger:
                 # writing.
                 await asyncio.gather(*requests, return_exceptions=True)
                 if len(requests) > 1:
+                    self._ledger.end()
                     self._free.release()
 
     async def _post_once(self, client: httpx.AsyncClient, url: str, body: dict[str, Any]) -> httpx.Response:
@@ -94,15 +99,15 @@ class Hedger:
             raise httpx.ReadTimeout(f"the answer took over {self._server.timeout_seconds} s") from error
 
     async def _is_late(self, request: _Request, started: float) -> bool:
-        """Whether a request takes too long and there is room for another, which is then taken."""
+        """Whether a request takes too long and there is room and budget for another, which are then taken."""
         while not request.done():
             limit = self._limit_seconds()
             left = POLL_SECONDS if limit is None else limit - (time.monotonic() - started)
             # Without waiting: a hedge is worth a free place, not one that another request waits for.
             if left <= 0 and self._free.acquire(blocking=False):
-                with self._lock:
-                    self._num_hedged += 1
-                return True
+                if self._ledger.admit(is_hedge=True) is None:
+                    return True
+                self._free.release()
             await asyncio.wait([request], timeout=max(left, POLL_SECONDS))
         return False
 

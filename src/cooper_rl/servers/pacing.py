@@ -48,6 +48,12 @@ class Pace:
                 self._under_way -= 1
                 self._changed.notify_all()
 
+    def resume(self) -> None:
+        """Whoever waits for a pause to end goes on."""
+        with self._changed:
+            self._resume_at = 0.0
+            self._changed.notify_all()
+
     def speed_up(self) -> None:
         """A request was answered: `allowed` answers allow one more at a time."""
         with self._changed:

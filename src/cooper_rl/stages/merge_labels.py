@@ -59,7 +59,7 @@ def run(
         for label in merge(work.rows.usable, shards):
             work.labels.append(label)
         done = write_outputs(
-            Decided(work.rows.usable, work.labels),
+            Decided(work.rows.usable, work.labels, domain.name_answer_type),
             config,
             Outputs(labels, train, validation, test),
             frozen=frozen,
@@ -76,9 +76,13 @@ def run(
 def _add(reports: Sequence[Path]) -> dict[str, object]:
     """Fields of the report that only the shards know."""
     found = [read_report(path, LabelReport) for path in reports]
+    others = {name: None for report in found for name in report.other_judges_usage}
     return {
         "judge_model": next((report.judge_model for report in found if report.judge_model), None),
         "judge_usage": add_usages(report.judge_usage for report in found),
         "third_judge_usage": add_usages(report.third_judge_usage for report in found),
+        "other_judges_usage": {
+            name: add_usages(report.other_judges_usage.get(name) for report in found) for name in others
+        },
         "num_known_verdicts": sum(report.num_known_verdicts for report in found),
     }

@@ -4,6 +4,9 @@ rule     the rule verifier of mathematics          programs  the one of programs
 worker   what its processes do                    program_worker  what those do
 pool     worker processes that can be killed
 hybrid   rule verdict and judge verdict become a label
-votes    third votes on disagreements                journal  verdicts that survive a kill
+votes    who is asked about what, and its cost        journal  verdicts that survive a kill
+panel    the majority of several judges
+agreement  how far voters agree, what labels lose     answer_type  the kind of a reference answer
+audit    the error of labels that nobody checked
 answers  comparing two answers: extraction, parsing, equality
 """

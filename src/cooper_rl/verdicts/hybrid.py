@@ -3,7 +3,7 @@
 Also the judge's interface, which the chat server and the laptop's exact evaluator both implement.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 from cooper_rl.errors import ServerError
@@ -47,6 +47,11 @@ class StreamingJudge(Judge, Protocol):
     @property
     def usage(self) -> JudgeUsage:
         """What was spent since the judge was opened."""
+        ...
+
+    def announce(self, items: Iterable[JudgeItem], *, is_most: bool = False) -> str:
+        """What asking about these will take, in words; the items are read one by one. `is_most`: fewer of
+        them may be asked about."""
         ...
 
     def stream(self, items: Sequence[JudgeItem]) -> Iterator[tuple[int, JudgeResult]]:

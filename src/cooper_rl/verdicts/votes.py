@@ -5,14 +5,14 @@ verdict, and the next run asks again. Deliberately left out: what the votes add 
 """
 
 import logging
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from cooper_rl.config.data import LabelingConfig
 from cooper_rl.errors import DataError
 from cooper_rl.progress import Progress
 from cooper_rl.randomness import derive_seed
-from cooper_rl.schema.data import FinishReason
+from cooper_rl.schema.data import FinishReason, JudgeVote
 from cooper_rl.verdicts.hybrid import (
     Judge,
     JudgeItem,
@@ -22,14 +22,13 @@ from cooper_rl.verdicts.hybrid import (
     needs_third_vote,
 )
 from cooper_rl.verdicts.journal import Journal, KeptVerdict, verdict_key
+from cooper_rl.verdicts.panel import take_majority
 from cooper_rl.verdicts.verifier import AnswerItem, Verifier
 
 logger = logging.getLogger(__name__)
 
 CHUNK_SIZE = 512
 """Completions per call of the rule verifier: what is kept in one go."""
-CHARS_PER_TOKEN = 4
-"""About, in English; for the estimate of what a judge will cost."""
 
 
 class Votes(NamedTuple):
@@ -39,6 +38,15 @@ class Votes(NamedTuple):
     judge: KeptVerdict | None
     third: KeptVerdict | None
     third_voter: str | None
+    panel: tuple[JudgeVote, ...] = ()
+    """What each judge said, in their order; `judge` is the majority."""
+
+
+class Batch(NamedTuple):
+    """Completions, and how each ended."""
+
+    items: Sequence[JudgeItem]
+    finish_reasons: Sequence[FinishReason | None]
 
 
 class Ballot(NamedTuple):
@@ -57,8 +65,10 @@ def collect_votes(
     judge: Judge | None,
     third_judge: Judge | None,
     journal: Journal,
+    other_judges: Sequence[Judge] = (),
     finish_reasons: Sequence[FinishReason | None] | None = None,
     answered: Collection[str] = (),
+    is_announced: bool = False,
 ) -> Ballot:
     """Ask the rule verifier, the judge as `config.judge_asked` says, and where they differ the second one.
 
@@ -69,30 +79,37 @@ def collect_votes(
         judge: None: nobody is asked.
         third_judge: Asked where rule verifier and judge differ; None: nobody is.
         journal: Known verdicts, and where new ones are kept.
+        other_judges: Asked about the same completions as `judge`; the majority is the judge verdict.
         finish_reasons: How each completion ended, in the order of the items.
         answered: Identities of judges that answered earlier in this run.
+        is_announced: Whether `announce_votes` said already what these take.
 
     Raises:
         ServerError: a judge cannot be used.
     """
-    rule = _ask_verifier(
-        items, finish_reasons or [None] * len(items), f"rule:{verdict_name}", verifier, journal
-    )
-    asked = [
-        index
-        for index, vote in enumerate(rule)
-        if config.judge_asked == "always" or vote.verdict == "unparsable" or _is_audited(items[index], config)
-    ]
-    answers, num_known = _ask_judge([items[index] for index in asked], judge, journal, answered=answered)
-    judged: list[KeptVerdict | None] = [None] * len(items)
-    for index, vote in zip(asked, answers, strict=True):
-        judged[index] = vote
+    reasons = finish_reasons or [None] * len(items)
+    if not is_announced:
+        announce_votes(
+            lambda: [Batch(items, reasons)],
+            config,
+            verifier=verifier,
+            verdict_name=verdict_name,
+            judge=judge,
+            third_judge=third_judge,
+            journal=journal,
+            other_judges=other_judges,
+        )
+    rule = _ask_verifier(items, reasons, f"rule:{verdict_name}", verifier, journal)
+    votes = [Votes(ours, None, None, None) for ours in rule]
+    num_known = 0
+    if judge is not None:
+        asked = _find_asked(rule, items, config)
+        num_known = _ask_panel([judge, *other_judges], votes, asked, items, journal, answered=answered)
     split = [
         index
-        for index, (ours, theirs) in enumerate(zip(rule, judged, strict=True))
-        if needs_third_vote(ours.verdict, theirs.verdict if theirs else None)
+        for index, vote in enumerate(votes)
+        if needs_third_vote(vote.rule.verdict, vote.judge.verdict if vote.judge else None)
     ]
-    votes = [Votes(ours, theirs, None, None) for ours, theirs in zip(rule, judged, strict=True)]
     if third_judge is not None:
         found, known_too = _ask_judge(
             [items[index] for index in split], third_judge, journal, answered=answered
@@ -101,6 +118,58 @@ def collect_votes(
         for index, vote in zip(split, found, strict=True):
             votes[index] = votes[index]._replace(third=vote, third_voter=third_judge.name)
     return Ballot(votes, num_known)
+
+
+def announce_votes(
+    read_batches: Callable[[], Iterable[Batch]],
+    config: LabelingConfig,
+    *,
+    verifier: Verifier,
+    verdict_name: str,
+    judge: Judge | None,
+    third_judge: Judge | None,
+    journal: Journal,
+    other_judges: Sequence[Judge] = (),
+    is_new: Callable[[str], bool] | None = None,
+) -> None:
+    """Say for each judge, before any is asked, what that takes. The rule verdicts, which tell who is asked
+    about what, are given on the way and kept.
+
+    Args:
+        read_batches: All completions, from the start; called once for each judge.
+        is_new: Whether a key is seen for the first time; None: they are kept in memory.
+        config, verifier, verdict_name, judge, third_judge, journal, other_judges: As in `collect_votes`.
+    """
+    if judge is None:
+        return
+    seen: set[str] = set()
+
+    def is_first(key: str) -> bool:
+        is_known = key in seen
+        seen.add(key)
+        return not is_known
+
+    def read_asked(*, is_decisive: bool) -> Iterator[JudgeItem]:
+        """Of the third vote, those that the rule verifier decides: no others can be split."""
+        for items, reasons in read_batches():
+            rule = _ask_verifier(items, reasons, f"rule:{verdict_name}", verifier, journal)
+            for index in _find_asked(rule, items, config):
+                if not is_decisive or rule[index].verdict != "unparsable":
+                    yield items[index]
+
+    for member in (judge, *other_judges):
+        _announce(member, read_asked(is_decisive=False), journal, is_new=is_new or is_first)
+    if third_judge is not None:
+        _announce(third_judge, read_asked(is_decisive=True), journal, is_new=is_new or is_first, is_most=True)
+
+
+def _find_asked(rule: Sequence[KeptVerdict], items: Sequence[JudgeItem], config: LabelingConfig) -> list[int]:
+    """Which completions the judges see."""
+    return [
+        index
+        for index, vote in enumerate(rule)
+        if config.judge_asked == "always" or vote.verdict == "unparsable" or _is_audited(items[index], config)
+    ]
 
 
 def _is_audited(item: JudgeItem, config: LabelingConfig) -> bool:
@@ -122,7 +191,8 @@ def _ask_verifier(
     keys = [verdict_key(voter, *(part or "" for part in answer)) for answer in answers]
     unknown = [index for index, key in enumerate(keys) if journal.recall(key) is None]
     progress = Progress("rule_verdicts", len(items), logger)
-    progress.advance(len(items) - len(unknown))
+    if unknown:
+        progress.advance(len(items) - len(unknown))
     for chunk in _chunks(unknown):
         checks = verifier.verify([answers[index] for index in chunk])
         for index, check in zip(chunk, checks, strict=True):
@@ -131,24 +201,63 @@ def _ask_verifier(
     return [_recall(journal, key) for key in keys]
 
 
+def _announce(
+    judge: Judge,
+    items: Iterable[JudgeItem],
+    journal: Journal,
+    *,
+    is_new: Callable[[str], bool],
+    is_most: bool = False,
+) -> None:
+    """`is_most`: only some of the items may be asked about."""
+    num_known = 0
+
+    def read_unknown() -> Iterator[JudgeItem]:
+        nonlocal num_known
+        for item in items:
+            key = verdict_key(f"judge:{judge.identity}", *item)
+            if journal.recall(key) is None and is_new(key):
+                yield item
+            else:
+                num_known += 1
+
+    if isinstance(judge, StreamingJudge):
+        takes = judge.announce(read_unknown(), is_most=is_most)
+    else:
+        takes = f"{'at most' if is_most else 'about'} {sum(1 for _ in read_unknown())} requests"
+    logger.info("judge %s: %d verdicts are known or asked for once; %s", judge.name, num_known, takes)
+
+
+def _ask_panel(
+    panel: Sequence[Judge],
+    votes: list[Votes],
+    asked: Sequence[int],
+    items: Sequence[JudgeItem],
+    journal: Journal,
+    *,
+    answered: Collection[str],
+) -> int:
+    """Ask every judge about the same completions and note the majority in `votes`; how many were known."""
+    total = 0
+    for member in panel:
+        answers, num_known = _ask_judge([items[index] for index in asked], member, journal, answered=answered)
+        total += num_known
+        for index, vote in zip(asked, answers, strict=True):
+            said = JudgeVote(
+                voter=member.name, verdict=vote.verdict, reason=vote.reason, failure=vote.failure
+            )
+            votes[index] = votes[index]._replace(panel=(*votes[index].panel, said))
+    for index in asked:
+        votes[index] = votes[index]._replace(judge=take_majority(votes[index].panel))
+    return total
+
+
 def _ask_judge(
-    items: Sequence[JudgeItem], judge: Judge | None, journal: Journal, *, answered: Collection[str]
-) -> tuple[list[KeptVerdict | None], int]:
-    if judge is None:
-        return [None] * len(items), 0
+    items: Sequence[JudgeItem], judge: Judge, journal: Journal, *, answered: Collection[str]
+) -> tuple[list[KeptVerdict], int]:
     keys = [verdict_key(f"judge:{judge.identity}", *item) for item in items]
     unknown = list({key: index for index, key in enumerate(keys) if journal.recall(key) is None}.values())
     num_known = sum(journal.recall(key) is not None for key in keys)
-    num_chars = sum(len(text) for index in unknown for text in items[index])
-    logger.info(
-        "judge %s: %d verdicts are known, %d to ask for: %d characters, about %d prompt tokens beside the "
-        "instructions",
-        judge.name,
-        num_known,
-        len(unknown),
-        num_chars,
-        num_chars // CHARS_PER_TOKEN,
-    )
     asked: list[JudgeResult] = []
     failed: dict[str, KeptVerdict] = {}
     for place, result in _stream(judge, [items[index] for index in unknown]):

@@ -1,0 +1,23 @@
+"""Several judges of one completion: what each said, and the majority (row 3)."""
+
+from collections.abc import Sequence
+
+from cooper_rl.schema.data import JudgeFailure, JudgeVote, Verdict
+from cooper_rl.verdicts.journal import KeptVerdict
+
+
+def take_majority(votes: Sequence[JudgeVote]) -> KeptVerdict:
+    """What more than half of all judges say, those that abstain or fail included; else `unparsable`.
+
+    A single judge is its own majority.
+    """
+    if len(votes) == 1:
+        return KeptVerdict(votes[0].verdict, votes[0].reason, votes[0].failure)
+    decisive: tuple[Verdict, Verdict] = ("correct", "incorrect")
+    for verdict in decisive:
+        named = [vote.voter for vote in votes if vote.verdict == verdict]
+        if 2 * len(named) > len(votes):
+            return KeptVerdict(verdict, f"{len(named)} of {len(votes)} judges say so: {', '.join(named)}")
+    failure: JudgeFailure | None = next((vote.failure for vote in votes if vote.failure is not None), None)
+    said = ", ".join(f"{vote.voter} {vote.failure or vote.verdict}" for vote in votes)
+    return KeptVerdict("unparsable", f"no majority of {len(votes)} judges: {said}", failure)
