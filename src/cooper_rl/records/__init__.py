@@ -1,7 +1,9 @@
 """Records on disk: reading, writing, and the layouts that data comes in.
 
-files           JSONL and Parquet; an error names file, row and field
-layouts         GSM8K, MATH and other layouts of problems
+files           JSONL, Parquet and tables; an error names file, row and field
+tables          CSV and TSV                        standard_input  the path `-`
+layouts         GSM8K, MATH, veRL and other layouts of problems
+messages        chat messages as columns           one_file        problems and completions in one file
 verify_formats  layouts of labelled examples
 step_metrics    `metrics.jsonl`: the numbers of every step
 rejected        rows that were set aside, with their reason

@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 from cooper_rl.config.data import LabelingConfig
 from cooper_rl.config.root import Config
@@ -22,6 +22,7 @@ from cooper_rl.errors import DataError
 from cooper_rl.method.intervals import clustered_interval
 from cooper_rl.method.questions import with_questions
 from cooper_rl.records.files import parse_row, read_rows, write_records, write_report
+from cooper_rl.records.one_file import Answered, OneFile, read_one_file
 from cooper_rl.records.rejected import read_usable, set_aside
 from cooper_rl.schema.data import (
     Completion,
@@ -29,7 +30,6 @@ from cooper_rl.schema.data import (
     LabelAudit,
     LabelReport,
     Problem,
-    RejectedRow,
     VerifyExample,
 )
 from cooper_rl.schema.paths import Input, OutputFile
@@ -42,8 +42,8 @@ from cooper_rl.verdicts.votes import Votes, collect_votes
 def run(
     config: Config,
     *,
-    problems: Annotated[Path, Input("Problems that the completions answer (JSONL or Parquet)")],
-    completions: Annotated[Path, Input("Completions to label")],
+    problems: Annotated[Path, Input("Problems that the completions answer")],
+    completions: Annotated[Path, Input("Completions to label, or the file of --problems if it holds both")],
     labels: Annotated[
         Path, OutputFile("Where to write the audit: one row per completion, dropped ones included")
     ],
@@ -119,12 +119,10 @@ def run(
     return result
 
 
-class _Row(NamedTuple):
-    problem: Problem
-    completion: Completion
+def _read_rows(problems: Path, completions: Path, domain: Domain) -> OneFile:
+    if problems == completions:
+        return read_one_file(problems, domain.find_reference_fault)
 
-
-def _read_rows(problems: Path, completions: Path, domain: Domain) -> tuple[list[_Row], list[RejectedRow]]:
     def find_reference_fault(problem: Problem) -> str | None:
         fault = domain.find_reference_fault(problem.reference_answer)
         return None if fault is None else f"field 'reference_answer': {fault}"
@@ -141,8 +139,8 @@ def _read_rows(problems: Path, completions: Path, domain: Domain) -> tuple[list[
         )
 
     found = read_usable(completions, Completion, unique="id", find_fault=find_fault)
-    rows = [_Row(by_id[completion.problem_id], completion) for completion in found.records]
-    return rows, [*known.rejected, *found.rejected]
+    rows = [Answered(by_id[completion.problem_id], completion) for completion in found.records]
+    return OneFile(rows, [*known.rejected, *found.rejected])
 
 
 def _read_frozen(path: Path | None) -> list[VerifyExample]:
@@ -171,7 +169,7 @@ def _open_third_judge(config: Config, domain: Domain) -> Judge | None:
     return open_judge(third.judge, config.seed, domain) if third is not None else None
 
 
-def _decide(row: _Row, votes: Votes, judge_model: str | None, config: LabelingConfig) -> Label:
+def _decide(row: Answered, votes: Votes, judge_model: str | None, config: LabelingConfig) -> Label:
     judge = votes.judge.verdict if votes.judge else None
     third = votes.third.verdict if votes.third else None
     decision = decide(votes.rule.verdict, judge, third, unparsable_rule=config.unparsable_rule)
@@ -190,7 +188,7 @@ def _decide(row: _Row, votes: Votes, judge_model: str | None, config: LabelingCo
     )
 
 
-def _audit(rows: Sequence[_Row], labels: Sequence[Label]) -> LabelAudit | None:
+def _audit(rows: Sequence[Answered], labels: Sequence[Label]) -> LabelAudit | None:
     differs: dict[str, list[float]] = {}
     for row, label in zip(rows, labels, strict=True):
         if label.rule != "unparsable" and label.judge in ("correct", "incorrect"):
@@ -205,7 +203,7 @@ def _audit(rows: Sequence[_Row], labels: Sequence[Label]) -> LabelAudit | None:
 
 
 def _write_splits(
-    rows: Sequence[_Row],
+    rows: Sequence[Answered],
     labels: Sequence[Label],
     config: Config,
     outputs: dict[Split, Path],
