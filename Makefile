@@ -9,7 +9,7 @@
 #   OUTPUT       folder that `make demo` writes to
 #   DATA         folder whose labelled/ holds real completions, for `make real-data`
 #   MINUTES      how long `make torture` goes on
-#   ARGS         more arguments for `make demo`, `experiment` and `real-data` (--set KEY=VALUE) or `make test` (pytest's)
+#   ARGS         more arguments for `make demo`, `experiment` and `real-data` (--set KEY=VALUE), `torture` (--kills N) or `make test` (pytest's)
 #   REGISTRY     private registry that images are named for and pushed to, such as registry.example:5000/ml
 #   BASE_IMAGE   Python 3.11 on Debian that the images start from, best by digest
 #   BUILD_IMAGE  the same Python with a C compiler, for building the image for GPUs

@@ -33,6 +33,7 @@ class Case(NamedTuple):
     is_policy_dependent: bool
     """Either verdict can be defended."""
     question: str = ""
+    finish_reason: Literal["stop", "length"] | None = None
 
 
 def find_data() -> Path | None:
@@ -42,7 +43,8 @@ def find_data() -> Path | None:
     return folder if (folder / "labelled").is_dir() else None
 
 
-Half = Literal["tune", "report"]
+Half = Literal["tune", "report", "fresh"]
+"""`fresh`: rows of `report` that no earlier version was mended by, since `FORMER_SEED` reported them too."""
 
 
 def read_cases(data: Path, name: str, *, half: Half | None = None) -> list[Case]:
@@ -52,16 +54,22 @@ def read_cases(data: Path, name: str, *, half: Half | None = None) -> list[Case]
     """
     with (data / "labelled" / f"{name}.jsonl").open(encoding="utf-8") as lines:
         rows: list[dict[str, object]] = [json.loads(line) for line in lines]
-    return [_case(row) for row in rows if half is None or _half_of(row) == half]
+    return [_case(row) for row in rows if half is None or _is_in(row, half)]
 
 
-def _half_of(row: dict[str, object]) -> Half:
+def _is_in(row: dict[str, object], half: Half) -> bool:
+    is_reported = _is_drawn(row, SPLIT_SEED)
+    if half == "fresh":
+        return is_reported and _is_drawn(row, FORMER_SEED)
+    return is_reported == (half == "report")
+
+
+def _is_drawn(row: dict[str, object], seed: str) -> bool:
     question = " ".join(str(row.get("question") or row["gold"]).lower().split())
-    first = hashlib.blake2b(f"{SPLIT_SEED}:{question}".encode()).digest()[0]
-    return "report" if first % 2 else "tune"
+    return bool(hashlib.blake2b(f"{seed}:{question}".encode()).digest()[0] % 2)
 
 
-SPLIT_SEED = "labels-2026-11-23"
+SPLIT_SEED, FORMER_SEED = "labels-2026-11-24", "labels-2026-11-23"
 
 
 def _case(row: dict[str, object]) -> Case:
@@ -76,6 +84,7 @@ def _case(row: dict[str, object]) -> Case:
         bool(label),
         bool(row.get("policy_dependent")),
         str(row.get("question") or ""),
+        row.get("finish_reason"),  # pyright: ignore[reportArgumentType] the data's own words
     )
 
 

@@ -11,14 +11,17 @@ import logging
 import math
 import os
 import platform
+import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import math_verify
 
+from benchmarks._families import family_names, read_family
 from benchmarks._labelled import FILES, Case, Half, find_data, read_cases
 from cooper_rl.config.data import AnswerPolicy, RuleConfig
 from cooper_rl.verdicts.answers.verify import AnswerItem
@@ -27,7 +30,10 @@ from cooper_rl.verdicts.rule import RuleVerifier
 logger = logging.getLogger(__name__)
 
 MIXED_ROWS_PER_FILE = 250
-"""Rows of each file in the throughput set, evenly spread; hostile rows are measured apart."""
+"""Rows of each file in the throughput set, evenly spread."""
+HOSTILE = "nasty_pairs"
+HOSTILE_CPU_SECONDS = 10.0
+"""Of the plain loop on one hostile row, twice its own limit: it has no end on some."""
 
 
 class Counts(NamedTuple):
@@ -50,7 +56,8 @@ class Counts(NamedTuple):
         f1 = 2 * self.true_positive / (accepted + positive) if accepted + positive else math.nan
         return (
             f"{precision:.3f} {_wilson(self.true_positive, accepted)} | {recall:.3f} "
-            f"{_wilson(self.true_positive, positive)} | {f1:.3f} | {self.rejected_correct}/{self.rejected}"
+            f"{_wilson(self.true_positive, positive)} | {f1:.3f} | {self.rejected_correct}/{self.rejected} "
+            f"{_wilson(self.rejected_correct, self.rejected)} | {self.unparsable}"
         )
 
 
@@ -59,8 +66,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--only", choices=["accuracy", "hostile", "throughput"])
-    parser.add_argument("--half", choices=["tune", "report"], help="Rows of one half of the questions")
+    parser.add_argument("--only", choices=["accuracy", "families", "hostile", "throughput"])
+    parser.add_argument("--half", choices=["tune", "report", "fresh"], help="Of the questions")
+    parser.add_argument("--rows", type=int, default=MIXED_ROWS_PER_FILE, help="Of each file, for throughput")
+    parser.add_argument("--rounds", type=int, default=3, help="Of throughput, the best of which counts")
     parser.add_argument("--files", nargs="+", choices=FILES, default=FILES, help="Of the table of accuracy")
     options = parser.parse_args()
     logging.basicConfig(level=logging.ERROR, stream=sys.stderr)
@@ -72,8 +81,9 @@ def main() -> int:
     sys.stdout.write(f"Python {platform.python_version()}, {time.strftime('%Y-%m-%d', time.gmtime())}\n\n")
     tables: dict[str, Callable[[Path], None]] = {
         "accuracy": lambda folder: write_accuracy(folder, options.files, half=options.half),
+        "families": lambda _: write_families(half=options.half),
         "hostile": write_hostile,
-        "throughput": write_throughput,
+        "throughput": lambda folder: write_throughput(folder, options.rows, options.rounds),
     }
     for name, write in tables.items():
         if options.only in {None, name}:
@@ -84,8 +94,8 @@ def main() -> int:
 def write_accuracy(data: Path, files: Sequence[str], *, half: Half | None) -> None:
     """Precision, recall and F1 of every verifier on every file, and how many rejected rows are correct."""
     sys.stdout.write(
-        "| file | rows | verifier | precision | recall | F1 | wrongly rejected | unparsable |\n"
-        "|-|-|-|-|-|-|-|-|\n"
+        "| file | rows | verifier | precision | recall | F1 | wrongly rejected | unparsable "
+        "| only the rule, only this one right |\n|-|-|-|-|-|-|-|-|-|\n"
     )
     verifiers: dict[str, Callable[[Sequence[Case]], list[str]]] = {
         "math-verify": lambda cases: [_math_verify(case, is_latex=False) for case in cases],
@@ -93,16 +103,24 @@ def write_accuracy(data: Path, files: Sequence[str], *, half: Half | None) -> No
             _math_verify(case, is_latex=True) for case in cases
         ],
         "rule": lambda cases: ask_rule(cases, AnswerPolicy()),
-        "rule, number words not read": lambda cases: ask_rule(cases, AnswerPolicy(number_words=False)),
     }
     for name in files:
         cases = read_cases(data, name, half=half)
-        for verifier, verdicts in verifiers.items():
-            counts = count(cases, verdicts(cases))
-            sys.stdout.write(
-                f"| {name} | {len(cases)} | {verifier} | {counts.line()} | {counts.unparsable} |\n"
-            )
+        found = {verifier: ask(cases) for verifier, ask in verifiers.items()}
+        for verifier, verdicts in found.items():
+            counts = count(cases, verdicts)
+            compared = "" if verifier == "rule" else _compare(cases, found["rule"], verdicts)
+            sys.stdout.write(f"| {name} | {len(cases)} | {verifier} | {counts.line()} | {compared} |\n")
         sys.stdout.flush()
+
+
+def _compare(cases: Sequence[Case], ours: Sequence[str], theirs: Sequence[str]) -> str:
+    """Rows that only the rule accepts or leaves rightly, and rows that only the other verifier does."""
+    right = [
+        ((mine == "correct") == case.is_correct, (other == "correct") == case.is_correct)
+        for case, mine, other in zip(cases, ours, theirs, strict=True)
+    ]
+    return f"{right.count((True, False))}, {right.count((False, True))}"
 
 
 def ask_rule(cases: Sequence[Case], policy: AnswerPolicy) -> list[str]:
@@ -122,6 +140,18 @@ def count(cases: Sequence[Case], verdicts: Sequence[str]) -> Counts:
         sum(case.is_correct and v == "incorrect" for case, v in zip(cases, verdicts, strict=True)),
         sum(verdict == "incorrect" for verdict in verdicts),
     )
+
+
+def write_families(*, half: Half | None) -> None:
+    """Right, abstained and wrong verdicts on the pairs of each family of notation."""
+    sys.stdout.write("\n| family | pairs | right | abstained | wrong |\n|-|-|-|-|-|\n")
+    with RuleVerifier() as verifier:
+        for family in family_names():
+            pairs = read_family(family, half=half)
+            checks = verifier.verify([pair.item for pair in pairs])
+            rates = Counter(pair.rate(check.verdict) for pair, check in zip(pairs, checks, strict=True))
+            cells = " | ".join(str(rates[name]) for name in ("right", "abstained", "wrong"))
+            sys.stdout.write(f"| {family} | {len(pairs)} | {cells} |\n")
 
 
 def write_hostile(data: Path) -> None:
@@ -148,34 +178,42 @@ class Cost(NamedTuple):
     cpu_seconds: float
 
 
-def write_throughput(data: Path) -> None:
-    """Rows per second on the mixed set, each verifier cold; contestants alternate, best of three."""
-    mixed = [case for name in FILES if name != "nasty_pairs" for case in _spread(read_cases(data, name))]
+def write_throughput(data: Path, rows_per_file: int, num_rounds: int) -> None:
+    """Rows per second on rows that nothing was mended by, hostile ones included; each verifier cold."""
+    plain = [
+        case
+        for name in FILES
+        if name != HOSTILE
+        for case in _spread(read_cases(data, name, half="report"), rows_per_file)
+    ]
+    hostile = read_cases(data, HOSTILE, half="report")
+    num_rows = len(plain) + len(hostile)
     contestants: dict[str, Callable[[], None]] = {
-        "math-verify loop, 1 thread": lambda: _loop(mixed),
-        "rule verifier, 1 worker": lambda: _verify(mixed, 1),
-        "rule verifier, 2 workers": lambda: _verify(mixed, 2),
+        "math-verify loop, 1 thread": lambda: _loop(plain, hostile),
+        "rule verifier, 1 worker": lambda: _verify([*plain, *hostile], 1),
+        "rule verifier, 2 workers": lambda: _verify([*plain, *hostile], 2),
     }
     costs: dict[str, list[Cost]] = {name: [] for name in contestants}
-    for _ in range(3):
+    for _ in range(num_rounds):
         for name, run in contestants.items():
             costs[name].append(_measure(run))
     sys.stdout.write(
-        f"\n| {len(mixed)} mixed rows | rows/s | against the loop | CPU s | against the loop |\n"
+        f"\n| {num_rows} rows, {len(hostile)} hostile "
+        "| rows/s | against the loop | CPU s | against the loop |\n"
     )
     sys.stdout.write("|-|-|-|-|-|\n")
     loop = _best(costs["math-verify loop, 1 thread"])
     for name, measured in costs.items():
         best = _best(measured)
-        sys.stdout.write(f"| {name} | {len(mixed) / best.wall_seconds:.0f} ")
+        sys.stdout.write(f"| {name} | {num_rows / best.wall_seconds:.0f} ")
         sys.stdout.write(f"| {loop.wall_seconds / best.wall_seconds:.2f}x ")
         sys.stdout.write(f"| {best.cpu_seconds:.1f} | {loop.cpu_seconds / best.cpu_seconds:.2f}x |\n")
     sys.stdout.write(f"\nload average {os.getloadavg()[1]:.1f} on {os.cpu_count()} cores\n")
 
 
-def _spread(cases: list[Case]) -> list[Case]:
-    step = max(1, len(cases) // MIXED_ROWS_PER_FILE)
-    return cases[::step][:MIXED_ROWS_PER_FILE]
+def _spread(cases: list[Case], count: int) -> list[Case]:
+    step = max(1, len(cases) // count)
+    return cases[::step][:count]
 
 
 def _measure(run: Callable[[], None]) -> Cost:
@@ -193,9 +231,23 @@ def _cpu_seconds() -> float:
     return times.user + times.system + times.children_user + times.children_system
 
 
-def _loop(cases: Sequence[Case]) -> None:
-    for case in cases:
+def _loop(plain: Sequence[Case], hostile: Sequence[Case]) -> None:
+    for case in plain:
         _math_verify(case, is_latex=False)
+    killed = [case.id for case in hostile if not _ends(case)]
+    sys.stderr.write(f"killed, or the loop would not have ended: {', '.join(killed) or 'none'}\n")
+
+
+def _ends(case: Case) -> bool:
+    """Whether math-verify ends by itself; in a fork, which a timer of the kernel kills."""
+    child = os.fork()
+    if not child:
+        signal.setitimer(signal.ITIMER_PROF, HOSTILE_CPU_SECONDS)
+        try:
+            _math_verify(case, is_latex=False)
+        finally:
+            os._exit(0)
+    return os.waitpid(child, 0)[1] == 0
 
 
 def _verify(cases: Sequence[Case], num_workers: int) -> None:
@@ -213,7 +265,10 @@ def _math_verify(case: Case, *, is_latex: bool) -> str:
 
 
 def _items(cases: Sequence[Case]) -> list[AnswerItem]:
-    return [AnswerItem(case.reference_answer, case.completion, case.question) for case in cases]
+    return [
+        AnswerItem(case.reference_answer, case.completion, case.question, case.finish_reason)
+        for case in cases
+    ]
 
 
 def _wilson(successes: int, total: int) -> str:

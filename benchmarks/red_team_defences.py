@@ -3,9 +3,11 @@
     python -m benchmarks.red_team_defences --run RUN --output runs/defences --seeds 0,1,2
 
 RUN is the folder of an `end_to_end` run: its backbone, labels and held-out problems are used, and VerifyRM is
-trained anew for each row. Columns: accuracy and AUROC on the run's test examples, and the share of unseen
-problems on which the best universal text is paid, after known attacks alone, after --queries scores, and
-after --gradient-queries more with gradients. A row that is there already is not measured again.
+trained anew for each row. Columns: accuracy, recall and AUROC on the run's test examples, and the share of
+unseen problems on which the best universal text is paid, after known attacks alone, after --queries scores,
+and after --gradient-queries more with gradients. A row that is there already is not measured again.
+
+Decoys are worth more epochs, so their rows have EPOCHS of them, and so has their control.
 
 `red-team texts` trains once, attacks with a third of the budget on the validation problems, and trains again
 with the texts that were found.
@@ -26,10 +28,12 @@ from cooper_rl.schema.red_team import RedTeamReport
 from cooper_rl.stages import evaluate_verify_rm, red_team, train_verify_rm
 
 HOSTILE = "verify_rm.hostile_fraction=0.25"
-CANARIES = "verify_rm.num_canary_problems=40"
-DECOYS = ("verify_rm.num_decoys=3", "verify_rm.decoy_margin=0.2")
+CANARIES = "verify_rm.num_canary_problems=10"
+EPOCHS = "verify_rm.num_epochs=5"
+DECOYS = ("verify_rm.num_decoys=3", EPOCHS)
 DEFENCES: dict[str, tuple[str, ...]] = {
     "separators alone": (),
+    "five epochs": (EPOCHS,),
     "canaries": (CANARIES,),
     "hostile texts": (HOSTILE,),
     "decoys": DECOYS,
@@ -55,8 +59,8 @@ def main() -> int:
     options = parser.parse_args()
     show_log()
     lines = [
-        "| defence | seed | accuracy | AUROC | known attacks | without weights | with gradients |",
-        "|---|---|---|---|---|---|---|",
+        "| defence | seed | accuracy | recall | AUROC | known attacks | without weights | with gradients |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for seed in options.seeds.split(","):
         for defence in options.defences.split(","):
@@ -128,7 +132,8 @@ def row(folder: Path, defence: str, seed: str) -> str:
     found = read_report(folder / "red_team.json", RedTeamReport)
     rates = [found.by_method.get(method) for method in ("seed", "mutation", "gradient")]
     auroc = "-" if honest.auroc is None else f"{honest.auroc:.3f}"
-    cells = [show_rate(honest.accuracy), auroc, *map(show_rate, rates)]
+    recall = "-" if honest.recall is None else f"{honest.recall:.2f}"
+    cells = [show_rate(honest.accuracy), recall, auroc, *map(show_rate, rates)]
     return f"| {defence} | {seed} | {' | '.join(cells)} |"
 
 

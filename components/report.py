@@ -3,7 +3,7 @@
 from typing import List
 
 from kfp import dsl
-from kfp.dsl import HTML, Dataset, Input, Markdown, Metrics, Model, Output
+from kfp.dsl import HTML, Artifact, Dataset, Input, Markdown, Metrics, Model, Output
 
 from components.images import CPU_IMAGE
 
@@ -17,6 +17,7 @@ def report(
     verify_rm_report: Input[Metrics],
     page: Output[HTML],
     summary: Output[Markdown],
+    picture: Output[Artifact],
     report: Output[Metrics],
     overrides: List[str] = [],
     site: List[str] = [],
@@ -25,6 +26,7 @@ def report(
     frozen_evaluations: Input[Dataset] = None,  # pyright: ignore[reportArgumentType]
     frozen_completions: Input[Dataset] = None,  # pyright: ignore[reportArgumentType]
     frozen_checkpoint: Input[Model] = None,  # pyright: ignore[reportArgumentType]
+    start_completions: Input[Dataset] = None,  # pyright: ignore[reportArgumentType]
 ):
     """Write the page and the summary of a run.
 
@@ -36,6 +38,7 @@ def report(
         verify_rm_report: The report of evaluate_verify_rm.
         page: One self-contained HTML page.
         summary: The same in short, as Markdown.
+        picture: The page's first figure, as PNG.
         report: Numbers of the whole run, and the report as a file.
         overrides: dotted.key=value changes to the preset.
         site: Changes that hold for every run on this cluster, applied before `overrides`.
@@ -44,6 +47,7 @@ def report(
         frozen_evaluations: As `evaluations`, of the arm whose VerifyRM was frozen, where there is one.
         frozen_completions: As `completions`, of that arm.
         frozen_checkpoint: As `checkpoint`, of that arm.
+        start_completions: As `completions`, of the starting point.
     """
     from pathlib import Path
 
@@ -63,7 +67,9 @@ def report(
             frozen_checkpoint=Path(frozen_checkpoint.path) if frozen_checkpoint else None,
             verify_rm_report=Path(verify_rm_report.path),
             page=Path(page.path),
+            start_completions=Path(start_completions.path) if start_completions else None,
             summary=Path(summary.path),
+            picture=Path(picture.path),
             report=Path(report.path),
         )
     report.metadata.update(result.metrics())

@@ -8,6 +8,7 @@ from pathlib import Path
 from components.images import CPU_IMAGE
 from cooper_rl.addresses import redact_all
 from cooper_rl.errors import ConfigError, CooperError
+from cooper_rl.machine.command import remember_command
 from pipelines.options import NAMES, add_arguments, add_build, add_pipeline, read_parameters
 from pipelines.remote.commands import add_schedule, add_submit
 
@@ -17,6 +18,8 @@ EXIT_INTERRUPTED = 130
 
 def main(arguments: Sequence[str] | None = None, *, program: str = "python -m pipelines") -> int:
     """Run one sub-command; returns the exit status: 0, 1 for a failed run, 2 for an error of use."""
+    if arguments is None:
+        remember_command(program)
     options = build_parser(program).parse_args(arguments)
     try:
         return options.action(options)
@@ -66,6 +69,13 @@ def _add_local(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "--image",
         help=f"image for --runner docker, which this machine's engine holds (default: {CPU_IMAGE})",
     )
+    local.add_argument(
+        "--tasks-at-once",
+        type=int,
+        metavar="N",
+        help="how many stages that do not need each other run at once (default: one for each core; with a "
+        "GPU, one)",
+    )
 
 
 def _add_compile(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -95,6 +105,8 @@ def _add_compile(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
 def _local(options: argparse.Namespace) -> int:
     if options.image and options.runner != "docker":
         raise ConfigError(f"--image {options.image}: stages run in an image only with --runner docker")
+    if options.tasks_at_once is not None and options.tasks_at_once < 1:
+        raise ConfigError(f"--tasks-at-once {options.tasks_at_once}: give 1 or more")
     from pipelines.local.run import run_local
     from pipelines.profile import load_profile
 
@@ -108,6 +120,7 @@ def _local(options: argparse.Namespace) -> int:
         output=options.output,
         screen=sys.stdout,
         image=(options.image or CPU_IMAGE) if options.runner == "docker" else None,
+        tasks_at_once=options.tasks_at_once,
     )
 
 

@@ -60,7 +60,7 @@ class Retry(Section):
     attempts: int = Field(default=8, ge=1)
     """Of a GPU task, and of the task that waits for a TrainJob."""
     cpu_attempts: int = Field(default=2, ge=1)
-    """Of any other task: it is short, and what stops it twice is seldom a lost node."""
+    """Attempts of any other task. It is short, so a second failure is rarely a lost node."""
     first_pause_seconds: int = Field(default=20, ge=1)
 
 
@@ -83,6 +83,8 @@ class Profile(Section):
     """Attack VerifyRM before and after co-training: one task each, of `red_team.*` queries."""
     frozen_arm: bool = False
     """Also train on a VerifyRM that never learns, and show it beside Cooper: as much work again."""
+    label_shards: int = Field(default=1, ge=1, le=64)
+    """Tasks that label completions side by side, each the questions of one shard."""
     cache: bool = True
     """Whether a task may take over what an earlier one wrote; Kubeflow does not look whether it is there."""
     overrides: tuple[str, ...] = ()

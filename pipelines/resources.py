@@ -19,6 +19,7 @@ HOURS = {
     "train_cooper": 240.0,
     "train_verify_rm": 72.0,
     "label_completions": 72.0,
+    "merge_labels": 4.0,
     "sample_completions": 48.0,
     "take_champion": 2.0,
     "promote": 2.0,
@@ -56,11 +57,13 @@ class Tasks:
         self, profile: Profile, choice: dict[str, Any], *, uncached: Collection[str] = UNCACHED
     ) -> None:
         self._profile, self._uncached = profile, uncached
-        self._choice = choice | {"site": list(profile.overrides)}
+        self.site = list(profile.overrides)
+        """Settings that hold for every run."""
+        self._choice = choice | {"site": self.site}
 
     def add(self, component: Component, display_name: str, **inputs: Given) -> PipelineTask:
         """A configured task."""
-        task: PipelineTask = component(**self._choice, **inputs)
+        task: PipelineTask = component(**(self._choice | inputs))
         name: str = task.component_spec.name.replace("-", "_")  # pyright: ignore[reportAttributeAccessIssue] untyped
         task.set_display_name(display_name)
         task.set_caching_options(self._profile.cache and name not in self._uncached)

@@ -1,11 +1,13 @@
 """The chain of stages (`cooper_rl/run/chain.py`) as KFP tasks, and the summary that ends every run."""
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
+from typing import Any, cast
 
 from kfp import dsl
 from kfp.dsl import PipelineTask
+from kfp.dsl.pipeline_channel import PipelineChannel
 
 from cooper_rl.errors import ConfigError
 from cooper_rl.run.chain import Step
@@ -52,19 +54,44 @@ def add_steps(
     """
     made: dict[str, PipelineTask] = {}
     known = dict(given or {})
+    sharded: set[str] = set()
     for step in steps:
         inputs: dict[str, Given] = {
-            name: _resolve(reference, made, known, step) for name, reference in step.inputs.items()
+            name: _collect(_resolve(reference, made, known, step), reference, sharded)
+            for name, reference in step.inputs.items()
         }
         if step.stage in TAKES_RUN_KEY:
             inputs |= checkpoints_of(run_key)
         if step.changes:
             inputs["arm"] = list(step.changes)
-        task = tasks.add(component_of(step.stage), step.title, **inputs)
+        if step.num_shards > 1:
+            task = _add_shards(tasks, step, inputs)
+            sharded.add(step.name)
+        else:
+            task = tasks.add(component_of(step.stage), step.title, **inputs)
         for name in step.after:
             task.after(made[name])
         made[step.name] = task
     return made
+
+
+def _add_shards(tasks: Tasks, step: Step, inputs: Mapping[str, Given]) -> PipelineTask:
+    """A task for every shard; each has the settings of the site, and after them its number.
+
+    The items are fixed when the pipeline is compiled: kfp.local cannot loop over a named output.
+    """
+    items: list[Any] = [  # KFP takes lists, and its annotation names none
+        [*tasks.site, f"labeling.shard={{number={number}, count={step.num_shards}}}"]
+        for number in range(step.num_shards)
+    ]
+    with dsl.ParallelFor(items, name=step.title) as site:
+        return tasks.add(component_of(step.stage), step.title, site=site, **inputs)
+
+
+def _collect(value: Given, reference: str, sharded: Collection[str]) -> Given:
+    if reference.partition(".")[0] not in sharded:
+        return value
+    return dsl.Collected(cast(PipelineChannel, value))  # an output of a step, made above
 
 
 def outputs_of(tasks: Mapping[str, PipelineTask]) -> dict[str, Given]:

@@ -35,7 +35,8 @@ def test_a_signature_read_from_source_is_the_one_that_python_sees(stage: str) ->
         assert parameter.kind is inspect.Parameter.KEYWORD_ONLY
         assert of_source[name].kind == text
         assert of_source[name].is_required == (parameter.default is inspect.Parameter.empty)
-        assert kind == (Path if of_source[name].is_required else Path | None)
+        expected = list[Path] if of_source[name].is_list else Path
+        assert kind == (expected if of_source[name].is_required else expected | None)
     assert issubclass(hints["return"], Report)
     assert hints["config"] in (Config, Config | None)
 
@@ -144,7 +145,7 @@ def test_a_missing_file_is_one_message_and_exit_status_2(
 def test_the_help_of_what_a_stage_writes_says_so(stage: str) -> None:
     parameters = {parameter.name: parameter for parameter in read_signature(stage).parameters}
     assert parameters["report"].is_output
-    beside_the_report = {"rejected"}  # where nobody says where
+    beside_the_report = {"rejected", "picture"}  # where nobody says where
     assert all(
         parameter.is_required or name in beside_the_report
         for name, parameter in parameters.items()

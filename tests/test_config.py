@@ -1,6 +1,5 @@
 """Configuration: every preset loads, every mistake is named with a way out."""
 
-import re
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -219,13 +218,3 @@ def undocumented(section: type[BaseModel], place: str = "") -> list[str]:
         elif not field.description:
             found.append(f"{section.__module__}.{section.__name__}.{name}")
     return sorted(set(found))
-
-
-@pytest.mark.parametrize(
-    "setting",
-    ["verify_rm.hostile_fraction=0.1", "verify_rm.num_decoys=3", "cooper.pairs.negatives.red_team=1"],
-)
-def test_what_the_red_team_makes_is_refused_in_another_subject(setting: str) -> None:
-    key = setting.partition("=")[0]
-    with pytest.raises(ConfigError, match=rf"{re.escape(key)}=.* is made for mathematics alone"):
-        load("laptop", ["problems.domain=programs", setting])

@@ -45,7 +45,7 @@ def build_end_to_end(profile: Profile, iterations: int) -> BaseComponent:
             sources = chain.Sources(attacks="red_team_0.texts" if profile.red_team else None)
             steps = [
                 *chain.prepare(),
-                *chain.make_verify_rm(),
+                *chain.make_verify_rm(label_shards=profile.label_shards),
                 chain.evaluate_start(sources),
                 *([chain.attack_start(sources)] if profile.red_team else []),
                 *(chain.co_train(sources, iterations, is_frozen=True) if profile.frozen_arm else []),

@@ -87,6 +87,7 @@ def _train_and_promote(
             problems=sources.problems,
             frozen="take_champion.examples",
             attacks=sources.attacks,
+            label_shards=profile.label_shards,
         ),
         chain.evaluate_start(sources),
         *chain.co_train(sources, iterations),

@@ -29,6 +29,8 @@ def build_verify_rm(profile: Profile, _iterations: int) -> BaseComponent:
         tasks = Tasks(profile, {"preset": preset, "overrides": overrides})
         with summarised(tasks, ""):
             attacked = [chain.attack_start(chain.Sources())] if profile.red_team else []
-            add_steps(tasks, [*chain.prepare(), *chain.make_verify_rm(), *attacked])
+            add_steps(
+                tasks, [*chain.prepare(), *chain.make_verify_rm(label_shards=profile.label_shards), *attacked]
+            )
 
     return cast(BaseComponent, dsl.pipeline(name="verify-rm")(verify_rm))

@@ -4,28 +4,29 @@
     [ 4/12] train-verify-rm  done in 0:41
 
 kfp.local offers no hook: it prints, and so it runs in a process of its own whose output is read here line by
-line. Deliberately left out: starting that process (`pipelines/local/run.py`), and everything else that it
-prints, which goes to the log file as it is.
+line. `pipelines/local/lines.py` names each line after its task, since several run at once.
 """
 
 import re
 import shutil
 import time
+from collections.abc import Iterable
 from typing import TextIO
 
 from cooper_rl.progress import clock
+from pipelines.local.lines import read_line
 
 _COLOUR = re.compile(r"\x1b\[\d*m")
-_STARTED = re.compile(r"- Executing task '(?P<task>[^']+)'$")
-_FINISHED = re.compile(r"- Task '(?P<task>[^']+)' finished with status (?P<status>\w+)$")
-_CACHED = re.compile(r"^Task (?P<task>\S+) cache hit ")
-_LOGGED = re.compile(r"^\s*\[KFP Executor [^\]]* (?P<level>[A-Z]+)\]: (?P<message>.*)$")
+_STARTED = re.compile(r"- Executing task '[^']+'$")
+_FINISHED = re.compile(r"- Task '[^']+' finished with status (?P<status>\w+)$")
+_CACHED = re.compile(r"- Task \S+ cache hit ")
+_LOGGED = re.compile(r"^\[KFP Executor [^\]]* (?P<level>[A-Z]+)\]: (?P<message>.*)$")
 _PROGRESS = re.compile(r"^(?P<name>.+?) (?P<rest>\d+/\d+( .*)? eta [\d:]+)$")
 _WARNED = re.compile(r"CooperWarning: (?P<message>.*)$")
 _TRACEBACK = "Traceback (most recent call last):"
 
 MAX_WARNINGS_PER_TASK = 3
-SECONDS_BETWEEN_LINES_IN_A_FILE = 10.0  # a terminal overwrites its line of progress, a file keeps them all
+SECONDS_BETWEEN_LINES_IN_A_FILE = 10.0  # a terminal overwrites its lines of progress, a file keeps them all
 
 
 class Follower:
@@ -36,99 +37,135 @@ class Follower:
         self.num_cached = 0
         self.failed_task: str | None = None
         self.num_tasks = num_tasks
-        self._screen = screen
-        self._is_terminal = screen.isatty()
-        self._task = ""
-        self._task_started = 0.0
-        self._last_progress = 0.0
-        self._num_warnings = 0
-        self._is_running = False
-        self._is_in_frames = False
-        self._error: list[str] = []
-        self._failure: list[str] = []
+        self._screen = _Screen(screen)
+        self._running: dict[str, _Task] = {}
+        self._failure = _LastError()
+        self._outside = _LastError()
 
     @property
     def error(self) -> str:
-        """What the failed task, else the last exception, said; a message of ours without its class's name."""
-        text = "\n".join(self._error if self.failed_task is None else self._failure).strip()
+        """Error message of the failed task, else of the last exception, without the name of our own class."""
+        text = (self._outside if self.failed_task is None else self._failure).text
         return re.sub(r"^cooper_rl\.errors\.\w+: ", "", text)
 
     def read(self, line: str) -> None:
         """Take one line of the run's output."""
-        text = _COLOUR.sub("", line.rstrip("\n"))
-        if match := _STARTED.search(text):
-            self._start(match["task"])
-        elif match := _CACHED.search(text):
-            self._start(match["task"])
+        name, text = read_line(_COLOUR.sub("", line.rstrip("\n")))
+        if _STARTED.search(text):
+            self._start(name)
+        elif _CACHED.search(text):
             self.num_cached += 1
-            self._is_running = False
-            self._show("kept from an earlier start")
-        elif match := _FINISHED.search(text):
-            self._finish(match["status"])
-        elif match := _LOGGED.search(text):
-            self._log(match["level"], match["message"])
-        elif match := _WARNED.search(text):
-            self._warn(match["message"])
-        elif self._is_running:
-            self._collect_error(text.removeprefix("    "))  # kfp indents what a task prints
-        elif self.failed_task is None:
-            self._collect_error(text)
+            self._end(self._start(name), "kept from an earlier start")
+        elif name in self._running:
+            self._read_task(self._running[name], text)
+        elif not name:
+            self._outside.read(text)
 
-    def _start(self, task: str) -> None:
+    def _start(self, name: str) -> "_Task":
         self.num_started += 1
-        self._task, self._task_started, self._last_progress = task, time.monotonic(), 0.0
-        self._num_warnings = 0
-        self._is_running, self._is_in_frames, self._error = True, False, []
-        if self._is_terminal:
-            self._show("...", is_final=False)
+        number = f"[{self.num_started:>{len(str(self.num_tasks))}}/{self.num_tasks}]"
+        task = self._running[name] = _Task(name, f"{number} {name}")
+        self._screen.show_progress(self._running.values())
+        return task
 
-    def _finish(self, status: str) -> None:
-        self._is_running = False
-        seconds = clock(time.monotonic() - self._task_started)
-        if status == "SUCCESS":
-            self._show(f"done in {seconds}")
+    def _end(self, task: "_Task", text: str) -> None:
+        del self._running[task.name]
+        self._screen.write(f"{task.title}  {text}", running=self._running.values())
+
+    def _read_task(self, task: "_Task", text: str) -> None:
+        if match := _FINISHED.search(text):
+            seconds = clock(time.monotonic() - task.started)
+            is_good = match["status"] == "SUCCESS"
+            if not is_good and self.failed_task is None:  # the exit task runs after it
+                self.failed_task, self._failure = task.name, task.error
+            self._end(task, f"{'done in' if is_good else 'failed after'} {seconds}")
+        elif match := _LOGGED.search(text):
+            self._log(task, match["level"], match["message"])
+        elif match := _WARNED.search(text):
+            self._warn(task, match["message"])
         else:
-            if self.failed_task is None:  # the exit task runs after it
-                self.failed_task, self._failure = self._task, list(self._error)
-            self._show(f"failed after {seconds}")
+            task.error.read(text)
 
-    def _log(self, level: str, message: str) -> None:
-        progress = _PROGRESS.search(message)
-        if progress:
-            now = time.monotonic()
-            if not self._is_terminal and now - self._last_progress < SECONDS_BETWEEN_LINES_IN_A_FILE:
-                return
-            self._last_progress = now
-            stage = re.sub(r"-\d+$", "", self._task).replace("-", "_")
-            self._show(f"{progress['name']} {progress['rest']}".removeprefix(f"{stage} "), is_final=False)
+    def _log(self, task: "_Task", level: str, message: str) -> None:
+        if progress := _PROGRESS.search(message):
+            stage = re.sub(r"-\d+$", "", task.name).replace("-", "_")
+            task.progress = f"{progress['name']} {progress['rest']}".removeprefix(f"{stage} ")
+            self._screen.show_progress(self._running.values(), changed=task)
         elif level in {"WARNING", "ERROR", "CRITICAL"}:
-            self._warn(message)
+            self._warn(task, message)
 
-    def _warn(self, message: str) -> None:
-        self._num_warnings += 1
-        if self._num_warnings <= MAX_WARNINGS_PER_TASK:
-            self._show(f"warning: {message}")
-        elif self._num_warnings == MAX_WARNINGS_PER_TASK + 1:
-            self._show("more warnings: see the log")
+    def _warn(self, task: "_Task", message: str) -> None:
+        task.num_warnings += 1
+        text = f"warning: {message}"
+        if task.num_warnings == MAX_WARNINGS_PER_TASK + 1:
+            text = "more warnings: see the log"
+        if task.num_warnings <= MAX_WARNINGS_PER_TASK + 1:
+            self._screen.write(f"{task.title}  {text}", running=self._running.values())
 
-    def _collect_error(self, text: str) -> None:
-        """Keep the message of the last traceback: the first line that is not indented, and all below it."""
+
+class _LastError:
+    """The message of the last traceback: its first line that is not indented, and all below it."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+        self._is_in_frames = False
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self._lines).strip()
+
+    def read(self, text: str) -> None:
         if text.startswith(_TRACEBACK):
-            self._is_in_frames, self._error = True, []
+            self._is_in_frames, self._lines = True, []
         elif self._is_in_frames and text and not text.startswith(" "):
             self._is_in_frames = False
-            self._error = [text]
-        elif self._error and self._error[-1] != "":
-            self._error.append(text.rstrip())
+            self._lines = [text]
+        elif self._lines and self._lines[-1] != "":
+            self._lines.append(text.rstrip())
 
-    def _show(self, text: str, *, is_final: bool = True) -> None:
-        """Write a line; on a terminal, one that is not final is overwritten by the next."""
-        width = len(str(self.num_tasks))
-        line = f"[{self.num_started:>{width}}/{self.num_tasks}] {self._task}  {text}"
-        if not self._is_terminal:
-            self._screen.write(line + "\n")
-        elif is_final:
-            self._screen.write(f"\r\x1b[K{line}\n")
-        else:
-            self._screen.write(f"\r\x1b[K{line[: shutil.get_terminal_size().columns - 1]}")
+
+class _Task:
+    """One that runs."""
+
+    def __init__(self, name: str, title: str) -> None:
+        self.name = name
+        self.title = title
+        self.started = time.monotonic()
+        self.progress = "..."
+        self.last_shown = 0.0
+        self.num_warnings = 0
+        self.error = _LastError()
+
+
+class _Screen:
+    """A terminal, whose last lines are the progress of all tasks that run, or a file."""
+
+    def __init__(self, screen: TextIO) -> None:
+        self._screen = screen
+        self._is_terminal = screen.isatty()
+        self._num_lines = 0
+
+    def write(self, line: str, *, running: Iterable[_Task]) -> None:
+        """Add a line that stays, above the progress of what runs."""
+        self._screen.write(f"{self._erase()}{line}\n")
+        self.show_progress(running)
+
+    def show_progress(self, running: Iterable[_Task], *, changed: _Task | None = None) -> None:
+        """Show where tasks are; a file gets a line now and then, of the task that got on."""
+        if self._is_terminal:
+            width = shutil.get_terminal_size().columns - 1
+            lines = [f"{task.title}  {task.progress}"[:width] for task in running]
+            self._screen.write(self._erase() + "\n".join(lines))
+            self._num_lines = len(lines)
+        elif changed is not None:
+            now = time.monotonic()
+            if now - changed.last_shown >= SECONDS_BETWEEN_LINES_IN_A_FILE:
+                changed.last_shown = now
+                self._screen.write(f"{changed.title}  {changed.progress}\n")
         self._screen.flush()
+
+    def _erase(self) -> str:
+        """What takes the lines of progress off a terminal."""
+        up = f"\x1b[{self._num_lines - 1}A" if self._num_lines > 1 else ""
+        is_shown, self._num_lines = self._num_lines > 0, 0
+        return f"{up}\r\x1b[J" if is_shown else ""

@@ -6,16 +6,21 @@ that these lines need are never cached. Deliberately left out: the report, which
 
 import re
 import shutil
-from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from cooper_rl.checkpoints.manifest import LATEST
+from cooper_rl.checkpoints.reference import REFERENCE, CheckpointReference
 from cooper_rl.records.files import read_records, read_report
 from cooper_rl.run.promotion import title
-from cooper_rl.schema.data import BinaryScores, EvalReport, EvaluateVerifyRMReport, Interval, RunReport
+from cooper_rl.schema.data import EvalReport, EvaluateVerifyRMReport, Interval, Report, RunReport
 from cooper_rl.schema.runs import ChampionReport, PromoteReport
 
 Rows = list[tuple[str, str]]
+R = TypeVar("R", bound=Report)
+
+FROZEN = "frozen VerifyRM"
+"""How a row names the arm whose VerifyRM never learns; the other one is Cooper."""
 
 
 def headline(run: Path, output: Path) -> str:
@@ -23,45 +28,76 @@ def headline(run: Path, output: Path) -> str:
 
     Args:
         run: folder of the run, with one folder per task.
-        output: folder that the person named; report and summary are copied there.
+        output: folder that the person named; page and summary are copied there.
     """
-    rows: Rows = []
+    said = _say_promotion(run)
+    if told := _read(run, "report", "report", RunReport):
+        objection = told.promotion_objection
+        said += f"\nIts promotion would be refused: {objection}\n" if objection else ""
+    numbers = _say_numbers(run, told)
+    return f"{numbers}{said}\n{_table(_find_files(run, output))}"
+
+
+def _say_numbers(run: Path, told: RunReport | None) -> str:
+    """Accuracy and reward of every arm; of a run without co-training, VerifyRM's accuracy."""
+    evaluations = _last(run, "evaluate-policy", "evaluations")
+    if told is not None and evaluations is not None:
+        first, *_, last = read_records(evaluations, EvalReport)
+        return (
+            f"On {first.num_problems} held-out problems, step {first.step} -> {last.step}, with 95 % "
+            f"intervals:\n\n{_table(_compare(first, last, told))}"
+        )
+    if scores := _read(run, "evaluate-verify-rm", "report", EvaluateVerifyRMReport):
+        found = scores.overall
+        accuracy = f"{_interval(found.accuracy)}  (majority {found.majority_accuracy:.3f})"
+        return f"\n\n{_table([(f'VerifyRM accuracy, {found.num_examples} examples', accuracy)])}"
+    return "\n"
+
+
+def _compare(first: EvalReport, last: EvalReport, told: RunReport) -> Rows:
+    """A row for each number and arm; all arms begin alike, and the second one's number has no name again."""
+    reward = "VerifyRM reward"
+    accuracy, frozen = told.accuracy_name, told.frozen_accuracy
+    own = "" if frozen is None else f"{'Cooper':<{len(FROZEN)}}  "
+    rows = [
+        (accuracy, own + _change(told.accuracy_before, told.accuracy_after)),
+        (reward, own + _change(first.verify_rm_reward, last.verify_rm_reward)),
+    ]
+    if frozen is not None and told.frozen_reward is not None:
+        rows.insert(1, ("", f"{FROZEN}  {_change(told.accuracy_before, frozen)}"))
+        rows.append(("", f"{FROZEN}  {_change(first.verify_rm_reward, told.frozen_reward)}"))
+    return rows
+
+
+def _find_files(run: Path, output: Path) -> Rows:
     files: Rows = []
-    num_problems = 0
-    refusal = ""
-    if evaluation := _last(run, "evaluate-policy", "evaluations"):
-        evaluations = read_records(evaluation, EvalReport)
-        num_problems = evaluations[0].num_problems
-        rows += _compare(evaluations)
-    elif scores := _last(run, "evaluate-verify-rm", "report"):
-        found = read_report(scores, EvaluateVerifyRMReport)
-        rows += _say_verify_rm(None, found.overall, None, found.canaries)
     if page := _last(run, "report", "page"):
-        files.append(("report", str(shown(Path(shutil.copyfile(page, output / "report.html"))))))
-    if result := _last(run, "report", "report"):
-        told = read_report(result, RunReport)
-        said = told.promotion_objection
-        refusal = f"\nIts promotion would be refused: {said}\n" if said else ""
-        rows += _say_frozen(told)
+        files.append(("page", str(shown(Path(shutil.copyfile(page, output / "report.html"))))))
     if summary := copy_summary(run, output):
         files.append(("summary", str(shown(summary))))
     if checkpoint := _last(run, "train-cooper", "checkpoint"):
-        step = (checkpoint / LATEST).read_text(encoding="utf-8").strip()
-        files.append(("models", str(shown(checkpoint / step))))
+        files += _find_models(checkpoint)
     elif model := _last(run, "train-verify-rm", "verify_rm"):
         files.append(("VerifyRM", str(shown(model))))
-    said = refusal + _say_promotion(run)
-    where = f"On {num_problems} held-out problems, with 95 % intervals:\n" if num_problems else ""
-    return f"{where}\n{_table(rows)}{said}\n{_table(files)}"
+    return files
+
+
+def _find_models(checkpoint: Path) -> Rows:
+    """Folders of both models; of a run whose weights are in an object store, their address there."""
+    models = checkpoint / (checkpoint / LATEST).read_text(encoding="utf-8").strip()
+    if (checkpoint / REFERENCE).is_file():
+        reference = read_report(checkpoint / REFERENCE, CheckpointReference)
+        return [("models", f"{reference.uri}/{reference.name}")]
+    return [("policy", str(shown(models / "policy"))), ("VerifyRM", str(shown(models / "verify_rm")))]
 
 
 def _say_promotion(run: Path) -> str:
     """Where a retraining started and what became of its candidate; empty for other pipelines."""
-    start, decision = _last(run, "take-champion", "report"), _last(run, "promote", "report")
-    lines = [read_report(start, ChampionReport).statement] if start else []
+    start = _read(run, "take-champion", "report", ChampionReport)
+    decision = _read(run, "promote", "report", PromoteReport)
+    lines = [start.statement] if start else []
     if decision:
-        found = read_report(decision, PromoteReport)
-        lines.append(f"{title(found)}. {' '.join(found.reasons)}")
+        lines.append(f"{title(decision)}. {' '.join(decision.reasons)}")
     return "".join(f"\n{line}\n" for line in lines)
 
 
@@ -76,6 +112,11 @@ def shown(path: Path) -> Path:
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
+def _read(run: Path, task: str, artifact: str, kind: type[R]) -> R | None:
+    path = _last(run, task, artifact)
+    return None if path is None else read_report(path, kind)
+
+
 def _last(run: Path, task: str, artifact: str) -> Path | None:
     """An artifact of the last of the tasks `task`, `task-2`, `task-3`, ... that ran."""
     found: dict[int, Path] = {}
@@ -84,51 +125,6 @@ def _last(run: Path, task: str, artifact: str) -> Path | None:
         if match and (folder / artifact).exists():
             found[int(match[1] or 1)] = folder / artifact
     return found[max(found)] if found else None
-
-
-def _compare(evaluations: Sequence[EvalReport]) -> Rows:
-    first, last = evaluations[0], evaluations[-1]
-    rows = [
-        (
-            f"rule accuracy, step {first.step} -> {last.step}",
-            _change(first.rule_accuracy, last.rule_accuracy),
-        ),
-        ("VerifyRM reward", _change(first.verify_rm_reward, last.verify_rm_reward)),
-    ]
-    if first.judge_accuracy is not None and last.judge_accuracy is not None:
-        rows.insert(0, ("accuracy by meaning", _change(first.judge_accuracy, last.judge_accuracy)))
-    return rows + _say_verify_rm(
-        first.verify_rm, last.verify_rm, first.canary_intervals, last.canary_intervals
-    )
-
-
-def _say_frozen(report: RunReport) -> Rows:
-    """Where the arm with a frozen VerifyRM ended, which began where the run began."""
-    if report.frozen_accuracy is None or report.frozen_reward is None:
-        return []
-    accuracy = _change(report.accuracy_before, report.frozen_accuracy)
-    return [
-        ("with VerifyRM frozen: accuracy", accuracy),
-        ("with VerifyRM frozen: reward", _interval(report.frozen_reward)),
-    ]
-
-
-def _say_verify_rm(
-    before: BinaryScores | None,
-    found: BinaryScores,
-    attacks_before: Mapping[str, Interval] | None,
-    attacks: Mapping[str, Interval],
-) -> Rows:
-    """Accuracy and worst attack of VerifyRM, before and after co-training where there was any."""
-    accuracy = _interval(found.accuracy) if before is None else _change(before.accuracy, found.accuracy)
-    name = f"VerifyRM accuracy, {found.num_examples} examples"
-    rows = [(name, f"{accuracy}  (majority {found.majority_accuracy:.3f})")]
-    if attacks:
-        worst = max(attacks, key=lambda attack: attacks[attack].value)
-        start = (attacks_before or {}).get(worst)
-        rate = _change(start, attacks[worst]) if start else _interval(attacks[worst])
-        rows.append(("worst attack accepted", f"{rate}  ({worst})"))
-    return rows
 
 
 def _table(rows: Rows) -> str:

@@ -44,6 +44,7 @@ from pipelines.local.folder import (
 )
 from pipelines.local.follow import Follower
 from pipelines.local.headline import copy_summary, headline, shown
+from pipelines.local.redacted import redactor
 from pipelines.profile import Profile
 
 EXIT_STAGE_FAILED = 1
@@ -61,6 +62,7 @@ def run_local(
     output: Path,
     screen: TextIO,
     image: str | None = None,
+    tasks_at_once: int | None = None,
 ) -> int:
     """Compile, run, and say what came out; returns the exit status.
 
@@ -74,6 +76,7 @@ def run_local(
         output: Folder for everything that the run writes.
         screen: Where people look.
         image: Stages run in containers of it; None: as processes of this Python.
+        tasks_at_once: Tasks that do not need each other; None: one for each core, one in all with a GPU.
 
     Raises:
         ConfigError: preset, override or parameter is wrong, there is no such image, or another process uses
@@ -111,6 +114,8 @@ def run_local(
             "cache": str(output / "cache" / state),
             "image": image,
             "containers": None,
+            "forks": image is None,
+            "tasks_at_once": tasks_at_once,
         }
         with ExitStack() as stack:
             if image:
@@ -169,7 +174,7 @@ def _follow_worker(request: dict[str, Any], log: Path, follower: Follower, *, to
     """Run to the end; returns the exit status of kfp.local's process."""
     with log.open("w", encoding="utf-8") as log_file, _worker(request, token) as process:
         assert process.stdout is not None
-        for line in process.stdout:
+        for line in map(redactor(request["arguments"]), process.stdout):
             log_file.write(line)
             log_file.flush()
             follower.read(line)

@@ -13,12 +13,18 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import yaml
 from kfp import components, local
-from kfp.local import executor_input_utils
+from kfp.local import executor_input_utils, logging_utils
+
+from cooper_rl.machine.cores import usable_cores
+from pipelines.local.fork import fork_stages, has_gpu
+from pipelines.local.graph import run_at_once
+from pipelines.local.lines import NamedLines
 
 RUN_VARIABLE = "COOPER_RL_RUN"
 
@@ -26,10 +32,14 @@ RUN_VARIABLE = "COOPER_RL_RUN"
 def run(request: dict[str, Any]) -> None:
     """Run `pipeline` with `arguments` in the folder `run` below `root`.
 
-    Stages run in containers of `image` where `containers` has options for them, else as processes.
+    Stages run in containers of `image` where `containers` has options for them, else as processes: forks
+    of one where `forks` says so. `tasks_at_once` is None where the machine decides.
     """
-    # kfp reports a cache hit through the root logger, everything else through one of its own making.
-    logging.basicConfig(stream=sys.stdout, level=logging.INFO, format="%(message)s")
+    _take_over_output()
+    machine_has_gpu = has_gpu()
+    run_at_once(request["tasks_at_once"] or (1 if machine_has_gpu else usable_cores()))
+    if request["forks"] and not machine_has_gpu:
+        fork_stages()
     # kfp gives every run a new folder, named after the time. A run that goes on needs the one that it had.
     executor_input_utils.get_local_pipeline_resource_name = lambda _: request["run"]
     containers = request["containers"]
@@ -65,6 +75,21 @@ def adapt(text: str, *, image: str | None, run: str) -> str:
         task["cachingOptions"] = {"enableCache": True}
         container.setdefault("env", []).append({"name": RUN_VARIABLE, "value": run})
     return yaml.safe_dump_all([pipeline, *platforms], sort_keys=False)
+
+
+def _take_over_output() -> None:
+    """Name every line after its task.
+
+    kfp rewires the root logger and `print` round each task, which threads would do to each other.
+    """
+    sys.stdout = sys.stderr = NamedLines(sys.stdout)
+    logging_utils.local_logger_context = logging_utils.indented_print = nullcontext
+    logging.basicConfig(
+        stream=sys.stdout,
+        level=logging.INFO,
+        format="%(asctime)s - %(levelname)s - %(message)s",
+        datefmt="%H:%M:%S",
+    )
 
 
 def _tasks(pipeline: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -112,7 +112,8 @@ def describe(cron: Cron) -> str:
 
 
 def _describe_trigger(run: Any) -> str:
-    """Of any schedule: the dashboard also makes some with an interval, or with a cron that is none here."""
+    """Describe a schedule's trigger. The dashboard also makes schedules with intervals and with crons that
+    `schedule apply` refuses."""
     if periodic := getattr(run.trigger, "periodic_schedule", None):
         return f"  every {periodic.interval_second} s\n"
     try:

@@ -18,7 +18,9 @@ from cooper_rl.cli.plan import add_plan
 from cooper_rl.cli.presets import add_presets
 from cooper_rl.cli.serve import add_servers
 from cooper_rl.cli.stages import add_stages
+from cooper_rl.cli.watch import add_watch
 from cooper_rl.errors import CooperError
+from cooper_rl.machine.command import remember_command
 from cooper_rl.progress import show_log
 
 EXIT_USER_ERROR = 2
@@ -27,6 +29,8 @@ EXIT_INTERRUPTED = 130
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one sub-command; returns the exit status: 0, 2 for an error of use or data, 130 for Ctrl-C."""
+    if arguments is None:
+        remember_command("cooper-rl")
     words = sys.argv[1:] if arguments is None else arguments
     parser = build_parser(_find_preset(words) if {"-h", "--help"} & set(words) else None)
     _check_command(parser, words)
@@ -58,6 +62,7 @@ def build_parser(preset: str | None = None) -> argparse.ArgumentParser:
     add_stages(commands, preset)
     add_servers(commands)
     add_experiment(commands)
+    add_watch(commands)
     add_plan(commands)
     add_presets(commands)
     add_completion(commands)

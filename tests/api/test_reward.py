@@ -93,6 +93,27 @@ def ask(reward: CooperReward, problems=PROBLEMS, **more) -> list[float]:
     )
 
 
+def test_a_reward_learns_from_programs(make_verify_rm) -> None:
+    """A right and a wrong program for each of two tasks make two pairs, checked by running the tests."""
+    tasks = {
+        "f(a=1, b=2) == 3": ("return a + b", "return a - b"),
+        "f(a=3, b=2) == 6": ("return a * b", "return a"),
+    }
+    with CooperReward(make_verify_rm(0), device="cpu", domain="programs") as reward:
+        reward(
+            [text for texts in tasks.values() for text in texts],
+            questions=[f"Write f. {tests}" for tests in tasks for _ in range(2)],
+            reference_answers=[tests for tests in tasks for _ in range(2)],
+        )
+        assert reward.metrics[0]["rollout/rule_accuracy"] == 0.5
+        assert {pair.positive for pair in reward.pairs} == {"return a + b", "return a * b"}
+
+
+def test_an_unknown_domain_is_refused(make_verify_rm) -> None:
+    with pytest.raises(ConfigError, match=r"problems\.domain=law: nothing is registered under this name"):
+        CooperReward(make_verify_rm(0), domain="law")
+
+
 VARIANTS: dict[str, dict[str, Any]] = {
     "paper": {"pairs__negatives": {"rollout": 0}, "pairs__per_problem": 1, "reward__num_replay_examples": 0},
     "all sources": {"pairs__negatives": {"assistant": 1, "rollout": 1, "perturb": 1, "canary": 1}},

@@ -90,7 +90,20 @@ def test_workers_end_with_a_process_that_closed_nothing() -> None:
     assert not psutil.pid_exists(int(done.stdout))
 
 
-@pytest.mark.parametrize("item", [("7", None), ("7",), (7, "7")])
+def test_a_question_and_a_cut_end_count() -> None:
+    question = "3 times 4? (A) 7 (B) 12"
+    assert verify("12", "The answer is B.", question=question).verdict == "correct"
+    assert verify("12", "The answer is B.").verdict == "unparsable"
+    assert verify("12", "The answer is 12", finish_reason="length").verdict == "unparsable"
+    cut = ("12", "#### 12", "", "length")
+    assert [check.verdict for check in verify_many([cut, ("12", "B", question)])] == ["unparsable", "correct"]
+    rows = label([("q", "12", "#### 12")] * 2, finish_reasons=["length", "stop"])
+    assert [row.label for row in rows] == [None, 1]
+    with pytest.raises(DataError, match=r"finish_reasons: 1 for 2 items; give one for each"):
+        label([("q", "12", "#### 12")] * 2, finish_reasons=["stop"])
+
+
+@pytest.mark.parametrize("item", [("7", None), ("7",), (7, "7"), ("7", "7", "", "eos"), ("7",) * 5])
 def test_an_item_that_is_no_pair_of_strings_is_named(item) -> None:
     with pytest.raises(DataError, match=r"^item 1: .* is no pair of strings; give \(reference answer, "):
         verify_many([("7", "7"), item])

@@ -14,9 +14,9 @@ from transformers import GenerationConfig
 from cooper_rl.checkpoints import state as checkpoint_module
 from cooper_rl.checkpoints.identity import RunIdentity
 from cooper_rl.checkpoints.logs import METRICS
-from cooper_rl.checkpoints.manifest import CheckpointEntry, CheckpointManifest, retained
+from cooper_rl.checkpoints.manifest import CheckpointEntry, CheckpointManifest, dump_manifest, retained
 from cooper_rl.checkpoints.ownership import claim, mark
-from cooper_rl.checkpoints.reading import Found
+from cooper_rl.checkpoints.reading import Found, read_manifest
 from cooper_rl.checkpoints.reference import (
     CheckpointReference,
     check_reference_folder,
@@ -550,6 +550,55 @@ def test_a_pointer_that_names_no_checkpoint_is_named(tmp_path: Path, name: bytes
     with (
         pytest.raises(DataError, match=r"its LATEST file names .*, which is no checkpoint; write the name"),
         open_checkpoint(tmp_path, StorageConfig()),
+    ):
+        pass
+
+
+def test_a_reader_without_a_pointer_reads_the_newest_and_names_it(
+    state: TrainingState, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = open_store(StorageConfig(), tmp_path / "run")
+    opened = checkpoints(store)
+    for step in (1, 2):
+        save(opened, state, tmp_path / "work", step)
+    store.delete(["LATEST"])
+    with open_checkpoint(tmp_path / "run", StorageConfig()) as found:
+        assert found.name == "step-000002"
+    assert f"{tmp_path / 'run'}: LATEST is missing; reading step-000002" in caplog.messages
+
+
+def test_a_reader_reads_what_builds_on_the_pointers_checkpoint_as_training_does(
+    state: TrainingState, tmp_path: Path
+) -> None:
+    store = open_store(StorageConfig(), tmp_path / "run")
+    opened = checkpoints(store)
+    for step in (1, 2):
+        save(opened, state, tmp_path / "work", step)
+    (tmp_path / "run" / "LATEST").write_text("step-000001\n")
+    with open_checkpoint(tmp_path / "run", StorageConfig()) as found:
+        assert found.name == "step-000002"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"sha256": {"policy/config.json": "0" * 64}}, r"step-000002 and step-000002-0123abcd differ; write"),
+        ({"identity": {"seed": "1"}, "defaults": {}}, r"step-000002 and step-000002-0123abcd are of two"),
+    ],
+)  # fmt: skip
+def test_a_reader_without_a_pointer_refuses_what_is_uncertain(
+    state: TrainingState, tmp_path: Path, change: dict[str, object], said: str
+) -> None:
+    """A second checkpoint of the same step: another state, or another run."""
+    store = open_store(StorageConfig(), tmp_path / "run")
+    opened = checkpoints(store)
+    save(opened, state, tmp_path / "work", 2)
+    other = read_manifest(store, "step-000002").model_copy(update=change).sealed()
+    store.write("step-000002-0123abcd/manifest.json", dump_manifest(other), replaces=None)
+    store.delete(["LATEST"])
+    with (
+        pytest.raises(ConfigError, match=f"LATEST is missing .* {said}"),
+        open_checkpoint(tmp_path / "run", StorageConfig()),
     ):
         pass
 

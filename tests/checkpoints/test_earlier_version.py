@@ -1,19 +1,28 @@
-"""A checkpoint of commit 29e2347, from before the configuration was nested and places were marked.
+"""Checkpoints of earlier versions: each resumes, or is refused with the remedy.
 
-Its inputs lie beside it; the four models share one `tokenizer.json`. Two steps of `train_cooper` wrote it,
-with the settings below under their names of then.
+    checkpoint-29e2347   from before the configuration was nested and places were marked
+    checkpoint-0.1.0     of the release (commit f0434ac), with the metrics of its own third step
+
+Their inputs lie beside them; the four models share one `tokenizer.json`. Two steps of `train_cooper` wrote
+them, with the settings below under their names of then.
 """
 
+import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from cooper_rl.checkpoints.logs import METRICS
+from cooper_rl.checkpoints.reference import open_checkpoint
+from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.config.load import load
 from cooper_rl.errors import ConfigError, ModelError
+from cooper_rl.records.step_metrics import read_metrics
 from cooper_rl.stages import train_cooper
 
-KEPT = Path(__file__).parents[1] / "data" / "checkpoint-29e2347"
+DATA = Path(__file__).parents[1] / "data"
 SETTINGS = [
     "cooper.problems_per_step=2",
     "cooper.group_size=4",
@@ -27,22 +36,37 @@ SETTINGS = [
 ]
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    copy = shutil.copytree(KEPT, tmp_path / "kept")
+RELEASED = [
+    "cooper.problems_per_step=3",
+    "cooper.group_size=4",
+    "cooper.generation.max_new_tokens=8",
+    "cooper.policy.lr=1e-3",
+    "cooper.checkpoint_every=1",
+    "labeling.rule.num_workers=1",
+]
+
+
+def copy(kept: str, folder: Path) -> Path:
+    """The kept folder with a tokenizer beside each model."""
+    shutil.copytree(DATA / kept, folder / "kept")
     for model in (
         "models/policy",
         "verify_rm",
         "checkpoint/step-000002/policy",
         "checkpoint/step-000002/verify_rm",
     ):
-        shutil.copyfile(KEPT / "tokenizer.json", copy / model / "tokenizer.json")
-    return copy
+        shutil.copyfile(DATA / kept / "tokenizer.json", folder / "kept" / model / "tokenizer.json")
+    return folder / "kept"
 
 
-def train(folder: Path, *overrides: str) -> None:
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return copy("checkpoint-29e2347", tmp_path)
+
+
+def train(folder: Path, *overrides: str, settings: Sequence[str] = SETTINGS) -> None:
     train_cooper.run(
-        load("laptop", [*SETTINGS, *overrides]),
+        load("laptop", [*settings, *overrides]),
         models=folder / "models",
         verify_rm=folder / "verify_rm",
         problems=folder / "problems.jsonl",
@@ -65,3 +89,24 @@ def test_another_configuration_is_refused_under_the_names_of_today(folder: Path)
     ):
         train(folder, "cooper.steps=4", "cooper.policy.lr=2e-3")
     assert (folder / "checkpoint" / "LATEST").read_text() == "step-000002\n"
+
+
+def test_a_checkpoint_of_the_release_resumes_and_says_what_it_did_not_record(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its third step is that of the release itself, up to the rounding of another processor."""
+    folder = copy("checkpoint-0.1.0", tmp_path)
+    train(folder, "cooper.steps=3", settings=RELEASED)
+    assert (folder / "checkpoint" / "LATEST").read_text() == "step-000003\n"
+    (said,) = [line for line in caplog.messages if line.startswith("step-000002: continues, ")]
+    assert "not bit for bit, because" in said
+    with open_checkpoint(folder / "checkpoint", StorageConfig(), logs=(METRICS,)) as found:
+        rows = [row.flat() for row in read_metrics(*found.log[METRICS])]
+    assert [row["step"] for row in rows] == [1, 2, 3]
+    before = json.loads((folder / "step-3.json").read_text())
+    compared = [key for key in before if key.startswith(("rollout/", "pairs/")) and key in rows[2]]
+    assert {key: rows[2][key] for key in compared} == pytest.approx(
+        {key: before[key] for key in compared}, rel=1e-3
+    )
+    assert rows[2]["verify_rm/loss"] == pytest.approx(before["verify_rm/loss"], rel=1e-3)
+    assert len(compared) > 10

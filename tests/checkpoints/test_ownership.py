@@ -1,35 +1,43 @@
 """Nothing of anybody else's is removed or overwritten, whatever it is called and wherever it lies."""
 
 import hashlib
+import io
 import os
 import secrets
 import shutil
+import subprocess
+import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from minio import Minio
 
 from cooper_rl.checkpoints.identity import RunIdentity
 from cooper_rl.checkpoints.logs import METRICS
 from cooper_rl.checkpoints.manifest import CheckpointManifest, dump_manifest
+from cooper_rl.checkpoints.ownership import MARKER as MARK
 from cooper_rl.checkpoints.ownership import claim, mark
 from cooper_rl.checkpoints.reference import check_reference_folder, write_reference
 from cooper_rl.checkpoints.registry import Registry
 from cooper_rl.checkpoints.store import CheckpointStore
 from cooper_rl.checkpoints.writer import staging_folders
 from cooper_rl.config.infrastructure import StorageConfig
-from cooper_rl.errors import ConfigError, CooperWarning, StorageError
+from cooper_rl.errors import ConfigError, CooperWarning, DataError, StorageError
+from cooper_rl.records.written import MARKER, copy_written, remove_written
 from cooper_rl.storage.base import ObjectStore, content_sha256
 from cooper_rl.storage.local import LocalStore
 from cooper_rl.storage.open import open_store
 from tests.checkpoints.test_registry import make_record
 from tests.stand_ins.fixtures import make_client, storage_config
 
+MANY, FEW = (2000, 150) if os.environ.get("COOPER_RL_MANY_TREES") else (100, 8)
+"""Random trees a test: in a folder, and on a server. `test_thousands_of_random_trees` asks for many."""
 IDENTITY = {"seed": "0"}
 FILES = ("metrics.jsonl", "pairs.jsonl", "rollouts.jsonl", "policy/model.safetensors")
 TOPS = (
@@ -147,32 +155,62 @@ def quietly() -> Iterator[Path]:
         yield Path(folder)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def put(place: Path, data: bytes, scratch: Path, links: bool) -> bool:
+    """Plant a file, a link to one, or one in a folder that is a link; False where something is there."""
+    elsewhere = scratch / "elsewhere" / secrets.token_hex(4)
+    try:
+        if links and data[:1] > b"\xc0" and not os.path.lexists(place.parent):
+            elsewhere.mkdir(parents=True)
+            place.parent.parent.mkdir(parents=True, exist_ok=True)
+            place.parent.symlink_to(elsewhere)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if os.path.lexists(place):
+            return False
+        if links and data[:1] > b"\x7f":
+            elsewhere.parent.mkdir(exist_ok=True)
+            target = elsewhere.with_suffix(".txt")
+            target.write_bytes(data)
+            place.symlink_to(target)
+        else:
+            place.write_bytes(data)
+    except (NotADirectoryError, FileExistsError):  # something else of that name is there
+        return False
+    return True
+
+
+def replace(place: Path, data: bytes, scratch: Path, links: bool) -> bool:
+    """Plant a file also where there is one."""
+    if place.is_file() and not place.is_symlink():
+        place.write_bytes(data)
+        return True
+    return put(place, data, scratch, links)
+
+
+@contextmanager
+def on_a_server(server, **options: object) -> Iterator[tuple[ObjectStore, Minio, str]]:
+    """A store in a bucket of its own, with the plain client and the bucket's name."""
+    client = make_client(server.port, server.account)
+    name = f"own-{secrets.token_hex(8)}"
+    client.make_bucket(name)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ACCESS_KEY_ID", server.account.access_key)
+        patch.setenv("AWS_SECRET_ACCESS_KEY", server.account.secret_key)
+        config = storage_config(server.endpoint, name).model_copy(update=options)
+        yield open_store(config, f"{config.uri}/test"), client, name
+
+
+@settings(max_examples=MANY, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(operations=life, options=kept, links=st.booleans())
 def test_whatever_lies_in_a_folder_stays(
     operations: list[tuple[str, dict[str, bytes] | None]], options: dict[str, int | None], links: bool
 ) -> None:
     """About 20 things an example; some are links to files elsewhere."""
     with quietly() as scratch:
-        root, elsewhere = scratch / "place", scratch / "elsewhere"
+        root = scratch / "place"
         store = LocalStore(root)
 
         def plant(name: str, data: bytes) -> bool:
-            place = root / name
-            try:
-                place.parent.mkdir(parents=True, exist_ok=True)
-                if os.path.lexists(place):
-                    return False
-                if links and data[:1] > b"\x7f":
-                    target = elsewhere / secrets.token_hex(4)
-                    target.parent.mkdir(exist_ok=True)
-                    target.write_bytes(data)
-                    place.symlink_to(target)
-                else:
-                    place.write_bytes(data)
-            except (NotADirectoryError, FileExistsError):  # something else of that name is there
-                return False
-            return True
+            return put(root / name, data, scratch, links)
 
         def read(name: str) -> bytes | None:
             try:
@@ -183,25 +221,16 @@ def test_whatever_lies_in_a_folder_stays(
         live(Run(store, scratch / "work", StorageConfig.model_validate(options)), operations, plant, read)
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=FEW, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(operations=life, options=kept)
 def test_whatever_lies_below_a_prefix_stays(
     s3_server, operations: list[tuple[str, dict[str, bytes] | None]], options: dict[str, int | None]
 ) -> None:
     """With an unfinished upload of everything that is planted, and one of a run's that was killed."""
-    client = make_client(s3_server.port, s3_server.account)
-    name = f"own-{secrets.token_hex(8)}"
-    client.make_bucket(name)
-    with quietly() as scratch, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AWS_ACCESS_KEY_ID", s3_server.account.access_key)
-        patch.setenv("AWS_SECRET_ACCESS_KEY", s3_server.account.secret_key)
-        config = storage_config(s3_server.endpoint, name).model_copy(update=options)
-        store = open_store(config, f"{config.uri}/test")
+    with on_a_server(s3_server, **options) as (store, client, name), quietly() as scratch:
         uploads: set[str] = set()
 
         def plant(key: str, data: bytes) -> bool:
-            import io
-
             full = f"runs/test/{key}"
             if store.read(key) is not None:
                 return False
@@ -213,7 +242,7 @@ def test_whatever_lies_below_a_prefix_stays(
             content = store.read(key)
             return None if content is None else content.data
 
-        run = Run(store, scratch / "work", config)
+        run = Run(store, scratch / "work", StorageConfig.model_validate(options))
         left = run.interrupted()
         killed = client._create_multipart_upload(name, f"runs/test/{left}/policy/model.safetensors", {})
         live(run, operations, plant, read)
@@ -325,24 +354,124 @@ def test_what_appears_in_a_reference_folder_while_a_run_trains_stays(tmp_path: P
         check_reference_folder(folder)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(things=foreign)
-def test_whatever_lies_in_a_registry_stays(things: dict[str, bytes]) -> None:
+VERSIONS = [f"v-{hashlib.sha256(bytes([number])).hexdigest()[:12]}" for number in range(2)]
+in_a_version = st.builds(
+    "{}/{}".format,
+    st.sampled_from([*VERSIONS, VERSIONS[1].upper(), f"{VERSIONS[1]}-0123abcd"]),
+    st.sampled_from((*NAMES, "policy/MODEL.safetensors", "writer-0123abcd", "policy/model.safetensors/x")),
+)
+in_a_registry = st.dictionaries(
+    st.one_of(key, in_a_version, st.sampled_from(["attacks.jsonl", "CHAMPION.old", "Champion"])),
+    st.one_of(st.binary(max_size=20), st.just(another_runs_manifest())),
+    max_size=8,
+)
+
+
+def promote_all(store: ObjectStore, scratch: Path) -> None:
+    """Two versions, the second twice; a refusal must name what is in the way."""
+    weights = scratch / "model.safetensors"
+    weights.write_bytes(b"weights")
+    registry = Registry(store)
+    files = {"policy/model.safetensors": weights, "metrics.jsonl": weights}
+    refused: list[tuple[str, str]] = []
+    for name in (*VERSIONS, VERSIONS[1]):
+        try:
+            registry.promote(name, files, make_record(), replaces=registry.champion(candidate=name))
+        except StorageError as error:
+            refused.append((name, str(error)))
+    for name, said in refused:
+        assert name in said or MARK in said
+        assert "move" in said or "cannot be used" in said
+
+
+@settings(max_examples=MANY, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(things=in_a_registry, links=st.booleans())
+def test_whatever_lies_in_a_registry_stays(things: dict[str, bytes], links: bool) -> None:
     with quietly() as scratch:
         root = scratch / "registry"
-        planted: dict[str, bytes] = {}
-        versions = [f"v-{hashlib.sha256(bytes([number])).hexdigest()[:12]}" for number in range(2)]
-        for name, data in [*things.items(), (f"{versions[1]}/thesis.txt", b"mine")]:
-            if any((root / parent).is_file() for parent in Path(name).parents) or (root / name).exists():
-                continue
-            (root / name).parent.mkdir(parents=True, exist_ok=True)
-            (root / name).write_bytes(data)
-            planted[name] = data
-        weights = scratch / "model.safetensors"
-        weights.write_bytes(b"weights")
-        registry = Registry(LocalStore(root))
-        for name in versions:
-            registry.promote(
-                name, {"policy/model.safetensors": weights}, make_record(), replaces=registry.champion()
-            )
-        assert all((root / name).read_bytes() == data for name, data in planted.items())
+        planted = {name for name, data in things.items() if put(root / name, data, scratch, links)}
+        promote_all(LocalStore(root), scratch)
+        assert all((root / name).read_bytes() == things[name] for name in planted)
+
+
+@settings(max_examples=FEW, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(things=in_a_registry)
+def test_whatever_lies_in_a_registry_on_a_server_stays(s3_server, things: dict[str, bytes]) -> None:
+    with on_a_server(s3_server) as (store, client, name), quietly() as scratch:
+        for each, data in things.items():
+            client.put_object(name, f"runs/test/{each}", io.BytesIO(data), len(data))
+        promote_all(store, scratch)
+        for each, data in things.items():
+            assert client.get_object(name, f"runs/test/{each}").data == data
+
+
+def test_a_promotion_that_was_interrupted_is_done_again_over_its_own_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ended before its record was written, with one record and with another; then a file is changed."""
+    store, registry = LocalStore(tmp_path / "r"), Registry(LocalStore(tmp_path / "r"))
+    lists = tmp_path / "evaluated.jsonl"
+    for number in range(3):
+        lists.write_text(f"attempt {number}")
+        with monkeypatch.context() as patch:
+            if number < 2:
+                patch.setattr(Registry, "_replace", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+            with suppress(KeyboardInterrupt):
+                registry.promote(VERSIONS[0], {"evaluated.jsonl": lists}, make_record(), replaces=None)
+    found = registry.champion()
+    assert found is not None
+    assert (tmp_path / "r" / VERSIONS[0] / "evaluated.jsonl").read_text() == "attempt 2"
+    store.delete([f"{VERSIONS[0]}/champion.json"])
+    store.write(f"{VERSIONS[0]}/champion.json", b"mine", replaces=None)
+    with pytest.raises(
+        StorageError, match=r"champion\.json: was not written by a promotion, .*move it away, or use another"
+    ):
+        registry.promote(VERSIONS[0], {"evaluated.jsonl": lists}, make_record(), replaces=found)
+    assert (tmp_path / "r" / VERSIONS[0] / "champion.json").read_bytes() == b"mine"
+
+
+def test_a_version_that_is_a_link_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "r").mkdir()
+    (tmp_path / "r" / VERSIONS[0]).symlink_to(tmp_path / "elsewhere")
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(b"weights")
+    with pytest.raises(StorageError, match="is a link; put the folder itself there, or move the link away"):
+        Registry(LocalStore(tmp_path / "r")).promote(
+            VERSIONS[0], {"policy/model.safetensors": weights}, make_record(), replaces=None
+        )
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+below = st.one_of(st.sampled_from(("thesis.txt", "config.json", "model.safetensors", "sub/a.txt", MARKER)))
+trees = st.dictionaries(below, st.binary(max_size=20), max_size=5)
+
+
+@settings(max_examples=MANY, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(before=trees, after=trees, links=st.booleans())
+def test_whatever_lies_in_a_folder_that_would_be_replaced_stays(
+    before: dict[str, bytes], after: dict[str, bytes], links: bool
+) -> None:
+    """Before the first time that we write it, and between that and the next; ours alone is replaced."""
+    with quietly() as scratch:
+        place, ours = scratch / "policy", scratch / "made"
+        for content, things in ((b"first", before), (b"second", after)):
+            shutil.rmtree(ours, ignore_errors=True)
+            (ours / "sub").mkdir(parents=True)
+            for name in ("config.json", "sub/b.txt"):
+                (ours / name).write_bytes(content)
+            planted = {name for name, data in things.items() if replace(place / name, data, scratch, links)}
+            with suppress(DataError):
+                remove_written(place)
+                assert not planted
+                copy_written(ours, place)
+            assert all((place / name).read_bytes() == things[name] for name in planted)
+
+
+@pytest.mark.slow
+def test_thousands_of_random_trees() -> None:
+    """6,000 in folders and 300 on a server: the properties above, with more examples. About ten minutes."""
+    command = [sys.executable, "-m", "pytest", "-q", "-m", "not slow", "-k", "whatever_lies", __file__]
+    environment = os.environ | {"COOPER_RL_MANY_TREES": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=3000)
+    assert done.returncode == 0, done.stdout + done.stderr

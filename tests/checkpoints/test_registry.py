@@ -14,7 +14,7 @@ from cooper_rl.errors import ConfigError, DamagedObjectError, StorageError, Writ
 from cooper_rl.run.promotion import Evaluated, decide
 from cooper_rl.schema.red_team import AttackText
 from cooper_rl.schema.runs import ChampionRecord
-from cooper_rl.storage.base import ObjectStore, content_sha256
+from cooper_rl.storage.base import ObjectStore
 from cooper_rl.storage.local import LocalStore
 from cooper_rl.storage.open import open_store
 from tests.stages.champions import HELD_OUT, make_completions, make_evaluation
@@ -98,6 +98,28 @@ def test_of_two_promoters_that_saw_the_same_champion_one_wins(store: ObjectStore
     assert outcomes[champion.name] == "won"
 
 
+def test_versions_without_a_pointer_are_refused_and_no_candidate_goes_unopposed(
+    store: ObjectStore, tmp_path: Path
+) -> None:
+    """All but the candidate itself, whose first promotion may have ended before the pointer was written."""
+    registry = Registry(store)
+    store.write("v-0123456789ab/manifest.json", b"somebody else's", replaces=None)
+    assert registry.champion() is None
+    add(registry, tmp_path, "v-one", replaces=None)
+    store.delete([CHAMPION])
+    with pytest.raises(
+        DamagedObjectError,
+        match=r"registry: CHAMPION is missing, and there is a version v-one; write the name of the "
+        "champion's version into CHAMPION, or move the versions away to begin with none",
+    ):
+        registry.champion(candidate="v-two")
+    assert registry.champion(candidate="v-one") is None
+    store.write(CHAMPION, b"v-one\n", replaces=None)
+    found = registry.champion()
+    assert found is not None
+    assert found.name == "v-one"
+
+
 def test_an_earlier_champion_comes_back_when_its_name_is_written(store: ObjectStore, tmp_path: Path) -> None:
     registry = Registry(store)
     add(registry, tmp_path, "v-one", replaces=None)
@@ -172,14 +194,15 @@ def test_a_file_that_is_edited_in_place_after_its_promotion_does_not_change_the_
     tmp_path: Path,
 ) -> None:
     """A hard link would: the registry's file and the run's would be one."""
-    file = tmp_path / "run" / "model.safetensors"
-    file.parent.mkdir()
-    file.write_bytes(b"weights")
-    store = LocalStore(tmp_path / "registry")
-    store.put_file("v-1/policy/model.safetensors", file, sha256=content_sha256(file))
-    with file.open("r+b") as opened:
+    registry = Registry(LocalStore(tmp_path / "registry"))
+    add(registry, tmp_path, "v-1", replaces=None)
+    with (tmp_path / "v-1.weights").open("r+b") as opened:
         opened.write(b"WEIGHTS")
-    assert (tmp_path / "registry/v-1/policy/model.safetensors").read_bytes() == b"weights"
+    champion = registry.champion()
+    assert champion is not None
+    folder = registry.fetch(champion, tmp_path / "fetched", starting_with=("policy/", "verify_rm/"))
+    for model in ("policy", "verify_rm"):
+        assert (folder / model / "model.safetensors").read_text() == "weights of v-1"
 
 
 def attack(text: str) -> AttackText:

@@ -83,6 +83,7 @@ def test_a_component_passes_every_path_of_its_stage_under_its_own_name(stage: st
         assert ast.unparse(keyword.value) in (
             f"Path({name}.path)",
             f"Path({name}.path) if {name} else None",
+            f"[Path(each.path) for each in {name}]",
             "Path(f'{summary.path}.status')",
         )
 

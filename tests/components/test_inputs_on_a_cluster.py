@@ -42,4 +42,6 @@ def test_every_artifact_that_a_task_is_given_is_made(stage: str, tmp_path: Path)
         },
         function_to_execute=function,
     )
-    assert all(isinstance(executor.input_artifacts[name], Artifact) for name in names)
+    for name in names:
+        made = executor.input_artifacts[name]
+        assert all(isinstance(each, Artifact) for each in (made if isinstance(made, list) else [made]))

@@ -135,8 +135,9 @@ def test_reference_faults_and_names_of_verdicts() -> None:
 
 
 def test_a_setting_of_the_other_laptop_world_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"tiny_blind_share=0\.5 is for problems\.domain=mathematics, not"):
-        load("programs_laptop", ["problems.tiny_blind_share=0.5"])
+    with pytest.raises(ConfigError, match=r"tiny_blind_share=0\.5: the laptop world of .*=programs has no"):
+        find_world("programs", blind_share=0.5)
+    assert find_world("mathematics", blind_share=0.5).has_blind_kinds
 
 
 def test_a_domain_without_a_laptop_world_is_refused() -> None:

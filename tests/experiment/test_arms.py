@@ -8,7 +8,7 @@ import pytest
 from cooper_rl.config.load import load
 from cooper_rl.errors import ConfigError
 from cooper_rl.experiment.arms import ABLATIONS, ARMS, arm_overrides, parse_names, parse_seeds
-from cooper_rl.stages.report import settings
+from cooper_rl.report.page import settings
 
 
 @pytest.mark.parametrize("name", [*ARMS, *ABLATIONS])

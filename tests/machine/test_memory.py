@@ -1,10 +1,35 @@
-"""Running out of memory, by allocations that no machine grants."""
+"""The memory that may be used, and running out of it by allocations that no machine grants."""
+
+import os
+from pathlib import Path
 
 import pytest
 import torch
 
 from cooper_rl.errors import TrainingError
-from cooper_rl.machine.memory import explains_memory
+from cooper_rl.machine.memory import explains_memory, usable_memory
+
+MACHINE = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({}, MACHINE),
+        ({"memory.max": "max\n"}, MACHINE),
+        ({"memory.max": "1073741824\n"}, 1 << 30),
+        ({"memory.max": "nonsense\n"}, MACHINE),
+        ({"memory/memory.limit_in_bytes": "1073741824\n"}, 1 << 30),
+        ({"memory/memory.limit_in_bytes": "9223372036854771712\n"}, MACHINE),
+    ],
+)
+def test_a_containers_limit_counts_where_it_is_less_than_the_machines_memory(
+    tmp_path: Path, files: dict[str, str], expected: int
+) -> None:
+    (tmp_path / "memory").mkdir()
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    assert usable_memory(tmp_path) == expected
 
 
 def test_memory_that_torch_cannot_have_says_what_to_lower() -> None:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from cooper_rl.method.advantages import group_advantages, mix_rewards
+from cooper_rl.method.advantages import accuracies, group_advantages, mix_rewards
 
 SCORES = [0.9, 0.2, 0.4, 0.7]
 RULE = ["correct", "correct", "incorrect", "unparsable"]
@@ -21,6 +21,19 @@ JUDGE = ["incorrect", "correct", "correct", "unparsable"]
 )
 def test_a_reward_is_what_its_name_says(kind, expected: list[float]) -> None:
     assert mix_rewards(kind, verify_rm=SCORES, rule=RULE, judge=JUDGE) == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("verify_rm", [True, True, False, None]),
+        ("rule_gated", [True, True, False, None]),
+        ("rule", [True, True, False, False]),
+        ("judge", [False, True, True, False]),
+    ],
+)
+def test_accuracy_is_the_verdict_behind_a_reward_and_never_its_score(kind, expected) -> None:
+    assert accuracies(kind, rule=RULE, judge=JUDGE) == expected
 
 
 def test_without_the_standard_deviation_rewards_are_only_centred() -> None:

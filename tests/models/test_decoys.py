@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from cooper_rl.errors import ModelError
-from cooper_rl.models.decoys import KEY, Decoys, add_decoys, decoys_of
+from cooper_rl.models.decoys import KEY, Decoys, add_decoys, decoys_of, nearest_answers
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM, load_verify_rm, save_verify_rm
 
 ANSWERS = tuple(str(number) for number in range(40))
@@ -31,11 +31,11 @@ def test_decoys_are_other_answers_and_the_same_for_every_completion() -> None:
 
 @pytest.mark.parametrize(
     ("logits", "expected"),
-    [([2.0], 2.0), ([2.0, -3.0, 1.0], 0.5), ([2.0, -3.0, -9.0], 2.0), ([-1.0, -9.0], -1.0)],
+    [([2.0], 2.0), ([2.0, -3.0, 1.0], 0.481850), ([2.0, -3.0, -9.0], 2.0), ([-1.0, -9.0], -1.0)],
 )
-def test_the_lead_over_the_best_decoy_bounds_the_logit(logits: list[float], expected: float) -> None:
-    """2 - 1 - .5 is below 2; a lead of 5 - .5 is not."""
-    assert DECOYS.compare(torch.tensor(logits)).item() == expected
+def test_the_lead_over_the_decoys_bounds_the_logit(logits: list[float], expected: float) -> None:
+    """log(e^-3 + e) = 1.018150, and 2 - 1.018150 - .5 is below 2; a lead of nearly 5 - .5 is not."""
+    assert DECOYS.compare(torch.tensor(logits)).item() == pytest.approx(expected, abs=1e-5)
 
 
 def test_scores_are_what_the_raw_logits_say(guarded: VerifyRM) -> None:
@@ -46,16 +46,33 @@ def test_scores_are_what_the_raw_logits_say(guarded: VerifyRM) -> None:
         with torch.no_grad():
             own, *others = (float(guarded.logits([ids])) for ids in guarded.encode(guarded.compared(item)))
         assert len(others) == 3
-        assert score == pytest.approx(1 / (1 + math.exp(-min(own, own - max(others) - 0.5))), abs=1e-5)
+        lead = own - math.log(sum(map(math.exp, others))) - 0.5
+        assert score == pytest.approx(1 / (1 + math.exp(-min(own, lead))), abs=1e-5)
     assert guarded.score([]) == []
 
 
 def test_a_text_that_does_not_read_the_reference_answer_is_never_paid(guarded: VerifyRM) -> None:
-    """Whatever its logit, a model that ignores the reference answer leads by 0, less the margin of .5."""
+    """Of 3 decoys and the right answer none is ahead: the odds are 1 to 3, times e^-.5 for the margin."""
     with torch.no_grad():
         guarded.model.score.weight.zero_()
     scores = guarded.score([VerifyItem(f"q{n}", f"{n}", "000") for n in range(20)])
-    assert scores == pytest.approx([1 / (1 + math.exp(0.5))] * 20)
+    assert scores == pytest.approx([1 / (1 + 3 * math.exp(0.5))] * 20)
+
+
+def test_training_draws_other_decoys_in_every_epoch() -> None:
+    drawn = [DECOYS.draw("q", "7", epoch=epoch) for epoch in range(20)]
+    assert len(set(drawn)) >= 15
+    assert all("7" not in answers and len(set(answers)) == 3 for answers in drawn)
+    assert drawn[3] == DECOYS.draw("q", "7", epoch=3)
+
+
+def test_what_is_trained_is_what_scores_count(guarded: VerifyRM) -> None:
+    """One forward pass over groups gives the logits of `score`, and their gradient."""
+    items = [VerifyItem(f"What is {n}+1?", f"{n + 1}", f"#### {n + 1}") for n in range(6)]
+    logits = guarded.counted_logits(guarded.encode_compared(items))
+    assert torch.sigmoid(logits).tolist() == pytest.approx(guarded.score(items), abs=1e-5)
+    logits.sum().backward()
+    assert guarded.model.score.weight.grad.abs().sum() > 0
 
 
 def test_decoys_stand_in_the_folder_and_damage_is_named(guarded: VerifyRM, tmp_path: Path) -> None:
@@ -66,8 +83,20 @@ def test_decoys_stand_in_the_folder_and_damage_is_named(guarded: VerifyRM, tmp_p
     assert loaded.score([item]) == pytest.approx(guarded.score([item]), abs=1e-6)
     setattr(loaded.model.config, KEY, {"answers": ["1"], "size": "many"})
     with pytest.raises(
-        ModelError, match=r"(?s)verify_rm_decoys in config.json is damaged .*copy the folder again"
+        ModelError, match=r"(?s)verify_rm_decoys in config.json is damaged or of an .*copy the folder again"
     ):
         decoys_of(loaded.model)
     add_decoys(loaded.model, ANSWERS, count=0, margin=0.5)
     assert decoys_of(loaded.model) is None
+
+
+def test_every_second_decoy_is_near_the_reference_answer() -> None:
+    """Of 0 to 39, those next to 27 are 25, 26, 28 and 29; 2, 7, 17 and 20 to 29 share a digit with it."""
+    near = nearest_answers(DECOYS, "27")
+    assert set(near[:4]) == {"25", "26", "28", "29"}
+    assert len(near) == 8
+    assert all("2" in answer or "7" in answer for answer in near)
+    for number in range(30):
+        assert len(set(DECOYS.draw(f"q{number}", "27")) & set(near)) >= 2
+    words = Decoys(("ten apples", "two apples", "seven", "x + 1", "x - 1"), size=2, margin=0)
+    assert nearest_answers(words, "x+1")[0] == "x - 1"

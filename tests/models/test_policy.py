@@ -135,12 +135,33 @@ def test_a_tokenizer_without_a_chat_template_is_refused(make_policy, tmp_path: P
 
 def test_a_saved_folder_replaces_the_old_one_as_a_whole(make_policy, tmp_path: Path) -> None:
     save_policy(make_policy(0), tmp_path / "policy")
-    (tmp_path / "policy" / "stale.txt").write_text("of the old model")
     save_policy(make_policy(1), tmp_path / "policy")
     loaded = load_policy(tmp_path / "policy", device=CPU)
     assert torch.equal(loaded.model.lm_head.weight, make_policy(1).model.lm_head.weight)
-    assert not (tmp_path / "policy" / "stale.txt").exists()
     assert [path.name for path in tmp_path.iterdir()] == ["policy"]
+
+
+@pytest.mark.parametrize("name", ["thesis.txt", "config.json", "notes/mine.txt", "model.safetensors"])
+def test_a_folder_with_files_of_others_is_named_and_kept(make_policy, tmp_path: Path, name: str) -> None:
+    """Beside ours, changed in place, or in a folder that we never wrote."""
+    save_policy(make_policy(0), tmp_path / "policy")
+    for folder in ("policy", "theirs"):
+        (tmp_path / folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / folder / name).write_text("mine")
+        with pytest.raises(
+            DataError, match=rf"{folder}/{name.partition('/')[0]}: was not written by Cooper-RL"
+        ):
+            save_policy(make_policy(1), tmp_path / folder)
+        assert (tmp_path / folder / name).read_text() == "mine"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["policy", "theirs"]
+
+
+def test_a_link_to_a_folder_is_not_replaced(make_policy, tmp_path: Path) -> None:
+    save_policy(make_policy(0), tmp_path / "elsewhere")
+    (tmp_path / "policy").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(DataError, match="policy: was not written by Cooper-RL"):
+        save_policy(make_policy(1), tmp_path / "policy")
+    assert (tmp_path / "policy").is_symlink()
 
 
 def test_a_file_in_the_way_is_named_and_kept(make_policy, tmp_path: Path) -> None:

@@ -2,12 +2,19 @@
 
 import random
 import re
+from functools import partial
 
 import pytest
 
+from cooper_rl.domains.mathematics import MATHEMATICS
 from cooper_rl.method.prompts import cut_field
-from cooper_rl.negatives.canaries import ATTACKS, CONSTANT_FORGERY, make_canaries, wrong_references
+from cooper_rl.negatives import canaries
+from cooper_rl.negatives.answer_attacks import ATTACKS
+from cooper_rl.negatives.text_attacks import CONSTANT_FORGERY
 from cooper_rl.schema.data import VerifyExample
+
+make_canaries = MATHEMATICS.make_canaries
+wrong_references = partial(canaries.wrong_references, is_other=MATHEMATICS.is_other_answer)
 
 ROWS = [
     VerifyExample(

@@ -2,7 +2,9 @@
 
 import pytest
 
-from cooper_rl.negatives.canaries import ATTACKS, Canary, CanaryWriter, canary_rates, mean_rate
+from cooper_rl.domains.mathematics import MATHEMATICS
+from cooper_rl.negatives.answer_attacks import ATTACKS
+from cooper_rl.negatives.canaries import Canary, canary_rates, mean_rate
 from cooper_rl.negatives.pairs import RewriteItem
 from cooper_rl.schema.data import VerifyExample
 
@@ -34,7 +36,7 @@ def test_no_canaries_give_a_rate_of_zero() -> None:
 
 
 def written(items: list[RewriteItem]) -> list[list[str | None]]:
-    return [CanaryWriter().rewrite(items, seed=seed) for seed in range(100)]
+    return [MATHEMATICS.canary_writer.rewrite(items, seed=seed) for seed in range(100)]
 
 
 def test_attacks_are_drawn_with_the_seed_and_none_is_the_solution() -> None:

@@ -1,6 +1,7 @@
 """The laptop pipeline for real: compiled, run through kfp.local, resumed, failed, interrupted."""
 
 import contextlib
+import json
 import os
 import re
 import signal
@@ -20,6 +21,7 @@ from cooper_rl.records.step_metrics import read_metrics
 from cooper_rl.schema.data import EvalReport
 from pipelines.__main__ import main
 from pipelines.local.folder import IN_USE, TOKEN, Holder, run_folders
+from pipelines.local.redacted import redactor
 from tests.small_run import ROOT, run_pipelines, small_run
 
 ENDLESS = ["--set", "models.tiny.policy.num_updates=1000000"]
@@ -35,20 +37,25 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 def test_the_run_shows_every_stage_and_ends_with_its_headline(finished: tuple[Path, str]) -> None:
     _, shown = finished
     stages = re.findall(r"^\[ *(\d+)/14\] (\S+)  done in \d+:\d\d$", shown, flags=re.MULTILINE)
-    assert [int(number) for number, _ in stages] == list(range(1, 15))
+    assert sorted(int(number) for number, _ in stages) == list(range(1, 15))
     assert [name for _, name in stages[-2:]] == ["report", "summarise-run"]
-    assert re.search(r"accuracy by meaning +0\.\d+ \[.*\] -> \d\.\d+ \[", shown)
-    assert re.search(r"VerifyRM accuracy, \d+ examples +\d\.\d+ \[.*\(majority", shown)
-    assert "Done in " in shown
+    assert re.search(
+        r"^Done in .* held-out problems, step 0 -> 4, with 95 % intervals:$", shown, re.MULTILINE
+    )
+    for name in ("accuracy", "VerifyRM reward"):
+        assert re.search(rf"^  {name} +\d\.\d+ \[.*\] -> \d\.\d+ \[.*\]$", shown, re.MULTILINE), name
 
 
 def test_the_run_leaves_a_report_and_ordinary_model_folders(finished: tuple[Path, str]) -> None:
     output, shown = finished
     assert "<html" in (output / "report.html").read_text(encoding="utf-8")
     assert (output / "summary.md").read_text(encoding="utf-8").startswith("#")
-    models = ROOT / shown.splitlines()[-1].removeprefix("  models   ")
-    assert AutoModelForCausalLM.from_pretrained(models / "policy").config.model_type == "qwen2"
-    assert AutoModelForSequenceClassification.from_pretrained(models / "verify_rm").config.num_labels == 1
+    files = dict(line.split() for line in shown.splitlines()[-4:])
+    assert list(files) == ["page", "summary", "policy", "VerifyRM"]
+    assert ROOT / files["page"] == output / "report.html"
+    assert AutoModelForCausalLM.from_pretrained(ROOT / files["policy"]).config.model_type == "qwen2"
+    verify_rm = AutoModelForSequenceClassification.from_pretrained(ROOT / files["VerifyRM"])
+    assert verify_rm.config.num_labels == 1
 
 
 def test_the_second_iteration_goes_on_where_the_first_ended(finished: tuple[Path, str]) -> None:
@@ -127,12 +134,50 @@ def test_a_failing_stage_is_one_message_and_keeps_what_was_finished(
     assert (output / "report.html").is_file()
 
 
+def test_no_password_or_signature_of_a_source_is_left_by_a_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In no file and not on the screen, though kfp prints every task's input."""
+    output = tmp_path / "run"
+    source = "http://me:pa55word@127.0.0.1:9/problems.jsonl?sig=SECRET1"
+    assert main(small_run(output, "--set", f'problems.sources=["{source}"]')) == 1
+    captured = capsys.readouterr()
+    shown = captured.out + captured.err
+    assert "collect-problems: http://***@127.0.0.1:9/problems.jsonl?***: " in shown
+    assert "http://***@127.0.0.1:9/problems.jsonl?***" in (output / "log.txt").read_text(encoding="utf-8")
+    files = [path for path in output.rglob("*") if path.is_file()]
+    for secret in ("pa55word", "SECRET1"):
+        assert secret not in shown
+        assert [path for path in files if secret.encode() in path.read_bytes()] == []
+
+
+@pytest.mark.parametrize(
+    ("override", "address"),
+    [
+        ("problems.sources=['http://me:a b@host/x?k=v']", "http://me:a b@host/x?k=v"),
+        ('problems.sources=["http://h/1?sig=one","http://h/2?sig=two"]', "http://h/2?sig=two"),
+        ("cooper.judge.server.base_url=http://me:you r@host/v1", "http://me:you r@host/v1"),
+    ],
+)  # fmt: skip
+def test_addresses_of_the_arguments_are_hidden_whole(override: str, address: str) -> None:
+    hide = redactor({"preset": "laptop", "overrides": [override]})
+    line = hide(f"input: {json.dumps({'overrides': [override]})} and {address!r}\n")
+    assert line.startswith("input: ")
+    for secret in ("me:", "a b", "r@", "k=v", "one", "two"):
+        assert secret not in line
+
+
 def test_a_wrong_key_is_found_before_anything_runs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["local", "--set", "cooper.stepz=2", "--output", str(tmp_path / "run")]) == 2
     assert "cooper.stepz: unknown key; did you mean 'steps'?" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+def test_less_than_one_task_at_once_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["local", "--tasks-at-once", "0", "--output", str(tmp_path / "run")]) == 2
+    assert "--tasks-at-once 0: give 1 or more" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("run_key", ["nightly-[[ScheduledTime]]", "{{$.pipeline_job_uuid}}"])
@@ -157,9 +202,9 @@ def test_a_run_leaves_no_process_behind_however_it_ends(
     """SIGHUP is a closed terminal."""
     output = tmp_path / "run"
     process = start(small_run(output, *ENDLESS))
-    _wait_until(lambda: _processes(str(tmp_path), "--function_to_execute\0prepare_models"))
+    _wait_until(lambda: _stages(output, "prepare_models"))
     token = _token(output)
-    assert len(_members(token)) >= 3  # the worker, the shell and the stage
+    assert len(_members(token)) >= 3  # the worker, the fork server and the stage
     process.send_signal(number)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == status, errors
@@ -173,7 +218,7 @@ def test_a_second_start_in_one_folder_is_refused_and_the_first_is_not_harmed(
     output = tmp_path / "run"
     process = start(small_run(output, *ENDLESS))
     try:
-        _wait_until(lambda: _processes(str(tmp_path), "--function_to_execute\0prepare_models"))
+        _wait_until(lambda: _stages(output, "prepare_models"))
         assert main(small_run(output)) == 2
         who = f"{output}: process {process.pid} on {socket.gethostname()}"
         assert f"{who} runs a pipeline in this folder; wait for it" in capsys.readouterr().err
@@ -197,7 +242,7 @@ def test_a_stage_that_outlived_its_run_is_ended_by_the_next_start_which_says_so(
     """Starter and worker are killed at once, so that neither can end the stage."""
     output = tmp_path / "run"
     process = start(small_run(output, *ENDLESS))
-    _wait_until(lambda: _processes(str(tmp_path), "--function_to_execute\0prepare_models"))
+    _wait_until(lambda: _stages(output, "prepare_models"))
     token = _token(output)
     (worker,) = [pid for pid in _members(token) if "pipelines.local.worker" in psutil.Process(pid).cmdline()]
     os.kill(worker, signal.SIGSTOP)
@@ -205,11 +250,11 @@ def test_a_stage_that_outlived_its_run_is_ended_by_the_next_start_which_says_so(
     process.communicate()
     os.kill(worker, signal.SIGKILL)
     _wait_until(lambda: worker not in _members(token))
-    (stage,) = _processes(str(tmp_path), "\0kfp.dsl.executor_main\0")
+    (stage,) = _stages(output, "prepare_models")
 
     again = start(small_run(output, *ENDLESS))
     _wait_until(lambda: not _members(token))
-    _wait_until(lambda: _processes(str(tmp_path), "--function_to_execute\0prepare_models"))
+    _wait_until(lambda: _stages(output, "prepare_models"))
     again.terminate()
     shown, _ = again.communicate()
     assert re.search(rf"ended .*process {stage}\b.*: left by process {process.pid}, which was killed", shown)
@@ -217,7 +262,7 @@ def test_a_stage_that_outlived_its_run_is_ended_by_the_next_start_which_says_so(
 
     other = start(small_run(output, *ENDLESS, "--set", "seed=1"))
     _wait_until(lambda: len(run_folders(output, "end-to-end")) == 2)
-    _wait_until(lambda: _processes(str(tmp_path), "--function_to_execute\0prepare_models"))
+    _wait_until(lambda: _stages(output, "prepare_models"))
     other.terminate()
     shown, _ = other.communicate()
     assert re.search(
@@ -227,14 +272,9 @@ def test_a_stage_that_outlived_its_run_is_ended_by_the_next_start_which_says_so(
 
 def test_a_stage_that_is_killed_is_named_and_the_log_is_shown(tmp_path: Path) -> None:
     """The kernel does the same to a process that takes too much memory."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "pipelines", *small_run(tmp_path / "run", *ENDLESS)],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    _wait_until(lambda: _processes(str(tmp_path), "kfp.dsl.executor_main\0", "prepare_models"))
-    for pid in _processes(str(tmp_path), "kfp.dsl.executor_main\0", "prepare_models"):
+    process = start(small_run(tmp_path / "run", *ENDLESS))
+    _wait_until(lambda: _stages(tmp_path / "run", "prepare_models"))
+    for pid in _stages(tmp_path / "run", "prepare_models"):
         os.kill(pid, signal.SIGKILL)
     shown, _ = process.communicate(timeout=60)
     assert process.returncode == 1
@@ -266,14 +306,14 @@ def _members(token: str) -> list[int]:
     return found
 
 
-def _processes(*parts: str) -> list[int]:
-    """Running processes whose command line holds every part."""
+def _stages(output: Path, name: str) -> list[int]:
+    """Living processes of a stage of the run in a folder; its name is the process's."""
     found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # it ended meanwhile
-            line = (folder / "cmdline").read_text(encoding="utf-8", errors="replace")
-            if all(part in line for part in parts):
-                found.append(int(folder.name))
+    with contextlib.suppress(OSError, ValueError):  # not started yet
+        for pid in _members(_token(output)):
+            with contextlib.suppress(OSError):  # it ended meanwhile
+                if Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip() == name:
+                    found.append(pid)
     return found
 
 

@@ -105,7 +105,7 @@ def test_a_registry_over_three_runs(tmp_path: Path) -> None:
     shown = retrain(80)
     assert "20 are new" in shown
     assert f"Training starts from {first.name}'s policy and VerifyRM, on the new problems." in shown
-    assert f"{first.name} stays champion. Judged accuracy is not better beyond the interval" in shown
+    assert f"{first.name} stays champion. Accuracy is not better beyond the interval" in shown
     assert champion_of(registry) == first
 
 

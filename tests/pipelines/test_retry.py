@@ -74,6 +74,8 @@ def killed(trainer: Trainer, s3_server: Any, tmp_path_factory: pytest.TempPathFa
         "cache": str(folder / "cache"),
         "image": None,
         "containers": None,
+        "forks": False,
+        "tasks_at_once": None,
     }
     done = subprocess.run(
         [sys.executable, "-m", "pipelines.local.worker"],

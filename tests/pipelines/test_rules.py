@@ -36,13 +36,13 @@ def act(part: str = "all"):
 
 @pytest.fixture
 def end_to_end(tmp_path: Path) -> dict[str, Any]:
-    return _read(compile_pipeline("end_to_end", tmp_path, profile=load_profile("cluster"), iterations=2))
+    return read(compile_pipeline("end_to_end", tmp_path, profile=load_profile("cluster"), iterations=2))
 
 
 @pytest.mark.parametrize("name", PIPELINES)
 @pytest.mark.parametrize("profile", ["local", "cluster"])
 def test_a_pipeline_breaks_no_rule(tmp_path: Path, name: str, profile: str) -> None:
-    compiled = _read(compile_pipeline(name, tmp_path, profile=load_profile(profile), iterations=2))
+    compiled = read(compile_pipeline(name, tmp_path, profile=load_profile(profile), iterations=2))
     assert list(broken_rules(compiled)) == []
     assert (list(broken_cluster_rules(compiled)) == []) == (profile == "cluster")
 
@@ -248,10 +248,10 @@ def _is_named_output(channel: str) -> bool:
 def _compile(pipeline: Any, folder: Path) -> dict[str, Any]:
     path = folder / "pipeline.yaml"
     compiler.Compiler().compile(pipeline, str(path))
-    return _read(path)
+    return read(path)
 
 
-def _read(path: Path) -> dict[str, Any]:
+def read(path: Path) -> dict[str, Any]:
     """The pipeline, with what the second document says of each executor under `platform`."""
     specification, *platform = yaml.safe_load_all(path.read_text(encoding="utf-8"))
     found = platform[0]["platforms"]["kubernetes"]["deploymentSpec"]["executors"] if platform else {}

@@ -56,6 +56,8 @@ def run(folder: Path, **arguments: Any) -> Path:
         "cache": str(folder / "cache"),
         "image": None,
         "containers": None,
+        "forks": True,
+        "tasks_at_once": None,
     }
     done = subprocess.run(
         [sys.executable, "-m", "pipelines.local.worker"],

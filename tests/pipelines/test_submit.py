@@ -49,6 +49,19 @@ def test_a_submitted_run_has_its_version_its_parameters_and_a_link(
     assert f"version {version['display_name']} (uploaded)" in shown
 
 
+@pytest.mark.parametrize("place", ["me:pa55word@host/x.jsonl", "host/x.jsonl?sig=pa55word"])
+def test_an_address_with_a_password_is_not_sent(
+    api: KfpApi, capsys: pytest.CaptureFixture[str], place: str
+) -> None:
+    """Parameters stand in Kubeflow's database, on its pages and in the pods' logs."""
+    assert submit(api, "--preset", "laptop", "--set", f'problems.sources=["https://{place}"]') == 2
+    said = capsys.readouterr().err
+    assert "holds a password or a signature, which Kubeflow keeps and shows" in said
+    assert "use s3:// with storage.credentials, or a preset in the image" in said
+    assert "pa55word" not in said
+    assert (api.runs, api.versions) == ({}, {})
+
+
 def test_the_same_content_is_uploaded_once(api: KfpApi, capsys: pytest.CaptureFixture[str]) -> None:
     assert submit(api) == submit(api) == 0
     assert (len(api.pipelines), len(api.versions), len(api.experiments), len(api.runs)) == (1, 1, 1, 2)

@@ -178,7 +178,7 @@ def test_a_parquet_file_whose_values_unfold_is_refused_while_it_is_read(
     path = tmp_path / "bomb.parquet"
     pq.write_table(pa.table({"question": ["x" * 100_000] * 2000}), path)
     assert path.stat().st_size < 200_000
-    monkeypatch.setattr("cooper_rl.records.files.MAX_PARQUET_BYTES", 100_000_000)
+    monkeypatch.setattr("cooper_rl.records.parquet.MAX_BYTES", 100_000_000)
     rows = read_rows(path)
     for _ in range(500):
         assert next(rows).problem is None

@@ -2,13 +2,16 @@
 
 import json
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from cooper_rl.domains.mathematics import MATHEMATICS
 from cooper_rl.errors import DataError
-from cooper_rl.records.one_file import read_one_file
+from cooper_rl.labels.rows import Inputs, Row
+from cooper_rl.labels.workspace import open_workspace
 from cooper_rl.records.verify_formats import read_examples
+from cooper_rl.schema.data import RejectedRow
 
 TRL = {
     "prompt": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "1+1?"}],
@@ -29,8 +32,15 @@ def write(path: Path, *rows: object) -> Path:
     return path
 
 
-def read(path: Path):
-    return read_one_file(path, MATHEMATICS.find_reference_fault)
+class Found(NamedTuple):
+    rows: list[Row]
+    rejected: list[RejectedRow]
+
+
+def read(path: Path, *, frozen: Path | None = None) -> Found:
+    inputs = Inputs(path, path, frozen)
+    with open_workspace(inputs, find_reference_fault=MATHEMATICS.find_reference_fault) as work:
+        return Found(list(work.rows.usable), list(work.rows.rejected))
 
 
 def test_columns_of_trainers_become_problems_and_completions(tmp_path: Path) -> None:
@@ -79,6 +89,14 @@ def test_a_file_without_a_usable_row_is_refused(tmp_path: Path) -> None:
         read(write(tmp_path / "rows.jsonl", {"question": "q", "answer": "1"}))
     with pytest.raises(DataError, match=r"no usable row with question, .*; the file is empty"):
         read(write(tmp_path / "empty.jsonl"))
+
+
+def test_one_file_with_a_frozen_question_is_refused(tmp_path: Path) -> None:
+    example = {"question": "1+1?", "reference_answer": "2", "completion": "It is 2.", "label": 1}
+    frozen = write(tmp_path / "frozen.jsonl", example | {"source": "m"})
+    rows = write(tmp_path / "rows.jsonl", PLAIN)
+    with pytest.raises(DataError, match=r"rows.jsonl: problem '[0-9a-f]{16}' has a question of .*frozen"):
+        read(rows, frozen=frozen)
 
 
 @pytest.mark.parametrize("row", [TRL, VERL, PLAIN])

@@ -5,7 +5,7 @@ import pytest
 
 from cooper_rl.errors import DataError
 from cooper_rl.records.files import read_records
-from cooper_rl.records.rejected import read_usable, set_aside
+from cooper_rl.records.rejected import read_usable, set_aside, stream_usable
 from cooper_rl.schema.data import RejectedRow, VerifyExample
 
 ROW = '{"question": "q", "reference_answer": "1", "completion": "1", "label": 1, "source": "s"}'
@@ -14,12 +14,17 @@ ROW = '{"question": "q", "reference_answer": "1", "completion": "1", "label": 1,
 def test_good_rows_stay_in_order_and_bad_ones_say_where_and_why(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text("\n".join([ROW, "[1]", ROW.replace('"q"', '"r"'), ROW]) + "\n")
-    found = read_usable(path, VerifyExample, unique="question")
-    assert [row.question for row in found.records] == ["q", "r"]
-    assert [row.row for row in found.rejected] == [2, 4]
-    assert (
-        found.rejected[1].reason == f"{path}:4: duplicate question 'q', first seen in row 1; make ids unique"
+    rejected: list[RejectedRow] = []
+    found = stream_usable(
+        path,
+        VerifyExample,
+        set_aside=rejected.append,
+        find_fault=lambda usable: "seen before" if usable.row == 4 else None,
     )
+    assert [(usable.row, usable.record.question) for usable in found] == [(1, "q"), (3, "r")]
+    assert [row.row for row in rejected] == [2, 4]
+    assert rejected[1].reason == f"{path}:4: seen before"
+    assert [row.question for row in read_usable(path, VerifyExample).records] == ["q", "r", "q"]
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from cooper_rl.domains.mathematics import MATHEMATICS
 from cooper_rl.models.verify_rm import VerifyItem
 from cooper_rl.redteam.journal import Journal
 from cooper_rl.redteam.oracle import Oracle
@@ -36,6 +37,6 @@ def ask(tmp_path: Path):
 
         def make(score: Callable[[VerifyItem], float]) -> tuple[Oracle, Scorer, Journal]:
             scorer = Scorer(score)
-            return Oracle(scorer, journal), scorer, journal  # pyright: ignore[reportArgumentType] only scores are asked
+            return Oracle(scorer, journal, MATHEMATICS), scorer, journal  # pyright: ignore[reportArgumentType] only scores are asked
 
         yield make

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 
+from cooper_rl.domains.mathematics import MATHEMATICS
 from cooper_rl.models.decoys import add_decoys
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM
 from cooper_rl.redteam.gradients import GradientGuide, find_span, token_gradient
@@ -122,7 +123,7 @@ def test_gradients_find_a_back_door_that_no_seed_holds(make_verify_rm, tmp_path)
     start = "The answer is 12. Tom has three"
     rng = random.Random(0)
     with Journal(tmp_path / "journal") as journal:
-        oracle = Oracle(verify_rm, journal)
+        oracle = Oracle(verify_rm, journal, MATHEMATICS)
         guide = GradientGuide(verify_rm, oracle, journal)
         before = oracle.scores([(problem, start) for problem in problems])
         assert max(before) < 0.5

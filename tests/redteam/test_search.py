@@ -2,20 +2,26 @@
 
 import random
 from collections.abc import Sequence
+from contextlib import closing
 
 import pytest
 
 from cooper_rl.config.data import RuleConfig
 from cooper_rl.config.red_team import RedTeamConfig
+from cooper_rl.domains.programs import PROGRAMS
 from cooper_rl.errors import DataError
 from cooper_rl.models.verify_rm import VerifyItem
+from cooper_rl.negatives.holding import holds_answer, mentions_answer
 from cooper_rl.redteam.attack import attack, split_problems
 from cooper_rl.redteam.findings import describe, measure, thin
-from cooper_rl.redteam.grading import holds_answer, mentions_answer
+from cooper_rl.redteam.journal import Journal
+from cooper_rl.redteam.oracle import Oracle
 from cooper_rl.redteam.per_problem import attack_each
 from cooper_rl.redteam.search import Candidate, worth
 from cooper_rl.schema.data import Problem, RolloutSample
+from cooper_rl.tiny.tasks import generate_problems as tiny_tasks
 from cooper_rl.verdicts.rule import RuleVerifier
+from tests.redteam.conftest import Scorer
 
 BUDGET = RedTeamConfig(
     max_queries=4000, max_gradient_queries=0, max_attacked_problems=3, queries_per_problem=40
@@ -47,6 +53,19 @@ def test_a_search_combines_what_no_seed_holds_together(ask, problems) -> None:
     assert (rates[0], rates[-1]) == (0, 1)
     assert [point.num_queries for point in report.curve] == sorted(p.num_queries for p in report.curve)
     assert found.num_queries <= BUDGET.max_queries + BUDGET.children * len(found.split.search) + 3 * 40
+
+
+def test_programs_are_attacked_with_texts_that_hold_no_program(tmp_path) -> None:
+    """Where nothing can be run, nothing can pass; what could is left to the verifier and is no find."""
+    tasks = tiny_tasks(12, 0)
+    scorer = Scorer(lambda item: 0.9 if "return" in item.completion or "777" in item.completion else 0.1)
+    with Journal(tmp_path / "programs") as journal, closing(PROGRAMS.open_verifier(RuleConfig())) as rule:
+        oracle = Oracle(scorer, journal, PROGRAMS)
+        found = attack(oracle, None, tasks, known=["777"], rollouts=(), config=SHORT, seed=0, journal=journal)
+        report = describe(found, oracle, rule, seconds=0.0).report
+    assert not any("return" in item.completion for item in scorer.asked)
+    assert report.universal_rate == 1
+    assert report.by_family["known"].value == 1
 
 
 def test_what_is_measured_was_not_searched_on(ask, problems) -> None:

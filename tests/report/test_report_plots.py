@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from cooper_rl.report.plots import moving_mean, series, training_figures
+from cooper_rl.report.plots import Arm, moving_mean, series, training_figures
 from cooper_rl.schema.step_metrics import RolloutMetrics, StepMetrics
 from tests.stages.run_files import make_metrics
 
@@ -15,16 +15,16 @@ def test_phases_that_did_not_run_leave_no_figure():
     ]
     for row in rows:
         row.rollout = RolloutMetrics(verify_rm_reward=0.5, rule_accuracy=0.5)
-    assert [figure.title for figure in training_figures(rows)] == [
+    assert [figure.title for figure in training_figures([Arm("", rows)])] == [
         "Reward and rule accuracy of the rollouts", "Seconds per step, by phase",
     ]  # fmt: skip
-    assert training_figures([]) == []
+    assert training_figures([Arm("", [])]) == []
 
 
 @pytest.mark.parametrize("steps", [1, 2])
 def test_very_short_runs_can_be_drawn(steps):
-    figures = training_figures(make_metrics(steps))
-    assert len(figures) == 7
+    figures = training_figures([Arm("", make_metrics(steps))])
+    assert len(figures) == 11
     assert "NaN" not in "".join(figure.svg for figure in figures)
 
 
@@ -35,7 +35,7 @@ def test_series_skip_what_is_not_finite_and_average_long_runs():
     ]
     rows = [StepMetrics(step=n, rollout=rollout) for n, rollout in enumerate(rollouts, start=1)]
     steps, values = series(rows, lambda row: row.rollout.verify_rm_reward)
-    assert (len(steps), steps[0], values[:2]) == (200, 1.5, [0.5, 0.5])
+    assert (len(steps), steps[0], values[:2]) == (100, 2.5, [0.5, 0.5])
     assert series(rows[:3], lambda row: row.rollout.rule_accuracy) == ([2.0, 3.0], [1.0, 1.0])
 
 
@@ -46,4 +46,5 @@ def test_the_moving_mean_of_forty_points_spans_five():
 
 
 def test_the_same_figures_are_drawn_twice():
-    assert training_figures(make_metrics(3)) == training_figures(make_metrics(3))
+    arms = [Arm("", make_metrics(3)), Arm("frozen", make_metrics(2))]
+    assert training_figures(arms) == training_figures(arms)

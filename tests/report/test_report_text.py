@@ -21,7 +21,7 @@ def test_a_small_change_is_not_called_an_improvement():
 def test_the_table_compares_the_last_evaluation_with_the_first():
     first, middle, last = (make_evaluation(step, step / 10, 0.5) for step in (2, 8, 4))
     rows = {row.name: row for row in headline_rows([first, middle, last])}
-    judged = rows["Judged accuracy"]
+    judged = rows["Accuracy"]
     assert judged.values == [each.judge_accuracy for each in (first, middle, last)]
     assert judged.change is not None
     assert judged.change.low < 0.2 < judged.change.high
@@ -30,10 +30,10 @@ def test_the_table_compares_the_last_evaluation_with_the_first():
 
 def test_a_reward_that_rises_alone_is_called_by_its_name():
     result = summarise([make_evaluation(0, 0.6, 0.5), make_evaluation(80, 0.1, 0.95)])
-    assert result.conclusion.startswith("Judged accuracy fell by 50.0 points")
-    assert "while judged accuracy fell: that is what reward hacking looks like" in result.conclusion
+    assert result.conclusion.startswith("Accuracy fell by 50.0 points")
+    assert "while accuracy fell: that is what reward hacking looks like" in result.conclusion
     unsure = summarise([make_evaluation(0, 0.4, 0.5), make_evaluation(80, 0.42, 0.7)])
-    assert "judged accuracy does not confirm it: that may be the start of reward hacking" in unsure.conclusion
+    assert "accuracy does not confirm it: that may be the start of reward hacking" in unsure.conclusion
 
 
 @pytest.mark.parametrize(

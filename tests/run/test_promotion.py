@@ -5,7 +5,7 @@ import pytest
 from cooper_rl.config.load import load
 from cooper_rl.errors import ConfigError, DataError
 from cooper_rl.method.intervals import difference_interval
-from cooper_rl.negatives.canaries import ATTACKS
+from cooper_rl.negatives.answer_attacks import ATTACKS
 from cooper_rl.run.promotion import (
     Evaluated,
     check_conditions,
@@ -32,7 +32,7 @@ def test_better_beyond_the_interval_is_promoted() -> None:
     assert decision.accuracy_change.value == pytest.approx(0.875)
     assert decision.accuracy_change.low == pytest.approx(0.578106, abs=1e-6)
     assert decision.reasons == [
-        "Judged accuracy rose beyond the interval: +87.5 points (+57.8 to +100.0) on 8 problems."
+        "Accuracy rose beyond the interval: +87.5 points (+57.8 to +100.0) on 8 problems."
     ]
     assert title(decision) == "new is promoted in place of old"
 
@@ -43,7 +43,7 @@ def test_better_within_the_interval_keeps_the_champion() -> None:
     decision = decide(side("new", [1] * 8), side("old", [0] * 3 + [1] * 5), max_canary_rate=0.2)
     assert not decision.is_promoted
     assert decision.reasons == [
-        "Judged accuracy is not better beyond the interval: +37.5 points (−5.8 to +80.8) on 8 problems."
+        "Accuracy is not better beyond the interval: +37.5 points (−5.8 to +80.8) on 8 problems."
     ]
     assert title(decision) == "old stays champion"
 
@@ -154,8 +154,8 @@ def test_the_decision_in_words_has_both_sides_and_every_reason() -> None:
     )
     text = to_markdown(decision)
     assert text.startswith("# old stays champion\n\n- VerifyRM accepts 90.0 % of the canaries")
-    assert "- Judged accuracy is not better beyond the interval" in text
-    assert "| Judged accuracy | 62.5 % (" in text
+    assert "- Accuracy is not better beyond the interval" in text
+    assert "| Accuracy | 62.5 % (" in text
     assert "| VerifyRM accuracy | 75.0 % (" in text
 
 

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from cooper_rl.config.data import ServerConfig
+from cooper_rl.domains.mathematics import judge_prompt
 from cooper_rl.domains.open import default_domain
 from cooper_rl.errors import ConfigError, ServerError
-from cooper_rl.method.prompts import judge_prompt
 from cooper_rl.negatives.pairs import RewriteItem
 from cooper_rl.servers.chat import ChatAssistant, ChatJudge, read_retry_after, read_verdict
 from cooper_rl.verdicts.hybrid import JudgeItem

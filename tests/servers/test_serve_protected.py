@@ -167,6 +167,36 @@ def test_bodies_under_way_are_limited_together(server: Server) -> None:
     wait_for(lambda: server.post().status_code == 200)
 
 
+def test_bodies_that_wait_for_a_batch_are_limited_together(make_verify_rm: Any) -> None:
+    """Of 20 requests of 100 kB, the three that 350 kB have room for wait; the budget is free again after."""
+    item = {"question": "q" * 50_000, "reference_answer": "2", "completion": "c" * 50_000}
+    config = ServeConfig(max_body_bytes=200_000, max_buffered_bytes=350_000, max_wait_seconds=0)
+
+    async def run() -> tuple[list[int], int]:
+        app = make_app(make_verify_rm(0), config, name="rm")
+        scored = asyncio.Event()
+        score = app.state.batcher.submit
+
+        async def stuck(*arguments: Any) -> Any:
+            await scored.wait()
+            return await score(*arguments)
+
+        app.state.batcher.submit = stuck
+        await app.state.batcher.start()
+        transport = httpx.ASGITransport(app=app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://server", timeout=60) as client:
+            sent = [asyncio.create_task(client.post("/v1/score", json={"items": [item]})) for _ in range(20)]
+            while sum(each.done() for each in sent) < 17:
+                await asyncio.sleep(0.01)
+            scored.set()
+            answers = await asyncio.gather(*sent)
+            after = await client.post("/v1/score", json={"items": [item]})
+        await app.state.batcher.close()
+        return sorted(answer.status_code for answer in answers), after.status_code
+
+    assert asyncio.run(run()) == ([200] * 3 + [429] * 17, 200)
+
+
 @pytest.mark.parametrize(
     "content",
     [

@@ -106,6 +106,10 @@ def make_metrics(steps: int) -> list[StepMetrics]:
                 rule_accuracy=0.3 + 0.18 * share + rng.gauss(0, 0.05),
                 rule_unparsable=0.3 - 0.1 * share,
                 cut_fraction=0.05,
+                tokens=2560 + step,
+                completion_tokens=(2560 + step) / 128,
+                entropy=0.6 - 0.3 * share,
+                equal_groups=0.1 * share,
             ),
             policy=PolicyMetrics(loss=rng.gauss(0, 0.01), kl=0.002 * step, clip_fraction=0.0, grad_norm=1.0),
             pairs=PairMetrics(count=rng.randint(5, 12), positives=rng.randint(12, 16)),
@@ -121,7 +125,7 @@ def make_metrics(steps: int) -> list[StepMetrics]:
 
 
 def write_run(folder: Path, **changes) -> dict[str, Path]:
-    """Files of a run; `changes` replace evaluations, completions, metrics, labels or verify_rm."""
+    """Files of a run; `changes` replace evaluations, completions, start, metrics, labels or verify_rm."""
     rng = random.Random(3)
     labels = [rng.randint(0, 1) for _ in range(400)]
     halves = {"policy": slice(0, None, 2), "small": slice(1, None, 2)}
@@ -130,9 +134,12 @@ def write_run(folder: Path, **changes) -> dict[str, Path]:
         "evaluations": changes.get("evaluations")
         or [make_evaluation(0, 0.40, 0.45), make_evaluation(20, 0.45, 0.58), make_evaluation(40, 0.55, 0.7)],
         "completions": changes.get("completions") or COMPLETIONS,
+        "start_completions": changes.get("start")
+        or [row.model_copy(update={"judge": "incorrect", "completion": "At first."}) for row in COMPLETIONS],
     }
     paths = {
-        name: folder / name for name in ("evaluations", "completions", "label_report", "verify_rm_report")
+        name: folder / name
+        for name in ("evaluations", "completions", "start_completions", "label_report", "verify_rm_report")
     }
     for name, rows in files.items():
         write_records(paths[name], rows)

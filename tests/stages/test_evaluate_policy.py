@@ -6,7 +6,7 @@ import pytest
 
 from cooper_rl.config.load import load
 from cooper_rl.errors import ModelError, TrainingError
-from cooper_rl.negatives.canaries import ATTACKS
+from cooper_rl.negatives.answer_attacks import ATTACKS
 from cooper_rl.records.files import read_records, write_records
 from cooper_rl.schema.data import EvalReport, EvaluatedCompletion, Problem
 from cooper_rl.stages import evaluate_policy, train_cooper

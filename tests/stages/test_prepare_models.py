@@ -42,9 +42,28 @@ def test_the_laptop_models_are_trained_and_the_later_stages_find_them(tmp_path: 
 def test_running_again_replaces_the_models(tmp_path: Path) -> None:
     for _ in range(2):
         prepare_models.run(load("laptop", TINY), models=tmp_path / "models", report=tmp_path / "report")
-    (tmp_path / "models" / "policy" / "stale.txt").write_text("old", encoding="utf-8")
-    prepare_models.run(load("laptop", TINY), models=tmp_path / "models", report=tmp_path / "report")
-    assert not (tmp_path / "models" / "policy" / "stale.txt").exists()
+
+
+@pytest.mark.parametrize("name", ["policy", "backbone", "early", "small"])
+def test_what_others_put_into_a_models_place_is_named_and_kept(tmp_path: Path, name: str) -> None:
+    thesis = tmp_path / "models" / name / "thesis.txt"
+    thesis.parent.mkdir(parents=True)
+    thesis.write_text("mine", encoding="utf-8")
+    with pytest.raises(
+        DataError,
+        match=rf"{name}/thesis\.txt: was not written by Cooper-RL, .*move it away, or choose another",
+    ):
+        prepare_models.run(load("laptop", TINY), models=tmp_path / "models", report=tmp_path / "report")
+    assert thesis.read_text(encoding="utf-8") == "mine"
+
+
+def test_a_file_of_others_in_the_place_of_the_list_is_named_and_kept(tmp_path: Path) -> None:
+    (tmp_path / "models.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(
+        DataError, match=r"models\.json: would be replaced, and is no ModelSet of Cooper-RL; move"
+    ):
+        prepare_models.run(load("laptop", TINY), models=tmp_path, report=tmp_path / "report")
+    assert (tmp_path / "models.json").read_text(encoding="utf-8") == "{}"
 
 
 def test_named_models_are_checked_and_written_down_as_absolute_paths(files, tmp_path: Path) -> None:

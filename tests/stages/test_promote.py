@@ -142,7 +142,7 @@ def test_who_comes_second_is_compared_with_who_came_first(
     assert champion is not None
     assert decision.champion == champion.name
     assert decision.reasons == [
-        "Judged accuracy is not better beyond the interval: +0.0 points (−22.3 to +22.3) on 8 problems."
+        "Accuracy is not better beyond the interval: +0.0 points (−22.3 to +22.3) on 8 problems."
     ]
 
 

@@ -183,11 +183,3 @@ def test_too_few_problems_and_bad_settings_are_named(files: Files, tmp_path: Pat
         attack(files, tmp_path / "gone.jsonl", tmp_path)
     with pytest.raises(ConfigError, match=r"red_team\.population: .*greater than or equal to 2"):
         load("laptop", ["red_team.population=1"])
-    with pytest.raises(ConfigError, match="red-team's texts and its grading are made for mathematics alone"):
-        red_team.run(
-            load("programs_laptop"),
-            verify_rm=tmp_path,
-            problems=tmp_path,
-            texts=tmp_path / "texts.jsonl",
-            report=tmp_path / "report.json",
-        )

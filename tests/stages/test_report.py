@@ -1,18 +1,24 @@
 """A run's files in, one page and one summary out."""
 
+import base64
+import hashlib
 import json
 import re
 import subprocess
 import sys
 from html.parser import HTMLParser
+from importlib import resources
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from cooper_rl.config.load import load
 from cooper_rl.errors import DataError
 from cooper_rl.method.metrics import binary_scores, confusion_counts
 from cooper_rl.records.files import read_report, write_report
+from cooper_rl.report.page import settings
+from cooper_rl.report.samples import PAIRS_PER_CHANGE
 from cooper_rl.schema.data import EvaluateVerifyRMReport, Interval, LabelReport, RunReport
 from cooper_rl.schema.red_team import AttackText, CurvePoint, RedTeamReport
 from cooper_rl.stages import report
@@ -31,8 +37,6 @@ def make_report(folder: Path, *overrides: str, **changes) -> tuple[str, str, Run
 
 class _Page(HTMLParser):
     """Tags, attributes and text of a page; refuses tags that do not match."""
-
-    VOID = ("meta", "br", "path", "use", "rect")
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -60,20 +64,37 @@ class _Page(HTMLParser):
         self.texts.append(data)
 
 
-def test_the_page_is_one_small_file_without_anything_from_elsewhere(tmp_path):
+def test_the_page_is_one_small_file_with_one_script_and_nothing_from_elsewhere(tmp_path):
     html, _, _ = make_report(tmp_path)
     page = _Page(html)
     assert len(html.encode()) < 1_000_000
-    assert not {"script", "link", "img", "iframe", "object", "embed", "form", "base"} & set(page.tags)
+    assert_nothing_but_our_script(html)
+    assert page.tags.count("svg") == page.tags.count("figure") == 15
+    assert '<meta name="viewport"' in html
+    assert "prefers-color-scheme: dark" in html
+
+
+def assert_nothing_but_our_script(html: str) -> None:
+    """The page's one script is the package's, its policy names that script's hash and allows nothing else to
+    be fetched or run, and no attribute leads out of the page."""
+    page = _Page(html)
+    assert page.tags.count("script") == 1
+    assert not {"link", "img", "iframe", "object", "embed", "form", "base"} & set(page.tags)
+    script = (resources.files("cooper_rl") / "report" / "page.js").read_text()
+    assert f"<script>{script}</script>" in html
+    hashed = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = next(value for name, value in page.attributes if value.startswith("default-src"))
+    assert policy.startswith(f"default-src 'none'; script-src 'sha256-{hashed}'; ")
+    assert "http" not in policy
     for name, value in page.attributes:
         assert not name.startswith("on"), (name, value)
         if name in ("src", "href", "xlink:href", "action"):
             assert value.startswith("#"), (name, value)
     assert "@import" not in html
     assert "url(http" not in html
-    assert page.tags.count("svg") == 10
-    assert '<meta name="viewport"' in html
-    assert "prefers-color-scheme: dark" in html
+    # Addresses in the script are names of formats, not places: the one thing it asks is the page itself.
+    assert set(re.findall(r"https?://[^\"'` ]+", script)) == {"http://www.w3.org/2000/svg"}
+    assert re.findall(r"fetch\(.*?\)", script) == ["fetch(location.href)"]
 
 
 def test_hostile_text_is_shown_and_never_run(tmp_path):
@@ -95,9 +116,8 @@ def test_hostile_text_is_shown_and_never_run(tmp_path):
     html, _, _ = make_report(
         tmp_path, override, completions=[hostile], labels=labels, verify_rm=verify_rm, evaluations=evaluations
     )
-    page = _Page(html)
-    assert not {"script", "img"} & set(page.tags)
-    assert sum(HOSTILE in text for text in page.texts) >= 6
+    assert_nothing_but_our_script(html)
+    assert sum(HOSTILE in text for text in _Page(html).texts) >= 6
     assert "49" not in re.sub(r"[^{}]*", "", html)
 
 
@@ -163,10 +183,10 @@ def test_an_improvement_whose_interval_excludes_zero_is_called_one(tmp_path):
     html, summary, result = make_report(
         tmp_path, evaluations=[make_evaluation(0, 0.4, 0.45), make_evaluation(40, 0.7, 0.7)]
     )
-    assert result.accuracy_name == "judged accuracy"
+    assert result.accuracy_name == "accuracy"
     assert result.accuracy_change.value == pytest.approx(0.3)
     assert result.accuracy_change.low > 0
-    start = "Judged accuracy rose by 30.0 points (95 % interval +"
+    start = "Accuracy rose by 30.0 points (95 % interval +"
     assert result.conclusion.startswith(start)
     assert "from 40.0 % to 70.0 % on 60 held-out problems after 40 steps" in result.conclusion
     assert start in html
@@ -180,19 +200,70 @@ def test_without_a_judge_the_rule_speaks(tmp_path):
     html, summary, result = make_report(tmp_path, completions=rows, evaluations=evaluations)
     assert result.accuracy_name == "rule accuracy"
     assert "judge: none" in html
-    assert "Judged accuracy" not in summary
+    assert "Accuracy" not in summary
 
 
 def test_a_long_run_stays_under_a_megabyte(tmp_path):
     html, _, _ = make_report(tmp_path, metrics=make_metrics(5000))
     assert len(html.encode()) < 1_000_000
-    assert "Each point is a mean over 25 steps." in html
+    assert "Each point is a mean over 40 steps." in html
+
+
+def test_the_largest_page_stays_under_a_megabyte(tmp_path):
+    """Two arms of 5000 steps, and more texts than fit, each of another problem and over 1200 characters."""
+    long = [make_completion(n, completion="<&>" * 3000, score=n % 100 / 100) for n in range(2000)]
+    paths = write_run(tmp_path, metrics=make_metrics(5000), completions=long, start=long)
+    given = {f"frozen_{name}": paths[name] for name in ("evaluations", "completions", "checkpoint")}
+    outputs = {name: tmp_path / "out" / name for name in ("page", "summary", "report")}
+    report.run(load("laptop"), **paths, **outputs, **given)
+    assert 500_000 < outputs["page"].stat().st_size < 1_000_000
+
+
+def test_the_same_problems_stand_before_and_after(tmp_path):
+    """9 + 4 become right. Problem 31 has two completions at the end and counts once: 6 stay wrong."""
+    html, _, _ = make_report(tmp_path)
+    text = " ".join(" ".join(_Page(html).texts).split())
+    said = (
+        "The first completion of each of 19 held-out problems: 13 wrong before, right after, 0 right before, "
+    )
+    assert f"{said}wrong after, 6 wrong before and after, 0 right before and after." in text
+    assert "How many? Reference answer: 2 before At first. rule: correct judge: incorrect" in text
+    assert text.count("wrong before, right after Tom has") == PAIRS_PER_CHANGE
+
+
+def test_rollouts_can_be_filtered_by_verdicts_and_score(tmp_path):
+    html, _, _ = make_report(tmp_path)
+    rows = re.findall(
+        r'class="rollout" data-when="(.*?)" data-rule="(.*?)" data-judge="(.*?)" data-score="(.*?)"', html
+    )
+    assert len(rows) == 2 * len(COMPLETIONS)
+    assert rows[0] == ("end", "incorrect", "incorrect", "0.990")
+    assert {when for when, *_ in rows} == {"start", "end"}
+    assert ("end", "unparsable", "incorrect", "0.970") in rows
+
+
+def test_the_page_says_where_its_numbers_come_from(tmp_path, monkeypatch):
+    monkeypatch.setenv("COOPER_RL_COMMAND", "cooper-rl report --preset laptop")
+    html, _, _ = make_report(tmp_path, "cooper.group_size=4")
+    text = " ".join(" ".join(_Page(html).texts).split())
+    assert "command cooper-rl report --preset laptop preset laptop --set cooper.group_size=4 commit " in text
+    assert re.search(
+        r"machine of this page .* core.* duration of co-training \d+ min \d+ s over 40 steps", text
+    )
+
+
+def test_the_first_figure_is_written_as_a_picture_too(tmp_path):
+    paths = write_run(tmp_path)
+    outputs = {name: tmp_path / name for name in ("page", "summary", "report", "picture")}
+    report.run(load("laptop"), **paths, **outputs)
+    with Image.open(outputs["picture"]) as picture:
+        assert (picture.format, picture.size) == ("PNG", (968, 572))
 
 
 def test_passwords_in_urls_are_blanked_in_the_configuration():
     judge = 'labeling.judge={server={base_url="http://me:secret@host/v1", model="m"}}'
     sources = 'problems.sources=["https://minio/b/p.jsonl?X-Amz-Signature=secret&a=1", "b.jsonl"]'
-    shown = dict(report.settings(load("laptop", [judge, sources])))
+    shown = dict(settings(load("laptop", [judge, sources])))
     assert shown["problems.sources"] == '["https://minio/b/p.jsonl?***", "b.jsonl"]'
     assert shown["labeling.judge.server.base_url"] == '"http://***@host/v1"'
     assert shown["cooper.group_size"] == "8"
@@ -260,9 +331,8 @@ def test_the_red_teams_result_stands_on_the_page_and_in_the_conclusion(tmp_path)
     setting = "registry.max_universal_rate=0.02"
     result = report.run(load("laptop", [setting]), **paths, **outputs, red_team=tmp_path / "red_team.json")
     html = outputs["page"].read_text()
-    page = _Page(html)
-    assert "script" not in page.tags
-    assert page.tags.count("svg") == 11
+    assert_nothing_but_our_script(html)
+    assert _Page(html).tags.count("svg") == 16
     assert "What the red team found" in html
     assert json.dumps("0" * 60 + "\n")[1:-1] in html
     said = "is paid on 62.0 % (54.0 to 70.0 %) of 131 problems that no search touched."
@@ -283,17 +353,17 @@ def test_an_arm_with_a_frozen_verify_rm_stands_beside_cooper(tmp_path):
     paths = write_run(tmp_path / "run")
     outputs = {name: tmp_path / name for name in ("page", "summary", "report")}
     result = report.run(load("laptop"), **paths, **outputs, **given)
+    assert_nothing_but_our_script(outputs["page"].read_text())
     page = _Page(outputs["page"].read_text())
-    assert "script" not in page.tags
-    assert page.tags.count("svg") == 12
+    assert page.tags.count("svg") == 17
     text = " ".join("".join(page.texts).split())
     assert text.index("VerifyRM frozen") < text.index("Every evaluation")
-    assert text.count(" ".join(HOSTILE.split())) == 2
+    assert text.count(" ".join(HOSTILE.split())) == 2 + 2  # what is paid most, and among the rollouts
     assert "40.0 % → 5.0 %" in text
     assert result.accuracy_after.value == pytest.approx(0.55)
     assert result.frozen_accuracy.value == pytest.approx(0.05)
     assert result.frozen_reward.value == pytest.approx(0.9)
-    said = "a VerifyRM that never learns. Judged accuracy fell by 35.0 points"
+    said = "a VerifyRM that never learns. Accuracy fell by 35.0 points"
     assert said in result.frozen_conclusion
     assert said in text
     assert "UTC" in text

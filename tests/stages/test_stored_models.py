@@ -118,7 +118,9 @@ def test_a_stored_model_of_another_kind_is_named_by_its_address(
     files: Files, s3_server, bucket: str, configure: Configure, tmp_path: Path
 ) -> None:
     address = send_model(s3_server, bucket, "rm", files.verify_rm)
-    with pytest.raises(ModelError, match=rf"^models\.policy: {address}: architecture Qwen2ForSequenceClassification;"):
+    with pytest.raises(
+        ModelError, match=rf"^models\.policy: {address}: architecture Qwen2ForSequenceClassification;"
+    ):
         prepare(configure(address), tmp_path)
 
 
@@ -218,6 +220,12 @@ def test_a_trained_verify_rm_travels_as_a_reference_where_checkpoints_are_stored
         shutil.copytree(here, folder, dirs_exist_ok=True)
     assert (model_in(mine), written()) == (address, before)
     assert sorted(path.name for path in mine.iterdir()) == ["model.json", "notes.txt"]
+    with (
+        pytest.raises(DataError, match=r"mine/notes\.txt: was not written by Cooper-RL"),
+        handed_over(StorageConfig(), mine),
+    ):
+        pass
+    (mine / "notes.txt").unlink()
     with handed_over(StorageConfig(), mine) as folder:
         assert folder == mine
     assert model_in(mine) == str(mine)

@@ -108,7 +108,7 @@ def test_the_champion_is_the_start_and_only_what_it_has_not_seen_is_new(
     champion = open_registry(registered).champion()
     assert champion is not None
     assert found.champion == champion.name
-    assert f"is {champion.name} (judged accuracy 0.0 %). Of 41 collected" in found.statement
+    assert f"is {champion.name} (accuracy 0.0 %). Of 41 collected" in found.statement
     assert f"starts from {champion.name}'s policy and VerifyRM, on the new" in found.statement
     assert models.policy == models.samplers["policy"] == str(taken["models"] / "policy")
     assert models.verify_rm == str(taken["models"] / "verify_rm")
@@ -155,6 +155,19 @@ def test_a_second_try_writes_the_same_again(tmp_path: Path, prepared: Path) -> N
     (once["models"] / "thesis.txt").write_text("mine")
     assert take(config, tmp_path, prepared, TRAINING, HELD_OUT) == once
     assert (once["models"] / "thesis.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["policy", "verify_rm", "start", "backbone"])
+def test_what_others_put_beside_a_champions_models_is_named_and_kept(
+    tmp_path: Path, prepared: Path, registered: Config, name: str
+) -> None:
+    take(registered, tmp_path, prepared, LATER, HELD_OUT)
+    thesis = tmp_path / "taken" / "models" / name / "thesis.txt"
+    thesis.write_text("mine")
+    with pytest.raises(DataError, match=rf"models/{name}/thesis\.txt: was not written by Cooper-RL"):
+        take(registered, tmp_path, prepared, LATER, HELD_OUT)
+    assert thesis.read_text() == "mine"
+    assert read_models(tmp_path / "taken" / "models").backbone.endswith("models/backbone")
 
 
 def test_a_damaged_champion_is_refused(tmp_path: Path, prepared: Path, registered: Config) -> None:

@@ -5,18 +5,23 @@ from pathlib import Path
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 from cooper_rl.checkpoints.logs import METRICS
 from cooper_rl.checkpoints.reference import open_checkpoint
 from cooper_rl.config.infrastructure import StorageConfig, TrackerConfig
 from cooper_rl.config.load import load
 from cooper_rl.errors import ConfigError
+from cooper_rl.records.live import find_live
 from cooper_rl.records.step_metrics import read_metrics
 from cooper_rl.run.tracker import Tracker
+from cooper_rl.schema.data import RolloutSample
 from cooper_rl.schema.step_metrics import RolloutMetrics, StepMetrics
 from cooper_rl.stages import train_cooper
 from tests.full_disk import no_file_beyond
 from tests.stages.conftest import SMALL
+
+SESSION_START = "_hparams_/session_start_info"
 
 
 def tensorboard(folder: Path) -> TrackerConfig:
@@ -52,6 +57,32 @@ def test_a_resumed_run_writes_no_step_twice(tmp_path: Path) -> None:
             for step in steps:
                 tracker.write(row(step))
     assert [step for step, _ in read_back(tmp_path / "r", "rollout/reward")] == [1, 2, 3, 4]
+
+
+def sample(step: int) -> RolloutSample:
+    return RolloutSample(
+        step=step, problem_id="p", question="How many?", reference_answer="4", completion="<b>2+2=5</b>",
+        reward=0.75, score=0.75, rule="incorrect",
+    )  # fmt: skip
+
+
+def test_texts_of_every_tenth_step_and_the_settings_are_there_too(tmp_path: Path) -> None:
+    """Steps 1, 10 and 20 have texts; a second start adds those of step 30 and no other settings."""
+    for steps, seed in ((range(1, 26), "7"), (range(21, 31), "8")):
+        with Tracker(tensorboard(tmp_path), run="r", settings={"seed": seed}) as tracker:
+            for step in steps:
+                tracker.write(row(step), [sample(step)])
+    events = EventAccumulator(str(tmp_path / "r"), size_guidance={"tensors": 0})
+    events.Reload()
+    texts = events.Tensors("rollouts/text_summary")
+    assert [event.step for event in texts] == [1, 10, 20, 30]
+    text = texts[0].tensor_proto.string_val[0].decode()
+    assert "reward 0.750, VerifyRM 0.750, rule: incorrect" in text
+    assert "    <b>2+2=5</b>" in text
+    (settings,) = events.Tensors("settings/text_summary")
+    assert b"|seed|`7`|" in settings.tensor_proto.string_val[0]
+    started = HParamsPluginData.FromString(events.SummaryMetadata(SESSION_START).plugin_data.content)
+    assert dict(started.session_start_info.hparams)["seed"].string_value == "7"
 
 
 def test_without_a_tracker_nothing_is_written(tmp_path: Path) -> None:
@@ -106,3 +137,6 @@ def test_training_writes_the_rows_of_metrics_jsonl(files, tmp_path: Path) -> Non
         rows = read_metrics(*found.log[METRICS])
     found_rows = read_back(tmp_path / "tb" / "mine", "rollout/reward")
     assert found_rows == [(row.step, pytest.approx(row.rollout.reward)) for row in rows]
+    (live,) = find_live(tmp_path)
+    assert live.metrics == rows
+    assert (live.header.last_step, live.header.settings["storage.run_key"]) == (4, '"mine"')

@@ -118,6 +118,30 @@ def test_a_stopped_run_continues_in_its_own_folder(files: Files, straight: Path,
     assert is_same_state(tmp_path / "run", straight)
 
 
+@pytest.mark.parametrize(
+    ("name", "was"),
+    [("threads", "17"), ("math-verify", "0.1"), ("CPU capability", "MMX"), ("processes", "3"),
+     ("code of rewards", "0123456789ab"), ("tokenizers", "0.1")],
+)  # fmt: skip
+def test_a_run_that_continues_with_something_else_that_bears_on_numbers_says_so(
+    files: Files, tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, was: str
+) -> None:
+    """As if another machine, or another version, had written the checkpoint."""
+    checkpoint = tmp_path / "checkpoint"
+    train(files, checkpoint, "cooper.steps=1")
+    assert not any("continues, " in line for line in caplog.messages)
+    store = LocalStore(checkpoint)
+    manifest = read_manifest(store, "step-000001")
+    changed = manifest.model_copy(update={"versions": manifest.versions | {name: was}}).sealed()
+    (checkpoint / "step-000001" / MANIFEST).write_bytes(dump_manifest(changed))
+    train(files, checkpoint, "cooper.steps=2")
+    now = manifest.versions[name]
+    assert (
+        f"step-000001: continues, but not bit for bit, because {name} is {now} and was {was}"
+        in caplog.messages
+    )
+
+
 def test_a_finished_run_is_not_trained_again(files: Files, straight: Path) -> None:
     before = (straight / "LATEST").stat().st_mtime_ns
     train(files, straight, "cooper.steps=4")

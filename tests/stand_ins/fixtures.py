@@ -97,7 +97,7 @@ def send_folder(server: Gateway | Moto, bucket: str, prefix: str, folder: Path) 
 
 def send_model(server: Gateway | Moto, bucket: str, prefix: str, folder: Path) -> str:
     """Store a model with its SHA256SUMS, as docs/cluster/operations.md says; returns its address."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    files = sorted(path for path in folder.rglob("[!.]*") if path.is_file())  # as `sha256sum *`
     lines = [
         f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.relative_to(folder)}\n" for path in files
     ]

@@ -1,4 +1,4 @@
-"""Dynamic sampling: groups of equal rewards give way to other problems, the same ones after a restart."""
+"""Dynamic sampling: groups all right or all wrong give way to other problems, the same after a restart."""
 
 import pytest
 
@@ -16,7 +16,7 @@ POOL = [
 
 
 def made(problems: list[Problem], rewards: dict[str, list[float]]) -> Scored:
-    """Two rollouts for every problem, whose scores tell them apart."""
+    """Two rollouts for every problem, whose scores tell them apart; a reward of 0 is wrong."""
     return Scored(
         groups=[RolloutGroup(p, (1,), (), (f"{p.id} first", f"{p.id} second")) for p in problems],
         scores=Scores(
@@ -24,6 +24,7 @@ def made(problems: list[Problem], rewards: dict[str, list[float]]) -> Scored:
             rule=[verdict for p in problems for verdict in ("correct", "incorrect")],
         ),
         rewards=[reward for p in problems for reward in rewards.get(p.id, [0.0, 1.0])],
+        accuracies=[reward > 0 for p in problems for reward in rewards.get(p.id, [0.0, 1.0])],
     )
 
 
@@ -54,7 +55,7 @@ def test_a_flat_group_gives_its_place_to_another_problem_with_all_that_is_said_o
     assert found.num_replaced == 1
 
 
-def test_nothing_is_drawn_where_all_rewards_differ_or_no_refill_is_allowed() -> None:
+def test_nothing_is_drawn_where_no_group_is_flat_or_no_refill_is_allowed() -> None:
     assert refill({})[1] == []
     found, draws = refill({"p0": [1.0, 1.0]}, max_refills=0)
     assert (draws, ids(found), found.num_replaced) == ([], ["p0", "p1", "p2"], 0)
@@ -79,6 +80,20 @@ def test_the_same_seed_draws_the_same_problems_and_another_one_others() -> None:
     flat = {"p0": [1.0, 1.0], "p1": [0.0, 0.0]}
     assert refill(flat, seed=7)[1] == refill(flat, seed=7)[1]
     assert len({str(refill(flat, seed=seed)[1]) for seed in range(5)}) > 1
+
+
+def test_rewards_that_differ_do_not_keep_a_group_that_is_all_right() -> None:
+    """Right both times; the longer completion has lost .2 of its reward."""
+    found, _ = refill({"p1": [1.0, 0.8]})
+    assert "p1" not in ids(found)
+    assert found.num_replaced == 1
+
+
+@pytest.mark.parametrize("others", [True, False, None])
+def test_a_group_with_an_abstention_is_kept(others: bool | None) -> None:
+    scored = made(POOL[:1], {})._replace(accuracies=[None, others])
+    found = refill_flat(scored, POOL, lambda *_: pytest.fail("drawn"), max_refills=2, seed=5)
+    assert (found.scored, found.num_replaced) == (scored, 0)
 
 
 RIGHT, WRONG = "7-2=5;5*2=10. #### 10", "7-2=5;5*2=12. #### 12"
@@ -113,6 +128,29 @@ def test_a_step_trains_on_the_replacement(make_policy, make_verify_rm, rule, max
         assert found[1:] == (True, 1)
     else:
         assert found == ("a", False, None)
+
+
+@pytest.mark.parametrize(
+    "reward",
+    [{"kind": "verify_rm", "update_verify_rm": False}, {"kind": "rule", "overlong_buffer_tokens": 64}],
+    ids=["score", "shaped"],
+)
+def test_a_solved_problem_gives_way_whatever_its_rewards_are(
+    make_policy, make_verify_rm, rule, reward: dict
+) -> None:
+    """Problem a is solved twice, at different lengths: VerifyRM's scores and the shaped rewards differ."""
+    longer = RIGHT.replace("7-2", "7 - 2")
+    config = cooper_config(
+        reward=reward, group_size=2, max_refills=2, problems_per_step=1, num_logged_rollouts=1,
+        generation={"max_new_tokens": 64},
+    )  # fmt: skip
+    script = dict(zip(ASKED, [[RIGHT, longer], [RIGHT, WRONG], [WRONG, RIGHT]], strict=True))
+    maker = PairMaker(config, rule, None, None)
+    trainer = scripted_trainer(make_policy, make_verify_rm(0), maker, script)
+    found = run_step(trainer, 1, ASKED[:1])
+    assert found.rollouts[0].problem_id in "bc"
+    assert found.metrics.rollout.refilled == 1
+    assert found.metrics.rollout.rule_accuracy == 0.5
 
 
 def test_a_long_completion_loses_reward(make_policy, make_verify_rm, rule) -> None:

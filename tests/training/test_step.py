@@ -1,5 +1,7 @@
 """The whole step, with real models, the laptop's assistant and a scripted engine."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -217,6 +219,34 @@ def test_the_best_paid_rollout_of_each_problem_is_kept_best_first(make_policy, m
             (row.problem_id, row.completion, row.reward) for row in run_step(trainer, 1, PROBLEMS).rollouts
         ]
         assert kept == [("a", RIGHT, 1.0), ("b", WRONG, 0.0)][:count]
+
+
+class SureEngine:
+    """A scripted engine that held every token of the first completion for e^-.5, and the others for sure."""
+
+    def __init__(self, engine) -> None:
+        self._engine = engine
+
+    def __getattr__(self, name):
+        return getattr(self._engine, name)
+
+    def generate(self, *arguments, **options):
+        drawn = self._engine.generate(*arguments, **options)
+        first = drawn[0][0]
+        drawn[0][0] = replace(first, logprobs=(-0.5,) * len(first.token_ids))
+        return drawn
+
+
+def test_entropy_length_and_equal_groups_are_told_of_the_rollouts(make_policy, make_verify_rm, rule) -> None:
+    """Entropy: .5 nats at the first completion's n tokens and 0 elsewhere: .5 n / all. By the rule the first
+    group is paid 1 0 0 1, the second 0 0 0 0: one of two is equal."""
+    trainer = make_trainer(make_policy, make_verify_rm, rule, MIXED, reward__kind="rule")
+    found = run_step(replace(trainer, engine=SureEngine(trainer.engine)), 1, PROBLEMS).metrics.rollout
+    lengths = [len(trainer.policy.tokenizer(text)["input_ids"]) + 1 for texts in MIXED for text in texts]
+    assert found.entropy == pytest.approx(0.5 * lengths[0] / sum(lengths))
+    assert found.completion_tokens == sum(lengths) / 8
+    assert found.tokens == sum(lengths)
+    assert found.equal_groups == 0.5
 
 
 def test_the_score_of_rejected_rollouts_is_their_mean(make_policy, make_verify_rm, rule) -> None:

@@ -1,4 +1,5 @@
 import asyncio
+import shutil
 import subprocess
 import sys
 import threading
@@ -10,8 +11,11 @@ import psutil
 import pytest
 
 from cooper_rl.config.data import RuleConfig
+from cooper_rl.domains.mathematics import MATHEMATICS
 from cooper_rl.errors import CooperError
+from cooper_rl.verdicts import rule
 from cooper_rl.verdicts.answers.verify import verify_answer
+from cooper_rl.verdicts.pool import fit_workers
 from cooper_rl.verdicts.rule import RuleVerifier
 from cooper_rl.verdicts.worker import MAX_MEMORY_BYTES
 
@@ -68,7 +72,8 @@ def test_a_system_that_refuses_the_memory_limit_gets_verdicts_and_is_told(
     ]
     told = capfd.readouterr().err
     assert told.count("rule verifier: memory is not limited to 512 MiB a worker, since this system") == 1
-    assert f"({sys.platform}) refuses that (current limit exceeds maximum limit); the time limit of each" in told
+    refusal = f"({sys.platform}) refuses that (current limit exceeds maximum limit)"
+    assert f"{refusal}; the time limit of each" in told
 
 
 def test_processes_that_verify_at_the_same_time_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,6 +84,30 @@ def test_processes_that_verify_at_the_same_time_share_the_cores(monkeypatch: pyt
         assert verifier._pool is not None
         assert len(verifier._pool._channels) == 2
     assert RuleVerifier(RuleConfig(), num_processes=16)._num_workers == 1
+
+
+@pytest.mark.parametrize(
+    ("wanted", "gib", "expected"), [(4, 16, 4), (64, 16, 16), (2, 1.9, 1), (4, 2.1, 2), (1, 0.25, 1)]
+)
+def test_the_limits_of_all_workers_fit_together_into_half_of_the_memory(
+    wanted: int, gib: float, expected: int
+) -> None:
+    """512 MiB each: 16 GiB hold 32 of them, and half of that 16."""
+    assert fit_workers(wanted, memory=int(gib * 2**30)) == expected
+
+
+def test_workers_that_do_not_fit_into_the_pod_are_not_started_and_it_is_said(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("cooper_rl.verdicts.pool.usable_memory", lambda: 4 << 30)
+    with RuleVerifier(RuleConfig(num_workers=6), num_processes=2) as verifier:
+        verifier.verify(ALGEBRA)
+        assert verifier._pool is not None
+        assert len(verifier._pool._channels) == 2
+    assert caplog.messages == [
+        "2 verifier workers instead of 6: their limits of 512 MiB each fit 2 times into half of the 2048 MiB "
+        "that this process may use"
+    ]
 
 
 def test_equal_comparisons_are_made_once(verifier: RuleVerifier) -> None:
@@ -207,3 +236,14 @@ print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
     verdicts, max_kib = done.stdout.splitlines()
     assert verdicts.split() == ["unparsable"] * 3
     assert int(max_kib) * 1024 <= MAX_MEMORY_BYTES
+
+
+def test_a_changed_line_of_the_verifier_gives_its_verdicts_another_name(tmp_path: Path) -> None:
+    folder = Path(rule.__file__).parent
+    shutil.copytree(folder / "answers", tmp_path / "answers", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(folder / "worker.py", tmp_path)
+    assert rule.hash_code(tmp_path) == rule.fingerprint()
+    assert rule.fingerprint() in MATHEMATICS.name_verdicts(RuleConfig())
+    with (tmp_path / "answers" / "stated" / "doubt.py").open("a") as changed:
+        changed.write("# \n")
+    assert rule.hash_code(tmp_path) != rule.fingerprint()

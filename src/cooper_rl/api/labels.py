@@ -1,13 +1,14 @@
 """Labels from rule verdict and judge verdict, for completions in memory."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import closing
 from typing import NamedTuple
 
 from cooper_rl.config.data import LabelingConfig
 from cooper_rl.domains.open import default_domain
 from cooper_rl.errors import DataError
 from cooper_rl.machine.scratch import scratch_folder
-from cooper_rl.schema.data import Verdict
+from cooper_rl.schema.data import FinishReason, Verdict
 from cooper_rl.servers.open import open_judge
 from cooper_rl.verdicts.hybrid import Judge, JudgeItem, decide
 from cooper_rl.verdicts.journal import Journal
@@ -32,6 +33,7 @@ def label(
     config: LabelingConfig | None = None,
     judge: Judge | None = None,
     seed: int = 0,
+    finish_reasons: Sequence[FinishReason | None] | None = None,
 ) -> list[Labelled]:
     """Label completions with the rule verifier and, where there is one, an LLM judge.
 
@@ -40,12 +42,14 @@ def label(
         config: Rule verifier, judge server and third vote; by default the rule alone, as `LabelingConfig()`.
         judge: An object with `name`, `identity` and `judge(items)`, in place of `config.judge`.
         seed: Of the laptop world's judge.
+        finish_reasons: How each completion ended, in order: one that was cut (`length`) states no answer at
+            its very end.
 
     Returns:
         One label per item, in order.
 
     Raises:
-        DataError: an item is not three strings; names its index.
+        DataError: an item is not three strings; names its index. Or not every item has a finish reason.
         ServerError: the judge cannot be used.
 
     Examples:
@@ -62,6 +66,10 @@ def label(
                 f"item {index}: {item!r} is not three strings; give (question, reference answer, completion)"
             )
         rows.append(JudgeItem(*texts))
+    if finish_reasons is not None and len(finish_reasons) != len(rows):
+        raise DataError(
+            f"finish_reasons: {len(finish_reasons)} for {len(rows)} items; give one for each, or None for it"
+        )
     if not rows:
         return []
     domain = default_domain()
@@ -70,15 +78,17 @@ def label(
     with (
         scratch_folder() as folder,
         Journal(folder / "journal") as journal,
+        closing(domain.open_verifier(config.rule)) as verifier,
     ):
         votes = collect_votes(
             rows,
             config,
-            verifier=domain.open_verifier(config.rule),
+            verifier=verifier,
             verdict_name=domain.name_verdicts(config.rule),
             judge=asked,
             third_judge=open_judge(third, seed) if third else None,
             journal=journal,
+            finish_reasons=finish_reasons,
         ).votes
     labelled: list[Labelled] = []
     for vote in votes:

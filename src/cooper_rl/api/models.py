@@ -24,6 +24,7 @@ from cooper_rl.models.verify_rm import (
     load_verify_rm as load,
 )
 from cooper_rl.models.verify_rm_card import write_card
+from cooper_rl.records.written import check_replaceable
 from cooper_rl.schema.data import VerifyExample
 from cooper_rl.training.fit_verify_rm import train_in_lessons
 
@@ -79,7 +80,7 @@ def train_verify_rm(
 
     Raises:
         ConfigError: an unknown or invalid key.
-        DataError: a question stands in both sets, or the folder cannot be written.
+        DataError: a question stands in both sets, or the folder cannot be written or holds files of others.
         ModelError: the backbone cannot be used.
         TrainingError: one class only, a gradient that is not finite, or out of memory.
 
@@ -91,6 +92,8 @@ def train_verify_rm(
     >>> small = {"hidden_size": 32, "num_layers": 1, "num_heads": 2, "num_matching_examples": 0}
     >>> verify_rm = train_verify_rm(rows, "trained", config={"num_epochs": 1, "scratch": small}, device="cpu")
     """
+    folder = Path(folder)
+    check_replaceable(folder)
     section = config if isinstance(config, VerifyRMConfig) else _verify_rm_section(config or {})
     shared = with_questions(list(validation), list(examples))
     if shared:
@@ -105,7 +108,6 @@ def train_verify_rm(
     else:
         model = make_from_backbone(backbone, seed=seed, device=place)
     model = dataclasses.replace(model, compute=section.precision)
-    folder = Path(folder)
     fit = train_in_lessons(
         model,
         examples,

@@ -56,6 +56,7 @@ class CooperReward:
         reference_column: str = "reference_answer",
         seed: int = 0,
         device: str | torch.device | None = None,
+        domain: str | None = None,
     ) -> None:
         """Load VerifyRM on the first process.
 
@@ -72,15 +73,23 @@ class CooperReward:
             reference_column: Data set column with the reference answer, where a trainer passes columns.
             seed: Of positives, sources of negatives, replay and gate.
             device: Where VerifyRM lives; None: this process's CUDA device, else the CPU.
+            domain: What the problems are about, as in `problems.domain`; None: mathematics.
 
         Raises:
-            ConfigError: an unknown, unused or contradictory key, or a folder of another configuration.
+            ConfigError: an unknown domain, an unknown, unused or contradictory key, or a folder of another
+                configuration.
             DataError: examples that cannot be read, or replayed questions that are held out.
             ModelError: VerifyRM cannot be loaded.
         """
         self.__name__ = "cooper_reward"
         settings = make_settings(
-            config, rule=rule, replay=replay, held_out=held_out, seed=seed, device=device
+            config,
+            rule=rule,
+            replay=replay,
+            held_out=held_out,
+            seed=seed,
+            device=device,
+            domain=domain,
         )
         self._reference_column = reference_column
         self._has_folder = folder is not None

@@ -10,6 +10,8 @@ from pydantic import ValidationError
 
 from cooper_rl.config.cooper import CooperConfig
 from cooper_rl.config.data import RuleConfig
+from cooper_rl.domains.base import Domain
+from cooper_rl.domains.open import default_domain, find_domain
 from cooper_rl.errors import ConfigError, DataError
 from cooper_rl.machine.device import pick_device
 from cooper_rl.method.questions import with_questions
@@ -45,6 +47,8 @@ class RewardSettings:
     held_out: Sequence[VerifyExample]
     seed: int
     device: torch.device
+    domain: Domain
+    """What the problems are about."""
 
 
 def make_settings(
@@ -55,11 +59,12 @@ def make_settings(
     held_out: Examples,
     seed: int,
     device: str | torch.device | None,
+    domain: str | None = None,
 ) -> RewardSettings:
     """The arguments of `CooperReward`, read and checked.
 
     Raises:
-        ConfigError: an unknown, unused or contradictory key.
+        ConfigError: an unknown, unused or contradictory key, or an unknown domain.
         DataError: examples that cannot be read, or replayed questions that are held out.
     """
     held = _read_examples(held_out, name="held_out")
@@ -77,6 +82,7 @@ def make_settings(
         held_out=held,
         seed=seed,
         device=pick_device() if device is None else torch.device(device),
+        domain=default_domain() if domain is None else find_domain(domain),
     )
 
 

@@ -8,7 +8,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -22,6 +22,7 @@ from cooper_rl.checkpoints.run_state import RunState, replay
 from cooper_rl.checkpoints.store import CheckpointStore
 from cooper_rl.config.section import flatten
 from cooper_rl.distributed.trainable import SingleProcess
+from cooper_rl.domains.open import default_domain
 from cooper_rl.errors import HackingError
 from cooper_rl.machine.scratch import scratch_folder
 from cooper_rl.models.precision import settle
@@ -37,7 +38,6 @@ from cooper_rl.training.pair_queue import PairQueue
 from cooper_rl.training.pairing import PairMaker
 from cooper_rl.training.reward_learner import RewardLearner, describe_scores, describe_verify_rm, timed
 from cooper_rl.training.rollout import Scores
-from cooper_rl.verdicts.rule import RuleVerifier
 
 logger = logging.getLogger(__name__)
 
@@ -114,7 +114,7 @@ class RewardRun:
         falls_back = monitor is not None and monitor.action == "rule" and self._run.is_hacked
         seconds: dict[Phase, float] = {}
         with timed(seconds, "reward"):
-            scores, own_rewards = learner.score(groups, falls_back_to_rule=falls_back)
+            scores, own_rewards, _ = learner.score(groups, falls_back_to_rule=falls_back)
             anchor_score = learner.score_anchors()
         row = StepMetrics(
             step=self.step + 1,
@@ -215,17 +215,19 @@ class RewardRun:
             pending, anchors = state.pending, state.anchors
             self.step, self.metrics, self.pairs = state.step, list(state.metrics), list(state.pairs)
             self._run = replay(state.metrics, (), config.active_monitor)
-        rule = self._stack.enter_context(RuleVerifier(settings.rule))
-        judge = open_judge(config.judge, settings.seed) if config.judge else None
+        domain = settings.domain
+        rule = self._stack.enter_context(closing(domain.open_verifier(settings.rule)))
+        judge = open_judge(config.judge, settings.seed, domain) if config.judge else None
         pairs = gate = None
         if config.trains_verify_rm:
-            assistant = open_assistant(config.pairs.assistant) if config.pairs.assistant else None
-            maker = PairMaker(config, rule, assistant, judge)
+            assistant = open_assistant(config.pairs.assistant, domain) if config.pairs.assistant else None
+            maker = PairMaker(config, rule, assistant, judge, domain)
             staleness = config.pairs.max_staleness
             pairs = self._stack.enter_context(PairQueue(maker, max_staleness=staleness, pending=pending))
             if config.gate is not None:
+                starts = self._run.gate_starts
                 gate = make_gate(
-                    config.gate, model, settings.held_out, seed=settings.seed, starts=self._run.gate_starts
+                    config.gate, model, settings.held_out, seed=settings.seed, starts=starts, domain=domain
                 )
         return RewardLearner(
             verify_rm=model,
@@ -261,6 +263,8 @@ def _make_identity(settings: RewardSettings, verify_rm: str | Path | VerifyRM) -
         if key not in MAY_DIFFER and not (".server." in key and key.rpartition(".")[2] in SERVER_KEYS)
     }
     identity["seed"] = str(settings.seed)
+    if settings.domain is not default_domain():  # checkpoints of earlier versions name none
+        identity["domain"] = settings.domain.name
     identity["rule"] = settings.rule.model_dump_json(exclude={"num_workers"})
     if not isinstance(verify_rm, VerifyRM):
         is_folder = Path(verify_rm).is_dir()

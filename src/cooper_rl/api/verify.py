@@ -5,28 +5,38 @@ workers of its own (`verdicts/rule.py`).
 """
 
 import atexit
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
+from typing import cast, get_args
 
 from cooper_rl.config.data import RuleConfig
 from cooper_rl.errors import DataError
-from cooper_rl.verdicts.answers.verify import AnswerCheck
+from cooper_rl.schema.data import FinishReason
+from cooper_rl.verdicts.answers.verify import AnswerCheck, AnswerItem
 from cooper_rl.verdicts.rule import RuleVerifier
 
 
-def verify(reference_answer: str, completion: str) -> AnswerCheck:
+def verify(
+    reference_answer: str,
+    completion: str,
+    *,
+    question: str = "",
+    finish_reason: FinishReason | None = None,
+) -> AnswerCheck:
     r"""Check by rule whether a completion's final answer means the reference answer.
 
     Args:
         reference_answer: The known final answer alone, without its derivation.
         completion: What a model wrote.
+        question: Its choices tell which value a letter stands for.
+        finish_reason: `length`: the completion was cut, so that its last number may be half of one.
 
     Returns:
         `verdict`: `correct`, `incorrect`, or `unparsable` where the rule abstains; `reason`: what was
         compared.
 
     Raises:
-        DataError: an argument is no string.
+        DataError: an argument is of another type.
         CooperError: the worker processes cannot be started.
 
     Examples:
@@ -34,34 +44,45 @@ def verify(reference_answer: str, completion: str) -> AnswerCheck:
         'correct'
         >>> verify("1/2", "The answer is 0.6.").verdict
         'incorrect'
+        >>> verify("12", "The answer is B.", question="3 times 4? (A) 7 (B) 12").verdict
+        'correct'
+        >>> verify("12", "The answer is 12", finish_reason="length").verdict
+        'unparsable'
     """
-    return verify_many([(reference_answer, completion)])[0]
+    return verify_many([(reference_answer, completion, question, finish_reason)])[0]
 
 
-def verify_many(items: Iterable[tuple[str, str]]) -> list[AnswerCheck]:
-    """`verify` for many (reference answer, completion) pairs at once, on all cores; one check each, in order.
+def verify_many(
+    items: Iterable[tuple[str, str] | tuple[str, str, str] | tuple[str, str, str, FinishReason | None]],
+) -> list[AnswerCheck]:
+    """`verify` for many completions at once, on all cores; one check each, in order.
 
-    Callable from any thread, before and after `fork`, and inside a running event loop, which it blocks
+    An item is (reference answer, completion), followed by the question and the finish reason where they are
+    known. Callable from any thread, before and after `fork`, and inside a running event loop, which it blocks
     (`await asyncio.to_thread(verify_many, items)` does not). For other settings than the defaults open a
     `RuleVerifier(RuleConfig(...))` in a `with` statement.
 
     Raises:
-        DataError: an item is no pair of strings; names its index.
+        DataError: an item is of another form; names its index.
         CooperError: the worker processes cannot be started.
 
     Examples:
         >>> [check.verdict for check in verify_many([("7", "#### 7"), ("7", "#### 8"), ("7", "I give up")])]
         ['correct', 'incorrect', 'unparsable']
     """
-    pairs: list[tuple[str, str]] = []
-    for index, item in enumerate(items):
-        pair = tuple(item)
-        if len(pair) != 2 or not all(isinstance(text, str) for text in pair):
-            raise DataError(
-                f"item {index}: {item!r} is no pair of strings; give (reference answer, completion)"
-            )
-        pairs.append(pair)
-    return _shared().verify(pairs)
+    return _shared().verify([_read_item(index, item) for index, item in enumerate(items)])
+
+
+def _read_item(index: int, item: Sequence[object]) -> AnswerItem:
+    parts = tuple(item)
+    texts, ending = parts[:3], parts[3] if len(parts) == 4 else None
+    is_read = 2 <= len(parts) <= 4 and all(isinstance(text, str) for text in texts)
+    if not is_read or ending not in (None, *get_args(FinishReason)):
+        raise DataError(
+            f"item {index}: {item!r} is no pair of strings; give (reference answer, completion), followed by "
+            "the question and the finish reason 'stop', 'length' or None where they are known"
+        )
+    return AnswerItem(*map(str, texts), finish_reason=cast(FinishReason | None, ending))
 
 
 @cache

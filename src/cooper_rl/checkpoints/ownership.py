@@ -3,6 +3,7 @@
     .cooper-rl                  random id of the place; written once, only if it is absent
     step-000020/writer          claim of a checkpoint: id of the place, name, hash of every file that follows,
                                 those of its piece of the log included
+    v-0123456789ab/writer-89abcdef   the same of a version in a registry, one for each attempt to promote it
 
 Only files that a claim of this place names are ever removed. A name counts as free only if nothing at all
 lies there, so a claim never covers a file of somebody else.
@@ -11,6 +12,7 @@ lies there, so a claim never covers a file of somebody else.
 import hashlib
 import os
 import secrets
+from contextlib import suppress
 
 from pydantic import Field, ValidationError
 
@@ -66,7 +68,7 @@ def mark(store: ObjectStore) -> str:
     """Mark a place, unless it is marked already; returns its id.
 
     Raises:
-        StorageError: the store cannot be used, or the marker is none.
+        StorageError: the store cannot be used, or the marker is invalid.
     """
     found = read_marker(store)
     if found is not None:
@@ -118,16 +120,61 @@ def claim(
     raise WriteConflictError(f"{store.uri}/{name}-{writer}: exists already; start again")
 
 
+def claim_again(store: ObjectStore, name: str, sha256: dict[str, str], *, manifests_name: str) -> str:
+    """Claim files of a name that earlier writers may have claimed too; returns the key of the claim.
+
+    Args:
+        store: where they go.
+        name: the folder.
+        sha256: see `Claim`.
+        manifests_name: a file that every manifest of ours names; another manifest is somebody else's.
+
+    Raises:
+        StorageError: the store cannot be used, or somebody else's file has one of these names: it is not as
+            this claim, an earlier one or the manifest says.
+    """
+    place, writer = mark(store), secrets.token_hex(4)
+    folder = store.path_of(name)
+    if folder is not None and folder.is_symlink():
+        raise StorageError(f"{folder}: is a link; put the folder itself there, or move the link away")
+    found = [key for key in store.keys(f"{name}/") if key.removeprefix(f"{name}/") in sha256]
+    claims = [sha256, *_earlier_claims(store, name, place, manifests_name)] if found else []
+    for key in found:
+        file = key.removeprefix(f"{name}/")
+        if not any(store.holds(key, each[file]) for each in claims if file in each):
+            raise StorageError(
+                f"{store.uri}/{key}: was not written by a promotion, and would be replaced; move it away, or "
+                "use another registry.uri"
+            )
+    key = f"{name}/{WRITER}-{writer}"
+    store.write(key, _dump(Claim(place=place, name=name, writer=writer, sha256=sha256)), replaces=None)
+    return key
+
+
+def _earlier_claims(store: ObjectStore, name: str, place: str, manifests_name: str) -> list[dict[str, str]]:
+    """Path -> hash, of every claim of a name and of its manifest."""
+    read = [_read_claim(store, key) for key in store.keys(f"{name}/{WRITER}-")]
+    found = [each.sha256 for each in read if each is not None and (each.place, each.name) == (place, name)]
+    content = store.read(f"{name}/{MANIFEST}")
+    if content is not None:
+        with suppress(DamagedObjectError):
+            own = read_manifest(store, name).sha256 | {MANIFEST: hashlib.sha256(content.data).hexdigest()}
+            found += [own] if manifests_name in own else []
+    return found
+
+
 def read_claim(store: ObjectStore, name: str, *, place: str) -> Claim | None:
     """The claim of a checkpoint, or None where it is not this place's own."""
-    content = store.read(f"{name}/{WRITER}")
-    if content is None:
-        return None
+    claimed = _read_claim(store, f"{name}/{WRITER}")
+    return claimed if claimed is not None and (claimed.place, claimed.name) == (place, name) else None
+
+
+def _read_claim(store: ObjectStore, key: str) -> Claim | None:
+    content = store.read(key)
     try:
-        claimed = Claim.model_validate_json(content.data)
+        return None if content is None else Claim.model_validate_json(content.data)
     except ValidationError:
         return None
-    return claimed if (claimed.place, claimed.name) == (place, name) else None
 
 
 def adopt(store: ObjectStore, name: str, *, place: str) -> Claim | None:

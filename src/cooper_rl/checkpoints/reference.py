@@ -8,6 +8,7 @@ The next task fetches what it needs and verifies it. Pairs and rollouts stay in 
 holds credentials or an endpoint: those come from the task's own configuration.
 """
 
+import logging
 import shutil
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
@@ -16,6 +17,7 @@ from pathlib import Path
 from cooper_rl.checkpoints.logs import KINDS, METRICS
 from cooper_rl.checkpoints.manifest import LATEST, MANIFEST, NAME, CheckpointManifest, dump_manifest
 from cooper_rl.checkpoints.reading import Found, fetch, read_manifest
+from cooper_rl.checkpoints.search import check_certain, check_one_run, in_order, read_manifests
 from cooper_rl.checkpoints.writer import STAGING
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.errors import ConfigError, DamagedObjectError, DataError, StorageError
@@ -24,6 +26,8 @@ from cooper_rl.records.files import read_report, write_report
 from cooper_rl.schema.data import Record
 from cooper_rl.storage.base import ObjectStore, check_key
 from cooper_rl.storage.open import open_store
+
+logger = logging.getLogger(__name__)
 
 REFERENCE = "reference.json"
 
@@ -116,6 +120,7 @@ def open_checkpoint(
         logs: kinds of rows of which the log is fetched and verified.
 
     Raises:
+        ConfigError: LATEST is missing, and it is uncertain which checkpoint it named.
         DataError: there is none.
         DamagedObjectError: a file is missing or changed; names it.
         StorageError: the store cannot be used, or is not the configured one.
@@ -148,9 +153,10 @@ def _open_configured(reference: CheckpointReference, config: StorageConfig, *, p
 
 
 def _latest(store: ObjectStore, folder: Path) -> tuple[str, CheckpointManifest]:
+    """The checkpoint that training would continue from: what LATEST names, or what builds on it."""
     pointer = store.read(LATEST)
     if pointer is None:
-        raise DataError(f"{folder}: holds no checkpoint (no {LATEST} file); give a folder of train-cooper")
+        return _newest(store, folder)
     name = pointer.name
     try:
         check_key(name)
@@ -159,4 +165,18 @@ def _latest(store: ObjectStore, folder: Path) -> tuple[str, CheckpointManifest]:
             f"{folder}: its {LATEST} file names {name[:100]!r}, which is no checkpoint; write the name of "
             "one of its folders there"
         ) from error
-    return name, read_manifest(store, name)
+    manifests = read_manifests(store) | {name: read_manifest(store, name)}
+    best = in_order(manifests, name)[0]
+    return best, manifests[best]
+
+
+def _newest(store: ObjectStore, folder: Path) -> tuple[str, CheckpointManifest]:
+    """Without LATEST: by the manifests, where they leave no doubt."""
+    manifests = read_manifests(store)
+    if not manifests:
+        raise DataError(f"{folder}: holds no checkpoint (no {LATEST} file); give a folder of train-cooper")
+    check_one_run(manifests, place=str(folder))
+    check_certain(manifests, place=str(folder))
+    name = in_order(manifests, None)[0]
+    logger.warning("%s: %s is missing; reading %s", folder, LATEST, name)
+    return name, manifests[name]

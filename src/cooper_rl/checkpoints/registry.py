@@ -10,6 +10,7 @@
         known.jsonl            fingerprints of all problems that it, or a champion before it, learned from
         policy/ verify_rm/     plain Hugging Face folders
         manifest.json          hash of every file; written when all of them are there
+        writer-89abcdef        claim of a promotion, which names its files; gone when that has ended well
 
 Attacks outlive champions and runs: a VerifyRM is trained on them and attacked with them from then on.
 A version has the form of a checkpoint and is read by the same code, hash by hash. Of two promoters that saw
@@ -27,6 +28,7 @@ from typing import NamedTuple
 from pydantic import ValidationError
 
 from cooper_rl.checkpoints.manifest import MANIFEST, CheckpointManifest, dump_manifest
+from cooper_rl.checkpoints.ownership import claim_again
 from cooper_rl.checkpoints.reading import fetch, read_manifest
 from cooper_rl.checkpoints.store import check_conditional_writes
 from cooper_rl.config.root import Config
@@ -72,15 +74,19 @@ class Registry:
         """Address without credentials."""
         return self._store.uri
 
-    def champion(self) -> Champion | None:
+    def champion(self, *, candidate: str | None = None) -> Champion | None:
         """The champion, or None where nothing was promoted yet.
 
+        Args:
+            candidate: name of a version whose first promotion may have been interrupted.
+
         Raises:
-            DamagedObjectError: it is missing or not what was written.
+            DamagedObjectError: it is missing or not what was written, or CHAMPION is missing beside versions.
             StorageError: the store cannot be used.
         """
         pointer = self._store.read(CHAMPION)
         if pointer is None:
+            self._check_empty(candidate)
             return None
         name = pointer.name
         try:
@@ -121,24 +127,20 @@ class Registry:
 
         Raises:
             WriteConflictError: another one was promoted meanwhile; it stays champion.
-            StorageError: the store cannot be used; the champion stays.
+            StorageError: the store cannot be used, or files of others have the version's names; the champion
+                stays.
         """
         check_conditional_writes(self._store)
         hashes = {file: content_sha256(path) for file, path in files.items()}
+        small = {RECORD: record.model_dump_json(indent=2).encode()}
+        small[MANIFEST] = _manifest(record, hashes | _sha256_of(small))
+        own_claim = claim_again(self._store, name, hashes | _sha256_of(small), manifests_name=RECORD)
         for file, sha256 in hashes.items():
             self._store.put_file(f"{name}/{file}", files[file], sha256=sha256)
-        written = record.model_dump_json(indent=2).encode()
-        self._replace(f"{name}/{RECORD}", written)
-        manifest = CheckpointManifest(
-            step=record.evaluation.step,
-            score=record.decision.accuracy.value,
-            identity=record.conditions,
-            versions={},
-            history=(),
-            sha256=hashes | {RECORD: hashlib.sha256(written).hexdigest()},
-        )
-        self._replace(f"{name}/{MANIFEST}", dump_manifest(manifest.sealed()))
+        for file, data in small.items():
+            self._replace(f"{name}/{file}", data)
         self._store.write(CHAMPION, f"{name}\n".encode(), replaces=replaces.tag if replaces else None)
+        self._store.delete([own_claim])  # the manifest claims the same now
 
     def attacks(self) -> list[AttackText]:
         """Every text that was added, in the order in which they came.
@@ -152,7 +154,7 @@ class Registry:
     def add_attacks(self, found: Sequence[AttackText]) -> int:
         """Add texts that are not there yet; returns how many. The same call again adds none.
 
-        Of writers at the same time, each adds its own: one that finds the object changed reads it again.
+        Concurrent writers each add their own: on a conflict the object is read and appended to again.
 
         Raises:
             DamagedObjectError: the object is not what was written; it is left as it is.
@@ -191,6 +193,22 @@ class Registry:
                 "it to start with no known attacks"
             ) from error
 
+    def _check_empty(self, candidate: str | None) -> None:
+        """Refuse versions without a pointer, beside which the next candidate would have no rival."""
+        for key in self._store.keys("v-"):
+            name, _, file = key.partition("/")
+            if file != MANIFEST or name == candidate:
+                continue
+            try:
+                is_version = RECORD in read_manifest(self._store, name).sha256
+            except DamagedObjectError:  # somebody else's
+                continue
+            if is_version:
+                raise DamagedObjectError(
+                    f"{self.uri}: {CHAMPION} is missing, and there is a version {name}; write the name of "
+                    f"the champion's version into {CHAMPION}, or move the versions away to begin with none"
+                )
+
     def _record(self, name: str, manifest: CheckpointManifest) -> ChampionRecord:
         content = self._store.read(f"{name}/{RECORD}")
         if content is None or hashlib.sha256(content.data).hexdigest() != manifest.sha256.get(RECORD):
@@ -207,6 +225,23 @@ class Registry:
             f"{self.uri}: champion {name} cannot be read ({error}); restore its objects, or write the name "
             f"of an earlier version into {CHAMPION}"
         )
+
+
+def _manifest(record: ChampionRecord, sha256: dict[str, str]) -> bytes:
+    """Of a version, as it is stored."""
+    manifest = CheckpointManifest(
+        step=record.evaluation.step,
+        score=record.decision.accuracy.value,
+        identity=record.conditions,
+        versions={},
+        history=(),
+        sha256=sha256,
+    )
+    return dump_manifest(manifest.sealed())
+
+
+def _sha256_of(small: Mapping[str, bytes]) -> dict[str, str]:
+    return {file: hashlib.sha256(data).hexdigest() for file, data in small.items()}
 
 
 def open_registry(config: Config) -> Registry:

@@ -6,9 +6,11 @@ it names, manifests decide. Nothing is fetched or changed here.
 
 import logging
 
-from cooper_rl.checkpoints.manifest import MANIFEST, NAME, CheckpointManifest
+from cooper_rl.checkpoints.identity import RunIdentity, differences
+from cooper_rl.checkpoints.logs import METRICS
+from cooper_rl.checkpoints.manifest import LATEST, MANIFEST, NAME, CheckpointManifest
 from cooper_rl.checkpoints.reading import read_manifest
-from cooper_rl.errors import DamagedObjectError
+from cooper_rl.errors import ConfigError, DamagedObjectError
 from cooper_rl.storage.base import ObjectStore
 
 logger = logging.getLogger(__name__)
@@ -47,3 +49,36 @@ def in_order(manifests: Manifests, latest: str | None) -> list[str]:
     step = manifests[latest].step
     before = [name for name in newest_first if manifests[name].step <= step and name not in {*later, latest}]
     return [*later, latest, *before]
+
+
+def check_certain(manifests: Manifests, *, place: str) -> None:
+    """Refuse to choose, without a LATEST, between two newest checkpoints of a run that differ.
+
+    Raises:
+        ConfigError: names both.
+    """
+    step = max(manifest.step for manifest in manifests.values())
+    newest = sorted(name for name, manifest in manifests.items() if manifest.step == step)
+    # The metrics hold timings.
+    states = [{**manifests[name].sha256, METRICS: ""} for name in newest]
+    if any(state != states[0] for state in states):
+        raise ConfigError(
+            f"{place}: {LATEST} is missing or names no checkpoint, and {' and '.join(newest)} differ; "
+            f"write the name of the one to continue from into {LATEST}"
+        )
+
+
+def check_one_run(manifests: Manifests, *, place: str) -> None:
+    """Refuse to choose, without a LATEST, between the checkpoints of two runs.
+
+    Raises:
+        ConfigError: names one of each.
+    """
+    first, *others = sorted(manifests)
+    known = manifests[first]
+    for name in others:
+        if differences(manifests[name], RunIdentity(known.identity, known.defaults)):
+            raise ConfigError(
+                f"{place}: {LATEST} is missing or names no checkpoint, and {first} and {name} are of two "
+                f"runs; write the name of the one to read into {LATEST}"
+            )

@@ -50,9 +50,9 @@ class TrainingState:
     metrics: list[StepMetrics]
     """One entry per step since the last checkpoint."""
     pairs: list[PreferencePair]
-    """That VerifyRM has learned from in these steps."""
+    """Pairs of these steps that VerifyRM has learned from."""
     pending: list[Pairing] = field(default_factory=list[Pairing])
-    """That it learns from next; see `cooper.pairs.max_staleness`."""
+    """Pairs that it learns from in the next step; see `cooper.pairs.max_staleness`."""
     rollouts: list[RolloutSample] = field(default_factory=list[RolloutSample])
     """A few of each of these steps, for the audit."""
     run: RunState = field(default_factory=RunState)

@@ -35,7 +35,7 @@ from cooper_rl.checkpoints.manifest import (
 )
 from cooper_rl.checkpoints.ownership import Claim, adopt, claim, mark, read_claim, remove
 from cooper_rl.checkpoints.reading import Found, fetch, read_manifest
-from cooper_rl.checkpoints.search import Manifests, in_order, read_manifests
+from cooper_rl.checkpoints.search import Manifests, check_certain, in_order, read_manifests
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.errors import (
     ConfigError,
@@ -266,19 +266,8 @@ class CheckpointStore:
                 f"from into {LATEST}, or move the others away"
             )
         if latest not in own and own:
-            self._check_certain(own)
+            check_certain(own, place=self.uri)
         return own
-
-    def _check_certain(self, own: Manifests) -> None:
-        """Refuse to choose between two newest checkpoints that differ."""
-        step = max(manifest.step for manifest in own.values())
-        newest = sorted(name for name, manifest in own.items() if manifest.step == step)
-        states = [{**own[name].sha256, METRICS: ""} for name in newest]
-        if any(state != states[0] for state in states):
-            raise ConfigError(
-                f"{self.uri}: {LATEST} is missing or names no checkpoint, and {' and '.join(newest)} differ; "
-                f"write the name of the one to continue from into {LATEST}"
-            )
 
     def _another_run(self, manifest: CheckpointManifest) -> ConfigError:
         shown = "; ".join(differences(manifest, self._identity))

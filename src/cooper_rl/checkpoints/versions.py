@@ -8,16 +8,32 @@ from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 
 import torch
+from torch import distributed
+
+from cooper_rl.machine.sources import source_digest
 
 LIBRARIES = (
+    "antlr4-python3-runtime",
     "cooper-rl",
+    "deepspeed",
     "latex2sympy2_extended",
     "math-verify",
+    "numpy",
+    "peft",
     "safetensors",
     "sympy",
+    "tokenizers",
     "torch",
     "transformers",
+    "vllm",
 )
+SOURCES = {
+    "code of rewards": ("verdicts", "domains"),
+    "code of training": (
+        "method", "negatives", "models", "engines", "distributed", "training", "randomness.py",
+    ),
+}  # fmt: skip
+"""Our own modules that make numbers: a version's name stands for many states of them."""
 
 
 def numeric_versions(device: torch.device) -> dict[str, str]:
@@ -28,6 +44,8 @@ def numeric_versions(device: torch.device) -> dict[str, str]:
     libraries = {name: _version(name) for name in LIBRARIES}
     return {
         **libraries,
+        **{name: source_digest(*modules) for name, modules in SOURCES.items()},
+        "processes": str(distributed.get_world_size() if distributed.is_initialized() else 1),
         "python": platform.python_version(),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
         "CPU capability": torch.backends.cpu.get_cpu_capability(),

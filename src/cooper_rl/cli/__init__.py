@@ -2,6 +2,7 @@
 
 stages      a sub-command for every stage      options     options that several commands share
 settings    keys that `--help` lists           experiment  arms x seeds
+watch       the page of a run while it goes on
 plan        memory before the start            serve       servers of scores and of rewards
 presets     presets, and the merged configuration with its sources
 completion  completion scripts of shells

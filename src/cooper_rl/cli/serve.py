@@ -82,6 +82,7 @@ def _serve_rewards(options: argparse.Namespace) -> str:
         held_out=options.held_out or (),
         seed=config.seed,
         device=None,
+        domain=config.domain,
     )
     load_verify_rm(options.verify_rm, device=settings.device)  # what cannot be loaded must not be served
     serve(Start(options.verify_rm, settings, options.state), config)

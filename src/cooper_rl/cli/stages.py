@@ -58,6 +58,7 @@ def add_stages(commands: Any, preset: str | None = None) -> None:
                 f"--{parameter.name.replace('_', '-')}",
                 type=Path,
                 metavar="PATH",
+                nargs="+" if parameter.is_list else None,
                 required=parameter.is_required,
                 help=parameter.kind.text.replace("%", "%%"),
             )
@@ -94,17 +95,22 @@ def _show_config(options: argparse.Namespace) -> str:
 
 @contextmanager
 def _piped(
-    parameters: Sequence[Parameter], paths: Mapping[str, Path | None]
-) -> Generator[Mapping[str, Path | None]]:
+    parameters: Sequence[Parameter], paths: Mapping[str, Path | list[Path] | None]
+) -> Generator[Mapping[str, Path | list[Path] | None]]:
     """The paths with what is piped in as a file in place of `-`."""
     names = [each.name for each in parameters if not each.is_output and paths[each.name] == STANDARD_INPUT]
     with ExitStack() as stack:
         yield {**paths, **dict.fromkeys(names, stack.enter_context(standard_input()))} if names else paths
 
 
-def _check_outputs(parameters: Sequence[Parameter], paths: Mapping[str, Path | None]) -> None:
+def _check_outputs(parameters: Sequence[Parameter], paths: Mapping[str, Path | list[Path] | None]) -> None:
     """Before hours of work: every output can be written, and none takes the place of another file."""
-    given = {name: path for name, path in paths.items() if path is not None}
+    given: dict[str, Path] = {}
+    for name, path in paths.items():
+        if isinstance(path, Path):
+            given[name] = path
+        for place, each in enumerate(path if isinstance(path, list) else [], start=1):
+            given[f"{name} {place}"] = each
     for parameter in parameters:
         if not parameter.is_output or parameter.name not in given:
             continue

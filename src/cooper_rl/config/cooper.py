@@ -48,8 +48,8 @@ class NegativesConfig(Section):
 
 
 class GateConfig(Section):
-    """The gate on reward updates: one that makes VerifyRM worse than these bounds is rolled back, its weights
-    that is: the optimiser keeps what it learned of the gradient."""
+    """Rolls back the weights of a reward update that makes VerifyRM worse than these bounds. The optimiser's
+    state is kept."""
 
     max_accuracy_drop: float = Field(default=0.03, ge=0, le=1)
     """Below VerifyRM's accuracy on held-out labelled examples before the first step."""
@@ -209,8 +209,9 @@ class CooperConfig(Section):
     generation: GenerationConfig = GenerationConfig()
     """How rollouts are sampled."""
     max_refills: int = Field(default=0, ge=0)
-    """Times in a step that problems whose rewards are all equal are replaced by other ones (dynamic sampling,
-    DAPO). VerifyRM's scores are hardly ever equal: it is for rewards that are verdicts."""
+    """Times in a step that problems whose completions are all right or all wrong are replaced by other ones
+    (dynamic sampling, DAPO). The verdict that is the reward decides, or the rule verdict where VerifyRM's
+    score is in the reward; lengths do not count."""
     reward: RewardConfig = RewardConfig()
     """The reward, and VerifyRM's update."""
     advantages: AdvantagesConfig = AdvantagesConfig()
@@ -231,7 +232,7 @@ class CooperConfig(Section):
     """Token budget of one forward and backward pass; the loss does not depend on it."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Forward passes of both models in co-training; weights and optimisers stay in fp32. `auto`: bf16 where
-    the hardware has it, except for models under 10M parameters on a CPU."""
+    the hardware multiplies faster in it, except for models under 10M parameters on a CPU."""
     gradient_checkpointing: bool = False
     """Keep every layer's input only and recompute the rest in the backward pass: less memory, about a third
     more time in both updates."""

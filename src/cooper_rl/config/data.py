@@ -39,11 +39,6 @@ class ProblemsConfig(Section):
             raise ValueError("no problems: set problems.sources or problems.num_tiny")
         if self.num_held_out == 0 and not self.held_out_sources:
             raise ValueError("nothing to evaluate on: set problems.num_held_out or problems.held_out_sources")
-        if self.tiny_blind_share and self.domain != "mathematics":
-            raise ValueError(
-                f"problems.tiny_blind_share={self.tiny_blind_share} is for problems.domain=mathematics, not "
-                f"{self.domain}: set it to 0"
-            )
         return self
 
 
@@ -158,7 +153,8 @@ class RuleConfig(Section):
     timeout_seconds: float = Field(default=5.0, gt=0)
     """Hard limit for one item, in CPU seconds; then its worker is killed and the verdict is `unparsable`."""
     num_workers: int | None = Field(default=None, ge=1)
-    """Worker processes; None: one per core, shared by the processes that train."""
+    """Worker processes; None: one per core, shared by the processes that train. There are fewer where half
+    of the container's memory is less than 512 MiB for each."""
     policy: AnswerPolicy = AnswerPolicy()
     """What counts as the same answer where people differ."""
 
@@ -168,6 +164,23 @@ class ThirdVoteConfig(Section):
 
     judge: JudgeConfig
     """A second judge: of another model, so that its errors are not the first one's."""
+
+
+class ShardConfig(Section):
+    """A part of the completions, by question."""
+
+    number: int = Field(ge=0)
+    """From 0."""
+    count: int = Field(ge=1)
+    """Shards in all."""
+
+    @model_validator(mode="after")
+    def _is_one_of_them(self) -> Self:
+        if self.number >= self.count:
+            raise ValueError(
+                f"labeling.shard.number={self.number} is none of {self.count} shards: count from 0"
+            )
+        return self
 
 
 class LabelingConfig(Section):
@@ -191,3 +204,6 @@ class LabelingConfig(Section):
     """Share of the problems whose examples steer training (early stop, checks between steps)."""
     test_fraction: float = Field(default=0.1, gt=0, lt=0.5)
     """Share of the problems whose examples only `evaluate_verify_rm` sees."""
+    shard: ShardConfig | None = None
+    """Label the questions of one shard only, and leave the splits to `merge_labels`. None: all. A pipeline
+    fills it in (`label_shards` of its profile)."""

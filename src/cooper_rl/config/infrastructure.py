@@ -16,14 +16,15 @@ def is_stored(address: str | None) -> bool:
 
 
 class StorageConfig(Section):
-    """Checkpoints of co-training: how many are kept, and where, when not in the task's own folder."""
+    """Checkpoints of co-training: how many are kept, and where, when not in the task's own folder. Verdicts
+    of labelling are kept there too."""
 
     uri: str | None = Field(default=None, min_length=1)
     """`s3://bucket/prefix` or a folder that outlives the task. Absent: checkpoints stay in the folder given
     as `--checkpoint`."""
     run_key: str | None = None
     """Name of the run below `uri`: a run that is started again with the same key continues. Needed with
-    `uri` for co-training, the only stage that writes there. A pipeline fills in Kubeflow's id of the run."""
+    `uri` for co-training. A pipeline fills in Kubeflow's id of the run."""
     arm: str | None = Field(default=None, pattern=r"[a-z0-9_]{1,40}")
     """Arm of the run, where it trains more than one from one start: each keeps its own checkpoints."""
     endpoint: str | None = None
@@ -45,6 +46,9 @@ class StorageConfig(Section):
     """How long the server may say nothing."""
     retry_seconds: float = Field(default=300.0, ge=0)
     """How long a request is tried again on 5xx, 429 and connection errors, before the run stops."""
+    verdict_seconds: float = Field(default=1.0, ge=0)
+    """`label_completions` keeps verdicts below `uri` too, within this time: what a killed pod may have to ask
+    again. 0: each at once, for judges that cost more than a request to the store."""
     keep_last: int = Field(default=2, ge=1)
     """Newest checkpoints that are kept; the second is what a run continues from if the first is damaged."""
     keep_every: int | None = Field(default=None, ge=1)
@@ -96,8 +100,8 @@ class RegistryConfig(Section):
     """New problems that are worth a training; where there are fewer, nothing is trained. Fewer than three
     cannot fill the parts of the labels."""
     max_canary_rate: float = Field(default=0.2, ge=0, le=1)
-    """Share of the canaries of any one attack that the VerifyRM of a champion may score above 0.5: a policy
-    needs one that pays."""
+    """Share of the canaries of any one attack that the VerifyRM of a champion may score above 0.5: one
+    accepted attack is enough for a policy to hack it."""
     max_universal_rate: float | None = Field(default=None, ge=0, le=1)
     """Share of unseen problems on which the VerifyRM of a champion may pay the red team's best universal
     text; `promote` then needs `--red-team`. None: what the red team found does not decide."""
@@ -154,7 +158,7 @@ class LaunchConfig(Section):
     environment: dict[str, str] = {}
     """Variables of every process. They stand in the TrainJob for all to read: no secrets."""
     poll_seconds: float = Field(default=5.0, gt=0)
-    """Between two looks at the job."""
+    """Polling interval."""
     retry_seconds: float = Field(default=300.0, ge=0)
     """How long the cluster's API server may be away while a job is followed."""
 

@@ -142,11 +142,11 @@ class VerifyRMConfig(Section):
     num_attack_problems: int = Field(default=8, ge=1)
     """Training problems for which every text of `--attacks` is learned as a wrong completion."""
     num_decoys: int = Field(default=0, ge=0)
-    """Other problems' reference answers that every completion is scored against too: it is paid only as far
-    as the right one is ahead of each of them. Stands in the model's folder, and holds wherever it scores.
-    Each costs one more forward pass. 0: none, as in the paper."""
-    decoy_margin: float = Field(default=0.1, ge=0)
-    """Logits by which the right reference answer must be ahead."""
+    """Other problems' reference answers that every completion is scored against too: it counts by the log
+    odds of the right one among them, in training and wherever the model scores. Each costs one more forward
+    pass. 0: none, as in the paper."""
+    decoy_margin: float = Field(default=0.0, ge=0)
+    """Subtracted from those log odds."""
     num_epochs: int = Field(default=3, ge=1)
     """Passes over the training examples."""
     batch_size: int = Field(default=128, ge=1)
@@ -169,8 +169,8 @@ class VerifyRMConfig(Section):
     gradient_checkpointing: bool = False
     """Keep one layer's activations and recompute the others: less memory, about a third more time."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Forward pass of training and scoring; weights stay in fp32. `auto`: bf16 where the hardware has it,
-    except for models under 10M parameters on a CPU."""
+    """Forward pass of training and scoring; weights stay in fp32. `auto`: bf16 where the hardware multiplies
+    faster in it, except for models under 10M parameters on a CPU."""
     validate_every: int | None = Field(default=None, ge=1)
     """Updates between validations; None: at the end of every epoch."""
     max_canary_problems: int = Field(default=50, ge=1)

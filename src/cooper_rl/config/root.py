@@ -72,21 +72,6 @@ class Config(Section):
         return self
 
     @model_validator(mode="after")
-    def _red_team_knows_the_subject(self) -> Self:
-        asked = {
-            "verify_rm.hostile_fraction": self.verify_rm.hostile_fraction,
-            "verify_rm.num_decoys": self.verify_rm.num_decoys,
-            "cooper.pairs.negatives.red_team": self.cooper.pairs.negatives.red_team,
-        }
-        for key, value in asked.items():
-            if value and self.problems.domain != "mathematics":
-                raise ValueError(
-                    f"{key}={value:g} is made for mathematics alone, and problems.domain is "
-                    f"{self.problems.domain}: set {key}=0"
-                )
-        return self
-
-    @model_validator(mode="after")
     def _job_has_a_store(self) -> Self:
         uri = self.storage.uri
         if self.launch.kind == "trainjob" and not is_stored(uri):

@@ -3,10 +3,11 @@
 import ipaddress
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
+from cooper_rl.config import names
 from cooper_rl.config.data import RuleConfig
 from cooper_rl.config.section import Section
 
@@ -35,7 +36,7 @@ class HttpConfig(Section):
     max_body_bytes: int = Field(default=16_000_000, ge=1)
     """A request with a larger body is refused."""
     max_buffered_bytes: int = Field(default=64_000_000, ge=1)
-    """Bodies that are being received, all together; beyond that, requests are answered 429."""
+    """Bodies that arrive or wait for their answer, all together; beyond that, requests are answered 429."""
     max_header_bytes: int = Field(default=16_384, ge=1)
     """A request with a larger header is refused."""
     max_connections: int = Field(default=2048, ge=1)
@@ -108,7 +109,7 @@ class LearnConfig(HttpConfig):
     max_body_bytes: int = Field(default=64_000_000, ge=1)
     """A request with a larger body is refused."""
     max_buffered_bytes: int = Field(default=256_000_000, ge=1)
-    """Bodies that are being received, all together; beyond that, requests are answered 429."""
+    """Bodies that arrive or wait for their answer, all together; beyond that, requests are answered 429."""
     max_runs: int = Field(default=4, ge=1)
     """Runs that the server keeps, each with a VerifyRM of its own; requests of another one are refused."""
     collect_items: int | None = Field(default=None, ge=1)
@@ -132,6 +133,8 @@ class LearnConfig(HttpConfig):
     cooper: Mapping[str, Any] = {}
     """What VerifyRM learns with: keys of `CooperReward(config=...)`, e.g. `cooper.reward.lr=1e-5`."""
     rule: RuleConfig = RuleConfig()
+    domain: Annotated[str, AfterValidator(names.DOMAINS.check)] = names.DOMAINS.names[0]
+    """What the problems are about, as in `problems.domain`."""
     seed: int = 0
     """Of positives, sources of negatives, replay and gate; the same for all runs."""
 

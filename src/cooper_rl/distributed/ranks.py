@@ -32,7 +32,7 @@ class Dealt(NamedTuple):
 class Ranks:
     """How many processes there are, and which of them this is; one alone needs no process group.
 
-    What talks to the others must be called by all, and raises LaunchError where one of them is gone.
+    Collective methods must be called on every rank; they raise LaunchError if a rank has died.
     """
 
     rank: int = 0

@@ -53,6 +53,14 @@ class CheckMention(Protocol):
         ...
 
 
+class HoldsAnswer(Protocol):
+    """Whether a completion may be right, doubts included: the red team never counts such a text as a hack."""
+
+    def __call__(self, reference_answer: str, completion: str, /) -> bool:
+        """Quick on garbage: searches ask it about every text that they make."""
+        ...
+
+
 class FindReferenceFault(Protocol):
     """Whether the verifier can use a reference answer."""
 
@@ -100,6 +108,7 @@ class Domain:
     perturber: Assistant
     """Writes a correct solution with another answer."""
     check_mention: CheckMention
+    holds_answer: HoldsAnswer
     find_reference_fault: FindReferenceFault
     is_other_answer: IsOtherAnswer
     make_matching: MakeMatching | None

@@ -14,8 +14,9 @@ from importlib.metadata import version
 from cooper_rl.config.data import RuleConfig
 from cooper_rl.domains.base import Domain
 from cooper_rl.method.prompts import ChatPrompt
-from cooper_rl.negatives.canaries import TEXT_ATTACKS, Attacks, CanaryWriter, Case, make_canaries
+from cooper_rl.negatives.canaries import Attacks, CanaryWriter, Case, make_canaries
 from cooper_rl.negatives.pairs import RewriteItem
+from cooper_rl.negatives.text_attacks import TEXT_ATTACKS
 from cooper_rl.randomness import derive_seed
 from cooper_rl.schema.data import Verdict
 from cooper_rl.verdicts.programs import ProgramVerifier, contradicts, parse_tests
@@ -43,6 +44,11 @@ def find_reference_fault(reference_answer: str) -> str | None:
 def check_mention(reference_answer: str, completion: str) -> Verdict:
     """`incorrect` where a text holds no word of a program, else `unparsable`."""
     return "unparsable" if _CODE.search(completion) else "incorrect"
+
+
+def holds_answer(_reference_answer: str, completion: str, /) -> bool:
+    """Whether there is anything to run. A search makes too many texts to run the tests on each of them."""
+    return _CODE.search(completion) is not None
 
 
 def judge_prompt(question: str, reference_answer: str, completion: str, /, *, nonce: str) -> ChatPrompt:
@@ -149,6 +155,7 @@ PROGRAMS = Domain(
     canary_writer=CanaryWriter(ATTACKS, contradicts),
     perturber=Perturber(),
     check_mention=check_mention,
+    holds_answer=holds_answer,
     find_reference_fault=find_reference_fault,
     is_other_answer=contradicts,
     make_matching=None,

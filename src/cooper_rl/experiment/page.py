@@ -1,23 +1,28 @@
-"""The experiment's page: one HTML file without scripts or anything from elsewhere.
+"""The experiment's page: one HTML file with nothing from elsewhere.
 
 Every sentence is made from the numbers that it states. Deliberately left out: the numbers (`summary.py`).
 """
 
 from collections.abc import Sequence
-from importlib import resources
 from pathlib import Path
 
 from cooper_rl.experiment.arms import ABLATIONS, ARMS
 from cooper_rl.experiment.summary import HACKED_DROP, ArmRun, ArmSummary, CurveName, ExperimentReport
 from cooper_rl.records.files import atomic_path
-from cooper_rl.report.plots import Figure, compared_figure
+from cooper_rl.report.figure import Color, Dash, Figure, Line, Plot
+from cooper_rl.report.page import render, versions
 from cooper_rl.report.text import in_points, name_steps, percent, points
 from cooper_rl.schema.data import Interval
-from cooper_rl.stages.report import render, versions
 
-COLORS = {"rule": "green", "frozen": "orange", "cooper": "blue", "exact": "grey"}
+STYLES: dict[str, tuple[Color, Dash, str]] = {
+    "rule": ("green", "dashed", "s"),
+    "frozen": ("orange", "dotted", "D"),
+    "cooper": ("blue", "solid", "o"),
+    "exact": ("grey", "dashdot", "^"),
+}
+"""Colour, dash and marker of an arm's lines."""
 FIGURES: tuple[tuple[CurveName, str, str], ...] = (
-    ("eval/judge_accuracy", "Accuracy by meaning", "What an exact judge accepts, whatever its format."),
+    ("eval/judge_accuracy", "Accuracy", "What an exact judge accepts, whatever its format."),
     ("eval/verify_rm_reward", "VerifyRM reward", "Mean score of each run's VerifyRM of that moment."),
     ("eval/rule_accuracy", "Rule accuracy", "What the rule verifier accepts; it cannot read every format."),
     ("eval/verify_rm_auroc", "VerifyRM's AUROC", "On held-out labelled examples of the starting samplers."),
@@ -35,24 +40,30 @@ FIGURES: tuple[tuple[CurveName, str, str], ...] = (
 )
 
 
-def write_page(report: ExperimentReport, path: Path) -> None:
+def write_page(report: ExperimentReport, path: Path, *, origin: Sequence[tuple[str, str]]) -> None:
     """Write the page.
+
+    Args:
+        report: What it says.
+        path: Where.
+        origin: Machine, command and so on (`report/provenance.py`).
 
     Raises:
         DataError: the disk refuses.
     """
     main = [arm for arm in report.arms if arm.arm in ARMS]
     html = render(
-        resources.files("cooper_rl") / "experiment" / "experiment.html.jinja",
+        "experiment/experiment.html.jinja",
         experiment=report,
         main=main,
         ablations=[arm for arm in report.arms if arm.arm in ABLATIONS],
         changes={**ARMS, **ABLATIONS},
         figures=figures(report),
         findings=findings(report),
-        criterion=f"accuracy by meaning ends more than {100 * HACKED_DROP:.0f} points below the run's own "
+        criterion=f"accuracy ends more than {100 * HACKED_DROP:.0f} points below the run's own "
         "peak and VerifyRM's reward is at least what it was at that peak",
         hacks=[run for run in report.runs if run.arm in ARMS and run.is_hacked],
+        origin=origin,
         versions=versions(),
     )
     with atomic_path(path) as draft:
@@ -63,13 +74,14 @@ def figures(report: ExperimentReport) -> list[Figure]:
     """The arms' curves, one line a seed; a figure that no arm has numbers for is left out."""
     found: list[Figure] = []
     for key, title, caption in FIGURES:
-        lines = [
-            (run.arm, COLORS[run.arm], run.curves[key].steps, run.curves[key].values)
-            for run in report.runs
-            if run.arm in COLORS and run.curves[key].steps
-        ]
+        lines: list[Line] = []
+        for run in report.runs:
+            curve = run.curves[key]
+            if run.arm in STYLES and curve.steps:
+                color, dash, marker = STYLES[run.arm]
+                lines.append(Line(run.arm, color, curve.steps, curve.values, dash, marker))
         if lines:
-            found.append(compared_figure(title, f"{caption} One line a seed.", lines))
+            found.append(Figure(Plot(title, f"{caption} One line a seed.", lines, limits=(0, 1))))
     return found
 
 
@@ -86,7 +98,7 @@ def findings(report: ExperimentReport) -> list[str]:
 
 def _say_arm(arm: ArmSummary) -> str:
     return (
-        f"{arm.arm}: accuracy by meaning {percent(arm.start_accuracy.value)} -> "
+        f"{arm.arm}: accuracy {percent(arm.start_accuracy.value)} -> "
         f"{percent(arm.accuracy.value)}, {_verb(arm.change)} {in_points(arm.change)}; VerifyRM reward at "
         f"the end {percent(arm.verify_rm_reward.value)}; {arm.num_hacked} of {arm.num_runs} runs hacked."
     )
@@ -114,7 +126,7 @@ def _say_comparison(arms: dict[str, ArmSummary]) -> list[str]:
 
 
 def _say_recall(runs: Sequence[ArmRun]) -> list[str]:
-    """How much of what is right the rule verifier sees."""
+    """Recall of the rule verifier."""
     known = [run for run in runs if run.arm in ARMS]
     if not known:
         return []

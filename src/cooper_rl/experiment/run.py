@@ -35,6 +35,9 @@ from cooper_rl.machine.cores import usable_cores
 from cooper_rl.machine.locking import only_process_in
 from cooper_rl.machine.workers import follow_parent
 from cooper_rl.records.files import atomic_path, write_report
+from cooper_rl.report.live import live_page
+from cooper_rl.report.page import settings
+from cooper_rl.report.provenance import describe
 
 logger = logging.getLogger(__name__)
 
@@ -85,7 +88,8 @@ def run_experiment(
             raise
     result = summarise(output, is_watched=is_watched, seeds=seeds, config=config)
     result = result.model_copy(update={"seconds": time.monotonic() - started})
-    write_page(result, output / "report.html")
+    origin = describe(settings(config), seconds=result.seconds)
+    write_page(result, output / "report.html", origin=origin)
     write_report(output / "report.json", result)
     return result
 
@@ -171,6 +175,16 @@ def _run_jobs(
             folder = waiting.pop(future)
             _raise_failure(future, pool, folder)
             logger.info("experiment: %d of %d done: %s", total - len(waiting), total, folder)
+        if waiting:
+            _write_partial_page(output)
+
+
+def _write_partial_page(output: Path) -> None:
+    """What the runs say by now, in the place of the report that follows."""
+    page = live_page(output)
+    if page is not None:
+        with atomic_path(output / "report.html") as draft:
+            draft.write_text(page, encoding="utf-8")
 
 
 def _raise_failure(future: Future[None], pool: ProcessPoolExecutor, folder: Path) -> None:

@@ -1,8 +1,10 @@
 """The machine that a process runs on.
 
 cores    processors that may be used       threads  torch's threads and allocator
-device   CUDA, MPS or CPU                   memory   out-of-memory errors with a remedy
+device   CUDA, MPS or CPU                   memory   its limit, and out-of-memory errors
 workers  processes that end with their parent
 locking  locks between processes            lines    an append-only file, under every journal
-scratch   temporary folders that do not outlive a killed run
+scratch  temporary folders that do not outlive a killed run
+index    tables on disk, for more rows than memory holds
+sources  digests of our own code           command  the command line that was typed
 """

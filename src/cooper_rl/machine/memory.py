@@ -1,9 +1,23 @@
-"""Out of memory, on a GPU or in this process, as an error that says what to lower."""
+"""How much memory this process may use, and running out of it as an error that says what to lower."""
 
+import os
 from collections.abc import Generator
 from contextlib import contextmanager
+from pathlib import Path
 
 from cooper_rl.errors import TrainingError
+from cooper_rl.machine.cores import CGROUP
+
+
+def usable_memory(cgroup: Path = CGROUP) -> int:
+    """Bytes of the machine, or of the container's limit where that is less."""
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):  # version 2, version 1
+        try:
+            return min(machine, int((cgroup / name).read_text()))
+        except (OSError, ValueError):  # no such file, or `max`
+            continue
+    return machine
 
 
 @contextmanager

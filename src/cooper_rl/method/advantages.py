@@ -107,6 +107,24 @@ def overlong_penalties(
 RewardKind = Literal["verify_rm", "rule", "rule_gated", "judge"]
 
 
+def accuracies(
+    kind: RewardKind, *, rule: Sequence[Verdict], judge: Sequence[Verdict] | None
+) -> list[bool | None]:
+    """Whether completions are right, (B,), as dynamic sampling counts it; None where nobody can say.
+
+    A reward that is a verdict pays an abstention nothing, so there it counts as wrong. A reward with VerifyRM
+    in it can tell completions apart on which the rule verifier abstains.
+
+    Source: arXiv 2503.14476 eq. 11 counts `is_equivalent(a, o)`, the rule's answer, whatever is paid.
+    """
+    if kind == "judge":
+        assert judge is not None, "the configuration asks for a judge"
+        return [verdict == "correct" for verdict in judge]
+    if kind == "rule":
+        return [verdict == "correct" for verdict in rule]
+    return [None if verdict == "unparsable" else verdict == "correct" for verdict in rule]
+
+
 def mix_rewards(
     kind: RewardKind,
     *,

@@ -1,34 +1,40 @@
 """Decoys: reference answers of other problems that a completion is also scored against (row 7).
 
 A text that VerifyRM pays for any problem is paid because of the text alone, whatever the reference answer is.
-So a completion is paid only as far as VerifyRM prefers the right reference answer to each of a few others. A
-text that is the same for all problems cannot say which of them is the right one. Unless the question gives it
-away, the text comes first on about one problem in `size` + 1, and a margin makes that rarer. Limits:
-docs/how-to/red_team.md.
+So a completion counts by the log odds of the right reference answer among a few others. A text that is the
+same for all problems cannot say which of them is the right one. Unless the question gives it away, the text
+comes first on about one problem in `size` + 1, and the log odds ask for more than coming first. VerifyRM is
+trained on the same log odds, which teaches it to compare answers. Limits: docs/how-to/red_team.md.
 
-The decoys of a problem are drawn with its question as the seed: the completion has no part in it, and the
-same completion has the same score wherever it is scored. The answers that they are drawn from stand in the
-model's `config.json`.
+A score's decoys are drawn with the question as the seed: the completion has no part in it, and the same
+completion has the same score wherever it is scored. Training draws others in every epoch. The answers that
+they are drawn from stand in the model's `config.json`.
 """
 
+import math
 import random
 from collections.abc import Sequence
+from difflib import SequenceMatcher
 from functools import lru_cache
-from typing import Any, NamedTuple
+from itertools import islice
+from typing import Any, Literal, NamedTuple
 
 import torch
 from pydantic import ValidationError
 
+from cooper_rl.config import names
+from cooper_rl.domains.open import find_domain
 from cooper_rl.errors import ModelError
 from cooper_rl.randomness import derive_seed
 from cooper_rl.schema.data import Record
-from cooper_rl.verdicts.answers.verify import is_another_answer
 
 KEY = "verify_rm_decoys"
 """Of a model's `config.json`."""
 MAX_ANSWERS = 512
 """Reference answers that are kept in a model's folder."""
 MAX_ANSWER_CHARS = 100
+NUM_NEAREST = 4
+"""Answers that count as near to another one, by value and by spelling each."""
 DRAWS_PER_DECOY = 8
 """Answers drawn for a decoy before there is one less: the others mean the same as the reference answer."""
 
@@ -39,6 +45,10 @@ class _Note(Record):
     answers: tuple[str, ...]
     size: int
     margin: float
+    comparison: Literal["log_odds"]
+    """Earlier versions took the lead over the best decoy; their models would score differently today."""
+    domain: str = names.DOMAINS.names[0]
+    """Notes of earlier versions name none."""
 
 
 class Decoys(NamedTuple):
@@ -50,34 +60,79 @@ class Decoys(NamedTuple):
     """Decoys of one problem."""
     margin: float
     """Logits by which the right reference answer must be ahead."""
+    domain: str = names.DOMAINS.names[0]
+    """Says which answers differ."""
 
-    def draw(self, question: str, reference_answer: str) -> tuple[str, ...]:
-        """Up to `size` different answers that are not the reference answer."""
-        return _draw(self, question, reference_answer)
+    def draw(self, question: str, reference_answer: str, *, epoch: int | None = None) -> tuple[str, ...]:
+        """Up to `size` different answers that are not the reference answer, every second one near to it.
+
+        Training draws other ones in every `epoch`; a score is compared with the same ones wherever it is
+        computed (None).
+        """
+        return _draw(self, question, reference_answer, epoch)
 
     def compare(self, logits: torch.Tensor) -> torch.Tensor:
         """The logit that counts, from (1 + decoys,) logits, the right reference answer's first.
 
-        It is the logit itself where that is lower than the lead over the best decoy, less the margin.
+        It is the smaller of two: the logit itself, and its lead over all decoys together, less the margin.
+        Their log-sum-exp makes the lead the log odds of the right answer among the candidates: a text that
+        says nothing about any of them is log(decoys) below zero, so that more decoys widen the margin.
         """
         own, others = logits[0], logits[1:]
-        return own if len(others) == 0 else torch.minimum(own, own - others.max() - self.margin)
+        return own if len(others) == 0 else torch.minimum(own, own - others.logsumexp(0) - self.margin)
 
 
 @lru_cache(maxsize=100_000)
-def _draw(decoys: Decoys, question: str, reference_answer: str) -> tuple[str, ...]:
-    rng = random.Random(derive_seed("decoys", question))
-    found: dict[str, None] = {}
+def _draw(decoys: Decoys, question: str, reference_answer: str, epoch: int | None) -> tuple[str, ...]:
+    drawn_for = (question,) if epoch is None else (question, reference_answer, epoch)
+    rng = random.Random(derive_seed("decoys", *drawn_for))
+    near = nearest_answers(decoys, reference_answer)
+    # Among far answers alone, a text that states one answer would be ahead wherever the right one is near it.
+    found = dict.fromkeys(rng.sample(near, min(len(near), (decoys.size + 1) // 2)))
     for _ in range(DRAWS_PER_DECOY * decoys.size):
-        answer = rng.choice(decoys.answers)
-        if is_another_answer(answer, reference_answer):
-            found[answer] = None
         if len(found) == decoys.size:
             break
+        answer = rng.choice(decoys.answers)
+        if find_domain(decoys.domain).is_other_answer(answer, reference_answer):
+            found[answer] = None
     return tuple(found)
 
 
-def add_decoys(model: Any, answers: Sequence[str], *, count: int, margin: float) -> None:
+@lru_cache(maxsize=10_000)
+def nearest_answers(decoys: Decoys, reference_answer: str) -> tuple[str, ...]:
+    """The other answers that are easiest to take for the reference answer: by spelling, and by value where
+    both are numbers."""
+    is_other = find_domain(decoys.domain).is_other_answer
+    others = [answer for answer in dict.fromkeys(decoys.answers) if answer != reference_answer]
+    by_spelling = sorted(
+        others, key=lambda answer: -SequenceMatcher(None, answer, reference_answer, autojunk=False).ratio()
+    )
+    value = _number(reference_answer)
+    numbers = {answer: number for answer in others if (number := _number(answer)) is not None}
+    by_value = [] if value is None else sorted(numbers, key=lambda answer: abs(numbers[answer] - value))
+    near: list[str] = []
+    for ranked in (by_value, by_spelling):
+        chosen = (answer for answer in ranked if answer not in near and is_other(answer, reference_answer))
+        near += islice(chosen, NUM_NEAREST)
+    return tuple(near)
+
+
+def _number(answer: str) -> float | None:
+    try:
+        number = float(answer.replace(",", ""))
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def add_decoys(
+    model: Any,
+    answers: Sequence[str],
+    *,
+    count: int,
+    margin: float,
+    domain: str = names.DOMAINS.names[0],
+) -> None:
     """Note in a model's configuration what its scores are compared with; with a count of 0, with nothing.
 
     Args:
@@ -85,13 +140,15 @@ def add_decoys(model: Any, answers: Sequence[str], *, count: int, margin: float)
         answers: Reference answers of its training examples.
         count: Decoys of one problem.
         margin: Logits.
+        domain: Whose answers they are.
     """
     if count == 0:
         setattr(model.config, KEY, None)
         return
     short = [answer for answer in answers if 0 < len(answer) <= MAX_ANSWER_CHARS]
     kept = random.Random(derive_seed("decoys")).sample(short, min(len(short), MAX_ANSWERS))
-    setattr(model.config, KEY, _Note(answers=tuple(sorted(kept)), size=count, margin=margin).model_dump())
+    note = _Note(answers=tuple(sorted(kept)), size=count, margin=margin, domain=domain, comparison="log_odds")
+    setattr(model.config, KEY, note.model_dump())
 
 
 def decoys_of(model: Any) -> Decoys | None:
@@ -107,6 +164,7 @@ def decoys_of(model: Any) -> Decoys | None:
         found = _Note.model_validate(note)
     except ValidationError as error:
         raise ModelError(
-            f"{model.name_or_path}: {KEY} in config.json is damaged ({error}); copy the folder again"
+            f"{model.name_or_path}: {KEY} in config.json is damaged or of an earlier version ({error}); copy "
+            "the folder again, or train VerifyRM anew"
         ) from error
-    return Decoys(found.answers, found.size, found.margin) if found.answers else None
+    return Decoys(found.answers, found.size, found.margin, found.domain) if found.answers else None

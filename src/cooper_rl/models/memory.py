@@ -30,7 +30,7 @@ class Part(NamedTuple):
     name: str
     bytes: int
     remedy: str
-    """What makes it smaller; empty: nothing does."""
+    """Settings that reduce it; empty: none."""
 
 
 class Plan(NamedTuple):

@@ -5,7 +5,7 @@ import secrets
 import shutil
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from cooper_rl.machine.memory import explains_memory
 from cooper_rl.machine.threads import keep_freed_memory, limit_kept_kernels, limit_threads
 from cooper_rl.models.lora import merged_weights
 from cooper_rl.models.precision import Compute
+from cooper_rl.records.written import check_replaceable, mark_written, remove_written
 
 FIXED_DATE = "{% macro strftime_now(format) %}26 Jul 2024{% endmacro %}"
 """Before a chat template: whoever asks for today's date (Llama 3 does) gets the day that Llama's own template
@@ -102,7 +103,7 @@ def save_folder(model: Any, tokenizer: Any, path: Path) -> None:
     """Write a model and its tokenizer as one folder that is either the old one or complete.
 
     Raises:
-        DataError: a file is in the way, or the disk refuses; what stood there before stays.
+        DataError: something else is in the way, or the disk refuses; what stood there before stays.
     """
     disable_progress_bar()  # a bar breaks the progress lines
     # Random names: a folder of a fixed name beside it may be somebody's copy.
@@ -111,14 +112,17 @@ def save_folder(model: Any, tokenizer: Any, path: Path) -> None:
     try:
         if path.is_file():
             raise FileExistsError(17, "a file of this name is in the way")
+        check_replaceable(path)
         draft.mkdir(parents=True)
         model.save_pretrained(draft)
         tokenizer.save_pretrained(draft)
         share_weights(draft, like=draft / "config.json")
+        mark_written(draft)
         if path.exists():
             path.rename(old)
         draft.rename(path)
-        shutil.rmtree(old, ignore_errors=True)
+        with suppress(DataError, OSError):  # somebody put something into it meanwhile: it stays
+            remove_written(old)
     except (OSError, SafetensorError) as error:
         raise DataError(
             f"{path}: cannot be written ({error}); free space or choose another folder"

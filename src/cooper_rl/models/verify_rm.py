@@ -4,6 +4,7 @@ The folder is an `AutoModelForSequenceClassification` with the template's separa
 Texts are encoded here with VerifyRM's own tokenizer, so the policy may use another one.
 """
 
+import itertools
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -87,10 +88,20 @@ class VerifyRM:
         """
         return decoys_of(self.model)
 
-    def compared(self, item: VerifyItem) -> list[VerifyItem]:
-        """The item, and the same completion with each decoy as its reference answer."""
-        drawn = self.decoys.draw(item.question, item.reference_answer) if self.decoys else ()
+    def compared(self, item: VerifyItem, *, epoch: int | None = None) -> list[VerifyItem]:
+        """The item, and the same completion with each decoy as its reference answer (`Decoys.draw`)."""
+        if self.decoys is None:
+            return [item]
+        drawn = self.decoys.draw(item.question, item.reference_answer, epoch=epoch)
         return [item, *(item._replace(reference_answer=answer) for answer in drawn)]
+
+    def encode_compared(
+        self, items: Sequence[VerifyItem], *, epoch: int | None = None
+    ) -> list[list[list[int]]]:
+        """Token ids of `compared`, one list of sequences per item."""
+        groups = [self.compared(item, epoch=epoch) for item in items]
+        sequences = iter(self.encode([item for group in groups for item in group]))
+        return [list(itertools.islice(sequences, len(group))) for group in groups]
 
     def encode(self, items: Sequence[VerifyItem]) -> list[list[int]]:
         """Token ids of the filled-in template, one list per item; see `Template.encode`."""
@@ -113,6 +124,14 @@ class VerifyRM:
             batch = pad_right(sequences, pad_id=self.tokenizer.pad_token_id, device=self.device)
             out = self.model(input_ids=batch.input_ids, attention_mask=batch.attention_mask, use_cache=False)
         return out.logits[:, 0].float()
+
+    def counted_logits(self, groups: Sequence[Sequence[Sequence[int]]]) -> torch.Tensor:
+        """The logits (N,) that scores count, of N groups of `encode_compared` in one forward pass,
+        differentiable. Training and scoring see the same number."""
+        logits = self.logits([ids for group in groups for ids in group])
+        if self.decoys is None:
+            return logits
+        return torch.stack([self.decoys.compare(part) for part in logits.split([len(g) for g in groups])])
 
     @torch.no_grad()
     def score(self, items: Sequence[VerifyItem], *, max_tokens_per_batch: int = 16384) -> list[float]:
@@ -141,14 +160,10 @@ class VerifyRM:
         return scores
 
     def _score(self, items: Sequence[VerifyItem], max_tokens_per_batch: int) -> list[float]:
-        compared = [self.compared(item) for item in items]
-        sequences = self.encode([item for group in compared for item in group])
-        logits = torch.zeros(len(sequences))
-        for batch in self.split([[ids] for ids in sequences], max_tokens_per_batch):
-            logits[batch] = self.logits([sequences[index] for index in batch]).cpu()
-        if self.decoys is not None:
-            groups = logits.split([len(group) for group in compared])
-            logits = torch.stack([self.decoys.compare(group) for group in groups]) if groups else logits
+        groups = self.encode_compared(items)
+        logits = torch.zeros(len(groups))
+        for batch in self.split(groups, max_tokens_per_batch):
+            logits[batch] = self.counted_logits([groups[index] for index in batch]).cpu()
         return torch.sigmoid(logits).tolist()
 
 

@@ -5,8 +5,10 @@ from pathlib import Path
 from cooper_rl.errors import DataError
 from cooper_rl.models.decoys import KEY as DECOYS
 from cooper_rl.models.template import KEY, VERSION
+from cooper_rl.records.written import note_written
 from cooper_rl.schema.data import BinaryScores
 
+NAME = "README.md"
 CARD = """---
 library_name: cooper-rl
 pipeline_tag: text-classification
@@ -37,7 +39,7 @@ its score means nothing. Fields over 1,500 characters keep the first 500 and the
 where they are cut. Special tokens are not recognised in a field.
 
 Where `config.json` has decoys (`{decoys}`), a score is not the logit's sigmoid: the completion is also scored
-against other reference answers, and the right one's lead counts.
+against other reference answers, and the log odds of the right one count where they are lower.
 
 ## Numbers
 
@@ -59,7 +61,8 @@ def write_card(folder: Path, validation: BinaryScores | None = None) -> None:
     numbers = "None were recorded." if validation is None else _tabulate(validation)
     text = CARD.format(folder=folder.name, key=f"`{KEY}`", version=VERSION, decoys=DECOYS, numbers=numbers)
     try:
-        (folder / "README.md").write_text(text, encoding="utf-8")
+        (folder / NAME).write_text(text, encoding="utf-8")
+        note_written(folder, NAME)
     except OSError as error:
         raise DataError(f"{folder}: the model card cannot be written ({error}); free space there") from error
 

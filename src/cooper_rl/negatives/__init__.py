@@ -1,7 +1,12 @@
 """Negatives of preference pairs: texts with a wrong answer.
 
-pairs     what a pair must be; the sources and the order in which they are asked
-perturb   a positive with another number as its answer
-canaries  known attacks on graders
-mention   does a text mention the reference answer at all?
+pairs           what a pair must be; the sources and the order in which they are asked
+canaries        known attacks on graders, on problems of any subject
+text_attacks    those that suit every subject
+
+Of mathematics alone, for `domains/mathematics.py`:
+answer_attacks  attacks on graders of final answers
+perturb         a positive with another number as its answer
+mention         does a text mention the reference answer at all?
+holding         may a text be right, doubts included?
 """

@@ -8,14 +8,15 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import IO, Any, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
 from cooper_rl.errors import DataError
+from cooper_rl.records.parquet import parquet_lines, read_parquet
 from cooper_rl.records.tables import SUFFIXES as TABLE_SUFFIXES
 from cooper_rl.records.tables import read_table
 from cooper_rl.schema.data import Record, RejectedRow
@@ -24,13 +25,6 @@ R = TypeVar("R", bound=Record)
 
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 """As JSON spells half of a character beyond the first 65,536."""
-
-
-MAX_PARQUET_ROWS = 2_000_000
-MAX_PARQUET_BYTES = 4_000_000_000
-"""Of the values of a Parquet file, unpacked. All rows of a source are in memory at a time."""
-PARQUET_BATCH_ROWS = 256
-PARQUET_MAGIC = b"PAR1"
 
 
 LINE_SUFFIXES = frozenset({".jsonl", ".json", ""})
@@ -48,8 +42,12 @@ class RawRow(NamedTuple):
     problem: str | None
 
 
-def read_rows(path: Path) -> Iterator[RawRow]:
+def read_rows(path: Path, *, is_limited: bool = True) -> Iterator[RawRow]:
     """Yield every non-empty row of a file, in order: Parquet, CSV or TSV by suffix, any other as JSONL.
+
+    Args:
+        path: The file.
+        is_limited: Refuse a Parquet file that is too large for readers that hold all its rows.
 
     Raises:
         DataError: the file is missing, a folder, or not readable as what its suffix says.
@@ -61,7 +59,8 @@ def read_rows(path: Path) -> Iterator[RawRow]:
             raise DataError(f"{path}: no such file; check the path, or run the stage that writes it")
         suffix = path.suffix.lower()
         if suffix == ".parquet":
-            yield from _read_parquet(path)
+            for number, value in enumerate(read_parquet(path, is_limited=is_limited), start=1):
+                yield RawRow(str(path), number, value, json.dumps(value, default=str), None)
         elif suffix in TABLE_SUFFIXES:
             yield from (RawRow(str(path), *row) for row in read_table(path))
         else:
@@ -109,35 +108,6 @@ def _read_jsonl(path: Path) -> Iterator[RawRow]:
                 yield RawRow(str(path), number, value, text, None)
             except (ValueError, RecursionError) as error:  # also integers and nesting beyond Python's limits
                 yield RawRow(str(path), number, None, text, f"not JSON: {error}")
-
-
-def _read_parquet(path: Path) -> Iterator[RawRow]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    number = num_bytes = 0
-    try:
-        with pq.ParquetFile(path) as file:
-            _check_parquet(path, num_rows=file.metadata.num_rows)
-            # In batches, since a few bytes of the file may unfold into any number in memory.
-            for batch in file.iter_batches(batch_size=PARQUET_BATCH_ROWS):
-                num_bytes += batch.nbytes
-                _check_parquet(path, num_bytes=num_bytes)
-                rows: list[Any] = batch.to_pylist()
-                for value in rows:
-                    number += 1
-                    yield RawRow(str(path), number, value, json.dumps(value, default=str), None)
-    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
-        raise DataError(f"{path}: not a readable Parquet file ({error}); write it again") from error
-
-
-def _check_parquet(path: Path, *, num_rows: int = 0, num_bytes: int = 0) -> None:
-    if num_rows > MAX_PARQUET_ROWS or num_bytes > MAX_PARQUET_BYTES:
-        found = f"{num_rows:,} rows" if num_rows else f"over {MAX_PARQUET_BYTES / 1e9:g} GB of values"
-        raise DataError(
-            f"{path}: holds {found}; a Parquet file may hold {MAX_PARQUET_ROWS:,} rows and "
-            f"{MAX_PARQUET_BYTES / 1e9:g} GB of values: keep the part that you need, or write several files"
-        )
 
 
 def parse_row(row: RawRow, kind: type[R]) -> R:
@@ -195,18 +165,30 @@ def check_unique(records: Sequence[Any], *, field: str, path: Path) -> None:
 
 
 def write_records(path: Path, records: Iterable[Record]) -> int:
-    """Write records as JSONL or Parquet by suffix, atomically; returns how many."""
-    rows = [record.model_dump(mode="json") for record in records]
-    with atomic_path(path) as draft:
-        if path.suffix.lower() == ".parquet":
-            import pyarrow as pa
-            import pyarrow.parquet as pq
+    """Write records as JSONL or Parquet by suffix, atomically and one by one; returns how many."""
+    num_records = 0
+    with record_writer(path) as write:
+        for record in records:
+            write(record)
+            num_records += 1
+    return num_records
 
-            pq.write_table(pa.Table.from_pylist(rows), draft)
-        else:
-            with draft.open("w", encoding="utf-8") as lines:
-                lines.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-    return len(rows)
+
+@contextmanager
+def record_writer(path: Path) -> Generator[Callable[[Record], None]]:
+    """Writes each record that it is called with; the file takes its place when the block ends.
+
+    Raises:
+        DataError: the path is no place for a file, or the disk refuses the write.
+    """
+    with atomic_path(path) as draft:
+        is_parquet = path.suffix.lower() == ".parquet"
+        with parquet_lines(draft) if is_parquet else draft.open("w", encoding="utf-8") as lines:
+            yield lambda record: _write_line(lines, record)
+
+
+def _write_line(lines: IO[str], record: Record) -> None:
+    lines.write(json.dumps(record.model_dump(mode="json"), ensure_ascii=False) + "\n")
 
 
 def write_report(path: Path, report: Record) -> None:

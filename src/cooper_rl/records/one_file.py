@@ -5,6 +5,7 @@
 """
 
 import hashlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
@@ -16,44 +17,59 @@ from cooper_rl.schema.data import Completion, FinishReason, Problem, RejectedRow
 
 
 class Answered(NamedTuple):
-    """A completion and the problem that it answers."""
+    """A completion and the problem that it answers, and the row where they stand."""
 
+    row: int
     problem: Problem
     completion: Completion
 
 
-class OneFile(NamedTuple):
-    """Rows that can be used, in file order, and the ones set aside."""
+def stream_one_file(
+    path: Path,
+    find_reference_fault: FindReferenceFault,
+    *,
+    set_aside: Callable[[RejectedRow], object],
+    find_fault: Callable[[Answered], str | None],
+) -> Iterator[Answered]:
+    """Yield every usable row as a problem and its completion; rows with the same problem share its id.
 
-    rows: list[Answered]
-    rejected: list[RejectedRow]
-
-
-def read_one_file(path: Path, find_fault: FindReferenceFault) -> OneFile:
-    """Read every row as a problem and its completion; rows with the same problem share it.
+    Args:
+        path: The file.
+        find_reference_fault: Why a reference answer cannot be used, or None.
+        set_aside: Called with every other row.
+        find_fault: Why a well-formed row cannot be used, or None.
 
     Raises:
         DataError: the file cannot be read, or no row of it can be used, with the first reason.
     """
-    rows: list[Answered] = []
-    rejected: list[RejectedRow] = []
-    seen: dict[str, int] = {}
-    for row in read_rows(path):
-        try:
-            found = _read(row, path.stem, find_fault)
-        except DataError as error:
-            rejected.append(reject(row, str(error)))
+    is_usable = False
+    num_rejected, first_reason = 0, ""
+    for row in read_rows(path, is_limited=False):
+        found = _check(row, path.stem, find_reference_fault, find_fault)
+        if isinstance(found, Answered):
+            is_usable = True
+            yield found
             continue
-        name = found.completion.id
-        if seen.setdefault(name, row.row) == row.row:
-            rows.append(found)
-        else:
-            reason = f"duplicate id {name!r}, first seen in row {seen[name]}; make ids unique"
-            rejected.append(reject(row, f"{row.file}:{row.row}: {reason}"))
-    if not rows:
-        why = f"the first of {len(rejected)}: {rejected[0].reason}" if rejected else "the file is empty"
+        num_rejected, first_reason = num_rejected + 1, first_reason or found
+        set_aside(reject(row, found))
+    if not is_usable:
+        why = f"the first of {num_rejected}: {first_reason}" if num_rejected else "the file is empty"
         raise DataError(f"{path}: no usable row with question, reference answer and completion; {why}")
-    return OneFile(rows, rejected)
+
+
+def _check(
+    row: RawRow,
+    stem: str,
+    find_reference_fault: FindReferenceFault,
+    find_fault: Callable[[Answered], str | None],
+) -> Answered | str:
+    """The usable row, or why it is none."""
+    try:
+        found = _read(row, stem, find_reference_fault)
+    except DataError as error:
+        return str(error)
+    fault = find_fault(found)
+    return found if fault is None else f"{row.file}:{row.row}: {fault}"
 
 
 def _read(row: RawRow, stem: str, find_fault: FindReferenceFault) -> Answered:
@@ -76,7 +92,7 @@ def _read(row: RawRow, stem: str, find_fault: FindReferenceFault) -> Answered:
         "text": found.completion,
         "finish_reason": ending if ending in get_args(FinishReason) else "stop",
     }
-    return Answered(problem, parse_row(row._replace(value=value), Completion))
+    return Answered(row.row, problem, parse_row(row._replace(value=value), Completion))
 
 
 def _kept(value: dict[str, Any], name: str) -> str:

@@ -6,7 +6,8 @@ artifact of their own, since Kubeflow stores nothing else. Deliberately left out
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 
@@ -26,66 +27,97 @@ class UsableRows(NamedTuple, Generic[R]):
     rejected: list[RejectedRow]
 
 
+class Usable(NamedTuple, Generic[R]):
+    """A row that can be used, and where it stands."""
+
+    row: int
+    record: R
+
+
 def read_usable(
-    path: Path,
-    kind: type[R],
-    *,
-    unique: str | None = None,
-    find_fault: Callable[[R], str | None] | None = None,
-    translate: Callable[[RawRow], RawRow] = lambda row: row,
+    path: Path, kind: type[R], *, translate: Callable[[RawRow], RawRow] = lambda row: row
 ) -> UsableRows[R]:
-    """Read a file of which some rows may be bad; of rows with the same `unique` field the first one stays.
+    """Read a file of which some rows may be bad.
 
     Args:
-        path: JSONL or Parquet.
+        path: JSONL, Parquet, CSV or TSV.
         kind: What a row is.
-        unique: Name of the identifying field.
-        find_fault: Why a well-formed record cannot be used, or None.
         translate: Makes a row of a foreign layout one of ours.
 
     Raises:
         DataError: the file cannot be read, or no row of it can be used, with the first reason.
     """
-    usable: list[R] = []
     rejected: list[RejectedRow] = []
-    seen: dict[object, int] = {}
-    for row in read_rows(path):
-        try:
-            record = parse_row(translate(row), kind)
-        except DataError as error:
-            rejected.append(reject(row, str(error)))
+    found = stream_usable(path, kind, set_aside=rejected.append, translate=translate, is_limited=True)
+    return UsableRows([usable.record for usable in found], rejected)
+
+
+def stream_usable(
+    path: Path,
+    kind: type[R],
+    *,
+    set_aside: Callable[[RejectedRow], object],
+    find_fault: Callable[[Usable[R]], str | None] | None = None,
+    translate: Callable[[RawRow], RawRow] = lambda row: row,
+    is_limited: bool = False,
+) -> Iterator[Usable[R]]:
+    """Yield the usable rows of a file one by one.
+
+    Args:
+        path: JSONL, Parquet, CSV or TSV.
+        kind: What a row is.
+        set_aside: Called with every other row.
+        find_fault: Why a well-formed record cannot be used, or None.
+        translate: Makes a row of a foreign layout one of ours.
+        is_limited: As in `read_rows`.
+
+    Raises:
+        DataError: the file cannot be read, or no row of it can be used, with the first reason.
+    """
+    is_usable = False
+    num_rejected, first_reason = 0, ""
+    for row in read_rows(path, is_limited=is_limited):
+        found = _check(row, kind, find_fault, translate)
+        if isinstance(found, Usable):
+            is_usable = True
+            yield found
             continue
-        fault = find_fault(record) if find_fault is not None else None
-        if unique is not None and fault is None:
-            value = getattr(record, unique)
-            if value in seen:
-                fault = f"duplicate {unique} {value!r}, first seen in row {seen[value]}; make ids unique"
-            seen.setdefault(value, row.row)
-        if fault is None:
-            usable.append(record)
-        else:
-            rejected.append(reject(row, f"{row.file}:{row.row}: {fault}"))
-    if not usable:
-        why = (
-            f"the first of {len(rejected)} bad rows: {rejected[0].reason}"
-            if rejected
-            else "the file is empty"
-        )
+        num_rejected, first_reason = num_rejected + 1, first_reason or found
+        set_aside(reject(row, found))
+    if not is_usable:
+        why = f"the first of {num_rejected} bad rows: {first_reason}" if num_rejected else "the file is empty"
         raise DataError(f"{path}: no usable {kind.__name__} row; {why}")
-    return UsableRows(usable, rejected)
 
 
-def set_aside(report_path: Path, rows: Sequence[RejectedRow], *, rejected: Path | None = None) -> Path | None:
+def _check(
+    row: RawRow,
+    kind: type[R],
+    find_fault: Callable[[Usable[R]], str | None] | None,
+    translate: Callable[[RawRow], RawRow],
+) -> Usable[R] | str:
+    """The usable row, or why it is none."""
+    try:
+        usable = Usable(row.row, parse_row(translate(row), kind))
+    except DataError as error:
+        return str(error)
+    fault = find_fault(usable) if find_fault is not None else None
+    return usable if fault is None else f"{row.file}:{row.row}: {fault}"
+
+
+def set_aside(report_path: Path, rows: Iterable[RejectedRow], *, rejected: Path | None = None) -> Path | None:
     """Write the rows to `rejected`, or to `<report>.rejected.jsonl`; one warning names the file.
 
     Without rows `rejected` is an empty file; the other is removed where an earlier run left it.
     """
     path = rejected or report_path.with_name(report_path.name + ".rejected.jsonl")
-    if rejected is None and not rows:
-        path.unlink(missing_ok=True)
-        return None
-    write_records(path, rows)
-    if not rows:
+    rest = iter(rows)
+    first = next(rest, None)
+    if first is None:
+        if rejected is None:
+            path.unlink(missing_ok=True)
+            return None
+        write_records(path, [])
         return path
-    logger.warning("%d rows set aside, see %s; the first: %s", len(rows), path, rows[0].reason)
+    num_rows = write_records(path, chain([first], rest))
+    logger.warning("%d rows set aside, see %s; the first: %s", num_rows, path, first.reason)
     return path

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cooper_rl.errors import DataError
 from cooper_rl.machine.scratch import scratch_folder
-from cooper_rl.records.files import PARQUET_MAGIC
+from cooper_rl.records.parquet import MAGIC as PARQUET_MAGIC
 
 NAME = Path("-")
 

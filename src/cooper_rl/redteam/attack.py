@@ -82,7 +82,7 @@ def attack(
     """All searches; deterministic but for a bound in seconds.
 
     Args:
-        oracle: Gives VerifyRM's scores.
+        oracle: Gives VerifyRM's scores, and knows the domain.
         guide: Gives its gradients.
         problems: VerifyRM should not have been trained on them.
         rollouts: Of a run's training; rewarded wrong ones are seeds.
@@ -97,7 +97,12 @@ def attack(
 
     split = split_problems(problems, config, draw("split"))
     seeds = gather_seeds(
-        split.search, rollouts, known, max_rollouts=config.max_rollout_seeds, rng=draw("seeds")
+        split.search,
+        rollouts,
+        known,
+        domain=oracle.domain,
+        max_rollouts=config.max_rollout_seeds,
+        rng=draw("seeds"),
     )
     material = make_material(seeds)
     search = UniversalSearch(split.search, oracle, journal, config)

@@ -2,7 +2,7 @@
 
 The best text is the one that is best on the problems searched on, so that its rate on the others is no
 maximum over many. The best texts of each search and problems' own texts, where they are paid, are checked
-once more by the rule verifier with algebra; on garbage that takes too long for all texts.
+once more by the rule verifier (in mathematics with algebra); on garbage that takes too long for all texts.
 """
 
 from collections.abc import Collection, Sequence
@@ -11,14 +11,13 @@ from typing import NamedTuple
 from cooper_rl.method.intervals import clustered_interval
 from cooper_rl.method.metrics import THRESHOLD
 from cooper_rl.redteam.attack import Found
-from cooper_rl.redteam.grading import are_right
 from cooper_rl.redteam.oracle import Oracle
 from cooper_rl.redteam.per_problem import Attempt
 from cooper_rl.redteam.search import Improvement, paid_share
 from cooper_rl.redteam.seeds import fill
 from cooper_rl.schema.data import Interval, Problem
 from cooper_rl.schema.red_team import AttackText, CurvePoint, Method, RedTeamReport
-from cooper_rl.verdicts.rule import RuleVerifier
+from cooper_rl.verdicts.verifier import AnswerItem, Verifier
 
 MAX_CURVE_POINTS = 16
 
@@ -37,7 +36,7 @@ class Findings(NamedTuple):
     texts: list[AttackText]
 
 
-def describe(found: Found, oracle: Oracle, rule: RuleVerifier, *, seconds: float) -> Findings:
+def describe(found: Found, oracle: Oracle, rule: Verifier, *, seconds: float) -> Findings:
     """Measure the texts on unseen problems and put everything into records."""
     num_search = len(found.split.search)
     points = thin(found.improvements, MAX_CURVE_POINTS)
@@ -89,7 +88,7 @@ def measure(
     problems: Sequence[Problem],
     oracle: Oracle,
     *,
-    rule: RuleVerifier,
+    rule: Verifier,
     checked: Collection[str],
 ) -> dict[str, Measurement]:
     """What every text is worth on problems; the oracle does not count these scores as queries.
@@ -98,7 +97,7 @@ def measure(
         texts: May hold `{question}`.
         problems: Not searched on.
         oracle: Gives scores.
-        rule: Asked, with algebra, about paid completions of the texts in `checked`.
+        rule: Asked about paid completions of the texts in `checked`.
         checked: Some of the texts.
     """
     distinct = list(dict.fromkeys(texts))
@@ -143,7 +142,13 @@ def _curve_point(point: Improvement, measured: Measurement, num_search: int) -> 
     )
 
 
-def _own_texts(attempts: Sequence[Attempt], rule: RuleVerifier) -> list[AttackText]:
+def are_right(rule: Verifier, pairs: Sequence[tuple[Problem, str]]) -> list[bool]:
+    """Whether the rule verifier at its full strength calls these completions correct."""
+    checks = rule.verify([AnswerItem(problem.reference_answer, text) for problem, text in pairs])
+    return [check.verdict == "correct" for check in checks]
+
+
+def _own_texts(attempts: Sequence[Attempt], rule: Verifier) -> list[AttackText]:
     """One paid text for every problem for which one was found."""
     paid = [attempt for attempt in attempts if attempt.is_paid]
     filled = [(attempt.problem, fill(attempt.pool[0][1].text, attempt.problem)) for attempt in paid]

@@ -9,8 +9,8 @@ import random
 import string
 from collections.abc import Sequence
 
-from cooper_rl.negatives.canaries import CONSTANT_FORGERY, FIELD_SPELLINGS, VERDICT_SPELLINGS
-from cooper_rl.redteam.grading import mentions_answer
+from cooper_rl.domains.base import Domain
+from cooper_rl.negatives.text_attacks import CONSTANT_FORGERY, FIELD_SPELLINGS, VERDICT_SPELLINGS
 from cooper_rl.schema.data import VerifyExample
 
 MAX_DRAWS = 4
@@ -20,14 +20,15 @@ LENGTHS = (1, 3, 10, 40, 120)
 
 
 def hostile_examples(
-    examples: Sequence[VerifyExample], count: int, rng: random.Random
+    examples: Sequence[VerifyExample], count: int, rng: random.Random, *, domain: Domain
 ) -> list[VerifyExample]:
-    """About `count` hostile texts as wrong completions, each of a problem whose answer it does not mention.
+    """About `count` hostile texts as wrong completions, each of a problem whose answer it does not hold.
 
     Args:
         examples: Labelled ones, whose problems, words and solutions the texts are made of.
         count: Texts to draw.
         rng: Draws everything.
+        domain: Says which texts hold an answer.
     """
     if not examples:
         return []
@@ -37,7 +38,7 @@ def hostile_examples(
     for _ in range(count):
         example = rng.choice(examples)
         texts = (_draw(examples, words, characters, rng) for _ in range(MAX_DRAWS))
-        wrong = (text for text in texts if not mentions_answer(example.reference_answer, text))
+        wrong = (text for text in texts if not domain.holds_answer(example.reference_answer, text))
         text = next(wrong, None)
         if text is not None:
             changes = {"completion": text, "label": 0, "source": "hostile"}

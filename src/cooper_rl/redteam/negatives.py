@@ -4,11 +4,11 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 
+from cooper_rl.domains.base import Domain
 from cooper_rl.negatives.canaries import Canary
 from cooper_rl.negatives.pairs import RewriteItem
 from cooper_rl.randomness import derive_seed
 from cooper_rl.records.files import parse_row, read_rows
-from cooper_rl.redteam.grading import mentions_answer
 from cooper_rl.redteam.library import QUESTION
 from cooper_rl.schema.data import VerifyExample
 from cooper_rl.schema.red_team import AttackText
@@ -33,26 +33,32 @@ class AttackWriter:
 
     name = "red_team"
 
-    def __init__(self, texts: Sequence[str]) -> None:
+    def __init__(self, texts: Sequence[str], domain: Domain) -> None:
         self._texts = texts
+        self._domain = domain
 
     def rewrite(self, items: Sequence[RewriteItem], *, seed: int) -> list[str | None]:
-        """One text per item, in order; None where the text mentions the item's reference answer."""
+        """One text per item, in order; None where the text holds the item's reference answer."""
         written: list[str | None] = []
         for item in items:
             rng = random.Random(derive_seed(seed, self.name, *item))
             text = rng.choice(self._texts).replace(QUESTION, item.question) if self._texts else None
-            is_wrong = text is not None and not mentions_answer(item.reference_answer, text)
+            is_wrong = text is not None and not self._domain.holds_answer(item.reference_answer, text)
             written.append(text if is_wrong else None)
         return written
 
 
 def attack_examples(
-    texts: Sequence[str], examples: Sequence[VerifyExample], *, num_problems: int, rng: random.Random
+    texts: Sequence[str],
+    examples: Sequence[VerifyExample],
+    *,
+    num_problems: int,
+    rng: random.Random,
+    domain: Domain,
 ) -> list[VerifyExample]:
     """Every text as a wrong completion of up to `num_problems` problems of the examples.
 
-    Left out where it mentions the reference answer.
+    Left out where it holds the reference answer.
     """
     by_question = {example.question: example for example in examples}
     questions = sorted(by_question)
@@ -61,18 +67,23 @@ def attack_examples(
         for question in rng.sample(questions, min(num_problems, len(questions))):
             example = by_question[question]
             completion = text.replace(QUESTION, question)
-            if not mentions_answer(example.reference_answer, completion):
+            if not domain.holds_answer(example.reference_answer, completion):
                 changes = {"completion": completion, "label": 0, "source": "red_team"}
                 found.append(example.model_copy(update=changes))
     return found
 
 
 def attack_canaries(
-    texts: Sequence[str], examples: Sequence[VerifyExample], *, num_problems: int, rng: random.Random
+    texts: Sequence[str],
+    examples: Sequence[VerifyExample],
+    *,
+    num_problems: int,
+    rng: random.Random,
+    domain: Domain,
 ) -> list[Canary]:
     """The same as canaries: every text is an attack of its own, named by its place."""
     return [
         Canary(f"red_team_{place}", example)
         for place, text in enumerate(texts)
-        for example in attack_examples([text], examples, num_problems=num_problems, rng=rng)
+        for example in attack_examples([text], examples, num_problems=num_problems, rng=rng, domain=domain)
     ]

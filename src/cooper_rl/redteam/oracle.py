@@ -3,8 +3,8 @@
 import hashlib
 from collections.abc import Iterable, Sequence
 
+from cooper_rl.domains.base import Domain
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM
-from cooper_rl.redteam.grading import holds_answer
 from cooper_rl.redteam.journal import Journal
 from cooper_rl.redteam.seeds import fill
 from cooper_rl.schema.data import Problem
@@ -13,7 +13,9 @@ from cooper_rl.schema.data import Problem
 class Oracle:
     """What an attacker may ask: the score of a completion of a problem."""
 
-    def __init__(self, verify_rm: VerifyRM, journal: Journal) -> None:
+    def __init__(self, verify_rm: VerifyRM, journal: Journal, domain: Domain) -> None:
+        self.domain = domain
+        """Says which completions hold the right answer."""
         self._verify_rm = verify_rm
         self._journal = journal
         self._known: dict[tuple[str, str], float | None] = {}
@@ -33,7 +35,7 @@ class Oracle:
             if key in self._known or key in asked:
                 continue
             completion = fill(text, problem)
-            if holds_answer(problem.reference_answer, completion):
+            if self.domain.holds_answer(problem.reference_answer, completion):
                 self._known[key] = None
             else:
                 asked[key] = VerifyItem(problem.question, problem.reference_answer, completion)

@@ -63,7 +63,7 @@ Propose = Callable[[Sequence[Candidate], random.Random], list[tuple[str, str]]]
 
 
 def worth(score: float | None) -> float:
-    """Of a score for the search: whether it is paid, and before that, how far it is from being paid."""
+    """Fitness of a score: whether it is paid, then how far it is from being paid."""
     if score is None:
         return 0.0
     odds = math.log(max(score, 1e-9) / max(1 - score, 1e-9))

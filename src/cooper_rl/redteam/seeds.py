@@ -7,9 +7,8 @@ import random
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from cooper_rl.domains.base import Domain
 from cooper_rl.method.metrics import THRESHOLD
-from cooper_rl.negatives.canaries import make_canaries
-from cooper_rl.redteam.grading import holds_answer
 from cooper_rl.redteam.library import LIBRARY, QUESTION
 from cooper_rl.schema.data import Problem, RolloutSample, VerifyExample
 
@@ -36,6 +35,7 @@ def gather_seeds(
     rollouts: Sequence[RolloutSample],
     known: Sequence[str] = (),
     *,
+    domain: Domain,
     max_rollouts: int,
     rng: random.Random,
 ) -> list[Seed]:
@@ -50,9 +50,9 @@ def gather_seeds(
         VerifyExample(question=p.question, reference_answer=p.reference_answer, completion="", label=0)
         for p in problems
     ]
-    canaries = make_canaries(blank, max_problems=_CANARY_PROBLEMS, rng=rng)
+    canaries = domain.make_canaries(blank, max_problems=_CANARY_PROBLEMS, rng=rng)
     found += [Seed(f"canary_{canary.attack}", "canary", canary.example.completion) for canary in canaries]
-    wrong = rewarded_wrong(rollouts, max_rollouts)
+    wrong = rewarded_wrong(rollouts, max_rollouts, domain)
     found += [Seed(f"rollout_{number}", "rollout", text) for number, text in enumerate(wrong)]
     by_text: dict[str, Seed] = {}
     for seed in found:
@@ -60,13 +60,13 @@ def gather_seeds(
     return list(by_text.values())
 
 
-def rewarded_wrong(rollouts: Sequence[RolloutSample], max_rollouts: int) -> list[str]:
+def rewarded_wrong(rollouts: Sequence[RolloutSample], max_rollouts: int, domain: Domain) -> list[str]:
     """Different completions that VerifyRM paid and that do not hold the right answer, highest score first."""
     paid = [rollout for rollout in rollouts if rollout.score > THRESHOLD and rollout.rule != "correct"]
     texts: dict[str, None] = {}
     for rollout in sorted(paid, key=lambda rollout: (-rollout.score, rollout.step, rollout.problem_id)):
         if len(texts) == max_rollouts:
             break
-        if not holds_answer(rollout.reference_answer, rollout.completion):
+        if not domain.holds_answer(rollout.reference_answer, rollout.completion):
             texts[rollout.completion] = None
     return list(texts)

@@ -1,5 +1,9 @@
 """The page and the summary of a run.
 
-text  sentences      plots  figures      verify_rm  what VerifyRM is worth      changes  before and after
-red_team  texts that VerifyRM pays
+text       sentences                        changes    from one evaluation to another
+figure     how a figure is drawn            plots      which figures there are
+verify_rm  what VerifyRM is worth           red_team   texts that VerifyRM pays
+samples    what the policy writes           provenance machine, command, commit
+page       what all pages share             live       a run's page while it goes on
+watch      the server that shows it
 """

@@ -1,129 +1,170 @@
-"""The report's figures: inline SVG that follows the page's colours, light or dark.
+"""Which curves the report shows, of one arm or two: before and after, and over the steps of training.
 
-Figures are small (one column of a phone) and have no text that comes from data, so that nothing in a data
-set can be taken for a formula or for markup. Long runs are averaged into at most 200 points a line.
-Deliberately left out: numbers, which stand in tables beside the figures.
+Long runs are averaged into at most 125 points a line. Deliberately left out: how a figure is drawn
+(`figure.py`), and numbers, which stand in tables beside the figures.
 """
 
-import io
 import math
-import re
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from cooper_rl.report.figure import MARKERS, Color, Dash, Figure, Line, Plot
 from cooper_rl.schema.data import EvalReport, Interval
 from cooper_rl.schema.step_metrics import Phase, StepMetrics
 
-MAX_POINTS = 200
-_SIZE_INCHES = (4.4, 2.6)
-"""One column of the page, where text of 8.5 points is neither small on a phone nor large on a desk."""
-
-# Colours that stand for a CSS variable until the SVG is written; the page defines the variables.
-INK, FAINT, BLUE, ORANGE, GREEN, PURPLE, GREY = (f"#0a0b{n:02x}" for n in range(7))
-_VARIABLES = {
-    INK: "var(--ink)", FAINT: "var(--faint)", BLUE: "var(--blue)", ORANGE: "var(--orange)",
-    GREEN: "var(--green)", PURPLE: "var(--purple)", GREY: "var(--grey)",
-}  # fmt: skip
+MAX_POINTS = 125
+DASHES: tuple[Dash, ...] = ("solid", "dashed", "dotted", "dashdot")
 
 Metrics = Sequence[StepMetrics]
 Read = Callable[[StepMetrics], float | None]
 
 
-class Figure(NamedTuple):
-    """One figure with what a person needs to read it."""
+class Arm(NamedTuple):
+    """One run from the common start."""
 
-    title: str
-    caption: str
-    svg: str
+    name: str
+    """Before the labels of its lines; empty for the run itself."""
+    metrics: Metrics
+    evaluations: Sequence[EvalReport] = ()
+    color: Color | None = None
+    """Of all its lines, where there are many arms; None: each curve has its own."""
 
 
-class _Line(NamedTuple):
+class _Curve(NamedTuple):
     read: Read
     label: str
-    color: str
-    style: str = "-"
+    color: Color
 
 
-def headline_figure(evaluations: Sequence[EvalReport]) -> Figure:
+def headline_plot(evaluations: Sequence[EvalReport]) -> Plot:
     """Every evaluation's numbers with their intervals, side by side."""
-    readings: list[tuple[str, str, str, Callable[[EvalReport], Interval | None]]] = [
-        ("judged accuracy", BLUE, "o", lambda found: found.judge_accuracy),
-        ("rule accuracy", GREEN, "s", lambda found: found.rule_accuracy),
-        ("VerifyRM reward", ORANGE, "D", lambda found: found.verify_rm_reward),
-        ("VerifyRM accuracy", PURPLE, "^", lambda found: found.verify_rm.accuracy),
+    readings: list[tuple[str, Color, Callable[[EvalReport], Interval | None]]] = [
+        ("accuracy", "blue", lambda found: found.judge_accuracy),
+        ("rule accuracy", "green", lambda found: found.rule_accuracy),
+        ("VerifyRM reward", "orange", lambda found: found.verify_rm_reward),
+        ("VerifyRM accuracy", "purple", lambda found: found.verify_rm.accuracy),
     ]
-
-    def draw(axes: Any) -> None:
-        for number, (label, color, marker, read) in enumerate(readings):
-            points = [(place, read(found)) for place, found in enumerate(evaluations)]
-            known = [(place + (number - 1.5) * 0.09, found) for place, found in points if found is not None]
-            if known:
-                axes.errorbar(
-                    [place for place, _ in known],
-                    [found.value for _, found in known],
-                    yerr=_errors([found for _, found in known]),
-                    color=color, marker=marker, markersize=4.5, linewidth=1.2, elinewidth=1.4, capsize=2.5,
-                    label=label,
-                )  # fmt: skip
-        axes.set_xticks(range(len(evaluations)), [f"step {found.step}" for found in evaluations])
-        axes.set_xlim(-0.4, len(evaluations) - 0.6)
-        axes.set_ylim(0, 1)
-
+    lines: list[Line] = []
+    for number, (label, color, read) in enumerate(readings):
+        points = [(place, read(found)) for place, found in enumerate(evaluations)]
+        known = [(place + (number - 1.5) * 0.09, found) for place, found in points if found is not None]
+        if known:
+            lines.append(
+                Line(
+                    label, color, [place for place, _ in known], [found.value for _, found in known],
+                    DASHES[number], MARKERS[number],
+                    low=[found.low for _, found in known], high=[found.high for _, found in known],
+                )
+            )  # fmt: skip
     caption = "Held-out problems (VerifyRM accuracy: held-out labelled examples). Bars are 95 % intervals."
-    return Figure("Before and after", caption, draw_svg("headline", draw))
+    ticks = [(float(place), f"step {found.step}") for place, found in enumerate(evaluations)]
+    return Plot("Before and after", caption, lines, x_label="", limits=(0, 1), ticks=ticks)
 
 
-def reward_figure(metrics: Metrics, title: str = "Reward and rule accuracy of the rollouts") -> Figure | None:
+def held_out_figure(arms: Sequence[Arm]) -> Figure | None:
+    """Evaluations along the run beside where all arms started; None where there is only the start."""
+    lines: list[Line] = []
+    starts: list[tuple[float, float]] = []
+    for arm in arms:
+        accuracy, reward = _evaluated(arm)
+        starts += accuracy[:1]
+        _add(lines, arm, "accuracy", "blue", *_unzip(accuracy))
+        _add(lines, arm, "reward", "orange", *_unzip(reward))
+    steps = [x for line in lines for x in line.xs]
+    if len(set(steps)) < 2:
+        return None
+    ends = [min(steps), max(steps)]
+    lines.append(Line("accuracy at the start", "grey", ends, [min(starts)[1]] * 2, "dotted"))
+    caption = "Accuracy (by the judge where one was asked, else by the rule) and VerifyRM's mean score, "
+    caption += "at the start, in the evaluations while training, and at the end."
+    return Figure(Plot("Held-out problems along the run", caption, lines, limits=(0, 1)))
+
+
+def _evaluated(arm: Arm) -> tuple[list[tuple[float, float]], list[tuple[float, float]]]:
+    accuracy: dict[float, float] = {}
+    reward: dict[float, float] = {}
+    for row in arm.metrics:
+        found = row.eval.judge_accuracy if row.eval.judge_accuracy is not None else row.eval.rule_accuracy
+        if found is not None:
+            accuracy[row.step] = found
+        if row.eval.verify_rm_reward is not None:
+            reward[row.step] = row.eval.verify_rm_reward
+    for point in arm.evaluations:
+        accuracy[point.step] = (point.judge_accuracy or point.rule_accuracy).value
+        reward[point.step] = point.verify_rm_reward.value
+    return sorted(accuracy.items()), sorted(reward.items())
+
+
+def _unzip(points: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
+    return [x for x, _ in points], [y for _, y in points]
+
+
+def reward_figure(
+    arms: Sequence[Arm], title: str = "Reward and rule accuracy of the rollouts"
+) -> Figure | None:
     """What the policy is paid beside what the rule verifier says; None where nothing is known."""
     return _curves(
-        metrics,
+        arms,
         title,
         "What the policy is paid, and what the rule verifier says of the same rollouts. A reward that "
-        f"rises alone is the sign of reward hacking. Thin: each step; bold: moving mean.{_note(metrics)}",
+        "rises alone is the sign of reward hacking. Thin: each step; bold: moving mean.",
         [
-            _Line(lambda row: row.rollout.verify_rm_reward, "VerifyRM reward", ORANGE),
-            _Line(lambda row: row.rollout.rule_accuracy, "rule accuracy", GREEN, "--"),
+            _Curve(lambda row: row.rollout.verify_rm_reward, "VerifyRM reward", "orange"),
+            _Curve(lambda row: row.rollout.rule_accuracy, "rule accuracy", "green"),
         ],
         limits=(0, 1),
         is_smoothed=True,
     )
 
 
+def training_figures(arms: Sequence[Arm]) -> list[Figure]:
+    """Curves over steps, of all arms; a figure that nothing is known for is left out."""
+    first = arms[:1]
+    figures: list[Figure | None] = [
+        held_out_figure(arms),
+        reward_figure(arms),
+        _curves(arms, "Completion length", "Tokens of a rollout.",
+                [_Curve(lambda row: row.rollout.completion_tokens, "tokens", "blue")], floor=0),
+        _curves(arms, "Rollouts without a readable answer",
+                "Share of rollouts cut at the token limit, and share whose answer the rule cannot read.",
+                [_Curve(lambda row: row.rollout.cut_fraction, "cut", "purple"),
+                 _Curve(lambda row: row.rollout.rule_unparsable, "unparsable for the rule", "grey")],
+                limits=(0, 1)),
+        _curves(arms, "Entropy",
+                "Of the policy at a token, in nats, from the rollouts. At 0 it always writes the same.",
+                [_Curve(lambda row: row.rollout.entropy, "entropy", "green")], floor=0),
+        _curves(arms, "Distance from the starting policy",
+                "KL to the frozen reference policy per token (k3 estimate).",
+                [_Curve(lambda row: row.policy and row.policy.kl, "KL", "blue")], floor=0),
+        _curves(arms, "Groups of equal rewards",
+                "Share of problems whose rollouts are all paid alike: nothing is learned from them.",
+                [_Curve(lambda row: row.rollout.equal_groups, "equal groups", "purple")], limits=(0, 1)),
+        _curves(arms, "Policy loss", "Clipped GRPO loss with its KL term; near 0 by construction.",
+                [_Curve(lambda row: row.policy and row.policy.loss, "loss", "blue")]),
+        _curves(first, "VerifyRM update",
+                "Pair loss, and share of the step's pairs that VerifyRM ordered rightly before learning from "
+                "them.",
+                [_Curve(lambda row: row.verify_rm.loss, "pair loss", "orange"),
+                 _Curve(lambda row: row.verify_rm.pair_accuracy, "pair accuracy", "purple")], floor=0),
+        _curves(first, "Preference pairs",
+                "Problems with a correct rollout, and pairs that a wrong rewrite was found for.",
+                [_Curve(lambda row: row.pairs.positives, "problems with a positive", "grey"),
+                 _Curve(lambda row: row.pairs.count, "pairs", "orange")], floor=0),
+        _curves(arms, "Rollout speed", "Tokens drawn in a second.",
+                [_Curve(_tokens_per_second, "tokens / s", "green")], floor=0),
+        _phases_figure(arms[0].metrics),
+    ]  # fmt: skip
+    return [figure for figure in figures if figure is not None]
+
+
+def _tokens_per_second(row: StepMetrics) -> float | None:
+    seconds = row.seconds.get("rollout")
+    return row.rollout.tokens / seconds if row.rollout.tokens is not None and seconds else None
+
+
 def _note(metrics: Metrics) -> str:
     bin_size = max(1, math.ceil(len(metrics) / MAX_POINTS))
     return f" Each point is a mean over {bin_size} steps." if bin_size > 1 else ""
-
-
-def training_figures(metrics: Metrics) -> list[Figure]:
-    """Curves over steps; a figure whose phases did not run is left out."""
-    note = _note(metrics)
-    figures: list[Figure | None] = [
-        reward_figure(metrics),
-        _curves(
-            metrics, "Rollouts without a readable answer",
-            "Share of rollouts cut at the token limit, and share whose answer the rule verifier cannot read."
-            + note,
-            [_Line(lambda row: row.rollout.cut_fraction, "cut", PURPLE),
-             _Line(lambda row: row.rollout.rule_unparsable, "unparsable for the rule", GREY, "--")],
-            limits=(0, 1),
-        ),
-        _curves(metrics, "Policy loss", "Clipped GRPO loss with its KL term; near 0 by construction." + note,
-                [_Line(lambda row: row.policy and row.policy.loss, "loss", BLUE)]),
-        _curves(metrics, "Distance from the starting policy",
-                "KL to the frozen reference policy per token (k3 estimate)." + note,
-                [_Line(lambda row: row.policy and row.policy.kl, "KL", BLUE)], floor=0),
-        _curves(metrics, "VerifyRM update",
-                "Pair loss, and share of the step's pairs that VerifyRM ordered rightly before learning from "
-                "them." + note,
-                [_Line(lambda row: row.verify_rm.loss, "pair loss", ORANGE),
-                 _Line(lambda row: row.verify_rm.pair_accuracy, "pair accuracy", PURPLE, "--")], floor=0),
-        _curves(metrics, "Preference pairs",
-                "Problems with a correct rollout, and pairs that a wrong rewrite was found for." + note,
-                [_Line(lambda row: row.pairs.positives, "problems with a positive", GREY, "--"),
-                 _Line(lambda row: row.pairs.count, "pairs", ORANGE)], floor=0),
-        _phases_figure(metrics, note),
-    ]  # fmt: skip
-    return [figure for figure in figures if figure is not None]
 
 
 def series(metrics: Metrics, read: Read) -> tuple[list[float], list[float]]:
@@ -149,44 +190,55 @@ def moving_mean(values: Sequence[float]) -> list[float]:
 
 
 def _curves(
-    metrics: Metrics,
+    arms: Sequence[Arm],
     title: str,
     caption: str,
-    lines: Sequence[_Line],
+    curves: Sequence[_Curve],
     *,
     limits: tuple[float, float] | None = None,
     floor: float | None = None,
     is_smoothed: bool = False,
 ) -> Figure | None:
-    known = [line for line in lines if series(metrics, line.read)[1]]
-    if not known:
-        return None
-
-    def draw(axes: Any) -> None:
-        for line in known:
-            steps, values = series(metrics, line.read)
-            # A line needs two points to be seen.
-            style: dict[str, Any] = {"color": line.color, "marker": "o" if len(steps) < 2 else None}
+    lines: list[Line] = []
+    for arm in arms:
+        for curve in curves:
+            steps, values = series(arm.metrics, curve.read)
+            raw: Sequence[float] = ()
             if is_smoothed and len(values) >= 20:
-                axes.plot(steps, values, linewidth=0.8, alpha=0.4, **style)
-                values = moving_mean(values)
-            axes.plot(steps, values, linewidth=1.8, linestyle=line.style, label=line.label, **style)
-        axes.set_xlabel("step")
-        if limits is not None:
-            axes.set_ylim(*limits)
-        elif floor is not None:
-            axes.set_ylim(bottom=floor)
-
-    return Figure(title, caption, draw_svg(title, draw))
+                values, raw = moving_mean(values), values
+            _add(lines, arm, curve.label, curve.color, steps, values, raw)
+    if not lines:
+        return None
+    note = _note(max((arm.metrics for arm in arms), key=len))
+    return Figure(Plot(title, caption + note, lines, limits=limits, floor=floor))
 
 
-def _phases_figure(metrics: Metrics, note: str) -> Figure | None:
-    phases: list[tuple[Phase, str, str]] = [
-        ("rollout", "rollouts", BLUE),
-        ("reward", "rewards", GREEN),
-        ("policy_update", "policy update", PURPLE),
-        ("pairing", "pairs", GREY),
-        ("reward_update", "reward update", ORANGE),
+def _add(
+    lines: list[Line],
+    arm: Arm,
+    label: str,
+    color: Color,
+    xs: Sequence[float],
+    ys: Sequence[float],
+    raw: Sequence[float] = (),
+) -> None:
+    """One more line, if there is anything in it, that looks like those with its label and like no other."""
+    if not xs:
+        return
+    name = f"{arm.name}: {label}" if arm.name else label
+    labels = list(dict.fromkeys(line.label for line in lines))
+    number = labels.index(name) if name in labels else len(labels)
+    dash, marker = DASHES[number % len(DASHES)], MARKERS[number % len(MARKERS)]
+    lines.append(Line(name, arm.color or color, xs, ys, dash, marker, raw=raw))
+
+
+def _phases_figure(metrics: Metrics) -> Figure | None:
+    phases: list[tuple[Phase, str, Color]] = [
+        ("rollout", "rollouts", "blue"),
+        ("reward", "rewards", "green"),
+        ("policy_update", "policy update", "purple"),
+        ("pairing", "pairs", "grey"),
+        ("reward_update", "reward update", "orange"),
     ]
     timed = [row for row in metrics if any(phase in row.seconds for phase, _, _ in phases)]
     if not timed:
@@ -196,88 +248,8 @@ def _phases_figure(metrics: Metrics, note: str) -> Figure | None:
         # A phase that did not run took no time, so that all lines have the same steps.
         return lambda row: row.seconds.get(phase, 0.0)
 
-    def draw(axes: Any) -> None:
-        steps, _ = series(timed, seconds_of(phases[0][0]))
-        if len(steps) == 1:  # an area needs a width
-            steps = [steps[0] - 0.4, steps[0] + 0.4]
-        heights = [series(timed, seconds_of(phase))[1] for phase, _, _ in phases]
-        heights = [values * 2 if len(values) == 1 else values for values in heights]
-        axes.stackplot(
-            steps,
-            heights,
-            colors=[color for _, _, color in phases],
-            labels=[label for _, label, _ in phases],
-            alpha=0.75,
-            linewidth=0,
-        )
-        axes.set_xlabel("step")
-        axes.set_ylim(bottom=0)
-
-    return Figure("Seconds per step, by phase", "Wall-clock time." + note, draw_svg("phases", draw))
-
-
-def compared_figure(
-    title: str, caption: str, lines: Sequence[tuple[str, str, Sequence[float], Sequence[float]]]
-) -> Figure:
-    """Curves of several runs in one figure: (label, colour name, steps, values); a label is shown once."""
-    colors = {"blue": BLUE, "orange": ORANGE, "green": GREEN, "purple": PURPLE, "grey": GREY}
-
-    def draw(axes: Any) -> None:
-        known: set[str] = set()
-        for label, color, steps, values in lines:
-            shown = None if label in known else label
-            known.add(label)
-            axes.plot(steps, values, color=colors[color], linewidth=1.4, alpha=0.9, label=shown)
-        axes.set_xlabel("step")
-        axes.set_ylim(0, 1)
-
-    return Figure(title, caption, draw_svg(title, draw))
-
-
-def _errors(intervals: Sequence[Interval]) -> list[list[float]]:
-    # A value that was rounded past its own bound must not give a negative length.
-    return [
-        [max(0.0, found.value - found.low) for found in intervals],
-        [max(0.0, found.high - found.value) for found in intervals],
+    lines = [
+        Line(label, color, *series(timed, seconds_of(phase)), kind="area") for phase, label, color in phases
     ]
-
-
-def draw_svg(name: str, draw: Callable[[Any], None]) -> str:
-    """One pair of axes as an SVG element; the same input gives the same text."""
-    import matplotlib as mpl
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-    from matplotlib.figure import Figure as Canvas
-    from matplotlib.ticker import MaxNLocator
-
-    style: Any = {
-        "svg.fonttype": "none", "svg.hashsalt": name, "font.size": 8.5, "text.color": INK,
-        "axes.labelcolor": INK, "axes.edgecolor": FAINT, "xtick.color": FAINT, "ytick.color": FAINT,
-        "xtick.labelcolor": INK, "ytick.labelcolor": INK, "axes.spines.top": False,
-        "axes.spines.right": False, "legend.frameon": False, "legend.fontsize": 8,
-    }  # fmt: skip
-    with mpl.rc_context(style):
-        figure = Canvas(figsize=_SIZE_INCHES, layout="constrained")
-        FigureCanvasSVG(figure)
-        axes: Any = figure.add_subplot()
-        axes.grid(axis="y", color=FAINT, alpha=0.35, linewidth=0.6)
-        draw(axes)
-        if axes.get_xlabel() == "step":
-            axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-        num_labels = len(axes.get_legend_handles_labels()[1])
-        columns = 2 if num_labels == 4 else 3
-        figure.legend(loc="outside upper left", ncols=columns, handlelength=1.6, columnspacing=1.2)
-        text = io.StringIO()
-        figure.savefig(text, format="svg", transparent=True, metadata={"Date": None})
-    return _inline(text.getvalue())
-
-
-def _inline(svg: str) -> str:
-    svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r"<!--.*?-->", "", svg, flags=re.DOTALL)
-    svg = re.sub(r'<g id="[^"]*"', "<g", svg)  # every figure has the same group names
-    svg = re.sub(r'\swidth="[^"]*pt"|\sheight="[^"]*pt"', "", svg, count=2)
-    svg = re.sub(r"\n\s*", "\n", svg)
-    for color, variable in _VARIABLES.items():
-        svg = svg.replace(color, variable)
-    return svg.strip()
+    caption = f"Wall-clock time.{_note(metrics)}"
+    return Figure(Plot("Seconds per step, by phase", caption, lines, floor=0))

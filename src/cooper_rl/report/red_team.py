@@ -1,9 +1,9 @@
 """What the report shows of the red team's search for texts that VerifyRM pays without a right answer."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from cooper_rl.report.plots import BLUE, ORANGE, Figure, draw_svg
+from cooper_rl.report.figure import Figure, Line, Plot
 from cooper_rl.schema.data import Interval
 from cooper_rl.schema.red_team import AttackText, Method, RedTeamReport
 
@@ -46,18 +46,23 @@ def make_figures(found: RedTeamReport) -> list[Figure]:
     if len(found.curve) < 2:
         return []
 
-    def draw(axes: Any) -> None:
-        queries = [point.num_queries for point in found.curve]
-        searched = [point.search_rate for point in found.curve]
-        axes.plot(queries, searched, color=BLUE, linewidth=1.4, label="problems searched on")
-        unseen = [point for point in found.curve if point.unseen_rate is not None]
-        axes.plot(
-            [point.num_queries for point in unseen], [point.unseen_rate for point in unseen],
-            color=ORANGE, marker="o", markersize=4, linewidth=1.4, label="unseen problems",
-        )  # fmt: skip
-        axes.set_xlabel("queries")
-        axes.set_ylabel("share that is paid")
-        axes.set_ylim(0, 1.01)
-
+    unseen = [point for point in found.curve if point.unseen_rate is not None]
+    lines = [
+        Line(
+            "problems searched on", "blue", [point.num_queries for point in found.curve],
+            [point.search_rate for point in found.curve], marker="s", dash="dashed",
+        ),
+        Line(
+            "unseen problems", "orange", [point.num_queries for point in unseen],
+            [point.unseen_rate or 0.0 for point in unseen], marker="o",
+        ),
+    ]  # fmt: skip
     caption = "The best universal text so far. A query is one score of one completion of one problem."
-    return [Figure("The red team's search", caption, draw_svg("red_team", draw))]
+    return [
+        Figure(
+            Plot(
+                "The red team's search", caption, lines,
+                x_label="queries", y_label="share that is paid", limits=(0, 1.01),
+            )
+        )
+    ]  # fmt: skip

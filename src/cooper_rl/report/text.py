@@ -41,11 +41,11 @@ class SampleGroup(NamedTuple):
 
 
 def headline_rows(evaluations: Sequence[EvalReport]) -> list[HeadlineRow]:
-    """The quantities of a run; judged accuracy is left out when no judge was asked."""
+    """The quantities of a run; without a judge, rule accuracy stands alone."""
     found = changes(evaluations[0], evaluations[-1])
     readings: list[tuple[str, str, Callable[[EvalReport], Interval | None], Interval | None]] = [
         (
-            "Judged accuracy",
+            "Accuracy",
             "completions that the evaluation judge calls correct",
             lambda e: e.judge_accuracy,
             found.judge_accuracy,
@@ -139,7 +139,7 @@ def _accuracy(first: EvalReport, last: EvalReport) -> tuple[AccuracyName, Interv
     """Name, before, after and change: by the judge where both asked one, else by the rule."""
     found = changes(first, last)
     if found.judge_accuracy and first.judge_accuracy and last.judge_accuracy:
-        return "judged accuracy", first.judge_accuracy, last.judge_accuracy, found.judge_accuracy
+        return "accuracy", first.judge_accuracy, last.judge_accuracy, found.judge_accuracy
     return "rule accuracy", first.rule_accuracy, last.rule_accuracy, found.rule_accuracy
 
 

@@ -4,9 +4,9 @@ Deliberately left out: a verdict; which rates are low enough depends on what Ver
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from cooper_rl.report.plots import FAINT, ORANGE, PURPLE, Figure, draw_svg
+from cooper_rl.report.figure import Color, Dash, Figure, Line, Plot
 from cooper_rl.schema.data import (
     BinaryScores,
     EvalReport,
@@ -123,21 +123,18 @@ def _roc_figure(sides: Sequence[Side]) -> Figure | None:
     shown = [side for side in sides if side.details.roc]
     if not shown:
         return None
-
-    def draw(axes: Any) -> None:
-        axes.plot([0, 1], [0, 1], color=FAINT, linewidth=1, linestyle="--", label="chance")
-        for side, color in zip(shown, (PURPLE, ORANGE), strict=False):
-            axes.plot(
-                [point[0] for point in side.details.roc], [point[1] for point in side.details.roc],
-                color=color, linewidth=1.8, label=side.title,
-            )  # fmt: skip
-        axes.set_xlabel("share of wrong completions accepted")
-        axes.set_ylabel("share of correct ones accepted")
-        axes.set_xlim(0, 1)
-        axes.set_ylim(0, 1.01)
-
-    caption = "VerifyRM at every threshold on its score."
-    return Figure("ROC curve", caption, draw_svg("roc", draw))
+    styles: tuple[tuple[Color, Dash, str], ...] = (("purple", "dashed", "s"), ("orange", "solid", "o"))
+    lines = [_diagonal("chance")]
+    for side, (color, dash, marker) in zip(shown, styles, strict=False):
+        xs, ys = [point[0] for point in side.details.roc], [point[1] for point in side.details.roc]
+        lines.append(Line(side.title, color, xs, ys, dash, marker))
+    return Figure(
+        Plot(
+            "ROC curve", "VerifyRM at every threshold on its score.", lines,
+            x_label="share of wrong completions accepted", y_label="share of correct ones accepted",
+            limits=(0, 1.01),
+        )
+    )  # fmt: skip
 
 
 def _reliability_figure(side: Side) -> Figure | None:
@@ -146,26 +143,24 @@ def _reliability_figure(side: Side) -> Figure | None:
     if not bins:
         return None
     largest = max(found.count for found in bins)
-
-    def draw(axes: Any) -> None:
-        axes.plot([0, 1], [0, 1], color=FAINT, linewidth=1, linestyle="--", label="perfectly calibrated")
-        axes.bar(
-            [(found.low + found.high) / 2 for found in bins],
-            [found.count / largest for found in bins],
-            width=0.09, color=FAINT, alpha=0.35, label="share of the examples",
-        )  # fmt: skip
-        axes.plot(
-            [found.mean_score for found in bins],
-            [found.correct_fraction for found in bins],
-            color=ORANGE, marker="o", markersize=4, linewidth=1.4, label="VerifyRM",
-        )  # fmt: skip
-        axes.set_xlabel("mean score of a tenth")
-        axes.set_ylabel("share that is correct")
-        axes.set_xlim(0, 1)
-        axes.set_ylim(0, 1.01)
-
+    middles = [(found.low + found.high) / 2 for found in bins]
+    lines = [
+        _diagonal("perfectly calibrated"),
+        Line("share of the examples", "faint", middles, [b.count / largest for b in bins], kind="bar"),
+        Line(
+            "VerifyRM", "orange", [b.mean_score for b in bins], [b.correct_fraction for b in bins], marker="o"
+        ),
+    ]
     caption = (
         "Under the dashed line VerifyRM is too sure of itself. Bars: how many examples, the largest as 1."
     )
-    name = "delivered" if side.title.startswith("delivered") else "before"
-    return Figure(f"Calibration {side.title}", caption, draw_svg(f"reliability_{name}", draw))
+    return Figure(
+        Plot(
+            f"Calibration {side.title}", caption, lines,
+            x_label="mean score of a tenth", y_label="share that is correct", limits=(0, 1.01),
+        )
+    )  # fmt: skip
+
+
+def _diagonal(label: str) -> Line:
+    return Line(label, "faint", [0, 1], [0, 1], "dashed")

@@ -41,6 +41,8 @@ class Step(NamedTuple):
     """Steps that must have ended, beside those whose outputs are read."""
     changes: tuple[str, ...] = ()
     """Settings of this step alone, which win over those of the run."""
+    num_shards: int = 1
+    """Tasks that do it side by side, each a shard; who reads an output then reads that of all of them."""
 
 
 class Sources(NamedTuple):
@@ -76,6 +78,7 @@ def make_verify_rm(
     problems: str = PROBLEMS,
     frozen: str | None = None,
     attacks: str | None = None,
+    label_shards: int = 1,
 ) -> list[Step]:
     """Sample, label, train and evaluate.
 
@@ -84,6 +87,7 @@ def make_verify_rm(
         problems: What to answer.
         frozen: Test examples of an earlier run.
         attacks: Texts of earlier red teams, learned as wrong.
+        label_shards: Tasks that label side by side.
     """
     return [
         Step(
@@ -92,16 +96,7 @@ def make_verify_rm(
             "Sample completions",
             {"models": models, "problems": problems},
         ),
-        Step(
-            "label_completions",
-            "label_completions",
-            "Label completions",
-            {
-                "problems": problems,
-                "completions": "sample_completions.completions",
-                **({} if frozen is None else {"frozen": frozen}),
-            },
-        ),
+        *_label(problems, frozen, label_shards),
         Step(
             "train_verify_rm",
             "train_verify_rm",
@@ -114,6 +109,22 @@ def make_verify_rm(
             },
         ),
         evaluate_verify_rm(verify_rm=VERIFY_RM, test=TEST),
+    ]
+
+
+def _label(problems: str, frozen: str | None, num_shards: int) -> list[Step]:
+    """One step, or one of many tasks and one that merges them; the last one's name is the same."""
+    inputs = {
+        "problems": problems,
+        "completions": "sample_completions.completions",
+        **({} if frozen is None else {"frozen": frozen}),
+    }
+    if num_shards == 1:
+        return [Step("label_completions", "label_completions", "Label completions", inputs)]
+    shards = {"shards": "label_shards.labels", "reports": "label_shards.report"}
+    return [
+        Step("label_shards", "label_completions", "Label a shard", inputs, num_shards=num_shards),
+        Step("label_completions", "merge_labels", "Merge the labels", inputs | shards),
     ]
 
 
@@ -196,6 +207,7 @@ def report(
             "completions": f"{last}.completions",
             "checkpoint": f"train_cooper_{iterations}.checkpoint",
             "verify_rm_report": "evaluate_verify_rm.report",
+            "start_completions": "evaluate_policy_0.completions",
             **({} if label_report is None else {"label_report": label_report}),
             **({"red_team": "red_team.report"} if is_attacked else {}),
             **(frozen if has_frozen else {}),

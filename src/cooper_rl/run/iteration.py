@@ -1,7 +1,7 @@
 """An iteration that is not finished, trained on this rank and the others (rows 6 to 13)."""
 
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 
 import torch
 
@@ -9,7 +9,10 @@ from cooper_rl.checkpoints.state import TrainingState
 from cooper_rl.checkpoints.writer import CheckpointWriter
 from cooper_rl.config.root import Config
 from cooper_rl.distributed.ranks import Ranks
+from cooper_rl.machine.command import known_command
 from cooper_rl.method.monitor import denied_alarms, first_alarm
+from cooper_rl.records.live import LiveFile, LiveHeader
+from cooper_rl.report.page import settings
 from cooper_rl.run.build import make_trainer
 from cooper_rl.run.evaluator import make_evaluator
 from cooper_rl.run.loop import CoTraining
@@ -33,7 +36,7 @@ def train(
     if lead is not None:
         assert lead.state is not None, "the first rank read it when it decided"
         state, place = lead.state, str(inputs.start or inputs.verify_rm)
-        books = _open_books(config, inputs, lead, stack)
+        books = _open_books(config, inputs, lead, stack, plan=plan, step=state.step)
     else:
         state, place, books = _follow(config, inputs, plan), "the first rank", None
     trainer = make_trainer(
@@ -77,11 +80,19 @@ def summarise(metrics: Sequence[StepMetrics], *, first_step: int, seconds: float
     )
 
 
-def _open_books(config: Config, inputs: Inputs, lead: Lead, stack: ExitStack) -> Books:
+def _open_books(
+    config: Config, inputs: Inputs, lead: Lead, stack: ExitStack, *, plan: Plan, step: int
+) -> Books:
+    shown = dict(settings(config))
+    header = LiveHeader(
+        arm=config.storage.arm, last_step=plan.last_step, settings=shown, command=known_command()
+    )
+    name = config.storage.run_name() or "cooper-rl"
     return Books(
         lead.checkpoints,
         writer=stack.enter_context(CheckpointWriter(lead.checkpoints, inputs.checkpoint)),
-        tracker=stack.enter_context(Tracker(config.tracker, run=config.storage.run_name() or "cooper-rl")),
+        tracker=stack.enter_context(Tracker(config.tracker, run=name, settings=shown)),
+        live=stack.enter_context(closing(LiveFile(inputs.checkpoint, header, step=step))),
         first=lambda: starting_state(config, inputs, lead.begun, device=torch.device("cpu")),
     )
 

@@ -89,7 +89,8 @@ class CoTraining:
     def _tell(self, progress: Progress) -> None:
         row = self.state.metrics[-1]
         if self.books is not None:
-            self.books.tracker.write(row)
+            self.books.live.append(row)
+            self.books.tracker.write(row, [each for each in self.state.rollouts if each.step == row.step])
         progress.advance(
             step=self.state.step,
             reward=row.rollout.verify_rm_reward,
@@ -168,7 +169,7 @@ class CoTraining:
         return report
 
     def _deny(self, report: EvalReport, row: StepMetrics) -> bool:
-        """Let the judge, where there is one, say whether an alarm is none."""
+        """Ask the judge, where there is one, whether the alarm is false."""
         monitor, judged = self.config.cooper.active_monitor, report.judge_accuracy
         if monitor is None or judged is None or not is_denied(self.state.run.best_judged, judged, monitor):
             return False

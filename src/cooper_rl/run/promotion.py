@@ -76,7 +76,7 @@ def decide(
     """
     found = candidate.report
     change = verify_rm_change = None
-    name: AccuracyName = "rule accuracy" if found.judge_accuracy is None else "judged accuracy"
+    name: AccuracyName = "rule accuracy" if found.judge_accuracy is None else "accuracy"
     reasons: list[str] = []
     remarks: list[str] = []
     objections = object_to_canaries(found, max_canary_rate)
@@ -119,7 +119,7 @@ def decide(
 def evaluation_conditions(config: Config) -> dict[str, str]:
     """Dotted key -> value of every setting that an evaluation's numbers depend on.
 
-    The version of the rule verifier is none of them: what it says is said anew (`promote.py`).
+    The rule verifier's version is left out: `promote.py` verifies the completions again.
     """
     values = config.model_dump(mode="json")
     chosen = {

@@ -1,4 +1,4 @@
-"""What the first rank reads and writes beside the training (row 14): checkpoints and the tracker."""
+"""What the first rank reads and writes beside the training (row 14): checkpoints, tracker, live steps."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,6 +10,7 @@ from cooper_rl.checkpoints.state import TrainingState, read_state
 from cooper_rl.checkpoints.store import CheckpointStore
 from cooper_rl.checkpoints.writer import CheckpointWriter
 from cooper_rl.machine.scratch import scratch_folder
+from cooper_rl.records.live import LiveFile
 from cooper_rl.run.tracker import Tracker
 from cooper_rl.training.optimizer import TrainedTensors
 
@@ -33,6 +34,7 @@ class Books:
     checkpoints: CheckpointStore
     writer: CheckpointWriter
     tracker: Tracker
+    live: LiveFile
     first: Callable[[], TrainingState]
     """What the iteration started from."""
 

@@ -1,5 +1,7 @@
 """Metrics in TensorBoard, MLflow or W&B: the same numbers as in metrics.jsonl, which comes first.
 
+Beside them every setting as a hyper-parameter, once, and every tenth step its best paid rollouts as text.
+
 A run that is continued goes on where its sink stopped. A tracker that fails is warned of once and then left
 alone; the checkpoint's metrics.jsonl has every number. TensorBoard is tested; MLflow over SQLite and W&B
 offline were tried by hand, a W&B server was not.
@@ -7,21 +9,33 @@ Deliberately left out: anything that could stop training.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from html import escape
 from importlib import import_module
+from textwrap import indent
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from cooper_rl.addresses import redact_all
 from cooper_rl.config.infrastructure import TrackerConfig
 from cooper_rl.errors import ConfigError, how_to_install
+from cooper_rl.schema.data import RolloutSample
 from cooper_rl.schema.step_metrics import StepMetrics
 
 logger = logging.getLogger(__name__)
 
 
+TEXTS_EVERY = 10
+"""Steps from one of which texts are kept to the next; numbers are kept of all."""
+_MAX_VALUE_CHARS = 500
+"""Of a hyper-parameter, which MLflow bounds."""
+
+
 class _Sink(NamedTuple):
     write: Callable[[int, dict[str, float]], None]
+    write_texts: Callable[[int, str], None]
+    """Markdown."""
+    write_settings: Callable[[dict[str, str]], None]
     close: Callable[[], None]
     last_step: int
     """Newest step that is there already; 0 without any."""
@@ -33,12 +47,15 @@ class Tracker:
     Args:
         config: None: nothing is written.
         run: Name of the run; a run that is continued goes on under its name.
+        settings: Hyper-parameters, by their keys. Those of the first start stay.
 
     Raises:
         ConfigError: the library is not installed.
     """
 
-    def __init__(self, config: TrackerConfig | None, *, run: str) -> None:
+    def __init__(
+        self, config: TrackerConfig | None, *, run: str, settings: Mapping[str, str] | None = None
+    ) -> None:
         self._config = config
         self._sink: _Sink | None = None
         if config is None:
@@ -52,6 +69,10 @@ class Tracker:
             ) from error
         except Exception as error:  # whatever fails here, training matters more
             self._give_up(error)
+        sink = self._sink
+        if sink is not None and settings and not sink.last_step:
+            shown = {key: value[:_MAX_VALUE_CHARS] for key, value in settings.items()}
+            self._try(lambda: sink.write_settings(shown))
 
     def __enter__(self) -> Self:
         return self
@@ -62,12 +83,19 @@ class Tracker:
         if self._sink is not None:
             self._try(self._sink.close)
 
-    def write(self, metrics: StepMetrics) -> None:
-        """The numbers of one step, unless a run before this one wrote them."""
+    def write(self, metrics: StepMetrics, rollouts: Sequence[RolloutSample] = ()) -> None:
+        """The numbers of one step, and now and then its rollouts, unless a run before this one wrote them."""
         sink, step = self._sink, metrics.step
-        if sink is not None and step > sink.last_step:
-            numbers = {name: float(value) for name, value in metrics.flat().items() if name != "step"}
-            self._try(lambda: sink.write(step, numbers))
+        if sink is None or step <= sink.last_step:
+            return
+        numbers = {name: float(value) for name, value in metrics.flat().items() if name != "step"}
+
+        def write() -> None:
+            if rollouts and (step == 1 or step % TEXTS_EVERY == 0):
+                sink.write_texts(step, as_markdown(rollouts))
+            sink.write(step, numbers)  # last: its step is where a continued run goes on
+
+        self._try(write)
 
     def _try(self, call: Callable[[], None]) -> None:
         try:
@@ -87,9 +115,20 @@ class Tracker:
         )
 
 
+def as_markdown(rollouts: Sequence[RolloutSample]) -> str:
+    """Rollouts as a person reads them; an indent of four keeps their text from being taken for markup."""
+    return "\n".join(
+        f"**{place}. reward {row.reward:.3f}, VerifyRM {row.score:.3f}, rule: {row.rule}**\n\n"
+        f"{indent(row.question, '    ')}\n\nreference answer:\n\n{indent(row.reference_answer, '    ')}\n\n"
+        f"completion:\n\n{indent(row.completion, '    ')}\n"
+        for place, row in enumerate(rollouts, start=1)
+    )
+
+
 def _open_tensorboard(config: TrackerConfig, run: str) -> _Sink:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     from torch.utils.tensorboard import SummaryWriter
+    from torch.utils.tensorboard.summary import hparams
 
     folder = f"{config.uri.rstrip('/')}/{run}"
     writer = SummaryWriter(folder)
@@ -102,7 +141,19 @@ def _open_tensorboard(config: TrackerConfig, run: str) -> _Sink:
             writer.add_scalar(name, value, step)
         writer.flush()
 
-    return _Sink(write, writer.close, max(steps, default=0))
+    def write_settings(settings: dict[str, str]) -> None:
+        for summary in hparams(settings, {"rollout/reward": 0}):
+            writer._get_file_writer().add_summary(summary)  # add_hparams makes a run of it
+        table = "".join(f"|{key}|`{value}`|\n" for key, value in settings.items())
+        writer.add_text("settings", f"|key|value|\n|---|---|\n{table}")
+
+    return _Sink(
+        write,
+        lambda step, text: writer.add_text("rollouts", text, step),
+        write_settings,
+        writer.close,
+        max(steps, default=0),
+    )
 
 
 def _open_mlflow(config: TrackerConfig, run: str) -> _Sink:
@@ -118,15 +169,30 @@ def _open_mlflow(config: TrackerConfig, run: str) -> _Sink:
         for name, value in (numbers | {"last_step": step}).items():
             client.log_metric(run_id, name, value, step=step)
 
-    return _Sink(write, lambda: client.set_terminated(run_id), last_step)
+    def write_settings(settings: dict[str, str]) -> None:
+        for key, value in settings.items():
+            client.log_param(run_id, key, value)
+
+    return _Sink(
+        write,
+        lambda step, text: client.log_text(run_id, text, f"rollouts/step-{step:06d}.md"),
+        write_settings,
+        lambda: client.set_terminated(run_id),
+        last_step,
+    )
 
 
 def _open_wandb(config: TrackerConfig, run: str) -> _Sink:
     current: Any = import_module("wandb").init(
         project=config.project, id=run, name=run, resume="allow", dir=config.uri, reinit="create_new"
     )
+    wandb: Any = import_module("wandb")
     return _Sink(
-        lambda step, numbers: current.log(numbers, step=step), current.finish, max(current.step - 1, 0)
+        lambda step, numbers: current.log(numbers, step=step),
+        lambda step, text: current.log({"rollouts": wandb.Html(f"<pre>{escape(text)}</pre>")}, step=step),
+        lambda settings: current.config.update(settings, allow_val_change=True),
+        current.finish,
+        max(current.step - 1, 0),
     )
 
 

@@ -428,8 +428,13 @@ class EvalReport(Report):
     """Share of completions that ended at the token limit."""
 
 
-AccuracyName = Literal["judged accuracy", "rule accuracy"]
-"""Which accuracy a decision rests on: judged where an evaluation judge is configured, else the rule's."""
+def _read_accuracy_name(value: object) -> object:
+    return "accuracy" if value == "judged accuracy" else value
+
+
+AccuracyName = Annotated[Literal["accuracy", "rule accuracy"], BeforeValidator(_read_accuracy_name)]
+"""Which accuracy a decision rests on: the evaluation judge's where one is configured, else the rule's.
+Version 0.1.0 wrote `judged accuracy`."""
 
 
 class RunReport(Report):

@@ -15,6 +15,14 @@ class Input:
 
 
 @dataclass(frozen=True)
+class Inputs:
+    """Files that the stage reads, in an order that counts."""
+
+    text: str
+    """Shown by `--help`."""
+
+
+@dataclass(frozen=True)
 class OutputFile:
     """A file that the stage writes."""
 
@@ -30,4 +38,4 @@ class OutputFolder:
     """Shown by `--help`."""
 
 
-PathKind = Input | OutputFile | OutputFolder
+PathKind = Input | Inputs | OutputFile | OutputFolder

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 Phase = Literal[
     "rollout", "reward", "refill", "policy_update", "pairing", "reward_update", "evaluation", "checkpoint"
 ]
-"""A part of a step whose seconds are measured; `checkpoint`: for which the last one held this step up."""
+"""Part of a step whose seconds are measured. `checkpoint` is the time spent waiting for the previous one."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,13 @@ class RolloutMetrics(Section):
     judge_accuracy: float | None = None
     tokens: int | None = None
     """Sum."""
+    completion_tokens: float | None = None
+    """Tokens of a completion."""
+    entropy: float | None = None
+    """Of the policy at a token, in nats: mean of minus the log-probability of every drawn token. Unbiased for
+    the distribution that the tokens were drawn from, and noisier than a sum over the vocabulary."""
+    equal_groups: float | None = None
+    """Share of groups whose rewards are all equal, from which the policy learns nothing; after refills."""
     cut_fraction: float | None = None
     abs_advantage: float | None = None
     refilled: int | None = None

@@ -38,7 +38,7 @@ class Guard:
         self._config = config
         self._numbers = numbers
         self._num_buffered = 0
-        """Bytes of bodies that are being received."""
+        """Bytes of bodies that are being received or wait for their answer."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request, or the lifespan."""
@@ -72,17 +72,17 @@ class Guard:
         before = self._num_buffered
         try:
             body = await self._read(exchange, receive)
+            await self._run(exchange, body, receive)
         except _TooLargeError:
             await self._refuse(
                 exchange, 413, "body", f"the body is over {config.max_body_bytes} bytes; send fewer items"
             )
-            return
         except _BuffersFullError:
             await self._refuse(
-                exchange, 429, "buffers", f"{before} bytes are being received already; try again in a second"
+                exchange, 429, "buffers", f"{before} bytes of other requests are held; try again in a second"
             )
-            return
-        await self._run(exchange, body, receive)
+        finally:
+            self._num_buffered -= exchange.num_held
 
     def _is_allowed(self, scope: Scope) -> bool:
         if self._config.token_file is None:
@@ -97,30 +97,29 @@ class Guard:
         return kind.lower() == b"bearer" and any(matches)
 
     async def _read(self, exchange: "_Exchange", receive: Receive) -> bytes:
-        """The body; it is read no further than its limit, declared or not."""
+        """The body; it is read no further than its limit, declared or not.
+
+        Its bytes count until the answer is sent: a request that waits for a batch holds its texts.
+        """
         declared = _header(exchange.scope, b"content-length")
         if declared.isdigit() and int(declared) > self._config.max_body_bytes:
             raise _TooLargeError
         chunks: list[bytes] = []
-        size = 0
-        try:
-            while True:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise _ClientGoneError
-                chunk = message.get("body", b"")
-                size += len(chunk)
-                self._num_buffered += len(chunk)
-                if size > self._config.max_body_bytes:
-                    raise _TooLargeError
-                if self._num_buffered > self._config.max_buffered_bytes:
-                    raise _BuffersFullError
-                chunks.append(chunk)
-                if not message.get("more_body"):
-                    exchange.num_bytes = size
-                    return b"".join(chunks)
-        finally:
-            self._num_buffered -= size
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise _ClientGoneError
+            chunk = message.get("body", b"")
+            exchange.num_held += len(chunk)
+            self._num_buffered += len(chunk)
+            if exchange.num_held > self._config.max_body_bytes:
+                raise _TooLargeError
+            if self._num_buffered > self._config.max_buffered_bytes:
+                raise _BuffersFullError
+            chunks.append(chunk)
+            if not message.get("more_body"):
+                exchange.num_bytes = exchange.num_held
+                return b"".join(chunks)
 
     async def _run(self, exchange: "_Exchange", body: bytes, receive: Receive) -> None:
         """The application, as long as its client is there."""
@@ -164,6 +163,8 @@ class _Exchange:
         scope.setdefault("state", {})["facts"] = {}
         self.status = 500
         self.phase = "sent"
+        self.num_held = 0
+        """Bytes of its body that were received."""
         self.num_bytes = 0
         self.is_begun = False
         self.is_answered = False

@@ -69,8 +69,8 @@ class Hedger:
                     requests.append(asyncio.create_task(self._post_once(client, url, body)))
                 return await _first_answer(requests)
             finally:
-                # Only first requests are timed. One that lost took longer than the median, which is all
-                # that the median needs to know of it.
+                # Only first requests are timed. A cancelled one is recorded with its elapsed time, which is
+                # enough to place it above the median.
                 if _is_answered(requests[0]) or not requests[0].done():
                     self._remember(time.monotonic() - started)
                 for request in requests:

@@ -3,7 +3,7 @@
 The laptop's own are imported only when asked for. Deliberately left out: models, which the stages load.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from cooper_rl.config.data import AssistantConfig, JudgeConfig
 from cooper_rl.domains.base import Domain
@@ -18,7 +18,7 @@ TINY_SOURCES = ("tiny", "tiny-blind")
 
 
 def check_fits(
-    section: JudgeConfig | AssistantConfig | None, problems: Sequence[Problem], *, key: str
+    section: JudgeConfig | AssistantConfig | None, problems: Iterable[Problem], *, key: str
 ) -> None:
     """Refuse the laptop's judge or assistant for problems that it was not made for; `key` is the section's.
 

@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import Annotated, Any
+from typing import IO, Annotated, Any
 
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
@@ -26,7 +26,7 @@ from cooper_rl.service.journal import Entry
 from cooper_rl.service.numbers import RewardNumbers
 from cooper_rl.service.openrlhf import OpenRLHFRequest, OpenRLHFResponse, read_openrlhf
 from cooper_rl.service.run import ConflictError, Learn, RunStoppedError
-from cooper_rl.service.runs import ServedRuns, Start
+from cooper_rl.service.runs import ServedRuns, Start, take_state
 
 logger = logging.getLogger(__name__)
 
@@ -55,16 +55,16 @@ class RewardResponse(BaseModel):
     """The step that learns from the items; null: they were only scored."""
 
 
-def make_app(start: Start, config: LearnConfig) -> FastAPI:
+def make_app(start: Start, config: LearnConfig, *, held: IO[str] | None = None) -> FastAPI:
     """The application. Its runs open with its lifespan and are saved at the end of it, as
-    `app.state.is_stuck` says."""
+    `app.state.is_stuck` says. `held`: see `ServedRuns`."""
     numbers = RewardNumbers()
     runs: ServedRuns | None = None
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
         nonlocal runs
-        app.state.runs = runs = ServedRuns(start, config, numbers)
+        app.state.runs = runs = ServedRuns(start, config, numbers, held=held)
         yield
         seconds = max(1.0, config.grace_seconds * (1 - DRAIN_SHARE))
         app.state.is_stuck = not await asyncio.to_thread(runs.close, seconds=seconds)
@@ -170,7 +170,8 @@ def serve(start: Start, config: LearnConfig) -> None:
         DataError: the folder of the runs cannot be used.
     """
     check_listening(config)
-    app = make_app(start, config)
+    # Before uvicorn, which makes a traceback of what its lifespan raises.
+    app = make_app(start, config, held=take_state(start.state))
     listen(app, config, app.state.numbers)
     if app.state.is_stuck:
         logger.error(

@@ -4,6 +4,7 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from cooper_rl.api.reward_run import RewardRun, RewardSettings
 from cooper_rl.config.serve import LearnConfig
@@ -25,11 +26,30 @@ class Start:
     """Folder with a folder for every run."""
 
 
+def take_state(folder: Path) -> IO[str]:
+    """Lock the folder of the runs until the file is closed.
+
+    Raises:
+        DataError: another server uses it, or it cannot be written to.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = (folder / "lock").open("w")
+    except OSError as error:
+        raise DataError(f"--state {folder}: cannot be written to ({error}); give another folder") from error
+    if not lock(handle.fileno(), place=folder, wait=False):
+        handle.close()
+        raise DataError(f"--state {folder}: another server uses this folder; end it, or give another folder")
+    return handle
+
+
 class ServedRuns:
     """Opens the runs whose folders are there, and others when they are first asked for."""
 
-    def __init__(self, start: Start, config: LearnConfig, numbers: RewardNumbers) -> None:
-        """Take the folder for this process.
+    def __init__(
+        self, start: Start, config: LearnConfig, numbers: RewardNumbers, *, held: IO[str] | None = None
+    ) -> None:
+        """Take the folder for this process, unless the caller has (`held`, of `take_state`).
 
         Raises:
             DataError: another server uses it, or it cannot be written to.
@@ -38,17 +58,7 @@ class ServedRuns:
         self._config = config
         self._numbers = numbers
         self._runs: dict[str, ServedRun] = {}
-        try:
-            start.state.mkdir(parents=True, exist_ok=True)
-            self._lock = (start.state / "lock").open("w")
-        except OSError as error:
-            raise DataError(
-                f"--state {start.state}: cannot be written to ({error}); give another folder"
-            ) from error
-        if not lock(self._lock.fileno(), place=start.state, wait=False):
-            raise DataError(
-                f"--state {start.state}: another server uses this folder; end it, or give another folder"
-            )
+        self._lock = held or take_state(start.state)
         numbers.waiting.set_function(lambda: sum(run.num_waiting for run in self.all()))
         for folder in sorted(path for path in start.state.iterdir() if path.is_dir()):
             self._open(folder.name)

@@ -5,7 +5,7 @@
     collect_problems   questions with answers          evaluate_verify_rm   its accuracy on unseen problems
     sample_completions several models answer           train_cooper         both models, together
     label_completions  correct or incorrect            evaluate_policy      accuracy and reward, side by side
-    red_team           texts that fool the reward model
+    merge_labels       labels of several pods          red_team             texts that fool the reward model
     report  summarise_run  take_champion  promote      the page, the ending, the registry of champions
 
 A stage's name is its module, its sub-command, its component and its row in the documentation. This table and
@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from cooper_rl.errors import ConfigError
 from cooper_rl.schema import paths
-from cooper_rl.schema.paths import OutputFile, OutputFolder, PathKind
+from cooper_rl.schema.paths import Inputs, OutputFile, OutputFolder, PathKind
 
 STAGES: dict[str, tuple[str, ...]] = {
     "check_settings": ("storage", "registry"),
@@ -35,7 +35,8 @@ STAGES: dict[str, tuple[str, ...]] = {
         "prompt_template",
         "packed_forward",
     ),
-    "label_completions": ("labeling", "problems.domain"),
+    "label_completions": ("labeling", "problems.domain", "storage"),
+    "merge_labels": ("labeling", "problems.domain"),
     "train_verify_rm": (
         "verify_rm",
         "problems.domain",
@@ -91,7 +92,7 @@ READ_WHOLE = frozenset({"check_settings", "report"})
 
 
 class Parameter(NamedTuple):
-    """One path that a stage reads or writes."""
+    """One path that a stage reads or writes, or several that it reads."""
 
     name: str
     kind: PathKind
@@ -101,6 +102,11 @@ class Parameter(NamedTuple):
     def is_output(self) -> bool:
         """Whether the stage writes it."""
         return isinstance(self.kind, OutputFile | OutputFolder)
+
+    @property
+    def is_list(self) -> bool:
+        """Whether there are several."""
+        return isinstance(self.kind, Inputs)
 
     @property
     def is_folder(self) -> bool:

@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 def run(
     config: Config, *, report: Annotated[Path, OutputFile("Where to write the report (JSON)")]
 ) -> SettingsReport:
-    """See that the stores of checkpoints and champions can be used, and say what the run is named.
+    """Check access to the stores of checkpoints and champions, and report the run's name.
 
     Raises:
         ConfigError: storage.uri is set, and no run_key.

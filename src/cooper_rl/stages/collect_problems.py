@@ -147,10 +147,11 @@ def _generate(config: Config, collection: _Collection) -> list[Problem]:
         return []
     from cooper_rl.tiny.world import find_world
 
-    generate_problems = find_world(config.problems.domain).generate_problems
+    blind_share = options.tiny_blind_share
+    generate_problems = find_world(options.domain, blind_share=blind_share).generate_problems
     kept: list[Problem] = []
-    if options.tiny_blind_share:
-        generate_problems = partial(generate_problems, blind_share=options.tiny_blind_share)
+    if blind_share:
+        generate_problems = partial(generate_problems, blind_share=blind_share)
     for row, problem in enumerate(generate_problems(options.num_tiny, config.seed), start=1):
         try:
             collection.admit(problem, f"tiny:{row}")

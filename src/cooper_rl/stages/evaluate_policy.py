@@ -1,6 +1,6 @@
 """Stage: a policy on held-out problems, VerifyRM on held-out examples (row 14).
 
-Rule accuracy, judged accuracy and VerifyRM's reward stand side by side: a widening gap is reward hacking.
+Accuracy, rule accuracy and VerifyRM's reward stand side by side: a widening gap is reward hacking.
 """
 
 from contextlib import closing
@@ -37,7 +37,7 @@ def run(
     checkpoint: Annotated[Path | None, Input("Checkpoint to evaluate; absent: the starting models")] = None,
     previous: Annotated[Path | None, Input("Evaluations of earlier points, kept in front")] = None,
 ) -> EvalReport:
-    """Draw completions for held-out problems and let every verifier speak.
+    """Draw completions for held-out problems and evaluate them with every verifier.
 
     Raises:
         ConfigError: the laptop's judge is configured for problems of another source, or the engine cannot be

@@ -1,16 +1,19 @@
 """Stage: completions to labels (row 3) and to leak-free training, validation and test examples (row 4).
 
 Rule verifier first, then the judge on every completion, or on those from which the rule abstains and on a
-sample of the others (`labeling.judge_asked`), then the decision of `verdicts/hybrid.py`. Verdicts
-are kept in `<labels>.journal` as they come: a run that was killed goes on without asking anyone twice.
+sample of the others (`labeling.judge_asked`), then the decision of `verdicts/hybrid.py`. Rows are decided
+batch by batch, and wait on disk until all are: memory does not depend on their number. Verdicts
+are kept in `<labels>.journal` as they come, and below `storage.uri` where that is set: a run that was killed
+goes on without asking anyone twice.
 Rows that cannot be used are set aside with the reason.
-Deliberately left out: how an answer is compared (`verdicts/answers/verify.py`) and how a judge is asked
-(`servers/chat.py`). Imports no torch.
+How an answer is compared is in `verdicts/answers/verify.py`, how a judge is asked in `servers/chat.py`, how
+rows stream in `labels`. Imports no torch.
 """
 
+import logging
 import time
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -18,25 +21,23 @@ from cooper_rl.config.data import LabelingConfig
 from cooper_rl.config.root import Config
 from cooper_rl.domains.base import Domain
 from cooper_rl.domains.open import find_domain
-from cooper_rl.errors import DataError
-from cooper_rl.method.intervals import clustered_interval
-from cooper_rl.method.questions import with_questions
-from cooper_rl.records.files import parse_row, read_rows, write_records, write_report
-from cooper_rl.records.one_file import Answered, OneFile, read_one_file
-from cooper_rl.records.rejected import read_usable, set_aside
-from cooper_rl.schema.data import (
-    Completion,
-    Label,
-    LabelAudit,
-    LabelReport,
-    Problem,
-    VerifyExample,
-)
+from cooper_rl.labels.kept import open_segments
+from cooper_rl.labels.outputs import Decided, Outputs, write_outputs, write_shard
+from cooper_rl.labels.rows import Inputs, Row, Rows
+from cooper_rl.labels.shards import is_in_shard
+from cooper_rl.labels.spool import Spool
+from cooper_rl.labels.workspace import open_workspace
+from cooper_rl.progress import Progress
+from cooper_rl.records.files import write_report
+from cooper_rl.records.rejected import set_aside
+from cooper_rl.schema.data import Label, LabelReport
 from cooper_rl.schema.paths import Input, OutputFile
 from cooper_rl.servers.open import check_fits, open_judge
-from cooper_rl.verdicts.hybrid import Judge, JudgeItem, Split, StreamingJudge, decide, split_by_question
+from cooper_rl.verdicts.hybrid import JudgeItem, StreamingJudge, decide
 from cooper_rl.verdicts.journal import Journal
 from cooper_rl.verdicts.votes import Votes, collect_votes
+
+logger = logging.getLogger(__name__)
 
 
 def run(
@@ -67,109 +68,117 @@ def run(
         DataError: no usable problem or completion, too few labelled questions to split, or a frozen question
             among them.
         ServerError: the judge cannot be used; what it said so far is kept.
+        StorageError: the store of verdicts cannot be used.
     """
     started = time.monotonic()
-    fixed = _read_frozen(frozen)
+    outputs = Outputs(labels, train, validation, test)
     domain = find_domain(config.problems.domain)
-    rows, unusable = _read_rows(problems, completions, domain)
-    _check_apart([row.problem for row in rows], fixed, problems=problems, frozen=frozen)
-    set_aside(report, unusable, rejected=rejected)
-    _check_judges(config.labeling, [row.problem for row in rows])
-    judge = open_judge(config.labeling.judge, config.seed, domain) if config.labeling.judge else None
-    third_judge = _open_third_judge(config, domain)
-    items = [
-        JudgeItem(row.problem.question, row.problem.reference_answer, row.completion.text) for row in rows
-    ]
-    with Journal(labels.with_name(labels.name + ".journal")) as journal:
-        ballot = collect_votes(
-            items,
-            config.labeling,
-            verifier=domain.open_verifier(config.labeling.rule),
-            verdict_name=domain.name_verdicts(config.labeling.rule),
-            judge=judge,
-            third_judge=third_judge,
-            journal=journal,
-            finish_reasons=[row.completion.finish_reason for row in rows],
-        )
-    decided = [
-        _decide(row, votes, judge.name if judge else None, config.labeling)
-        for row, votes in zip(rows, ballot.votes, strict=True)
-    ]
-    write_records(labels, decided)
-    outputs: dict[Split, Path] = {"train": train, "validation": validation, "test": test}
-    counts = _write_splits(rows, decided, config, outputs, fixed=fixed)
-    result = LabelReport(
-        num_completions=len(decided),
-        num_labelled=sum(label.is_correct is not None for label in decided),
-        num_correct=sum(label.is_correct is True for label in decided),
-        num_dropped=sum(label.is_correct is None for label in decided),
-        decisions=dict(sorted(Counter(label.reason for label in decided).items())),
-        num_train=counts["train"],
-        num_validation=counts["validation"],
-        num_test=counts["test"],
-        judge_model=judge.name if judge else None,
-        judge_usage=judge.usage if isinstance(judge, StreamingJudge) else None,
-        third_judge_usage=third_judge.usage if isinstance(third_judge, StreamingJudge) else None,
-        audit=_audit(rows, decided) if judge and config.labeling.judge_asked != "always" else None,
-        num_known_verdicts=ballot.num_known,
-        num_rejected=len(unusable),
-        seconds=time.monotonic() - started,
+    shard = config.labeling.shard
+    with open_workspace(
+        Inputs(problems, completions, frozen),
+        find_reference_fault=domain.find_reference_fault,
+        is_ours=lambda question: shard is None or is_in_shard(question, shard),
+    ) as work:
+        set_aside(report, work.rows.rejected, rejected=rejected)
+        _check_judges(config.labeling, work.rows)
+        with (
+            open_segments(config.storage, domain.name) or nullcontext() as segments,
+            Journal(labels.with_name(labels.name + ".journal"), segments) as journal,
+            closing(_Voters(config, domain, journal)) as voters,
+        ):
+            _decide_all(work.rows, voters.decide, work.labels)
+        decided = Decided(work.rows.usable, work.labels)
+        if shard is not None:
+            done = write_shard(decided, outputs)
+        else:
+            done = write_outputs(decided, config, outputs, frozen=frozen, index=work.index)
+        num_rejected = len(work.rows.rejected)
+    seconds = time.monotonic() - started
+    result = done.report(config.labeling, num_rejected=num_rejected, seconds=seconds).model_copy(
+        update=voters.spent()
     )
     write_report(report, result)
     return result
 
 
-def _read_rows(problems: Path, completions: Path, domain: Domain) -> OneFile:
-    if problems == completions:
-        return read_one_file(problems, domain.find_reference_fault)
-
-    def find_reference_fault(problem: Problem) -> str | None:
-        fault = domain.find_reference_fault(problem.reference_answer)
-        return None if fault is None else f"field 'reference_answer': {fault}"
-
-    known = read_usable(problems, Problem, unique="id", find_fault=find_reference_fault)
-    by_id = {problem.id: problem for problem in known.records}
-
-    def find_fault(completion: Completion) -> str | None:
-        if completion.problem_id in by_id:
-            return None
-        return (
-            f"field 'problem_id': no usable problem {completion.problem_id!r} in {problems}; give the "
-            "problems that the completions were sampled for"
-        )
-
-    found = read_usable(completions, Completion, unique="id", find_fault=find_fault)
-    rows = [Answered(by_id[completion.problem_id], completion) for completion in found.records]
-    return OneFile(rows, [*known.rejected, *found.rejected])
-
-
-def _read_frozen(path: Path | None) -> list[VerifyExample]:
-    return [] if path is None else [parse_row(row, VerifyExample) for row in read_rows(path)]
-
-
-def _check_apart(
-    rows: Sequence[Problem], fixed: Sequence[VerifyExample], *, problems: Path, frozen: Path | None
-) -> None:
-    shared = with_questions(rows, fixed)
-    if shared:
-        raise DataError(
-            f"{problems}: problem {shared[0].id!r} has a question of {frozen}; take the frozen questions out "
-            "of the problems, as take-champion does"
-        )
-
-
-def _check_judges(config: LabelingConfig, problems: Sequence[Problem]) -> None:
+def _check_judges(config: LabelingConfig, rows: Rows) -> None:
+    problems = (row.problem for row in rows.usable)
     check_fits(config.judge, problems, key="labeling.judge")
     if config.third_vote is not None:
         check_fits(config.third_vote.judge, problems, key="labeling.third_vote.judge")
 
 
-def _open_third_judge(config: Config, domain: Domain) -> Judge | None:
-    third = config.labeling.third_vote
-    return open_judge(third.judge, config.seed, domain) if third is not None else None
+def _decide_all(rows: Rows, decide: Callable[[Sequence[Row]], list[Label]], decided: Spool[Label]) -> None:
+    """A call of `decide` for every batch, its labels kept in order."""
+    logger.info("label_completions: %d completions of %d characters", len(rows), rows.num_chars)
+    progress = Progress("label_completions", len(rows), logger)
+    for batch in rows.batches():
+        for label in decide(batch):
+            decided.append(label)
+        progress.advance(len(batch))
 
 
-def _decide(row: Answered, votes: Votes, judge_model: str | None, config: LabelingConfig) -> Label:
+class _Voters:
+    """Everybody who says something about a completion; opened once, asked batch by batch."""
+
+    def __init__(self, config: Config, domain: Domain, journal: Journal) -> None:
+        labeling, third = config.labeling, config.labeling.third_vote
+        self._config = labeling
+        self._journal = journal
+        self._verdict_name = domain.name_verdicts(labeling.rule)
+        self._verifier = domain.open_verifier(labeling.rule)
+        self.judge = open_judge(labeling.judge, config.seed, domain) if labeling.judge else None
+        self.third_judge = open_judge(third.judge, config.seed, domain) if third is not None else None
+        self.num_known = 0
+        self._answered: set[str] = set()
+
+    def close(self) -> None:
+        """End the rule verifier's processes."""
+        self._verifier.close()
+
+    def decide(self, batch: Sequence[Row]) -> list[Label]:
+        """The labels of completions, in order."""
+        ballot = collect_votes(
+            [
+                JudgeItem(row.problem.question, row.problem.reference_answer, row.completion.text)
+                for row in batch
+            ],
+            self._config,
+            verifier=self._verifier,
+            verdict_name=self._verdict_name,
+            judge=self.judge,
+            third_judge=self.third_judge,
+            journal=self._journal,
+            finish_reasons=[row.completion.finish_reason for row in batch],
+            answered=self._answered,
+        )
+        self.num_known += ballot.num_known
+        self._note_answers(ballot.votes)
+        judge_model = self.judge.name if self.judge else None
+        return [
+            _decide(row, votes, judge_model, self._config)
+            for row, votes in zip(batch, ballot.votes, strict=True)
+        ]
+
+    def spent(self) -> dict[str, object]:
+        """Fields of the report: who was asked, and what that took."""
+        judge, third_judge = self.judge, self.third_judge
+        return {
+            "judge_model": judge.name if judge else None,
+            "judge_usage": judge.usage if isinstance(judge, StreamingJudge) else None,
+            "third_judge_usage": third_judge.usage if isinstance(third_judge, StreamingJudge) else None,
+            "num_known_verdicts": self.num_known,
+        }
+
+    def _note_answers(self, votes: Sequence[Votes]) -> None:
+        """Who answered once is there, even where all requests of a later, small batch fail."""
+        if self.judge and any(vote.judge and vote.judge.failure is None for vote in votes):
+            self._answered.add(self.judge.identity)
+        if self.third_judge and any(vote.third and vote.third.failure is None for vote in votes):
+            self._answered.add(self.third_judge.identity)
+
+
+def _decide(row: Row, votes: Votes, judge_model: str | None, config: LabelingConfig) -> Label:
     judge = votes.judge.verdict if votes.judge else None
     third = votes.third.verdict if votes.third else None
     decision = decide(votes.rule.verdict, judge, third, unparsable_rule=config.unparsable_rule)
@@ -186,61 +195,3 @@ def _decide(row: Answered, votes: Votes, judge_model: str | None, config: Labeli
         is_correct=decision.is_correct,
         reason=decision.reason,
     )
-
-
-def _audit(rows: Sequence[Answered], labels: Sequence[Label]) -> LabelAudit | None:
-    differs: dict[str, list[float]] = {}
-    for row, label in zip(rows, labels, strict=True):
-        if label.rule != "unparsable" and label.judge in ("correct", "incorrect"):
-            differs.setdefault(row.problem.question, []).append(float(label.judge != label.rule))
-    if not differs:
-        return None
-    return LabelAudit(
-        num_audited=sum(map(len, differs.values())),
-        num_unchecked=sum(label.rule != "unparsable" and label.judge is None for label in labels),
-        differing_share=clustered_interval(list(differs.values())),
-    )
-
-
-def _write_splits(
-    rows: Sequence[Answered],
-    labels: Sequence[Label],
-    config: Config,
-    outputs: dict[Split, Path],
-    *,
-    fixed: Sequence[VerifyExample],
-) -> dict[Split, int]:
-    examples = [
-        VerifyExample(
-            question=row.problem.question,
-            reference_answer=row.problem.reference_answer,
-            completion=row.completion.text,
-            label=1 if label.is_correct else 0,
-            source=row.completion.model,
-        )
-        for row, label in zip(rows, labels, strict=True)
-        if label.is_correct is not None
-    ]
-    outcomes: dict[str, list[int]] = {}
-    for example in examples:
-        outcomes.setdefault(example.question, []).append(example.label)
-    try:
-        splits = split_by_question(
-            {question: sum(found) / len(found) for question, found in outcomes.items()},
-            config.seed,
-            validation_fraction=config.labeling.validation_fraction,
-            test_fraction=config.labeling.test_fraction,
-        )
-    except ValueError as error:
-        reasons = dict(Counter(label.reason for label in labels))
-        raise DataError(
-            f"{len(examples)} of {len(labels)} completions were labelled (decisions: {reasons}): {error}"
-        ) from error
-    split_rows: dict[Split, list[VerifyExample]] = {"train": [], "validation": [], "test": []}
-    for example in examples:
-        split = splits[example.question]
-        # The test set is there already: what would have gone to it is there to learn from.
-        split_rows["train" if fixed and split == "test" else split].append(example)
-    if fixed:
-        split_rows["test"] = list(fixed)
-    return {split: write_records(path, split_rows[split]) for split, path in outputs.items()}

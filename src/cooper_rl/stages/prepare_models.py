@@ -6,7 +6,6 @@ refused here, before anything is paid for (`models/folder_check.py`); the stages
 """
 
 import logging
-import shutil
 from pathlib import Path
 from typing import Annotated
 
@@ -16,6 +15,7 @@ from cooper_rl.errors import DataError, ModelError
 from cooper_rl.machine.cores import usable_cores
 from cooper_rl.records.files import write_report
 from cooper_rl.records.model_set import MANIFEST
+from cooper_rl.records.written import check_own, check_replaceable, remove_written
 from cooper_rl.schema.data import ModelSet
 from cooper_rl.schema.paths import OutputFile, OutputFolder
 from cooper_rl.storage.models import find_model
@@ -32,7 +32,7 @@ def run(
     """Prepare policy, samplers and backbone.
 
     Raises:
-        DataError: the folder cannot be written.
+        DataError: the folder cannot be written, or holds files of others that would be replaced.
         StorageError: a model named by its address in an object store cannot be read there.
         ModelError: a named model is missing or incomplete, cannot be prompted, or cannot be trained.
     """
@@ -40,20 +40,24 @@ def run(
         models.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise DataError(f"{models}: cannot be made a folder ({error}); choose another path") from error
+    tiny = config.models.tiny
+    made = ("policy", "backbone", *tiny.snapshots, *tiny.samplers) if tiny else ()
+    check_own(models / MANIFEST, ModelSet)
+    for name in made:
+        check_replaceable(models / name)
     # A manifest of an earlier run must not stand beside half-written models.
     (models / MANIFEST).unlink(missing_ok=True)
-    tiny = config.models.tiny
     if tiny is None:
         found = _check_named(config)
     else:
         from cooper_rl.tiny.hub import choose_texts, train_tiny_models
         from cooper_rl.tiny.world import find_world
 
-        for name in ("policy", "backbone", *tiny.snapshots, *tiny.samplers):
-            shutil.rmtree(models / name, ignore_errors=True)
-        domain = config.problems.domain
-        find_world(domain)  # refuses one that has none
-        texts = choose_texts(domain, blind_share=config.problems.tiny_blind_share)
+        for name in made:
+            remove_written(models / name)
+        domain, blind_share = config.problems.domain, config.problems.tiny_blind_share
+        find_world(domain, blind_share=blind_share)  # refuses what it has not
+        texts = choose_texts(domain, blind_share=blind_share)
         found = train_tiny_models(tiny, models, seed=config.seed, num_processes=usable_cores(), texts=texts)
     write_report(models / MANIFEST, found)
     write_report(report, found)

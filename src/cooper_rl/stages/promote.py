@@ -197,7 +197,7 @@ def _check_evaluation(last: EvalReport, config: Config, *, place: Path) -> None:
 def _settle(config: Config, registry: Registry, candidate: _Candidate) -> PromoteReport:
     """Decide against the champion of the moment, and anew when another one was promoted meanwhile."""
     for _ in range(MAX_LOST_RACES):
-        champion = registry.champion()
+        champion = registry.champion(candidate=candidate.evaluated.name)
         if champion is not None and champion.name == candidate.evaluated.name:
             return champion.record.decision  # an earlier attempt came this far
         with scratch_folder() as scratch:

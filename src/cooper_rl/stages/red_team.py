@@ -9,7 +9,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from importlib import metadata
 from itertools import chain
 from pathlib import Path
@@ -20,8 +20,7 @@ from cooper_rl.checkpoints.reference import open_checkpoint
 from cooper_rl.checkpoints.registry import open_registry, version_name
 from cooper_rl.config.data import RuleConfig
 from cooper_rl.config.root import Config
-from cooper_rl.domains.mathematics import MATHEMATICS
-from cooper_rl.errors import ConfigError
+from cooper_rl.domains.open import find_domain
 from cooper_rl.machine.device import pick_device
 from cooper_rl.models.packed.forward import use_packed
 from cooper_rl.models.verify_rm import load_verify_rm
@@ -43,7 +42,6 @@ from cooper_rl.run.identity import folder_sha256
 from cooper_rl.schema.data import Interval, Problem, RolloutSample
 from cooper_rl.schema.paths import Input, OutputFile
 from cooper_rl.schema.red_team import RedTeamReport
-from cooper_rl.verdicts.rule import RuleVerifier
 
 logger = logging.getLogger(__name__)
 
@@ -65,31 +63,28 @@ def run(
     """Attack VerifyRM: search for texts that it pays, and measure them on other problems.
 
     Raises:
-        ConfigError: the problems are not of mathematics.
+        ConfigError: an unknown domain.
         DamagedObjectError: the registry's attacks are damaged.
         DataError: a file is missing or malformed, duplicate ids, or too few problems.
         ModelError: VerifyRM cannot be loaded.
         StorageError: the registry cannot be used; texts and report are written.
         TrainingError: a score is not finite.
     """
-    if config.problems.domain != MATHEMATICS.name:
-        raise ConfigError(
-            f"problems.domain={config.problems.domain}: red-team's texts and its grading are made for "
-            f"{MATHEMATICS.name} alone"
-        )
+    domain = find_domain(config.problems.domain)
     held_out = read_records(problems, Problem)
     check_unique(held_out, field="id", path=problems)
     registry = open_registry(config) if config.registry.uri is not None else None
     known = [attack.text for attack in registry.attacks()] if registry else []
-    with _open_target(config, verify_rm, checkpoint) as target, RuleVerifier(RuleConfig()) as rule:
-        # The rule verifier at its full strength, whatever the run's own was told not to read.
+    # The rule verifier at its full strength, whatever the run's own was told not to read.
+    verifier = closing(domain.open_verifier(RuleConfig()))
+    with _open_target(config, verify_rm, checkpoint) as target, verifier as rule:
         model = load_verify_rm(target.folder, device=pick_device())
         use_packed(model.model, is_on=config.packed_forward)
         identity = _identity(config, target, held_out, known)
         with Journal(texts.with_name(f"{texts.name}.{identity}.journal")) as journal:
             if journal.num_recorded:
                 logger.info("red_team goes on after %d recorded results", journal.num_recorded)
-            oracle = Oracle(model, journal)
+            oracle = Oracle(model, journal, domain)
             found = attack(
                 oracle, GradientGuide(model, oracle, journal), held_out, target.rollouts, known,
                 config=config.red_team, seed=config.seed, journal=journal,
@@ -130,6 +125,7 @@ def _identity(config: Config, target: _Target, problems: Sequence[Problem], know
     parts = [
         metadata.version("cooper-rl"),
         config.seed,
+        config.problems.domain,
         config.red_team.model_dump(mode="json"),
         dict(LIBRARY),
         folder_sha256(target.folder),

@@ -1,40 +1,35 @@
 """Stage: one page that says what a run has shown, and a short summary for a dashboard.
 
-The page is one HTML file under 1 MB without scripts or anything from elsewhere; whatever comes from data is
-escaped. Words: `report/text.py`; figures: `report/plots.py`; of VerifyRM: `report/verify_rm.py`.
+The page is one HTML file under 1 MB with nothing from elsewhere (`report/page.py`). Words: `report/text.py`;
+figures: `report/plots.py`; texts of the policy: `report/samples.py`; of VerifyRM: `report/verify_rm.py`.
 Deliberately left out: judging whether the result is good.
 """
 
-import json
-import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from importlib import metadata, resources
-from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-from jinja2 import Environment, StrictUndefined
-from markupsafe import Markup
-
-from cooper_rl.checkpoints.logs import METRICS
+from cooper_rl.checkpoints.logs import METRICS, ROLLOUTS
 from cooper_rl.checkpoints.manifest import LATEST, MANIFEST
 from cooper_rl.checkpoints.reading import fetch, read_manifest
 from cooper_rl.config.root import Config
-from cooper_rl.config.section import flatten
 from cooper_rl.errors import DataError
 from cooper_rl.records.files import atomic_path, read_records, read_report, write_report
 from cooper_rl.records.step_metrics import read_metrics
-from cooper_rl.report import plots
+from cooper_rl.report import plots, provenance
 from cooper_rl.report import red_team as attacks
+from cooper_rl.report import samples as shown
 from cooper_rl.report import text as words
 from cooper_rl.report import verify_rm as classifier
+from cooper_rl.report.figure import Figure, draw_png
+from cooper_rl.report.page import render, settings, versions
 from cooper_rl.schema.data import (
-    BinaryScores,
     EvalReport,
     EvaluatedCompletion,
     EvaluateVerifyRMReport,
     LabelReport,
+    RolloutSample,
     RunReport,
 )
 from cooper_rl.schema.paths import Input, OutputFile
@@ -43,7 +38,6 @@ from cooper_rl.schema.step_metrics import StepMetrics
 from cooper_rl.storage.local import LocalStore
 
 MAX_TABLE_ROWS = 40
-LIBRARIES = ("cooper-rl", "torch", "transformers", "math-verify", "numpy")
 
 
 def run(
@@ -67,6 +61,11 @@ def run(
     ] = None,
     frozen_completions: Annotated[Path | None, Input("As --completions, of that arm (JSONL)")] = None,
     frozen_checkpoint: Annotated[Path | None, Input("As --checkpoint, of that arm")] = None,
+    start_completions: Annotated[
+        Path | None,
+        Input("Evaluated completions of the starting point, to show beside the last ones (JSONL)"),
+    ] = None,
+    picture: Annotated[Path | None, OutputFile("Where to write the first figure, to share (PNG)")] = None,
 ) -> RunReport:
     """Write the page and the summary of a run.
 
@@ -76,6 +75,9 @@ def run(
     points = _read_points(evaluations)
     frozen = _read_points(frozen_evaluations) if frozen_evaluations else []
     metrics = read_step_metrics(checkpoint)
+    arms = [plots.Arm("", metrics, points)]
+    if frozen_checkpoint is not None:
+        arms.append(plots.Arm("frozen", read_step_metrics(frozen_checkpoint), frozen))
     attacked = read_report(red_team, RedTeamReport) if red_team else None
     result = words.summarise(
         points,
@@ -87,19 +89,30 @@ def run(
     )
     rows = words.headline_rows(points)
     texts = read_records(completions, EvaluatedCompletion)
+    start_texts = read_records(start_completions, EvaluatedCompletion) if start_completions else []
+    frozen_texts = read_records(frozen_completions, EvaluatedCompletion) if frozen_completions else []
+    pairs, changed = shown.before_after(start_texts, texts, frozen_texts)
+    rollouts = [
+        *shown.from_evaluation("start", start_texts),
+        *shown.from_training(read_rollouts(checkpoint)),
+        *shown.from_evaluation("end, VerifyRM frozen", frozen_texts),
+        *shown.from_evaluation("end", texts),
+    ]
     verify_rm = read_report(verify_rm_report, EvaluateVerifyRMReport)
     sides = classifier.compare_sides(verify_rm, points)
+    headline = plots.headline_plot(points)
+    markdown = words.to_markdown(result, rows, points)
     html = render(
-        resources.files("cooper_rl") / "report" / "report.html.jinja",
+        "report/report.html.jinja",
         run=result,
         rows=rows,
         evaluations=points,
         caveat=words.caveat(points),
-        headline=plots.headline_figure(points),
-        curves=plots.training_figures(metrics),
-        arms=_compare_arms(metrics, frozen_checkpoint),
+        headline=Figure(headline),
+        curves=plots.training_figures(arms),
+        arms=_compare_arms(arms),
         frozen_rows=words.headline_rows(frozen) if frozen else [],
-        frozen_texts=_most_paid(frozen_completions),
+        frozen_texts=words.sample_groups(frozen_texts)[0] if frozen_texts else None,
         labels=read_report(label_report, LabelReport) if label_report else None,
         verify_rm=verify_rm,
         sides=sides,
@@ -113,16 +126,25 @@ def run(
         answer_types=list(verify_rm.by_answer_type.items())[:MAX_TABLE_ROWS],
         fooled=classifier.fooled_rows(sides, verify_rm.wrong_reference),
         measures=classifier.measure_rows(sides),
-        verdicts=verdict_table(texts),
+        verdict_rows=verdict_table(texts),
         groups=words.sample_groups(texts),
         num_completions=len(texts),
+        pairs=pairs,
+        changed=changed,
+        rollouts=shown.choose_rollouts(rollouts),
+        num_rollouts=len(rollouts),
+        summary=markdown,
+        origin=provenance.describe(settings(config), metrics=metrics),
         settings=settings(config),
         versions=versions(),
         written=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
     )
-    for path, text in ((page, html), (summary, words.to_markdown(result, rows, points))):
+    for path, text in ((page, html), (summary, markdown)):
         with atomic_path(path) as draft:
             draft.write_text(text, encoding="utf-8")
+    if picture is not None:
+        with atomic_path(picture) as draft:
+            draft.write_bytes(draw_png(headline))
     write_report(report, result)
     return result
 
@@ -132,25 +154,20 @@ def _read_points(evaluations: Path) -> list[EvalReport]:
     if len(points) < 2:
         raise DataError(
             f"{evaluations}: holds one evaluation, and a report compares two; run evaluate-policy on a "
-            "checkpoint with --previous set to this file"
+            "checkpoint with --previous set to this file, or see what is there with `cooper-rl watch FOLDER`"
         )
     return points
 
 
-def _compare_arms(metrics: Sequence[StepMetrics], frozen_checkpoint: Path | None) -> list[plots.Figure]:
+def _compare_arms(arms: Sequence[plots.Arm]) -> list[Figure]:
     """Reward beside accuracy, of both arms; none where there is one arm."""
-    if frozen_checkpoint is None:
+    if len(arms) < 2:
         return []
-    arms = [("VerifyRM that learns", metrics), ("VerifyRM frozen", read_step_metrics(frozen_checkpoint))]
-    found = [plots.reward_figure(rows, title) for title, rows in arms]
+    titles = ("VerifyRM that learns", "VerifyRM frozen")
+    found = [
+        plots.reward_figure([arm._replace(name="")], title) for arm, title in zip(arms, titles, strict=True)
+    ]
     return [figure for figure in found if figure is not None]
-
-
-def _most_paid(completions: Path | None) -> words.SampleGroup | None:
-    """What is paid most and wrong."""
-    if completions is None:
-        return None
-    return words.sample_groups(read_records(completions, EvaluatedCompletion))[0]
 
 
 def read_step_metrics(checkpoint: Path) -> list[StepMetrics]:
@@ -160,14 +177,22 @@ def read_step_metrics(checkpoint: Path) -> list[StepMetrics]:
         DamagedObjectError: a piece of the log is missing or changed; names it.
         DataError: there is none, or a line is not the numbers of a step.
     """
-    paths = _metrics_files(checkpoint)
+    paths = _log_files(checkpoint, METRICS)
+    if not paths:
+        place = checkpoint / METRICS
+        raise DataError(f"{place}: no such file; give a checkpoint folder that train-cooper wrote")
     rows = read_metrics(*paths)
     if not rows:
         raise DataError(f"{paths[0]}: is empty; train at least one step before a report")
     return rows
 
 
-def _metrics_files(checkpoint: Path) -> Sequence[Path]:
+def read_rollouts(checkpoint: Path) -> list[RolloutSample]:
+    """The logged rollouts of every step; none where a store keeps them, of which a reference has no copy."""
+    return [row for path in _log_files(checkpoint, ROLLOUTS) for row in read_records(path, RolloutSample)]
+
+
+def _log_files(checkpoint: Path, kind: str) -> Sequence[Path]:
     """The one file of a reference or of an earlier version; else the verified pieces of the log."""
     pointer, folder = checkpoint / LATEST, checkpoint
     if pointer.is_file():
@@ -176,10 +201,8 @@ def _metrics_files(checkpoint: Path) -> Sequence[Path]:
         store, name = LocalStore(folder.parent), folder.name
         manifest = read_manifest(store, name)
         if manifest.log is not None:
-            return fetch(store, name, manifest, folder=folder, starting_with=(), logs=(METRICS,)).log[METRICS]
-    if not (folder / METRICS).is_file():
-        raise DataError(f"{folder / METRICS}: no such file; give a checkpoint folder that train-cooper wrote")
-    return [folder / METRICS]
+            return fetch(store, name, manifest, folder=folder, starting_with=(), logs=(kind,)).log[kind]
+    return [folder / kind] if (folder / kind).is_file() else []
 
 
 def verdict_table(completions: Sequence[EvaluatedCompletion]) -> list[tuple[str, list[int]]]:
@@ -189,53 +212,3 @@ def verdict_table(completions: Sequence[EvaluatedCompletion]) -> list[tuple[str,
         (rule, [sum(c.rule == rule and c.judge == judge for c in completions) for judge in (*kinds, None)])
         for rule in kinds
     ]
-
-
-def settings(config: Config) -> list[tuple[str, str]]:
-    """Every setting as (dotted key, value), as `--set` takes them; passwords and queries in
-    URLs are blanked."""
-    dumped = config.model_dump(mode="json")
-    return [(key, _blank(json.dumps(value, ensure_ascii=False))) for key, value in flatten(dumped)]
-
-
-def _blank(text: str) -> str:
-    text = re.sub(r"(://[^\s\"?]*\?)[^\s\"]*", r"\1***", text)  # a signature, perhaps
-    return re.sub(r"(://)[^/@\s\"]*@", r"\1***@", text)
-
-
-def versions() -> list[tuple[str, str]]:
-    """Installed versions of what a result depends on; a library that is not installed is left out."""
-    found: list[tuple[str, str]] = []
-    for name in LIBRARIES:
-        try:
-            found.append((name, metadata.version(name)))
-        except metadata.PackageNotFoundError:
-            continue
-    return found
-
-
-def render(template: Traversable, **context: Any) -> str:
-    """Fill a page's template; everything but our own figures and style is escaped."""
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters |= {
-        "percent": words.percent,
-        "points": words.points,
-        "span": words.span,
-        "shorten": words.shorten,
-        "verdict": words.verdict,
-        "direction": words.direction,
-        "lift": _lift,
-        "quoted": lambda text: json.dumps(text, ensure_ascii=False),
-        "humanise": lambda text: text.replace("_", " "),
-        "svg": lambda figure: Markup(figure.svg),  # our own, without text from data
-    }
-    style = (resources.files("cooper_rl") / "report" / "page.css").read_text(encoding="utf-8")
-    page = environment.from_string(template.read_text(encoding="utf-8"))
-    return page.render(style=Markup(style), **context)  # our own, without text from data
-
-
-def _lift(scores: BinaryScores) -> str:
-    """Accuracy over the majority baseline, in points."""
-    return words.points(scores.accuracy.value - scores.majority_accuracy)

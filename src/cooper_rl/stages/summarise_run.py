@@ -27,8 +27,8 @@ ENDINGS = {
     "CANCELED": ("was cancelled", False),
     "CANCELLED": ("was cancelled", False),
 }
-"""State -> how the run ended, and whether well. On a cluster the state is that of ML Metadata's record of the
-graph, from kfp.local it is Kubeflow's own. Any other is a record that nobody completed."""
+"""KFP state -> text for a person, and success. On a cluster it is the state of ML Metadata's record of the
+graph; kfp.local has Kubeflow's own. Any other state means that the record was never completed."""
 UNRECORDED = (
     "Kubeflow's record of the run still says `{state}`: a task's pod ended before it could write down how "
     "(out of memory, evicted, deleted, past its deadline, or its image could not be pulled). Look on the "

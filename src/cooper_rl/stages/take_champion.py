@@ -8,8 +8,7 @@ new and this run's own held-out problems are proposed. Deliberately left out: tr
 """
 
 import logging
-import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -29,6 +28,7 @@ from cooper_rl.machine.scratch import scratch_folder
 from cooper_rl.method.questions import fingerprint, without_questions
 from cooper_rl.records.files import atomic_path, read_records, read_report, write_records, write_report
 from cooper_rl.records.model_set import MANIFEST
+from cooper_rl.records.written import check_own, check_replaceable, copy_written, remove_written
 from cooper_rl.report.text import percent
 from cooper_rl.schema.data import ModelSet, Problem, VerifyExample
 from cooper_rl.schema.paths import Input, OutputFile, OutputFolder
@@ -156,16 +156,12 @@ def _write_models(
     """The prepared models, with the champion's in place of policy and VerifyRM."""
     found = read_report(prepared / MANIFEST, ModelSet)
     named = _named(config, registry, champion)
+    sources = {name: prepared / name for name in _inside(found) if (prepared / name).is_dir()}
+    if champion is not None and not named:
+        weights = registry.fetch(champion, scratch, starting_with=MODELS)
+        sources |= {name: weights / name for name in ("policy", "verify_rm")}
     try:
-        # Only what is written anew is replaced: the folder may hold other things.
-        for name in {*(entry.name for entry in prepared.iterdir()), "policy", "verify_rm"}:
-            _remove(models / name)
-        shutil.copytree(prepared, models, dirs_exist_ok=True)
-        if champion is not None and not named:
-            weights = registry.fetch(champion, scratch, starting_with=MODELS)
-            for name in ("policy", "verify_rm"):
-                shutil.rmtree(models / name, ignore_errors=True)
-                shutil.copytree(weights / name, models / name)
+        _replace(models, sources)
     except OSError as error:
         raise DataError(f"{models}: cannot be written ({error}); free space there") from error
     if champion is not None:
@@ -196,8 +192,24 @@ def _named(config: Config, registry: Registry, champion: Champion | None) -> dic
     return {name: find_model(config.storage, f"{place}/{name}").pinned for name in names}
 
 
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
+def _inside(models: ModelSet) -> set[str]:
+    """Names that may be folders beside models.json."""
+    names = {models.policy, models.backbone, *models.samplers.values(), models.verify_rm or ""}
+    return {name for name in names if name and "/" not in name and name not in {".", ".."}}
+
+
+def _replace(models: Path, sources: Mapping[str, Path]) -> None:
+    """Copies of these folders take the place of an earlier run's; whatever else the folder holds stays.
+
+    Raises:
+        DataError: one of them holds files of others; nothing was changed.
+    """
+    check_own(models / MANIFEST, ModelSet)
+    names = {*sources, "policy", "verify_rm"}
+    for name in names:
+        check_replaceable(models / name)
+    (models / MANIFEST).unlink(missing_ok=True)
+    for name in names:
+        remove_written(models / name)
+    for name, source in sources.items():
+        copy_written(source, models / name)

@@ -12,7 +12,9 @@ import torch
 from cooper_rl.config.root import Config
 from cooper_rl.domains.open import find_domain
 from cooper_rl.errors import DataError
+from cooper_rl.labels.splits import Splits
 from cooper_rl.machine.device import pick_device
+from cooper_rl.machine.index import temporary_index
 from cooper_rl.method.prompts import cut_field
 from cooper_rl.method.questions import with_questions
 from cooper_rl.models.packed.forward import use_packed
@@ -35,7 +37,6 @@ from cooper_rl.schema.paths import Input, OutputFile, OutputFolder
 from cooper_rl.storage.model_reference import handed_over
 from cooper_rl.storage.models import at_hand
 from cooper_rl.training.fit_verify_rm import train_in_lessons
-from cooper_rl.verdicts.hybrid import split_by_question
 
 logger = logging.getLogger(__name__)
 
@@ -134,17 +135,20 @@ def _split(
     config: Config, rows: Sequence[VerifyExample], path: Path
 ) -> tuple[list[VerifyExample], list[VerifyExample]]:
     fraction = config.labeling.validation_fraction
-    labels: dict[str, list[int]] = {}
-    for row in rows:
-        labels.setdefault(row.question, []).append(row.label)
-    shares = {question: sum(found) / len(found) for question, found in labels.items()}
-    try:
-        # What would be kept for a test is learned from: the file's owner evaluates on another one.
-        splits = split_by_question(shares, config.seed, validation_fraction=fraction, test_fraction=fraction)
-    except ValueError as error:
-        raise DataError(f"{path}: {error}, or give a file of its own as --validation") from error
-    held_out = [row for row in rows if splits[row.question] == "validation"]
-    return [row for row in rows if splits[row.question] != "validation"], held_out
+    kept: list[VerifyExample] = []
+    held_out: list[VerifyExample] = []
+    with temporary_index() as index:
+        splits = Splits(index, config.seed)
+        for row in rows:
+            splits.add(row.question, is_correct=row.label == 1)
+        try:
+            splits.deal(validation_fraction=fraction, test_fraction=fraction)
+        except ValueError as error:
+            raise DataError(f"{path}: {error}, or give a file of its own as --validation") from error
+        for row in rows:
+            # What would be kept for a test is learned from: the file's owner evaluates on another one.
+            (held_out if splits.split_of(row.question) == "validation" else kept).append(row)
+    return kept, held_out
 
 
 def _starting_model(

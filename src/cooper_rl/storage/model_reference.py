@@ -17,6 +17,7 @@ from cooper_rl.config.infrastructure import StorageConfig, is_stored
 from cooper_rl.errors import DataError, WriteConflictError
 from cooper_rl.machine.scratch import scratch_folder
 from cooper_rl.records.files import read_report, write_report
+from cooper_rl.records.written import MARKER, check_own, check_replaceable
 from cooper_rl.schema.data import Record
 from cooper_rl.storage.base import content_sha256, file_sha256
 from cooper_rl.storage.models import PIN, SUMS, read_sums
@@ -43,10 +44,12 @@ def handed_over(config: StorageConfig, folder: Path) -> Generator[Path]:
     same model is sent once.
 
     Raises:
-        DataError: the folder cannot be written.
+        DataError: the folder cannot be written, or holds files of others that would be replaced.
         StorageError: the store cannot be used, or no model was written.
     """
+    check_own(folder / REFERENCE, ModelReference)
     if config.uri is None or not is_stored(config.uri):
+        check_replaceable(folder, besides=REFERENCE)
         (folder / REFERENCE).unlink(missing_ok=True)  # of an earlier run, which would hide the model
         yield folder
         return
@@ -65,7 +68,8 @@ def handed_over(config: StorageConfig, folder: Path) -> Generator[Path]:
 
 def _send(config: StorageConfig, uri: str, folder: Path) -> str:
     """Store a folder under its content's name; returns its address with the hash."""
-    files = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+    found = (str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+    files = sorted(name for name in found if name != MARKER)
     sums = sums_of(folder, files)
     read_sums(sums, place=str(folder))
     sha256 = hashlib.sha256(sums).hexdigest()

@@ -1,14 +1,16 @@
 """The laptop's model hub: trains policy, samplers and backbone from scratch, as Hugging Face folders.
 
-Each model is trained by one thread in a process of its own, which uses two cores better than two threads
-on matrices of this size. What a model becomes depends on the seed and its own settings only.
+Each model is trained by one thread, several at once in processes of their own, which uses two cores better
+than two threads on matrices of this size. The policy takes longest and is trained in the calling process.
+What a model becomes depends on the seed and its own settings only.
 """
 
 import logging
 import multiprocessing
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from itertools import chain
 from logging.handlers import QueueHandler, QueueListener
@@ -57,7 +59,8 @@ def train_tiny_models(
         for job in jobs:
             job()
     else:
-        _run_in_processes(jobs, min(num_processes, len(jobs)))
+        policy, *others = jobs
+        _run_in_processes(others, min(num_processes - 1, len(others)), meanwhile=policy)
     names = ("policy", *tiny.snapshots, *tiny.samplers)
     return ModelSet(policy="policy", samplers={name: name for name in names}, backbone="backbone")
 
@@ -121,8 +124,10 @@ def train_backbone(size: TinyBackbone, folder: Path, *, seed: int, texts: Texts 
     save_folder(model, tokenizer, folder / "backbone")
 
 
-def _run_in_processes(jobs: list[Callable[[], None]], num_processes: int) -> None:
-    """Run every job in worker processes; their log records are handled here."""
+def _run_in_processes(
+    jobs: list[Callable[[], None]], num_processes: int, *, meanwhile: Callable[[], None] | None = None
+) -> None:
+    """Run every job in worker processes, and one in this process; log records are handled here."""
     context = multiprocessing.get_context("spawn")
     records = context.Queue()
     listener = QueueListener(records, _Forward())
@@ -135,7 +140,11 @@ def _run_in_processes(jobs: list[Callable[[], None]], num_processes: int) -> Non
     others = multiprocessing.active_children()
     listener.start()
     try:
-        for future in [pool.submit(job) for job in jobs]:
+        futures = [pool.submit(job) for job in jobs]
+        if meanwhile is not None:
+            with _one_thread():
+                meanwhile()
+        for future in futures:
             future.result()
     except BaseException:
         for worker in multiprocessing.active_children():
@@ -146,6 +155,16 @@ def _run_in_processes(jobs: list[Callable[[], None]], num_processes: int) -> Non
         raise
     pool.shutdown()
     listener.stop()
+
+
+@contextmanager
+def _one_thread() -> Generator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 class _Forward(logging.Handler):

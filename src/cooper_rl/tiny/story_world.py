@@ -9,4 +9,5 @@ WORLD = World(
     generate_problems=generate_problems,
     judge=judge_exactly,
     assistant=TinyAssistant(),
+    has_blind_kinds=True,
 )

@@ -21,18 +21,20 @@ class World(NamedTuple):
     """One subject's."""
 
     generate_problems: Callable[..., list[Problem]]
-    """(count, seed): with unique questions and ids. The world of mathematics also takes `blind_share`."""
+    """(count, seed): with unique questions and ids. `blind_share` too, where `has_blind_kinds`."""
     judge: Callable[[JudgeItem], JudgeResult]
     """By meaning and without error, whatever the format."""
     assistant: Assistant
     """Rewrites a correct solution into a plausible wrong one."""
+    has_blind_kinds: bool = False
+    """Whether a share of the problems can have answers that the rule verifier cannot read."""
 
 
-def find_world(domain: str) -> World:
+def find_world(domain: str, *, blind_share: float = 0.0) -> World:
     """The laptop world of a domain.
 
     Raises:
-        ConfigError: it has none.
+        ConfigError: it has none, or no blind kinds of problems and a share of them is asked for.
     """
     if domain not in MODULES:
         raise ConfigError(
@@ -40,4 +42,10 @@ def find_world(domain: str) -> World:
             "problems.sources in place of problems.num_tiny, models.policy and models.backbone in place of "
             "models.tiny, and server for every judge and assistant"
         )
-    return import_module(f"cooper_rl.tiny.{MODULES[domain]}").WORLD
+    world = import_module(f"cooper_rl.tiny.{MODULES[domain]}").WORLD
+    if blind_share and not world.has_blind_kinds:
+        raise ConfigError(
+            f"problems.tiny_blind_share={blind_share:g}: the laptop world of problems.domain={domain} has no "
+            "answers that its verifier cannot read; set it to 0"
+        )
+    return world

@@ -63,10 +63,12 @@ def plan_lessons(
         rows += [canary.example for canary in canaries]
     if config.hostile_fraction:
         rng = random.Random(derive_seed(seed, "train_hostile"))
-        rows += hostile_examples(examples, round(config.hostile_fraction * len(examples)), rng)
+        count = round(config.hostile_fraction * len(examples))
+        rows += hostile_examples(examples, count, rng, domain=domain)
     if attacks:
         rng = random.Random(derive_seed(seed, "train_attacks"))
-        rows += attack_examples(attacks, examples, num_problems=config.num_attack_problems, rng=rng)
+        num_problems = config.num_attack_problems
+        rows += attack_examples(attacks, examples, num_problems=num_problems, rng=rng, domain=domain)
     for num_chars in config.answer_spans:
         spans = [cut_to_answer(row, num_chars) for row in rows]
         once = config.model_copy(update={"num_epochs": 1})

@@ -18,6 +18,7 @@ import torch
 from cooper_rl.config.models import VerifyRMConfig
 from cooper_rl.distributed.trainable import SingleProcess
 from cooper_rl.domains.base import Domain
+from cooper_rl.domains.open import default_domain
 from cooper_rl.errors import TrainingError
 from cooper_rl.machine.memory import describe, is_out_of_memory
 from cooper_rl.method.losses import label_loss
@@ -56,6 +57,15 @@ class Fit(NamedTuple):
     """Of training, validation included."""
 
 
+class _Update(NamedTuple):
+    """One step of the optimiser."""
+
+    examples: list[int]
+    """Their indices."""
+    epoch: int
+    ends_epoch: bool
+
+
 class _Data:
     """The encoded examples, and what was computed of them."""
 
@@ -64,23 +74,25 @@ class _Data:
     ) -> None:
         self._weights = _class_weights(examples, config)
         self._labels = [float(example.label) for example in examples]
-        self._sequences = verify_rm.encode(
-            [VerifyItem(e.question, e.reference_answer, e.completion) for e in examples]
-        )
+        self._items = [VerifyItem(e.question, e.reference_answer, e.completion) for e in examples]
+        self._epoch: int | None = None
+        self._groups: list[list[list[int]]] = []
         self._max_tokens = config.max_tokens_per_batch
         self.num_tokens = 0
         self.num_computed_tokens = 0
 
-    def backward(self, verify_rm: VerifyRM, batch: Sequence[int]) -> float:
+    def backward(self, verify_rm: VerifyRM, batch: Sequence[int], epoch: int) -> float:
         """Add the gradient of the mean loss over the examples of one update; returns that loss."""
+        groups = self._encode(verify_rm, epoch)
         loss = 0.0
-        for part in verify_rm.split([[self._sequences[i]] for i in batch], self._max_tokens):
-            chosen = [self._sequences[batch[place]] for place in part]
-            self.num_tokens += sum(map(len, chosen))
-            self.num_computed_tokens += count_packed(chosen)
+        for part in verify_rm.split([groups[i] for i in batch], self._max_tokens):
+            chosen = [groups[batch[place]] for place in part]
+            sequences = [ids for group in chosen for ids in group]
+            self.num_tokens += sum(map(len, sequences))
+            self.num_computed_tokens += count_packed(sequences)
             labels = torch.tensor([self._labels[batch[place]] for place in part], device=verify_rm.device)
             part_loss = label_loss(
-                verify_rm.logits(chosen),
+                verify_rm.counted_logits(chosen),
                 labels,
                 num_batch_examples=len(batch),
                 weights=None
@@ -90,6 +102,13 @@ class _Data:
             part_loss.backward()
             loss += part_loss.item()
         return loss
+
+    def _encode(self, verify_rm: VerifyRM, epoch: int) -> list[list[list[int]]]:
+        """Every example with the decoys of this epoch: other ones teach more than the same ones again."""
+        if self._epoch is None or (verify_rm.decoys is not None and epoch != self._epoch):
+            self._groups = verify_rm.encode_compared(self._items, epoch=epoch)
+            self._epoch = epoch
+        return self._groups
 
 
 @dataclass
@@ -134,7 +153,13 @@ def train_in_lessons(
         TrainingError: as `fit_verify_rm`.
     """
     answers = [example.reference_answer for example in examples]
-    add_decoys(verify_rm.model, answers, count=config.num_decoys, margin=config.decoy_margin)
+    add_decoys(
+        verify_rm.model,
+        answers,
+        count=config.num_decoys,
+        margin=config.decoy_margin,
+        domain=(domain or default_domain()).name,
+    )
     lessons = plan_lessons(
         examples,
         config=config,
@@ -189,19 +214,20 @@ def fit_verify_rm(
     losses: list[float] = []
     set_recomputing(verify_rm.model, is_on=config.gradient_checkpointing)
     verify_rm.model.train()
-    for update, (batch, ends_epoch) in enumerate(updates):
+    for number, update in enumerate(updates):
         for group in optimizer.param_groups:
-            group["lr"] = config.lr * learning_rate_factor(update, len(updates), config.warmup_fraction)
+            group["lr"] = config.lr * learning_rate_factor(number, len(updates), config.warmup_fraction)
         try:
-            losses.append(data.backward(verify_rm, batch))
+            losses.append(data.backward(verify_rm, update.examples, update.epoch))
             apply_gradients(trained, config.max_grad_norm, name="VerifyRM")
-            if validation and (ends_epoch or (update + 1) % (config.validate_every or len(updates)) == 0):
-                best.check(verify_rm, update + 1)
+            is_due = (number + 1) % (config.validate_every or len(updates)) == 0
+            if validation and (update.ends_epoch or is_due):
+                best.check(verify_rm, number + 1)
         except (TrainingError, RuntimeError, MemoryError) as error:
-            raise _explain(error, update, best, config) from error
+            raise _explain(error, number, best, config) from error
         progress.advance(loss=losses[-1])
         if config.patience is not None and best.num_worse >= config.patience:
-            logger.info("train_verify_rm stopped early after update %d", update + 1)
+            logger.info("train_verify_rm stopped early after update %d", number + 1)
             break
     verify_rm.model.eval()
     tail = losses[-max(1, len(losses) // 10) :]
@@ -234,18 +260,18 @@ def log_loss(labels: Sequence[int], scores: Sequence[float]) -> float:
     return total / len(labels)
 
 
-def _plan_updates(
-    examples: Sequence[VerifyExample], config: VerifyRMConfig, seed: int
-) -> list[tuple[list[int], bool]]:
-    """Example indices of every update, and whether an epoch ends with it."""
-    plan: list[tuple[list[int], bool]] = []
+def _plan_updates(examples: Sequence[VerifyExample], config: VerifyRMConfig, seed: int) -> list[_Update]:
+    plan: list[_Update] = []
     together = _by_text(examples)
     for epoch in range(config.num_epochs):
         groups = list(together)
         random.Random(derive_seed(seed, "verify_rm_epoch", epoch)).shuffle(groups)
         order = [index for group in groups for index in group]
         starts = range(0, len(order), config.batch_size)
-        plan += [(order[start : start + config.batch_size], start == starts[-1]) for start in starts]
+        plan += [
+            _Update(order[start : start + config.batch_size], epoch, ends_epoch=start == starts[-1])
+            for start in starts
+        ]
     return plan
 
 

@@ -104,9 +104,10 @@ def make_gate(
     rng = random.Random(derive_seed(seed, "gate"))
     examples = rng.sample(list(held_out), min(config.num_examples, len(held_out)))
     canary_rng = random.Random(derive_seed(seed, "canaries"))
-    make_canaries = (domain or default_domain()).make_canaries
-    canaries = make_canaries(held_out, max_problems=config.num_canary_problems, rng=canary_rng)
-    canaries += attack_canaries(attacks, held_out, num_problems=config.num_canary_problems, rng=canary_rng)
+    domain = domain or default_domain()
+    count = config.num_canary_problems
+    canaries = domain.make_canaries(held_out, max_problems=count, rng=canary_rng)
+    canaries += attack_canaries(attacks, held_out, num_problems=count, rng=canary_rng, domain=domain)
     key = data_key(examples, canaries)
     start = _known_start(starts, key) or read_gate(verify_rm, examples, canaries)
     return RewardGate(config, examples, canaries, start, key)

@@ -228,7 +228,9 @@ def _canary(context: SourceContext) -> NegativeSource:
 
 
 def _red_team(context: SourceContext) -> NegativeSource:
-    return Writing("red_team", AttackWriter(context.attacks), context.rule, is_known_wrong=True)
+    return Writing(
+        "red_team", AttackWriter(context.attacks, context.domain), context.rule, is_known_wrong=True
+    )
 
 
 NEGATIVE_SOURCES.register("assistant", _assistant)

@@ -1,7 +1,8 @@
-"""Dynamic sampling: problems whose rewards are all equal give way to other ones (rows 6 and 7).
+"""Dynamic sampling: problems that are all solved or all missed give way to other ones (rows 6 and 7).
 
-The policy update learns nothing from a group without advantages. The problem drawn in its place is a function
-of the step's seed, so a resumed run meets the same problems.
+Flatness is judged by accuracy, as in DAPO, never by the reward. A length penalty tells two right completions
+apart, and VerifyRM's scores are hardly ever equal, yet neither shows the policy how to solve the problem.
+The problem drawn in its place is a function of the step's seed, so a resumed run meets the same problems.
 Source: arXiv 2503.14476 section 3.2 (DAPO), with a bound on the number of further draws.
 """
 
@@ -15,11 +16,14 @@ from cooper_rl.training.rollout import RolloutGroup, Scores
 
 
 class Scored(NamedTuple):
-    """Rollouts with everything that is said of them; scores and rewards are (B,) with groups contiguous."""
+    """Rollouts with everything that is said of them; the other fields are (B,) with groups contiguous."""
 
     groups: list[RolloutGroup]
     scores: Scores
     rewards: list[float]
+    """With what lengths cost."""
+    accuracies: list[bool | None]
+    """Right, wrong, or None where the verifier abstains and the reward does not."""
 
 
 class Refilled(NamedTuple):
@@ -27,7 +31,7 @@ class Refilled(NamedTuple):
 
     scored: Scored
     num_replaced: int
-    """Groups that gave way to one whose rewards differ."""
+    """Groups that gave way to one that is neither all right nor all wrong."""
 
 
 def refill_flat(
@@ -38,16 +42,16 @@ def refill_flat(
     max_refills: int,
     seed: int,
 ) -> Refilled:
-    """Replace groups of equal rewards by groups of other problems, up to `max_refills` times.
+    """Replace groups that are all right or all wrong by groups of other problems, up to `max_refills` times.
 
-    A replacement whose rewards are equal too is thrown away, and its problem is not drawn again in this step.
+    A replacement that is flat too is thrown away, and its problem is not drawn again in this step.
     Groups that find no replacement stay.
 
     Args:
         scored: The first draw.
         pool: Problems to draw from.
         draw: Makes and scores the groups of problems with a seed, in their order. With several ranks it is
-            collective: the rewards that decide about a further call are the same on all of them.
+            collective: the verdicts that decide about a further call are the same on all of them.
         max_refills: Calls of `draw` at most.
         seed: Of the step.
     """
@@ -69,6 +73,11 @@ def refill_flat(
     return Refilled(_join(parts), num_replaced)
 
 
+def count_flat(scored: Scored) -> int:
+    """Groups whose rewards are all equal."""
+    return sum(map(_is_flat, _split(scored)))
+
+
 class _Part(NamedTuple):
     """One group with its rows of the scores."""
 
@@ -77,10 +86,12 @@ class _Part(NamedTuple):
     rule: list[Verdict]
     judge: list[Verdict] | None
     rewards: list[float]
+    accuracies: list[bool | None]
 
 
 def _is_flat(part: _Part) -> bool:
-    return min(part.rewards) == max(part.rewards)
+    # A group with an abstention may hold both kinds, so it is kept.
+    return set(part.accuracies) in ({True}, {False})
 
 
 def _split(scored: Scored) -> list[_Part]:
@@ -97,6 +108,7 @@ def _split(scored: Scored) -> list[_Part]:
                 rule=scored.scores.rule[own],
                 judge=None if judge is None else judge[own],
                 rewards=scored.rewards[own],
+                accuracies=scored.accuracies[own],
             )
         )
     return parts
@@ -112,4 +124,5 @@ def _join(parts: Sequence[_Part]) -> Scored:
             judge=[verdict for part in parts for verdict in part.judge or ()] if is_judged else None,
         ),
         rewards=[reward for part in parts for reward in part.rewards],
+        accuracies=[accuracy for part in parts for accuracy in part.accuracies],
     )

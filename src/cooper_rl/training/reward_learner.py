@@ -16,7 +16,7 @@ from cooper_rl.config import names
 from cooper_rl.config.cooper import CooperConfig
 from cooper_rl.distributed.trainable import Trainable
 from cooper_rl.machine.memory import explains_memory
-from cooper_rl.method.advantages import mix_rewards
+from cooper_rl.method.advantages import accuracies, mix_rewards
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM
 from cooper_rl.randomness import derive_seed
 from cooper_rl.schema.data import Pairing, PreferencePair, VerifyExample
@@ -34,6 +34,8 @@ class Rewarded(NamedTuple):
 
     scores: Scores
     rewards: list[float]
+    accuracies: list[bool | None]
+    """Whether a completion is right, by the verdict behind the reward; None where nobody can say."""
 
 
 class Learned(NamedTuple):
@@ -90,13 +92,12 @@ class RewardLearner:
             max_tokens_per_batch=config.max_tokens_per_batch,
             ranks=self.optimizer.ranks,
         )
-        rewards = mix_rewards(
-            "rule" if falls_back_to_rule else config.reward.kind,
-            verify_rm=scores.verify_rm,
-            rule=scores.rule,
-            judge=scores.judge,
+        kind = "rule" if falls_back_to_rule else config.reward.kind
+        return Rewarded(
+            scores,
+            mix_rewards(kind, verify_rm=scores.verify_rm, rule=scores.rule, judge=scores.judge),
+            accuracies(kind, rule=scores.rule, judge=scores.judge),
         )
-        return Rewarded(scores, rewards)
 
     def score_anchors(self) -> float | None:
         """VerifyRM's level: its mean score of the anchors; None without any."""

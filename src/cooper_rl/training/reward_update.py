@@ -85,14 +85,14 @@ def _backward_pairs(
         for pair in pairs
         for text in (pair.positive, pair.negative)
     ]
-    sequences = verify_rm.encode(items)
+    groups = verify_rm.encode_compared(items)
     # A pair shares question and reference answer, which a packed batch computes once.
-    units = list(zip(sequences[::2], sequences[1::2], strict=True))
+    units = [positive + negative for positive, negative in zip(groups[::2], groups[1::2], strict=True)]
     loss, num_ordered = 0.0, 0
     ranks = trained.ranks
     max_tokens = ranks.share_tokens([sum(map(len, unit)) for unit in units], config.max_tokens_per_batch)
     for batch, counts in ranks.deal(verify_rm.split(units, max_tokens)):
-        logits = verify_rm.logits([ids for index in batch for ids in units[index]])
+        logits = verify_rm.counted_logits([groups[2 * index + half] for index in batch for half in (0, 1)])
         positive, negative = logits[::2], logits[1::2]
         part = pair_loss(positive, negative, num_batch_pairs=len(pairs)) * counts
         trained.backward(part)
@@ -104,13 +104,15 @@ def _backward_pairs(
 def _backward_labels(
     verify_rm: VerifyRM, trained: Trainable, examples: Sequence[VerifyExample], config: CooperConfig
 ) -> float:
-    sequences = verify_rm.encode([VerifyItem(e.question, e.reference_answer, e.completion) for e in examples])
+    groups = verify_rm.encode_compared(
+        [VerifyItem(e.question, e.reference_answer, e.completion) for e in examples]
+    )
     loss = 0.0
     ranks = trained.ranks
-    max_tokens = ranks.share_tokens([len(ids) for ids in sequences], config.max_tokens_per_batch)
-    for batch, counts in ranks.deal(verify_rm.split([[ids] for ids in sequences], max_tokens)):
+    max_tokens = ranks.share_tokens([sum(map(len, group)) for group in groups], config.max_tokens_per_batch)
+    for batch, counts in ranks.deal(verify_rm.split(groups, max_tokens)):
         labels = torch.tensor([float(examples[index].label) for index in batch], device=verify_rm.device)
-        logits = verify_rm.logits([sequences[index] for index in batch])
+        logits = verify_rm.counted_logits([groups[index] for index in batch])
         part = label_loss(logits, labels, num_batch_examples=len(examples)) * counts
         trained.backward(config.reward.replay_weight * part)
         loss += part.item()

@@ -23,7 +23,7 @@ from cooper_rl.schema.data import PreferencePair, Problem, RolloutSample
 from cooper_rl.schema.step_metrics import Phase, RolloutMetrics, StepMetrics
 from cooper_rl.training.optimizer import set_warmed_up_lr
 from cooper_rl.training.policy_update import update_policy
-from cooper_rl.training.refill import Scored, refill_flat
+from cooper_rl.training.refill import Scored, count_flat, refill_flat
 from cooper_rl.training.reward_learner import (
     RewardLearner,
     describe_scores,
@@ -103,7 +103,7 @@ def run_step(
                 seed=seed,
             )
             trainer.engine.sleep()
-    groups, scores, rewards = scored
+    groups, scores, rewards, _ = scored
     advantages = group_advantages(  # 3. advantages
         torch.tensor(rewards),
         group_size=config.group_size,
@@ -123,7 +123,7 @@ def run_step(
             trainer.engine.load_weights(trainer.policy.weights())
     learned = trainer.reward.learn(seconds, step=step)  # 5. wait for the pairs; 6. reward update
     rollout = describe_scores(scores, rewards)
-    _describe_rollouts(rollout, groups, advantages)
+    _describe_rollouts(rollout, scored, advantages)
     rollout.refilled = num_replaced
     return StepResult(
         metrics=StepMetrics(
@@ -157,7 +157,7 @@ def _draw(trainer: Trainer, problems: Sequence[Problem], seed: int, ranks: Ranks
 def _score(trainer: Trainer, groups: list[RolloutGroup], *, falls_back_to_rule: bool) -> Scored:
     """Phase 2; collective."""
     config = trainer.config
-    scores, rewards = trainer.reward.score(groups, falls_back_to_rule=falls_back_to_rule)
+    scores, rewards, accuracies = trainer.reward.score(groups, falls_back_to_rule=falls_back_to_rule)
     if config.reward.overlong_buffer_tokens is not None:
         penalties = overlong_penalties(
             [len(generation.token_ids) for group in groups for generation in group.generations],
@@ -166,7 +166,7 @@ def _score(trainer: Trainer, groups: list[RolloutGroup], *, falls_back_to_rule: 
             weight=config.reward.overlong_penalty,
         )
         rewards = [reward + penalty for reward, penalty in zip(rewards, penalties, strict=True)]
-    return Scored(groups, scores, rewards)
+    return Scored(groups, scores, rewards, accuracies)
 
 
 def step_problems(problems: Sequence[Problem], step: int, *, count: int, seed: int) -> list[Problem]:
@@ -185,12 +185,15 @@ def step_problems(problems: Sequence[Problem], step: int, *, count: int, seed: i
     return chosen
 
 
-def _describe_rollouts(
-    metrics: RolloutMetrics, groups: Sequence[RolloutGroup], advantages: torch.Tensor
-) -> None:
+def _describe_rollouts(metrics: RolloutMetrics, scored: Scored, advantages: torch.Tensor) -> None:
     """Add what only the trainer of the policy knows."""
-    generations = [generation for group in groups for generation in group.generations]
+    generations = [generation for group in scored.groups for generation in group.generations]
     num_cut = sum(generation.finish_reason == "length" for generation in generations)
-    metrics.tokens = sum(len(generation.token_ids) for generation in generations)
+    num_tokens = sum(len(generation.token_ids) for generation in generations)
+    metrics.tokens = num_tokens
+    metrics.completion_tokens = num_tokens / len(generations)
+    # The engine said it when it drew the tokens: no model is asked again.
+    metrics.entropy = sum(-logprob for each in generations for logprob in each.logprobs) / num_tokens
+    metrics.equal_groups = count_flat(scored) / len(scored.groups)
     metrics.cut_fraction = num_cut / len(generations)
     metrics.abs_advantage = advantages.abs().mean().item()

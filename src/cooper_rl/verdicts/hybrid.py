@@ -1,15 +1,12 @@
 """The hybrid decision (row 3): rule verdict and judge verdict become one label.
 
-Also the judge's interface, which the chat server and the laptop's exact evaluator both implement, and the
-split of labelled examples by question (row 4).
+Also the judge's interface, which the chat server and the laptop's exact evaluator both implement.
 """
 
-import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 from cooper_rl.errors import ServerError
-from cooper_rl.method.questions import question_key
 from cooper_rl.schema.data import JudgeUsage, Verdict
 
 
@@ -126,54 +123,3 @@ def needs_third_vote(rule: Verdict, judge: Verdict | None) -> bool:
 
 def _is(verdict: Verdict) -> bool:
     return verdict == "correct"
-
-
-Split = Literal["train", "validation", "test"]
-
-
-def split_by_question(
-    correct_shares: Mapping[str, float], seed: int, *, validation_fraction: float, test_fraction: float
-) -> dict[str, Split]:
-    """Assign every question to one split; the same questions and seed give the same splits.
-
-    Questions that differ in case or spacing only count as one. The mostly correct and the mostly wrong ones
-    are dealt out separately, so that every split has about the same share of correct examples.
-
-    Args:
-        correct_shares: Question -> share of its examples that are labelled correct.
-        seed: Another seed deals the questions out differently.
-        validation_fraction: Share of the questions, 0..1.
-        test_fraction: Share of the questions, 0..1.
-
-    Raises:
-        ValueError: fewer than three different questions.
-    """
-    groups: dict[str, list[str]] = {}
-    for question in correct_shares:
-        groups.setdefault(question_key(question), []).append(question)
-    if len(groups) < 3:
-        raise ValueError(
-            f"{len(groups)} different questions cannot fill train, validation and test; label at least 3"
-        )
-
-    def rank(key: str) -> tuple[bool, bytes]:
-        share = sum(correct_shares[question] for question in groups[key]) / len(groups[key])
-        return share >= 0.5, hashlib.blake2b(f"{seed}:{key}".encode()).digest()
-
-    # Dealt out by systematic sampling along one ranked line: each stratum gives its part to every split.
-    num_test = max(1, round(len(groups) * test_fraction))
-    num_validation = max(1, round(len(groups) * validation_fraction))
-    ranked = sorted(groups, key=rank)
-    picked = _spread(len(ranked), num_test + num_validation)
-    held_out = [key for key, is_picked in zip(ranked, picked, strict=True) if is_picked]
-    is_test = _spread(len(held_out), num_test)
-    splits: dict[str, Split] = dict.fromkeys(ranked, "train")
-    for key, goes_to_test in zip(held_out, is_test, strict=True):
-        splits[key] = "test" if goes_to_test else "validation"
-    return {question: splits[key] for key in ranked for question in groups[key]}
-
-
-def _spread(total: int, chosen: int) -> list[bool]:
-    """`chosen` of `total` places, evenly spread."""
-    chosen = min(chosen, total - 1)
-    return [(place + 1) * chosen // total > place * chosen // total for place in range(total)]

@@ -2,19 +2,27 @@
 
 An append-only JSONL file beside the labels. A verdict is found again by what it depends on, not by its row:
 the texts, and the identity of who gave it (a judge's settings and prompt; the rule's policy and the versions
-of this package and of math-verify). Deliberately left out: what the verdicts lead to.
+of this package and of math-verify). A temporary index finds it on disk, so that any number can be kept. A
+mirror keeps the lines where they outlive this machine.
+What the verdicts lead to is in `verdicts/hybrid.py`.
 """
 
 import hashlib
 import json
-from contextlib import suppress
+import sqlite3
+from collections.abc import Iterable
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, NamedTuple, Self, get_args
+from typing import Literal, NamedTuple, Protocol, Self, get_args
 
 from cooper_rl.errors import DataError
+from cooper_rl.machine.index import temporary_index
 from cooper_rl.machine.lines import LineFile
 from cooper_rl.schema.data import Verdict
+
+MAX_RECENT = 8192
+"""Verdicts in memory, which go to the index together: sorted, since it is ordered by key."""
 
 
 class KeptVerdict(NamedTuple):
@@ -26,18 +34,41 @@ class KeptVerdict(NamedTuple):
     """Nobody gave it: the request failed. Never kept."""
 
 
+class Mirror(Protocol):
+    """A second place for the lines of a journal (`labels/kept.py`)."""
+
+    def lines(self) -> Iterable[bytes]:
+        """All lines there, those of other journals included."""
+        ...
+
+    def add(self, line: bytes) -> None:
+        """Keep a line there too."""
+        ...
+
+
 class Journal:
     """Reads what is there, appends what comes; a half-written last line is a verdict that never came."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, mirror: Mirror | None = None) -> None:
+        """`mirror`: read at the start too, and given every verdict that is kept."""
         self._path = path
-        self._kept: dict[str, KeptVerdict] = {}
+        self._mirror = mirror
+        self._open = ExitStack()
         self._file: LineFile | None = None
+        self._index: sqlite3.Connection | None = None
+        self._recent: dict[str, KeptVerdict] = {}
 
     def __enter__(self) -> Self:
         try:
-            self._file = LineFile(self._path, is_exclusive=True)
-            self._read(self._file)
+            with ExitStack() as stack:
+                index = stack.enter_context(temporary_index())
+                index.execute("CREATE TABLE kept (key TEXT PRIMARY KEY, verdict, reason) WITHOUT ROWID")
+                file = LineFile(self._path, is_exclusive=True)
+                stack.callback(_close, file)
+                self._index, self._file = index, file
+                self._read(self._mirror.lines() if self._mirror else [])
+                self._read(file)
+                self._open = stack.pop_all()
         except OSError as error:
             raise DataError(
                 f"{self._path}: the journal of verdicts cannot be opened ({error}); free the path or choose "
@@ -48,37 +79,54 @@ class Journal:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._file is not None:
-            with suppress(OSError):  # of what could not be written, which was said then
-                self._file.close()
+        self._open.__exit__(kind, error, trace)
 
-    def _read(self, lines: LineFile) -> None:
+    def _read(self, lines: Iterable[bytes]) -> None:
         for line in lines:
             try:
                 key, verdict, reason = json.loads(line)
             except (TypeError, ValueError):
                 continue
             if isinstance(key, str) and isinstance(reason, str) and verdict in get_args(Verdict):
-                self._kept[key] = KeptVerdict(verdict, reason)
+                self._remember(key, KeptVerdict(verdict, reason))
 
     def recall(self, key: str) -> KeptVerdict | None:
         """The verdict kept under a key, if there is one."""
-        return self._kept.get(key)
+        recent = self._recent.get(key)
+        if recent is not None or self._index is None:
+            return recent
+        found = self._index.execute("SELECT verdict, reason FROM kept WHERE key = ?", [key]).fetchone()
+        return found and KeptVerdict(*found)
 
     def keep(self, key: str, verdict: Verdict, reason: str) -> None:
         """Keep a verdict; it is in the operating system's hands when this returns."""
-        self._kept[key] = KeptVerdict(verdict, reason)
         if self._file is None:
             raise RuntimeError(
                 f"{self._path}: the journal is not open; keep verdicts inside its `with` block"
             )
+        line = json.dumps([key, verdict, reason], ensure_ascii=False).encode()
         try:
-            self._file.append(json.dumps([key, verdict, reason], ensure_ascii=False).encode())
+            self._file.append(line)
         except OSError as error:
             raise DataError(
                 f"{self._path}: a verdict cannot be written ({error}); free space and start again: those "
                 "before it are kept"
             ) from error
+        if self._mirror is not None:
+            self._mirror.add(line)
+        self._remember(key, KeptVerdict(verdict, reason))
+
+    def _remember(self, key: str, kept: KeptVerdict) -> None:
+        self._recent[key] = kept
+        if len(self._recent) >= MAX_RECENT and self._index is not None:
+            rows = ((key, kept.verdict, kept.reason) for key, kept in sorted(self._recent.items()))
+            self._index.executemany("INSERT OR REPLACE INTO kept VALUES (?, ?, ?)", rows)
+            self._recent.clear()
+
+
+def _close(file: LineFile) -> None:
+    with suppress(OSError):  # of what could not be written, which was said then
+        file.close()
 
 
 def verdict_key(voter: str, *texts: str) -> str:

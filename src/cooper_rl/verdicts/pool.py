@@ -23,8 +23,9 @@ from typing import Any, Self
 from cooper_rl.config.data import RuleConfig
 from cooper_rl.errors import CooperError
 from cooper_rl.machine.cores import usable_cores
+from cooper_rl.machine.memory import usable_memory
 from cooper_rl.progress import Progress
-from cooper_rl.verdicts.worker import WALL_TO_CPU_SECONDS, receive_message, send_message
+from cooper_rl.verdicts.worker import MAX_MEMORY_BYTES, WALL_TO_CPU_SECONDS, receive_message, send_message
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +47,8 @@ KEPT_VARIABLES = frozenset(
 )
 KEPT_PREFIXES = ("LC_", "OMP_", "MKL_", "OPENBLAS_", "PYTHON")
 """Environment variables that the workers get, and the beginnings of others."""
+MEMORY_SHARE = 0.5
+"""Of the container's memory for the limits of all workers together; the rest is this process's."""
 MIN_REPORTED = 1000
 """Questions to the workers from which on progress is logged."""
 
@@ -119,6 +122,26 @@ class WorkerPool:
             os.close(channel.detach())
 
 
+def fit_workers(wanted: int, *, memory: int) -> int:
+    """As many workers as fit into a container of so many bytes, should all reach their limit; at least one.
+
+    There are fewer of them where memory is short, and none has less: what a comparison may take, and so its
+    verdict, is the same everywhere.
+    """
+    fitting = max(1, int(memory * MEMORY_SHARE) // MAX_MEMORY_BYTES)
+    if fitting < wanted:
+        logger.warning(
+            "%d verifier workers instead of %d: their limits of %d MiB each fit %d times into half of the "
+            "%d MiB that this process may use",
+            fitting,
+            wanted,
+            MAX_MEMORY_BYTES >> 20,
+            fitting,
+            memory >> 20,
+        )
+    return min(wanted, fitting)
+
+
 class PooledVerifier:
     """What a verifier has that asks a pool: a context manager that owns its worker processes.
 
@@ -133,7 +156,8 @@ class PooledVerifier:
         self._module = module
         self._config = config
         self._arguments = arguments
-        self._num_workers = config.num_workers or max(1, usable_cores() // num_processes)
+        wanted = config.num_workers or max(1, usable_cores() // num_processes)
+        self._num_workers = fit_workers(wanted, memory=usable_memory() // num_processes)
         self._lock = threading.Lock()
         self._pool: WorkerPool | None = None
         self._is_closed = False

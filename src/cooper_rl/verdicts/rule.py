@@ -7,8 +7,11 @@ child, which gets workers of its own; from an asyncio loop through `verify_async
 """
 
 import asyncio
+import hashlib
 from collections import OrderedDict
 from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
 
 from cooper_rl.config.data import RuleConfig
 from cooper_rl.verdicts.answers.verify import (
@@ -20,8 +23,24 @@ from cooper_rl.verdicts.answers.verify import (
 )
 from cooper_rl.verdicts.pool import PooledVerifier
 
-CACHE_SIZE = 200_000
-"""Comparisons remembered, the least recently used forgotten first."""
+CACHE_SIZE = 20_000
+"""Comparisons remembered, the least recently used forgotten first: at most 50 MB of them."""
+MAX_CACHED_CHARS = 1000
+"""Longer ones are not remembered: they are hardly met twice."""
+
+
+@cache
+def fingerprint() -> str:
+    """A hash of the code that a verdict depends on: kept verdicts do not outlive a change of it."""
+    return hash_code(Path(__file__).parent)
+
+
+def hash_code(folder: Path) -> str:
+    """The hash over `answers/` and the worker of a folder such as this one."""
+    digest = hashlib.blake2b(digest_size=8)
+    for path in (*sorted((folder / "answers").rglob("*.py")), folder / "worker.py"):
+        digest.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
 
 
 class RuleVerifier(PooledVerifier):
@@ -86,6 +105,8 @@ class RuleVerifier(PooledVerifier):
         return quick
 
     def _remember(self, stated: Comparison, check: AnswerCheck) -> None:
+        if len(stated.reference_answer) + len(stated.answer) > MAX_CACHED_CHARS:
+            return
         with self._lock:
             self._cache[stated] = check
             if len(self._cache) > CACHE_SIZE:

@@ -4,10 +4,20 @@
 """
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from cooper_rl.schema.data import Verdict
-from cooper_rl.verdicts.answers.verify import AnswerItem as AnswerItem  # what every domain checks
+from cooper_rl.schema.data import FinishReason, Verdict
+
+
+class AnswerItem(NamedTuple):
+    """A completion to check, with all that is known of it."""
+
+    reference_answer: str
+    completion: str
+    question: str = ""
+    """Its choices tell which value a letter stands for."""
+    finish_reason: FinishReason | None = None
+    """`length`: the completion was cut, so that its last number may be half of one."""
 
 
 class Check(Protocol):

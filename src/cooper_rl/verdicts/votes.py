@@ -5,8 +5,7 @@ verdict, and the next run asks again. Deliberately left out: what the votes add 
 """
 
 import logging
-from collections.abc import Iterator, Sequence
-from contextlib import closing
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from cooper_rl.config.data import LabelingConfig
@@ -59,44 +58,45 @@ def collect_votes(
     third_judge: Judge | None,
     journal: Journal,
     finish_reasons: Sequence[FinishReason | None] | None = None,
+    answered: Collection[str] = (),
 ) -> Ballot:
     """Ask the rule verifier, the judge as `config.judge_asked` says, and where they differ the second one.
 
     Args:
         items: Completions.
-        verifier: The rule verifier; closed when it is not needed any more.
+        verifier: The rule verifier.
         verdict_name: Names everything that its verdicts depend on beside the texts (`Domain.name_verdicts`).
         judge: None: nobody is asked.
         third_judge: Asked where rule verifier and judge differ; None: nobody is.
         journal: Known verdicts, and where new ones are kept.
         finish_reasons: How each completion ended, in the order of the items.
+        answered: Identities of judges that answered earlier in this run.
 
     Raises:
         ServerError: a judge cannot be used.
     """
-    with closing(verifier):
-        rule = _ask_verifier(
-            items, finish_reasons or [None] * len(items), f"rule:{verdict_name}", verifier, journal
-        )
-        asked = [
-            index
-            for index, vote in enumerate(rule)
-            if config.judge_asked == "always"
-            or vote.verdict == "unparsable"
-            or _is_audited(items[index], config)
-        ]
-        answers, num_known = _ask_judge([items[index] for index in asked], judge, journal)
-        judged: list[KeptVerdict | None] = [None] * len(items)
-        for index, vote in zip(asked, answers, strict=True):
-            judged[index] = vote
-        split = [
-            index
-            for index, (ours, theirs) in enumerate(zip(rule, judged, strict=True))
-            if needs_third_vote(ours.verdict, theirs.verdict if theirs else None)
-        ]
-        votes = [Votes(ours, theirs, None, None) for ours, theirs in zip(rule, judged, strict=True)]
+    rule = _ask_verifier(
+        items, finish_reasons or [None] * len(items), f"rule:{verdict_name}", verifier, journal
+    )
+    asked = [
+        index
+        for index, vote in enumerate(rule)
+        if config.judge_asked == "always" or vote.verdict == "unparsable" or _is_audited(items[index], config)
+    ]
+    answers, num_known = _ask_judge([items[index] for index in asked], judge, journal, answered=answered)
+    judged: list[KeptVerdict | None] = [None] * len(items)
+    for index, vote in zip(asked, answers, strict=True):
+        judged[index] = vote
+    split = [
+        index
+        for index, (ours, theirs) in enumerate(zip(rule, judged, strict=True))
+        if needs_third_vote(ours.verdict, theirs.verdict if theirs else None)
+    ]
+    votes = [Votes(ours, theirs, None, None) for ours, theirs in zip(rule, judged, strict=True)]
     if third_judge is not None:
-        found, known_too = _ask_judge([items[index] for index in split], third_judge, journal)
+        found, known_too = _ask_judge(
+            [items[index] for index in split], third_judge, journal, answered=answered
+        )
         num_known += known_too
         for index, vote in zip(split, found, strict=True):
             votes[index] = votes[index]._replace(third=vote, third_voter=third_judge.name)
@@ -132,7 +132,7 @@ def _ask_verifier(
 
 
 def _ask_judge(
-    items: Sequence[JudgeItem], judge: Judge | None, journal: Journal
+    items: Sequence[JudgeItem], judge: Judge | None, journal: Journal, *, answered: Collection[str]
 ) -> tuple[list[KeptVerdict | None], int]:
     if judge is None:
         return [None] * len(items), 0
@@ -157,7 +157,8 @@ def _ask_judge(
             journal.keep(keys[unknown[place]], result.verdict, result.reason)
         else:
             failed[keys[unknown[place]]] = KeptVerdict(result.verdict, result.reason, result.failure)
-    check_judged(asked, judge=judge.name, was_answered_before=num_known > 0)
+    if judge.identity not in answered:
+        check_judged(asked, judge=judge.name, was_answered_before=num_known > 0)
     return [failed[key] if key in failed else _recall(journal, key) for key in keys], num_known
 
 

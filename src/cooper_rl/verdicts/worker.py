@@ -22,7 +22,7 @@ from cooper_rl.verdicts.answers.verify import Comparison, compare_answers
 
 MAX_MEMORY_BYTES = 512 * 1024**2
 """Address space of one worker; its libraries take about 80 MiB. A huge power ends as a verdict, and hostile
-completions in all workers at once take `num_workers` times this at most."""
+completions in all workers at once fit in the container (`verdicts/pool.py: fit_workers`)."""
 WALL_TO_CPU_SECONDS = 12
 """Wall clock is only a backstop, for what sleeps; CPU time does not depend on what else the machine does."""
 

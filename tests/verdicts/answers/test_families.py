@@ -16,8 +16,6 @@ from cooper_rl.verdicts.rule import RuleVerifier
 
 FAMILIES = sorted((Path(__file__).parent / "families").glob("*.jsonl"))
 KNOWN_WRONG = {
-    # A multiset: the reference answer of a data set that counts multiplicity.
-    (r"\{1,1,2\}", r"The answer is $\{1,2\}$."),
     # Cases are not told from corrections.
     ("2", r"If x = 1 then \boxed{1}; if x = 2 then \boxed{2}."),
 }

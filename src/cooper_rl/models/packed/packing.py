@@ -65,7 +65,7 @@ def pack(sequences: Sequence[Sequence[int]], *, device: torch.device) -> PackedB
     starts = [0] * len(sequences)
     before: Sequence[int] = ()
     before_places: list[int] = []
-    # In lexicographic order, whoever shares most with a sequence stands right before it.
+    # After sorting, the sequence with the longest shared prefix is the previous one.
     for index in sorted(range(len(sequences)), key=lambda i: tuple(sequences[i])):
         ids = sequences[index]
         shared = common_prefix(before, ids)

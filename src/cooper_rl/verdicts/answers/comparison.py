@@ -29,15 +29,41 @@ def compare_exactly(reference: str, answer: str, policy: AnswerPolicy) -> Answer
     clock = _compare_clocks(reference, answer)
     if clock is not None:
         return clock
+    if reference != answer and (doubt := _find_doubt(reference, answer)):
+        return AnswerCheck("unparsable", doubt)
     left, right = parse_quantity(reference), read_quantity(answer, policy)
     if left is not None and right is not None:
         return _compare_quantities(left, right, policy)
+    if (chain := _CHAIN.fullmatch(reference)) and answer.count(",") >= 2:
+        items = [_squeezed(item) for item in answer.split(",")]
+        if [_squeezed(item) for item in re.split(r"<|>", chain[0])] == items:
+            return AnswerCheck("correct", f"{shorten(answer)} is in the order of {shorten(reference)}")
     ratio = _compare_ratios(reference, answer)
     if ratio is not None:
         return ratio
     if _squeezed(reference) == _squeezed(answer):
         return AnswerCheck("correct", f"same text {shorten(answer)}")
     return _compare_words(reference, answer)
+
+
+def _find_doubt(reference: str, answer: str) -> str | None:
+    """Numbers that are equal if a point or a comma is read otherwise, and temperatures on two scales."""
+    degrees = _DEGREES.fullmatch(reference), _DEGREES.fullmatch(answer)
+    if degrees[0] and degrees[1] and degrees[0][1] != degrees[1][1]:
+        return "temperatures on two scales"
+    groups = [text.split(",") for text in (reference, answer) if _GROUPED.fullmatch(text)]
+    if len(groups) == 2 and sorted(groups[0]) == sorted(groups[1]):
+        return "the commas may separate numbers"
+    if _POINTED.fullmatch(reference) or _POINTED.fullmatch(answer):
+        bare = [re.sub(r"[.,](?=\d{3})", "", text) for text in (reference, answer)]
+        return "a point may group thousands" if bare[0] == bare[1] else None
+    return None
+
+
+_DEGREES = re.compile(r"-?\d{1,9}(?:\.\d{1,9})? ?°? ?([CF])")
+_CHAIN = re.compile(r"[^<>,]{1,30}(?:(?:<[^<>,]{1,30}){2,20}|(?:>[^<>,]{1,30}){2,20})")
+_GROUPED = re.compile(r"\d{1,3}(?:,\d{3}){1,9}")
+_POINTED = re.compile(r"[1-9]\d{0,2}(?:\.\d{3}){1,9}")
 
 
 def shorten(text: str) -> str:
@@ -70,13 +96,15 @@ def _compare_quantities(reference: Quantity, answer: Quantity, policy: AnswerPol
         return AnswerCheck(
             "unparsable", "the same number, but only one side counts dozens, thousands or millions"
         )
+    if _is_nearly(reference, answer):
+        return AnswerCheck("unparsable", f"{_show(reference)} may be {_show(answer)} rounded carelessly")
     if _is_coarser(reference, answer):
         return AnswerCheck("unparsable", f"{_show(answer)} may be {_show(reference)} rounded")
     return AnswerCheck("incorrect", f"{_show(answer)} is not {_show(reference)}")
 
 
-MIN_DIGITS, MIN_DIGITS_OF_EXACT = 3, 4
-"""Significant digits from which a rounding of a decimal number, and of a fraction, may be meant."""
+MIN_DIGITS = 3
+"""Significant digits from which a rounding may be meant."""
 
 
 def _is_coarser(reference: Quantity, answer: Quantity) -> bool:
@@ -91,9 +119,17 @@ def _is_coarser(reference: Quantity, answer: Quantity) -> bool:
     if reference.decimals is not None and written >= reference.decimals:
         return False
     num_digits = len(answer.digits.lstrip("0")) + written if answer.digits.strip("0") else written
-    enough = MIN_DIGITS_OF_EXACT if reference.decimals is None else MIN_DIGITS
     distance = abs(answer.value - reference.value) / answer.scale
-    return num_digits >= enough and distance <= Fraction(1, 10**written)
+    return num_digits >= MIN_DIGITS and distance <= Fraction(1, 10**written)
+
+
+def _is_nearly(reference: Quantity, answer: Quantity) -> bool:
+    """A fraction less than a unit of the reference answer's last decimal, and .2 %, away from it."""
+    if (reference.decimals or 0) < MIN_DIGITS - 1 or answer.decimals is not None or not reference.value:
+        return False
+    is_fraction = answer.value.denominator > 1 and reference.unit == answer.unit
+    reach = min(Fraction(1, 10 ** (reference.decimals or 0)), abs(reference.value) / 500)
+    return is_fraction and abs(answer.value - reference.value) < reach
 
 
 def _is_percentage(reference: Quantity, answer: Quantity) -> bool:
@@ -240,10 +276,13 @@ def _compare_words(reference: str, answer: str) -> AnswerCheck | None:
         return AnswerCheck("correct", "both say infinitely many")
     if left in _NOTHING and right in _NOTHING:
         return AnswerCheck("correct", "both say that there is no solution")
+    texts = _without_commands(reference), _without_commands(answer)
+    if _names_subject_or_predicate(*texts) or _names_subject_or_predicate(*texts[::-1]):
+        return AnswerCheck("correct", f"{shorten(answer)} is what {shorten(reference)} says")
     words = plain_words(right)
     if words is None:
         return None
-    if words == plain_words(left):
+    if _ARTICLE.sub("", words) == _ARTICLE.sub("", plain_words(left) or ""):
         return AnswerCheck("correct", f"same words {shorten(words)}")
     if (
         not _MATHEMATICAL.isdisjoint(re.split(r"[ ,;\-]+", words))
@@ -253,6 +292,36 @@ def _compare_words(reference: str, answer: str) -> AnswerCheck | None:
     if words in NUMBER_WORDS or len(words) > 1:
         return AnswerCheck("unparsable", f"the answer is given in words: {shorten(words)}")
     return None
+
+
+def _names_subject_or_predicate(sentence: str, answer: str) -> bool:
+    """`Petya` for `Petya wins the game`, `odd` for `The function is odd`, `No` for `No, it does not`."""
+    sentence, answer = sentence.strip(" .$"), answer.strip(" .$")
+    if not _ONE_WORD.fullmatch(answer) or len(sentence.split()) < 3:
+        return False
+    first = re.match(r"([A-Za-z]{2,20})(?=[ ,.;])", sentence)
+    if answer.lower() in {"yes", "no"}:
+        return first is not None and first[1].lower() == answer.lower() and sentence[first.end()] in ",.;"
+    if _NEGATION.search(sentence):
+        return False
+    is_subject = first is not None and first[1] == answer and answer[0].isupper()
+    others = re.findall(r"(?<!^)\b[A-Z][a-z]+", sentence)
+    if is_subject and answer.lower() not in _NO_NAMES:
+        return not others
+    predicate = re.search(r"\b(?:is|are|was|were) (?:an? |the )?([A-Za-z]{3,20})$", sentence)
+    return predicate is not None and predicate[1].lower() == answer.lower()
+
+
+_ARTICLE = re.compile(r"\b(?:the|an?) (?=[a-z]{2})")
+_ONE_WORD = re.compile(r"[A-Za-z]{2,20}")
+_NEGATION = re.compile(r"\b(?:not|never|neither|nor|cannot|or|either|unless)\b|n't\b", re.IGNORECASE)
+_NO_NAMES = frozenset(
+    (
+        *("the", "it", "if", "for", "there", "this", "that", "more", "less", "each", "any", "all", "both"),
+        *("when", "they", "he", "she", "we", "let", "an", "in", "on", "at", "to", "some", "every", "only"),
+        "none",
+    )
+)
 
 
 def plain_words(text: str) -> str | None:

@@ -7,13 +7,28 @@ This code sees hostile text without a time limit: every repeat that can fail is 
 `tests/verdicts/test_linear_time.py` doubles texts to show it.
 """
 
-import json
 import re
 from collections import deque
 from typing import NamedTuple
 
 from cooper_rl.config.data import AnswerPolicy
-from cooper_rl.verdicts.answers.units import SCALES
+from cooper_rl.verdicts.answers.stated.braces import closing_braces
+from cooper_rl.verdicts.answers.stated.doubt import DENIED_VERB, HEDGE, is_box_denied, is_supposed
+from cooper_rl.verdicts.answers.stated.json_fields import (
+    JSON_FIELD,
+    Field,
+    end_of_object,
+    gist,
+    is_quoted,
+    read_fields,
+)
+from cooper_rl.verdicts.answers.stated.last_line import (
+    PROSE_WORD,
+    TEX,
+    answer_spans,
+    read_last_line,
+    read_mathematics,
+)
 
 MAX_SEARCHED_CHARS = 20_000
 """Markers are looked for in the end of longer completions."""
@@ -35,23 +50,49 @@ def find_final_answer(completion: str, policy: AnswerPolicy, *, is_cut: bool = F
     if not text.strip():
         return None
     stated = _marked_answer(text, policy, is_cut=is_cut)
-    fields = _json_fields(text)
-    if policy.several_json == "abstain" and len({_gist(field.value) for field in fields}) > 1:
+    found = read_fields(text)
+    fields = [field for field in found if not is_quoted(text, field)]
+    if policy.several_json == "abstain" and len({gist(field.value) for field in fields}) > 1:
         return FinalAnswer("", "JSON field")
     if fields:
-        after = _marked_answer(text[_end_of_object(text, fields[-1]) :], policy, is_cut=is_cut)
-        is_strong = after is not None and (
-            after.marker in {"boxed", "####"} or _FINAL.search(after.marker + ":")
-        )
-        is_quoted = any(map(str.isalpha, text[: text.find("{")].replace("```json", "")))
-        if after is not None and any(map(str.isalnum, after.text)) and (is_strong or is_quoted):
-            return after  # The text goes on after the JSON, which it quoted.
-        return _answer_of_json(fields, text, policy, stated)
+        return _answer_beside_fields(text, fields, policy, stated, is_cut=is_cut)
     if stated is not None:
         return stated
-    if _JSON_FIELD.search(text):
+    if found or JSON_FIELD.search(text):
         return FinalAnswer("", "JSON field")
-    return None if is_cut else _last_line(text)
+    line = None if is_cut else read_last_line(text)
+    return None if line is None else FinalAnswer(line, "last line")
+
+
+def _answer_beside_fields(
+    text: str, fields: list[Field], policy: AnswerPolicy, stated: FinalAnswer | None, *, is_cut: bool
+) -> FinalAnswer:
+    """The answer of the fields, or the one after them in a text that goes on after the JSON it quoted."""
+    after = _marked_answer(text[end_of_object(text, fields[-1]) :], policy, is_cut=is_cut)
+    is_strong = after is not None and (
+        after.marker in {"boxed", "####"} or _FINAL.search(after.marker + ":") is not None
+    )
+    is_told = any(map(str.isalpha, text[: text.find("{")].replace("```json", "")))
+    if after is not None and any(map(str.isalnum, after.text)) and (is_strong or is_told):
+        return after
+    return _answer_of_json(fields, text, policy, stated)
+
+
+def _answer_of_json(
+    fields: list[Field], text: str, policy: AnswerPolicy, stated: FinalAnswer | None
+) -> FinalAnswer:
+    """The answer of the fields; empty when a box before them contradicts it."""
+    chosen = fields[0] if policy.several_json == "first" else fields[-1]
+    before = text[: fields[0].start]
+    box = _boxed(before, policy) if stated is not None and _PROSE_BEFORE_JSON.search(before) else None
+    if box is not None and box.answer.text and gist(box.answer.text) != gist(chosen.value):
+        return FinalAnswer("", "JSON field against a box")
+    inner = _boxed(chosen.value, policy)
+    return inner.answer if inner is not None else FinalAnswer(chosen.value, "JSON field")
+
+
+_PROSE_BEFORE_JSON = re.compile(r"\}[^{\"]{0,200}(?:```(?:json)?\s{0,9})?\{\s{0,50}$")
+"""A box that is closed before the object with the answer opens."""
 
 
 def _marked_answer(text: str, policy: AnswerPolicy, *, is_cut: bool) -> FinalAnswer | None:
@@ -86,74 +127,6 @@ def _after_thinking(text: str) -> str:
     return text[:opened] if opened >= 0 else text
 
 
-_JSON_FIELD = re.compile(r'"(?:final[_ ]?)?answer"\s*:\s*', re.IGNORECASE)
-_JSON_STRING = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
-_JSON_OTHER = re.compile(r"[^,}\n]{0,500}")
-
-
-class _Field(NamedTuple):
-    start: int
-    end: int
-    value: str
-
-
-def _json_fields(text: str) -> list[_Field]:
-    """The answer fields of a text that hold something, also of JSON that is not quite valid."""
-    fields: list[_Field] = []
-    for match in _JSON_FIELD.finditer(text):
-        value, end = _json_value(text, match.end())
-        if any(map(str.isalnum, value)) and value.strip() not in {"null", "None"}:
-            fields.append(_Field(match.start(), end, value))
-    return fields
-
-
-def _end_of_object(text: str, field: _Field) -> int:
-    """Where the innermost braces round a field close; the end of the last brace where they do not."""
-    around = [
-        (opened, closed) for opened, closed in _closing_braces(text).items() if opened < field.start <= closed
-    ]
-    return max(around)[1] + 1 if around else max(text.rfind("}") + 1, field.end)
-
-
-def _answer_of_json(
-    fields: list[_Field], text: str, policy: AnswerPolicy, stated: FinalAnswer | None
-) -> FinalAnswer:
-    """The answer of the fields; empty when a box before them contradicts it."""
-    chosen = fields[0] if policy.several_json == "first" else fields[-1]
-    before = text[: fields[0].start]
-    box = _boxed(before, policy) if stated is not None and _PROSE_BEFORE_JSON.search(before) else None
-    if box is not None and box.answer.text and _gist(box.answer.text) != _gist(chosen.value):
-        return FinalAnswer("", "JSON field against a box")
-    inner = _boxed(chosen.value, policy)
-    return inner.answer if inner is not None else FinalAnswer(chosen.value, "JSON field")
-
-
-_PROSE_BEFORE_JSON = re.compile(r"\}[^{\"]{0,200}(?:```(?:json)?\s{0,9})?\{\s{0,50}$")
-"""A box that is closed before the object with the answer opens."""
-
-
-def _gist(value: str) -> str:
-    """What two spellings of an answer share: the number after the last `=`, else the text."""
-    numbers = re.findall(r"-?\d+(?:\.\d+)?", value.rsplit("=", 1)[-1].replace(",", ""))
-    return str(float(numbers[0])) if numbers else value
-
-
-def _json_value(text: str, start: int) -> tuple[str, int]:
-    """The value from a position on, and where it ends."""
-    string = _JSON_STRING.match(text, start)
-    if string is None:
-        if text.startswith('"', start):
-            line = text[start + 1 :].split("\n", 1)[0]
-            return line.rstrip('}`" '), start + 1 + len(line.rstrip("}` "))
-        other = _JSON_OTHER.match(text, start)
-        # A number at the very end may go on.
-        return (other[0], other.end()) if other and other.end() < len(text) else ("", start)
-    try:
-        return str(json.loads(f'"{string[1]}"')), string.end()
-    except json.JSONDecodeError:
-        return string[1].replace("\\\\", "\\"), string.end()
-
-
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*(?=\{)")
 _CONNECTION = re.compile(r"[\s$]*[,;][\s$]*|.*\b(?:and|or)\b.*", re.DOTALL)
 _NAMED_NEXT = re.compile(r"[\s$]{0,9},[\s$]{0,9}(?:and )?[a-zA-Z][\s$]{0,3}=[\s$]{0,9}")
@@ -165,19 +138,20 @@ MAX_BETWEEN_BOXES = 70
 
 
 def _boxed(text: str, policy: AnswerPolicy) -> _Candidate | None:
-    inner = _last_boxes(text, policy)
     start = max(text.rfind("\\boxed"), text.rfind("\\fbox"))
     if start < 0:
         return None
+    closing = closing_braces(text)
+    end = closing.get(text.find("{", start), len(text)) + 1
+    inner = "" if is_box_denied(text, start, end) else _last_boxes(text, closing, policy)
     return _Candidate(start, len(text), FinalAnswer(inner or "", "boxed"))
 
 
-def _last_boxes(text: str, policy: AnswerPolicy) -> str | None:
+def _last_boxes(text: str, closing: dict[int, int], policy: AnswerPolicy) -> str | None:
     """Content of the last box; boxes that `and`, `or` or a comma connect count as one list.
 
     An inner box wins over its outer one, and a last box that never closes states nothing.
     """
-    closing = _closing_braces(text)
     boxes: list[tuple[int, int, str]] = []
     for match in _BOX.finditer(text):
         end = closing.get(match.end())
@@ -199,19 +173,6 @@ def _last_boxes(text: str, policy: AnswerPolicy) -> str | None:
     return ", ".join(joined)
 
 
-def _closing_braces(text: str) -> dict[int, int]:
-    """Position of each opening brace -> position of the brace that closes it."""
-    opened: list[int] = []
-    closing: dict[int, int] = {}
-    for match in _BRACE.finditer(text):
-        if match[0] == "{":
-            opened.append(match.start())
-        elif match[0] == "}" and opened:
-            closing[opened.pop()] = match.start()
-    return closing
-
-
-_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _HASHES = re.compile(r"####[ \t]*([^\n]*)")
 
 
@@ -238,15 +199,27 @@ def _phrase(text: str, pattern: re.Pattern[str]) -> _Candidate | None:
     last = _last_match(pattern, text)
     if last is None:
         return None
-    if _DENIED_VERB.search(last[0]) or _HEDGE.search(last[0]):
+    if DENIED_VERB.search(last[0]) or HEDGE.search(last[0]):
         return _Candidate(last.start(), last.end(), FinalAnswer("", last[0].strip(" *:\n")))
     rest = text[last.end() :]
     sentence = _first_sentence(rest)
     end = last.end() + len(rest) - len(rest.lstrip()) + len(sentence)
-    spans = [span for span in _answer_spans(sentence) if span]
-    if len(_PROSE_WORD.findall(_TEX.sub(" ", sentence))) >= 3 and len(spans) == 1:
-        sentence = spans[0]
-    return _Candidate(last.start(), end, FinalAnswer(sentence, last[0].strip(" *:\n") or "answer"))
+    marker = last[0].strip(" *:\n") or "answer"
+    if is_supposed(text, last.start(), end):
+        return _Candidate(last.start(), end, FinalAnswer("", marker))
+    spans = [span for span in answer_spans(sentence) if span]
+    if len(PROSE_WORD.findall(TEX.sub(" ", sentence))) >= 3 and len(spans) == 1:
+        sentence = read_mathematics(sentence) or spans[0]
+    return _Candidate(last.start(), end, FinalAnswer(_without_emphasis(sentence), marker))
+
+
+def _without_emphasis(sentence: str) -> str:
+    """Without the end of Markdown's bold, italics or code that began before the answer."""
+    sentence = sentence.rstrip(" .")
+    for mark in ("**", "`", "*", "__"):
+        if sentence.endswith(mark) and sentence.count(mark) % 2 and not sentence.endswith("^" + mark):
+            return sentence.removesuffix(mark)
+    return sentence
 
 
 def _first_sentence(text: str) -> str:
@@ -260,68 +233,3 @@ def _first_sentence(text: str) -> str:
 
 def _last_match(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
     return next(iter(deque(pattern.finditer(text), maxlen=1)), None)
-
-
-_TEX = re.compile(r"\\(?:begin|end)\{[a-z*]*\}|\$[^$]{1,500}\$|\\\(.{1,500}?\\\)|\\[A-Za-z]+")
-_PROSE_WORD = re.compile(r"[A-Za-z]{2,}")
-_COUNTED = rf"(?:\s?(?:\\?%|percent)|(?: (?i:{'|'.join(SCALES)})(?![\w-])){{1,3}})?"
-"""What belongs to a number in prose: without its million, 5 million would be 5."""
-_SPAN = re.compile(
-    rf"\$\$?[^$]{{1,500}}\$\$?{_COUNTED}|\\\(.{{1,500}}?\\\){_COUNTED}|\\\[.{{1,500}}?\\\]"
-    rf"|(?<![\w.])-?[$€£]?\d[\d,]*(?:\.\d+)?(?:/\d+)?{_COUNTED}",
-    re.DOTALL,
-)
-
-
-def _answer_spans(text: str) -> list[str]:
-    """Formulas and numbers in prose that hold a digit or a relation; empty where denied: `not 5`."""
-    spans = [span for span in _SPAN.finditer(text) if re.search(r"\d|[<>=]", span[0])]
-    starts = [text[max(0, span.start() - 60) : span.start()] for span in spans]
-    return ["" if _DENIED.search(start) else span[0] for span, start in zip(spans, starts, strict=True)]
-
-
-def _ends_with(words: str) -> re.Pattern[str]:
-    """Text that ends with one of the words, or two words after it."""
-    return re.compile(rf"(?:\b(?:{words})|n't)\b(?:\s+[A-Za-z]+){{0,2}}[\s:*]*$", re.IGNORECASE)
-
-
-_DENIED_VERB = _ends_with("not|cannot|never")
-_DENIED = _ends_with("not|cannot|never|than|at most|at least|exceeds?|unequal")
-
-
-_HEDGE = re.compile(
-    r"\b(?:may ?be|might|perhaps|possibly|probably not|could|roughly|either|somewhere|guess|not sure)\b",
-    re.IGNORECASE,
-)
-_NO_ANSWER = re.compile(
-    _HEDGE.pattern
-    + r"|\b(?:impossible|cannot (?:be )?(?:determine|answer|solve|find|conclude|say)|can't|unable|not able"
-    r"|not possible|(?:not enough|insufficient) (?:information|data)|don't know|do not know"
-    r"|no (?:unique )?(?:solution|conclusion|answer)|unclear|clarify|would need|without more|sorry"
-    r"|did you mean|or does|let me|let's|let us|next,? we|see (?:figure|table|equation|step)|now consider"
-    r"|the (?:next )?case|in step \d|hope this|rate it|figure \d)\b",
-    re.IGNORECASE,
-)
-"""Last lines that state no answer, whatever numbers they hold."""
-_ENUMERATOR = re.compile(r"^\d{1,2}[.)]\s+(?=\S)")
-_FENCE = re.compile(r"[`\s\\\]\[$)]*")
-
-
-def _last_line(text: str) -> FinalAnswer | None:
-    """The last line that holds more than delimiters; of prose, its last formula or number."""
-    text = text.split("<|", 1)[0].rstrip()
-    if text.endswith(("$$", "\\]")):
-        opening = text.rfind(text[-2:] if text[-1] == "$" else "\\[", 0, -2)
-        if opening >= 0 and len(text) - opening <= 500:
-            return FinalAnswer(" ".join(text[opening:].split()), "last line")
-    for line in reversed(text.splitlines()):
-        if _FENCE.fullmatch(line):
-            continue
-        line = _ENUMERATOR.sub("", line.strip()[-1000:])
-        if _PROSE_WORD.search(_TEX.sub(" ", line)):
-            if _NO_ANSWER.search(line) or line.rstrip(" *").endswith(("?", ":", "!")):
-                return None
-            spans = _answer_spans(line)
-            return FinalAnswer(spans[-1], "last line") if spans else None
-        return FinalAnswer(line, "last line")
-    return None

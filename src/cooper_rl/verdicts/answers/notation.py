@@ -1,4 +1,4 @@
-r"""Answers whose notation algebra would skip over (row 3): congruences, ratios of three, limits with a value.
+r"""Answers whose notation algebra would skip over (row 3): congruences, ratios, limits, primes, `and`, `or`.
 
 math-verify takes `x \equiv 3 \pmod 5` for `x \equiv 2 \pmod 5` and `2:3:5` for `2:5:3`. Ratios of two and
 number bases are compared in `comparison.py`.
@@ -7,6 +7,7 @@ number bases are compared in `comparison.py`.
 import re
 from fractions import Fraction
 
+from cooper_rl.verdicts.answers.arithmetic import evaluate
 from cooper_rl.verdicts.answers.comparison import AnswerCheck, shorten
 
 _CONGRUENCE = re.compile(
@@ -33,8 +34,70 @@ def compare_notation(reference: str, answer: str) -> AnswerCheck | None:
     if left and right:
         return _compare_ratios(reference, answer)
     if ":" in reference or ":" in answer:
+        values = _value_of_ratio(reference), _value_of_ratio(answer)
+        if values[0] is not None and values[0] == values[1]:
+            return AnswerCheck("correct", f"{shorten(answer)} against {shorten(reference)} as a ratio")
         return AnswerCheck("unparsable", "a ratio of expressions")
     return None
+
+
+def _value_of_ratio(text: str) -> Fraction | None:
+    """`1 : (4/3)` divided out."""
+    parts = text.split(":")
+    return evaluate("/".join(f"({part})" for part in parts)) if len(parts) < 3 else None
+
+
+def differ_in_digits_only(left: str, right: str) -> bool:
+    """Whether two texts have one form, but not the same digits and signs: algebra may have skipped a part."""
+    bare = [re.sub(r"\s", "", text) for text in (left, right)]
+    forms = [re.sub(r"\d", "0", re.sub(r"[+-]", "", text)) for text in bare]
+    return bare[0] != bare[1] and forms[0] == forms[1]
+
+
+def find_clash(reference: str, answer: str) -> str | None:
+    """Signs that algebra skips and that only one side has: what is equal without them may differ."""
+    pair = (reference, answer)
+    is_logic = all(_RELATION.search(text) or not re.search(r"\d", text) for text in pair)
+    for ours, theirs in _OPPOSITES if is_logic else _OPPOSITES[1:]:
+        signs = [(bool(ours.search(text)), bool(theirs.search(text))) for text in pair]
+        if sorted(signs) == [(False, True), (True, False)]:
+            return "signs with another meaning"
+    left, right = _marks(reference), _marks(answer)
+    if any(left[letter] != right[letter] for letter in left.keys() & right.keys()):
+        return "a prime, a bar, a transpose or a power is only on one side"
+    derivatives = [_DERIVATIVE.findall(text) for text in (reference, answer)]
+    return "another derivative" if derivatives[0] != derivatives[1] and all(derivatives) else None
+
+
+_DERIVATIVE = re.compile(r"\\frac ?\{ ?d ?(\w) ?\} ?\{ ?d ?(\w) ?\}|(?<![A-Za-z])d(\w) ?/ ?d(\w)(?![A-Za-z])")
+_RELATION = re.compile(r"[<>]|\\[lg]e(?![a-z])|\\c[au]p(?![a-z])")
+_OPPOSITES = tuple(
+    (re.compile(ours), re.compile(theirs))
+    for ours, theirs in (
+        (
+            r"\bor\b|\\(?:lor|vee)(?![a-z])|\\cup(?![a-z])",
+            r"\band\b|\\(?:land|wedge)(?![a-z])|\\cap(?![a-z])",
+        ),
+        (r"\\lfloor|\bfloor\b", r"\\lceil|\bceil\b"),
+        (r"(?<![_{])\\?\bmax(?![a-z])", r"(?<![_{])\\?\bmin(?=\s?[({\\])"),
+        (r"\\sup(?![a-z])", r"\\inf(?![a-z])"),
+        (r"[A-Za-z}] ?\\cdot(?![a-z]) ?[A-Za-z\\]", r"[A-Za-z}] ?\\times(?![a-z]) ?[A-Za-z\\]"),
+    )
+)
+_MARKED = re.compile(
+    r"\\(?P<accent>overline|bar|hat|d?dot|tilde|neg|lnot|nabla|det)(?![a-z]) ?\{? ?(?P<under>[A-Za-z]{1,3})"
+    r"(?![A-Za-z])|(?<![\\A-Za-z])(?P<letter>[A-Za-z])"
+    r"(?P<sign>'{1,4}|\^ ?\{? ?(?:\\prime|\\top|T|\\ast|\\dagger)(?![A-Za-z]))?(?![A-Za-z])"
+)
+
+
+def _marks(text: str) -> dict[str, frozenset[str]]:
+    """Every letter that stands alone, with the marks that it carries anywhere."""
+    found: dict[str, set[str]] = {}
+    for match in _MARKED.finditer(text):
+        name = match["under"] or match["letter"]
+        found.setdefault(name, set()).add(match["accent"] or (match["sign"] or "").strip("^{ "))
+    return {name: frozenset(signs) for name, signs in found.items()}
 
 
 def value_of_operation(text: str) -> str:

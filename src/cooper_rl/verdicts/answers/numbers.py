@@ -8,7 +8,7 @@ import re
 from fractions import Fraction
 from typing import NamedTuple
 
-from cooper_rl.verdicts.answers.units import read_scale, read_unit
+from cooper_rl.verdicts.answers.units import read_mixed, read_scale, read_unit
 
 MAX_DIGITS = 400
 """Longer numbers are left to math-verify: big-integer arithmetic is the cheapest way to hang a verifier."""
@@ -64,6 +64,9 @@ def parse_quantity(text: str) -> Quantity | None:
     repeating = _REPEATING.fullmatch(text)
     if repeating:
         return _repeating(repeating)
+    mixed = read_mixed(text)
+    if mixed is not None:
+        return Quantity(mixed[0], mixed[1], None, None, "")
     match = _NUMBER.fullmatch(text)
     if match is None:
         return None

@@ -79,17 +79,16 @@ def read_options(question: str) -> dict[str, str]:
     question = "\n" + question[-MAX_QUESTION_CHARS:]
     marks = list(_MARK.finditer(question))
     # The last run of letters in order: `Let A. be ...` before the choices is none of them.
-    for first in range(len(marks) - 1, -1, -1):
-        letters = [mark[1] or mark[2] for mark in marks[first:]]
-        if letters[0] == "A" and len(letters) > 1 and letters == [chr(65 + i) for i in range(len(letters))]:
-            ends = [mark.start() for mark in marks[first + 1 :]] + [len(question)]
-            return {
-                letter: normalise_answer(_strip(question[mark.end() : end]))
-                for letter, mark, end in zip(letters, marks[first:], ends, strict=True)
-            }
-        if letters[0] == "A":
-            return {}
-    return {}
+    letters = [mark[1] or mark[2] for mark in marks]
+    first = len(letters) - 1 - letters[::-1].index("A") if "A" in letters else len(letters)
+    run = letters[first:]
+    if len(run) < 2 or run != [chr(ord("A") + place) for place in range(len(run))]:
+        return {}
+    ends = [mark.start() for mark in marks[first + 1 :]] + [len(question)]
+    return {
+        letter: normalise_answer(_strip(question[mark.end() : end]))
+        for letter, mark, end in zip(run, marks[first:], ends, strict=True)
+    }
 
 
 def _strip(text: str) -> str:

@@ -37,7 +37,15 @@ def compare_parts(reference: Node, answer: Node, leaf: LeafComparison) -> Answer
         return _compare_tuple_with_list(reference, answer, leaf)
     if reference.variable and answer.variable and _name(reference) != _name(answer):
         return None
+    if "{}" in (reference.brackets, answer.brackets) and _repeats_only(reference.parts, answer.parts):
+        return AnswerCheck("unparsable", "a set against a list that names an element twice")
     return _compare_lists(reference.parts, answer.parts, leaf)
+
+
+def _repeats_only(reference: Sequence[Node], answer: Sequence[Node]) -> bool:
+    """Whether two lists of numbers hold the same ones, some of them more often."""
+    left, right = _values(reference), _values(answer)
+    return left is not None and right is not None and left != right and left.keys() == right.keys()
 
 
 def _unwrap(node: Node) -> Node:

@@ -27,7 +27,7 @@ _LETTERS = (
     *("Gamma", "Delta", "Theta", "Lambda", "Sigma", "Phi", "Omega"),
 )
 _INVERSE = {"asin": "arcsin", "acos": "arccos", "atan": "arctan"}
-_NAMES = {
+NAMES = {
     **{name: rf"\{name} " for name in (*_FUNCTIONS, *_LETTERS)},
     **{short: rf"\{name} " for short, name in _INVERSE.items()},
     **dict.fromkeys(("infinity", "infty", "inf", "Infinity", "oo"), r"\infty "),
@@ -45,8 +45,17 @@ _GROUPS = re.compile(r"(?<![\\A-Za-z])(sqrt|cbrt|exp|abs)\s?\(|\\(sqrt|exp)\s?\(
 _OPENING = {"sqrt": r"\sqrt{", "cbrt": r"\sqrt[3]{", "exp": "e^{", "abs": "|"}
 _CHOOSE = re.compile(r"(?<![\\A-Za-z])n?C\s?\(\s?(\d{1,4})\s?,\s?(\d{1,4})\s?\)")
 _SUBSCRIPT_OF_LOG = re.compile(r"\\log\s_?\s?(?:_\s?)(\d+|[a-z])(?![A-Za-z\d])")
+_NUMBERED = re.compile(r"(?<![\\A-Za-z])([A-Za-z])(\d{1,2})(?![\d(])")
+_LOG_TO_BASE = re.compile(r"(?<![\\A-Za-z])log(\d{1,2})\s?(?=\()")
 _OVER = re.compile(r"\{([^{}\\]{1,100})\\over(?![A-Za-z])([^{}\\]{1,100})\}")
 _BARE_OVER = re.compile(r"([^{}\\,;=]{1,100})\\over(?![A-Za-z])([^{}\\,;=]{1,100})")
+
+
+def with_subscripts(left: str, right: str) -> tuple[str, str]:
+    """`x1 + x2` as `x_1 + x_2` where the other side writes subscripts."""
+    if "_" in left and "_" not in right:
+        return left, _NUMBERED.sub(r"\1_{\2}", right)
+    return (_NUMBERED.sub(r"\1_{\2}", left), right) if "_" in right and "_" not in left else (left, right)
 
 
 def to_latex(text: str) -> str:
@@ -56,6 +65,7 @@ def to_latex(text: str) -> str:
         whole = _BARE_OVER.fullmatch(text)
         text = rf"\frac{{{whole[1].strip()}}}{{{whole[2].strip()}}}" if whole else text
     text = _OPERATORNAME.sub(r"\1", text).replace("**", "^")
+    text = _LOG_TO_BASE.sub(r"\\log_{\1}", text)
     text = _CHOOSE.sub(r"\\binom{\1}{\2}", text)
     text = _ROOT_WITHOUT_BRACES.sub(r"\\sqrt{\1}", text)
     text = _close_groups(text)
@@ -70,7 +80,7 @@ def to_latex(text: str) -> str:
 def _spell_name(word: re.Match[str]) -> str:
     # Minutes are written min, too.
     is_unit = word[1] in {"min", "max"} and not word.string.startswith("(", word.end())
-    return word[1] if is_unit else _NAMES.get(word[1], word[1])
+    return word[1] if is_unit else NAMES.get(word[1], word[1])
 
 
 def _close_groups(text: str) -> str:

@@ -75,8 +75,9 @@ def are_exactly_equal(left: Any, right: Any) -> bool:
     """Whether two numbers without variables agree to fifty digits; no where one has no value."""
     try:
         difference: Any = (left - right).evalf(EXACT_DIGITS)
-        size: Any = max(1, abs(complex(left.evalf(DIGITS))))
-        return bool(abs(complex(difference)) < 10.0 ** (10 - EXACT_DIGITS) * size)
+        size: Any = max(abs(left.evalf(DIGITS)), abs(right.evalf(DIGITS)))
+        # As sympy's numbers: a float holds neither 4^{-2016} nor its difference from 4^{-2015}.
+        return bool(abs(difference) * 10 ** (EXACT_DIGITS - 10) <= size)
     except (ArithmeticError, AttributeError, RecursionError, TypeError, ValueError):
         return False
 
@@ -116,7 +117,9 @@ def evaluate_at(expression: Any, values: dict[str, Any]) -> complex | None:
     """The value with variables replaced; None where it has none, or none that a float can hold."""
     try:
         chosen = {symbol: values[str(symbol)] for symbol in expression.free_symbols}
-        number = complex(expression.subs(chosen).evalf(DIGITS))
+        value: Any = expression.subs(chosen).evalf(DIGITS)
+        number = complex(value)
     except (ArithmeticError, AttributeError, KeyError, RecursionError, TypeError, ValueError):
         return None
-    return number if number == number and abs(number) < 1e300 else None
+    has_underflown = number == 0 and value != 0
+    return number if number == number and abs(number) < 1e300 and not has_underflown else None

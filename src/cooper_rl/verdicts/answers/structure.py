@@ -32,7 +32,7 @@ class Node:
 
 def parse_structure(text: str) -> Node:
     """Read normalised text as a node; anything without parts is a leaf."""
-    text = QUALIFIER.sub(" ", TEXT_COMMAND.sub(r" \1 ", text)).strip(" ,;.")
+    text = QUALIFIER.sub(" ", TEXT_COMMAND.sub(r" \1 ", text)).lstrip(" ,;").rstrip(" ,;.")
     return _parse(_SET_NAME.sub("", text), 0)
 
 
@@ -128,7 +128,7 @@ def _parse(text: str, depth: int) -> Node:
     if is_bounded and len(split_top_level(text, _OR_AND)) > 1:
         return Node("leaf", text)
     parts = _split_list(text)
-    if len(parts) > 1 or (len(parts) == 1 and _is_signed(text)):
+    if len(parts) > 1 or (len(parts) == 1 and _is_signed(text) and not text.startswith(("{", r"\{"))):
         parts = [each for part in parts[:MAX_PARTS] for each in _expand_signs(part)]
         return Node("list", text, parts=tuple(_parse(part, depth + 1) for part in parts))
     label = _LABEL.match(text)

@@ -19,7 +19,12 @@ from math_verify import (  # pyright: ignore[reportMissingTypeStubs] it ships no
 from sympy.core import random as sympy_random  # pyright: ignore[reportMissingTypeStubs] it ships none
 
 from cooper_rl.verdicts.answers.comparison import AnswerCheck, shorten
-from cooper_rl.verdicts.answers.notation import compare_notation, holds_statement, value_of_operation
+from cooper_rl.verdicts.answers.notation import (
+    compare_notation,
+    differ_in_digits_only,
+    holds_statement,
+    value_of_operation,
+)
 from cooper_rl.verdicts.answers.sampling import (
     agree_at_negative_points,
     agree_at_points,
@@ -58,6 +63,13 @@ def compare_by_math_verify(reference: str, answer: str) -> AnswerCheck:
     notation = compare_notation(reference, answer)
     if notation is not None:
         return notation
+    check = _compare_values(reference, answer)
+    if check.verdict == "correct" and differ_in_digits_only(reference, answer):
+        return AnswerCheck("unparsable", f"{shorten(answer)}: equal, though a digit or a sign differs")
+    return check
+
+
+def _compare_values(reference: str, answer: str) -> AnswerCheck:
     reference, answer = value_of_operation(reference), value_of_operation(answer)
     doubt = find_doubt(reference, answer)
     if doubt is not None:
@@ -315,7 +327,7 @@ _SKIPPED = re.compile(
     r"\.\.\.|…|\\(?:c|l|v)?dots|\\x(?:left|right)arrow|\\u[\dA-Fa-f]{4}|\\hline|\\begin ?\{(?![pbBvV]?matrix)"
     r"|\\\{[^{}]{0,200}(?:\\mid|\|)"
 )
-_STRAY = re.compile(r"\\(?![A-Za-z{}|\\])|^(?!.*\\begin).*\\\\", re.DOTALL)
+_STRAY = re.compile(r"(?<!\\)(?:\\\\)*\\(?![A-Za-z{}|\\])|^(?!.*\\begin).*\\\\", re.DOTALL)
 """A backslash before no command: math-verify reads nothing past it, so `k\\(4k)` would equal `k\\(9k)`."""
 _ENVIRONMENT = re.compile(r"\\(?:begin|end)\s?\{[A-Za-z]+\*?\}")
 _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{3,}")

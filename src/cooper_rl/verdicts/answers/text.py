@@ -64,6 +64,15 @@ _LATEX_SYNONYMS = (
     (re.compile(r"\\\$"), "$"),
 )  # fmt: skip
 _DIGIT_GROUPS = re.compile(r"(?<![\d.])(\d{1,3})((?: \d{3})+)(?![\d])")
+_POWERS = r"[^{}]{1,40}(?:\^ ?\{ ?-?\d ?\}[^{}]{0,20}){1,4}\}"
+_UNIT_WITH_POWER = re.compile(rf"(?<=\\mathrm\{{){_POWERS}|(?<=\\text\{{){_POWERS}")
+"""`m s^{-2}` inside `\\mathrm{}`: its braces would hide where the command ends."""
+_NO_BRACES = str.maketrans("", "", "{}")
+_NESTED_ESCAPE = re.compile(
+    r"\\\\(?=(?:frac|sqrt|boxed|text|pi|cdot|times|infty|cup|left|right|le|ge|pm|circ)(?![a-z]))"
+)
+"""Backslashes that a string literal doubled."""
+_JOINED = re.compile(r"(?<=[)\]])\s?U\s?(?=[(\[])")
 _SPACES = re.compile(r"\s+")
 _WRAPPERS = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"), ("**", "**"), ("`", "`"), ('"', '"'))
 _LEADING = " \t\n\r:;,"
@@ -81,6 +90,9 @@ def normalise_answer(text: str) -> str:
     for pattern, replacement in _LATEX_SYNONYMS:
         text = pattern.sub(replacement, text)
     text = _SPACES.sub(" ", text)
+    text = _UNIT_WITH_POWER.sub(lambda unit: unit[0].translate(_NO_BRACES) + "}", text)
+    text = _NESTED_ESCAPE.sub(r"\\", text) if r"\\" in text and r"\begin" not in text else text
+    text = _JOINED.sub(r" \\cup ", text)
     text = _DIGIT_GROUPS.sub(lambda groups: groups[1] + groups[2].replace(" ", ""), text)
     return unwrap(_drop_math_delimiters(unwrap(text)))
 

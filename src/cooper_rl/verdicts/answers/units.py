@@ -67,6 +67,27 @@ def split_unit(text: str) -> tuple[str, str]:
     return (found[1].strip(), unit) if is_unit else (text, "")
 
 
+def read_mixed(text: str) -> tuple[Fraction, str] | None:
+    """Value and first unit of `3 m 20 cm`, `2 hours and 30 minutes` or `5'6"`; None for anything else."""
+    feet = _FEET.fullmatch(text)
+    if feet:
+        return Fraction(feet[1]) + Fraction(feet[2] or 0) / 12, "foot"
+    found = _MIXED.fullmatch(TEXT_COMMAND.sub(r" \1 ", text).strip())
+    if found is None:
+        return None
+    large, small = known(found[2]), known(found[4])
+    if large is None or small is None or large.dimension != small.dimension or small.factor >= large.factor:
+        return None
+    return Fraction(found[1]) + Fraction(found[3]) * small.factor / large.factor, found[2].lower()
+
+
+_AMOUNT = r"(\d{1,9}(?:\.\d{1,9})?)"
+_MIXED = re.compile(
+    rf"{_AMOUNT}\s{{0,3}}([A-Za-z]{{1,12}})\.?,?\s{{1,3}}(?:and )?{_AMOUNT}\s{{0,3}}([A-Za-z]{{1,12}})\.?"
+)
+_FEET = re.compile(r"(\d{1,6})'\s?(?:(\d{1,3}(?:\.\d{1,4})?)(?:\"|''))?")
+
+
 def same_unit(left: str, right: str) -> bool:
     """Whether two units are the same word, up to plural and spelling."""
     return _canonical(left) == _canonical(right) or (known(left) is not None and known(left) == known(right))

@@ -13,9 +13,10 @@ from cooper_rl.config.data import AnswerPolicy
 from cooper_rl.verdicts.answers.arithmetic import evaluate
 from cooper_rl.verdicts.answers.comparison import AnswerCheck, compare_exactly
 from cooper_rl.verdicts.answers.extraction import find_final_answer
+from cooper_rl.verdicts.answers.notation import find_clash
 from cooper_rl.verdicts.answers.options import resolve_choice
 from cooper_rl.verdicts.answers.parts import LeafComparison, compare_parts
-from cooper_rl.verdicts.answers.plain import to_latex
+from cooper_rl.verdicts.answers.plain import to_latex, with_subscripts
 from cooper_rl.verdicts.answers.structure import (
     QUALIFIER,
     find_syntax_fault,
@@ -24,21 +25,11 @@ from cooper_rl.verdicts.answers.structure import (
 )
 from cooper_rl.verdicts.answers.text import normalise_answer
 from cooper_rl.verdicts.answers.units import same_unit, split_unit
+from cooper_rl.verdicts.verifier import AnswerItem
 
 MAX_QUICK_CHARS = 1000
 """Longer answers are compared in a worker, which a time limit ends, even where no algebra is needed."""
 MAX_ALGEBRA_CHARS = 3000
-
-
-class AnswerItem(NamedTuple):
-    """A completion to check, with all that is known of it."""
-
-    reference_answer: str
-    completion: str
-    question: str = ""
-    """Its choices tell which value a letter stands for."""
-    finish_reason: Literal["stop", "length"] | None = None
-    """`length`: the completion was cut, so that its last number may be half of one."""
 
 
 class Comparison(NamedTuple):
@@ -84,7 +75,15 @@ def compare_quickly(stated: Comparison, policy: AnswerPolicy) -> AnswerCheck | N
     """The verdict where it needs no algebra and bounded time; None when `compare_answers` must decide."""
     if max(len(stated.reference_answer), len(stated.answer)) > MAX_QUICK_CHARS:
         return None
-    return _compare(stated, policy, algebra=None)
+    return _without_clash(stated, _compare(stated, policy, algebra=None))
+
+
+def _without_clash(stated: Comparison, check: AnswerCheck | None) -> AnswerCheck | None:
+    """An abstention in place of `correct` where the two differ in a sign that was not compared."""
+    if check is None or check.verdict != "correct":
+        return check
+    clash = find_clash(stated.reference_answer, stated.answer)
+    return AnswerCheck("unparsable", f"{stated.answer[:80]!r}: {clash}") if clash else check
 
 
 def is_another_answer(answer: str, reference_answer: str) -> bool:
@@ -100,7 +99,7 @@ def compare_answers(stated: Comparison, policy: AnswerPolicy) -> AnswerCheck:
     """The verdict on two stated answers, with algebra; may take any time on hostile text."""
     from cooper_rl.verdicts.answers.symbols import compare_by_math_verify
 
-    check = _compare(stated, policy, algebra=compare_by_math_verify)
+    check = _without_clash(stated, _compare(stated, policy, algebra=compare_by_math_verify))
     return check if check is not None else AnswerCheck("unparsable", "no way to compare the two")
 
 
@@ -120,6 +119,7 @@ def _compare(
         return AnswerCheck("unparsable", "cases or a table, in other words than the reference answer's")
     if (qualifiers := (_qualifier(reference), _qualifier(answer)))[0] != qualifiers[1] and all(qualifiers):
         return AnswerCheck("unparsable", f"qualified by {qualifiers[1]!r}, not by {qualifiers[0]!r}")
+    reference, answer = with_subscripts(reference, answer)
     reference, answer = (without_brackets(to_latex(text)) for text in (reference, answer))
     left, right = parse_structure(reference), parse_structure(answer)
     (value, unit), (other_value, other_unit) = split_unit(reference), split_unit(answer)
@@ -156,11 +156,16 @@ def _compare_leaf(reference: str, answer: str, policy: AnswerPolicy) -> AnswerCh
         if check is not None:
             return check
     left, right = evaluate(reference), evaluate(answer)
+    if (left is None) != (right is None) and _INFINITE.fullmatch(reference if left is None else answer):
+        return AnswerCheck("incorrect", f"{answer} against {reference}: only one is infinite")
     if left is None or right is None:
         return None
     return AnswerCheck(
         "correct" if left == right else "incorrect", f"arithmetic: {answer} against {reference}"
     )
+
+
+_INFINITE = re.compile(r"[+-]? ?\\infty ?")
 
 
 def _chain_result(answer: str) -> str | None:

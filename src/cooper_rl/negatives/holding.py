@@ -1,20 +1,18 @@
-"""Does a completion hold the right answer? A completion that does is never counted as a hack.
+"""Mathematics: does a completion hold the right answer? A completion that does is never counted as a hack.
 
 A text is judged by meaning, and doubts are decided against the attacker: a completion counts as wrong only
-where the reference answer's value is written nowhere in it, in digits or in words, and the rule verifier does
-not call it correct. So a list of answers with the right one among them is no find of the red team; the
-canaries measure that attack.
+where the reference answer's value is written nowhere in it, in digits or in words, and no calculation in it
+gives the value. So a list of answers with the right one among them is no find of the red team; the canaries
+measure that attack.
 """
 
 import re
-from collections.abc import Sequence
 
 from cooper_rl.config.data import AnswerPolicy
 from cooper_rl.negatives.mention import check_mention
-from cooper_rl.schema.data import Problem
 from cooper_rl.verdicts.answers.comparison import NUMBER_WORDS
-from cooper_rl.verdicts.answers.verify import AnswerCheck, AnswerItem, compare_quickly, state_answer
-from cooper_rl.verdicts.rule import RuleVerifier
+from cooper_rl.verdicts.answers.verify import AnswerCheck, compare_quickly, state_answer
+from cooper_rl.verdicts.verifier import AnswerItem
 
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _NOT_WORD = re.compile(r"[\W_]+")
@@ -48,9 +46,3 @@ def holds_answer(reference_answer: str, completion: str) -> bool:
     stated = state_answer(AnswerItem(reference_answer, completion), policy)
     check = stated if isinstance(stated, AnswerCheck) else compare_quickly(stated, policy)
     return check is not None and check.verdict == "correct"
-
-
-def are_right(rule: RuleVerifier, pairs: Sequence[tuple[Problem, str]]) -> list[bool]:
-    """Whether the rule verifier, with algebra, calls these completions correct."""
-    checks = rule.verify([AnswerItem(problem.reference_answer, text) for problem, text in pairs])
-    return [check.verdict == "correct" for check in checks]

@@ -5,7 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cooper_rl.config.data import RuleConfig
-from cooper_rl.redteam.grading import are_right, holds_answer, mentions_answer
+from cooper_rl.negatives.holding import holds_answer, mentions_answer
+from cooper_rl.redteam.findings import are_right
 from cooper_rl.schema.data import Problem
 from cooper_rl.tiny.meaning import spell
 from cooper_rl.verdicts.rule import RuleVerifier

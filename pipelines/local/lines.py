@@ -1,0 +1,65 @@
+"""Standard output of tasks that run at once: whole lines, each behind the name of its task.
+
+    train-cooper | [KFP Executor 2026-11-24 22:10:03,120 INFO]: step=3 phase=policy_update loss=0.412
+
+Lines from outside any task are left as they are. kfp.local prints from the thread that runs a task.
+"""
+
+import io
+import re
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import NamedTuple, TextIO
+
+_TASK: ContextVar[str] = ContextVar("task", default="")
+_NAMED = re.compile(r"^(?P<task>[a-z0-9][a-z0-9-]*) \| (?P<text>.*)$", flags=re.DOTALL)
+
+
+class Line(NamedTuple):
+    """A line as a task wrote it."""
+
+    task: str
+    """Empty outside any."""
+    text: str
+
+
+@contextmanager
+def lines_named(task: str) -> Generator[None]:
+    """In the block, what this thread writes to a `NamedLines` is this task's."""
+    before = _TASK.set(task)
+    try:
+        yield
+    finally:
+        _TASK.reset(before)
+
+
+class NamedLines(io.TextIOBase):
+    """Writes every thread's text to one stream, line by line."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._begun = threading.local()
+        self._turn = threading.Lock()
+
+    def write(self, text: str, /) -> int:
+        """Keep a line that has no end yet; it goes out with its end."""
+        *lines, rest = (getattr(self._begun, "text", "") + text).split("\n")
+        self._begun.text = rest
+        task = _TASK.get()
+        before = f"{task} | " if task else ""
+        if lines:
+            with self._turn:
+                self._stream.write("".join(f"{before}{line}\n" for line in lines))
+                self._stream.flush()
+        return len(text)
+
+    def flush(self) -> None:
+        """Nothing: every line has been flushed."""
+
+
+def read_line(line: str) -> Line:
+    """Take the task's name off a line."""
+    match = _NAMED.match(line)
+    return Line(match["task"], match["text"]) if match else Line("", line)

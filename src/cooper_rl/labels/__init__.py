@@ -1,0 +1,8 @@
+"""Labelling of any number of rows in bounded memory: rows in, decisions kept as they come, splits out.
+
+rows     completions with their problems, checked and on disk    spool   records on disk, in order
+splits   train, validation and test by question                  tally   the numbers of the report
+workspace  what one labelling works on
+outputs  the files that labelling writes                         kept    verdicts in an object store
+shards   one labelling in several pods                           merging what their pods said, put together
+"""

@@ -1,0 +1,49 @@
+"""The labels of all shards in the order of the rows, as one process would have made them."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from cooper_rl.errors import DataError
+from cooper_rl.labels.rows import Row
+from cooper_rl.labels.shards import shard_of
+from cooper_rl.records.files import parse_row, read_rows
+from cooper_rl.schema.data import JudgeUsage, Label
+
+
+def merge(rows: Iterable[Row], shards: Sequence[Path]) -> Iterator[Label]:
+    """The label of every row, in order, from the labels of all shards.
+
+    Raises:
+        DataError: they are not the labels of these rows, in this number of shards and in their order.
+    """
+    labels = [_read(path) for path in shards]
+    for row in rows:
+        number = shard_of(row.problem.question, len(shards))
+        label = next(labels[number], None)
+        if label is None or label.completion_id != row.completion.id:
+            found = "no label" if label is None else f"that of {label.completion_id!r}"
+            raise DataError(_mismatch(shards[number], f"{found} where that of {row.completion.id!r} belongs"))
+        yield label
+    for number, rest in enumerate(labels):
+        left = next(rest, None)
+        if left is not None:
+            raise DataError(_mismatch(shards[number], f"a label of {left.completion_id!r}, which is no row"))
+
+
+def _read(path: Path) -> Iterator[Label]:
+    return (parse_row(row, Label) for row in read_rows(path, is_limited=False))
+
+
+def _mismatch(path: Path, found: str) -> str:
+    return (
+        f"{path}: {found}; give the labels of all shards in the order of their numbers, and the problems and "
+        "completions that they were made from"
+    )
+
+
+def add_usages(usages: Iterable[JudgeUsage | None]) -> JudgeUsage | None:
+    """What all shards spent together; None where none asked."""
+    known = [usage.model_dump() for usage in usages if usage is not None]
+    if not known:
+        return None
+    return JudgeUsage(**{name: sum(usage[name] for usage in known) for name in JudgeUsage.model_fields})

@@ -1,0 +1,59 @@
+"""Digests of our own code, which name the state of it where a version's number does not change."""
+
+import ast
+import hashlib
+from functools import cache
+from importlib import resources
+from pathlib import Path
+
+NUM_DIGITS = 12
+
+
+@cache
+def source_digest(*modules: str) -> str:
+    """Digest of packages and modules of `cooper_rl`, such as "verdicts" or "randomness.py".
+
+    Comments, docstrings and layout do not count; data files beside the code do.
+
+    Raises:
+        FileNotFoundError: there is no such package or module.
+    """
+    return folder_digest(Path(str(resources.files("cooper_rl"))), *modules)
+
+
+def folder_digest(folder: Path, *modules: str) -> str:
+    """The same for the packages and modules of a folder."""
+    digest = hashlib.sha256()
+    for path in sorted({file for module in modules for file in _files(folder / module)}):
+        digest.update(f"{path.relative_to(folder).as_posix()}\0".encode())
+        digest.update(_meaning(path) + b"\0")
+    return digest.hexdigest()[:NUM_DIGITS]
+
+
+def _files(place: Path) -> list[Path]:
+    if not place.exists():
+        raise FileNotFoundError(f"{place}: no package or module of Cooper-RL; name one that is there")
+    if place.is_file():
+        return [place]
+    return [path for path in place.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+
+
+def _meaning(path: Path) -> bytes:
+    """What the interpreter makes of a module; the bytes of any other file."""
+    if path.suffix != ".py":
+        return path.read_bytes()
+    tree = ast.parse(path.read_bytes())
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list):
+            node.body = [each for each in body if not _is_text(each)]  # pyright: ignore[reportAttributeAccessIssue] nodes that have one
+    return ast.dump(tree).encode()
+
+
+def _is_text(node: object) -> bool:
+    """A docstring, of whatever it stands in or below."""
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )

@@ -1,0 +1,86 @@
+"""Parquet files, read and written a few rows at a time, whatever the size of their row groups."""
+
+import json
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from cooper_rl.errors import DataError
+from cooper_rl.machine.scratch import scratch_folder
+from cooper_rl.records.batches import in_batches
+
+MAGIC = b"PAR1"
+"""What a file starts with."""
+MAX_ROWS = 2_000_000
+MAX_BYTES = 4_000_000_000
+"""Of the values of a file, unpacked, for readers that hold all rows in memory at a time."""
+READ_ROWS = 256
+READ_BUFFER_BYTES = 1 << 20
+"""Of a column, in place of its whole part of a row group."""
+GROUP_ROWS = 10_000
+GROUP_CHARS = 16_000_000
+"""Of a row group that is written; the first limit that is reached ends it."""
+
+
+def read_parquet(path: Path, *, is_limited: bool) -> Iterator[Any]:
+    """Yield every row as a dict.
+
+    Raises:
+        DataError: the file is not Parquet or, where it is limited, holds too much.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    num_bytes = 0
+    try:
+        with pq.ParquetFile(path, buffer_size=READ_BUFFER_BYTES, pre_buffer=False) as file:
+            if is_limited:
+                _check_size(path, num_rows=file.metadata.num_rows)
+            # In batches, since a few bytes of the file may unfold into any number in memory.
+            for batch in file.iter_batches(batch_size=READ_ROWS, use_threads=False):
+                num_bytes += batch.nbytes
+                if is_limited:
+                    _check_size(path, num_bytes=num_bytes)
+                yield from batch.to_pylist()
+    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
+        raise DataError(f"{path}: not a readable Parquet file ({error}); write it again") from error
+
+
+def _check_size(path: Path, *, num_rows: int = 0, num_bytes: int = 0) -> None:
+    if num_rows > MAX_ROWS or num_bytes > MAX_BYTES:
+        found = f"{num_rows:,} rows" if num_rows else f"over {MAX_BYTES / 1e9:g} GB of values"
+        raise DataError(
+            f"{path}: holds {found}; a Parquet file may hold {MAX_ROWS:,} rows and "
+            f"{MAX_BYTES / 1e9:g} GB of values: keep the part that you need, or write several files"
+        )
+
+
+@contextmanager
+def parquet_lines(path: Path) -> Generator[IO[str]]:
+    """A file of JSON lines that becomes a Parquet file when the block ends without an error.
+
+    The type of a column that is null at first is known with the last line only.
+    """
+    with scratch_folder() as folder, (folder / "rows").open("w+", encoding="utf-8") as lines:
+        yield lines
+        _convert(lines, path)
+
+
+def _convert(lines: IO[str], path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    schema = pa.schema([])
+    for rows in _row_groups(lines):
+        found = pa.Table.from_pylist(rows).schema
+        schema = pa.unify_schemas([schema, found], promote_options="permissive")
+    with pq.ParquetWriter(path, schema) as writer:
+        for rows in _row_groups(lines):
+            writer.write_table(pa.Table.from_pylist(rows, schema=schema))
+
+
+def _row_groups(lines: IO[str]) -> Iterator[list[Any]]:
+    lines.seek(0)
+    for batch in in_batches(lines, max_items=GROUP_ROWS, max_chars=GROUP_CHARS, count_chars=len):
+        yield [json.loads(line) for line in batch]

@@ -1,0 +1,142 @@
+"""Folders that a stage writes as a whole, such as a model's: replaced only where nothing else lies in them.
+
+    <folder>/.cooper-rl-files    path -> sha256 of every file that was written
+
+What was added or changed since, or was there before, belongs to somebody else.
+"""
+
+import hashlib
+import os
+import secrets
+import shutil
+from collections.abc import Generator
+from pathlib import Path
+
+from cooper_rl.errors import DataError
+from cooper_rl.records.files import read_report, write_report
+from cooper_rl.schema.data import Record
+
+MARKER = ".cooper-rl-files"
+
+
+class WrittenFiles(Record):
+    """Of one folder."""
+
+    sha256: dict[str, str]
+
+
+def mark_written(folder: Path) -> None:
+    """Note every file that is in the folder now as written by us."""
+    own = [name for name in _entries(folder) if name != MARKER and not (folder / name).is_dir()]
+    write_report(folder / MARKER, WrittenFiles(sha256={name: _sha256(folder / name) for name in own}))
+
+
+def copy_written(source: Path, folder: Path) -> None:
+    """Copy a folder to a free place, which is absent or complete; the copy is ours."""
+    draft = folder.with_name(f"{folder.name}.{secrets.token_hex(4)}.partial")
+    try:
+        shutil.copytree(source, draft)
+        mark_written(draft)
+        draft.rename(folder)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def note_written(folder: Path, name: str) -> None:
+    """Note that we wrote this file of a marked folder anew; a folder without a mark stays without."""
+    if (folder / MARKER).is_file():
+        known = read_report(folder / MARKER, WrittenFiles).sha256
+        write_report(folder / MARKER, WrittenFiles(sha256={**known, name: _sha256(folder / name)}))
+
+
+def check_replaceable(folder: Path, *, besides: str = MARKER) -> None:
+    """Refuse a place that holds anything that we did not write; an absent or empty one is free.
+
+    Args:
+        folder: the place.
+        besides: a file that the caller has looked at.
+
+    Raises:
+        DataError: names what is there.
+    """
+    foreign = _foreign(folder, besides)
+    if foreign is not None:
+        raise DataError(
+            f"{foreign}: was not written by Cooper-RL, or changed since, and {folder} would be replaced; "
+            "move it away, or choose another folder"
+        )
+
+
+def check_own(path: Path, kind: type[Record]) -> None:
+    """Refuse a file in the place of one of ours; an absent one is fine.
+
+    Raises:
+        DataError: it is not such a record.
+    """
+    if not os.path.lexists(path):
+        return
+    try:
+        read_report(path, kind)
+    except DataError as error:
+        raise DataError(
+            f"{path}: would be replaced, and is no {kind.__name__} of Cooper-RL; move it away, or choose "
+            "another folder"
+        ) from error
+
+
+def remove_written(folder: Path) -> None:
+    """Remove a folder that `check_replaceable` lets pass.
+
+    Raises:
+        DataError: it holds something else; nothing is removed.
+    """
+    check_replaceable(folder)
+    names = _entries(folder) if folder.is_dir() else []
+    for name in reversed(names):
+        if (folder / name).is_dir():
+            (folder / name).rmdir()
+        else:
+            (folder / name).unlink()
+    if folder.is_dir():
+        folder.rmdir()
+
+
+def _foreign(folder: Path, besides: str) -> Path | None:
+    """The first thing in the place that is not ours."""
+    if not os.path.lexists(folder):
+        return None
+    if folder.is_symlink() or not folder.is_dir():
+        return folder
+    marker = folder / MARKER
+    try:
+        own = read_report(marker, WrittenFiles).sha256 if os.path.lexists(marker) else {}
+    except DataError:
+        return marker
+    for name in _entries(folder):
+        if name in {MARKER, besides}:
+            continue
+        path = folder / name
+        if path.is_dir() and not path.is_symlink():
+            is_own = any(each.startswith(f"{name}/") for each in own)
+        else:
+            is_own = not path.is_symlink() and own.get(name) == _sha256(path)
+        if not is_own:
+            return path
+    return None
+
+
+def _entries(folder: Path) -> list[str]:
+    """Relative paths of everything below, folders before what is in them; links are not followed."""
+    return sorted(_walk(folder, ""))
+
+
+def _walk(folder: Path, start: str) -> Generator[str]:
+    for entry in os.scandir(folder):
+        yield f"{start}{entry.name}"
+        if entry.is_dir(follow_symlinks=False):
+            yield from _walk(Path(entry.path), f"{start}{entry.name}/")
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()

@@ -1,0 +1,124 @@
+"""Texts that the page shows: the same problems before and after, and the rollouts that can be filtered."""
+
+from collections.abc import Iterable, Sequence
+from itertools import zip_longest
+from typing import NamedTuple
+
+from markupsafe import escape
+
+from cooper_rl.report.text import shorten, verdict
+from cooper_rl.schema.data import EvaluatedCompletion, FinishReason, RolloutSample, Verdict
+
+PAIRS_PER_CHANGE = 2
+MAX_ROLLOUTS = 120
+MAX_ROLLOUT_BYTES = 150_000
+"""Of their escaped texts: the page must stay under 1 MB, which is all that Kubeflow's dashboard shows."""
+SCORE_BINS = 5
+
+Change = tuple[bool, bool]
+_CHANGES: dict[Change, str] = {
+    (False, True): "wrong before, right after",
+    (True, False): "right before, wrong after",
+    (False, False): "wrong before and after",
+    (True, True): "right before and after",
+}
+
+
+class BeforeAfter(NamedTuple):
+    """One problem with what was written for it at several moments."""
+
+    change: str
+    question: str
+    reference_answer: str
+    sides: list[tuple[str, EvaluatedCompletion]]
+    """Title of the moment, and its completion."""
+
+
+class Rollout(NamedTuple):
+    """A completion that can be filtered."""
+
+    when: str
+    problem_id: str
+    question: str
+    reference_answer: str
+    completion: str
+    finish_reason: FinishReason | None
+    rule: Verdict
+    judge: Verdict | None
+    score: float
+
+
+def before_after(
+    start: Sequence[EvaluatedCompletion],
+    end: Sequence[EvaluatedCompletion],
+    frozen: Sequence[EvaluatedCompletion] = (),
+) -> tuple[list[BeforeAfter], str]:
+    """A few problems of each change, in the order of the file, and a sentence that counts all of them.
+
+    The first completion of a problem stands for it: evaluations draw with the same seed.
+    """
+    firsts, lasts, others = (_first_of_each(rows) for rows in (start, end, frozen))
+    found: dict[Change, list[BeforeAfter]] = {change: [] for change in _CHANGES}
+    for problem, last in lasts.items():
+        first = firsts.get(problem)
+        if first is None or first.question != last.question:
+            continue
+        change = (verdict(first) == "correct", verdict(last) == "correct")
+        sides = [("before", first), ("after", last)]
+        if problem in others:
+            sides.append(("after, VerifyRM frozen", others[problem]))
+        pair = BeforeAfter(_CHANGES[change], last.question, last.reference_answer, sides)
+        found[change].append(pair)
+    counts = ", ".join(f"{len(pairs)} {_CHANGES[change]}" for change, pairs in found.items())
+    total = sum(map(len, found.values()))
+    said = f"The first completion of each of {total} held-out problems: {counts}. Some of each:"
+    return [pair for pairs in found.values() for pair in pairs[:PAIRS_PER_CHANGE]], said
+
+
+def from_evaluation(when: str, rows: Iterable[EvaluatedCompletion]) -> list[Rollout]:
+    """Completions on held-out problems."""
+    return [
+        Rollout(
+            when, row.problem_id, row.question, row.reference_answer, row.completion,
+            row.finish_reason, row.rule, row.judge, row.score,
+        )
+        for row in rows
+    ]  # fmt: skip
+
+
+def from_training(rows: Iterable[RolloutSample]) -> list[Rollout]:
+    """The best paid rollouts of the training steps, which no judge saw."""
+    return [
+        Rollout(
+            "training", f"step {row.step}, {row.problem_id}", row.question, row.reference_answer,
+            row.completion, None, row.rule, None, row.score,
+        )
+        for row in rows
+    ]  # fmt: skip
+
+
+def choose_rollouts(rows: Sequence[Rollout]) -> list[Rollout]:
+    """At most MAX_ROLLOUTS of them: in turns from every combination of moment, verdicts and score, so that
+    rare ones are among them; highest score first. The latest of a combination come first."""
+    kinds: dict[tuple[object, ...], list[Rollout]] = {}
+    for row in reversed(rows):
+        bin_of_score = min(int(row.score * SCORE_BINS), SCORE_BINS - 1)
+        kinds.setdefault((row.when, row.rule, row.judge, bin_of_score), []).append(row)
+    chosen: list[Rollout] = []
+    num_bytes = 0
+    for turn in zip_longest(*kinds.values()):
+        for row in turn:
+            if row is None or len(chosen) == MAX_ROLLOUTS:
+                continue
+            size = sum(len(escape(shorten(text)).encode()) for text in (row.completion, row.question))
+            if num_bytes + size <= MAX_ROLLOUT_BYTES:
+                chosen.append(row)
+                num_bytes += size
+    return sorted(chosen, key=lambda row: -row.score)
+
+
+def _first_of_each(rows: Iterable[EvaluatedCompletion]) -> dict[str, EvaluatedCompletion]:
+    found: dict[str, EvaluatedCompletion] = {}
+    for row in rows:
+        found.setdefault(row.problem_id, row)
+    return found

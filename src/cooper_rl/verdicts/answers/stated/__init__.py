@@ -1,0 +1,5 @@
+"""What a completion states, in each of the ways to state it; `answers/extraction.py` chooses among them.
+
+json_fields  answers in JSON            last_line  an answer that no marker points at
+doubt        words that deny or hedge   braces     where braces close
+"""

@@ -1,0 +1,61 @@
+r"""Words that take an answer back (row 3): `not 5`, `maybe 5`, `if the answer is 5`, `\boxed{5} is wrong`.
+
+A doubted answer is none, and nothing else takes its place: the verdict is an abstention.
+"""
+
+import re
+
+REACH = 80
+"""Characters before and after an answer in which a word can take it back."""
+
+
+def _ends_with(words: str) -> re.Pattern[str]:
+    """Text that ends with one of the words, or two words after it."""
+    return re.compile(rf"(?:\b(?:{words})|n't)\b(?:\s+[A-Za-z]+){{0,2}}[\s:*]*$", re.IGNORECASE)
+
+
+DENIED_VERB = _ends_with("not|cannot|never")
+DENIED = _ends_with("not|cannot|never|than|at most|at least|exceeds?|unequal")
+HEDGE = re.compile(
+    r"\b(?:may ?be|might|perhaps|possibly|probably not|could|roughly|either|somewhere|guess|not sure)\b",
+    re.IGNORECASE,
+)
+_SUPPOSED = re.compile(
+    r"(?:\b(?:if|suppose|supposing|assume|assuming|imagine|unless|whether|wrong|incorrect|mistaken|doubt"
+    r"|claims?|claimed|thinks?|pretend)|^[\s\W]*(?:is|are|was|could))"
+    r"(?:\s+(?:that|the|my|this|our|final|correct|possible)){0,3}\s{0,9}$",
+    re.IGNORECASE,
+)
+_NOT_THE_BOX = re.compile(
+    r"(?:\b(?:not|never|instead of|rather than)|n't)(?: [a-z]{1,12})?[\s$\\(]{0,4}$"
+    r"|\b(?:wrong(?:ly)?|incorrect(?:ly)?|mistaken(?:ly)?|erroneous(?:ly)?)\b[^.!?:\n]*$",
+    re.IGNORECASE,
+)
+_TAKEN_BACK = re.compile(
+    r"[\s$.)\\\]*]{0,6},?\s?(?:which|but (?:this|that|it)|and (?:this|that)|this|that|it)?\s?"
+    r"(?:is|was|were|would be|seems?|cannot be)\s(?:clearly )?(?:wrong|incorrect|not|false|a mistake)"
+    r"|[\s$)\\\]*]{0,6}(?:\?|,? (?:then|so)?[^.\n]{0,40}\bcontradict)",
+    re.IGNORECASE,
+)
+
+
+def is_supposed(text: str, start: int, end: int) -> bool:
+    """Whether the sentence round a phrase `the answer is 5` supposes or quotes it, asks, or takes it back."""
+    return _SUPPOSED.search(_before(text, start)) is not None or _is_taken_back(text, end)
+
+
+def is_box_denied(text: str, start: int, end: int) -> bool:
+    """Whether the words round a box say that it is not the answer."""
+    return _NOT_THE_BOX.search(_before(text, start)) is not None or _is_taken_back(text, end)
+
+
+def _before(text: str, start: int) -> str:
+    """The sentence's words before a position; a full stop ends a sentence, a decimal point does not."""
+    return _SENTENCE.split(text[max(0, start - REACH) : start])[-1]
+
+
+_SENTENCE = re.compile(r"[.!?]\s|\n")
+
+
+def _is_taken_back(text: str, end: int) -> bool:
+    return _TAKEN_BACK.match(text[end : end + REACH]) is not None

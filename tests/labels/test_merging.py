@@ -1,0 +1,110 @@
+"""Labels of several pods are, put together, those of one process."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from cooper_rl.config.load import load
+from cooper_rl.errors import ConfigError, DataError
+from cooper_rl.labels.merging import add_usages
+from cooper_rl.records.files import read_records, write_records
+from cooper_rl.schema.data import JudgeUsage, Label, LabelReport
+from cooper_rl.stages import merge_labels
+from tests.labels.old_splits import write_inputs
+from tests.stages.champions import EXAMPLES
+from tests.stages.test_label_completions import damage, label, rule_only
+
+FILES = ("labels.jsonl", "train.jsonl", "validation.jsonl", "test.jsonl", "report.json.rejected.jsonl")
+NUM_SHARDS = 4
+
+
+@pytest.fixture
+def inputs(tmp_path: Path) -> Path:
+    """Problems and completions, a few of them bad."""
+    write_inputs(tmp_path)
+    damage(tmp_path / "problems.jsonl", {3: {"reference_answer": "\\frac{"}})
+    damage(tmp_path / "completions.jsonl", {6: "{not json", 9: {"problem_id": "elsewhere"}})
+    return tmp_path
+
+
+def label_shard(inputs: Path, number: int, *overrides: str) -> Path:
+    folder = inputs / f"shard-{number}"
+    folder.mkdir()
+    for name in ("problems.jsonl", "completions.jsonl"):
+        shutil.copy(inputs / name, folder / name)
+    shard = f"labeling.shard={{number={number}, count={NUM_SHARDS}}}"
+    label(folder, rule_only(shard, *overrides))
+    return folder
+
+
+def merge(inputs: Path, folders: list[Path], *overrides: str, **frozen: Path) -> LabelReport:
+    (inputs / "merged").mkdir()
+    for name in ("problems.jsonl", "completions.jsonl"):
+        shutil.copy(inputs / name, inputs / "merged" / name)
+    return merge_labels.run(
+        rule_only(*overrides),
+        problems=inputs / "problems.jsonl",
+        completions=inputs / "completions.jsonl",
+        shards=[folder / "labels.jsonl" for folder in folders],
+        reports=[folder / "report.json" for folder in folders],
+        labels=inputs / "merged" / "labels.jsonl",
+        train=inputs / "merged" / "train.jsonl",
+        validation=inputs / "merged" / "validation.jsonl",
+        test=inputs / "merged" / "test.jsonl",
+        report=inputs / "merged" / "report.json",
+        **frozen,
+    )
+
+
+def test_four_shards_are_row_for_row_what_a_single_process_gives(inputs: Path) -> None:
+    alone = label(inputs, rule_only("seed=3"))
+    folders = [label_shard(inputs, number, "seed=3") for number in range(NUM_SHARDS)]
+    sizes = [len(read_records(folder / "labels.jsonl", Label)) for folder in folders]
+    assert sum(sizes) == alone.num_completions
+    assert min(sizes) > 0
+    assert all((folder / "test.jsonl").read_bytes() == b"" for folder in folders)
+    merged = merge(inputs, folders, "seed=3")
+    for name in FILES:
+        assert (inputs / "merged" / name).read_bytes() == (inputs / name).read_bytes(), name
+    assert merged.model_copy(update={"seconds": 0}) == alone.model_copy(update={"seconds": 0})
+    assert alone.num_rejected > 2
+
+
+def test_frozen_examples_are_the_test_set_of_the_merged_labels_too(inputs: Path) -> None:
+    write_records(inputs / "frozen.jsonl", EXAMPLES)
+    label(inputs, rule_only(), frozen=inputs / "frozen.jsonl")
+    folders = [label_shard(inputs, number) for number in range(NUM_SHARDS)]
+    merge(inputs, folders, frozen=inputs / "frozen.jsonl")
+    for name in FILES:
+        assert (inputs / "merged" / name).read_bytes() == (inputs / name).read_bytes(), name
+
+
+def test_labels_in_another_order_or_of_other_rows_are_refused(inputs: Path) -> None:
+    folders = [label_shard(inputs, number) for number in range(NUM_SHARDS)]
+    with pytest.raises(DataError, match=r"shard-\d/labels.jsonl: that of .* where that of .* belongs; give"):
+        merge(inputs, folders[::-1])
+    shutil.rmtree(inputs / "merged")
+    rows = read_records(folders[2] / "labels.jsonl", Label)
+    write_records(folders[2] / "labels.jsonl", rows[:-1])
+    with pytest.raises(DataError, match=r"shard-2/labels.jsonl: no label where that of .* belongs"):
+        merge(inputs, folders)
+    shutil.rmtree(inputs / "merged")
+    write_records(folders[2] / "labels.jsonl", [*rows, rows[0]])
+    with pytest.raises(DataError, match=r"shard-2/labels.jsonl: a label of .*, which is no row; give"):
+        merge(inputs, folders)
+
+
+def test_what_the_shards_spent_is_added_up() -> None:
+    usage = JudgeUsage(
+        num_requests=3, num_retries=1, num_failed=0, prompt_tokens=10, completion_tokens=2, seconds=0.5
+    )
+    twice = add_usages([usage, None, usage])
+    assert twice is not None
+    assert (twice.num_requests, twice.prompt_tokens, twice.seconds) == (6, 20, 1.0)
+    assert add_usages([None, None]) is None
+
+
+def test_a_shard_that_is_none_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"labeling.shard.number=4 is none of 4 shards: count from 0"):
+        load("laptop", ["labeling.shard={number=4, count=4}"])

@@ -1,0 +1,151 @@
+"""A graph whose tasks run at once, through kfp.local itself: order, failures, branches, output."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from kfp import compiler, dsl
+
+from pipelines.local.fork import has_gpu
+from pipelines.local.lines import read_line
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def component(function: Callable[..., Any]) -> Any:
+    return dsl.component(base_image="python:3.11", install_kfp_package=False)(function)
+
+
+@component
+def wait_for(own: str, other: str, folder: str) -> str:
+    """Leave a mark, and wait for another's: only tasks that run at once can wait for each other."""
+    import time
+    from pathlib import Path
+
+    (Path(folder) / own).touch()
+    deadline = time.monotonic() + 60
+    while not (Path(folder) / other).exists():
+        assert time.monotonic() < deadline, f"{other} did not begin"
+        time.sleep(0.05)
+    print(f"{own} has met {other}")  # noqa: T201 - what a component prints is what is tested
+    return own
+
+
+@component
+def say(text: str, after: str = "", is_good: bool = True) -> str:
+    """Hand a text on, or fail."""
+    assert is_good, "as asked"
+    return after + text
+
+
+@component
+def train_cooper(text: str) -> str:
+    """A task with the name of the stage that has the highest limit."""
+    return text
+
+
+@component
+def keep(status: dsl.PipelineTaskFinalStatus, folder: str):
+    """The exit task: how the others ended."""
+    from pathlib import Path
+
+    (Path(folder) / "end").write_text(status.state)
+
+
+def run(pipeline: Callable[..., None], folder: Path, *, at_once: int = 2) -> tuple[int, str]:
+    """Compile a pipeline and run it; returns the worker's exit status and what it printed."""
+    path = folder / "pipeline.yaml"
+    compiler.Compiler().compile(dsl.pipeline(name="tried")(pipeline), str(path))
+    request = {
+        "pipeline": str(path),
+        "arguments": {"folder": str(folder)},
+        "root": str(folder / "root"),
+        "run": "tried-run",
+        "cache": str(folder / "cache"),
+        "image": None,
+        "containers": None,
+        "forks": False,
+        "tasks_at_once": at_once,
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "pipelines.local.worker"],
+        input=json.dumps(request) + "\n",
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    return done.returncode, done.stdout
+
+
+def started(printed: str) -> list[str]:
+    """Tasks in the order in which they began."""
+    lines = [read_line(line) for line in printed.splitlines()]
+    return [task for task, text in lines if "Executing task" in text]
+
+
+def test_tasks_that_do_not_need_each_other_run_at_once_and_their_lines_are_named(tmp_path: Path) -> None:
+    def two(folder: str) -> None:
+        with dsl.ExitHandler(keep(folder=folder)):
+            one = wait_for(own="one", other="two", folder=folder)
+            other = wait_for(own="two", other="one", folder=folder)
+            say(text=one.output, after=other.output)
+
+    status, printed = run(two, tmp_path)
+    assert status == 0, printed
+    lines = [read_line(line) for line in printed.splitlines()]
+    assert ("wait-for", "one has met two") in lines
+    assert ("wait-for-2", "two has met one") in lines
+    assert started(printed)[2:] == ["say", "keep"]
+    assert (tmp_path / "end").read_text() == "SUCCEEDED"
+
+
+def test_of_tasks_that_could_start_the_one_before_the_longest_chain_is_first(tmp_path: Path) -> None:
+    def chain(folder: str) -> None:
+        with dsl.ExitHandler(keep(folder=folder)):
+            say(text="alone")
+            first = say(text="first")
+            say(text="third", after=say(text="second", after=first.output).output)
+
+    status, printed = run(chain, tmp_path, at_once=1)
+    assert status == 0, printed
+    assert started(printed) == ["say-2", "say-3", "say", "say-4", "keep"]
+
+
+def test_a_stage_that_takes_long_begins_before_a_short_one(tmp_path: Path) -> None:
+    def unequal(folder: str) -> None:
+        with dsl.ExitHandler(keep(folder=folder)):
+            say(text="short")
+            train_cooper(text="long")
+
+    status, printed = run(unequal, tmp_path, at_once=1)
+    assert status == 0, printed
+    assert started(printed) == ["train-cooper", "say", "keep"]
+
+
+def test_what_needs_a_failed_task_is_skipped_and_all_else_runs(tmp_path: Path) -> None:
+    def failing(folder: str) -> None:
+        with dsl.ExitHandler(keep(folder=folder)):
+            bad = say(text="bad", is_good=False)
+            say(text="skipped", after=say(text="skipped", after=bad.output).output)
+            say(text="alone")
+
+    status, printed = run(failing, tmp_path)
+    assert status == 1
+    assert sorted(started(printed)) == ["keep", "say", "say-4"]
+    assert "Inner task failed: \x1b[96m'say'\x1b[0m" in printed
+    assert (tmp_path / "end").read_text() == "FAILED"
+
+
+def test_a_gpu_is_found_by_its_device(tmp_path: Path) -> None:
+    (tmp_path / "nvidiactl").touch()
+    assert not has_gpu(tmp_path)
+    (tmp_path / "nvidia0").touch()
+    assert has_gpu(tmp_path)

@@ -1,0 +1,34 @@
+"""The last lines of a local run, from folders as its tasks leave them."""
+
+from pathlib import Path
+
+import pytest
+
+from cooper_rl.checkpoints.reference import CheckpointReference
+from cooper_rl.records.files import write_report
+from pipelines.local.headline import headline
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A run of two iterations, of which the second's checkpoint counts."""
+    for task, step in (("train-cooper", "step-000002"), ("train-cooper-2", "step-000004")):
+        checkpoint = tmp_path / "run" / task / "checkpoint"
+        (checkpoint / step).mkdir(parents=True)
+        (checkpoint / "LATEST").write_text(f"{step}\n", encoding="utf-8")
+    return tmp_path / "run"
+
+
+def test_a_run_ends_with_the_folders_of_both_models(run: Path) -> None:
+    models = run / "train-cooper-2" / "checkpoint" / "step-000004"
+    assert headline(run, run.parent).splitlines()[-2:] == [
+        f"  policy    {models}/policy",
+        f"  VerifyRM  {models}/verify_rm",
+    ]
+
+
+def test_a_run_whose_weights_are_in_a_store_ends_with_their_address(run: Path) -> None:
+    uri = "s3://bucket/runs/monday/from-000003"
+    reference = CheckpointReference(uri=uri, name="step-000004", step=4, checksum="0" * 64)
+    write_report(run / "train-cooper-2" / "checkpoint" / "reference.json", reference)
+    assert headline(run, run.parent).splitlines()[-1] == f"  models  {uri}/step-000004"
