@@ -318,3 +318,83 @@ def test_each_value_names_the_preset_that_it_comes_from(capsys: pytest.CaptureFi
     assert sources["problems.num_tiny"] == "preset laptop"
     assert sources["cooper.judge"] == "--set"
     assert sources["instruction"] == "default"
+
+
+def test_an_unknown_option_names_the_one_that_is_meant(capsys: pytest.CaptureFixture[str]) -> None:
+    """Before the options that are missing are asked for."""
+    with pytest.raises(SystemExit, match="2"):
+        main(["train-cooper", "--preset=laptop", "--probelms=x"])
+    assert "train-cooper has no option '--probelms'; did you mean '--problems'?" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        main(["presets", "--zzz"])
+    assert "presets has no option '--zzz'; use one of --help" in capsys.readouterr().err
+
+
+def test_an_unknown_preset_names_the_one_that_is_meant(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show-config", "--preset", "labtop"]) == 2
+    assert "unknown preset 'labtop'; did you mean 'laptop'? It is one of" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_stage_shows_the_configuration_that_it_reads_without_its_files(
+    stage: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [stage.replace("_", "-"), "--preset", "laptop", "--set", "seed=7", "--show-config"]
+    assert main(words) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0].split() == ["seed", "=", "7", "#", "--set"]
+    read = ("seed", *STAGES[stage])
+    assert all(any(f"{line.split()[0]}.".startswith(f"{key}.") for key in read) for line in shown)
+
+
+def test_the_configuration_of_a_stage_refuses_a_key_that_it_does_not_read(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ["report", "--preset", "laptop", "--show-config"]
+    assert main(words) == 0
+    words = ["train-verify-rm", "--preset", "laptop", "--set", "cooper.steps=2", "--show-config"]
+    assert main(words) == 2
+    assert "train-verify-rm does not read cooper.steps" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["--preset", "laptop"], ["--preset=laptop"]])
+def test_help_shows_the_values_of_the_preset_that_is_given(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main(["train-cooper", *words, "--help"])
+    shown = capsys.readouterr().out
+    assert "shown with the value of the preset laptop" in shown
+    assert "\ncooper:\n  cooper." in shown
+    assert f"\n  cooper.steps = {load('laptop').cooper.steps}\n" in shown
+    assert "\ncooper.policy:\n  cooper.policy.lr = " in shown
+    with pytest.raises(SystemExit, match="0"):
+        main(["train-cooper", "--preset", "nothing", "--help"])
+    assert "where a preset says nothing" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [
+        (["train-"], ["train-verify-rm", "train-cooper"]),
+        (["train-cooper", "--pro"], ["--problems"]),
+        (["train-cooper", "--preset", "sing"], ["single_gpu"]),
+        (["train-cooper", "mine"], []),
+    ],
+)
+def test_bash_completes_commands_options_and_presets(
+    typed: list[str], expected: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["completion", "bash"]) == 0
+    words = " ".join(["cooper-rl", *typed])
+    script = (
+        f"{capsys.readouterr().out}\nCOMP_WORDS=({words}); COMP_CWORD={len(typed)}; _cooper_rl; "
+        'echo "${COMPREPLY[@]}"'
+    )
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == expected
+
+
+def test_zsh_takes_the_same_script(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", "zsh"]) == 0
+    assert capsys.readouterr().out.startswith("autoload -U +X bashcompinit && bashcompinit\n_cooper_rl() {")

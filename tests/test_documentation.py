@@ -68,6 +68,19 @@ def test_snippets_of_a_page_can_be_read(page: Path) -> None:
                     assert [each.name for each in node.names if not hasattr(module, each.name)] == []
 
 
+def test_nobody_is_told_to_install_a_name_that_is_not_ours() -> None:
+    """Others could take `cooper-rl` on the package index. The extra `dev` names it, for this very package."""
+    files = tracked("*.py", "*.md", "*.toml", "*.yaml", "*.txt", "*.in", "*.ipynb", "Makefile", "Dockerfile*")
+    found = {
+        f"{file.relative_to(ROOT)}: {line.strip()}"
+        for file in files
+        if file != Path(__file__)
+        for line in file.read_text(encoding="utf-8").splitlines()
+        if re.search(r"cooper[-_]rl\[|\b(pip|uv) .*install [^#`]*\bcooper-rl\b(?!/)", line)
+    }
+    assert found == {'pyproject.toml: "cooper-rl[docs,lora,manifests,pipelines,serve,tensorboard,trainjob]",'}
+
+
 def test_workflows_call_targets_of_make() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     known = set(re.findall(r"^([a-z-]+):", makefile, flags=re.MULTILINE))

@@ -121,6 +121,23 @@ def test_a_module_that_needs_no_model_imports_neither_torch_nor_kfp(module: str)
     assert done.returncode == 0, done.stderr
 
 
+def test_the_client_of_a_reward_service_needs_httpx_alone() -> None:
+    """A trainer's worker installs the wheel with --no-deps, and httpx."""
+    code = (
+        "import sys\n"
+        "before = set(sys.modules)\n"
+        "from cooper_rl import RewardClient\n"
+        "roots = {name.partition('.')[0] for name in set(sys.modules) - before}\n"
+        "print(sorted(roots - set(sys.stdlib_module_names)))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    found = {name for name in ast.literal_eval(done.stdout) if not name.startswith("_")}
+    httpx = {"anyio", "certifi", "h11", "httpcore", "httpx", "idna", "sniffio", "typing_extensions"}
+    assert found - {"cooper_rl"} <= httpx | {"click", "rich", "pygments"}, found  # which httpx takes if there
+
+
 @pytest.mark.parametrize("preset", preset_names())
 def test_every_preset_loads(preset: str) -> None:
     assert load(preset).cooper.steps >= 1

@@ -163,3 +163,15 @@ def test_a_plan_without_models_is_refused(tmp_path, capsys: pytest.CaptureFixtur
     (tmp_path / "config.json").write_text("{")
     assert main(["plan", "--preset", "paper", *models]) == 2
     assert f"{tmp_path}: cannot be read as a Hugging Face model" in capsys.readouterr().err
+
+
+def test_the_preset_without_a_server_asks_no_server() -> None:
+    config = load("gsm8k_one_gpu")
+    assert config.labeling.judge is None
+    assert config.cooper.pairs.assistant is None
+    assert config.cooper.judge is None
+    assert config.evaluation.judge is None
+    assert {name for name, weight in config.cooper.pairs.negatives.weights().items() if weight} == {
+        "rollout",
+        "perturb",
+    }

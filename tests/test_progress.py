@@ -1,6 +1,8 @@
 """Progress lines: what they say, and how rarely."""
 
+import io
 import logging
+import sys
 
 import pytest
 
@@ -53,3 +55,37 @@ def test_track_yields_every_item_in_order_and_logs_the_end(caplog: pytest.LogCap
 )
 def test_a_duration_reads_like_a_clock(seconds: float, text: str) -> None:
     assert clock(seconds) == text
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_gets_a_bar_with_numbers_and_the_log_stands_above_it(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    handler = progress._AboveBars(terminal)
+    counter = Progress("train_cooper", 2, logger)
+    counter.advance(reward=0.61234)
+    handler.emit(logging.makeLogRecord({"msg": "saved"}))
+    counter.advance(reward=0.7)
+    shown = terminal.getvalue()
+    assert "saved\n" in shown
+    assert "train_cooper: 100%" in shown
+    assert "2/2 [00:" in shown
+    assert "reward=0.7" in shown
+    assert caplog.messages == []
+
+
+def test_a_terminal_gets_lines_where_the_end_is_unknown(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
+    Progress("collect", None, logger).advance(7)
+    assert caplog.messages == ["collect 7"]

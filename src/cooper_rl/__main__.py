@@ -7,10 +7,12 @@ users is told here, in one line. Deliberately left out: what a stage does.
 import argparse
 import difflib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from importlib import metadata
 
 from cooper_rl.addresses import redact_all
+from cooper_rl.cli.completion import add_completion, options_of
 from cooper_rl.cli.experiment import add_experiment
 from cooper_rl.cli.plan import add_plan
 from cooper_rl.cli.presets import add_presets
@@ -29,8 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one sub-command; returns the exit status: 0, 2 for an error of use or data, 130 for Ctrl-C."""
     if arguments is None:
         remember_command("cooper-rl")
-    parser = build_parser()
     words = sys.argv[1:] if arguments is None else arguments
+    parser = build_parser(_find_preset(words) if {"-h", "--help"} & set(words) else None)
     _check_command(parser, words)
     options = parser.parse_args(words)
     show_log()
@@ -47,8 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """The parser of all sub-commands."""
+def build_parser(preset: str | None = None) -> argparse.ArgumentParser:
+    """The parser of all sub-commands; `--help` shows the values of a preset."""
     parser = argparse.ArgumentParser(
         prog="cooper-rl",
         description="Co-train a policy and its reward model, stage by stage. Stages in their order:",
@@ -57,23 +59,43 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"cooper-rl {metadata.version('cooper-rl')}")
     commands = parser.add_subparsers(metavar="STAGE", dest="command", required=True, title="stages")
-    add_stages(commands)
+    add_stages(commands, preset)
     add_servers(commands)
     add_experiment(commands)
     add_watch(commands)
     add_plan(commands)
     add_presets(commands)
-    parser.set_defaults(commands=list(commands.choices))
+    add_completion(commands)
+    parser.set_defaults(commands=options_of(commands))
     return parser
 
 
+def _find_preset(words: Sequence[str]) -> str | None:
+    """What follows `--preset`, before the words are parsed: `--help` ends the program at once."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    parser.add_argument("--preset")
+    with suppress(argparse.ArgumentError):
+        return parser.parse_known_args(words)[0].preset
+    return None
+
+
 def _check_command(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
-    """End the program at an unknown sub-command with the name that it may be a slip of."""
+    """End the program at an unknown sub-command or option with the name that it may be a slip of."""
     commands = parser.get_default("commands")
-    if words and not words[0].startswith("-") and words[0] not in commands:
-        close = difflib.get_close_matches(words[0], commands, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"use one of {', '.join(commands)}"
-        parser.error(f"unknown command {words[0]!r}; {hint}")
+    if not words or words[0].startswith("-"):
+        return
+    if words[0] not in commands:
+        parser.error(f"unknown command {words[0]!r}; {_hint(words[0], commands)}")
+    known = commands[words[0]]
+    for word in words[1:]:
+        name = word.partition("=")[0]
+        if name.startswith("--") and name != "--" and name not in known:
+            parser.error(f"{words[0]} has no option {name!r}; {_hint(name, known)}")
+
+
+def _hint(word: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(word, known, n=1)
+    return f"did you mean {close[0]!r}?" if close else f"use one of {', '.join(known)}"
 
 
 if __name__ == "__main__":

@@ -17,8 +17,6 @@ A message names the value, the place (file:row, dotted key, URL) and the remedy.
     CooperWarning        something that a person should look at; the run goes on
 """
 
-from importlib import metadata
-
 
 class CooperError(Exception):
     """Base of every error that a user can mend; the CLI prints its message without a traceback."""
@@ -74,5 +72,7 @@ class CooperWarning(UserWarning):
 
 def how_to_install(extra: str) -> str:
     """The remedy where an extra is missing; the name on the package index is not ours."""
+    from importlib import metadata  # which costs as much as the rest of `import cooper_rl`
+
     wheel = f"cooper_rl-{metadata.version('cooper-rl')}-py3-none-any.whl"
     return f"pip install '.[{extra}]' in a clone, or '{wheel}[{extra}]'"

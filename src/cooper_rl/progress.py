@@ -1,14 +1,15 @@
 """Progress lines that a person can follow: phase, step, the latest numbers, time left.
 
 Used by every loop that may take more than a few seconds. One line looks like
-`train_cooper 12/20 reward=0.61 rule=0.44 eta 0:18`. Deliberately left out: bars that redraw
-themselves, which a log file, a dashboard and a screen reader cannot show.
+`train_cooper 12/20 reward=0.61 rule=0.44 eta 0:18`. On a terminal there is a bar instead, which redraws
+itself; a log file, a dashboard and a pipe get the lines.
 """
 
 import logging
+import sys
 import time
 from collections.abc import Iterable, Iterator
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from cooper_rl.addresses import RedactingFormatter
 
@@ -22,7 +23,7 @@ def show_log() -> None:
 
     Addresses in it are redacted.
     """
-    handler = logging.StreamHandler()
+    handler = _AboveBars()
     handler.setFormatter(RedactingFormatter("%(asctime)s %(message)s", datefmt="%H:%M:%S"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     logging.captureWarnings(True)
@@ -30,8 +31,34 @@ def show_log() -> None:
     logging.getLogger("huggingface_hub").propagate = False  # it shows its lines itself
 
 
+class _AboveBars(logging.StreamHandler[Any]):
+    """Writes to standard error, above the bars that are drawn there."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if not _is_terminal():
+            super().emit(record)
+            return
+        from tqdm import tqdm
+
+        with tqdm.external_write_mode(file=sys.stderr):
+            super().emit(record)
+
+
+def _is_terminal() -> bool:
+    return sys.stderr is not None and sys.stderr.isatty()
+
+
+def _open_bar(name: str, total: int | None) -> Any:
+    """A bar on a terminal; None elsewhere, and where nobody knows how long it gets."""
+    if total is None or not _is_terminal():
+        return None
+    from tqdm import tqdm
+
+    return tqdm(total=total, desc=name, file=sys.stderr, dynamic_ncols=True)
+
+
 class Progress:
-    """Counts towards `total` and logs at most every two seconds, and always at the end.
+    """Counts towards `total`: a bar on a terminal, else a line at most every two seconds and at the end.
 
     Args:
         name: The phase, as the first word of the line.
@@ -46,13 +73,19 @@ class Progress:
         self._done = 0
         self._started = time.monotonic()
         self._last_line = self._started
+        self._bar = _open_bar(name, total)
 
     def advance(self, n: int = 1, **values: float | str) -> None:
         """Count `n` more units as done; `values` are shown as they are at this moment."""
         self._done += n
         now = time.monotonic()
         is_last = self._done == self._total
-        if is_last or now - self._last_line >= SECONDS_BETWEEN_LINES:
+        if self._bar is not None:
+            self._bar.set_postfix({key: _short(value) for key, value in values.items()}, refresh=False)
+            self._bar.update(n)
+            if is_last:
+                self._bar.close()
+        elif is_last or now - self._last_line >= SECONDS_BETWEEN_LINES:
             self._last_line = now
             self._logger.info("%s", self._line(now, values))
 

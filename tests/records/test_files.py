@@ -87,9 +87,9 @@ def test_a_missing_file_and_an_unknown_format_are_named(tmp_path: Path) -> None:
     (tmp_path / "array.json").write_text('[\n{"id": "1"}\n]')
     with pytest.raises(DataError, match="a JSON array; write one JSON object per line"):
         read_records(tmp_path / "array.json", Problem)
-    (tmp_path / "rows.csv").write_text("a,b\n")
-    with pytest.raises(DataError, match=r"unknown format '\.csv'; use \.jsonl or \.parquet"):
-        read_records(tmp_path / "rows.csv", Problem)
+    (tmp_path / "rows.txt").write_text("a,b\n")
+    with pytest.raises(DataError, match=r"unknown format '\.txt'; name JSON lines \.jsonl, tables \.csv"):
+        read_records(tmp_path / "rows.txt", Problem)
     (tmp_path / "rows.parquet").write_text("a,b\n")
     with pytest.raises(DataError, match="not a readable Parquet file"):
         read_records(tmp_path / "rows.parquet", Problem)

@@ -104,7 +104,9 @@ def test_hub_ids_have_a_name_and_optionally_config_and_split():
 
 def test_without_the_extra_the_hub_names_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(DataError, match=r"pip install 'cooper-rl\[hub\]', or give the path of a downloaded"):
+    with pytest.raises(
+        DataError, match=r"pip install '\.\[hub\]' in a clone, .*; or give the path of a downloaded"
+    ):
         next(read_hub("openai/gsm8k:main:train"))
 
 

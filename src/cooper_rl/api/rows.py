@@ -1,11 +1,12 @@
 """Trainers' columns as completions in groups: plain texts or chat messages, in any order."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from cooper_rl.errors import DataError
+from cooper_rl.records.messages import last_text
 from cooper_rl.schema.data import FinishReason, Problem
 
 
@@ -113,19 +114,8 @@ def _text(value: Any, role: str | None, *, column: str, index: int, may_be_empty
     """A plain text, or that of the last chat message of a role."""
     found = value
     if role is not None and isinstance(value, Sequence) and not isinstance(value, str):
-        spoken = [message for message in value if isinstance(message, Mapping)]
-        own = [message for message in spoken if message.get("role") == role]
-        found = _content(own[-1].get("content")) if own else None
+        found = last_text(value, role=role)
     if isinstance(found, str) and (found or may_be_empty):
         return found
     kinds = "a text" if role is None else f"a text, or chat messages with one of role {role!r}"
     raise DataError(f"{column}: value {index} is {str(value)[:80]!r}; give {kinds}")
-
-
-def _content(content: Any) -> Any:
-    """A message's text; blocks of text are joined, a message that only calls tools is empty."""
-    if content is None:
-        return ""
-    if isinstance(content, str):
-        return content
-    return "".join(block.get("text", "") for block in content if isinstance(block, Mapping))

@@ -1,6 +1,7 @@
 """The sub-commands `presets` and `show-config`: what a preset holds, and what holds in the end."""
 
 import argparse
+from collections.abc import Sequence
 from typing import Any
 
 from cooper_rl.addresses import redact_all
@@ -27,7 +28,7 @@ def add_presets(commands: Any) -> None:
         allow_abbrev=False,
     )
     add_configuration(merged)
-    merged.set_defaults(run=_show_config)
+    merged.set_defaults(run=show_config)
 
 
 def _list_or_print(options: argparse.Namespace) -> str:
@@ -48,11 +49,13 @@ def _opening(text: str) -> str:
     return " ".join(comment).partition(". ")[0].rstrip(".") + "."
 
 
-def _show_config(options: argparse.Namespace) -> str:
+def show_config(options: argparse.Namespace, *, sections: Sequence[str] = ()) -> str:
+    """Every value of the configuration with its source, or those of some sections and keys alone."""
     config = load(options.preset, options.overrides)
     rows = [
         (redact_all(f"{key} = {show(value)}").replace("\n", "\\n"), source)
         for key, value, source in find_sources(config, options.preset, options.overrides)
+        if not sections or any(f"{key}.".startswith(f"{section}.") for section in sections)
     ]
     width = min(max(len(text) for text, _ in rows), 60)
     return "".join(f"{text:<{width}}  # {source}\n" for text, source in rows)

@@ -1,15 +1,18 @@
 """The configuration keys that `--help` lists, with their defaults and docstrings."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from cooper_rl.config.load import section_of
+from cooper_rl.config.load import load, section_of
 from cooper_rl.config.root import Config
 from cooper_rl.config.serve import HttpConfig
+from cooper_rl.config.sources import find_sources
+from cooper_rl.errors import ConfigError
 
 
 class Key(NamedTuple):
@@ -27,15 +30,29 @@ class Key(NamedTuple):
         return self.default is not PydanticUndefined
 
 
-def describe_sections(sections: Sequence[str]) -> str:
-    """Every key of these sections and keys of the configuration, and `seed`."""
-    lines = ["configuration (--set KEY=VALUE; shown with the value that holds where a preset says nothing):"]
-    for section in ("seed", *sections):
-        for key in keys_of(section):
-            shown = f" = {show(key.default)}" if key.has_default else ""
-            lines.append(f"  {key.name}{shown}")
-            lines += [f"      {line.strip()}" for line in key.text.splitlines()]
+def describe_sections(sections: Sequence[str], preset: str | None = None) -> str:
+    """Every key of these sections and keys of the configuration, and `seed`, in groups by section."""
+    held, whose = _values(preset)
+    lines = [f"configuration (--set KEY=VALUE; shown with the value {whose}):"]
+    group = ""
+    for key in (key for section in ("seed", *sections) for key in keys_of(section)):
+        own = key.name.rpartition(".")[0]
+        if own != group:
+            lines.append(f"\n{own or 'of the whole run'}:")
+            group = own
+        value = f" = {show(key.default)}" if key.has_default else ""
+        lines.append(f"  {key.name}{held.get(key.name, value)}")
+        lines += [f"      {line.strip()}" for line in key.text.splitlines()]
     return "\n".join(lines)
+
+
+def _values(preset: str | None) -> tuple[dict[str, str], str]:
+    """Key -> how its value in a preset is shown, and whose values they are."""
+    if preset is not None:
+        with suppress(ConfigError):  # which the stage itself tells of
+            found = find_sources(load(preset), preset, ())
+            return {key: f" = {show(value)}" for key, value, _ in found}, f"of the preset {preset}"
+    return {}, "that holds where a preset says nothing"
 
 
 def describe_server(kind: type[HttpConfig]) -> str:

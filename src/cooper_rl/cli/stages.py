@@ -7,34 +7,53 @@ keys that the stage reads too.
 
 import argparse
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from cooper_rl.cli.options import add_configuration
+from cooper_rl.cli.presets import show_config
 from cooper_rl.cli.settings import describe_sections
 from cooper_rl.config.load import load
 from cooper_rl.errors import DataError
 from cooper_rl.records.files import check_output
+from cooper_rl.records.standard_input import NAME as STANDARD_INPUT
+from cooper_rl.records.standard_input import standard_input
 from cooper_rl.schema.data import Report
 from cooper_rl.stages import STAGES, Parameter, check_overrides, import_run, read_signature
 
 
-def add_stages(commands: Any) -> None:
-    """All of them, in their order."""
+class _ShowConfig(argparse.Action):
+    """`--show-config`: the configuration alone, for which no path is needed."""
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, *_: Any) -> None:
+        for path in parser.get_default("paths"):
+            path.required = False
+        namespace.run = _show_config
+
+
+def add_stages(commands: Any, preset: str | None = None) -> None:
+    """All of them, in their order; `--help` shows the preset's values."""
     for stage, sections in STAGES.items():
         signature = read_signature(stage)
         command = commands.add_parser(
             stage.replace("_", "-"),
             help=signature.summary.replace("%", "%%"),
             description=signature.summary,
-            epilog=describe_sections(sections),
+            epilog=describe_sections(sections, preset),
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
         command.set_defaults(run=_run, stage=stage)
         add_configuration(command)
-        for parameter in signature.parameters:
+        command.add_argument(
+            "--show-config",
+            action=_ShowConfig,
+            nargs=0,
+            help="print the keys that the stage reads, with value and source, and end",
+        )
+        paths = [
             command.add_argument(
                 f"--{parameter.name.replace('_', '-')}",
                 type=Path,
@@ -43,6 +62,9 @@ def add_stages(commands: Any) -> None:
                 required=parameter.is_required,
                 help=parameter.kind.text.replace("%", "%%"),
             )
+            for parameter in signature.parameters
+        ]
+        command.set_defaults(paths=paths)
 
 
 def format_report(report: Report, *, path: Path) -> str:
@@ -59,10 +81,26 @@ def _run(options: argparse.Namespace) -> str:
     config = load(options.preset, options.overrides)
     check_overrides(options.stage, options.overrides)
     _check_outputs(parameters, paths)
-    report = import_run(options.stage)(config, **paths)
+    with _piped(parameters, paths) as given:
+        report = import_run(options.stage)(config, **given)
     if os.environ.get("RANK", "0") != "0":  # of the processes that torchrun started, one speaks
         return ""
     return format_report(report, path=paths["report"])
+
+
+def _show_config(options: argparse.Namespace) -> str:
+    check_overrides(options.stage, options.overrides)
+    return show_config(options, sections=("seed", *STAGES[options.stage]))
+
+
+@contextmanager
+def _piped(
+    parameters: Sequence[Parameter], paths: Mapping[str, Path | list[Path] | None]
+) -> Generator[Mapping[str, Path | list[Path] | None]]:
+    """The paths with what is piped in as a file in place of `-`."""
+    names = [each.name for each in parameters if not each.is_output and paths[each.name] == STANDARD_INPUT]
+    with ExitStack() as stack:
+        yield {**paths, **dict.fromkeys(names, stack.enter_context(standard_input()))} if names else paths
 
 
 def _check_outputs(parameters: Sequence[Parameter], paths: Mapping[str, Path | list[Path] | None]) -> None:

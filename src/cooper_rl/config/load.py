@@ -90,7 +90,11 @@ def read_preset_text(preset: str) -> str:
         return _read_text(path)
     if preset in preset_names():
         return (resources.files("cooper_rl") / "presets" / f"{preset}.toml").read_text(encoding="utf-8")
-    raise ConfigError(f"unknown preset {preset!r}; use one of {preset_names()} or a path that ends in .toml")
+    close = difflib.get_close_matches(preset, preset_names(), n=1)
+    hint = f"did you mean {close[0]!r}? It is" if close else "use"
+    raise ConfigError(
+        f"unknown preset {preset!r}; {hint} one of {preset_names()} or a path that ends in .toml"
+    )
 
 
 def read_preset_layers(preset: str) -> list[tuple[str, dict[str, Any]]]:

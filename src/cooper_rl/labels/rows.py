@@ -1,7 +1,7 @@
 """The rows to label: every usable completion with its problem, on disk, in the order of the file.
 
 Problems and the ids seen so far are in a temporary index. Bad rows are set aside, in the order of the
-two files.
+two files, or of the one file that holds both.
 """
 
 import sqlite3
@@ -9,11 +9,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from cooper_rl.domains.base import FindReferenceFault
 from cooper_rl.errors import DataError
 from cooper_rl.labels.spool import Spool
 from cooper_rl.method.questions import question_key
 from cooper_rl.records.batches import in_batches
 from cooper_rl.records.files import parse_row, read_rows
+from cooper_rl.records.one_file import Answered, stream_one_file
 from cooper_rl.records.rejected import Usable, stream_usable
 from cooper_rl.schema.data import Completion, Problem, Record, RejectedRow, VerifyExample
 
@@ -59,10 +61,10 @@ def collect_rows(
     rows: Rows,
     index: sqlite3.Connection,
     *,
-    find_reference_fault: Callable[[str], str | None],
+    find_reference_fault: FindReferenceFault,
     is_ours: Callable[[str], bool],
 ) -> None:
-    """Read both files once, and fill `rows`.
+    """Read both files once, or the one that both inputs name, and fill `rows`.
 
     Args:
         inputs: Problems, completions, and examples whose questions may not be among the problems.
@@ -79,8 +81,12 @@ def collect_rows(
     index.execute("CREATE TABLE frozen (question TEXT PRIMARY KEY) WITHOUT ROWID")
     for example in read_frozen(inputs.frozen):
         index.execute("INSERT OR IGNORE INTO frozen VALUES (?)", [question_key(example.question)])
-    _index_problems(inputs, rows, index, find_reference_fault)
-    for row in _join(inputs, rows, index):
+    if inputs.problems == inputs.completions:
+        found = _read_one_file(inputs, rows, index, find_reference_fault)
+    else:
+        _index_problems(inputs, rows, index, find_reference_fault)
+        found = _join(inputs, rows, index)
+    for row in found:
         if is_ours(row.problem.question):
             rows.usable.append(row)
             rows.num_chars += _count_chars(row)
@@ -93,7 +99,7 @@ def read_frozen(path: Path | None) -> Iterator[VerifyExample]:
 
 
 def _index_problems(
-    inputs: Inputs, rows: Rows, index: sqlite3.Connection, find_reference_fault: Callable[[str], str | None]
+    inputs: Inputs, rows: Rows, index: sqlite3.Connection, find_reference_fault: FindReferenceFault
 ) -> None:
     def find_fault(found: Usable[Problem]) -> str | None:
         fault = find_reference_fault(found.record.reference_answer)
@@ -106,13 +112,10 @@ def _index_problems(
         inputs.problems, Problem, set_aside=rows.rejected.append, find_fault=find_fault
     ):
         index.execute("INSERT INTO problem VALUES (?, ?, ?)", [problem.id, place, problem.model_dump_json()])
-        if frozen_one is None and _has(index, "frozen", "question", question_key(problem.question)):
+        if frozen_one is None and _is_frozen(index, problem):
             frozen_one = problem.id
     if frozen_one is not None:
-        raise DataError(
-            f"{inputs.problems}: problem {frozen_one!r} has a question of {inputs.frozen}; take the frozen "
-            "questions out of the problems, as take-champion does"
-        )
+        raise _refuse_frozen(frozen_one, inputs)
 
 
 def _join(inputs: Inputs, rows: Rows, index: sqlite3.Connection) -> Iterator[Row]:
@@ -130,6 +133,32 @@ def _join(inputs: Inputs, rows: Rows, index: sqlite3.Connection) -> Iterator[Row
         index.execute("INSERT INTO completion VALUES (?, ?)", [completion.id, place])
         content = index.execute("SELECT content FROM problem WHERE id = ?", [completion.problem_id])
         yield Row(problem=Problem.model_validate_json(content.fetchone()[0]), completion=completion)
+
+
+def _read_one_file(
+    inputs: Inputs, rows: Rows, index: sqlite3.Connection, find_reference_fault: FindReferenceFault
+) -> Iterator[Row]:
+    def find_fault(found: Answered) -> str | None:
+        return _find_duplicate(index, "completion", found.completion.id)
+
+    for place, problem, completion in stream_one_file(
+        inputs.problems, find_reference_fault, set_aside=rows.rejected.append, find_fault=find_fault
+    ):
+        index.execute("INSERT INTO completion VALUES (?, ?)", [completion.id, place])
+        if _is_frozen(index, problem):
+            raise _refuse_frozen(problem.id, inputs)
+        yield Row(problem=problem, completion=completion)
+
+
+def _is_frozen(index: sqlite3.Connection, problem: Problem) -> bool:
+    return _has(index, "frozen", "question", question_key(problem.question))
+
+
+def _refuse_frozen(problem_id: str, inputs: Inputs) -> DataError:
+    return DataError(
+        f"{inputs.problems}: problem {problem_id!r} has a question of {inputs.frozen}; take the frozen "
+        "questions out of the problems, as take-champion does"
+    )
 
 
 def _has(index: sqlite3.Connection, table: str, column: str, value: str) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
+from cooper_rl.domains.base import FindReferenceFault
 from cooper_rl.labels.rows import Inputs, Row, Rows, collect_rows
 from cooper_rl.labels.spool import Spool
 from cooper_rl.machine.index import temporary_index
@@ -25,7 +26,7 @@ class Workspace:
 def open_workspace(
     inputs: Inputs,
     *,
-    find_reference_fault: Callable[[str], str | None],
+    find_reference_fault: FindReferenceFault,
     is_ours: Callable[[str], bool] = lambda question: True,
 ) -> Generator[Workspace]:
     """Read the inputs once, as `collect_rows` does, which raises."""

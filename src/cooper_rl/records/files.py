@@ -1,7 +1,7 @@
-"""Read and write records as JSONL or Parquet (row by row; an error names file, row and field).
+"""Read rows of JSONL, Parquet, CSV and TSV; write JSONL and Parquet (an error names file, row and field).
 
-Writes are atomic: a file is either absent, the old one, or complete. Deliberately left out: foreign
-layouts (GSM8K, MATH), which `stages/collect_problems.py` translates.
+Writes are atomic: a file is either absent, the old one, or complete. `records/layouts.py` translates foreign
+layouts (GSM8K, MATH, veRL).
 """
 
 import json
@@ -17,12 +17,19 @@ from pydantic import ValidationError
 
 from cooper_rl.errors import DataError
 from cooper_rl.records.parquet import parquet_lines, read_parquet
+from cooper_rl.records.tables import SUFFIXES as TABLE_SUFFIXES
+from cooper_rl.records.tables import read_table
 from cooper_rl.schema.data import Record, RejectedRow
 
 R = TypeVar("R", bound=Record)
 
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 """As JSON spells half of a character beyond the first 65,536."""
+
+
+LINE_SUFFIXES = frozenset({".jsonl", ".json", ""})
+SUFFIXES = (".jsonl", ".json", ".parquet", *TABLE_SUFFIXES)
+"""Of the files that are read."""
 
 
 class RawRow(NamedTuple):
@@ -36,27 +43,29 @@ class RawRow(NamedTuple):
 
 
 def read_rows(path: Path, *, is_limited: bool = True) -> Iterator[RawRow]:
-    """Yield every non-empty row of a `.jsonl` or `.parquet` file, in order.
+    """Yield every non-empty row of a file, in order: Parquet, CSV or TSV by suffix, any other as JSONL.
 
     Args:
         path: The file.
         is_limited: Refuse a Parquet file that is too large for readers that hold all its rows.
 
     Raises:
-        DataError: the file is missing, a folder, neither format, or not readable as such.
+        DataError: the file is missing, a folder, or not readable as what its suffix says.
     """
     with _readable(path):
         if path.is_dir():
             raise DataError(f"{path}: is a folder; give one file in it")
         if not path.is_file():
             raise DataError(f"{path}: no such file; check the path, or run the stage that writes it")
-        if path.suffix == ".parquet":
+        suffix = path.suffix.lower()
+        if suffix == ".parquet":
             for number, value in enumerate(read_parquet(path, is_limited=is_limited), start=1):
                 yield RawRow(str(path), number, value, json.dumps(value, default=str), None)
-        elif path.suffix in {".jsonl", ".json", ""}:
-            yield from _read_jsonl(path)
+        elif suffix in TABLE_SUFFIXES:
+            yield from (RawRow(str(path), *row) for row in read_table(path))
         else:
-            raise DataError(f"{path}: unknown format {path.suffix!r}; use .jsonl or .parquet")
+            _check_lines(path)
+            yield from _read_jsonl(path)
 
 
 @contextmanager
@@ -65,6 +74,19 @@ def _readable(path: Path) -> Generator[None]:
         yield
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error}); check its permissions and its disk") from error
+
+
+def _check_lines(path: Path) -> None:
+    """What no stage of ours wrote under this name; a damaged row is found where it is read."""
+    if path.suffix.lower() in LINE_SUFFIXES:
+        return
+    with path.open("rb") as file:
+        start = file.read(256).removeprefix(b"\xef\xbb\xbf").lstrip()
+    if start and start[:1] not in b"{[":
+        raise DataError(
+            f"{path}: unknown format {path.suffix!r}; name JSON lines .jsonl, tables .csv or .tsv, and "
+            "Parquet .parquet"
+        )
 
 
 def _read_jsonl(path: Path) -> Iterator[RawRow]:
@@ -160,7 +182,7 @@ def record_writer(path: Path) -> Generator[Callable[[Record], None]]:
         DataError: the path is no place for a file, or the disk refuses the write.
     """
     with atomic_path(path) as draft:
-        is_parquet = path.suffix == ".parquet"
+        is_parquet = path.suffix.lower() == ".parquet"
         with parquet_lines(draft) if is_parquet else draft.open("w", encoding="utf-8") as lines:
             yield lambda record: _write_line(lines, record)
 
@@ -219,8 +241,12 @@ def check_output(path: Path, *, is_folder: bool = False) -> None:
 
     Raises:
         DataError: something of another kind has that name (a finished file would take the place of a device
-            or a pipe), or its folder cannot be written to.
+            or a pipe), its folder cannot be written to, or its suffix promises a table.
     """
+    if path == Path("-"):
+        raise DataError("-: standard output is no place for a file that the next stage reads; give it a path")
+    if path.suffix.lower() in TABLE_SUFFIXES and not is_folder:
+        raise DataError(f"{path}: tables are read and not written; name it .jsonl or .parquet")
     wanted = "folder" if is_folder else "regular file"
     place = path if is_folder else path.parent
     try:

@@ -6,10 +6,12 @@ r"""Foreign rows become problems (row 1): which columns hold the question and th
 | GSM8K   | `question`, `answer` that ends in `#### 42`                                              |
 | MATH    | `problem`, `solution` with `\boxed{...}`; a row's `answer` wins where it has one         |
 | SVAMP   | `Body`, `Question`, `Answer`: the question is both texts                                 |
+| veRL    | `prompt` of chat messages, `reward_model.ground_truth`                                   |
 | generic | one of QUESTION_COLUMNS and one of ANSWER_COLUMNS, in that order, whatever else is there |
 
 A file's layout is decided once, from its first rows together, so that a damaged row cannot change what the
-others mean. Columns are compared without case. Deliberately left out: files, ids, duplicates.
+others mean. Columns are compared without case, and those of an object in a row as `outer.inner`. A question
+or completion of chat messages (TRL, veRL) is the last message of user or assistant.
 """
 
 import math
@@ -20,7 +22,9 @@ from typing import Any, Literal, NamedTuple
 from cooper_rl.domains.base import FindReferenceFault
 from cooper_rl.domains.open import default_domain
 from cooper_rl.errors import DataError
+from cooper_rl.records.messages import is_chat, last_text
 
+VERL_ANSWER = "reward_model.ground_truth"
 QUESTION_COLUMNS = ("question", "problem", "prompt", "query", "input")
 ANSWER_COLUMNS = (
     "reference_answer",
@@ -31,7 +35,12 @@ ANSWER_COLUMNS = (
     "ground_truth",
     "expected_answer",
     "target",
+    VERL_ANSWER,
 )
+COMPLETION_COLUMNS = ("completion", "response", "output", "generation")
+LABEL_COLUMNS = ("label", "is_correct", "correct")
+LABELS = {"1": 1, "1.0": 1, "true": 1, "0": 0, "0.0": 0, "false": 0}
+"""As texts of a table write them, without case."""
 _THOUSANDS = re.compile(r"-?\d{1,3}(,\d{3})+(\.\d+)?")
 
 Form = Literal["final", "gsm8k", "boxed"]
@@ -109,6 +118,53 @@ def translate(row: Any, layout: Layout, find_fault: FindReferenceFault | None = 
     return Translation(" ".join(parts), answer)
 
 
+class Attempt(NamedTuple):
+    """A row with a completion."""
+
+    question: str
+    reference_answer: str
+    completion: str
+    label: int | None
+    """1 or 0; None: the row has none."""
+
+
+def translate_attempt(row: Any, find_fault: FindReferenceFault | None = None) -> Attempt:
+    """Read a row of question, reference answer, completion and, where there is one, label.
+
+    Raises:
+        DataError: what is wrong with the row; the caller knows the place.
+    """
+    layout = find_layout([row])
+    if layout is None:
+        raise DataError(f"not a row with a problem, which has {describe_columns()}")
+    problem = translate(row, layout, find_fault)
+    columns = _lower(row)
+    name = next((name for name in COMPLETION_COLUMNS if name in columns), None)
+    if name is None:
+        raise DataError(f"no completion; give it a column named {' or '.join(COMPLETION_COLUMNS)}")
+    completion = columns[name]
+    if is_chat(completion):
+        completion = last_text(completion, role="assistant")
+    if not isinstance(completion, str):
+        raise DataError(f"field {name!r} is {_show(completion)}, not text")
+    return Attempt(*problem, completion, read_label(columns))
+
+
+def read_label(columns: Mapping[str, Any]) -> int | None:
+    """The label among these columns; None where none of them is one, or it is empty.
+
+    Raises:
+        DataError: it is neither 0 nor 1.
+    """
+    name = next((name for name in LABEL_COLUMNS if name in columns), None)
+    if name is None or columns[name] in (None, ""):
+        return None
+    label = LABELS.get(str(columns[name]).strip().lower())
+    if label is None:
+        raise DataError(f"field {name!r} is {_show(columns[name])}; write 1 for correct and 0 for incorrect")
+    return label
+
+
 def last_boxed(text: str) -> str | None:
     r"""What stands in the last `\boxed{...}` or `\fbox{...}`, braces balanced, or None.
 
@@ -140,7 +196,12 @@ def describe_columns() -> str:
 
 
 def _lower(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {str(name).lower(): value for name, value in row.items()}
+    columns: dict[str, Any] = {}
+    for name, value in row.items():
+        columns[str(name).lower()] = value
+        if isinstance(value, Mapping):
+            columns |= {f"{name}.{inner}".lower(): each for inner, each in value.items()}
+    return columns
 
 
 def _question_columns(columns: Mapping[str, Any], chosen: str | None) -> tuple[str, ...]:
@@ -162,6 +223,10 @@ def _text(columns: Mapping[str, Any], name: str) -> str:
     if name not in columns:
         raise DataError(f"field {name!r} is missing")
     value = columns[name]
+    if is_chat(value):
+        value = last_text(value, role="user")
+        if value is None:
+            raise DataError(f"field {name!r} has no message of role 'user'")
     if not isinstance(value, str):
         raise DataError(f"field {name!r} is {_show(value)}, not text")
     if not value.strip():

@@ -10,6 +10,8 @@ from cooper_rl.errors import DataError
 from cooper_rl.machine.scratch import scratch_folder
 from cooper_rl.records.batches import in_batches
 
+MAGIC = b"PAR1"
+"""What a file starts with."""
 MAX_ROWS = 2_000_000
 MAX_BYTES = 4_000_000_000
 """Of the values of a file, unpacked, for readers that hold all rows in memory at a time."""

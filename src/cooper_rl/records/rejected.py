@@ -40,7 +40,7 @@ def read_usable(
     """Read a file of which some rows may be bad.
 
     Args:
-        path: JSONL or Parquet.
+        path: JSONL, Parquet, CSV or TSV.
         kind: What a row is.
         translate: Makes a row of a foreign layout one of ours.
 
@@ -64,7 +64,7 @@ def stream_usable(
     """Yield the usable rows of a file one by one.
 
     Args:
-        path: JSONL or Parquet.
+        path: JSONL, Parquet, CSV or TSV.
         kind: What a row is.
         set_aside: Called with every other row.
         find_fault: Why a well-formed record cannot be used, or None.

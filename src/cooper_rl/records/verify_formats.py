@@ -1,10 +1,11 @@
-"""Read labelled examples: our own, the released VerifyRM columns, VerifyBench.
+"""Read labelled examples: our own, the released VerifyRM columns, VerifyBench, and columns of trainers.
 
 VerifyBench and VerifyBench-Hard (hub id ZJU-REAL/VerifyBench, one JSONL file each) have the columns
 question_id, completion_id, question, answer, completion, gold_correct (true or false), completion_model,
 source, answer_type, answer_subtype, annotator. The authors' evaluate.py reads question, answer, completion,
 gold_correct, answer_type and answer_subtype; the other names are from independent readers' code. The released
-VerifyRM data has question, reference_answer, completion, label.
+VerifyRM data has question, reference_answer, completion, label. Rows with other columns are read as
+`layouts.py` reads problems, with a completion and a label beside them.
 """
 
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any, cast
 
 from cooper_rl.errors import DataError
 from cooper_rl.records.files import RawRow
+from cooper_rl.records.layouts import LABEL_COLUMNS, read_label, translate_attempt
 from cooper_rl.records.rejected import UsableRows, read_usable
 from cooper_rl.schema.data import VerifyExample
 
@@ -28,10 +30,12 @@ def read_examples(path: Path) -> UsableRows[VerifyExample]:
 
 
 def _translate(row: RawRow) -> RawRow:
-    """A VerifyBench row in our columns; any other row as it is."""
-    if not isinstance(row.value, dict) or "gold_correct" not in row.value:
+    """A row in our columns; one that is no object as it is."""
+    if not isinstance(row.value, dict):
         return row
     value = cast("dict[str, Any]", row.value)
+    if "gold_correct" not in value:
+        return row._replace(value=_translate_other(value, f"{row.file}:{row.row}"))
     missing = [name for name in VERIFY_BENCH_FIELDS if name not in value]
     if missing or not isinstance(value["gold_correct"], bool):
         found = f"lacks {', '.join(missing)}" if missing else f"gold_correct is {value['gold_correct']!r}"
@@ -48,3 +52,20 @@ def _translate(row: RawRow) -> RawRow:
         "answer_type": value.get("answer_type"),
     }
     return row._replace(value=translated)
+
+
+def _translate_other(value: dict[str, Any], place: str) -> dict[str, Any]:
+    """Our own columns with the label as a number; of other columns those that we know."""
+    try:
+        if value.keys() <= VerifyExample.model_fields.keys():
+            label = value.get("label")
+            return value | {"label": read_label(value)} if isinstance(label, str) else value
+        found = translate_attempt(value)
+    except DataError as error:
+        raise DataError(f"{place}: {error}") from error
+    if found.label is None:
+        raise DataError(
+            f"{place}: no label; give it a column named {' or '.join(LABEL_COLUMNS)}, or label the file with "
+            "label-completions"
+        )
+    return found._asdict() | {name: value.get(name) for name in ("source", "answer_type")}

@@ -27,11 +27,13 @@ from cooper_rl.machine.scratch import scratch_folder
 from cooper_rl.method.questions import question_key
 from cooper_rl.progress import track
 from cooper_rl.randomness import derive_seed
-from cooper_rl.records.files import RawRow, read_rows, reject, write_records, write_report
-from cooper_rl.records.layouts import Layout, describe_columns, find_layout, translate
+from cooper_rl.records.files import SUFFIXES, RawRow, read_rows, reject, write_records, write_report
+from cooper_rl.records.layouts import VERL_ANSWER, Layout, describe_columns, find_layout, translate
+from cooper_rl.records.standard_input import NAME as STANDARD_INPUT
+from cooper_rl.records.standard_input import standard_input
 from cooper_rl.schema.data import CollectReport, Problem, RejectedRow
 from cooper_rl.schema.paths import OutputFile
-from cooper_rl.storage.remote_data import SUFFIXES, download, fetch_object, parse_hub_id, read_hub
+from cooper_rl.storage.remote_data import download, fetch_object, parse_hub_id, read_hub
 
 logger = logging.getLogger(__name__)
 
@@ -204,6 +206,10 @@ def _open(name: str, storage: StorageConfig, collection: _Collection) -> _Source
     if is_stored(name) or name.startswith(("http://", "https://")):
         rows = list(_fetched_rows(name, storage))
         label = PurePosixPath(urlsplit(name).path).name or redact(name)
+    elif name == str(STANDARD_INPUT):
+        label = "stdin"
+        with standard_input() as path:
+            rows = list(read_rows(path))
     elif Path(name).is_file() or name.endswith(SUFFIXES):
         label = Path(name).name
         rows = list(read_rows(Path(name)))
@@ -258,7 +264,8 @@ def _to_problem(row: RawRow, layout: Layout, source: _Source, domain: Domain) ->
     if row.problem is not None:
         raise DataError(row.problem)
     question, reference_answer = translate(row.value, layout, domain.find_reference_fault)
-    origin = row.value.get("source") if layout.answer_column == "reference_answer" else None
+    named = {"reference_answer": "source", VERL_ANSWER: "data_source"}.get(layout.answer_column)
+    origin = row.value.get(named) if named is not None else None
     return Problem(
         id=_identity(row.value.get("id"), stem=source.stem, row=row.row),
         source=origin if isinstance(origin, str) and origin else source.label,

@@ -40,8 +40,8 @@ logger = logging.getLogger(__name__)
 def run(
     config: Config,
     *,
-    problems: Annotated[Path, Input("Problems that the completions answer (JSONL or Parquet)")],
-    completions: Annotated[Path, Input("Completions to label")],
+    problems: Annotated[Path, Input("Problems that the completions answer")],
+    completions: Annotated[Path, Input("Completions to label, or the file of --problems if it holds both")],
     labels: Annotated[
         Path, OutputFile("Where to write the audit: one row per completion, dropped ones included")
     ],

@@ -25,8 +25,8 @@ from cooper_rl.schema.paths import Input, Inputs, OutputFile
 def run(
     config: Config,
     *,
-    problems: Annotated[Path, Input("Problems that the completions answer (JSONL or Parquet)")],
-    completions: Annotated[Path, Input("Completions that were labelled")],
+    problems: Annotated[Path, Input("Problems that the completions answer")],
+    completions: Annotated[Path, Input("Completions that were labelled, or the file of --problems")],
     shards: Annotated[list[Path], Inputs("Labels of every shard, in the order of their numbers")],
     reports: Annotated[list[Path], Inputs("Reports of the shards")],
     labels: Annotated[

@@ -5,15 +5,16 @@ import logging
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import torch
 
 from cooper_rl.config.root import Config
 from cooper_rl.domains.open import find_domain
 from cooper_rl.errors import DataError
+from cooper_rl.labels.splits import Splits
 from cooper_rl.machine.device import pick_device
-from cooper_rl.method.metrics import binary_scores
+from cooper_rl.machine.index import temporary_index
 from cooper_rl.method.prompts import cut_field
 from cooper_rl.method.questions import with_questions
 from cooper_rl.models.packed.forward import use_packed
@@ -22,8 +23,8 @@ from cooper_rl.models.verify_rm import (
     load_verify_rm,
     make_from_backbone,
     make_from_scratch,
+    measure,
     save_verify_rm,
-    score_examples,
 )
 from cooper_rl.models.verify_rm_card import write_card
 from cooper_rl.records.files import write_report
@@ -31,7 +32,7 @@ from cooper_rl.records.model_set import read_models
 from cooper_rl.records.rejected import set_aside
 from cooper_rl.records.verify_formats import read_examples
 from cooper_rl.redteam.negatives import read_attacks
-from cooper_rl.schema.data import TrainVerifyRMReport, VerifyExample
+from cooper_rl.schema.data import RejectedRow, TrainVerifyRMReport, VerifyExample
 from cooper_rl.schema.paths import Input, OutputFile, OutputFolder
 from cooper_rl.storage.model_reference import handed_over
 from cooper_rl.storage.models import at_hand
@@ -43,8 +44,11 @@ logger = logging.getLogger(__name__)
 def run(
     config: Config,
     *,
-    train: Annotated[Path, Input("Labelled examples to train on (JSONL or Parquet; the released columns)")],
-    validation: Annotated[Path, Input("Labelled examples of other problems, to validate on")],
+    train: Annotated[Path, Input("Labelled examples to train on (the released columns)")],
+    validation: Annotated[
+        Path,
+        Input("Labelled examples of other problems, to validate on; the same file: some of its questions"),
+    ],
     verify_rm: Annotated[
         Path, OutputFolder("Folder to write VerifyRM to; a reference with a storage.uri of s3://")
     ],
@@ -71,20 +75,17 @@ def run(
         StorageError: storage.uri is in an object store that cannot be used.
     """
     started = time.monotonic()
-    examples, validating = read_examples(train), read_examples(validation)
-    unusable = [*examples.rejected, *validating.rejected]
+    examples, held_out, unusable = _read(config, train, validation)
     set_aside(report, unusable, rejected=rejected)
-    held_out = validating.records
-    _check_apart(examples.records, held_out, train=train, validation=validation)
 
     device = pick_device()
-    model = _starting_model(config, examples.records, models=models, device=device)
+    model = _starting_model(config, examples, models=models, device=device)
     model = dataclasses.replace(model, compute=config.verify_rm.precision)
     use_packed(model.model, is_on=config.packed_forward)
     with handed_over(config.storage, verify_rm) as folder:
         fit = train_in_lessons(
             model,
-            examples.records,
+            examples,
             config=config.verify_rm,
             is_from_scratch=models is None,
             seed=config.seed,
@@ -96,14 +97,10 @@ def run(
         if fit.best_update != fit.num_updates:
             model = dataclasses.replace(load_verify_rm(folder, device=device), compute=model.compute)
             use_packed(model.model, is_on=config.packed_forward)
-        validated = binary_scores(
-            [example.label for example in held_out],
-            score_examples(model, held_out),
-            problems=[example.question for example in held_out],
-        )
+        validated = measure(model, held_out)
         write_card(folder, validated)
     result = TrainVerifyRMReport(
-        num_examples=len(examples.records),
+        num_examples=len(examples),
         num_rejected=len(unusable),
         num_updates=fit.num_updates,
         final_loss=fit.final_loss,
@@ -116,6 +113,42 @@ def run(
     )
     write_report(report, result)
     return result
+
+
+class _Rows(NamedTuple):
+    examples: list[VerifyExample]
+    held_out: list[VerifyExample]
+    unusable: list[RejectedRow]
+
+
+def _read(config: Config, train: Path, validation: Path) -> _Rows:
+    """Both files, whose questions must differ; one file is split by question."""
+    found = read_examples(train)
+    if train == validation:
+        return _Rows(*_split(config, found.records, train), found.rejected)
+    validating = read_examples(validation)
+    _check_apart(found.records, validating.records, train=train, validation=validation)
+    return _Rows(found.records, validating.records, [*found.rejected, *validating.rejected])
+
+
+def _split(
+    config: Config, rows: Sequence[VerifyExample], path: Path
+) -> tuple[list[VerifyExample], list[VerifyExample]]:
+    fraction = config.labeling.validation_fraction
+    kept: list[VerifyExample] = []
+    held_out: list[VerifyExample] = []
+    with temporary_index() as index:
+        splits = Splits(index, config.seed)
+        for row in rows:
+            splits.add(row.question, is_correct=row.label == 1)
+        try:
+            splits.deal(validation_fraction=fraction, test_fraction=fraction)
+        except ValueError as error:
+            raise DataError(f"{path}: {error}, or give a file of its own as --validation") from error
+        for row in rows:
+            # What would be kept for a test is learned from: the file's owner evaluates on another one.
+            (held_out if splits.split_of(row.question) == "validation" else kept).append(row)
+    return kept, held_out
 
 
 def _starting_model(

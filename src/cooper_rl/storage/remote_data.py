@@ -17,9 +17,9 @@ import httpx
 
 from cooper_rl.addresses import redact, redact_all
 from cooper_rl.config.infrastructure import StorageConfig
-from cooper_rl.errors import DataError
+from cooper_rl.errors import DataError, how_to_install
 from cooper_rl.progress import Progress
-from cooper_rl.records.files import RawRow
+from cooper_rl.records.files import SUFFIXES, RawRow
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +28,6 @@ MAX_DOWNLOAD_SECONDS = 3600.0
 SILENCE_SECONDS = 60.0
 """How long a server may send nothing."""
 
-SUFFIXES = (".jsonl", ".json", ".parquet")
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+(:[^:/\s]+){0,2}")
 
 
@@ -126,7 +125,7 @@ def read_hub(text: str) -> Iterator[RawRow]:
         import datasets  # pyright: ignore[reportMissingImports] an extra
     except ImportError as error:
         raise DataError(
-            f"{text}: reading from the hub needs the extra `hub`: pip install 'cooper-rl[hub]', "
+            f"{text}: reading from the hub needs the extra `hub`: {how_to_install('hub')}; "
             "or give the path of a downloaded .jsonl or .parquet file"
         ) from error
     try:

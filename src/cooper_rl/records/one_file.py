@@ -1,0 +1,106 @@
+"""One file of questions, reference answers and completions, as problems and completions (rows 1 and 2).
+
+`label_completions` reads it where both of its inputs name one file. Columns are those of `layouts.py`; `id`,
+`model` (or `source`) and `finish_reason` are kept where a row has them.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, get_args
+
+from cooper_rl.domains.base import FindReferenceFault
+from cooper_rl.errors import DataError
+from cooper_rl.records.files import RawRow, parse_row, read_rows, reject
+from cooper_rl.records.layouts import translate_attempt
+from cooper_rl.schema.data import Completion, FinishReason, Problem, RejectedRow
+
+
+class Answered(NamedTuple):
+    """A completion and the problem that it answers, and the row where they stand."""
+
+    row: int
+    problem: Problem
+    completion: Completion
+
+
+def stream_one_file(
+    path: Path,
+    find_reference_fault: FindReferenceFault,
+    *,
+    set_aside: Callable[[RejectedRow], object],
+    find_fault: Callable[[Answered], str | None],
+) -> Iterator[Answered]:
+    """Yield every usable row as a problem and its completion; rows with the same problem share its id.
+
+    Args:
+        path: The file.
+        find_reference_fault: Why a reference answer cannot be used, or None.
+        set_aside: Called with every other row.
+        find_fault: Why a well-formed row cannot be used, or None.
+
+    Raises:
+        DataError: the file cannot be read, or no row of it can be used, with the first reason.
+    """
+    is_usable = False
+    num_rejected, first_reason = 0, ""
+    for row in read_rows(path, is_limited=False):
+        found = _check(row, path.stem, find_reference_fault, find_fault)
+        if isinstance(found, Answered):
+            is_usable = True
+            yield found
+            continue
+        num_rejected, first_reason = num_rejected + 1, first_reason or found
+        set_aside(reject(row, found))
+    if not is_usable:
+        why = f"the first of {num_rejected}: {first_reason}" if num_rejected else "the file is empty"
+        raise DataError(f"{path}: no usable row with question, reference answer and completion; {why}")
+
+
+def _check(
+    row: RawRow,
+    stem: str,
+    find_reference_fault: FindReferenceFault,
+    find_fault: Callable[[Answered], str | None],
+) -> Answered | str:
+    """The usable row, or why it is none."""
+    try:
+        found = _read(row, stem, find_reference_fault)
+    except DataError as error:
+        return str(error)
+    fault = find_fault(found)
+    return found if fault is None else f"{row.file}:{row.row}: {fault}"
+
+
+def _read(row: RawRow, stem: str, find_fault: FindReferenceFault) -> Answered:
+    place = f"{row.file}:{row.row}"
+    if row.problem is not None:
+        raise DataError(f"{place}: {row.problem}")
+    try:
+        found = translate_attempt(row.value, find_fault)
+    except DataError as error:
+        raise DataError(f"{place}: {error}") from error
+    problem_id = _problem_id(found.question, found.reference_answer)
+    problem = Problem(
+        id=problem_id, source=stem, question=found.question, reference_answer=found.reference_answer
+    )
+    ending = _kept(row.value, "finish_reason")
+    value = {
+        "id": _kept(row.value, "id") or f"{stem}-{row.row}",
+        "problem_id": problem_id,
+        "model": _kept(row.value, "model") or _kept(row.value, "source") or stem,
+        "text": found.completion,
+        "finish_reason": ending if ending in get_args(FinishReason) else "stop",
+    }
+    return Answered(row.row, problem, parse_row(row._replace(value=value), Completion))
+
+
+def _kept(value: dict[str, Any], name: str) -> str:
+    found = value.get(name)
+    return str(found).strip() if isinstance(found, str | int) else ""
+
+
+def _problem_id(question: str, reference_answer: str) -> str:
+    """The same for the same problem in every file."""
+    text = f"{question}\x1f{reference_answer}"
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
