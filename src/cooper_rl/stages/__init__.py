@@ -173,7 +173,7 @@ def _reads(stage: StageName, key: str) -> bool:
 class Run(Protocol):
     """A stage's work: files in, files out."""
 
-    def __call__(self, config: Config, **paths: Path | None) -> Report:
+    def __call__(self, config: Config, **paths: Path | list[Path] | None) -> Report:
         """The report, which it has also written."""
         ...
 
