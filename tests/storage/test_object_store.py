@@ -505,3 +505,20 @@ def test_a_server_that_is_none_of_s3_is_named_and_nothing_is_taken_for_stored(
         with pytest.raises(StorageError, match=r"cannot be used \(ParseError.*storage\.endpoint is right"):
             store.keys("")
         server.shutdown()
+
+
+def test_nothing_is_written_through_a_link_in_a_folder(tmp_path: Path) -> None:
+    """Listing the store does not follow it, so nobody knows what lies there."""
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "thesis.txt").write_text("mine")
+    (tmp_path / "place").mkdir()
+    (tmp_path / "place" / "step-1").symlink_to(tmp_path / "theirs")
+    store = LocalStore(tmp_path / "place")
+    with pytest.raises(
+        StorageError, match=r"step-1: is a link, behind which .* may lie; move it away, or use"
+    ):
+        store.write("step-1/new.txt", b"ours", replaces=None)
+    with pytest.raises(StorageError, match="is a link"):
+        store.put_file("step-1/a/b.txt", tmp_path / "theirs" / "thesis.txt", sha256="0" * 64)
+    assert (tmp_path / "theirs" / "thesis.txt").read_text() == "mine"
+    assert [path.name for path in (tmp_path / "theirs").iterdir()] == ["thesis.txt"]

@@ -158,10 +158,21 @@ class LocalStore:
             folder.rmdir()
             folder = folder.parent
 
+    def _check_no_link(self, folder: Path) -> None:
+        """Refuse to write through a link: `keys` does not follow it, so nobody has looked behind it."""
+        while folder != self._folder:
+            if folder.is_symlink():
+                raise StorageError(
+                    f"{folder}: is a link, behind which files of others may lie; move it away, or use "
+                    "another place"
+                )
+            folder = folder.parent
+
     @contextmanager
     def _draft(self, key: str, sha256: str) -> Generator[Path]:
         """A path beside the object that takes its place when the block ends without an error."""
         place = self._place(key)
+        self._check_no_link(place.parent)
         draft = place.with_name(f"{_draft_start(place.name, sha256)}{secrets.token_hex(4)}{PARTIAL}")
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
