@@ -178,7 +178,7 @@ def test_an_override_with_line_breaks_is_one_text() -> None:
 
 
 def test_an_unknown_preset_lists_the_known_ones() -> None:
-    with pytest.raises(ConfigError, match=r"unknown preset 'lptop'; use one of \['laptop'"):
+    with pytest.raises(ConfigError, match=r"unknown preset 'lptop'; did you mean 'laptop'\? It is one of \["):
         load("lptop")
 
 
@@ -187,7 +187,9 @@ def test_a_preset_that_extends_another_holds_what_differs(tmp_path: Path) -> Non
     path.write_text('extends = "laptop"\nseed = 7\n[cooper]\nsteps = 3')
     assert load(str(path)) == load("laptop", ["seed=7", "cooper.steps=3"])
     path.write_text('extends = "own.toml"')
-    with pytest.raises(ConfigError, match=r"own\.toml' extends 'own\.toml', which is none of \['laptop'"):
+    with pytest.raises(
+        ConfigError, match=r"own\.toml' extends 'own\.toml', which is none of \['gsm8k_one_gpu', 'laptop'"
+    ):
         load(str(path))
 
 

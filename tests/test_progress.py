@@ -68,7 +68,7 @@ def test_a_terminal_gets_a_bar_with_numbers_and_the_log_stands_above_it(
     caplog.set_level(logging.INFO)
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
-    handler = progress._AboveBars(terminal)
+    handler = progress.AboveBars(terminal)
     counter = Progress("train_cooper", 2, logger)
     counter.advance(reward=0.61234)
     handler.emit(logging.makeLogRecord({"msg": "saved"}))

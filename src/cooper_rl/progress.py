@@ -23,7 +23,7 @@ def show_log() -> None:
 
     Addresses in it are redacted.
     """
-    handler = _AboveBars()
+    handler = AboveBars()
     handler.setFormatter(RedactingFormatter("%(asctime)s %(message)s", datefmt="%H:%M:%S"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     logging.captureWarnings(True)
@@ -31,7 +31,7 @@ def show_log() -> None:
     logging.getLogger("huggingface_hub").propagate = False  # it shows its lines itself
 
 
-class _AboveBars(logging.StreamHandler[Any]):
+class AboveBars(logging.StreamHandler[Any]):
     """Writes to standard error, above the bars that are drawn there."""
 
     def emit(self, record: logging.LogRecord) -> None:

@@ -53,7 +53,7 @@ def test_every_number_is_that_of_the_scores(verify_rm, make_verify_rm, tmp_path)
 
 def test_released_columns_are_read_and_bad_rows_set_aside(verify_rm, tmp_path, caplog):
     rows = [example.model_dump(exclude={"source"}) for example in EXAMPLES]
-    bad = [{**rows[0], "label": 2}, {**rows[1], "extra": 1}]
+    bad = [{**rows[0], "label": 2}, {**rows[1], "completion": 1}]
     path = tmp_path / "released.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in [*bad, *rows]))
     with caplog.at_level(logging.WARNING):

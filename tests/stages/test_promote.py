@@ -9,7 +9,7 @@ from cooper_rl.checkpoints.manifest import CheckpointManifest
 from cooper_rl.checkpoints.reference import open_checkpoint
 from cooper_rl.checkpoints.registry import CHAMPION, Registry, open_registry, version_name
 from cooper_rl.config.load import load
-from cooper_rl.errors import ConfigError, DataError, StorageError, WriteConflictError
+from cooper_rl.errors import ConfigError, DamagedObjectError, DataError, StorageError, WriteConflictError
 from cooper_rl.method.intervals import clustered_interval
 from cooper_rl.records.files import read_records, read_report, write_records, write_report
 from cooper_rl.schema.data import EvalReport, EvaluatedCompletion, Interval, Problem, Verdict
@@ -117,7 +117,8 @@ def test_a_try_that_broke_off_before_the_pointer_is_made_good(
         patched.setattr(store_type, "write", break_off)
         with pytest.raises(StorageError, match="the network is gone"):
             promote.run(config, **paths)
-    assert open_registry(config).champion() is None
+    with pytest.raises(DamagedObjectError, match="CHAMPION is missing, and there is a version v-"):
+        open_registry(config).champion()
     assert promote.run(config, **paths).is_promoted
     assert open_registry(config).champion() is not None
 

@@ -261,7 +261,7 @@ def test_the_template_is_not_written_twice() -> None:
         for path in sorted((ROOT / folder).rglob("*.py"))
     }
     assert [path for path, text in sources.items() if "<reference_answer>" in text] == [
-        "src/cooper_rl/negatives/canaries.py",
+        "src/cooper_rl/negatives/text_attacks.py",
         "src/cooper_rl/redteam/library.py",
     ]
     assert [
