@@ -88,6 +88,13 @@ CORRECT = [
     ("B", r"\boxed{B) 15}"),
     ("True", r"\boxed{true}"),
     (r"\emptyset", r"\boxed{\text{no solution}}"),
+    (r"164 \pi \text{ square feet}", r"The answer is: 164  pi \mbox{ square feet}"),
+    (r"18\pi cm^{2}", r"\boxed{x = 18\pi cm^{2}}"),
+    (r"\alpha = \pm 1 + 2m, \beta = \mp 1", r"So the final result is \alpha = \pm 1 + 2m, \beta = \mp 1."),
+    (r"\frac{2}{n!(n + k)! \cdot 2^{2n}}", r"So the final result is \frac{2}{n!(n + k)! \cdot 2^{2n}}."),
+    (r"\frac{\sin((n+1)a)}{\sin a}", "The answer is: ((sin ((n+1) a))/(sin a))"),
+    (r"\lim_{x \to \infty} x = \infty", r"\boxed{\lim_{x \to \infty} (x) = \infty}"),
+    (r"n = 101k \text{ where } k \in \mathbb{N}", r"The answer is n = 101k \text{ where } k \in \mathbb{N}."),
 ]
 INCORRECT = [
     (r"1.6\times 10^{-19}", r"\boxed{9.1\times 10^{-31}}"),
@@ -135,6 +142,13 @@ UNPARSABLE = [
     ("5", '{"answer": "5"}\nI was wrong: {"answer": "6"}'),
     ("5 red and 3 blue tiles", r"\boxed{5 tiles}"),
     (r"\forall x: x^2 \ge 0", r"\boxed{\forall x: x \ge 0}"),
+    ("60^ 60^ 60^", "Therefore the value is 60^\n90^\n60^\n"),
+    ("41^o", "The answer is 41^\no."),
+    (r"-\arctan 2", "Therefore the value is -\n\\arctan 2"),
+    (r"A(0; -\frac{7}{6}; 0)", "Therefore the value is A(0; -((7)/(7)); 0)"),
+    (r"f(\frac{\pi}{4}) = 0", "Therefore the value is f(((pi)/(2))) = 0"),
+    (r"\frac{3^{2010}+1}{2 \cdot 3^{2010}}", r"Therefore the value is \frac{3^{2010}-1}{2 * 3^{2010}}"),
+    (r"\$\frac23 \approx \$0.67", r"\boxed{$\$\frac23 \approx \$0.67$}"),
 ]
 
 

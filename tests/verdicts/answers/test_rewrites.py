@@ -68,7 +68,15 @@ STATEMENTS: tuple[Callable[[str], str], ...] = (
 _SIGN = re.compile(r"(?<=[\w}) ])[+-](?=[\s\w\\])")
 
 
-KNOWN_FAULTS: set[tuple[str, ...]] = set()
+MEANT = (
+    # Typed on a keyboard it is another product: sec(1/2) times theta.
+    r"3 \sec \frac{1}{2} \theta",
+    # The changed digit stands in the integrand; the value after `=` is right.
+    r"\int \frac{x+2}{x^2 + 2x + 5} \, dx = \frac{1}{2} \ln(x^2 + 2x + 5)",
+    # 8 is 2 modulo 3.
+    r"n \text{ such that } n \equiv 0 \text{ or } 2 \pmod{3}",
+)
+"""Beginnings of references whose rewrite changes the meaning, or whose change keeps it."""
 
 
 @pytest.fixture(scope="module")
@@ -163,4 +171,4 @@ def test_rewrites_of_a_hundred_real_references_keep_their_verdict(verifier: Rule
 def test_rewrites_of_all_real_references_keep_their_verdict(name: str, verifier: RuleVerifier) -> None:
     """Minutes: every reference answer in twenty spellings and four changed ones."""
     faults = find_faults(read_references(name), random.Random(1), verifier)
-    assert [fault for fault in faults if fault not in KNOWN_FAULTS] == []
+    assert [fault for fault in faults if not fault[1].startswith(MEANT)] == []

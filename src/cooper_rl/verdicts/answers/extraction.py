@@ -26,6 +26,7 @@ from cooper_rl.verdicts.answers.stated.last_line import (
     PROSE_WORD,
     TEX,
     answer_spans,
+    is_part_of_expression,
     read_last_line,
     read_mathematics,
 )
@@ -191,7 +192,8 @@ _ANSWER = re.compile(
 )
 _SENTENCE_END = re.compile(
     r"\n|<\||[.,;]?\s{0,3}I hope|\.(?=\s+[A-Z\[(])|。"
-    r"|,?\s(?:because|since|which|where|so that)\b|,\s(?:so|as|not)\b"
+    # `\text{ where }` is part of an answer.
+    r"|,?(?<!\{)\s(?:because|since|which|where|so that)\b|,\s(?:so|as|not)\b"
 )
 
 
@@ -209,7 +211,9 @@ def _phrase(text: str, pattern: re.Pattern[str]) -> _Candidate | None:
         return _Candidate(last.start(), end, FinalAnswer("", marker))
     spans = [span for span in answer_spans(sentence) if span]
     if len(PROSE_WORD.findall(TEX.sub(" ", sentence))) >= 3 and len(spans) == 1:
-        sentence = read_mathematics(sentence) or spans[0]
+        found = read_mathematics(sentence)
+        is_whole = found is not None or not is_part_of_expression(sentence, spans[0])
+        sentence = (found or spans[0]) if is_whole else sentence
     return _Candidate(last.start(), end, FinalAnswer(_without_emphasis(sentence), marker))
 
 

@@ -48,10 +48,17 @@ def _value_of_ratio(text: str) -> Fraction | None:
 
 
 def differ_in_digits_only(left: str, right: str) -> bool:
-    """Whether two texts have one form, but not the same digits and signs: algebra may have skipped a part."""
-    bare = [re.sub(r"\s", "", text) for text in (left, right)]
+    r"""Whether two texts have one form, but not the same digits and signs: algebra may have skipped a part.
+
+    `\frac{1}{2}` and `((1)/(2))` are one form.
+    """
+    bare = [_LAYOUT.sub("", _BETWEEN_BRACES.sub("/", text)) for text in (left, right)]
     forms = [re.sub(r"\d", "0", re.sub(r"[+-]", "", text)) for text in bare]
     return bare[0] != bare[1] and forms[0] == forms[1]
+
+
+_BETWEEN_BRACES = re.compile(r"\}\s?\{")
+_LAYOUT = re.compile(r"\\[dt]?frac(?![A-Za-z])|\\cdot(?![A-Za-z])|\\left|\\right(?![A-Za-z])|[\s\\{}()*]")
 
 
 def find_clash(reference: str, answer: str) -> str | None:

@@ -329,6 +329,8 @@ _SKIPPED = re.compile(
 )
 _STRAY = re.compile(r"(?<!\\)(?:\\\\)*\\(?![A-Za-z{}|\\])|^(?!.*\\begin).*\\\\", re.DOTALL)
 """A backslash before no command: math-verify reads nothing past it, so `k\\(4k)` would equal `k\\(9k)`."""
+_INNER_DOLLAR = re.compile(r"[^$\s].*\$.*\w", re.DOTALL)
+_NO_EXPONENT = re.compile(r"\^\s*(?:$|\^)")
 _ENVIRONMENT = re.compile(r"\\(?:begin|end)\s?\{[A-Za-z]+\*?\}")
 _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{3,}")
 _SIDE_BY_SIDE = re.compile(r"(?<![\d._^])(?<!\\frac)(?<!\\frac )[\d.]+ +[\d.]")
@@ -344,6 +346,10 @@ def find_doubt(reference: str, answer: str) -> str | None:
         return "two numbers side by side"
     if "°" in reference or "°" in answer:
         return "degrees in an expression"
+    if _INNER_DOLLAR.search(reference) or _INNER_DOLLAR.search(answer):
+        return "a dollar sign within an expression"
+    if _NO_EXPONENT.search(reference) or _NO_EXPONENT.search(answer):
+        return "a power without an exponent"
     if _STRAY.search(reference) or _STRAY.search(answer):
         return "a backslash that begins no command"
     if _QUANTIFIER.search(reference) or _QUANTIFIER.search(answer):
@@ -386,6 +392,6 @@ def _are_far_apart(left: Any, right: Any) -> bool:
     if not (isinstance(left, sympy.Number) and isinstance(right, sympy.Number)):
         return False
     if not (left.is_finite and right.is_finite):
-        return True
+        return bool(left != right)
     difference: Any = left - right
     return bool(abs(difference) > sympy.Rational(1, 10**9) * abs(left))

@@ -122,7 +122,7 @@ def _compare(
     reference, answer = with_subscripts(reference, answer)
     reference, answer = (without_brackets(to_latex(text)) for text in (reference, answer))
     left, right = parse_structure(reference), parse_structure(answer)
-    (value, unit), (other_value, other_unit) = split_unit(reference), split_unit(answer)
+    (value, unit), (other_value, other_unit) = _split_unit(reference), _split_unit(answer)
     if check is None and (unit or other_unit) and "list" not in (left.kind, right.kind):
         if unit and other_unit and not same_unit(unit, other_unit):  # expressions in other units
             return AnswerCheck("unparsable", f"units differ: {other_unit} against {unit}")
@@ -138,6 +138,14 @@ def _compare(
     return algebra(left.text or reference, right.text or answer)
 
 
+def _split_unit(text: str) -> tuple[str, str]:
+    """`x = 18 cm` as `x = 18` and its unit."""
+    named = _NAMED.match(text)
+    value, unit = split_unit(text[named.end() :] if named else text)
+    return (named[0] if named else "") + value, unit
+
+
+_NAMED = re.compile(r"[A-Za-z]\s?=\s?")
 _LAYOUT = re.compile(r"\\begin ?\{(?![pbBvV]?matrix)|\\hline|\\xrightarrow")
 
 

@@ -29,7 +29,7 @@ _VERB = re.compile(
     r"(?:\b(?:is|are|was|were|be|equals?|equal to|gives?|gave|gets?|got|yields?|obtain(?:s|ed)?|have|has|had"
     r"|find|makes?|made|earns?|earned|needs?|takes?|costs?|pays?|paid|spends?|spent|left with|worth|contains?"
     r"|requires?|saves?|saved|sold|sells?|buys?|bought|reads?|runs?|walks?|collects?|receives?|becomes?"
-    r"|totals?|equalling)\b|\b[A-Za-z]{2,}\s?[=:])(?:\s+(?:exactly|just|simply|now|then|thus|therefore|only"
+    r"|totals?|equalling)\b|(?<!\\)\b(?!(?:alpha|beta|gamma|theta|lambda|phi|pi)\s?=)[A-Za-z]{2,}\s?[=:])(?:\s+(?:exactly|just|simply|now|then|thus|therefore|only"
     r"|a total of|equal to|given by))?\s*",
     re.IGNORECASE,
 )
@@ -78,7 +78,8 @@ _SPAN = re.compile(
 )
 _ENUMERATOR = re.compile(r"^\d{1,2}[.)]\s+(?=\S)")
 _FENCE = re.compile(r"[`\s\\\]\[$)]*")
-_SENTENCE_BREAK = re.compile(r"(?<!\\)[.!?]\s+(?=[A-Z\d$\\])")
+_SENTENCE_BREAK = re.compile(r"(?:(?<!\\)[.?]|(?<=[a-z]{2})!)\s+(?=[A-Z\d$\\])")
+"""`n! \\cdot 2` holds a factorial."""
 
 
 def answer_spans(text: str) -> list[str]:
@@ -88,6 +89,16 @@ def answer_spans(text: str) -> list[str]:
     return ["" if DENIED.search(start) else span[0] for span, start in zip(spans, starts, strict=True)]
 
 
+def is_part_of_expression(text: str, span: str) -> bool:
+    """Whether mathematics goes on beside a number: `164 pi`, `sin(n+1)`, `e^{1}`."""
+    before, _, after = text.partition(span)
+    return _GOES_BEFORE.search(before) is not None or _GOES_AFTER.match(after) is not None
+
+
+_GOES_BEFORE = re.compile(r"[{\[^_+/]\s?$")
+_GOES_AFTER = re.compile(rf"\s{{0,3}}(?:[{{\[^_+/]|(?:{'|'.join(NAMES)})(?![A-Za-z]))")
+
+
 def read_last_line(text: str) -> str | None:
     """What the last line that holds more than delimiters states; None where it states nothing."""
     text = text.split("<|", 1)[0].rstrip()
@@ -95,10 +106,14 @@ def read_last_line(text: str) -> str | None:
         opening = text.rfind(text[-2:] if text[-1] == "$" else "\\[", 0, -2)
         if opening >= 0 and len(text) - opening <= 500:
             return " ".join(text[opening:].split())
-    for line in reversed(text.splitlines()):
-        if not _FENCE.fullmatch(line):
-            return _read_line(_ENUMERATOR.sub("", line.strip()[-MAX_LINE_CHARS:]))
-    return None
+    lines = [line for line in text.splitlines() if not _FENCE.fullmatch(line)]
+    if not lines or (len(lines) > 1 and _UNFINISHED.search(lines[-2])):
+        return None
+    return _read_line(_ENUMERATOR.sub("", lines[-1].strip()[-MAX_LINE_CHARS:]))
+
+
+_UNFINISHED = re.compile(r"\w[^\n]{0,200}[-+/^]\s{0,9}$")
+"""A line that ends in an operator: the last line alone would lose it."""
 
 
 def _read_line(line: str) -> str | None:
