@@ -392,6 +392,6 @@ def _are_far_apart(left: Any, right: Any) -> bool:
     if not (isinstance(left, sympy.Number) and isinstance(right, sympy.Number)):
         return False
     if not (left.is_finite and right.is_finite):
-        return bool(left != right)
+        return left is not right  # sympy holds one object of each infinity
     difference: Any = left - right
     return bool(abs(difference) > sympy.Rational(1, 10**9) * abs(left))
