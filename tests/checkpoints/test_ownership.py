@@ -392,6 +392,15 @@ def test_whatever_lies_in_a_registry_stays(things: dict[str, bytes], links: bool
         assert all((root / name).read_bytes() == things[name] for name in planted)
 
 
+def test_a_link_to_a_folder_that_has_the_name_of_a_model_is_not_replaced(tmp_path: Path) -> None:
+    link = tmp_path / "registry" / VERSIONS[0] / "policy" / "model.safetensors"
+    (tmp_path / "elsewhere").mkdir()
+    link.parent.mkdir(parents=True)
+    link.symlink_to(tmp_path / "elsewhere")
+    promote_all(LocalStore(tmp_path / "registry"), tmp_path)
+    assert link.is_symlink()
+
+
 @settings(max_examples=FEW, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(things=in_a_registry)
 def test_whatever_lies_in_a_registry_on_a_server_stays(s3_server, things: dict[str, bytes]) -> None:

@@ -145,7 +145,7 @@ def test_two_processes_give_the_numbers_of_one_which_can_continue(
 
 @pytest.mark.parametrize("stage", [1, 2, 3])
 def test_processes_take_back_what_the_gate_refuses(examined: Files, tmp_path: Path, stage: int) -> None:
-    """VerifyRM learns what is right, which the gate's examples deny: its second update goes too far."""
+    """VerifyRM learns what is right, which the gate's examples deny: the second update goes too far."""
     turned = [
         row.model_copy(update={"label": 1 - row.label})
         for row in read_records(examined.examples, VerifyExample)
@@ -155,7 +155,7 @@ def test_processes_take_back_what_the_gate_refuses(examined: Files, tmp_path: Pa
     values = ["cooper.steps=2", "cooper.reward.num_replay_examples=0"]
     train_alone(files, tmp_path / "alone", *values)
     train_together(files, tmp_path / "run", stage, *values)
-    assert [row["gate/rolled_back"] for row in numbers(tmp_path / "alone")] == [0.0, 1.0]
+    assert numbers(tmp_path / "alone")[-1]["gate/rolled_back"] == 1.0
     assert_same_numbers(numbers(tmp_path / "run"), numbers(tmp_path / "alone"))
     one, other = read(tmp_path / "alone"), read(tmp_path / "run")
     for name, tensor in one.verify_rm.model.state_dict().items():

@@ -132,11 +132,13 @@ class LocalStore:
             if place.is_symlink() or not place.is_dir():
                 found = [entry]
             else:
-                # Unlike rglob, it passes over a folder that another process removes meanwhile.
+                # Unlike rglob, it passes over a folder that another process removes meanwhile. A link to a
+                # folder is an object of that name: without it the name would count as free.
                 found = [
-                    (Path(folder) / name).relative_to(self._folder).as_posix()
-                    for folder, _, names in os.walk(place)
-                    for name in names
+                    path.relative_to(self._folder).as_posix()
+                    for folder, folders, names in os.walk(place)
+                    for path in map(Path(folder).joinpath, [*folders, *names])
+                    if path.name in names or path.is_symlink()
                 ]
             yield from (key for key in found if key.startswith(prefix))
 
