@@ -22,6 +22,7 @@ def evaluate_policy(
     site: List[str] = [],
     checkpoint: Input[Model] = None,  # pyright: ignore[reportArgumentType]
     previous: Input[Dataset] = None,  # pyright: ignore[reportArgumentType]
+    attacks: Input[Dataset] = None,  # pyright: ignore[reportArgumentType]
 ) -> float:
     """Evaluate a policy on held-out problems; returns its rule accuracy.
 
@@ -38,6 +39,7 @@ def evaluate_policy(
         site: Changes that hold for every run on this cluster, applied before `overrides`.
         checkpoint: What train_cooper wrote; without it the starting point is evaluated.
         previous: Evaluations of earlier points of this run.
+        attacks: Texts of red teams, each scored as canaries are.
     """
     from pathlib import Path
 
@@ -53,6 +55,7 @@ def evaluate_policy(
             examples=Path(examples.path),
             checkpoint=Path(checkpoint.path) if checkpoint else None,
             previous=Path(previous.path) if previous else None,
+            attacks=Path(attacks.path) if attacks else None,
             evaluations=Path(evaluations.path),
             completions=Path(completions.path),
             report=Path(report.path),

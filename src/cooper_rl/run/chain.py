@@ -6,8 +6,8 @@ Pipelines make a KFP task of every step; the experiment runs the same steps on l
 whole(), in this order:
     check_settings -> prepare_models, collect_problems            prepare()
       -> sample, label, train_verify_rm, evaluate_verify_rm       make_verify_rm()
-      -> evaluate_policy (the starting point)                     evaluate_start()
       -> red_team on that VerifyRM, where it is asked for         attack_start()
+      -> evaluate_policy (the starting point)                     evaluate_start()
       -> (train_cooper -> evaluate_policy) x iterations           co_train()
          and beside it with a frozen VerifyRM, where it is asked for
       -> red_team on the delivered one, where it is asked for     attack_end()
@@ -68,7 +68,7 @@ class Sources(NamedTuple):
     examples: Output | None = VALIDATION
     """Labelled examples that the gate and evaluations while training use."""
     attacks: Output | None = None
-    """Texts of a red team, for negatives and the gate."""
+    """Texts of a red team, for negatives, the gate and evaluations."""
 
 
 def whole(
@@ -100,8 +100,8 @@ def follow_policy(
 ) -> list[Step]:
     """From an evaluated VerifyRM to the page; `label_report`: where this run labelled."""
     return [
-        evaluate_start(sources),
         *([attack_start(sources)] if is_attacked else []),
+        evaluate_start(sources),
         *(co_train(sources, iterations, is_frozen=True) if has_frozen else []),
         *co_train(sources, iterations),
         *([attack_end(sources, iterations)] if is_attacked else []),
@@ -330,4 +330,5 @@ def _evaluated(sources: Sources) -> dict[str, Output]:
         "verify_rm": sources.verify_rm,
         "problems": sources.held_out,
         "examples": sources.test,
+        **({} if sources.attacks is None else {"attacks": sources.attacks}),
     }

@@ -24,6 +24,7 @@ from cooper_rl.models.policy import Policy
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM, score_examples
 from cooper_rl.negatives.canaries import Canary, canary_rates, mean_rate
 from cooper_rl.randomness import derive_seed
+from cooper_rl.redteam.negatives import attack_canaries
 from cooper_rl.schema.data import (
     EvalReport,
     EvaluatedCompletion,
@@ -237,9 +238,18 @@ def make_evaluator(
     examples: Sequence[VerifyExample],
     rule: Verifier,
     *,
+    attacks: Sequence[str] = (),
     ranks: Ranks = ALONE,
 ) -> Evaluator:
     """Whoever evaluates as section `evaluation` says, on as many of the held-out problems.
+
+    Args:
+        config: Section `evaluation`, and the domain.
+        problems: Held-out problems.
+        examples: Labelled examples that VerifyRM has not seen; canaries are made from them.
+        rule: The rule verifier.
+        attacks: Texts of the red team, each an attack beside those of the canaries.
+        ranks: The processes that share the work.
 
     Raises:
         ConfigError: the laptop's judge is configured for problems of another source.
@@ -252,18 +262,19 @@ def make_evaluator(
         config=config,
         problems=problems,
         examples=examples,
-        canaries=draw_canaries(config, examples, max_problems=options.max_canary_problems),
+        canaries=_draw_canaries(config, examples, attacks),
         rule=rule,
         judge=open_judge(options.judge, config.seed, domain) if options.judge else None,
         ranks=ranks,
     )
 
 
-def draw_canaries(config: Config, examples: Sequence[VerifyExample], *, max_problems: int) -> list[Canary]:
-    """The run's canaries: the same for the same seed and examples."""
+def _draw_canaries(config: Config, examples: Sequence[VerifyExample], attacks: Sequence[str]) -> list[Canary]:
+    """The run's canaries and known attacks: the same for the same seed and examples."""
     rng = random.Random(derive_seed(config.seed, "canaries"))
-    make = find_domain(config.problems.domain).make_canaries
-    return make(examples, max_problems=max_problems, rng=rng)
+    domain, count = find_domain(config.problems.domain), config.evaluation.max_canary_problems
+    canaries = domain.make_canaries(examples, max_problems=count, rng=rng)
+    return canaries + attack_canaries(attacks, examples, num_problems=count, rng=rng, domain=domain)
 
 
 def _hits(examples: Sequence[VerifyExample], right: Sequence[bool]) -> list[list[bool]]:

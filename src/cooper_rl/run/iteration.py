@@ -45,8 +45,9 @@ def train(
     state.policy_optimizer, state.verify_rm_optimizer = {}, {}  # the optimisers have them now
     evaluator = None
     if config.cooper.evaluate_every is not None:
+        side = standing.side
         evaluator = make_evaluator(
-            config, standing.side.held_out, standing.side.examples, trainer.reward.rule, ranks=ranks
+            config, side.held_out, side.examples, trainer.reward.rule, attacks=side.attacks, ranks=ranks
         )
     CoTraining(
         config=config,

@@ -17,6 +17,7 @@ from cooper_rl.models.policy import Policy, load_policy
 from cooper_rl.models.verify_rm import VerifyRM, load_verify_rm
 from cooper_rl.records.files import read_records, write_records, write_report
 from cooper_rl.records.model_set import read_models
+from cooper_rl.redteam.negatives import read_attacks
 from cooper_rl.run.evaluator import make_evaluator
 from cooper_rl.schema.data import EvalReport, Problem, VerifyExample
 from cooper_rl.schema.paths import Input, OutputFile
@@ -36,6 +37,7 @@ def run(
     report: Annotated[Path, OutputFile("Where to write the report (JSON)")],
     checkpoint: Annotated[Path | None, Input("Checkpoint to evaluate; absent: the starting models")] = None,
     previous: Annotated[Path | None, Input("Evaluations of earlier points, kept in front")] = None,
+    attacks: Annotated[Path | None, Input("Texts of red_team, each scored as canaries are")] = None,
 ) -> EvalReport:
     """Draw completions for held-out problems and evaluate them with every verifier.
 
@@ -49,7 +51,7 @@ def run(
     earlier = [] if previous is None else read_records(previous, EvalReport)
     with closing(find_domain(config.problems.domain).open_verifier(config.labeling.rule)) as rule:
         held_out, labelled = read_records(problems, Problem), read_records(examples, VerifyExample)
-        evaluator = make_evaluator(config, held_out, labelled, rule)
+        evaluator = make_evaluator(config, held_out, labelled, rule, attacks=read_attacks(attacks))
         subject = _load_subject(config, models=models, verify_rm=verify_rm, checkpoint=checkpoint)
         for model in (subject.policy.model, subject.verify_rm.model):
             use_packed(model, is_on=config.packed_forward)

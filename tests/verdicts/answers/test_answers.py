@@ -123,6 +123,15 @@ INCORRECT = [
     ("6", "The answer is 5*6=30"),
     ("A", r"\boxed{B}"),
 ]
+HUGE = (
+    "99999999!",
+    "((9!)!)!",
+    "2^{99999999}",
+    "9^{9^{9}}",
+    "2^{2024!}",
+    r"\binom{999999}{3}",
+    "(x+1)^{9999}",
+)
 UNPARSABLE = [
     ("1", r"\boxed{\frac{1}{0}}"),
     ("7", ""),
@@ -144,6 +153,7 @@ UNPARSABLE = [
     (r"\forall x: x^2 \ge 0", r"\boxed{\forall x: x \ge 0}"),
     ("60^ 60^ 60^", "Therefore the value is 60^\n90^\n60^\n"),
     ("41^o", "The answer is 41^\no."),
+    *(("7", rf"\boxed{{{huge}}}") for huge in HUGE),
     (r"-\arctan 2", "Therefore the value is -\n\\arctan 2"),
     (r"A(0; -\frac{7}{6}; 0)", "Therefore the value is A(0; -((7)/(7)); 0)"),
     (r"f(\frac{\pi}{4}) = 0", "Therefore the value is f(((pi)/(2))) = 0"),
