@@ -21,6 +21,7 @@ from cooper_rl.checkpoints.reference import open_checkpoint
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.config.load import load
 from cooper_rl.records.files import read_records, write_records
+from cooper_rl.records.written import MARKER
 from cooper_rl.schema.data import Problem, VerifyExample
 from cooper_rl.stages import train_cooper
 from tests.stages.conftest import SMALL, Files, with_other_questions
@@ -179,9 +180,8 @@ def test_two_processes_continue_what_one_began(examined: Files, alone: Path, tmp
     assert_same_numbers(numbers(tmp_path / "run"), numbers(alone))
     with open_checkpoint(tmp_path / "run", StorageConfig()) as found:
         loaded = AutoModelForCausalLM.from_pretrained(found.folder / "policy")
-        assert sorted(path.name for path in (found.folder / "policy").iterdir()) == sorted(
-            path.name for path in (examined.models / "policy").iterdir()
-        )
+        names = {path.name for path in (found.folder / "policy").iterdir()}
+        assert names == {path.name for path in (examined.models / "policy").iterdir()} - {MARKER}
     expected = read(alone).policy.model.state_dict()
     assert loaded.dtype == torch.float32
     assert loaded.state_dict().keys() == expected.keys()
