@@ -3,7 +3,8 @@
 kfp 2.17 runs one task after the other. `run_graph` takes the place of its `run_enhanced_dag`, with the same
 arguments, results and rules: what needs a failed task is skipped, everything else runs, exit tasks run last.
 A nested graph (exit handler, branch) counts as one task of the graph round it, and has as many at once. Loops
-are not handled: no pipeline of ours has one (`tests/pipelines/test_rules.py`).
+are not handled: a local run labels in one task, and no pipeline of ours has another loop
+(`tests/pipelines/test_label_shards.py`).
 """
 
 import re

@@ -71,7 +71,7 @@ def run_local(
         preset: A preset's name or the path of a .toml file.
         overrides: Changes to it.
         parameters: The pipeline's other parameters.
-        profile: What it is compiled for.
+        profile: What it is compiled for. Its `label_shards` are for pods: here one task labels.
         iterations: Of co-training.
         output: Folder for everything that the run writes.
         screen: Where people look.
@@ -83,6 +83,7 @@ def run_local(
             the folder; found before anything runs.
     """
     started = time.monotonic()
+    profile = profile.model_copy(update={"label_shards": 1})
     if preset.endswith(".toml"):
         preset = str(Path(preset).resolve())
     changes = [*profile.overrides, *overrides]

@@ -1,5 +1,6 @@
 """Labelling in several pods, as it is compiled and as it runs through kfp.local."""
 
+import io
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from cooper_rl.records.files import read_records
 from cooper_rl.run import chain
 from cooper_rl.schema.data import Label
 from pipelines.compile import compile_pipeline, count_tasks, read_compiled
+from pipelines.local.run import run_local
 from pipelines.profile import Profile, load_profile
 from pipelines.resources import Tasks
 from pipelines.steps import add_steps
@@ -37,6 +39,18 @@ def test_shards_are_a_loop_over_fixed_numbers_and_one_task_that_merges_them(
     assert loop["parameterIterator"]["items"]["raw"].count("labeling.shard=") == 3
     assert '"labeling.shard={number=2, count=3}"' in loop["parameterIterator"]["items"]["raw"]
     assert "storage.endpoint" in loop["parameterIterator"]["items"]["raw"]
+
+
+def test_a_local_run_of_a_profile_with_shards_labels_in_one_task(tmp_path: Path) -> None:
+    profile = load_profile("local").model_copy(update={"label_shards": 3})
+    missing = [
+        'models={ policy = "nowhere", backbone = "nowhere" }'
+    ]  # the first stage that needs it ends the run
+    run_local(
+        "verify_rm", "laptop", missing, parameters={}, profile=profile, iterations=1, output=tmp_path,
+        screen=io.StringIO(),
+    )  # fmt: skip
+    assert find_loops(read(tmp_path / "verify_rm.yaml")) == []
 
 
 def find_loops(compiled: dict[str, Any]) -> list[dict[str, Any]]:
