@@ -159,7 +159,7 @@ def causal_lm(tokenizer: Any, *, num_rows: int) -> Any:
 
 
 @pytest.mark.parametrize("num_spare", [0, 3, 64])
-def test_new_rows_are_means_of_words_and_the_others_stay(num_spare: int) -> None:
+def test_new_rows_are_a_step_from_the_means_of_words_and_the_others_stay(num_spare: int) -> None:
     """64 spare rows are what Qwen2.5 has: then nothing is added."""
     tokenizer = qwen()
     num_tokens = len(tokenizer)
@@ -172,7 +172,12 @@ def test_new_rows_are_means_of_words_and_the_others_stay(num_spare: int) -> None
     template = open_template(model, tokenizer, "model")
     assert template.separators == tuple(range(num_tokens, num_tokens + 7))
     pieces = template.field_tokenizer.encode(" reference answer").ids
-    torch.testing.assert_close(weight[template.separators.reference_answer], before[pieces].mean(dim=0))
+    usual = (before - before.mean(dim=0)).norm(dim=1).median()
+    step = weight[template.separators.reference_answer] - before[pieces].mean(dim=0)
+    torch.testing.assert_close(step.norm(), usual)
+    # A word of the vocabulary is as far from a separator as words are from each other.
+    word = template.field_tokenizer.encode(" question").ids
+    assert (weight[template.separators.question] - before[word].mean(dim=0)).norm() > 0.9 * usual
     assert len({tuple(weight[row].tolist()) for row in template.separators}) == 7
 
     again = weight.clone()

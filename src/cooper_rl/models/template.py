@@ -30,8 +30,8 @@ _WORDS = {
     "completion_end": " end completion",
     "cut": " ...",
 }
-"""Of a pre-trained model a new embedding is the mean of these tokens. The paper's own tags would give nearly
-the same one for two separators: most of their tokens are the same."""
+"""Of a pre-trained model a new embedding begins at the mean of these tokens. The paper's own tags would give
+nearly the same one for two separators: most of their tokens are the same."""
 
 
 class Separators(NamedTuple):
@@ -197,8 +197,9 @@ def add_template(
     """Give a model the separators: ids after the tokenizer's last one, rows in its embedding, a note in its
     configuration. A model that has them keeps them.
 
-    A new row is the mean of the embeddings of words that say what the separator is: the same for the same
-    model, and different for each separator. The tokenizer stays as it is.
+    A new row is the mean of the embeddings of words that say what the separator is, moved by a vector of a
+    token's usual size: the same for the same model, and different for each separator. The tokenizer stays as
+    it is.
 
     Args:
         model: A causal LM or a classifier.
@@ -219,11 +220,26 @@ def add_template(
     weight = model.get_input_embeddings().weight
     if not is_random:
         with torch.no_grad():
+            length = _usual_length(weight[:first])
             for name, row in separators._asdict().items():
                 pieces = template.field_tokenizer.encode(_WORDS[name], add_special_tokens=False).ids
-                weight[row] = weight[pieces].mean(dim=0)
+                # A large vocabulary has ` question` as one token: without the step aside, text could write
+                # the separator's very embedding.
+                weight[row] = weight[pieces].mean(dim=0) + _step_aside(weight[row], length, seed=row - first)
     note = {"version": VERSION, "separators": separators._asdict(), "reads_added_words": reads_added_words}
     setattr(model.config, KEY, note)
+
+
+def _usual_length(weight: torch.Tensor) -> float:
+    """How far an embedding usually is from the mean of all; the first ten thousand stand for a vocabulary."""
+    rows = weight[:10_000].float()
+    return float((rows - rows.mean(dim=0)).norm(dim=1).median())
+
+
+def _step_aside(row: torch.Tensor, length: float, *, seed: int) -> torch.Tensor:
+    """A vector of this length like `row` (H,), drawn with a seed of its own."""
+    drawn = torch.randn(row.shape, generator=torch.Generator().manual_seed(seed))
+    return (length * drawn / drawn.norm()).to(row)
 
 
 class FieldTokenizer(NamedTuple):
