@@ -1,6 +1,7 @@
 """Compiles the pipelines to KFP's intermediate representation (YAML), and to manifests of its operator.
 
-The same pipeline, profile and iterations always give the same bytes. Deliberately left out: submitting them.
+The same pipeline, profile and iterations always give the same bytes. `pipelines/remote/submit.py` uploads
+them.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""Options that several commands share. Deliberately left out: what is done with them."""
+"""Options that several commands share."""
 
 import argparse
 from collections.abc import Sequence

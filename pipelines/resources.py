@@ -1,7 +1,7 @@
-"""What every task gets from the profile: image, hardware, limits, retries, secrets, caching.
+"""Settings that every task gets from the profile: image, hardware, limits, retries, secrets, caching.
 
-One place for all pipelines, so that a rule of docs/cluster/kubeflow.md is kept or broken here. Deliberately
-left out: which tasks there are and what flows between them (the pipelines).
+One place for all pipelines, so that a rule of docs/cluster/kubeflow.md is kept or broken here. The pipelines
+say which tasks there are, and connect them.
 """
 
 from collections.abc import Callable, Collection

@@ -1,4 +1,4 @@
-"""What `kubectl kustomize` renders, as resources that rules can ask. Deliberately left out: the rules."""
+"""The output of `kubectl kustomize`, as resources that rules can ask."""
 
 import shutil
 import subprocess

@@ -1,7 +1,7 @@
-"""What a local run has shown, in a few lines, from the files in its folder.
+"""The results of a local run in a few lines, read from the files in its folder.
 
 Kubeflow gives a pipeline with an exit task no outputs of its own, so they are found by task and name. Tasks
-that these lines need are never cached. Deliberately left out: the report, which says it all.
+that these lines need are never cached. The report has all results.
 """
 
 import re

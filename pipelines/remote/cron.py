@@ -1,8 +1,7 @@
 """Cron expressions as Kubeflow's scheduler reads them: six fields, seconds first, times in UTC.
 
 The scheduler takes five fields without a word and then runs every hour, so they are refused here. The grammar
-is that of robfig/cron v1: `*`, `?`, numbers, names, ranges, steps, lists. Deliberately left out: `@daily` and
-the like.
+is that of robfig/cron v1: `*`, `?`, numbers, names, ranges, steps, lists. `@daily` and the like are refused.
 """
 
 import re

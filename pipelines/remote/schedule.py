@@ -1,7 +1,7 @@
 """Schedules: one recurring run by name, made, compared and made again through the API.
 
 A recurring run holds the pipeline as it was compiled, so a changed pipeline needs a new one; `apply` notices.
-Deliberately left out: what runs (`pipelines/remote/submit.py`).
+`pipelines/remote/submit.py` uploads the pipeline that runs.
 """
 
 from datetime import UTC, datetime

@@ -1,7 +1,7 @@
-"""The KFP API server: reached with a time-out, and every failure one sentence with its remedy.
+"""The KFP API server, reached with a time-out. A failure is one sentence with its remedy.
 
-Everything goes through the real `kfp.Client`. Deliberately left out: what is asked of it
-(`pipelines/remote/submit.py`, `pipelines/remote/schedule.py`).
+Everything goes through the real `kfp.Client`. `pipelines/remote/submit.py` and `pipelines/remote/schedule.py`
+ask it.
 """
 
 import contextlib

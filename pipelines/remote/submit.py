@@ -1,7 +1,7 @@
 """Uploads a pipeline as a version named by its content, starts a run of it, and follows it.
 
-Uploading is idempotent: the same content is the same version. Deliberately left out: schedules
-(`pipelines/remote/schedule.py`).
+Uploading is idempotent: the same content is the same version. Schedules are in
+`pipelines/remote/schedule.py`.
 """
 
 import json

@@ -1,7 +1,7 @@
 """The command line: one sub-command per stage, `cooper-rl train-cooper --preset laptop --models ...`.
 
-A sub-command names the function that runs it, which returns what is shown at the end. What goes wrong for
-users is told here, in one line. Deliberately left out: what a stage does.
+A sub-command names the function that runs it, which returns the text shown at the end. Errors of users are
+told here, in one line. The stages are in `stages/`.
 """
 
 import argparse

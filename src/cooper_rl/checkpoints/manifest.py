@@ -1,4 +1,4 @@
-"""What a checkpoint says of itself, and which ones are kept (row 13). Deliberately left out: stores."""
+"""The manifest of a checkpoint, and the choice of those that are kept (row 13)."""
 
 import hashlib
 import re

@@ -12,10 +12,9 @@
         manifest.json          hash of every file; written when all of them are there
         writer-89abcdef        claim of a promotion, which names its files; gone when that has ended well
 
-Attacks outlive champions and runs: a VerifyRM is trained on them and attacked with them from then on.
-A version has the form of a checkpoint and is read by the same code, hash by hash. Of two promoters that saw
-the same champion, one finds CHAMPION changed. Deliberately left out: who deserves it
-(`run/promotion.py`).
+Attacks outlive champions and runs: a VerifyRM is trained on them and attacked with them from then on. A
+version has the form of a checkpoint and is read by the same code, hash by hash. Of two promoters that saw the
+same champion, one finds CHAMPION changed. `run/promotion.py` decides who deserves it.
 """
 
 import hashlib

@@ -1,7 +1,7 @@
-"""What later steps depend on beside the models (row 13): of one size, however many steps were done.
+"""The state of a run that later steps need beside the models (row 13); its size does not grow with the steps.
 
 It is a function of the metrics and pairs so far. A checkpoint holds it, so that a run is continued without
-reading its log. Deliberately left out: the models and pairs under way (`checkpoints/state.py`).
+reading its log. The models and the pairs under way are in `checkpoints/state.py`.
 """
 
 from collections.abc import Iterable, Sequence

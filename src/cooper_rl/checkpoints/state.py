@@ -1,4 +1,4 @@
-"""What a checkpoint of co-training holds (row 13): copied out of the models, written to files, read back.
+"""The contents of a checkpoint (row 13): copied out of the models, written to files, read back.
 
     policy/ verify_rm/              plain Hugging Face folders
     policy_optimizer.safetensors    verify_rm_optimizer.safetensors
@@ -8,8 +8,7 @@
                                     store keeps them beside the checkpoints
 
 Nothing in a checkpoint is unpickled. Random states are not stored because none outlives a step
-(`randomness.py`). Deliberately left out: where it goes (`checkpoints/store.py`) and when
-(`checkpoints/writer.py`).
+(`randomness.py`). `checkpoints/store.py` keeps the files, and `checkpoints/writer.py` says when.
 """
 
 import json

@@ -1,9 +1,8 @@
 """Run a program on the nodes of a Kubeflow TrainJob: start it, follow it, say why it failed, end it.
 
 A job's name comes from its content. So whoever starts the same job again, because the process that followed
-it was killed, finds it and follows it. What is asked of the cluster is what `manifests/base/runs/rbac.yaml`
-allows. Deliberately left out: what the job looks like (`cluster/trainjob.py`), and how files come to it and
-back (`run/launching.py`).
+it was killed, finds it and follows it. `manifests/base/runs/rbac.yaml` allows all that is asked of the
+cluster. `cluster/trainjob.py` describes the job, and `run/launching.py` carries files to it and back.
 """
 
 import logging

@@ -1,7 +1,6 @@
-"""What a TrainJob of ours looks like: command, resources, secrets, what a `restricted` namespace asks for.
+"""The description of our TrainJobs: command, resources, secrets, settings of a `restricted` namespace.
 
-The `kubeflow` SDK turns it into the object that is posted. Deliberately left out: talking to the cluster
-(`cluster/launch.py`), and what the processes do.
+The `kubeflow` SDK turns it into the object that is posted. `cluster/launch.py` talks to the cluster.
 """
 
 import hashlib

@@ -1,8 +1,8 @@
-"""The processes that train together, and what passes between them (rows 6 to 13).
+"""The processes that train together, and their messages (rows 6 to 13).
 
 Work is shared out; what comes of it is small (texts, verdicts, scores) and is gathered, so that every rank
-holds all of it and decides alike. Servers are asked by the first rank. Deliberately left out: weights and
-gradients (`distributed/zero.py`).
+holds all of it and decides alike. Servers are asked by the first rank. Weights and gradients pass in
+`distributed/zero.py`.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -1,6 +1,6 @@
 """The experiment's page: one HTML file with nothing from elsewhere.
 
-Every sentence is made from the numbers that it states. Deliberately left out: the numbers (`summary.py`).
+Every sentence is made from the numbers that it states. The numbers are in `summary.py`.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,7 @@
-"""What co-training needs of one GPU, computed before it begins (rows 6 to 12).
+"""The memory that co-training needs on one GPU, computed before it begins (rows 6 to 12).
 
-Weights, gradients and optimiser state are counted exactly from the models' configurations; activations are
-an estimate for the packed walk with fused attention. Deliberately left out: fragmentation and the CUDA
-context, for which `RESERVED` stands.
+Weights, gradients and optimiser state are counted exactly from the models' configurations; activations are an
+estimate for the packed walk with fused attention. `RESERVED` stands for fragmentation and the CUDA context.
 
 Legend: N weights of a model, n processes.
 """

@@ -1,6 +1,6 @@
-"""What changed from one evaluation to another, paired by problem where both saw the same ones.
+"""Changes from one evaluation to another, paired by problem where both saw the same ones.
 
-Deliberately left out: what a change means (`report/text.py`, `run/promotion.py`).
+`report/text.py` puts a change into words, and `run/promotion.py` decides by it.
 """
 
 from collections.abc import Callable

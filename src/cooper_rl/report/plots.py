@@ -1,7 +1,7 @@
-"""Which curves the report shows, of one arm or two: before and after, and over the steps of training.
+"""The report's curves, of one arm or two: before and after, and over the steps of training.
 
-Long runs are averaged into at most 125 points a line. Deliberately left out: how a figure is drawn
-(`figure.py`), and numbers, which stand in tables beside the figures.
+Long runs are averaged into at most 125 points a line. `figure.py` draws a figure; tables beside the figures
+hold the numbers.
 """
 
 import math

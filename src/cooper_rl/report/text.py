@@ -1,7 +1,7 @@
-"""What the report says in words: the comparison, the conclusion, the completions worth reading, the summary.
+"""The words of the report: the comparison, the conclusion, the completions worth reading, the summary.
 
-Every sentence is made from the numbers that it states. Deliberately left out: markup
-(`report/report.html.jinja`) and figures (`report/plots.py`).
+Every sentence is made from the numbers that it states. Markup is in `report/report.html.jinja`, figures in
+`report/plots.py`.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,6 +1,6 @@
-"""What the report shows of VerifyRM, before co-training and as delivered, and how it could be fooled.
+"""VerifyRM in the report: before co-training, as delivered, and the texts that could fool it.
 
-Deliberately left out: a verdict; which rates are low enough depends on what VerifyRM is used for.
+There is no verdict: which rates are low enough depends on the use of VerifyRM.
 """
 
 from collections.abc import Mapping, Sequence

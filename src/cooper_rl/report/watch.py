@@ -1,7 +1,7 @@
 """Serves the page of a run that goes on, to this machine alone.
 
 One page at one address, made anew when a file has changed. A request under another host's name is refused: a
-web site could otherwise have the browser read the page for it. Deliberately left out: the page (`live.py`).
+web site could otherwise have the browser read the page for it. `live.py` makes the page.
 """
 
 from http import HTTPStatus

@@ -1,8 +1,8 @@
-"""Whether a candidate takes the champion's place: the rule, and the same frozen sets on both sides.
+"""The rule by which a candidate takes the champion's place, with the same frozen sets on both sides.
 
 A candidate must be better beyond the interval, its VerifyRM not worse beyond the interval, few canaries of
-any attack may pass it, and the red team must not have found a text that it pays on many problems.
-Deliberately left out: the registry (`checkpoints/registry.py`) and files (`promote.py`).
+any attack may pass it, and the red team must not have found a text that it pays on many problems. The
+registry is in `checkpoints/registry.py`; `stages/promote.py` reads the files.
 """
 
 import hashlib

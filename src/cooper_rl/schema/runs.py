@@ -1,6 +1,6 @@
-"""Records of whole runs: how one ended, and what became of its models.
+"""Records of whole runs: their ends, and the fate of their models.
 
-Apart from `schema.py`, whose records follow the walk of the data. Deliberately left out: where they are kept.
+`schema/data.py` has the records that follow the walk of the data.
 """
 
 from pydantic import Field

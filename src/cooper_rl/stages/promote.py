@@ -1,8 +1,8 @@
 """Stage: a candidate takes the champion's place in the registry, or does not (row 14).
 
 Both were evaluated on the frozen sets under the same settings, or the candidate is refused. Run again after
-any interruption it comes to the same end: a version is named by its weights. Deliberately left out: the rule
-(`run/promotion.py`), and how the registry keeps it (`checkpoints/registry.py`).
+any interruption it comes to the same end: a version is named by its weights. The rule is in
+`run/promotion.py`, the registry in `checkpoints/registry.py`.
 """
 
 import logging

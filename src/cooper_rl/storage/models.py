@@ -2,8 +2,8 @@
 files, as `sha256sum *` writes it. A file that is damaged or was exchanged is not used; files that could run
 code when they are loaded are refused.
 
-`python -m cooper_rl.storage.models` brings one into a folder before a server starts; stages ask for a
-folder by `at_hand`. Deliberately left out: how the model came to the store.
+`python -m cooper_rl.storage.models` brings one into a folder before a server starts; stages ask for a folder
+by `at_hand`. Whoever keeps the store puts models into it.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """Problems from elsewhere: a file behind an http(s) URL or in an object store, a data set of the hub (row 1).
 
 The only file of `collect_problems` that touches the network. Downloads are streamed into a file, limited in
-size and time. Deliberately left out: what the rows mean (`records/layouts.py`), archives, keys, retries.
+size and time. `records/layouts.py` reads the rows. There are no archives, keys or retries.
 """
 
 import json

@@ -1,6 +1,6 @@
-"""What transfers to a store need besides the client: order, files, secrets, what errors mean (row 13).
+"""Helpers for transfers to a store: order, files, secrets, the meaning of errors (row 13).
 
-Deliberately left out: requests (`storage/s3.py`, the only file that makes them).
+Only `storage/s3.py` makes requests.
 """
 
 import hashlib

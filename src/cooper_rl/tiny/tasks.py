@@ -3,7 +3,7 @@
     Write f(a, b): twice a plus b, minus 3.      return 2 * a + b - 3
 
 A task keeps the terms that its question was made from, so that solvers can write it down, rightly or not, and
-an exact judge can compute it. Deliberately left out: tokens and models (`program_world.py`).
+an exact judge can compute it. `program_texts.py` has the texts that models learn from.
 """
 
 import ast

@@ -1,7 +1,7 @@
-"""What a laptop world is made of: problems, an exact judge and an assistant, for each domain that has one.
+"""Laptop worlds, one for each domain that has one: problems, an exact judge and an assistant.
 
-Deliberately left out: what its models learn from (`texts.py`, `program_texts.py`), which needs torch, and
-worlds of domains that a program registers.
+The texts that its models learn from are in `texts.py` and `program_texts.py`, which need torch. A domain that
+a program registers has no laptop world.
 """
 
 from collections.abc import Callable

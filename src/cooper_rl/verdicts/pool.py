@@ -1,8 +1,8 @@
 """The worker processes of a verifier: a nursery that forks them, a socket and a thread for each.
 
 A worker may end at any question, killed by its own limits; the nursery says so on its socket and forks the
-next one. A verifier starts its pool with the first question, and a forked child has one of its own.
-Deliberately left out: what the workers do (`verdicts/worker.py`, `verdicts/program_worker.py`).
+next one. A verifier starts its pool with the first question, and a forked child has one of its own. The
+workers' own code is in `verdicts/worker.py` and `verdicts/program_worker.py`.
 """
 
 import logging

@@ -4,7 +4,7 @@ A nursery forks a worker per socket, and a worker forks a child for every progra
 nothing else: a seccomp filter lets it have memory, write to one pipe and end, so that it reaches no file, no
 network and no other process; limits that it cannot raise bound its CPU time and memory. It is told the calls
 to make and never what they should give, so that no program can claim to have passed: values are compared in
-the verifier's own process (`verdicts/programs.py`). Deliberately left out: systems other than Linux.
+the verifier's own process (`verdicts/programs.py`). Linux only.
 """
 
 import ctypes

@@ -2,7 +2,7 @@
 
 A reference answer is a list of tests, one a line: `f(a=1, b=2) == 5`. Programs run in processes that can only
 compute (`verdicts/program_worker.py`) and never learn the expected values, which are compared here, by type
-and value. Callable from any thread. Deliberately left out: tests that need more than one call.
+and value. Callable from any thread. A test is one call.
 """
 
 import ast

@@ -1,7 +1,7 @@
 """The votes on each completion (row 3): rule verdict, judge verdict, third vote where the two differ.
 
 Each is kept in the journal as it comes, and taken from there when it is known; a request that failed is no
-verdict, and the next run asks again. Deliberately left out: what the votes add up to (`verdicts/hybrid.py`).
+verdict, and the next run asks again. `verdicts/hybrid.py` makes a label of them.
 """
 
 import logging

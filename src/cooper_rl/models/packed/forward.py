@@ -1,10 +1,10 @@
 """Packed sequences through a model (rows 5 and 9): Qwen2, Qwen3 and Llama walked without padding.
 
-The walk uses the model's own modules, so weights, norms and rotary scaling are what the checkpoint says.
-It differs from the library's walk in what it does not compute: padding, beginnings that sequences share, and
-for VerifyRM, in the last layer, everything but the last tokens, from which alone the logit is read. Tests
-hold it to the library's numbers. Deliberately left out: sliding windows, dropout and quantised layers; such a
-model takes the library's walk over padded batches.
+The walk uses the model's own modules, so weights, norms and rotary scaling are what the checkpoint says. It
+differs from the library's walk in what it does not compute: padding, beginnings that sequences share, and for
+VerifyRM, in the last layer, everything but the last tokens, from which alone the logit is read. Tests hold it
+to the library's numbers. A model with sliding windows, dropout or quantised layers takes the library's walk
+over padded batches.
 """
 
 from typing import Any

@@ -2,8 +2,8 @@
 
 Completions of one problem begin with the same prompt, or with the same question and reference answer; a
 causal model computes the same for them, so they are kept once. Attention alone needs rows: `groups` says
-which tokens make up which sequence, and which of them ask. Deliberately left out: the model's walk over a
-batch (`models/packed/forward.py`).
+which tokens make up which sequence, and which of them ask. `models/packed/forward.py` walks a batch through
+the model.
 """
 
 from collections.abc import Sequence
