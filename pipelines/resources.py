@@ -44,7 +44,7 @@ UNCACHED: frozenset[StageName] = frozenset(
 """Co-training keeps its own checkpoints; the others are cheap and say what holds now."""
 
 USER = 1000
-"""Of both images; not root."""
+"""The user of both images; not root."""
 
 Component = Callable[..., Any]
 Given = PipelineChannel | str | list[str]

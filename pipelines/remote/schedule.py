@@ -17,7 +17,7 @@ ENABLED = "ENABLE"
 
 
 class Wish(NamedTuple):
-    """What a schedule should be."""
+    """A schedule as it should be."""
 
     name: str
     cron: Cron
@@ -123,7 +123,7 @@ def _describe_trigger(run: Any) -> str:
 
 
 def _differences(run: Any, wish: Wish, version: Version, experiment_id: str) -> list[str]:
-    """What is not as it should be, in words."""
+    """The differences from how it should be, in words."""
     runtime = run.runtime_config
     differing = {
         "pipeline changed": getattr(run.pipeline_version_reference, "pipeline_version_id", None)

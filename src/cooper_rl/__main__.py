@@ -71,7 +71,7 @@ def build_parser(preset: str | None = None) -> argparse.ArgumentParser:
 
 
 def _find_preset(words: Sequence[str]) -> str | None:
-    """What follows `--preset`, before the words are parsed: `--help` ends the program at once."""
+    """The value of `--preset`, read before the words are parsed: `--help` ends the program at once."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("--preset")
     with suppress(argparse.ArgumentError):

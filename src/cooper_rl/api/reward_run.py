@@ -256,7 +256,7 @@ def _draw_anchors(groups: Sequence[CompletionGroup], count: int) -> list[VerifyI
 
 
 def _make_identity(settings: RewardSettings, verify_rm: str | Path | VerifyRM) -> dict[str, str]:
-    """What a checkpoint must have been written with to be continued."""
+    """The settings that a checkpoint must have been written with to be continued."""
     identity = {
         key: json.dumps(value)
         for key, value in flatten({"cooper": settings.config.model_dump(mode="json")})

@@ -33,14 +33,14 @@ REFERENCE = "reference.json"
 
 
 class CheckpointReference(Record):
-    """Where a checkpoint is."""
+    """The place of a checkpoint."""
 
     uri: str
-    """Of the run's checkpoints."""
+    """Address of the run's checkpoints."""
     name: str
     step: int
     checksum: str
-    """Of the manifest, which holds the hash of every file."""
+    """Hash of the manifest, which holds the hash of every file."""
 
 
 def check_reference_folder(folder: Path) -> None:

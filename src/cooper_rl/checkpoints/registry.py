@@ -59,7 +59,7 @@ class Champion(NamedTuple):
     record: ChampionRecord
     manifest: CheckpointManifest
     tag: str
-    """Of the pointer; see `Registry.promote`."""
+    """Tag of the pointer; see `Registry.promote`."""
 
 
 class Registry:
@@ -227,7 +227,7 @@ class Registry:
 
 
 def _manifest(record: ChampionRecord, sha256: dict[str, str]) -> bytes:
-    """Of a version, as it is stored."""
+    """The manifest of a version, as it is stored."""
     manifest = CheckpointManifest(
         step=record.evaluation.step,
         score=record.decision.accuracy.value,
@@ -254,6 +254,7 @@ def open_registry(config: Config) -> Registry:
 
 
 def version_name(manifest: CheckpointManifest) -> str:
-    """Of a checkpoint's models: the same weights are the same version, however often they are promoted."""
+    """The version of a checkpoint's models: the same weights are one version, however often they are
+    promoted."""
     weights = sorted((file, sha256) for file, sha256 in manifest.sha256.items() if file.startswith(MODELS))
     return f"v-{hashlib.sha256(json.dumps(weights).encode()).hexdigest()[:12]}"

@@ -55,7 +55,7 @@ class TrainingState:
     rollouts: list[RolloutSample] = field(default_factory=list[RolloutSample])
     """A few of each of these steps, for the audit."""
     run: RunState = field(default_factory=RunState)
-    """What is left of the steps before."""
+    """The summary of the steps before."""
     earlier: Mapping[str, Sequence[Path]] = field(default_factory=dict[str, Sequence[Path]])
     """Kind of row -> files with the rows of all steps that this place's log does not hold yet: those of the
     iteration before, or of a checkpoint of an earlier version."""

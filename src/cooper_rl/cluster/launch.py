@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 NUM_TAIL_LINES = 40
-"""Of a failed pod's log, shown in the error; torchrun's own account of a failure takes about 25."""
+"""Lines of a failed pod's log that the error shows; torchrun's own account of a failure takes about 25."""
 SECONDS_TO_REPLACE = 60.0
 SECONDS_TO_READ_LOG = 10.0
 SECONDS_TO_NOTICE = 0.2
@@ -222,7 +222,7 @@ class _Cluster:
             return [str(error)]
 
     def _ask(self, what: str, call: Callable[[], T]) -> T:
-        """What a call of the SDK returns; its errors as ours."""
+        """The result of a call of the SDK; its errors become ours."""
         try:
             return call()
         except Exception as error:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from cooper_rl.config.infrastructure import LaunchConfig
 
 MOUNT = "/var/run/cooper-rl"
-"""Where each secret of a job is a folder."""
+"""The folder that holds a folder for each secret of a job."""
 MAX_TMP = "400Gi"
 """Ceiling of a job's temporary files: models, and the checkpoint that is being stored."""
 

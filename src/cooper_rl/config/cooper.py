@@ -246,12 +246,12 @@ class CooperConfig(Section):
 
     @property
     def pays_verify_rm(self) -> bool:
-        """Whether VerifyRM's score is part of the reward, so that it can be hacked."""
+        """True if VerifyRM's score is part of the reward, so that it can be hacked."""
         return self.reward.kind in ("verify_rm", "rule_gated")
 
     @property
     def trains_verify_rm(self) -> bool:
-        """Whether VerifyRM is updated beside the policy."""
+        """True if VerifyRM is updated beside the policy."""
         return self.pays_verify_rm and self.reward.update_verify_rm
 
     @property
@@ -261,7 +261,7 @@ class CooperConfig(Section):
 
     @property
     def asks_judge(self) -> bool:
-        """Whether `judge` speaks of rollouts."""
+        """True if `judge` speaks of rollouts."""
         return self.reward.kind == "judge" or (
             self.trains_verify_rm
             and (self.pairs.negatives.rollout > 0 or self.reward.num_audited_rollouts > 0)

@@ -8,7 +8,7 @@ from cooper_rl.config.section import Section
 
 
 class EngineConfig(Section):
-    """What generates completions in `sample_completions`, `train_cooper` and `evaluate_policy`."""
+    """The engine that generates completions in `sample_completions`, `train_cooper` and `evaluate_policy`."""
 
     kind: Literal["hf", "vllm"] = "hf"
     """`hf`: transformers, on CPU or GPU, with the weights that are trained or a copy of them in bf16. `vllm`:

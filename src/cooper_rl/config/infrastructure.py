@@ -12,7 +12,7 @@ from cooper_rl.errors import ConfigError
 
 
 def is_stored(address: str | None) -> bool:
-    """Whether an address is one in an object store, and not absent, a path, a URL or a hub id."""
+    """True if an address is one in an object store, and not absent, a path, a URL or a hub id."""
     return address is not None and address.startswith("s3://")
 
 
@@ -73,7 +73,7 @@ class StorageConfig(Section):
         return self
 
     def run_uri(self) -> str | None:
-        """Where the run's checkpoints are, or None: in the task's own folder.
+        """The address of the run's checkpoints, or None: in the task's own folder.
 
         Raises:
             ConfigError: there is a `uri`, but no `run_key`.
@@ -108,7 +108,7 @@ class RegistryConfig(Section):
     text; `promote` then needs `--red-team`. None: what the red team found does not decide."""
 
     def needed_uri(self) -> str:
-        """Where the registry is.
+        """The address of the registry.
 
         Raises:
             ConfigError: nobody said so.

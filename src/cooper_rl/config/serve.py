@@ -140,7 +140,7 @@ class LearnConfig(HttpConfig):
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches an address."""
+    """True if only this machine reaches an address."""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:  # a name, which may lead anywhere

@@ -271,7 +271,7 @@ def _group_kept() -> Generator[None]:
 
 @contextlib.contextmanager
 def _environment() -> Generator[None]:
-    """What vLLM reads from the environment; what it changes of this process is taken back.
+    """Environment variables for vLLM. Its changes to this process are taken back.
 
     On a CPU it preloads libraries into every later child process and forbids `torch.set_num_threads`.
     """

@@ -86,7 +86,7 @@ def figures(report: ExperimentReport) -> list[Figure]:
 
 
 def findings(report: ExperimentReport) -> list[str]:
-    """What the numbers allow one to say, arm by arm."""
+    """Conclusions that the numbers allow, arm by arm."""
     by_name = {arm.arm: arm for arm in report.arms}
     return [
         *(_say_arm(arm) for arm in report.arms if arm.arm in ARMS),

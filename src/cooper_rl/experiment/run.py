@@ -180,7 +180,7 @@ def _run_jobs(
 
 
 def _write_partial_page(output: Path) -> None:
-    """What the runs say by now, in the place of the report that follows."""
+    """The runs' numbers by now, in the place of the report that follows."""
     page = live_page(output)
     if page is not None:
         with atomic_path(output / "report.html") as draft:

@@ -1,4 +1,4 @@
-"""What the arms' files say: curves, final numbers with intervals, hacked or not, what the monitor did."""
+"""The arms' files as numbers: curves, final values with intervals, hacked or not, the monitor's alarms."""
 
 from collections.abc import Callable, Mapping, Sequence, Set
 from pathlib import Path

@@ -26,7 +26,7 @@ class Outputs(NamedTuple):
 
 
 class Labelled(NamedTuple):
-    """What the files hold."""
+    """Counts of the labels in the files."""
 
     tally: Tally
     num_examples: dict[Split, int]

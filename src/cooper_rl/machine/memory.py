@@ -36,7 +36,7 @@ def explains_memory(doing: str, remedy: str) -> Generator[None]:
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Whether torch, CUDA or Python says that there is no memory left."""
+    """True if torch, CUDA or Python says that there is no memory left."""
     said = str(error).lower()
     return isinstance(error, MemoryError) or any(
         # CUDA says "out of memory", the CPU allocator "can't allocate memory", cuBLAS

@@ -13,7 +13,7 @@ import torch
 from cooper_rl.errors import ConfigError, how_to_install
 
 NAME = "default"
-"""Of the adapters, in peft."""
+"""The adapters' name in peft."""
 
 
 def add_adapters(model: Any, *, rank: int, alpha: float, seed: int) -> None:

@@ -166,7 +166,7 @@ def read_label(columns: Mapping[str, Any]) -> int | None:
 
 
 def last_boxed(text: str) -> str | None:
-    r"""What stands in the last `\boxed{...}` or `\fbox{...}`, braces balanced, or None.
+    r"""The content of the last `\boxed{...}` or `\fbox{...}`, braces balanced, or None.
 
     `\boxed 7` without braces takes what follows up to a blank or a dollar, as in a few rows of MATH.
     """
@@ -205,7 +205,7 @@ def _lower(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _question_columns(columns: Mapping[str, Any], chosen: str | None) -> tuple[str, ...]:
-    """Those that this row has; empty when it has none."""
+    """The question columns that this row has; empty when it has none."""
     if chosen is not None:
         return (chosen.lower(),) if chosen.lower() in columns else ()
     if {"body", "question"} <= columns.keys():

@@ -27,7 +27,7 @@ class Arm(NamedTuple):
     metrics: Metrics
     evaluations: Sequence[EvalReport] = ()
     color: Color | None = None
-    """Of all its lines, where there are many arms; None: each curve has its own."""
+    """Colour of all its lines, where there are many arms; None: each curve has its own."""
 
 
 class _Curve(NamedTuple):
@@ -102,7 +102,7 @@ def _unzip(points: Sequence[tuple[float, float]]) -> tuple[list[float], list[flo
 def reward_figure(
     arms: Sequence[Arm], title: str = "Reward and rule accuracy of the rollouts"
 ) -> Figure | None:
-    """What the policy is paid beside what the rule verifier says; None where nothing is known."""
+    """The policy's reward beside the rule verifier's accuracy; None where nothing is known."""
     return _curves(
         arms,
         title,

@@ -70,7 +70,7 @@ def _differences(preset: Mapping[str, str], own: Mapping[str, str]) -> list[str]
 
 
 def _commit() -> str:
-    """Of the checkout that the package was imported from; the version where it was installed."""
+    """The commit of the checkout that the package was imported from; the version where it was installed."""
     package = Path(__file__).parents[1]
     git = ["git", "-C", str(package)]
     with suppress(OSError, subprocess.SubprocessError):

@@ -104,7 +104,7 @@ def fooled_rows(sides: Sequence[Side], wrong_reference: Interval | None) -> list
 
 
 def measure_rows(sides: Sequence[Side]) -> list[Row]:
-    """What has an interval over questions, beside the accuracy."""
+    """Rows of the measures that have an interval over questions, beside the accuracy."""
     return [
         Row(title, "", [side.details.intervals.get(name) for side in sides])
         for name, title in MEASURES.items()

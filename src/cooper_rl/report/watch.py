@@ -45,7 +45,7 @@ class Watcher(ThreadingHTTPServer):
 
     @property
     def address(self) -> str:
-        """What a browser opens."""
+        """The address for a browser."""
         return f"http://{HOST}:{self.server_port}/"
 
     def page(self) -> str:
@@ -61,7 +61,7 @@ class Watcher(ThreadingHTTPServer):
 
 
 def _fingerprint(folder: Path) -> list[tuple[str, int, int]]:
-    """What tells that the page must be made anew."""
+    """A fingerprint of the files; when it changes, the page is made anew."""
     found: list[tuple[str, int, int]] = []
     for pattern in (f"*{SUFFIX}", "evaluations", "evaluations.jsonl", "LATEST"):
         for path in folder.rglob(pattern):

@@ -43,7 +43,7 @@ class Step(NamedTuple):
     """Unique in a chain."""
     stage: StageName
     title: str
-    """What a person reads in a dashboard."""
+    """The text that a person reads in a dashboard."""
     inputs: Mapping[str, Output]
     """Parameter of the stage -> what it reads."""
     after: tuple[str, ...] = ()
@@ -55,7 +55,7 @@ class Step(NamedTuple):
 
 
 class Sources(NamedTuple):
-    """What co-training and evaluation start from."""
+    """The inputs that co-training and evaluation start from."""
 
     models: Output = MODELS
     problems: Output = PROBLEMS

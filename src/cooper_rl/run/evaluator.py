@@ -125,7 +125,7 @@ class Evaluator:
         return Evaluation(self._report(completions, verify_rm, judge=judge, step=step), completions)
 
     def _ask(self, items: Sequence[VerifyItem], *, needs_judge: bool) -> list[Verdict] | None:
-        """What the judge says; None without one, or without an answer where none is needed."""
+        """The judge's verdicts; None without a judge, or without an answer where none is needed."""
         judge = self.judge
         if judge is None:
             return None
@@ -239,7 +239,7 @@ def make_evaluator(
     *,
     ranks: Ranks = ALONE,
 ) -> Evaluator:
-    """Whoever evaluates as section `evaluation` says, on as many of the held-out problems.
+    """The evaluator of section `evaluation`, on as many of the held-out problems as it names.
 
     Raises:
         ConfigError: the laptop's judge is configured for problems of another source.

@@ -60,12 +60,12 @@ class Inputs:
 
     @property
     def data(self) -> dict[str, Path | None]:
-        """Those that every start of the run must be given alike."""
+        """The files that every start of the run must be given alike."""
         return {"problems": self.problems, **self.side}
 
 
 class Plan(NamedTuple):
-    """What all ranks know; weights follow elsewhere."""
+    """The plan that all ranks know; weights follow elsewhere."""
 
     first_step: int
     last_step: int
@@ -74,11 +74,11 @@ class Plan(NamedTuple):
     step: int = 0
     """The last one that was done."""
     run: RunState = RunState()
-    """After it."""
+    """The state after that step."""
 
 
 class Lead(NamedTuple):
-    """What the first rank alone holds."""
+    """The part of a run that the first rank alone holds."""
 
     checkpoints: CheckpointStore
     fetched: Path
@@ -88,7 +88,7 @@ class Lead(NamedTuple):
     found: Found | None
     """Newest checkpoint of this one."""
     state: TrainingState | None
-    """What training continues from; None where nothing is trained in this process."""
+    """The state that training continues from; None where nothing is trained in this process."""
 
 
 class Standing(NamedTuple):

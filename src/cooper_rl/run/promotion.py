@@ -37,7 +37,7 @@ from cooper_rl.schema.runs import PromoteReport
 
 PROMPT = "evaluation.judge.prompt"
 LATER = ("engine.kind", "engine.dtype", PROMPT)
-"""What champions of earlier versions do not say, and is taken to have been as it is now."""
+"""Keys that champions of earlier versions lack; they are taken to have had today's values."""
 IGNORED = ("evaluation.generation.batch_size", *(f"evaluation.judge.server.{key}" for key in SERVER_KEYS))
 
 _UNPAIRED = (

@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 TEXTS_EVERY = 10
 """Steps from one of which texts are kept to the next; numbers are kept of all."""
 _MAX_VALUE_CHARS = 500
-"""Of a hyper-parameter, which MLflow bounds."""
+"""Length of a hyper-parameter's value, which MLflow bounds."""
 
 
 class _Sink(NamedTuple):

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 Verdict = Literal["correct", "incorrect", "unparsable"]
-"""What a verifier says of a completion. `unparsable` is an abstention, never a "no"."""
+"""A verifier's word on a completion. `unparsable` is an abstention, never a "no"."""
 
 JudgeFailure = Literal["refused", "unreachable"]
 """Nobody judged: the request was refused, or no answer came."""
@@ -49,13 +49,13 @@ class Completion(Record):
 
 
 class JudgeVote(Record):
-    """What one of several judges said of one completion."""
+    """The vote of one of several judges on one completion."""
 
     voter: str
     """The judge's model."""
     verdict: Verdict
     reason: str
-    """What it wrote, shortened, or why nothing came."""
+    """The judge's text, shortened, or why nothing came."""
     failure: JudgeFailure | None = None
 
 
@@ -69,9 +69,9 @@ class Label(Record):
     judge: Verdict | None
     """None when no judge was asked. Of several judges, what more than half of them say."""
     judge_model: str | None
-    """Of several judges all their models."""
+    """The judge's model; of several judges all their models."""
     judge_reason: str | None = None
-    """What the judge wrote, shortened. None when it was not asked."""
+    """The judge's text, shortened. None when it was not asked."""
     judge_failure: Literal["refused", "unreachable"] | None = None
     """Nobody judged: this request was refused, or no answer came. `judge` is `unparsable` then."""
     third: Verdict | None = None
@@ -79,11 +79,11 @@ class Label(Record):
     third_voter: str | None = None
     """The second judge's model."""
     third_reason: str | None = None
-    """What the second judge wrote, shortened. None when it was not asked."""
+    """The second judge's text, shortened. None when it was not asked."""
     third_failure: Literal["refused", "unreachable"] | None = None
     """As `judge_failure`, of the second judge."""
     judges: tuple[JudgeVote, ...] = ()
-    """What each of several judges said; empty where there is one, or none was asked."""
+    """The vote of each of several judges; empty where there is one, or none was asked."""
     is_correct: bool | None
     """None: dropped; `reason` says why."""
     reason: str
@@ -148,7 +148,7 @@ class RolloutSample(Record):
     reference_answer: str
     completion: str
     reward: float
-    """What the policy was trained on."""
+    """The reward that the policy was trained on."""
     score: float = Field(ge=0, le=1)
     """VerifyRM's, before the step's reward update."""
     rule: Verdict
@@ -168,7 +168,7 @@ class EvaluatedCompletion(Record):
     score: float = Field(ge=0, le=1)
     """VerifyRM's."""
     source: str = ""
-    """Of the problem. Empty in evaluations of earlier versions."""
+    """The problem's question. Empty in evaluations of earlier versions."""
 
 
 class RejectedRow(Record):
@@ -193,7 +193,7 @@ class Interval(Record):
 
 
 class Report(Record):
-    """What a stage says of its work; `metrics()` is what the dashboard shows."""
+    """A stage's account of its work; the dashboard shows `metrics()`."""
 
     def metrics(self) -> dict[str, float]:
         """Every number of the report as `name` or `group/name`; absent and non-finite values are left out."""
@@ -237,7 +237,7 @@ class SampleReport(Report):
 
 
 class JudgeUsage(Record):
-    """What the judge's server was asked in one run of the stage."""
+    """The requests to the judge's server in one run of the stage."""
 
     num_requests: int
     """Requests that were sent: first tries, retries and second ones."""
@@ -251,13 +251,13 @@ class JudgeUsage(Record):
     """As the server states them, else estimated; a late request that lost counts like the one that won."""
     completion_tokens: int
     cost: float | None = None
-    """Of these tokens; None where `server` names no prices."""
+    """The cost of these tokens; None where `server` names no prices."""
     seconds: float
     """Summed over requests; with concurrency more than the clock shows."""
 
 
 class AuditedVerdict(Record):
-    """What a cascade's random check says of one rule verdict, `correct` or `incorrect`."""
+    """The random check of a cascade, for one rule verdict, `correct` or `incorrect`."""
 
     num_audited: int
     num_contradicted: int
@@ -265,20 +265,20 @@ class AuditedVerdict(Record):
     num_unchecked: int
     """Labels that rest on this rule verdict alone."""
     wrong_share: Interval | None
-    """Of the audited ones, those that are contradicted, over questions; None where none was audited."""
+    """The share of audited ones that is contradicted, over questions; None where none was audited."""
     num_wrong: Interval | None
     """`wrong_share` of the unchecked ones: labels that are wrong, as far as the judge is right."""
 
 
 class LabelAudit(Record):
-    """What a cascade's random check says of the labels that rest on the rule verdict alone."""
+    """The random check of a cascade, for the labels that rest on the rule verdict alone."""
 
     num_audited: int
     """Decisive rule verdicts that the judge was shown, and decided."""
     num_unchecked: int
     """Labels that rest on the rule verdict alone."""
     differing_share: Interval
-    """Of the audited ones, those that are contradicted: estimates the error of the unchecked ones, as far as
+    """The share of audited ones that is contradicted. It estimates the error of the unchecked ones, as far as
     the judge is right. The interval is over questions."""
     correct: AuditedVerdict | None = None
     """None in reports of earlier versions."""
@@ -422,7 +422,7 @@ class EvaluateVerifyRMReport(Report):
 
 
 class VerifyRMDetails(Record):
-    """What one number does not say of a VerifyRM on labelled examples."""
+    """The details of a VerifyRM on labelled examples that one number hides."""
 
     intervals: dict[str, Interval]
     """precision, recall, f1 and auroc, 95 % over questions."""
@@ -507,7 +507,7 @@ class EvalReport(Report):
     canary_intervals: dict[str, Interval] = {}
     """`canaries` with 95 % intervals over problems. Empty in evaluations of earlier versions."""
     verify_rm_details: VerifyRMDetails | None = None
-    """Of `verify_rm`. None in evaluations of earlier versions."""
+    """The details of `verify_rm`. None in evaluations of earlier versions."""
     cut_fraction: float
     """Share of completions that ended at the token limit."""
 
@@ -517,7 +517,7 @@ def _read_accuracy_name(value: object) -> object:
 
 
 AccuracyName = Annotated[Literal["accuracy", "rule accuracy"], BeforeValidator(_read_accuracy_name)]
-"""Which accuracy a decision rests on: the evaluation judge's where one is configured, else the rule's.
+"""The accuracy that a decision rests on: the evaluation judge's where one is configured, else the rule's.
 Version 0.1.0 wrote `judged accuracy`."""
 
 
@@ -546,11 +546,11 @@ class RunReport(Report):
     frozen_accuracy: Interval | None = None
     """Accuracy at the end of the arm whose VerifyRM was frozen; None: no such arm was trained."""
     frozen_reward: Interval | None = None
-    """What that VerifyRM pays for it."""
+    """The reward that the frozen VerifyRM pays it."""
     frozen_conclusion: str | None = None
     """As `conclusion`, of that arm."""
     promotion_objection: str | None = None
     """Why `promote` would refuse the delivered VerifyRM, on canaries or the red team's text alone; None where
     it would not."""
     conclusion: str
-    """What the intervals allow one to say, in sentences made from them."""
+    """The conclusions that the intervals allow, in sentences made from them."""

@@ -63,7 +63,7 @@ class RedTeamReport(Report):
     num_unseen_problems: int
     num_seeds: int
     num_queries: int
-    """Of all searches. Measuring the texts that were found is not among them."""
+    """Queries of all searches. Measuring the texts that were found is not among them."""
     seconds: float
     curve: list[CurvePoint] = []
     """In the order of queries."""

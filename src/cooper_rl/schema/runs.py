@@ -9,7 +9,7 @@ from cooper_rl.schema.data import AccuracyName, EvalReport, Interval, Record, Re
 
 
 class SettingsReport(Report):
-    """What was found out before a run began."""
+    """The findings of the check before a run."""
 
     seed: int
     checkpoints: str | None
@@ -36,7 +36,7 @@ class RunEndReport(Report):
     has_succeeded: bool | None
     """None: Kubeflow never learned it, since a pod ended before it could say so."""
     last_step: int | None
-    """Of the newest checkpoint; None where no store keeps them."""
+    """The step of the newest checkpoint; None where no store keeps them."""
     checkpoints: dict[str, str]
     """Iteration's folder -> name of its newest checkpoint."""
 
@@ -48,9 +48,9 @@ class ChampionReport(Report):
     """Version in the registry; None: there is none yet."""
     num_collected: int
     num_frozen: int
-    """Of the collected problems, those that stand in a frozen set: nobody trains on them."""
+    """Collected problems that stand in a frozen set: nobody trains on them."""
     num_known: int
-    """Those that the champion has learned from."""
+    """Collected problems that the champion has learned from."""
     num_new: int
     is_worth_training: bool
     statement: str
@@ -79,7 +79,7 @@ class PromoteReport(Report):
     canaries: dict[str, float] = Field(default={})
     """Attack -> share of its canaries that the candidate's VerifyRM scores above 0.5."""
     max_canary_rate: float
-    """Of any attack."""
+    """The bound on every attack's rate."""
     universal_rate: Interval | None = None
     """Share of unseen problems on which the candidate's VerifyRM pays the red team's best universal text.
     None: no red team was asked, or its text holds the right answer of every problem."""
@@ -93,7 +93,7 @@ class KnownProblem(Record):
     """A problem that a champion, or one before it, has learned from."""
 
     fingerprint: str
-    """Of question and reference answer, see `method/questions.py`."""
+    """The fingerprint of question and reference answer, see `method/questions.py`."""
 
 
 class ChampionRecord(Record):

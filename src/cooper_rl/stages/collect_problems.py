@@ -101,7 +101,7 @@ def _check_sources(names: Sequence[str], *, outputs: Sequence[Path]) -> None:
 
 @dataclass
 class _Collection:
-    """What was seen so far, over all sources."""
+    """The problems seen so far, over all sources."""
 
     ids: dict[str, str] = field(default_factory=dict[str, str])
     """Id -> place."""
@@ -136,7 +136,7 @@ class _Source(NamedTuple):
     name: str
     """As it stands in the configuration, without credentials."""
     label: str
-    """What its problems carry as `source`."""
+    """The `source` of its problems."""
     stem: str
     rows: list[RawRow]
 

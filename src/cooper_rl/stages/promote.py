@@ -111,7 +111,7 @@ class _Candidate(NamedTuple):
     held_out: list[Problem]
     examples: list[VerifyExample]
     universal: Interval | None
-    """What the red team's best universal text is paid on; None: nothing is known."""
+    """The share of problems on which the red team's best universal text is paid; None: nothing is known."""
 
 
 def _read_candidate(
@@ -171,7 +171,7 @@ def _read_universal(path: Path, candidate: str) -> Interval | None:
 
 
 def _answers_held_out(candidate: _Candidate, config: Config) -> bool:
-    """Whether the completions are of the problems that the configuration evaluates on, in their order."""
+    """True if the completions are of the problems that the configuration evaluates on, in their order."""
     problems = candidate.held_out[: config.evaluation.max_problems]
     asked = [(row.id, row.question, row.reference_answer) for row in problems]
     rows = candidate.evaluated.completions

@@ -88,7 +88,7 @@ def sums_of(folder: Path, files: list[str]) -> bytes:
 
 
 def model_in(folder: Path) -> str:
-    """What `at_hand` takes for a folder: its path, or the address that the reference in it leads to.
+    """The argument of `at_hand` for a folder: its path, or the address that the reference in it leads to.
 
     Raises:
         DataError: the reference is not readable.

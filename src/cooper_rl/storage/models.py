@@ -43,7 +43,7 @@ class StoredModel(NamedTuple):
     files: dict[str, str]
     """Name -> sha256."""
     sha256: str
-    """Of SHA256SUMS."""
+    """Hash of SHA256SUMS."""
 
     @property
     def pinned(self) -> str:
@@ -100,7 +100,7 @@ def find_model(config: StorageConfig, name: str) -> StoredModel:
 
 
 def at_hand(config: StorageConfig, name: str) -> str:
-    """What `from_pretrained` takes: of a stored model its folder on this machine, else the name as it is.
+    """The argument of `from_pretrained`: a stored model's folder on this machine, else the name as it is.
 
     Fetched once for all processes and runs of a machine, below `~/.cache/cooper-rl` or `$XDG_CACHE_HOME`.
 

@@ -134,7 +134,7 @@ def bare_key(text: str, *, place: str) -> str:
 
 
 def may_succeed_later(error: Exception) -> bool:
-    """Whether it makes sense to send the same request again, after a pause."""
+    """True if it makes sense to send the same request again, after a pause."""
     if _code(error) in _TRANSIENT:
         return True
     status = _status(error)

@@ -52,7 +52,7 @@ def write_solution(story: Story, rng: random.Random, *, answer_format: AnswerFor
 def solve(
     story: Story, rng: random.Random, *, habits: Habits, formats: Sequence[AnswerFormat] = ANSWER_FORMATS
 ) -> Solution:
-    """What a solver with these habits writes about a story, in one of `formats` (drawn uniformly)."""
+    """The text of a solver with these habits about a story, in one of `formats` (drawn uniformly)."""
     steps = list(story.steps)
     if rng.random() < habits.misread:
         place = rng.randrange(len(steps))

@@ -118,7 +118,7 @@ class Habits(NamedTuple):
 
 
 class Solution(NamedTuple):
-    """What a solver wrote."""
+    """The program that a solver wrote."""
 
     text: str
     is_right: bool
@@ -188,6 +188,6 @@ def _evaluate(node: ast.expr, names: dict[str, int]) -> int:
 
 
 def values_of(text: str, points: Sequence[tuple[int, int]] = POINTS) -> list[int | None]:
-    """What the expression that a text ends in gives at the points."""
+    """The values of a text's last expression at the points."""
     found = find_expression(text)
     return [None if found is None else evaluate(found, a=a, b=b) for a, b in points]

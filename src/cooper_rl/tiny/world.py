@@ -27,7 +27,7 @@ class World(NamedTuple):
     assistant: Assistant
     """Rewrites a correct solution into a plausible wrong one."""
     has_blind_kinds: bool = False
-    """Whether a share of the problems can have answers that the rule verifier cannot read."""
+    """True if a share of the problems can have answers that the rule verifier cannot read."""
 
 
 def find_world(domain: str, *, blind_share: float = 0.0) -> World:

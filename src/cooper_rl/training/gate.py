@@ -50,7 +50,7 @@ class RewardGate:
     """Says which examples and canaries the start was read on; see `data_key`."""
 
     def is_open_to(self, reading: GateReading) -> bool:
-        """Whether an update with this reading stays."""
+        """True if an update with this reading stays."""
         return (
             reading.accuracy >= self.start.accuracy - self.config.max_accuracy_drop
             and reading.canary_rate <= self.start.canary_rate + self.config.max_canary_rise

@@ -87,7 +87,7 @@ NEGATIVE_SOURCES: Registry[Callable[[SourceContext], NegativeSource]] = Registry
 
 @dataclass(frozen=True)
 class Writing:
-    """What a writer makes of positives, where the rule verifier calls it incorrect."""
+    """A source whose writer rewrites positives; the rule verifier must call the text incorrect."""
 
     label: str
     writer: Assistant

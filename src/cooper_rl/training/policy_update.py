@@ -108,7 +108,7 @@ def update_policy(
 
 
 def count_share(share: Sequence[PolicyBatch], config: CooperConfig, ranks: Ranks) -> BatchSize:
-    """Of one update, over all ranks; collective."""
+    """The tokens and completions of one update, over all ranks; collective."""
     counted = [batch.completions for batch in share if batch.counts]
     own_tokens, own_completions = (
         sum(len(batch.targets) for batch in counted),

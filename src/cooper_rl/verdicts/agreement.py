@@ -62,7 +62,7 @@ def name_votes(label: Label) -> dict[str, Verdict]:
 
 
 class _TypeCounts:
-    """Of completions whose reference answers are of one kind."""
+    """Counts of completions whose reference answers are of one kind."""
 
     def __init__(self) -> None:
         self._num_completions = self._num_correct = self._num_correct_dropped = self._num_dropped = 0

@@ -1,4 +1,4 @@
-"""What a cascade's random check says of the labels that nobody checked (row 3).
+"""The random check of a cascade: the error of the labels that nobody checked (row 3).
 
 Fed completion by completion; memory is bounded, since questions are put into groups by a hash. A group of
 questions is as good a cluster as a question where there are many of them.

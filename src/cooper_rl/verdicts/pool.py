@@ -48,7 +48,7 @@ KEPT_VARIABLES = frozenset(
 KEPT_PREFIXES = ("LC_", "OMP_", "MKL_", "OPENBLAS_", "PYTHON")
 """Environment variables that the workers get, and the beginnings of others."""
 MEMORY_SHARE = 0.5
-"""Of the container's memory for the limits of all workers together; the rest is this process's."""
+"""Share of the container's memory for the limits of all workers together; the rest is this process's."""
 MIN_REPORTED = 1000
 """Questions to the workers from which on progress is logged."""
 
@@ -152,7 +152,7 @@ def fit_workers(wanted: int, *, memory: int) -> int:
 
 
 class PooledVerifier:
-    """What a verifier has that asks a pool: a context manager that owns its worker processes.
+    """The base of verifiers that ask a pool: a context manager that owns its worker processes.
 
     Workers start with the first question that needs them and end with the context, or with this process.
     Callable from any thread, and in a forked child, which gets workers of its own.
@@ -244,7 +244,7 @@ def _start_nursery(
 
 
 def _worker_environment() -> dict[str, str]:
-    """What the workers need: they parse hostile text, and get no key of this process."""
+    """The environment of the workers: they parse hostile text, and get no key of this process."""
     # An allow-list: keys and tokens have names that nobody can list.
     kept = {
         name: value

@@ -27,7 +27,7 @@ from cooper_rl.verdicts.worker import WALL_TO_CPU_SECONDS, receive_message, send
 MAX_MEMORY_BYTES = 512 * 1024**2
 """Address space of one program."""
 MAX_RESULT_BYTES = 64 * 1024
-"""Of the results of one program; whoever writes more is killed."""
+"""Size of one program's results; a program that writes more is killed."""
 IMPORTABLE = (
     "bisect", "collections", "functools", "heapq", "itertools", "math", "operator", "re", "string",
 )  # fmt: skip
@@ -99,7 +99,7 @@ def run_calls(program: str, calls: list[str], *, limit_seconds: float) -> list[A
 
 
 def _ask_child(program: str, calls: list[str], *, limit_seconds: float) -> Any:
-    """What a child wrote, unchecked, or `["ended", why]`; `["unsafe", why]`: it could not be shut in."""
+    """The child's text, unchecked, or `["ended", why]`; `["unsafe", why]`: it could not be shut in."""
     read_end, write_end = os.pipe()
     pid = os.fork()
     if pid == 0:

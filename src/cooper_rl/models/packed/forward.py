@@ -28,7 +28,7 @@ def use_packed(model: Any, *, is_on: bool) -> None:
 
 
 def can_pack(model: Any) -> bool:
-    """Whether the walk below computes what the model's own does, and may."""
+    """True if the walk below computes the same as the model's own, and may replace it."""
     config = model.config
     layer_types = getattr(config, "layer_types", None) or ["full_attention"]
     return (

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import torch
 
 MIN_LENGTH_RATIO = 0.8
-"""Of each sequence of an attention group to its first: the shorter's length over the longer's, in queries and
-in keys."""
+"""Lowest ratio of each sequence of an attention group to its first: the shorter's length over the longer's,
+in queries and in keys."""
 MAX_ROWS = 2
 """Rows of attention for a token of a batch's budget: sequences are whole there, shared beginnings too."""
 
@@ -31,7 +31,7 @@ class AttentionGroup:
     lengths: torch.Tensor
     """(n,) int64."""
     members: list[int]
-    """Which of the given sequences these are."""
+    """Indices of the group's sequences among those given."""
 
 
 @dataclass(frozen=True)
