@@ -38,7 +38,7 @@ class Toleration(Section):
 
 
 class GpuPool(TaskSize):
-    """Where GPU tasks run."""
+    """The nodes that GPU tasks run on."""
 
     type: str = "nvidia.com/gpu"
     """Resource name of the device plug-in."""
@@ -49,13 +49,13 @@ class GpuPool(TaskSize):
     queue: str | None = None
     """Kueue LocalQueue; None: no Kueue."""
     queue_hours: float = Field(default=168.0, ge=0)
-    """How long a task may wait in the queue in all, beside its own hours."""
+    """Hours that a task may wait in the queue in all, beside its own."""
     node_selector: dict[str, str] = Field(default={})
     tolerations: tuple[Toleration, ...] = ()
 
 
 class Retry(Section):
-    """How often a task that failed or was preempted is started again, within its hours."""
+    """The tries of a task that failed or was preempted, within its hours."""
 
     attempts: int = Field(default=8, ge=1)
     """Attempts of a GPU task, and of the task that waits for a TrainJob."""

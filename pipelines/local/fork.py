@@ -26,7 +26,7 @@ IMPORTED = (
     *(f"cooper_rl.stages.{stage}" for stage in STAGES),
 )
 GPU_DEVICES = ("nvidia[0-9]*", "kfd", "dxg")
-"""In /dev: NVIDIA's, AMD's, Windows'."""
+"""Devices in /dev: NVIDIA's, AMD's, Windows'."""
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 

@@ -47,7 +47,7 @@ class Cron:
     is_any_day_of_week: bool
 
     def words(self) -> str:
-        """In English, e.g. `At 02:00`."""
+        """The expression in English, e.g. `At 02:00`."""
         from cron_descriptor import Options, get_description
 
         options = Options()

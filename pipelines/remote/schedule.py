@@ -106,7 +106,7 @@ def delete(server: Server, name: str, screen: TextIO) -> None:
 
 
 def describe(cron: Cron) -> str:
-    """In words, and the next three times."""
+    """The schedule in words, with the next three times."""
     times = ", ".join(f"{moment:%a %Y-%m-%d %H:%M:%S}" for moment in cron.next_times(datetime.now(UTC), 3))
     return f"  {cron.text}  {cron.words()} (UTC)\n  next: {times}\n"
 

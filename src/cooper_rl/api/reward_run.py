@@ -49,7 +49,7 @@ class ScoredRows(NamedTuple):
     scores: Scores
     anchor_score: float | None
     rewards: list[float]
-    """In the order of the rows."""
+    """Values in the order of the rows."""
     metrics: StepMetrics
 
 
@@ -95,7 +95,7 @@ class RewardRun:
 
     @property
     def stopped_step(self) -> int | None:
-        """Where the monitor stopped the run; None: it goes on."""
+        """The step at which the monitor stopped the run; None: it goes on."""
         monitor = self._settings.config.active_monitor
         return self._run.first_alarm_step if monitor is not None and monitor.action == "stop" else None
 

@@ -28,7 +28,7 @@ PAIRS = "pairs.jsonl"
 ROLLOUTS = "rollouts.jsonl"
 KINDS = (METRICS, PAIRS, ROLLOUTS)
 LOGS = "logs"
-"""Where pieces lie beside the checkpoints, and the newest one in the draft of a checkpoint."""
+"""The folder of the pieces beside the checkpoints, and of the newest one in the draft of a checkpoint."""
 INDEX = "index.json"
 PIECES_PER_INDEX = 32
 NUM_PARALLEL = 8

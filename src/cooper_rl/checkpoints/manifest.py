@@ -44,7 +44,7 @@ class CheckpointManifest(Record):
     defaults: dict[str, str] = Field(default_factory=dict[str, str])
     """The rest of that configuration: keys that had their defaults. Empty in earlier versions."""
     log: RunLog | None = None
-    """Where the rows of every step are. None: in the folder itself, or nowhere."""
+    """The log with the rows of every step. None: the rows are in the folder itself, or nowhere."""
     checksum: str = ""
     """Hash of this record with an empty checksum."""
 
@@ -76,7 +76,7 @@ def retained(
 
 
 def dump_manifest(manifest: CheckpointManifest) -> bytes:
-    """As it is stored."""
+    """The manifest as it is stored."""
     exclude = set[str]() if manifest.log else {"log"}  # earlier versions would refuse it
     return (manifest.model_dump_json(indent=2, exclude=exclude) + "\n").encode()
 

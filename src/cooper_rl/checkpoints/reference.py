@@ -171,7 +171,7 @@ def _latest(store: ObjectStore, folder: Path) -> tuple[str, CheckpointManifest]:
 
 
 def _newest(store: ObjectStore, folder: Path) -> tuple[str, CheckpointManifest]:
-    """Without LATEST: by the manifests, where they leave no doubt."""
+    """The newest checkpoint by the manifests, where they leave no doubt; used without LATEST."""
     manifests = read_manifests(store)
     if not manifests:
         raise DataError(f"{folder}: holds no checkpoint (no {LATEST} file); give a folder of train-cooper")

@@ -77,7 +77,7 @@ class _Cluster:
         logger.info("TrainJob %s created, %d nodes of %s", self._place, self._config.nodes, runtime.name)
 
     def follow(self, is_stopped: Callable[[], bool]) -> None:
-        """Until it is complete; says whenever its state changes."""
+        """Follow the job until it is complete; log every change of its state."""
         log = _Log(self._client, self._name)
         shown, last_answer = "", time.monotonic()
         while True:
@@ -118,7 +118,7 @@ class _Cluster:
             self._pause(is_stopped)
 
     def _pause(self, is_stopped: Callable[[], bool]) -> None:
-        """Until it is time to look again, or to stop."""
+        """Wait until it is time to look again, or to stop."""
         end = time.monotonic() + self._config.poll_seconds
         while not is_stopped() and (left := end - time.monotonic()) > 0:
             # In short naps: the handler of SIGTERM only sets a flag, which a long sleep would not look at.

@@ -23,7 +23,7 @@ class Program(NamedTuple):
     module: str
     arguments: Sequence[str]
     grace_seconds: float
-    """How long it may take to save after SIGTERM."""
+    """Seconds that a job has to save after SIGTERM."""
 
 
 def job_name(config: LaunchConfig, program: Program) -> str:

@@ -165,7 +165,7 @@ class LaunchConfig(Section):
 
     @property
     def processes_per_node(self) -> int:
-        """One for each GPU."""
+        """One process for each GPU."""
         return max(1, self.gpus_per_node)
 
     @model_validator(mode="after")
@@ -180,12 +180,12 @@ class DistributedConfig(Section):
     """`train_cooper` in several processes (torchrun), or in one with DeepSpeed."""
 
     trainer: Annotated[str | None, AfterValidator(lambda name: name and names.TRAINERS.check(name))] = None
-    """What steps both models. None: `zero` (DeepSpeed) where `zero_stage` is set, else `single`. A program
-    can register its own (docs/how-to/extending.md)."""
+    """The trainer that steps both models. None: `zero` (DeepSpeed) where `zero_stage` is set, else `single`.
+    A program can register its own (docs/how-to/extending.md)."""
     zero_stage: Literal[0, 1, 2, 3] = 0
-    """What is divided over the processes: 1 the optimiser's state, 2 gradients too, 3 weights too. 0: one
-    process without DeepSpeed; the others need the extra `deepspeed`. Where `cooper.precision` is bf16, the
-    models then hold bf16 weights beside the fp32 ones that are stepped."""
+    """The parts that are divided over the processes: 1 the optimiser's state, 2 gradients too, 3 weights too.
+    0: one process without DeepSpeed; the others need the extra `deepspeed`. Where `cooper.precision` is bf16,
+    the models then hold bf16 weights beside the fp32 ones that are stepped."""
     offload_optimizer: bool = False
     """Keep the optimiser's state and its weights in the memory of the CPU: slower, 12 bytes less a weight."""
     timeout_seconds: float = Field(default=1800.0, gt=0)
@@ -211,7 +211,7 @@ class DistributedConfig(Section):
 
 
 class TrackerConfig(Section):
-    """Where the numbers of metrics.jsonl go besides; the run's name there is `storage.run_key`."""
+    """A second place for the numbers of metrics.jsonl; the run's name there is `storage.run_key`."""
 
     kind: Literal["tensorboard", "mlflow", "wandb"]
     """Each is an extra: `pip install '.[tensorboard]'` in a clone. A tracker that fails never stops

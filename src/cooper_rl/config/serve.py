@@ -131,12 +131,12 @@ class LearnConfig(HttpConfig):
     )
     """OpenRLHF sends the policy's special tokens too: these are cut off the end of a completion."""
     cooper: Mapping[str, Any] = {}
-    """What VerifyRM learns with: keys of `CooperReward(config=...)`, e.g. `cooper.reward.lr=1e-5`."""
+    """Settings of VerifyRM's learning: keys of `CooperReward(config=...)`, e.g. `cooper.reward.lr=1e-5`."""
     rule: RuleConfig = RuleConfig()
     domain: Annotated[str, AfterValidator(names.DOMAINS.check)] = names.DOMAINS.names[0]
-    """What the problems are about, as in `problems.domain`."""
+    """The subject of the problems, as in `problems.domain`."""
     seed: int = 0
-    """Of positives, sources of negatives, replay and gate; the same for all runs."""
+    """Seed of positives, sources of negatives, replay and gate; the same for all runs."""
 
 
 def is_loopback(host: str) -> bool:

@@ -1,4 +1,4 @@
-"""Where each value of a merged configuration comes from."""
+"""The source of each value of a merged configuration."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, cast

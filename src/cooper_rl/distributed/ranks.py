@@ -30,7 +30,7 @@ class Dealt(NamedTuple):
 
 @dataclass(frozen=True)
 class Ranks:
-    """How many processes there are, and which of them this is; one alone needs no process group.
+    """The number of processes, and which of them this is; one alone needs no process group.
 
     Collective methods must be called on every rank; they raise LaunchError if a rank has died.
     """

@@ -17,7 +17,7 @@ from cooper_rl.schema.data import Label, LabelReport, Record, VerifyExample
 
 
 class Outputs(NamedTuple):
-    """Where the files are written."""
+    """The places of the files."""
 
     labels: Path
     train: Path

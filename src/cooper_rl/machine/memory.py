@@ -1,4 +1,4 @@
-"""How much memory this process may use, and running out of it as an error that says what to lower."""
+"""The memory that this process may use, and an error for the lack of it that says what to lower."""
 
 import os
 from collections.abc import Generator

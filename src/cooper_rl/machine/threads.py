@@ -1,4 +1,4 @@
-"""How torch uses the CPU for a model: threads, memory that was freed, kernels that were compiled."""
+"""Torch's use of the CPU for a model: threads, memory that was freed, kernels that were compiled."""
 
 import ctypes
 import os

@@ -44,7 +44,7 @@ class Plan(NamedTuple):
 
 
 class Use(NamedTuple):
-    """How the models are trained."""
+    """The settings of training that bear on memory."""
 
     num_processes: int
     zero_stage: int

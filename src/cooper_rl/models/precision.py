@@ -23,7 +23,7 @@ PRODUCT = (128, 512, 512)
 """Rows, inner size and columns: large enough to show a processor's speed, and .1 s where it emulates."""
 NUM_TRIES = 3
 MIN_GAIN = 1.25
-"""How many times faster bf16 must be: less does not pay for its rounding, and could be chance."""
+"""The least speed-up of bf16 that counts: less does not pay for its rounding, and could be chance."""
 
 
 def is_bfloat16(model: Any, compute: Compute) -> bool:

@@ -1,4 +1,4 @@
-"""How many weights a decoder has, by its config.json alone: Qwen2, Qwen3 and Llama."""
+"""The number of a decoder's weights, from its config.json alone: Qwen2, Qwen3 and Llama."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple

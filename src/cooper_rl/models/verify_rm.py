@@ -72,7 +72,7 @@ class VerifyRM:
 
     @cached_property
     def template(self) -> Template:
-        """How the fields become token ids.
+        """The template that turns the fields into token ids.
 
         Raises:
             ModelError: the model has no template, or one of another version; see `open_template`.

@@ -140,7 +140,7 @@ class CanaryWriter:
     name = "canary"
 
     def __init__(self, attacks: Attacks, is_other: IsOther) -> None:
-        """As for `make_canaries`."""
+        """Arguments are those of `make_canaries`."""
         self._attacks = attacks
         self._is_other = is_other
 

@@ -24,7 +24,7 @@ from cooper_rl.schema.data import Record, RejectedRow
 R = TypeVar("R", bound=Record)
 
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-"""As JSON spells half of a character beyond the first 65,536."""
+"""JSON's spelling of half of a character beyond the first 65,536."""
 
 
 LINE_SUFFIXES = frozenset({".jsonl", ".json", ""})

@@ -40,7 +40,7 @@ class LiveRun(NamedTuple):
     path: Path
     header: LiveHeader
     metrics: list[StepMetrics]
-    """By step, each once."""
+    """Rows by step, each once."""
     updated: float
     """Seconds since 1970."""
 
@@ -107,7 +107,7 @@ def find_live(folder: Path) -> list[LiveRun]:
 
 
 def _rows(path: Path) -> Iterator[StepMetrics]:
-    """Without the header, a line that is still being written, and lines of another version."""
+    """The rows, without the header, a line that is still being written, and lines of another version."""
     if not path.is_file():
         return
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines()[1:]:

@@ -24,7 +24,7 @@ NUM_ROLLOUTS = 3
 
 
 class Standing(NamedTuple):
-    """How far one run has come."""
+    """The progress of one run."""
 
     name: str
     step: int

@@ -1,4 +1,4 @@
-"""Where a page's numbers come from: machine, command, commit, preset and duration.
+"""The provenance of a page's numbers: machine, command, commit, preset and duration.
 
 Rows say what is not known: a task of a cluster knows no command line, an installed package no commit.
 """

@@ -353,7 +353,7 @@ def _say_verify_rm(change: Interval, last: EvalReport) -> str:
 
 
 def _say_monitor(metrics: Sequence[StepMetrics]) -> list[str]:
-    """Nothing where no monitor looked."""
+    """The monitor's finding in words; nothing where no monitor looked."""
     if all(row.monitor.alarm is None for row in metrics):
         return []
     said: list[str] = []

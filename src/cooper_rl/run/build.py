@@ -234,7 +234,7 @@ class _Trained(NamedTuple):
 
 
 def _make_trained(config: Config, state: TrainingState, ranks: Ranks, *, place: str) -> _Trained:
-    """As the state says; divided over the ranks where the configuration says so."""
+    """Both models as the state holds them; divided over the ranks if the configuration says so."""
     cooper = config.cooper
     policy = replace(state.policy, compute=settle(state.policy.model, cooper.precision))
     verify_rm = replace(state.verify_rm, compute=settle(state.verify_rm.model, cooper.precision))

@@ -98,7 +98,7 @@ def follow_policy(
     has_frozen: bool,
     label_report: Output | None = LABEL_REPORT,
 ) -> list[Step]:
-    """From an evaluated VerifyRM to the page; `label_report`: where this run labelled."""
+    """The steps from an evaluated VerifyRM to the page; `label_report`: where this run labelled."""
     return [
         evaluate_start(sources),
         *([attack_start(sources)] if is_attacked else []),

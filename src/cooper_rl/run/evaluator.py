@@ -267,7 +267,7 @@ def draw_canaries(config: Config, examples: Sequence[VerifyExample], *, max_prob
 
 
 def _hits(examples: Sequence[VerifyExample], right: Sequence[bool]) -> list[list[bool]]:
-    """By question, in the order in which questions first come."""
+    """Hits by question, in the order in which questions first come."""
     by_question: dict[str, list[bool]] = {}
     for example, is_right in zip(examples, right, strict=True):
         by_question.setdefault(example.question, []).append(is_right)

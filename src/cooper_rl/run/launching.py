@@ -31,7 +31,7 @@ class StagedInputs(Record):
     """A stage's input files in a store."""
 
     uri: str
-    """Where the files lie, each under its hash."""
+    """The address of the files, each under its hash."""
     paths: dict[str, str]
     """Argument of the stage -> relative path of its file or folder."""
     sha256: dict[str, str]

@@ -1,4 +1,4 @@
-"""Where an iteration stands (row 13): decided on the first rank, known to all after one exchange.
+"""The progress of an iteration (row 13): decided on the first rank, known to all after one exchange.
 
 Everything that can fail before training is done inside the exchange, on whichever rank it fails. So every
 rank takes part in it exactly once, and the error of one ends all of them.
@@ -52,7 +52,7 @@ class Inputs:
     verify_rm: Path
     problems: Path
     checkpoint: Path
-    """Where its own checkpoints are, or a reference to them."""
+    """The folder of its own checkpoints, or of a reference to them."""
     start: Path | None
     """Checkpoint of the iteration before."""
     side: Mapping[str, Path | None]
@@ -92,7 +92,7 @@ class Lead(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """Where an iteration stands, on one rank."""
+    """The progress of an iteration, on one rank."""
 
     plan: Plan
     problems: list[Problem]
@@ -170,7 +170,7 @@ def _read_state(
 
 
 def _decide(config: Config, inputs: Inputs, stack: ExitStack) -> tuple[Plan, Lead]:
-    """On the first rank: which steps are left, and what they continue from."""
+    """Decide on the first rank which steps are left, and what they continue from."""
     is_job = config.launch.kind == "trainjob"
     # A job fetches what it continues from itself: here manifests and the small files do.
     needed, logs = ((), ()) if is_job else (("",), KINDS)

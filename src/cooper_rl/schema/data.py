@@ -31,7 +31,7 @@ class Problem(Record):
     id: str = Field(min_length=1)
     """Unique within a file."""
     source: str
-    """Where the problem came from, e.g. `tiny` or `gsm8k_train.jsonl`."""
+    """The source of the problem, e.g. `tiny` or `gsm8k_train.jsonl`."""
     question: str = Field(min_length=1)
     reference_answer: str = Field(min_length=1)
     """The final answer only, without its derivation."""
@@ -67,7 +67,8 @@ class Label(Record):
     rule_reason: str
     """Why the rule verifier said so: what it compared, or what it could not parse."""
     judge: Verdict | None
-    """None when no judge was asked. Of several judges, what more than half of them say."""
+    """The judge verdict; None when no judge was asked. With several judges it is that of more than half of
+    them."""
     judge_model: str | None
     """The judge's model; of several judges all their models."""
     judge_reason: str | None = None
@@ -81,7 +82,7 @@ class Label(Record):
     third_reason: str | None = None
     """The second judge's text, shortened. None when it was not asked."""
     third_failure: Literal["refused", "unreachable"] | None = None
-    """As `judge_failure`, of the second judge."""
+    """`judge_failure` of the second judge."""
     judges: tuple[JudgeVote, ...] = ()
     """The vote of each of several judges; empty where there is one, or none was asked."""
     is_correct: bool | None
@@ -119,7 +120,7 @@ class PreferencePair(Record):
     negative: str
     """Wrong: see `negatives/pairs.py` for what each source must show."""
     source: str
-    """Where the negative comes from: `assistant:<model>`, `rollout`, `perturb` or `canary`."""
+    """The source of the negative: `assistant:<model>`, `rollout`, `perturb` or `canary`."""
 
 
 class Pairing(Record):
@@ -211,7 +212,8 @@ def _flatten(values: dict[str, object], *, prefix: str) -> dict[str, float]:
 
 
 class ModelSet(Report):
-    """Where the run starts from: paths inside the folder of `models.json`, absolute paths, or hub ids."""
+    """The models that the run starts from: paths inside the folder of `models.json`, absolute paths, or hub
+    ids."""
 
     policy: str
     samplers: dict[str, str]
@@ -248,7 +250,8 @@ class JudgeUsage(Record):
     num_failed: int
     """Texts that were given up; their verdict is `unparsable` in this run, and the next one asks again."""
     prompt_tokens: int
-    """As the server states them, else estimated; a late request that lost counts like the one that won."""
+    """Tokens as the server states them, else estimated; a late request that lost counts like the one that
+    won."""
     completion_tokens: int
     cost: float | None = None
     """The cost of these tokens; None where `server` names no prices."""
@@ -312,7 +315,7 @@ class AnswerTypeLabels(Record):
 
 
 class LabelAgreement(Record):
-    """How far the voters agree, and what the labels lose."""
+    """The agreement of the voters, and the share of labels that is lost."""
 
     pairs: dict[str, VoterAgreement]
     """`rule~judge` and so on: `rule`, `judge` (of several the majority), `judge_1`, `judge_2`..., `third`.
@@ -445,7 +448,8 @@ class CooperReport(Report):
     num_rolled_back_reward_updates: int = 0
     """Updates that the gate took back."""
     first_alarm_step: int | None = None
-    """Where the hacking monitor first raised the alarm in this iteration, and the judge did not deny it."""
+    """The step at which the hacking monitor first raised an alarm in this iteration that the judge did not
+    deny."""
     denied_alarm_steps: list[int] = []
     """Alarms at which the judge found no loss of accuracy."""
     seconds: float
@@ -491,15 +495,15 @@ class EvalReport(Report):
     verify_rm: BinaryScores
     """VerifyRM on held-out labelled examples."""
     by_problem: list[ProblemScores] = []
-    """In the order of the file. Empty in evaluations of earlier versions."""
+    """Values in the order of the file. Empty in evaluations of earlier versions."""
     by_source: dict[str, SourceScores] = {}
     """`Problem.source` -> its scores, where the problems are of several sources."""
     mean_over_sources: Interval | None = None
     """Mean of the sources' accuracies, each with the same weight, as papers state it over benchmarks. Judged,
     or the rule's without a judge. None where there is one source."""
     verify_rm_hits: Annotated[list[list[bool]] | None, BeforeValidator(_read_hits)] = None
-    """For each question of the labelled examples: is VerifyRM right about each example of it? None, or one
-    list for all, in evaluations of earlier versions."""
+    """For each question of the labelled examples, True for each example that VerifyRM is right about. None,
+    or one list for all, in evaluations of earlier versions."""
     canary_false_positive_rate: float | None = None
     """Mean over the attacks of the share of canaries that VerifyRM scores above 0.5; all are wrong."""
     canaries: dict[str, float] = {}
@@ -535,7 +539,7 @@ class RunReport(Report):
     """Change of VerifyRM's mean score."""
     verify_rm_accuracy_change: Interval
     first_alarm_step: int | None = None
-    """Where the hacking monitor first raised the alarm, and the judge did not deny it."""
+    """The step at which the hacking monitor first raised an alarm that the judge did not deny."""
     denied_alarm_steps: list[int] = []
     """Alarms at which the judge found no loss of accuracy."""
     worst_attack: str | None = None
@@ -548,7 +552,7 @@ class RunReport(Report):
     frozen_reward: Interval | None = None
     """The reward that the frozen VerifyRM pays it."""
     frozen_conclusion: str | None = None
-    """As `conclusion`, of that arm."""
+    """`conclusion` of that arm."""
     promotion_objection: str | None = None
     """Why `promote` would refuse the delivered VerifyRM, on canaries or the red team's text alone; None where
     it would not."""

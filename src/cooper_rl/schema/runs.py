@@ -19,11 +19,11 @@ class SettingsReport(Report):
 
 
 class RunEnding(Record):
-    """How a pipeline's run ended, as Kubeflow says it."""
+    """The end of a pipeline's run, as Kubeflow says it."""
 
     state: str
-    """On a cluster ML Metadata's: COMPLETE, FAILED, CACHED, CANCELED, RUNNING; from kfp.local SUCCEEDED or
-    FAILED."""
+    """ML Metadata's state on a cluster: COMPLETE, FAILED, CACHED, CANCELED, RUNNING; from kfp.local SUCCEEDED
+    or FAILED."""
     run: str
     """Kubeflow's name of the run."""
     message: str = ""
@@ -42,7 +42,7 @@ class RunEndReport(Report):
 
 
 class ChampionReport(Report):
-    """Where a retraining starts, and whether there is something to learn."""
+    """The start of a retraining, and the decision whether there is something to learn."""
 
     champion: str | None
     """Version in the registry; None: there is none yet."""

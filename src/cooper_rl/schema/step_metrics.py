@@ -228,7 +228,7 @@ def _numbers(section: str, values: Section) -> Iterator[tuple[str, float]]:
 
 
 def _place(key: str) -> tuple[str, ...]:
-    """Where this version keeps a flat name: section and field, or section, mapping and name in it."""
+    """The place of a flat name in this version: section and field, or section, mapping and name in it."""
     section, _, name = key.partition("/")
     if section == "seconds":
         return (section, name) if name in get_args(Phase) else ("others", key)

@@ -134,7 +134,7 @@ class _Source(NamedTuple):
     """A source that was read."""
 
     name: str
-    """As it stands in the configuration, without credentials."""
+    """The source as the configuration names it, without credentials."""
     label: str
     """The `source` of its problems."""
     stem: str

@@ -131,7 +131,7 @@ def _score(verify_rm: VerifyRM, rows: Sequence[VerifyExample]) -> list[float]:
 def _by_group(
     rows: Sequence[VerifyExample], scores: Sequence[float], names: Sequence[str | None]
 ) -> dict[str, BinaryScores]:
-    """By name in alphabetical order; rows without one are left out."""
+    """Scores by group, in alphabetical order; rows without a group are left out."""
     places: dict[str, list[int]] = {}
     for place, name in enumerate(names):
         if name is not None:

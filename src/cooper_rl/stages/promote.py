@@ -252,7 +252,8 @@ def _compare(
 
 
 def _judge_again(config: Config, champion: Evaluated) -> Evaluated:
-    """With the verdicts of the rule verifier of today, where they decide: an upgrade may change them."""
+    """The evaluation with the verdicts of the present rule verifier, where they decide: an upgrade may change
+    them."""
     if config.evaluation.judge is not None:
         return champion
     rows = champion.completions

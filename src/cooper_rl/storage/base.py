@@ -1,4 +1,4 @@
-"""Where checkpoints are kept: the contract that a local folder and an S3 server both fulfil (row 13).
+"""The contract of a place for checkpoints, which a local folder and an S3 server both fulfil (row 13).
 
 `storage/local.py` and `storage/s3.py` implement it, `storage/open.py` chooses; one suite of tests runs
 against both. `checkpoints/store.py` gives the objects their meaning.

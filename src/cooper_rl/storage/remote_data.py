@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 MAX_DOWNLOAD_BYTES = 2_000_000_000
 MAX_DOWNLOAD_SECONDS = 3600.0
 SILENCE_SECONDS = 60.0
-"""How long a server may send nothing."""
+"""Seconds that a server may send nothing."""
 
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+(:[^:/\s]+){0,2}")
 

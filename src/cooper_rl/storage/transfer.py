@@ -21,7 +21,7 @@ from cooper_rl.errors import DamagedObjectError, StorageError, WriteConflictErro
 T = TypeVar("T")
 
 _CODE_OF_STATUS = {401: "AccessDenied", 403: "AccessDenied", 507: "XMinioStorageFull"}
-"""For an answer that names no code."""
+"""Codes for an answer that names none."""
 
 _TRANSIENT = ("ConditionalRequestConflict", "OperationAborted", "RequestTimeout", "SlowDown")
 """Refusals that the same request may not meet a little later, whatever their status."""

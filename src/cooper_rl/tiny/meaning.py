@@ -53,7 +53,7 @@ class Conclusion(NamedTuple):
     values: tuple[float, ...]
     """Different values stated as the answer, in order; empty when there is none."""
     spans: tuple[tuple[int, int], ...]
-    """Where every statement of an answer stands in the text, in order."""
+    """The place of every statement of an answer in the text, in order."""
 
 
 def spell(number: int) -> str:

@@ -24,13 +24,13 @@ class Habits(NamedTuple):
     """Probabilities that a solver goes wrong."""
 
     slip: float = 0.0
-    """In each step: the result is off by 1, 2 or 10."""
+    """Rate of a slip in each step: the result is off by 1, 2 or 10."""
     misread: float = 0.0
     """Once in a solution: a number or an operation of the question is taken for another."""
     skip: float = 0.0
     """Once in a solution: one step is left out."""
     misstate: float = 0.0
-    """At the end: the closing sentence names another number than the steps gave."""
+    """Rate of a closing sentence that names another number than the steps gave."""
 
 
 EXACT = Habits()

@@ -18,12 +18,12 @@ MODULES = {"mathematics": "story_world", "programs": "program_world"}
 
 
 class World(NamedTuple):
-    """One subject's."""
+    """The laptop world of one subject."""
 
     generate_problems: Callable[..., list[Problem]]
     """(count, seed): with unique questions and ids. `blind_share` too, where `has_blind_kinds`."""
     judge: Callable[[JudgeItem], JudgeResult]
-    """By meaning and without error, whatever the format."""
+    """Judges by meaning and without error, whatever the format."""
     assistant: Assistant
     """Rewrites a correct solution into a plausible wrong one."""
     has_blind_kinds: bool = False

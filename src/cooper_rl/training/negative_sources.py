@@ -1,4 +1,4 @@
-"""Where negatives come from (row 11): one class for every source, found by its name in the configuration.
+"""The sources of negatives (row 11): one class for every source, found by its name in the configuration.
 
 `Writing` is the source made of a writer against positives, whose texts the rule verifier must call incorrect;
 `OwnRollouts` takes the policy's own wrong rollouts. A program registers its own in `NEGATIVE_SOURCES`.

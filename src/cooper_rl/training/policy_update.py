@@ -167,7 +167,7 @@ def backward_share(
 def _counted(
     groups: Sequence[RolloutGroup], advantages: torch.Tensor, config: CooperConfig
 ) -> tuple[Sequence[RolloutGroup], torch.Tensor]:
-    """Without the groups that are left out, where the configuration leaves any out."""
+    """Groups and advantages, without the groups that the configuration leaves out."""
     if not config.advantages.drop_equal_groups:
         return groups, advantages
     by_group = advantages.view(len(groups), -1)

@@ -65,7 +65,7 @@ class StepResult(NamedTuple):
 def run_step(
     trainer: Trainer, step: int, problems: Sequence[Problem], *, falls_back_to_rule: bool = False
 ) -> StepResult:
-    """Both models, once: rollouts, rewards, advantages, policy update, pairs, reward update.
+    """Update both models once: rollouts, rewards, advantages, policy update, pairs, reward update.
 
     Args:
         trainer: Models, servers, settings.

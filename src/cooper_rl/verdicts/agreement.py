@@ -1,4 +1,4 @@
-"""How far the voters on labels agree, and what the labels lose, by kind of answer (row 3).
+"""The agreement of the voters on labels, and the loss of labels, by kind of answer (row 3).
 
 Counts only: completions are fed as they come, and memory does not grow with them.
 """
@@ -36,7 +36,7 @@ class AgreementCounter:
             self._by_type[self._name_answer_type(reference_answer)].add(said, label.is_correct)
 
     def report(self) -> LabelAgreement | None:
-        """None where nobody but the rule verifier was asked."""
+        """The report; None where nobody but the rule verifier was asked."""
         if not self._tables:
             return None
         return LabelAgreement(

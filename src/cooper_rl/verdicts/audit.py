@@ -39,7 +39,7 @@ class AuditCounter:
             counts.add(question, is_contradicted=label.rule not in (label.judge, label.third))
 
     def report(self) -> LabelAudit | None:
-        """None where nothing was audited."""
+        """The report; None where nothing was audited."""
         found = {verdict: counts.report() for verdict, counts in self._by_verdict.items()}
         num_audited = sum(each.num_audited for each in found.values())
         if num_audited == 0:

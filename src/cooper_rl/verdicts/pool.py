@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 STARTUP_SECONDS = 60.0
 END_SECONDS = 5.0
-"""For workers to end by themselves."""
+"""Seconds for workers to end by themselves."""
 KEPT_VARIABLES = frozenset(
     {
         "PATH",
@@ -210,7 +210,7 @@ class PooledVerifier:
         return pool.ask(questions)
 
     def _renew(self) -> None:
-        """In a forked child: workers of its own. The parent's threads, which may hold the lock, are gone."""
+        """Give a forked child workers of its own. The parent's threads, which may hold the lock, are gone."""
         self._lock = threading.Lock()
         pool, self.pool = self.pool, None
         if pool is not None:

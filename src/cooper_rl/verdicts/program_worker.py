@@ -149,7 +149,7 @@ def _explain(status: int, limit_seconds: float) -> str:
 
 
 def _run_shut_in(program: str, calls: list[str], pipe: int, limit_seconds: float) -> None:
-    """In the child: what the program can do to this process is of no use to it."""
+    """Run the program in the child, where nothing that it can do to the process is of use to it."""
     # Every handle but the pipe: a filter on system calls does not take away what is open already.
     os.closerange(0, pipe)
     os.closerange(pipe + 1, 65536)

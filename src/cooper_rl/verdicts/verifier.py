@@ -30,7 +30,7 @@ class Check(Protocol):
 
     @property
     def reason(self) -> str:
-        """For the audit, in words."""
+        """The reason in words, for the audit."""
         ...
 
 

@@ -174,7 +174,7 @@ def _find_asked(rule: Sequence[KeptVerdict], items: Sequence[JudgeItem], config:
 
 
 def _is_audited(item: JudgeItem, config: LabelingConfig) -> bool:
-    """By a hash of the texts: the same rows are audited in every run."""
+    """True by a hash of the texts: the same rows are audited in every run."""
     return derive_seed("audit", *item) / 2**63 < config.audit_fraction
 
 

@@ -43,7 +43,7 @@ class PackedBatch:
     positions: torch.Tensor
     """(N,) int64, from 0 in every sequence."""
     places: list[list[int]]
-    """Where each of the given sequences' tokens stand."""
+    """The places of each given sequence's tokens."""
     groups: list[AttentionGroup]
     """Every sequence is in exactly one."""
     sources: torch.Tensor
@@ -95,7 +95,7 @@ def pack(sequences: Sequence[Sequence[int]], *, device: torch.device) -> PackedB
 
 
 def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
-    """How many tokens two sequences begin with alike; one token of the second is always left."""
+    """The number of tokens that two sequences begin with alike; one token of the second is always left."""
     # Bisection over slices: comparing lists runs in C, a loop over tokens does not.
     low, high = 0, min(len(first), len(second) - 1)
     while low < high:
