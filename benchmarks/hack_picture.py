@@ -111,7 +111,7 @@ def _commit() -> str:
 
 
 def sentence(found: dict[str, Any]) -> str:
-    """What the picture shows, in words; README and the experiment's page have it."""
+    """The picture in words; README and the experiment's page have it."""
     frozen, cooper = found["arms"]["frozen"], found["arms"]["cooper"]
     return (
         f"In {frozen['steps'][-1]} steps from the same start the frozen VerifyRM's reward rises from "

@@ -10,8 +10,8 @@ from cooper_rl.config.section import Section
 
 
 class NegativesConfig(Section):
-    """Where the negatives of preference pairs come from, as weights: every pair draws its source, and another
-    one where that gives none. A weight of 0 turns a source off."""
+    """The sources of preference pairs' negatives, as weights. Every pair draws its source, and another one
+    where that gives none. A weight of 0 turns a source off."""
 
     assistant: float = Field(default=1.0, ge=0)
     """The assistant rewrites the positive; all of the paper's negatives."""
@@ -207,7 +207,7 @@ class CooperConfig(Section):
     group_size: int = Field(default=8, ge=2)
     """Rollouts per problem."""
     generation: GenerationConfig = GenerationConfig()
-    """How rollouts are sampled."""
+    """Settings for sampling rollouts."""
     max_refills: int = Field(default=0, ge=0)
     """Times in a step that problems whose completions are all right or all wrong are replaced by other ones
     (dynamic sampling, DAPO). The verdict that is the reward decides, or the rule verdict where VerifyRM's

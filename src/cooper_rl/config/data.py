@@ -89,9 +89,9 @@ class ServerConfig(Section):
     """Tries per request on 5xx, connection errors and answers that are no chat completion, with exponential
     backoff."""
     rate_limit_patience_seconds: float = Field(default=900.0, ge=0)
-    """How long a server may say 429 and answer nothing, and the longest pause that it may ask for; then the
-    run ends. Until then 429 costs no attempt: all requests pause for as long as it asks, and fewer are made
-    at a time."""
+    """The longest time that a server may say 429 and answer nothing, and the longest pause that it may ask
+    for; then the run ends. Until then 429 costs no attempt: all requests pause for as long as it asks, and
+    fewer are made at a time."""
     max_requests: int | None = Field(default=None, ge=1)
     """Stop with an error before more requests than this in one run of a stage, with retries and second
     requests; None: no limit."""
@@ -198,7 +198,7 @@ class ShardConfig(Section):
     """A part of the completions, by question."""
 
     number: int = Field(ge=0)
-    """From 0."""
+    """Index of the shard, from 0."""
     count: int = Field(ge=1)
     """Shards in all."""
 

@@ -44,9 +44,9 @@ class StorageConfig(Section):
     num_parallel: int = Field(default=4, ge=1, le=64)
     """Parts that are transferred at a time."""
     timeout_seconds: float = Field(default=60.0, gt=0)
-    """How long the server may say nothing."""
+    """The longest silence of the server."""
     retry_seconds: float = Field(default=300.0, ge=0)
-    """How long a request is tried again on 5xx, 429 and connection errors, before the run stops."""
+    """The time for which a request is tried again on 5xx, 429 and connection errors, before the run stops."""
     verdict_seconds: float = Field(default=1.0, ge=0)
     """`label_completions` keeps verdicts below `uri` too, within this time: what a killed pod may have to ask
     again. 0: each at once, for judges that cost more than a request to the store."""
@@ -121,7 +121,7 @@ class RegistryConfig(Section):
 
 
 class LaunchConfig(Section):
-    """Where `train_cooper` works: in this process, or as a Kubeflow TrainJob on other nodes."""
+    """The place where `train_cooper` works: in this process, or as a Kubeflow TrainJob on other nodes."""
 
     kind: Literal["here", "trainjob"] = "here"
     """`trainjob` needs `image`, `storage_secret` and `storage.uri=s3://...`: inputs and weights travel
@@ -161,7 +161,7 @@ class LaunchConfig(Section):
     poll_seconds: float = Field(default=5.0, gt=0)
     """Polling interval."""
     retry_seconds: float = Field(default=300.0, ge=0)
-    """How long the cluster's API server may be away while a job is followed."""
+    """The longest absence of the cluster's API server while a job is followed."""
 
     @property
     def processes_per_node(self) -> int:
@@ -189,7 +189,7 @@ class DistributedConfig(Section):
     offload_optimizer: bool = False
     """Keep the optimiser's state and its weights in the memory of the CPU: slower, 12 bytes less a weight."""
     timeout_seconds: float = Field(default=1800.0, gt=0)
-    """How long a process may wait for another one, before the job ends with an error."""
+    """The longest wait of a process for another one, before the job ends with an error."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

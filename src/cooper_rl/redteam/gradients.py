@@ -38,7 +38,7 @@ class CompletionSpan(NamedTuple):
 
 
 def find_span(verify_rm: VerifyRM, item: VerifyItem) -> CompletionSpan:
-    """Where the completion's tokens stand in `VerifyRM.encode`, whatever the template puts round them.
+    """The span of the completion's tokens in `VerifyRM.encode`, whatever the template puts round them.
 
     What two other completions leave unchanged, before and after, is the template's. A completion that is cut
     keeps the tokens of what is left of it.

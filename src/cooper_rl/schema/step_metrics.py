@@ -155,7 +155,7 @@ class StepMetrics(BaseModel):
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     step: int
-    """From 1."""
+    """Number of the step, from 1."""
     rollout: RolloutMetrics
     policy: PolicyMetrics | None = None
     """None: another trainer's policy."""
