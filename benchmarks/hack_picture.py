@@ -111,13 +111,13 @@ def _commit() -> str:
 
 
 def sentence(found: dict[str, Any]) -> str:
-    """What the picture shows, in words; README and the experiment's page have it."""
+    """The picture in words; README and the experiment's page have it."""
     frozen, cooper = found["arms"]["frozen"], found["arms"]["cooper"]
     return (
         f"In {frozen['steps'][-1]} steps from the same start the frozen VerifyRM's reward rises from "
-        f"{_short(frozen['reward'][0])} to {_short(frozen['reward'][-1])} while accuracy falls from "
-        f"{_short(frozen['accuracy'][0])} to {_short(frozen['accuracy'][-1])}. With Cooper accuracy rises to "
-        f"{_short(cooper['accuracy'][-1])} and the reward to {_short(cooper['reward'][-1])}."
+        f"{short(frozen['reward'][0])} to {short(frozen['reward'][-1])} while accuracy falls from "
+        f"{short(frozen['accuracy'][0])} to {short(frozen['accuracy'][-1])}. With Cooper accuracy rises to "
+        f"{short(cooper['accuracy'][-1])} and the reward to {short(cooper['reward'][-1])}."
     )
 
 
@@ -194,13 +194,14 @@ def _panel(arm: str, each: dict[str, Any], left: float, colors: dict[str, str]) 
             shift += -9 if ends[name] == max(ends.values()) else 9
         parts.append(
             f'<text class="e" x="{left + PANEL_WIDTH + 6:.1f}" y="{down(ends[name]) + shift:.1f}" '
-            f'style="fill:{colors[name]}">{_short(ends[name])}</text>'
+            f'style="fill:{colors[name]}">{short(ends[name])}</text>'
         )
     return parts
 
 
-def _short(value: float) -> str:
-    return f"{value:.2f}".removeprefix("0")
+def short(value: float, *, places: int = 2) -> str:
+    """A share without its leading zero."""
+    return f"{value:.{places}f}".removeprefix("0")
 
 
 if __name__ == "__main__":

@@ -134,7 +134,7 @@ def docstring_lines(tree: ast.Module) -> set[int]:
 
 
 def measure_docs(folder: Path) -> dict[str, str]:
-    """Of every page of the documentation; the sentences as `benchmarks.prose` reads them."""
+    """Measures of all pages of the documentation; `benchmarks.prose` reads the sentences."""
     pages = sorted((folder / "docs").rglob("*.md"))
     if not pages:
         return {}

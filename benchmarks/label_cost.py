@@ -1,4 +1,4 @@
-"""What a cascade saves and what it costs: calls, tokens and wrong labels beside asking the judge always.
+"""Savings and cost of a cascade: calls, tokens and wrong labels beside asking the judge always.
 
     python -m benchmarks.label_cost                    # about ten minutes on two cores
     python -m benchmarks.label_cost --only rate-limit
@@ -110,7 +110,7 @@ def write_labels(cases: Sequence[Case]) -> None:
 
 
 def write_types(cases: Sequence[Case]) -> None:
-    """What the labels lose by kind of answer, with a judge that never errs and is asked always."""
+    """The loss of labels by kind of answer, with a judge that never errs and is asked always."""
     with TemporaryDirectory() as name:
         folder = Path(name)
         write_inputs(cases, folder)

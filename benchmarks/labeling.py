@@ -239,7 +239,7 @@ def _loop(plain: Sequence[Case], hostile: Sequence[Case]) -> None:
 
 
 def _ends(case: Case) -> bool:
-    """Whether math-verify ends by itself; in a fork, which a timer of the kernel kills."""
+    """True if math-verify ends by itself; in a fork, which a timer of the kernel kills."""
     child = os.fork()
     if not child:
         signal.setitimer(signal.ITIMER_PROF, HOSTILE_CPU_SECONDS)

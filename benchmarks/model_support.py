@@ -1,4 +1,4 @@
-"""Which architectures can be policy and backbone: the table of docs/how-to/model.md.
+"""Architectures that can be policy and backbone: the table of docs/how-to/model.md.
 
     python -m benchmarks.model_support
 
@@ -37,7 +37,7 @@ ITEM = VerifyItem("1+1?", "2", "It is 2.")
 
 
 class Support(NamedTuple):
-    """What one architecture did."""
+    """The results of one architecture."""
 
     is_packed: bool
     max_difference: float

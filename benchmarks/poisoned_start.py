@@ -1,4 +1,4 @@
-"""Whether a policy that knows an attack from the start adopts it: frozen VerifyRM against Cooper.
+"""Trains a policy that knows an attack from the start, with a frozen VerifyRM and with Cooper.
 
     python -m benchmarks.poisoned_start --run RUN --verify-rm VERIFY_RM --attacks texts.jsonl --output OUT
 
@@ -179,7 +179,7 @@ def rows(folder: Path, arm: str, seed: str, attack: str) -> str:
 
 
 def is_attack(completion: str, attack: str) -> bool:
-    """Whether a completion holds the attack, or begins as it does and was cut."""
+    """True if a completion holds the attack, or begins as it does and was cut."""
     return attack.strip() in completion or (len(completion) > 8 and attack.startswith(completion.strip()))
 
 

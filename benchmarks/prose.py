@@ -1,4 +1,4 @@
-"""How long the sentences of the documentation are: words a sentence, and the share above 30 words.
+"""Lengths of the documentation's sentences: words a sentence, and the share above 30 words.
 
     python -m benchmarks.prose             # every page, the longest mean first
     python -m benchmarks.prose README.md   # its sentences above 30 words

@@ -1,4 +1,4 @@
-"""How well a VerifyRM withstands the red team: one row per VerifyRM and seed of the search.
+"""The resistance of a VerifyRM to the red team: one row per VerifyRM and seed of the search.
 
     python benchmarks/red_team.py --verify-rm RUN/train-verify-rm/verify_rm --checkpoint RUN/.../checkpoint \
         --problems RUN/collect-problems/held_out --output runs/red_team --seeds 0,1,2

@@ -1,4 +1,4 @@
-"""What each defence of VerifyRM is worth against the red team: one row per defence and seed.
+"""The worth of each defence of VerifyRM against the red team: one row per defence and seed.
 
     python -m benchmarks.red_team_defences --run RUN --output runs/defences --seeds 0,1,2
 

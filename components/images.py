@@ -1,7 +1,7 @@
 """The two images that components run in, tagged with this version of the package.
 
-`cooper-rl` is installed in both, so a component never installs anything when it runs. A registry is
-put in front when the images are pushed. Deliberately left out: how they are built (`images/`).
+`cooper-rl` is installed in both, so a component never installs anything when it runs. A registry is put in
+front when the images are pushed. `images/` builds them.
 """
 
 from importlib.metadata import version

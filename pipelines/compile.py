@@ -1,6 +1,7 @@
 """Compiles the pipelines to KFP's intermediate representation (YAML), and to manifests of its operator.
 
-The same pipeline, profile and iterations always give the same bytes. Deliberately left out: submitting them.
+The same pipeline, profile and iterations always give the same bytes. `pipelines/remote/submit.py` uploads
+them.
 """
 
 import hashlib
@@ -103,7 +104,7 @@ def read_compiled(pipeline: Path) -> dict[str, Any]:
 
 
 def count_tasks(specification: Mapping[str, Any]) -> int:
-    """How many tasks a run has, those inside an exit handler included."""
+    """The number of tasks of a run, those inside an exit handler included."""
 
     def count(dag: Mapping[str, Any]) -> int:
         components = (task["componentRef"]["name"] for task in dag["tasks"].values())

@@ -1,4 +1,4 @@
-"""Options that several commands share. Deliberately left out: what is done with them."""
+"""Options that several commands share."""
 
 import argparse
 from collections.abc import Sequence
@@ -8,14 +8,15 @@ from cooper_rl.config.load import preset_names
 from cooper_rl.errors import ConfigError
 
 NAMES = ("end_to_end", "verify_rm", "cooper", "retrain")
-"""Of the pipelines. `compile.py` finds a graph by its name; `--help` needs the names and imports no kfp."""
+"""Names of the pipelines. `compile.py` finds a graph by its name; `--help` needs the names and imports no
+kfp."""
 
 OPTIONS = {"preset": "--preset NAME", "overrides": "--set KEY=VALUE"}
 """Parameters of every pipeline that are no `--param`."""
 
 
 def add_pipeline(command: argparse.ArgumentParser, *, profile: str) -> None:
-    """Which pipeline, and how it is built."""
+    """Add the options that choose a pipeline and how it is built."""
     command.add_argument(
         "pipeline", nargs="?", default="end_to_end", choices=NAMES, help="which one (default: end_to_end)"
     )

@@ -22,7 +22,7 @@ _QUANTITY = r"^[0-9]+(\.[0-9]+)?(m|[kMGTP]i?)?$"
 
 
 class TaskSize(Section):
-    """What one task's pod asks for and may use."""
+    """The resources that one task's pod asks for and may use."""
 
     cpu: str = Field(default="4", pattern=_QUANTITY)
     memory: str = Field(default="16Gi", pattern=_QUANTITY)
@@ -38,7 +38,7 @@ class Toleration(Section):
 
 
 class GpuPool(TaskSize):
-    """Where GPU tasks run."""
+    """The nodes that GPU tasks run on."""
 
     type: str = "nvidia.com/gpu"
     """Resource name of the device plug-in."""
@@ -49,16 +49,16 @@ class GpuPool(TaskSize):
     queue: str | None = None
     """Kueue LocalQueue; None: no Kueue."""
     queue_hours: float = Field(default=168.0, ge=0)
-    """How long a task may wait in the queue in all, beside its own hours."""
+    """Hours that a task may wait in the queue in all, beside its own."""
     node_selector: dict[str, str] = Field(default={})
     tolerations: tuple[Toleration, ...] = ()
 
 
 class Retry(Section):
-    """How often a task that failed or was preempted is started again, within its hours."""
+    """The tries of a task that failed or was preempted, within its hours."""
 
     attempts: int = Field(default=8, ge=1)
-    """Of a GPU task, and of the task that waits for a TrainJob."""
+    """Attempts of a GPU task, and of the task that waits for a TrainJob."""
     cpu_attempts: int = Field(default=2, ge=1)
     """Attempts of any other task. It is short, so a second failure is rarely a lost node."""
     first_pause_seconds: int = Field(default=20, ge=1)
@@ -86,7 +86,7 @@ class Profile(Section):
     label_shards: int = Field(default=1, ge=1, le=64)
     """Tasks that label completions side by side, each the questions of one shard."""
     cache: bool = True
-    """Whether a task may take over what an earlier one wrote; Kubeflow does not look whether it is there."""
+    """True if a task may take over what an earlier one wrote; Kubeflow does not look whether it is there."""
     overrides: tuple[str, ...] = ()
     """Set before the overrides of a run, which win."""
     cpu_image: str = CPU_IMAGE
@@ -103,7 +103,7 @@ class Profile(Section):
 
     @property
     def starts_jobs(self) -> bool:
-        """Whether every co-training is a TrainJob: its task only starts it and waits, and needs no GPU."""
+        """True if every co-training is a TrainJob: its task only starts it and waits, and needs no GPU."""
         pairs = (line.partition("=") for line in self.overrides)
         kinds = [value.strip(" \"'") for key, _, value in pairs if key.strip() == "launch.kind"]
         return kinds[-1:] == ["trainjob"]

@@ -1,7 +1,7 @@
-"""What every task gets from the profile: image, hardware, limits, retries, secrets, caching.
+"""Settings that every task gets from the profile: image, hardware, limits, retries, secrets, caching.
 
-One place for all pipelines, so that a rule of docs/cluster/kubeflow.md is kept or broken here. Deliberately
-left out: which tasks there are and what flows between them (the pipelines).
+One place for all pipelines, so that a rule of docs/cluster/kubeflow.md is kept or broken here. The pipelines
+say which tasks there are, and connect them.
 """
 
 from collections.abc import Callable, Collection
@@ -44,7 +44,7 @@ UNCACHED: frozenset[StageName] = frozenset(
 """Co-training keeps its own checkpoints; the others are cheap and say what holds now."""
 
 USER = 1000
-"""Of both images; not root."""
+"""The user of both images; not root."""
 
 Component = Callable[..., Any]
 Given = PipelineChannel | str | list[str]

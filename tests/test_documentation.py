@@ -68,6 +68,22 @@ def test_snippets_of_a_page_can_be_read(page: Path) -> None:
                     assert [each.name for each in node.names if not hasattr(module, each.name)] == []
 
 
+EXPLAINING = [
+    page
+    for page in PAGES
+    if page.parent.name in ("docs", "how-to", "trainers", "concepts", "cluster")
+    and page.name != "changelog.md"
+]
+
+
+@pytest.mark.parametrize("page", EXPLAINING, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_that_explains_describes_the_present(page: Path) -> None:
+    """Dates and commits are for results, laboratory notes and decisions; a release's name may hold a date."""
+    text = page.read_text(encoding="utf-8")
+    assert re.findall(r"(?<!RELEASE\.)\b20\d\d-\d\d-\d\d\b", text) == []
+    assert re.findall(r"\bcommits? `?(?=[a-f]*\d)[0-9a-f]{7,40}\b", text) == []
+
+
 def test_nobody_is_told_to_install_a_name_that_is_not_ours() -> None:
     """Others could take `cooper-rl` on the package index. The extra `dev` names it, for this very package."""
     files = tracked("*.py", "*.md", "*.toml", "*.yaml", "*.txt", "*.in", "*.ipynb", "Makefile", "Dockerfile*")

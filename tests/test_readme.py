@@ -1,75 +1,29 @@
-"""Commands in the documentation exist: targets of make, sub-commands, their options, their keys."""
+"""Shell lines in the documentation run as written: programs, sub-commands, options, keys, targets, paths."""
 
 import re
-import shlex
+import shutil
+import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
 
-from cooper_rl.__main__ import build_parser as build_stage_parser
-from cooper_rl.cli.serve import REWARDS, SERVER
-from cooper_rl.config.load import load, load_learn, load_serve
-from pipelines.__main__ import build_parser as build_pipeline_parser
-from pipelines.compile import check_settings
-from pipelines.options import NAMES, read_parameters
-from pipelines.profile import load_profile
+from cooper_rl.cli.settings import keys_of
+from cooper_rl.config.root import Config
+from cooper_rl.errors import ConfigError
+from pipelines.options import NAMES
+from tests.documented_commands import FOLDERS, ROOT, blocks_of, check, commands_of, lines_of, plain
 
-ROOT = Path(__file__).parent.parent
 HISTORY = ROOT / "docs" / "lab" / "history.md"
 """Names commands of older versions."""
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted({*(ROOT / "docs").rglob("*.md")} - {HISTORY})]
-
-
-def commands_of(text: str) -> list[str]:
-    """Every command of ours in shell blocks and between backticks; placeholders in capitals are skipped."""
-    blocks = re.findall(r"```(?:bash|sh|console)\n(.*?)```", text, flags=re.DOTALL)
-    lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
-    lines += [
-        " ".join(inline.split())
-        for inline in re.findall(r"`([^`]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
-    ]
-    found = [line.strip().removeprefix("$ ") for line in lines]
-    ours = re.compile(r"(make|cooper-rl|python -m (cooper_rl|pipelines)) (?!STAGE|X\b|\.\.\.)\S")
-    return [line for line in found if ours.match(line)]
-
-
-def shipped(profile: str) -> str:
-    """The reader's own profile is a copy of `cluster`."""
-    return "cluster" if profile.endswith(".toml") and not (ROOT / profile).is_file() else profile
-
-
-def check(command: str) -> None:
-    """Parse a command as its program would; raise AssertionError for what that program would refuse."""
-    words = shlex.split(command, comments=True)
-    words = words[: words.index(">")] if ">" in words else words
-    if words[0] == "make":
-        makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-        for word in words[1:]:
-            pattern = rf"^{word.partition('=')[0]} \?=" if "=" in word else rf"^{re.escape(word)}:"
-            assert re.search(pattern, makefile, flags=re.MULTILINE), f"{command!r}: make knows no {word!r}"
-        return
-    is_pipeline = words[:3] == ["python", "-m", "pipelines"]
-    arguments = words[1:] if words[0] == "cooper-rl" else words[3:]
-    try:
-        options = (build_pipeline_parser() if is_pipeline else build_stage_parser()).parse_args(arguments)
-    except SystemExit as end:
-        if end.code != 0:  # --help and --version end with 0
-            raise AssertionError(f"{command!r} does not parse") from end
-        return
-    if getattr(options, "command", None) == SERVER:
-        load_serve(options.overrides)
-        return
-    if getattr(options, "command", None) == REWARDS:
-        load_learn(options.overrides)
-        return
-    if "overrides" in options:
-        profile = load_profile(shipped(options.profile)) if "profile" in options else None
-        preset = options.preset or (profile and profile.preset) or ""
-        if not preset.endswith(".toml") or (ROOT / preset).is_file():
-            load(preset, options.overrides)
-        if profile and options.command == "submit":
-            parameters = read_parameters(options.parameters)
-            check_settings(options.pipeline, preset, [*profile.overrides, *options.overrides], parameters)
+OTHERS = frozenset(
+    {
+        "cosign", "curl", "docker", "kubectl", "mc", "openssl", "pip", "python", "python3.11", "skopeo",
+        "syft", ".", "cd", "export", "find", "head", "mkdir", "printf", "rm",
+    }
+)  # fmt: skip
+"""Programs of others, and words of the shell."""
 
 
 @pytest.mark.parametrize(
@@ -96,13 +50,94 @@ def test_the_readme_shows_the_two_commands() -> None:
         "make demo TORCH=x",
         "cooper-rl train_cooper --help",
         "cooper-rl collect-problems --preset laptop --problem p.jsonl",
+        "cooper-rl report --preset laptop --set cooper.generation.stepz=3 --page p",
+        "cooper-rl sample-completions --preset laptop --set cooper.steps=3 --models m --problems p "
+        "--completions c --report r",
+        "cooper-rl experiment --preset laptop --arms frozzen --output o",
         "python -m pipelines local --presets laptop",
+        "python -m pipelines local end_to_end --preset laptop --set cooper.stepz=3",
+        "python -m benchmarks.labelling --only accuracy",
+        "python benchmarks/red_team.py --verify-rms v",
+        "python -m manifests.checks site",
+        "make test ARGS='tests/methods'",
+        "make torture ARGS='--kill 3'",
+        "pytest -m slo tests",
     ],
 )
 def test_a_command_that_does_not_exist_is_found(command: str) -> None:
     assert commands_of(f"```bash\n{command}\n```") == [command]
-    with pytest.raises(AssertionError):
+    with pytest.raises((AssertionError, ConfigError)):
         check(command)
+
+
+def test_a_launcher_and_variables_before_a_command_are_no_part_of_it() -> None:
+    assert plain("OMP_NUM_THREADS=1 python benchmarks/x.py --a") == "python benchmarks/x.py --a"
+    assert plain("torchrun --standalone --nproc-per-node=8 -m cooper_rl plan --a") == "cooper-rl plan --a"
+    assert plain("v2/bin/cooper-rl-pipelines compile") == "python -m pipelines compile"
+    assert plain('eval "$(cooper-rl completion bash)"   # or zsh') == "cooper-rl completion bash"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_shell_reads_every_block_of_a_page(page: Path) -> None:
+    bash = shutil.which("bash")
+    assert bash is not None
+    for block in blocks_of(page.read_text(encoding="utf-8")):
+        done = subprocess.run([bash, "-n"], input=block, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, block + done.stderr
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_line_of_a_block_is_checked_or_begins_with_a_program_of_others(page: Path) -> None:
+    """The body of a function that a block defines is the shell's."""
+    text = page.read_text(encoding="utf-8")
+    functions = re.findall(r"^(\w+)\(\) \{", text, re.MULTILINE)
+    within = re.sub(r"^\w+\(\) \{.*?^\}\n", "", text, flags=re.DOTALL | re.MULTILINE)
+    known = OTHERS | set(functions)
+    checked = set(commands_of(text))
+    unknown = [
+        line
+        for line in map(plain, lines_of(within))
+        if line not in checked and line.split()[0].rpartition("/bin/")[2] not in known and not is_set(line)
+    ]
+    assert unknown == []
+
+
+def is_set(line: str) -> bool:
+    return re.match(r"[A-Z_]+=\S+$", line) is not None
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_path_of_the_repository_in_a_block_or_between_backticks_exists(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    words = [word for line in lines_of(text) for word in line.split()]
+    words += re.findall(r"`([^`\s]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
+    path = re.compile(rf"({'|'.join(FOLDERS)})/[\w./-]*\w/?")
+    assert [each for each in words if path.fullmatch(each) and not (ROOT / each).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_configuration_key_between_backticks_exists(page: Path) -> None:
+    """A key, a section of keys, or an entry of a table; a name with a suffix of a file is none."""
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    written = {each.partition("=")[0] for each in re.findall(r"`([^`\s]+)`", text)}
+    sections = "|".join(Config.model_fields)
+    named = {each for each in written if re.fullmatch(rf"({sections})(\.[a-z_0-9]+)+", each)}
+    keys = {key.name for section in Config.model_fields for key in keys_of(section)}
+    missing = {
+        each
+        for each in named
+        if not any(f"{key}.".startswith(f"{each}.") or each.startswith(f"{key}.") for key in keys)
+    }
+    assert {each for each in missing if not each.endswith((".py", ".json"))} == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_extra_that_a_page_installs_exists(page: Path) -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+        "optional-dependencies"
+    ]
+    asked = re.findall(r"pip install [^`\n]*(?:\.|\.whl)\[([\w,]+)\]", page.read_text(encoding="utf-8"))
+    assert [name for each in asked for name in each.split(",") if name not in extras] == []
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/how-to/usage.md"])

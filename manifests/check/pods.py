@@ -97,7 +97,7 @@ def _check_disk(pod: Pod) -> Iterator[Problem]:
 
 
 def _bytes(quantity: str | int | None) -> float:
-    """Of a Kubernetes quantity of storage; 0 of none."""
+    """The bytes of a Kubernetes quantity of storage; 0 without one."""
     if not isinstance(quantity, str):
         return float(quantity or 0)
     unit = next((name for name in UNITS if quantity.endswith(name)), "")
@@ -144,7 +144,7 @@ def check_no_secret(resource: Resource) -> Iterator[Problem]:
 
 
 def check_installable(resources: list[Resource], pods: list[Pod]) -> Iterator[Problem]:
-    """What only a site can fill in, is filled in: registry and digest of each image, addresses."""
+    """Check that a site has filled in its own values: registry and digest of each image, addresses."""
     for resource in resources:
         for text in _texts(resource.body):
             found = PLACEHOLDERS.search(text)

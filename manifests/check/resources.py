@@ -1,4 +1,4 @@
-"""What `kubectl kustomize` renders, as resources that rules can ask. Deliberately left out: the rules."""
+"""The output of `kubectl kustomize`, as resources that rules can ask."""
 
 import shutil
 import subprocess
@@ -110,7 +110,7 @@ def _pods(resources: list[Resource]) -> Iterator[Pod]:
 
 
 def matches(selector: Mapping[str, Any] | None, labels: Mapping[str, str]) -> bool:
-    """Whether a label selector selects these labels; an empty one selects everything."""
+    """True if a label selector selects these labels; an empty one selects everything."""
     selector = selector or {}
     if any(labels.get(key) != value for key, value in selector.get("matchLabels", {}).items()):
         return False

@@ -1,7 +1,7 @@
-"""Runs the stages of a local run in containers: what kfp's DockerRunner is told, and what it leaves undone.
+"""Runs the stages of a local run in containers, with kfp's DockerRunner and what that leaves undone.
 
-A container may write to the run's folder and to /tmp, and to nothing else; it runs as the owner of the
-run's folder, without capabilities. Deliberately left out: the images (`images/`), and pulling them.
+A container may write to the run's folder and to /tmp, and to nothing else; it runs as the owner of the run's
+folder, without capabilities. The images come from `images/` and are never pulled.
 """
 
 import os

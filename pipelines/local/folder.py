@@ -55,7 +55,7 @@ class Lease(NamedTuple):
 
     token: str
     before: Holder | None
-    """Who had it last, if that one did not give it back."""
+    """The process that had it last, if it did not give it back."""
 
 
 @contextmanager

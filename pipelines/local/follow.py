@@ -125,7 +125,7 @@ class _LastError:
 
 
 class _Task:
-    """One that runs."""
+    """A task that runs."""
 
     def __init__(self, name: str, title: str) -> None:
         self.name = name
@@ -165,7 +165,7 @@ class _Screen:
         self._screen.flush()
 
     def _erase(self) -> str:
-        """What takes the lines of progress off a terminal."""
+        """The characters that take the lines of progress off a terminal."""
         up = f"\x1b[{self._num_lines - 1}A" if self._num_lines > 1 else ""
         is_shown, self._num_lines = self._num_lines > 0, 0
         return f"{up}\r\x1b[J" if is_shown else ""

@@ -26,13 +26,13 @@ IMPORTED = (
     *(f"cooper_rl.stages.{stage}" for stage in STAGES),
 )
 GPU_DEVICES = ("nvidia[0-9]*", "kfd", "dxg")
-"""In /dev: NVIDIA's, AMD's, Windows'."""
+"""Devices in /dev: NVIDIA's, AMD's, Windows'."""
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 
 
 def has_gpu(devices: Path = Path("/dev")) -> bool:
-    """Whether the system shows a GPU; torch, which would know, takes seconds to ask."""
+    """True if the system shows a GPU; torch, which would know, takes seconds to ask."""
     return any(any(devices.glob(name)) for name in GPU_DEVICES)
 
 
@@ -86,6 +86,6 @@ def _execute(arguments: Sequence[str], variables: Mapping[str, str], output: Con
 
 
 def _name_process(name: str) -> None:
-    """What `top` and `ps` show; up to 15 bytes."""
+    """Set the name that `top` and `ps` show; up to 15 bytes."""
     with suppress(OSError):
         Path("/proc/self/comm").write_text(name)

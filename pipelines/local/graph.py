@@ -132,6 +132,6 @@ def _keep(name: str, result: Result, store: io.IOStore) -> bool:
 
 
 def _is_exit_task(task: Task) -> bool:
-    """Whether it is told how the others ended; only a true exit task is (read in kfp 2.17)."""
+    """True if it is told how the others ended; only a true exit task is (read in kfp 2.17)."""
     inputs = task.inputs.parameters.values()
     return task.trigger_policy.strategy == ALWAYS and any(i.HasField("task_final_status") for i in inputs)

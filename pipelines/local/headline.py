@@ -1,7 +1,7 @@
-"""What a local run has shown, in a few lines, from the files in its folder.
+"""The results of a local run in a few lines, read from the files in its folder.
 
 Kubeflow gives a pipeline with an exit task no outputs of its own, so they are found by task and name. Tasks
-that these lines need are never cached. Deliberately left out: the report, which says it all.
+that these lines need are never cached. The report has all results.
 """
 
 import re
@@ -20,7 +20,7 @@ Rows = list[tuple[str, str]]
 R = TypeVar("R", bound=Report)
 
 FROZEN = "frozen VerifyRM"
-"""How a row names the arm whose VerifyRM never learns; the other one is Cooper."""
+"""A row's name for the arm whose VerifyRM never learns; the other one is Cooper."""
 
 
 def headline(run: Path, output: Path) -> str:
@@ -92,7 +92,7 @@ def _find_models(checkpoint: Path) -> Rows:
 
 
 def _say_promotion(run: Path) -> str:
-    """Where a retraining started and what became of its candidate; empty for other pipelines."""
+    """The start of a retraining and the fate of its candidate, in words; empty for other pipelines."""
     start = _read(run, "take-champion", "report", ChampionReport)
     decision = _read(run, "promote", "report", PromoteReport)
     lines = [start.statement] if start else []

@@ -56,7 +56,7 @@ class NamedLines(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        """Nothing: every line has been flushed."""
+        """Do nothing: every line has been flushed."""
 
 
 def read_line(line: str) -> Line:

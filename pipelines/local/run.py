@@ -155,7 +155,7 @@ def _announce(
     preset: str,
     screen: TextIO,
 ) -> None:
-    """What this start does, before it does it."""
+    """Announce the work of this start."""
     screen.write(
         f"{follower.num_tasks} stages with preset {preset!r}; everything is written to {shown(run.parent)}\n"
     )

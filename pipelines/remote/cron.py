@@ -1,8 +1,7 @@
 """Cron expressions as Kubeflow's scheduler reads them: six fields, seconds first, times in UTC.
 
 The scheduler takes five fields without a word and then runs every hour, so they are refused here. The grammar
-is that of robfig/cron v1: `*`, `?`, numbers, names, ranges, steps, lists. Deliberately left out: `@daily` and
-the like.
+is that of robfig/cron v1: `*`, `?`, numbers, names, ranges, steps, lists. `@daily` and the like are refused.
 """
 
 import re
@@ -48,7 +47,7 @@ class Cron:
     is_any_day_of_week: bool
 
     def words(self) -> str:
-        """In English, e.g. `At 02:00`."""
+        """The expression in English, e.g. `At 02:00`."""
         from cron_descriptor import Options, get_description
 
         options = Options()

@@ -1,7 +1,7 @@
 """Schedules: one recurring run by name, made, compared and made again through the API.
 
 A recurring run holds the pipeline as it was compiled, so a changed pipeline needs a new one; `apply` notices.
-Deliberately left out: what runs (`pipelines/remote/submit.py`).
+`pipelines/remote/submit.py` uploads the pipeline that runs.
 """
 
 from datetime import UTC, datetime
@@ -17,7 +17,7 @@ ENABLED = "ENABLE"
 
 
 class Wish(NamedTuple):
-    """What a schedule should be."""
+    """A schedule as it should be."""
 
     name: str
     cron: Cron
@@ -106,7 +106,7 @@ def delete(server: Server, name: str, screen: TextIO) -> None:
 
 
 def describe(cron: Cron) -> str:
-    """In words, and the next three times."""
+    """The schedule in words, with the next three times."""
     times = ", ".join(f"{moment:%a %Y-%m-%d %H:%M:%S}" for moment in cron.next_times(datetime.now(UTC), 3))
     return f"  {cron.text}  {cron.words()} (UTC)\n  next: {times}\n"
 
@@ -123,7 +123,7 @@ def _describe_trigger(run: Any) -> str:
 
 
 def _differences(run: Any, wish: Wish, version: Version, experiment_id: str) -> list[str]:
-    """What is not as it should be, in words."""
+    """The differences from how it should be, in words."""
     runtime = run.runtime_config
     differing = {
         "pipeline changed": getattr(run.pipeline_version_reference, "pipeline_version_id", None)

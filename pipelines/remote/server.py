@@ -1,7 +1,7 @@
-"""The KFP API server: reached with a time-out, and every failure one sentence with its remedy.
+"""The KFP API server, reached with a time-out. A failure is one sentence with its remedy.
 
-Everything goes through the real `kfp.Client`. Deliberately left out: what is asked of it
-(`pipelines/remote/submit.py`, `pipelines/remote/schedule.py`).
+Everything goes through the real `kfp.Client`. `pipelines/remote/submit.py` and `pipelines/remote/schedule.py`
+ask it.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ HOST_ENV = "KF_PIPELINES_ENDPOINT"
 
 @dataclass(frozen=True)
 class Place:
-    """Which server, and where on it."""
+    """A server, and the place on it."""
 
     host: str
     namespace: str | None
@@ -159,7 +159,7 @@ class Server:
 
 
 def is_status(error: BaseException | None, status: int) -> bool:
-    """Whether a failure came from an answer with this status."""
+    """True if a failure came from an answer with this status."""
     return isinstance(error, ApiException) and error.status == status
 
 
@@ -198,7 +198,7 @@ def _no_kfp(host: str, how: str) -> ServerError:
 
 
 def _message(error: ApiException) -> str:
-    """What the server said, quoted: a terminal would obey some characters."""
+    """The server's message, quoted: a terminal would obey some characters."""
     try:
         found = json.loads(error.body or "")
         text = found.get("message") or found.get("error") or found.get("error_message")

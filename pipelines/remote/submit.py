@@ -1,7 +1,7 @@
 """Uploads a pipeline as a version named by its content, starts a run of it, and follows it.
 
-Uploading is idempotent: the same content is the same version. Deliberately left out: schedules
-(`pipelines/remote/schedule.py`).
+Uploading is idempotent: the same content is the same version. Schedules are in
+`pipelines/remote/schedule.py`.
 """
 
 import json
@@ -24,14 +24,14 @@ FINAL_STATES = ("SUCCEEDED", "FAILED", "CANCELED", "SKIPPED")
 """kfp's own waiting does not end with a run that was cancelled."""
 
 MAX_FAILED_LOOKS = 10
-"""In a row, before following a run is given up; the run itself goes on."""
+"""Failures in a row before following a run is given up; the run itself goes on."""
 
 
 INNER = re.compile(r"^$|-driver$|^executor$|\(\d+\)$")
 """Nodes of Argo's that are no tasks of ours: drivers, the launcher inside a task, and single tries."""
 
 ALONE = "kubeflow"
-"""Where runs are on an installation for a single user."""
+"""The namespace of runs on an installation for a single user."""
 
 WHERE_TO_LOOK = (
     "The server does not hand on why. The messages of the pods: kubectl --namespace {namespace} get events "
@@ -47,7 +47,7 @@ class Version(NamedTuple):
     name: str
     is_new: bool
     parameters: dict[str, Any]
-    """As a run is given them."""
+    """The parameters as a run is given them."""
 
 
 def upload(

@@ -1,7 +1,7 @@
 """The command line: one sub-command per stage, `cooper-rl train-cooper --preset laptop --models ...`.
 
-A sub-command names the function that runs it, which returns what is shown at the end. What goes wrong for
-users is told here, in one line. Deliberately left out: what a stage does.
+A sub-command names the function that runs it, which returns the text shown at the end. Errors of users are
+told here, in one line. The stages are in `stages/`.
 """
 
 import argparse
@@ -71,7 +71,7 @@ def build_parser(preset: str | None = None) -> argparse.ArgumentParser:
 
 
 def _find_preset(words: Sequence[str]) -> str | None:
-    """What follows `--preset`, before the words are parsed: `--help` ends the program at once."""
+    """The value of `--preset`, read before the words are parsed: `--help` ends the program at once."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("--preset")
     with suppress(argparse.ArgumentError):

@@ -7,7 +7,7 @@ import re
 _ADDRESS = re.compile(r"\b[A-Za-z][A-Za-z0-9+.-]*://[^\s\"'<>]*[^\s\"'<>.,:;)]")
 _HIDDEN = "***"
 _REDACTED = re.compile(r"\*\*\*(:\d+)?")
-"""What stands for a query, perhaps with the number of a row of that file."""
+"""The redaction of a query, perhaps with the number of a row of that file."""
 _PAGE = re.compile(r"/(runs|recurringruns|pipelines|experiments)(/details/[0-9a-f-]{36})?")
 """A page of Kubeflow's dashboard, which is no secret."""
 

@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Names:
-    """What one configuration key takes."""
+    """The names that one configuration key takes."""
 
     def __init__(self, key: str, *shipped: str) -> None:
         """`key` is the dotted configuration key; `shipped` are the names that need no registration."""

@@ -1,8 +1,8 @@
 """A stub of the Kubernetes API on a real socket: the paths that the `kubeflow` SDK asks for TrainJobs.
 
-A posted TrainJob must be what the Trainer's own models read and write back unchanged. What its pods do, a
-test says with `kubelet`, which is called in a thread with the cluster and the job. Deliberately left out: the
-rest of Kubernetes, and authentication other than refusing.
+A posted TrainJob must be what the Trainer's own models read and write back unchanged. A test plays its pods
+with `kubelet`, which is called in a thread with the cluster and the job. The rest of Kubernetes is missing.
+Of authentication there is only refusal.
 """
 
 import json

@@ -1,7 +1,7 @@
 """A stub of MinIO's administration protocol, on a real socket: encrypted bodies, statuses and error codes.
 
 MinIO's own server is in no package registry. The stub answers what `prepare_buckets` asks: add a policy, add
-a user, attach one to the other. Deliberately left out: everything else, and checking signatures.
+a user, attach one to the other. It checks no signatures and knows no other request.
 """
 
 import io

@@ -12,7 +12,7 @@ connect = cache(RewardClient.from_environment)
 
 
 class CooperReward:
-    """For a task whose data has an `answer`: `class MyTask(CooperReward, vf.Task[...])`."""
+    """Base of a task whose data has an `answer`: `class MyTask(CooperReward, vf.Task[...])`."""
 
     @vf.reward
     async def cooper(self, task: Any, trace: Any) -> float:

@@ -1,4 +1,4 @@
-"""What `from cooper_rl import ...` gives; docs/reference/python_api.md.
+"""The public interface, `from cooper_rl import ...`; docs/reference/python_api.md.
 
 verify         verdicts by rule                       labels        rule and judge on rows in memory
 models         VerifyRM: load, train                  reward        CooperReward, for any trainer

@@ -57,7 +57,8 @@ class RewardClient:
 
     @classmethod
     def from_environment(cls) -> Self:
-        """From COOPER_REWARD_URL, COOPER_REWARD_RUN, COOPER_REWARD_TOKEN_FILE, COOPER_REWARD_CERTIFICATES.
+        """A client from COOPER_REWARD_URL, COOPER_REWARD_RUN, COOPER_REWARD_TOKEN_FILE and
+        COOPER_REWARD_CERTIFICATES.
 
         Raises:
             ConfigError: the address is missing, or the token's file cannot be read.

@@ -21,7 +21,7 @@ class Labelled(NamedTuple):
     label: int | None
     """1 correct, 0 incorrect, None: dropped, because the verifiers differ or abstain."""
     reason: str
-    """Which row of the truth table decided, e.g. `both_agree` or `rule_abstains_judge_decides`."""
+    """The row of the truth table that decided, e.g. `both_agree` or `rule_abstains_judge_decides`."""
     rule: Verdict
     judge: Verdict | None
     """None where no judge was asked."""

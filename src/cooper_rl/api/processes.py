@@ -11,7 +11,7 @@ from cooper_rl.errors import CooperError
 
 
 def is_first_process() -> bool:
-    """Whether this process holds VerifyRM."""
+    """True if this process holds VerifyRM."""
     if distributed.is_available() and distributed.is_initialized():
         return distributed.get_rank() == 0
     return os.environ.get("RANK", "0") == "0"  # set by torchrun and accelerate before any process group

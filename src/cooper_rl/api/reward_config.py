@@ -39,7 +39,7 @@ KEYS = (
 
 @dataclass(frozen=True)
 class RewardSettings:
-    """What a run learns with, beside VerifyRM."""
+    """Settings of a run that learns, beside VerifyRM."""
 
     config: CooperConfig
     rule: RuleConfig
@@ -48,7 +48,7 @@ class RewardSettings:
     seed: int
     device: torch.device
     domain: Domain
-    """What the problems are about."""
+    """The subject of the problems."""
 
 
 def make_settings(

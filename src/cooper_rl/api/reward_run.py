@@ -49,7 +49,7 @@ class ScoredRows(NamedTuple):
     scores: Scores
     anchor_score: float | None
     rewards: list[float]
-    """In the order of the rows."""
+    """Values in the order of the rows."""
     metrics: StepMetrics
 
 
@@ -95,7 +95,7 @@ class RewardRun:
 
     @property
     def stopped_step(self) -> int | None:
-        """Where the monitor stopped the run; None: it goes on."""
+        """The step at which the monitor stopped the run; None: it goes on."""
         monitor = self._settings.config.active_monitor
         return self._run.first_alarm_step if monitor is not None and monitor.action == "stop" else None
 
@@ -256,7 +256,7 @@ def _draw_anchors(groups: Sequence[CompletionGroup], count: int) -> list[VerifyI
 
 
 def _make_identity(settings: RewardSettings, verify_rm: str | Path | VerifyRM) -> dict[str, str]:
-    """What a checkpoint must have been written with to be continued."""
+    """The settings that a checkpoint must have been written with to be continued."""
     identity = {
         key: json.dumps(value)
         for key, value in flatten({"cooper": settings.config.model_dump(mode="json")})

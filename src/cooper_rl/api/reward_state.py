@@ -1,4 +1,4 @@
-"""What a reward that learns needs to go on exactly where it was: written to a folder and read back.
+"""The state of a reward that learns, with which it goes on exactly where it was: written and read back.
 
     verify_rm/                      plain Hugging Face folder
     verify_rm_optimizer.safetensors

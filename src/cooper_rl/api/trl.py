@@ -57,7 +57,7 @@ def follow(reward: "CooperReward", trainer: Any, *, has_folder: bool) -> None:
 
 
 def resume(reward: "CooperReward", trainer: Any) -> None:
-    """Where the trainer resumed, load the reward's state from its checkpoint. On the first process.
+    """Load the reward's state from the trainer's checkpoint if the trainer resumed; on the first process.
 
     Raises:
         DataError: the checkpoint holds no state of the reward.

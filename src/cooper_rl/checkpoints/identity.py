@@ -1,7 +1,7 @@
-"""Whether a checkpoint belongs to a run: the configuration and data that the numbers depend on (row 13).
+"""The identity of a run: the configuration and data that its numbers depend on (row 13).
 
-What differs from the defaults decides. A key that one side does not know, because its version is older or
-newer, counts as its default, so a new key at its default changes nothing. Keys of earlier versions are
+Values that differ from the defaults decide. A key that one side does not know, because its version is older
+or newer, counts as its default, so a new key at its default changes nothing. Keys of earlier versions are
 compared under the names they have today.
 """
 
@@ -55,7 +55,7 @@ def differences(manifest: CheckpointManifest, here: RunIdentity, schema: type[Se
 
 
 def is_default(key: str, value: str | None, schema: type[Section] = Config) -> bool:
-    """Whether a dotted key of the configuration has this value (JSON) where nobody sets it."""
+    """True if a dotted key of the configuration has this value (JSON) where nobody sets it."""
     section, instance = schema, None
     *sections, leaf = key.split(".")
     for part in sections:

@@ -28,7 +28,7 @@ PAIRS = "pairs.jsonl"
 ROLLOUTS = "rollouts.jsonl"
 KINDS = (METRICS, PAIRS, ROLLOUTS)
 LOGS = "logs"
-"""Where pieces lie beside the checkpoints, and the newest one in the draft of a checkpoint."""
+"""The folder of the pieces beside the checkpoints, and of the newest one in the draft of a checkpoint."""
 INDEX = "index.json"
 PIECES_PER_INDEX = 32
 NUM_PARALLEL = 8
@@ -65,15 +65,15 @@ class RunLog(Record):
 
     @property
     def is_full(self) -> bool:
-        """Whether the next piece begins a new list, and an index of this one goes with it."""
+        """True if the next piece begins a new list, and an index of this one goes with it."""
         return len(self.pieces) == PIECES_PER_INDEX
 
     def piece_name(self, *, step: int, writer: str) -> str:
-        """Of the piece that ends with a step; random, because a name is never used twice."""
+        """The name of the piece that ends with a step; random, because a name is never used twice."""
         return f"{LOGS}/{self.last_step + 1:06d}-{step:06d}-{writer}"
 
     def extended(self, name: str, sha256: Mapping[str, str], *, step: int) -> "RunLog":
-        """With one more piece that holds these files."""
+        """The log with one more piece, which holds these files."""
         kinds = {kind: hashed for kind, hashed in sha256.items() if kind != INDEX}
         piece = LogPiece(name=name, last_step=step, sha256=kinds)
         if INDEX not in sha256:

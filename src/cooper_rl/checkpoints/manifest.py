@@ -1,4 +1,4 @@
-"""What a checkpoint says of itself, and which ones are kept (row 13). Deliberately left out: stores."""
+"""The manifest of a checkpoint, and the choice of those that are kept (row 13)."""
 
 import hashlib
 import re
@@ -15,7 +15,7 @@ LATEST = "LATEST"
 MANIFEST = "manifest.json"
 WRITER = "writer"
 NAME = re.compile(r"step-(\d{6,})(-[0-9a-f]{8})?")
-"""Of a checkpoint."""
+"""The name of a checkpoint."""
 
 
 class CheckpointEntry(Record):
@@ -28,12 +28,12 @@ class CheckpointEntry(Record):
 
 
 class CheckpointManifest(Record):
-    """What a step folder holds."""
+    """The manifest of a step folder."""
 
     step: int
     score: float | None
     identity: dict[str, str]
-    """What the numbers depend on: configuration that differs from the defaults, and hashes of the data.
+    """The source of the numbers: configuration that differs from the defaults, and hashes of the data.
     Earlier versions wrote the whole configuration here."""
     versions: dict[str, str]
     """Versions and hardware that wrote it; see `checkpoints/versions.py`."""
@@ -44,7 +44,7 @@ class CheckpointManifest(Record):
     defaults: dict[str, str] = Field(default_factory=dict[str, str])
     """The rest of that configuration: keys that had their defaults. Empty in earlier versions."""
     log: RunLog | None = None
-    """Where the rows of every step are. None: in the folder itself, or nowhere."""
+    """The log with the rows of every step. None: the rows are in the folder itself, or nowhere."""
     checksum: str = ""
     """Hash of this record with an empty checksum."""
 
@@ -59,7 +59,7 @@ class CheckpointManifest(Record):
 def retained(
     entries: Sequence[CheckpointEntry], config: StorageConfig, *, back_to: Sequence[int] = ()
 ) -> tuple[CheckpointEntry, ...]:
-    """Which checkpoints are kept: the last ones, every m-th, the best, and the newest up to each step of
+    """The checkpoints that are kept: the last ones, every m-th, the best, and the newest up to each step of
     `back_to`; oldest first."""
     # After a fallback to an earlier checkpoint a step may have been published twice: the later one counts.
     last = {entry.step: entry for entry in entries}
@@ -76,7 +76,7 @@ def retained(
 
 
 def dump_manifest(manifest: CheckpointManifest) -> bytes:
-    """As it is stored."""
+    """The manifest as it is stored."""
     exclude = set[str]() if manifest.log else {"log"}  # earlier versions would refuse it
     return (manifest.model_dump_json(indent=2, exclude=exclude) + "\n").encode()
 

@@ -1,4 +1,4 @@
-"""What belongs to a run in the place where its checkpoints are (row 13).
+"""The files that belong to a run in the place of its checkpoints (row 13).
 
     .cooper-rl                  random id of the place; written once, only if it is absent
     step-000020/writer          claim of a checkpoint: id of the place, name, hash of every file that follows,
@@ -37,7 +37,7 @@ class Claim(Record):
     place: str
     """Id of the place, so that a claim that was copied elsewhere claims nothing there."""
     name: str
-    """Of the checkpoint, for the same reason."""
+    """The checkpoint's name, for the same reason."""
     writer: str
     """Random; tells apart two processes that claim the same name."""
     sha256: dict[str, str]

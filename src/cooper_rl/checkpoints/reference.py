@@ -33,14 +33,14 @@ REFERENCE = "reference.json"
 
 
 class CheckpointReference(Record):
-    """Where a checkpoint is."""
+    """The place of a checkpoint."""
 
     uri: str
-    """Of the run's checkpoints."""
+    """Address of the run's checkpoints."""
     name: str
     step: int
     checksum: str
-    """Of the manifest, which holds the hash of every file."""
+    """Hash of the manifest, which holds the hash of every file."""
 
 
 def check_reference_folder(folder: Path) -> None:
@@ -171,7 +171,7 @@ def _latest(store: ObjectStore, folder: Path) -> tuple[str, CheckpointManifest]:
 
 
 def _newest(store: ObjectStore, folder: Path) -> tuple[str, CheckpointManifest]:
-    """Without LATEST: by the manifests, where they leave no doubt."""
+    """The newest checkpoint by the manifests, where they leave no doubt; used without LATEST."""
     manifests = read_manifests(store)
     if not manifests:
         raise DataError(f"{folder}: holds no checkpoint (no {LATEST} file); give a folder of train-cooper")

@@ -12,10 +12,9 @@
         manifest.json          hash of every file; written when all of them are there
         writer-89abcdef        claim of a promotion, which names its files; gone when that has ended well
 
-Attacks outlive champions and runs: a VerifyRM is trained on them and attacked with them from then on.
-A version has the form of a checkpoint and is read by the same code, hash by hash. Of two promoters that saw
-the same champion, one finds CHAMPION changed. Deliberately left out: who deserves it
-(`run/promotion.py`).
+Attacks outlive champions and runs: a VerifyRM is trained on them and attacked with them from then on. A
+version has the form of a checkpoint and is read by the same code, hash by hash. Of two promoters that saw the
+same champion, one finds CHAMPION changed. `run/promotion.py` decides who deserves it.
 """
 
 import hashlib
@@ -60,7 +59,7 @@ class Champion(NamedTuple):
     record: ChampionRecord
     manifest: CheckpointManifest
     tag: str
-    """Of the pointer; see `Registry.promote`."""
+    """Tag of the pointer; see `Registry.promote`."""
 
 
 class Registry:
@@ -228,7 +227,7 @@ class Registry:
 
 
 def _manifest(record: ChampionRecord, sha256: dict[str, str]) -> bytes:
-    """Of a version, as it is stored."""
+    """The manifest of a version, as it is stored."""
     manifest = CheckpointManifest(
         step=record.evaluation.step,
         score=record.decision.accuracy.value,
@@ -255,6 +254,7 @@ def open_registry(config: Config) -> Registry:
 
 
 def version_name(manifest: CheckpointManifest) -> str:
-    """Of a checkpoint's models: the same weights are the same version, however often they are promoted."""
+    """The version of a checkpoint's models: the same weights are one version, however often they are
+    promoted."""
     weights = sorted((file, sha256) for file, sha256 in manifest.sha256.items() if file.startswith(MODELS))
     return f"v-{hashlib.sha256(json.dumps(weights).encode()).hexdigest()[:12]}"

@@ -1,7 +1,7 @@
-"""What later steps depend on beside the models (row 13): of one size, however many steps were done.
+"""The state of a run that later steps need beside the models (row 13); its size does not grow with the steps.
 
 It is a function of the metrics and pairs so far. A checkpoint holds it, so that a run is continued without
-reading its log. Deliberately left out: the models and pairs under way (`checkpoints/state.py`).
+reading its log. The models and the pairs under way are in `checkpoints/state.py`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,7 @@ from cooper_rl.schema.step_metrics import GateMetrics, StepMetrics
 
 RUN_STATE = "run_state.json"
 NUM_RECENT_PAIRS = 256
-"""What the leak guard looks at."""
+"""The newest pairs, which the leak guard looks at."""
 
 
 class RunState(Record):
@@ -21,11 +21,11 @@ class RunState(Record):
 
     monitor: MonitorState = MonitorState()
     first_alarm_step: int | None = None
-    """Of the first alarm that no judge denied."""
+    """The step of the first alarm that no judge denied."""
     best_judged: float | None = None
     """Highest accuracy by the judge on held-out problems."""
     shortcut_auroc: float | None = None
-    """What the leak guard last found."""
+    """The leak guard's last reading."""
     gate_starts: tuple[GateMetrics, ...] = ()
     """One entry for each data that the gate was measured on, in the order of their first steps."""
     recent_pairs: tuple[PreferencePair, ...] = ()
@@ -33,7 +33,7 @@ class RunState(Record):
 
     @property
     def is_hacked(self) -> bool:
-        """Whether the monitor has raised an alarm that no judge denied."""
+        """True if the monitor has raised an alarm that no judge denied."""
         return self.first_alarm_step is not None
 
     def with_pairs(self, pairs: Sequence[PreferencePair]) -> "RunState":

@@ -1,4 +1,4 @@
-"""Which checkpoint of a place a run continues from (row 13).
+"""The search for the checkpoint that a run continues from (row 13).
 
 LATEST names it. Where LATEST is missing, names nothing, or is older than a checkpoint that builds on the one
 it names, manifests decide. Nothing is fetched or changed here.

@@ -1,4 +1,4 @@
-"""What a checkpoint of co-training holds (row 13): copied out of the models, written to files, read back.
+"""The contents of a checkpoint (row 13): copied out of the models, written to files, read back.
 
     policy/ verify_rm/              plain Hugging Face folders
     policy_optimizer.safetensors    verify_rm_optimizer.safetensors
@@ -8,8 +8,7 @@
                                     store keeps them beside the checkpoints
 
 Nothing in a checkpoint is unpickled. Random states are not stored because none outlives a step
-(`randomness.py`). Deliberately left out: where it goes (`checkpoints/store.py`) and when
-(`checkpoints/writer.py`).
+(`randomness.py`). `checkpoints/store.py` keeps the files, and `checkpoints/writer.py` says when.
 """
 
 import json
@@ -56,7 +55,7 @@ class TrainingState:
     rollouts: list[RolloutSample] = field(default_factory=list[RolloutSample])
     """A few of each of these steps, for the audit."""
     run: RunState = field(default_factory=RunState)
-    """What is left of the steps before."""
+    """The summary of the steps before."""
     earlier: Mapping[str, Sequence[Path]] = field(default_factory=dict[str, Sequence[Path]])
     """Kind of row -> files with the rows of all steps that this place's log does not hold yet: those of the
     iteration before, or of a checkpoint of an earlier version."""

@@ -310,10 +310,8 @@ class CheckpointStore:
             logger.warning("old checkpoints stay for now: %s", error)
 
     def _logs(self, claimed: Claim) -> bool:
-        """Whether our log holds the piece of a checkpoint that our history does not name.
-
-        It does if the checkpoint was being removed when its run was killed.
-        """
+        """True if our log holds the piece of a checkpoint that our history lacks. That happens to a run that
+        is killed while it removes a checkpoint."""
         names = {key.rpartition("/")[0] for key in claimed.log}
         try:
             return bool(names) and any(piece.name in names for piece in read_pieces(self._store, self._log))

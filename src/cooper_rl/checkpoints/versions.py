@@ -54,7 +54,7 @@ def numeric_versions(device: torch.device) -> dict[str, str]:
 
 
 def say_differences(there: Mapping[str, str], here: Mapping[str, str]) -> str | None:
-    """Why a checkpoint may not be continued bit for bit; None where nothing differs."""
+    """The reasons why a checkpoint may not be continued bit for bit; None where nothing differs."""
     changed = [
         f"{name} is {here[name]} and was {there[name]}"
         for name in sorted(here)

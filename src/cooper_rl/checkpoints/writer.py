@@ -1,8 +1,7 @@
 """Checkpoints written while training goes on (row 13): the step waits for the copy out of the models only.
 
-One checkpoint is under way at a time; a second one waits for it, so that memory holds one copy. Deliberately
-left out: what is written (`checkpoints/state.py`) and in which order it becomes visible
-(`checkpoints/store.py`).
+One checkpoint is under way at a time; a second one waits for it, so that memory holds one copy.
+`checkpoints/state.py` writes the files, and `checkpoints/store.py` makes them visible in order.
 """
 
 import logging

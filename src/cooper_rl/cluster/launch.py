@@ -1,9 +1,8 @@
 """Run a program on the nodes of a Kubeflow TrainJob: start it, follow it, say why it failed, end it.
 
 A job's name comes from its content. So whoever starts the same job again, because the process that followed
-it was killed, finds it and follows it. What is asked of the cluster is what `manifests/base/runs/rbac.yaml`
-allows. Deliberately left out: what the job looks like (`cluster/trainjob.py`), and how files come to it and
-back (`run/launching.py`).
+it was killed, finds it and follows it. `manifests/base/runs/rbac.yaml` allows all that is asked of the
+cluster. `cluster/trainjob.py` describes the job, and `run/launching.py` carries files to it and back.
 """
 
 import logging
@@ -22,7 +21,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 NUM_TAIL_LINES = 40
-"""Of a failed pod's log, shown in the error; torchrun's own account of a failure takes about 25."""
+"""Lines of a failed pod's log that the error shows; torchrun's own account of a failure takes about 25."""
 SECONDS_TO_REPLACE = 60.0
 SECONDS_TO_READ_LOG = 10.0
 SECONDS_TO_NOTICE = 0.2
@@ -78,7 +77,7 @@ class _Cluster:
         logger.info("TrainJob %s created, %d nodes of %s", self._place, self._config.nodes, runtime.name)
 
     def follow(self, is_stopped: Callable[[], bool]) -> None:
-        """Until it is complete; says whenever its state changes."""
+        """Follow the job until it is complete; log every change of its state."""
         log = _Log(self._client, self._name)
         shown, last_answer = "", time.monotonic()
         while True:
@@ -119,7 +118,7 @@ class _Cluster:
             self._pause(is_stopped)
 
     def _pause(self, is_stopped: Callable[[], bool]) -> None:
-        """Until it is time to look again, or to stop."""
+        """Wait until it is time to look again, or to stop."""
         end = time.monotonic() + self._config.poll_seconds
         while not is_stopped() and (left := end - time.monotonic()) > 0:
             # In short naps: the handler of SIGTERM only sets a flag, which a long sleep would not look at.
@@ -223,7 +222,7 @@ class _Cluster:
             return [str(error)]
 
     def _ask(self, what: str, call: Callable[[], T]) -> T:
-        """What a call of the SDK returns; its errors as ours."""
+        """The result of a call of the SDK; its errors become ours."""
         try:
             return call()
         except Exception as error:

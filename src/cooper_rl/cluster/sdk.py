@@ -15,7 +15,7 @@ class TransientError(LaunchError):
 
 
 class MissingError(LaunchError):
-    """What was asked for is not there."""
+    """The object that was asked for is not there."""
 
 
 def connect(config: LaunchConfig) -> Any:
@@ -71,7 +71,7 @@ def explain(what: str, error: Exception, host: str) -> LaunchError:
 
 
 def _message(error: Any) -> str:
-    """What the API server wrote, without headers."""
+    """The API server's message, without headers."""
     try:
         return str(json.loads(error.body)["message"])
     except (TypeError, ValueError, KeyError):

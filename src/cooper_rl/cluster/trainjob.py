@@ -1,7 +1,6 @@
-"""What a TrainJob of ours looks like: command, resources, secrets, what a `restricted` namespace asks for.
+"""The description of our TrainJobs: command, resources, secrets, settings of a `restricted` namespace.
 
-The `kubeflow` SDK turns it into the object that is posted. Deliberately left out: talking to the cluster
-(`cluster/launch.py`), and what the processes do.
+The `kubeflow` SDK turns it into the object that is posted. `cluster/launch.py` talks to the cluster.
 """
 
 import hashlib
@@ -13,7 +12,7 @@ from typing import Any, NamedTuple
 from cooper_rl.config.infrastructure import LaunchConfig
 
 MOUNT = "/var/run/cooper-rl"
-"""Where each secret of a job is a folder."""
+"""The folder that holds a folder for each secret of a job."""
 MAX_TMP = "400Gi"
 """Ceiling of a job's temporary files: models, and the checkpoint that is being stored."""
 
@@ -24,7 +23,7 @@ class Program(NamedTuple):
     module: str
     arguments: Sequence[str]
     grace_seconds: float
-    """How long it may take to save after SIGTERM."""
+    """Seconds that a job has to save after SIGTERM."""
 
 
 def job_name(config: LaunchConfig, program: Program) -> str:

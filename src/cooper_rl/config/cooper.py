@@ -10,8 +10,8 @@ from cooper_rl.config.section import Section
 
 
 class NegativesConfig(Section):
-    """Where the negatives of preference pairs come from, as weights: every pair draws its source, and another
-    one where that gives none. A weight of 0 turns a source off."""
+    """The sources of preference pairs' negatives, as weights. Every pair draws its source, and another one
+    where that gives none. A weight of 0 turns a source off."""
 
     assistant: float = Field(default=1.0, ge=0)
     """The assistant rewrites the positive; all of the paper's negatives."""
@@ -74,8 +74,8 @@ class MonitorConfig(Section):
     window: int = Field(default=15, ge=2)
     """Steps that are averaged."""
     max_gap_rise: float = Field(default=0.1, gt=0)
-    """How far reward minus rule accuracy may rise above its lowest average so far, where the reward did not
-    fall and rule accuracy did not rise."""
+    """The rise of reward minus rule accuracy above its lowest average so far that is allowed, where the
+    reward did not fall and rule accuracy did not rise."""
     num_anchors: int = Field(default=64, ge=0)
     """Completions of the starting policy whose mean score is subtracted from the reward: a VerifyRM that
     comes to pay an unchanged policy more is not being hacked. Drawn whenever a run starts or goes on."""
@@ -110,7 +110,7 @@ class PolicyConfig(Section):
     `cispo`: the bounded ratio as a weight without a gradient, no token loses its own. A program can register
     its own (docs/how-to/extending.md)."""
     loss_aggregation: Literal["token_mean", "sequence_mean", "max_length"] = "token_mean"
-    """How token losses are averaged. `token_mean`: all tokens of the batch weigh the same (DAPO, the paper);
+    """The average of token losses. `token_mean`: all tokens of the batch weigh the same (DAPO, the paper);
     `sequence_mean`: all completions weigh the same (GRPO, GSPO); `max_length`: divided by the number of
     completions times `generation.max_new_tokens` (Dr. GRPO)."""
     clip_epsilon: float = Field(default=0.2, gt=0)
@@ -135,8 +135,8 @@ class AdvantagesConfig(Section):
     """Rewards to advantages (phase 3 of a step)."""
 
     estimator: Annotated[str, AfterValidator(names.ESTIMATORS.check)] = "grpo"
-    """What a reward is compared with. `grpo`: the mean of its group; `rloo`: the mean of the group's others
-    (leave one out), with `scale` none. A program can register its own (docs/how-to/extending.md)."""
+    """The baseline of a reward. `grpo`: the mean of its group; `rloo`: the mean of the group's others (leave
+    one out), with `scale` none. A program can register its own (docs/how-to/extending.md)."""
     scale: Literal["std", "none"] = "std"
     """Divisor of a group's centred rewards: their standard deviation (GRPO), or 1 (Dr. GRPO)."""
     std_floor: float = Field(default=0.05, gt=0)
@@ -174,7 +174,7 @@ class RewardConfig(Section):
     """Tokens before `generation.max_new_tokens` over which a completion's reward falls by up to
     `overlong_penalty` (overlong shaping, DAPO). None: lengths cost nothing."""
     overlong_penalty: float = Field(default=1.0, gt=0)
-    """What a completion at the token limit loses; unused without `overlong_buffer_tokens`."""
+    """The reward that a completion at the token limit loses; unused without `overlong_buffer_tokens`."""
     update_verify_rm: bool = True
     """False with kind `verify_rm` is the paper's frozen arm; ignored for rewards without VerifyRM."""
     lr: float = Field(default=1e-5, gt=0)
@@ -207,7 +207,7 @@ class CooperConfig(Section):
     group_size: int = Field(default=8, ge=2)
     """Rollouts per problem."""
     generation: GenerationConfig = GenerationConfig()
-    """How rollouts are sampled."""
+    """Settings for sampling rollouts."""
     max_refills: int = Field(default=0, ge=0)
     """Times in a step that problems whose completions are all right or all wrong are replaced by other ones
     (dynamic sampling, DAPO). The verdict that is the reward decides, or the rule verdict where VerifyRM's
@@ -246,12 +246,12 @@ class CooperConfig(Section):
 
     @property
     def pays_verify_rm(self) -> bool:
-        """Whether VerifyRM's score is part of the reward, so that it can be hacked."""
+        """True if VerifyRM's score is part of the reward, so that it can be hacked."""
         return self.reward.kind in ("verify_rm", "rule_gated")
 
     @property
     def trains_verify_rm(self) -> bool:
-        """Whether VerifyRM is updated beside the policy."""
+        """True if VerifyRM is updated beside the policy."""
         return self.pays_verify_rm and self.reward.update_verify_rm
 
     @property
@@ -261,7 +261,7 @@ class CooperConfig(Section):
 
     @property
     def asks_judge(self) -> bool:
-        """Whether `judge` speaks of rollouts."""
+        """True if `judge` speaks of rollouts."""
         return self.reward.kind == "judge" or (
             self.trains_verify_rm
             and (self.pairs.negatives.rollout > 0 or self.reward.num_audited_rollouts > 0)

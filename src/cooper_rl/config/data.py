@@ -13,7 +13,7 @@ class ProblemsConfig(Section):
     """`collect_problems`: which problems, and how many are held out for evaluation."""
 
     domain: Annotated[str, AfterValidator(names.DOMAINS.check)] = "mathematics"
-    """What the problems are about: chooses the verifier, the prompts of judge and assistant, canaries and
+    """The subject of the problems. It chooses the verifier, the prompts of judge and assistant, canaries and
     perturbation. A program can register its own (docs/how-to/extending.md)."""
     num_tiny: int = Field(default=0, ge=0)
     """Problems to generate in the laptop world, before the ones that are read."""
@@ -30,9 +30,9 @@ class ProblemsConfig(Section):
     max_problems: int | None = Field(default=None, ge=1)
     """Keep at most so many of the collected ones, drawn with the seed before `num_held_out` is taken."""
     question_column: str | None = None
-    """Where the question stands, for files whose columns are not recognised; holds for all sources."""
+    """Column of the question, for files whose columns are not recognised; holds for all sources."""
     answer_column: str | None = None
-    """Where the final answer stands, for files whose columns are not recognised."""
+    """Column of the final answer, for files whose columns are not recognised."""
 
     @model_validator(mode="after")
     def _somewhere(self) -> Self:
@@ -44,7 +44,7 @@ class ProblemsConfig(Section):
 
 
 class GenerationConfig(Section):
-    """How completions are drawn."""
+    """Settings for drawing completions."""
 
     temperature: float = Field(default=1.0, ge=0)
     """0 is greedy."""
@@ -63,7 +63,7 @@ class SamplingConfig(Section):
     max_problems: int | None = Field(default=None, ge=1)
     """Problems to sample for; None: all."""
     completions_per_problem: int = Field(default=1, ge=1)
-    """From each sampler."""
+    """Completions of a problem from each sampler."""
     temperatures: dict[str, Annotated[float, Field(ge=0)]] = {}
     """Sampler -> temperature, where it differs from generation.temperature."""
 
@@ -89,9 +89,9 @@ class ServerConfig(Section):
     """Tries per request on 5xx, connection errors and answers that are no chat completion, with exponential
     backoff."""
     rate_limit_patience_seconds: float = Field(default=900.0, ge=0)
-    """How long a server may say 429 and answer nothing, and the longest pause that it may ask for; then the
-    run ends. Until then 429 costs no attempt: all requests pause for as long as it asks, and fewer are made
-    at a time."""
+    """The longest time that a server may say 429 and answer nothing, and the longest pause that it may ask
+    for; then the run ends. Until then 429 costs no attempt: all requests pause for as long as it asks, and
+    fewer are made at a time."""
     max_requests: int | None = Field(default=None, ge=1)
     """Stop with an error before more requests than this in one run of a stage, with retries and second
     requests; None: no limit."""
@@ -100,11 +100,11 @@ class ServerConfig(Section):
     max_cost: float | None = Field(default=None, gt=0)
     """The same for money, in the currency of the two prices, which it needs."""
     price_per_million_prompt_tokens: float | None = Field(default=None, ge=0)
-    """What the server takes for a million prompt tokens, e.g. 0.15; for estimate, report and `max_cost`."""
+    """The server's price of a million prompt tokens, e.g. 0.15; for estimate, report and `max_cost`."""
     price_per_million_completion_tokens: float | None = Field(default=None, ge=0)
     """The same for completion tokens."""
     expected_answer_tokens: int = Field(default=256, ge=1)
-    """How long an answer is expected to be, for the estimate before the start."""
+    """Expected length of an answer, for the estimate before the start."""
     backoff_seconds: float = Field(default=1.0, ge=0)
     """Pause before the second try; it doubles with every further one."""
     hedge_after: float | None = Field(default=None, gt=1)
@@ -123,7 +123,7 @@ class ServerConfig(Section):
 
 
 class JudgeConfig(Section):
-    """Who judges completions beside the rule verifier. Exactly one of the two."""
+    """The judge of completions beside the rule verifier: a server or the laptop's. Exactly one of the two."""
 
     server: ServerConfig | None = None
     tiny_error_rate: float | None = Field(default=None, ge=0, le=1)
@@ -143,7 +143,8 @@ class JudgeConfig(Section):
 
 
 class AssistantConfig(Section):
-    """Who rewrites a correct solution into a wrong one. Exactly one of the two."""
+    """The assistant, which rewrites a correct solution into a wrong one: a server or the laptop's. Exactly
+    one of the two."""
 
     server: ServerConfig | None = None
     tiny: bool = False
@@ -157,7 +158,7 @@ class AssistantConfig(Section):
 
 
 class AnswerPolicy(Section):
-    """What the rule verifier accepts where people differ."""
+    """Choices of the rule verifier where people differ."""
 
     number_words: bool = True
     """Read `ten` as 10. Off: an answer in number words is `unparsable`, so that the judge decides."""
@@ -183,11 +184,11 @@ class RuleConfig(Section):
     """Worker processes; None: one per core, shared by the processes that train. There are fewer where half
     of the container's memory is less than 512 MiB for each."""
     policy: AnswerPolicy = AnswerPolicy()
-    """What counts as the same answer where people differ."""
+    """Choices about equal answers where people differ."""
 
 
 class ThirdVoteConfig(Section):
-    """Who breaks the tie where rule verdict and judge verdict differ."""
+    """The third vote, which decides where rule verdict and judge verdict differ."""
 
     judge: JudgeConfig
     """Another judge. One of the same model and address as `labeling.judge` is refused: it repeats errors."""
@@ -197,7 +198,7 @@ class ShardConfig(Section):
     """A part of the completions, by question."""
 
     number: int = Field(ge=0)
-    """From 0."""
+    """Index of the shard, from 0."""
     count: int = Field(ge=1)
     """Shards in all."""
 
@@ -228,8 +229,8 @@ class LabelingConfig(Section):
     """Share of the decisive rule verdicts that a cascade shows to the judge. The report states how often the
     judge differs there, which estimates the error of the labels that nobody checked."""
     unparsable_rule: Literal["judge_decides", "drop"] = "judge_decides"
-    """What happens when the rule verifier abstains. `drop` is the paper's agreement filter, which
-    removes every correct answer in a format that the rule cannot read."""
+    """The label when the rule verifier abstains. `drop` is the paper's agreement filter, which removes every
+    correct answer in a format that the rule cannot read."""
     validation_fraction: float = Field(default=0.1, gt=0, lt=0.5)
     """Share of the problems whose examples steer training (early stop, checks between steps)."""
     test_fraction: float = Field(default=0.1, gt=0, lt=0.5)

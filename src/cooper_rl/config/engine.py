@@ -8,13 +8,13 @@ from cooper_rl.config.section import Section
 
 
 class EngineConfig(Section):
-    """What generates completions in `sample_completions`, `train_cooper` and `evaluate_policy`."""
+    """The engine that generates completions in `sample_completions`, `train_cooper` and `evaluate_policy`."""
 
     kind: Literal["hf", "vllm"] = "hf"
     """`hf`: transformers, on CPU or GPU, with the weights that are trained or a copy of them in bf16. `vllm`:
     vLLM in the same process, with a copy that every step renews (extra `vllm`); what follows is for vLLM."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Of vLLM's weights and activations. `auto`: bfloat16 on a GPU, float32 on a CPU."""
+    """The type of vLLM's weights and activations. `auto`: bfloat16 on a GPU, float32 on a CPU."""
     max_model_len: int | None = Field(default=None, ge=2)
     """Most tokens of a prompt with its completion; None: as many as the model was made for. The KV cache must
     hold at least one such sequence."""

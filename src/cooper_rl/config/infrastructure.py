@@ -12,7 +12,7 @@ from cooper_rl.errors import ConfigError
 
 
 def is_stored(address: str | None) -> bool:
-    """Whether an address is one in an object store, and not absent, a path, a URL or a hub id."""
+    """True if an address is one in an object store, and not absent, a path, a URL or a hub id."""
     return address is not None and address.startswith("s3://")
 
 
@@ -44,9 +44,9 @@ class StorageConfig(Section):
     num_parallel: int = Field(default=4, ge=1, le=64)
     """Parts that are transferred at a time."""
     timeout_seconds: float = Field(default=60.0, gt=0)
-    """How long the server may say nothing."""
+    """The longest silence of the server."""
     retry_seconds: float = Field(default=300.0, ge=0)
-    """How long a request is tried again on 5xx, 429 and connection errors, before the run stops."""
+    """The time for which a request is tried again on 5xx, 429 and connection errors, before the run stops."""
     verdict_seconds: float = Field(default=1.0, ge=0)
     """`label_completions` keeps verdicts below `uri` too, within this time: what a killed pod may have to ask
     again. 0: each at once, for judges that cost more than a request to the store."""
@@ -73,7 +73,7 @@ class StorageConfig(Section):
         return self
 
     def run_uri(self) -> str | None:
-        """Where the run's checkpoints are, or None: in the task's own folder.
+        """The address of the run's checkpoints, or None: in the task's own folder.
 
         Raises:
             ConfigError: there is a `uri`, but no `run_key`.
@@ -108,7 +108,7 @@ class RegistryConfig(Section):
     text; `promote` then needs `--red-team`. None: what the red team found does not decide."""
 
     def needed_uri(self) -> str:
-        """Where the registry is.
+        """The address of the registry.
 
         Raises:
             ConfigError: nobody said so.
@@ -121,7 +121,7 @@ class RegistryConfig(Section):
 
 
 class LaunchConfig(Section):
-    """Where `train_cooper` works: in this process, or as a Kubeflow TrainJob on other nodes."""
+    """The place where `train_cooper` works: in this process, or as a Kubeflow TrainJob on other nodes."""
 
     kind: Literal["here", "trainjob"] = "here"
     """`trainjob` needs `image`, `storage_secret` and `storage.uri=s3://...`: inputs and weights travel
@@ -161,11 +161,11 @@ class LaunchConfig(Section):
     poll_seconds: float = Field(default=5.0, gt=0)
     """Polling interval."""
     retry_seconds: float = Field(default=300.0, ge=0)
-    """How long the cluster's API server may be away while a job is followed."""
+    """The longest absence of the cluster's API server while a job is followed."""
 
     @property
     def processes_per_node(self) -> int:
-        """One for each GPU."""
+        """One process for each GPU."""
         return max(1, self.gpus_per_node)
 
     @model_validator(mode="after")
@@ -180,16 +180,16 @@ class DistributedConfig(Section):
     """`train_cooper` in several processes (torchrun), or in one with DeepSpeed."""
 
     trainer: Annotated[str | None, AfterValidator(lambda name: name and names.TRAINERS.check(name))] = None
-    """What steps both models. None: `zero` (DeepSpeed) where `zero_stage` is set, else `single`. A program
-    can register its own (docs/how-to/extending.md)."""
+    """The trainer that steps both models. None: `zero` (DeepSpeed) where `zero_stage` is set, else `single`.
+    A program can register its own (docs/how-to/extending.md)."""
     zero_stage: Literal[0, 1, 2, 3] = 0
-    """What is divided over the processes: 1 the optimiser's state, 2 gradients too, 3 weights too. 0: one
-    process without DeepSpeed; the others need the extra `deepspeed`. Where `cooper.precision` is bf16, the
-    models then hold bf16 weights beside the fp32 ones that are stepped."""
+    """The parts that are divided over the processes: 1 the optimiser's state, 2 gradients too, 3 weights too.
+    0: one process without DeepSpeed; the others need the extra `deepspeed`. Where `cooper.precision` is bf16,
+    the models then hold bf16 weights beside the fp32 ones that are stepped."""
     offload_optimizer: bool = False
     """Keep the optimiser's state and its weights in the memory of the CPU: slower, 12 bytes less a weight."""
     timeout_seconds: float = Field(default=1800.0, gt=0)
-    """How long a process may wait for another one, before the job ends with an error."""
+    """The longest wait of a process for another one, before the job ends with an error."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -211,7 +211,7 @@ class DistributedConfig(Section):
 
 
 class TrackerConfig(Section):
-    """Where the numbers of metrics.jsonl go besides; the run's name there is `storage.run_key`."""
+    """A second place for the numbers of metrics.jsonl; the run's name there is `storage.run_key`."""
 
     kind: Literal["tensorboard", "mlflow", "wandb"]
     """Each is an extra: `pip install '.[tensorboard]'` in a clone. A tracker that fails never stops

@@ -162,7 +162,7 @@ def _apply(values: dict[str, Any], override: str, root: type[BaseModel]) -> None
 
 
 def _is_entry(parts: Sequence[str], root: type[BaseModel]) -> bool:
-    """Whether a key names an entry of a table such as `launch.environment`, which may be taken out."""
+    """True if a key names an entry of a table such as `launch.environment`, which may be taken out."""
     section = root
     for part in parts[:-1]:
         field = section.model_fields.get(part)

@@ -32,8 +32,8 @@ class Config(Section):
     R1-Zero is trained: a text with `{question}`, where question and instruction go. None: the chat
     template."""
     packed_forward: bool = True
-    """Whether Qwen2, Qwen3 and Llama run through our own forward pass, which computes no padding and computes
-    a beginning that sequences share once. False: through the library's, over padded batches: slower, and the
+    """Run Qwen2, Qwen3 and Llama through our own forward pass, which computes no padding, and shared
+    beginnings once. False: they run through the library's, over padded batches. That is slower and gives the
     same numbers to rounding."""
     models: ModelsConfig
     problems: ProblemsConfig

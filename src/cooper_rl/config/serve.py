@@ -27,8 +27,8 @@ class HttpConfig(Section):
     tls_key: Path | None = None
     """PEM file of its private key."""
     unprotected: tuple[Literal["token", "tls"], ...] = ()
-    """What other machines may do without, because something before the server does it: `["tls"]` behind
-    a proxy or mesh that encrypts, `["token", "tls"]` where a network policy decides who may ask."""
+    """Protections that this server leaves to something before it, for requests of other machines: `["tls"]`
+    behind a proxy or mesh that encrypts, `["token", "tls"]` where a network policy decides who may ask."""
     max_items_per_request: int = Field(default=256, ge=1)
     """A request with more items is refused."""
     max_chars_per_field: int = Field(default=100_000, ge=1)
@@ -42,9 +42,9 @@ class HttpConfig(Section):
     max_connections: int = Field(default=2048, ge=1)
     """Beyond that, requests are answered 503."""
     request_seconds: float = Field(default=10.0, gt=0)
-    """How long a client may take to send a whole request, header and body."""
+    """The time that a client has to send a whole request, header and body."""
     idle_seconds: int = Field(default=5, ge=1)
-    """How long a connection may say nothing between two requests."""
+    """The longest silence of a connection between two requests."""
     max_waiting_items: int = Field(default=4096, ge=1)
     """Beyond that, requests are answered 429; at least `max_items_per_request`."""
     stuck_seconds: float = Field(default=300.0, gt=0)
@@ -96,7 +96,7 @@ class ServeConfig(HttpConfig):
     max_tokens_per_batch: int = Field(default=16_384, ge=1)
     """Their tokens: what one forward pass takes, and so how long a new request waits at least."""
     max_wait_seconds: float = Field(default=0.005, ge=0)
-    """How long the first waiting request waits for company."""
+    """The time for which the first waiting request waits for company."""
 
 
 class LearnConfig(HttpConfig):
@@ -131,16 +131,16 @@ class LearnConfig(HttpConfig):
     )
     """OpenRLHF sends the policy's special tokens too: these are cut off the end of a completion."""
     cooper: Mapping[str, Any] = {}
-    """What VerifyRM learns with: keys of `CooperReward(config=...)`, e.g. `cooper.reward.lr=1e-5`."""
+    """Settings of VerifyRM's learning: keys of `CooperReward(config=...)`, e.g. `cooper.reward.lr=1e-5`."""
     rule: RuleConfig = RuleConfig()
     domain: Annotated[str, AfterValidator(names.DOMAINS.check)] = names.DOMAINS.names[0]
-    """What the problems are about, as in `problems.domain`."""
+    """The subject of the problems, as in `problems.domain`."""
     seed: int = 0
-    """Of positives, sources of negatives, replay and gate; the same for all runs."""
+    """Seed of positives, sources of negatives, replay and gate; the same for all runs."""
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches an address."""
+    """True if only this machine reaches an address."""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:  # a name, which may lead anywhere

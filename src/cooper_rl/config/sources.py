@@ -1,4 +1,4 @@
-"""Where each value of a merged configuration comes from."""
+"""The source of each value of a merged configuration."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, cast
@@ -40,7 +40,7 @@ def _leaves(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
 
 
 def _holds(values: dict[str, Any], parts: Sequence[str]) -> bool:
-    """Whether a preset names a key, or one of the keys above it as a whole value."""
+    """True if a preset names a key, or one of the keys above it as a whole value."""
     found: Any = values
     for part in parts:
         if not isinstance(found, dict):

@@ -1,8 +1,8 @@
-"""The processes that train together, and what passes between them (rows 6 to 13).
+"""The processes that train together, and their messages (rows 6 to 13).
 
 Work is shared out; what comes of it is small (texts, verdicts, scores) and is gathered, so that every rank
-holds all of it and decides alike. Servers are asked by the first rank. Deliberately left out: weights and
-gradients (`distributed/zero.py`).
+holds all of it and decides alike. Servers are asked by the first rank. Weights and gradients pass in
+`distributed/zero.py`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -30,7 +30,7 @@ class Dealt(NamedTuple):
 
 @dataclass(frozen=True)
 class Ranks:
-    """How many processes there are, and which of them this is; one alone needs no process group.
+    """The number of processes, and which of them this is; one alone needs no process group.
 
     Collective methods must be called on every rank; they raise LaunchError if a rank has died.
     """
@@ -45,7 +45,7 @@ class Ranks:
         return self.rank == 0
 
     def places(self, count: int) -> range:
-        """Which of `count` things are this rank's share: every `size`-th."""
+        """This rank's share of `count` things: every `size`-th."""
         return range(self.rank, count, self.size)
 
     def gather(self, share: Sequence[T], count: int) -> list[T]:
@@ -55,12 +55,12 @@ class Ranks:
         return [shares[place % self.size][place // self.size] for place in range(count)]
 
     def share(self, items: Sequence[S], compute: Callable[[list[S]], Sequence[T]]) -> list[T]:
-        """What `compute` makes of every item, in their order; each rank computes its share."""
+        """`compute` of every item, in their order; each rank computes its share."""
         own = [items[place] for place in self.places(len(items))]
         return self.gather(compute(own) if own else [], len(items))
 
     def first(self, compute: Callable[[], T]) -> T:
-        """What the first rank computes; the others wait for it. Its CooperError is raised on all ranks."""
+        """The first rank's result; the others wait for it. Its CooperError is raised on all ranks."""
         if self.size == 1:
             return compute()
         # A list of one: the call fills it in place on every rank but the first.
@@ -82,7 +82,7 @@ class Ranks:
         return value
 
     def agree(self, compute: Callable[[], T]) -> T:
-        """What the first rank computes, once every rank has computed its own, in one exchange.
+        """The first rank's result, once every rank has computed its own, in one exchange.
 
         The error of any rank is raised on all of them, so that no rank waits for one that failed. An error
         that is no CooperError is a LaunchError on the other ranks.
@@ -120,7 +120,7 @@ class Ranks:
         return self._exchange(value)
 
     def any(self, value: bool) -> bool:
-        """Whether it is true on some rank."""
+        """True if it is true on some rank."""
         return any(self._exchange(value))
 
     def deal(self, batches: Sequence[list[int]]) -> Iterator[Dealt]:

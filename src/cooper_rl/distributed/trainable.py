@@ -39,7 +39,7 @@ class Trainable(Protocol):
 
     @property
     def is_copying(self) -> bool:
-        """Whether `weights` and `state` return copies, which later steps leave as they are."""
+        """True if `weights` and `state` return copies, which later steps leave as they are."""
         ...
 
     def gather(self) -> AbstractContextManager[None]:
@@ -90,7 +90,7 @@ class Trainable(Protocol):
 
 
 class MakeTrainable(Protocol):
-    """What `TRAINERS` holds."""
+    """The signature of the entries of `TRAINERS`."""
 
     def __call__(
         self,

@@ -265,7 +265,7 @@ TRAINERS.register("zero", Zero)
 
 
 class _Through(torch.nn.Module):
-    """What DeepSpeed sees of a model: the weights that are trained. A loss that was computed elsewhere passes
+    """The model as DeepSpeed sees it: the weights that are trained. A loss that was computed elsewhere passes
     through."""
 
     def __init__(self, weights: Iterable[torch.nn.Parameter]) -> None:

@@ -1,4 +1,4 @@
-"""What a step has to know about the subject of its problems, bundled: everything else is the same for all.
+"""The parts of a step that depend on the subject of its problems; everything else is the same for all.
 
 Training, evaluation and labelling call these and nothing of a subject's own. The domain of a run is
 `problems.domain`; a program registers its own in `DOMAINS` (docs/how-to/extending.md).
@@ -54,7 +54,8 @@ class CheckMention(Protocol):
 
 
 class HoldsAnswer(Protocol):
-    """Whether a completion may be right, doubts included: the red team never counts such a text as a hack."""
+    """True for a completion that may be right, doubts included: the red team counts no such text as a
+    hack."""
 
     def __call__(self, reference_answer: str, completion: str, /) -> bool:
         """Quick on garbage: searches ask it about every text that they make."""
@@ -62,15 +63,15 @@ class HoldsAnswer(Protocol):
 
 
 class FindReferenceFault(Protocol):
-    """Whether the verifier can use a reference answer."""
+    """Finds the fault that keeps the verifier from using a reference answer."""
 
     def __call__(self, reference_answer: str) -> str | None:
-        """Why no completion could be checked against it, in words; None where it can."""
+        """The fault in words; None where completions can be checked against it."""
         ...
 
 
 class IsOtherAnswer(Protocol):
-    """Whether whatever one reference answer accepts is wrong by another one."""
+    """True for two reference answers that accept no completion in common."""
 
     def __call__(self, reference_answer: str, other: str, /) -> bool: ...
 

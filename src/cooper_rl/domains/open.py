@@ -1,4 +1,4 @@
-"""Which domain a name means; the shipped ones are registered here."""
+"""Finds a domain by its name; the shipped ones are registered here."""
 
 from cooper_rl.config.data import ProblemsConfig
 from cooper_rl.domains.base import DOMAINS, Domain

@@ -47,7 +47,7 @@ def check_mention(reference_answer: str, completion: str) -> Verdict:
 
 
 def holds_answer(_reference_answer: str, completion: str, /) -> bool:
-    """Whether there is anything to run. A search makes too many texts to run the tests on each of them."""
+    """True if there is anything to run. A search makes too many texts to run the tests on each of them."""
     return _CODE.search(completion) is not None
 
 

@@ -1,7 +1,7 @@
 """The Hugging Face engine: any causal LM, on CPU or one GPU.
 
-A group's prompt is computed once; finished rows leave the batch; nothing is padded to a global maximum.
-Deliberately left out: continuous batching (that is vLLM's work).
+A group's prompt is computed once; finished rows leave the batch; nothing is padded to a global maximum. vLLM
+has continuous batching, this engine does not.
 """
 
 import copy

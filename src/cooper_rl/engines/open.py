@@ -1,4 +1,4 @@
-"""Which engine a configuration means; shared by the stages that generate."""
+"""Opens the engine of a configuration, for the stages that generate."""
 
 from cooper_rl.config.engine import EngineConfig
 from cooper_rl.engines.base import Engine

@@ -2,8 +2,8 @@
 
 It starts with invented weights and takes the policy's at once, and again after every update: nothing goes
 through a disk. Prompts of a group share their prefix in the cache. Of several processes that train together
-each has an engine of its own, on its own GPU. Deliberately left out: adapters, and everything that is not
-token ids.
+each has an engine of its own, on its own GPU. Prompts and generations are token ids. Adapters are merged
+before their weights come here.
 """
 
 # pyright: reportMissingImports=false
@@ -271,7 +271,7 @@ def _group_kept() -> Generator[None]:
 
 @contextlib.contextmanager
 def _environment() -> Generator[None]:
-    """What vLLM reads from the environment; what it changes of this process is taken back.
+    """Environment variables for vLLM. Its changes to this process are taken back.
 
     On a CPU it preloads libraries into every later child process and forbids `torch.set_num_threads`.
     """

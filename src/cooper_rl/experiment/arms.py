@@ -68,7 +68,7 @@ the reward `judge` asks it of every rollout."""
 
 
 def arm_overrides(name: str) -> tuple[str, ...]:
-    """What an arm or ablation sets.
+    """The settings of an arm or ablation.
 
     Raises:
         ConfigError: there is none of this name.

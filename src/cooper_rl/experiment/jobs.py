@@ -27,9 +27,9 @@ WHOLE = chain.whole(iterations=1)
 """The pipeline's own steps: one that is added there runs here too."""
 _FIRST = next(place for place, step in enumerate(WHOLE) if step.stage == "train_cooper")
 START = tuple(WHOLE[:_FIRST])
-"""What all arms share."""
+"""The steps that all arms share."""
 ARM = tuple(step for step in WHOLE[_FIRST:] if step.stage != "report")
-"""What each arm does with it. The experiment's own page takes the report's place."""
+"""The steps of each arm. The experiment's own page takes the report's place."""
 
 
 def prepare_start(preset: str, overrides: Sequence[str], folder: Path) -> None:
@@ -58,7 +58,7 @@ def outputs(steps: Sequence[Step], folder: Path) -> dict[Output, Path]:
 
 
 def _written(step: Step) -> list[tuple[Output, bool]]:
-    """What a step writes, each with whether it is a folder."""
+    """The outputs of a step, each with whether it is a folder."""
     return [
         (parameter.as_output(step.name), parameter.is_folder)
         for parameter in read_signature(step.stage).parameters

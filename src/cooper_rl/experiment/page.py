@@ -1,6 +1,6 @@
 """The experiment's page: one HTML file with nothing from elsewhere.
 
-Every sentence is made from the numbers that it states. Deliberately left out: the numbers (`summary.py`).
+Every sentence is made from the numbers that it states. The numbers are in `summary.py`.
 """
 
 from collections.abc import Sequence
@@ -86,7 +86,7 @@ def figures(report: ExperimentReport) -> list[Figure]:
 
 
 def findings(report: ExperimentReport) -> list[str]:
-    """What the numbers allow one to say, arm by arm."""
+    """Conclusions that the numbers allow, arm by arm."""
     by_name = {arm.arm: arm for arm in report.arms}
     return [
         *(_say_arm(arm) for arm in report.arms if arm.arm in ARMS),

@@ -5,8 +5,8 @@
     OUTPUT/frozen/seed-0/           one arm with one seed of co-training (`jobs.train_arm`), with its log
     OUTPUT/report.html  report.json
 
-Started again with the same arguments, it goes on where it was. Deliberately left out: what an arm is
-(`arms.py`), what the numbers say (`summary.py`), how they look (`page.py`).
+Started again with the same arguments, it goes on where it was. `arms.py` defines the arms, `summary.py`
+computes the numbers, `page.py` shows them.
 """
 
 import json
@@ -180,7 +180,7 @@ def _run_jobs(
 
 
 def _write_partial_page(output: Path) -> None:
-    """What the runs say by now, in the place of the report that follows."""
+    """The runs' numbers by now, in the place of the report that follows."""
     page = live_page(output)
     if page is not None:
         with atomic_path(output / "report.html") as draft:

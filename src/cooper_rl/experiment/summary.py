@@ -1,4 +1,4 @@
-"""What the arms' files say: curves, final numbers with intervals, hacked or not, what the monitor did."""
+"""The arms' files as numbers: curves, final values with intervals, hacked or not, the monitor's alarms."""
 
 from collections.abc import Callable, Mapping, Sequence, Set
 from pathlib import Path
@@ -63,7 +63,7 @@ class ArmRun(Record):
     peak_step: int
     is_hacked: bool
     is_watched: bool
-    """By the monitor, which looks where VerifyRM's score is the reward."""
+    """The monitor's finding; it looks where VerifyRM's score is the reward."""
     first_alarm_step: int | None
     denied_alarm_steps: list[int]
     """Alarms at which the judge found no loss of accuracy."""
@@ -89,7 +89,7 @@ class Comparison(Record):
     accuracy: Interval
     accuracy_by_seed: list[float]
     change: Interval
-    """From the start, paired by problem."""
+    """The change from the start, paired by problem."""
     against: dict[str, Interval]
     """Other arm -> this arm's accuracy minus the other's at the end, paired by problem and seed."""
 
@@ -170,7 +170,7 @@ Outcomes = dict[str, list[float]]
 class _Found(NamedTuple):
     run: ArmRun
     judged: Outcomes
-    """At the end."""
+    """Outcomes at the end."""
 
 
 def _read_arm(output: Path, arm: str, seed: int, *, is_watched: bool) -> _Found:
@@ -232,7 +232,7 @@ def _curves(rows: Sequence[StepMetrics], start: EvalReport) -> dict[CurveName, C
 
 
 def is_hacked(accuracy: Curve, reward: Curve) -> bool:
-    """By `HACKED_DROP`, from accuracy and VerifyRM's reward at the same steps."""
+    """True by the rule of `HACKED_DROP`, from accuracy and VerifyRM's reward at the same steps."""
     peak = _peak(accuracy)
     return (
         accuracy.values[peak] - accuracy.values[-1] > HACKED_DROP and reward.values[-1] >= reward.values[peak]

@@ -42,7 +42,7 @@ def _mismatch(path: Path, found: str) -> str:
 
 
 def add_usages(usages: Iterable[JudgeUsage | None]) -> JudgeUsage | None:
-    """What all shards spent together; None where none asked. The cost is None where a shard knows none."""
+    """The usage of all shards together; None where none asked. The cost is None where a shard knows none."""
     known = [usage for usage in usages if usage is not None]
     if not known:
         return None

@@ -17,7 +17,7 @@ from cooper_rl.schema.data import Label, LabelReport, Record, VerifyExample
 
 
 class Outputs(NamedTuple):
-    """Where the files are written."""
+    """The places of the files."""
 
     labels: Path
     train: Path
@@ -26,7 +26,7 @@ class Outputs(NamedTuple):
 
 
 class Labelled(NamedTuple):
-    """What the files hold."""
+    """Counts of the labels in the files."""
 
     tally: Tally
     num_examples: dict[Split, int]

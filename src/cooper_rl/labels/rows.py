@@ -40,7 +40,7 @@ class Inputs(NamedTuple):
 
 
 class Rows:
-    """What is usable, and what was set aside."""
+    """The usable rows, and those that were set aside."""
 
     def __init__(self, usable: Spool[Row], rejected: Spool[RejectedRow]) -> None:
         self.usable = usable

@@ -10,7 +10,7 @@ from cooper_rl.method.questions import question_key
 
 
 def is_in_shard(question: str, shard: ShardConfig) -> bool:
-    """Whether a question's rows belong to a shard."""
+    """True if a question's rows belong to a shard."""
     return shard_of(question, shard.count) == shard.number
 
 

@@ -64,7 +64,7 @@ class Splits:
             self._index.execute("INSERT INTO dealt VALUES (?, ?)", [question, split])
 
     def split_of(self, question: str) -> Split:
-        """Where the examples of a question go, once they are dealt out."""
+        """The split that the examples of a question go to, once they are dealt out."""
         found = self._index.execute("SELECT split FROM dealt WHERE question = ?", [self._rank(question)])
         return found.fetchone()[0]
 

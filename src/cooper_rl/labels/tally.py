@@ -21,12 +21,12 @@ class Tally:
 
     @property
     def num_labels(self) -> int:
-        """All of them, dropped ones included."""
+        """All labels, dropped ones included."""
         return self.decisions.total()
 
     @property
     def num_labelled(self) -> int:
-        """Those that are kept."""
+        """Labels that are kept."""
         return self.num_correct + self.num_incorrect
 
     def add(self, label: Label, *, question: str, reference_answer: str) -> None:

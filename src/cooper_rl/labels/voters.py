@@ -22,7 +22,7 @@ class Judges(NamedTuple):
 
     @property
     def names(self) -> str | None:
-        """Of the first and the others."""
+        """The names of the first judge and the others."""
         return " + ".join(each.name for each in (self.first, *self.others) if each is not None) or None
 
 
@@ -108,7 +108,7 @@ class Voters:
         }
 
     def _note_answers(self, votes: Sequence[Votes]) -> None:
-        """Who answered once is there, even where all requests of a later, small batch fail."""
+        """Note the judges that answered: they count as reachable, even if a later batch fails whole."""
         first, others, third = self._judges
         panel = [] if first is None else [first, *others]
         for place, member in enumerate(panel):

@@ -1,4 +1,4 @@
-"""What one labelling works on: rows, their labels and an index, all on disk and gone with the process."""
+"""The working files of a labelling: rows, labels and an index, all on disk and gone with the process."""
 
 import sqlite3
 from collections.abc import Callable, Generator

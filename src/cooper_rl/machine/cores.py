@@ -1,11 +1,11 @@
-"""How many cores this process may use: what its container allows, not what the node has."""
+"""The cores that this process may use: those of its container, not of the node."""
 
 import math
 import os
 from pathlib import Path
 
 CGROUP = Path("/sys/fs/cgroup")
-"""Where a container sees its own limits."""
+"""The folder in which a container sees its own limits."""
 
 
 def usable_cores(cgroup: Path = CGROUP) -> int:

@@ -13,5 +13,5 @@ def pick_device() -> torch.device:
 
 
 def float64_device(device: torch.device) -> torch.device:
-    """Where to compute in float64 beside a device: there, or on the CPU since MPS has no such type."""
+    """The device for float64 beside another one: the same, or the CPU since MPS has no such type."""
     return torch.device("cpu") if device.type == "mps" else device

@@ -1,4 +1,4 @@
-"""How much memory this process may use, and running out of it as an error that says what to lower."""
+"""The memory that this process may use, and an error for the lack of it that says what to lower."""
 
 import os
 from collections.abc import Generator
@@ -36,7 +36,7 @@ def explains_memory(doing: str, remedy: str) -> Generator[None]:
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Whether torch, CUDA or Python says that there is no memory left."""
+    """True if torch, CUDA or Python says that there is no memory left."""
     said = str(error).lower()
     return isinstance(error, MemoryError) or any(
         # CUDA says "out of memory", the CPU allocator "can't allocate memory", cuBLAS

@@ -55,7 +55,7 @@ def remove_abandoned(root: Path) -> list[Path]:
 
 
 def _is_abandoned(folder: Path) -> bool:
-    """Whether the folder was ours and without an owner; it is removed then, under its lock."""
+    """True if the folder was ours and without an owner; it is removed then, under its lock."""
     found = folder.lstat()
     # lstat: a link of this name is not followed, whatever it points to.
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():

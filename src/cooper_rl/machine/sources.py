@@ -39,7 +39,7 @@ def _files(place: Path) -> list[Path]:
 
 
 def _meaning(path: Path) -> bytes:
-    """What the interpreter makes of a module; the bytes of any other file."""
+    """A module as the interpreter reads it; the bytes of any other file."""
     if path.suffix != ".py":
         return path.read_bytes()
     tree = ast.parse(path.read_bytes())

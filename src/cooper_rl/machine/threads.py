@@ -1,4 +1,4 @@
-"""How torch uses the CPU for a model: threads, memory that was freed, kernels that were compiled."""
+"""Torch's use of the CPU for a model: threads, memory that was freed, kernels that were compiled."""
 
 import ctypes
 import os
@@ -16,7 +16,7 @@ MAPPED_BYTES = 2**25
 KEPT_KERNELS = 256
 """More than a pass over one batch takes."""
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3
-"""Of glibc's malloc.h."""
+"""The constant in glibc's malloc.h."""
 
 
 def limit_threads(model: torch.nn.Module) -> None:

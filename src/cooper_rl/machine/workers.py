@@ -1,4 +1,4 @@
-"""What every worker process does first: it listens to its parent, not to Ctrl-C."""
+"""The start of every worker process: it listens to its parent, not to Ctrl-C."""
 
 import multiprocessing
 import os

@@ -62,7 +62,7 @@ def check_head(policy: Policy) -> None:
 
 @torch.no_grad()
 def has_plain_head(model: Any, ids: torch.Tensor) -> bool:
-    """Whether the logits (1, T, V) of these ids (1, T) are what the head makes of the last hidden states."""
+    """True if the head alone turns the last hidden states of these ids (1, T) into the logits (1, T, V)."""
     hidden = model.get_decoder()(input_ids=ids, use_cache=False).last_hidden_state
     logits = model(input_ids=ids, use_cache=False).logits
     return torch.allclose(model.get_output_embeddings()(hidden), logits, 1e-4, 1e-5, equal_nan=True)

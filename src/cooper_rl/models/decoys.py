@@ -29,7 +29,7 @@ from cooper_rl.randomness import derive_seed
 from cooper_rl.schema.data import Record
 
 KEY = "verify_rm_decoys"
-"""Of a model's `config.json`."""
+"""The key in a model's `config.json`."""
 MAX_ANSWERS = 512
 """Reference answers that are kept in a model's folder."""
 MAX_ANSWER_CHARS = 100
@@ -40,7 +40,7 @@ DRAWS_PER_DECOY = 8
 
 
 class _Note(Record):
-    """What a model's `config.json` says."""
+    """The note in a model's `config.json`."""
 
     answers: tuple[str, ...]
     size: int
@@ -152,7 +152,7 @@ def add_decoys(
 
 
 def decoys_of(model: Any) -> Decoys | None:
-    """What a model's scores are compared with; None: nothing, as in the paper.
+    """The decoys that a model's scores are compared with; None: nothing, as in the paper.
 
     Raises:
         ModelError: the note in its configuration is damaged.

@@ -1,4 +1,4 @@
-"""What a run would fail at hours later, found before it starts and without loading a weight (row 6).
+"""Faults of a model's folder, found before a run starts and without loading a weight (row 6).
 
 A folder's weights are judged by their headers and sizes, prompting by tokenizer and configuration, and the
 head by a random model of the same architecture and a few thousand weights.

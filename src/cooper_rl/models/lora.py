@@ -1,7 +1,7 @@
-"""LoRA through peft (rows 9, 10 and 13): small matrices beside the policy's frozen ones are what is trained.
+"""LoRA through peft (rows 9, 10 and 13): trains small matrices beside the policy's frozen ones.
 
-Without its adapters the model is the policy that it started from, which so needs no copy of its own.
-Deliberately left out: adapters for VerifyRM, dropout, and adapters in the engine, which gets merged weights.
+Without its adapters the model is the policy that it started from, which so needs no copy of its own. VerifyRM
+has no adapters, and adapters have no dropout. The engine gets merged weights.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,7 +13,7 @@ import torch
 from cooper_rl.errors import ConfigError, how_to_install
 
 NAME = "default"
-"""Of the adapters, in peft."""
+"""The adapters' name in peft."""
 
 
 def add_adapters(model: Any, *, rank: int, alpha: float, seed: int) -> None:

@@ -1,8 +1,7 @@
-"""What co-training needs of one GPU, computed before it begins (rows 6 to 12).
+"""The memory that co-training needs on one GPU, computed before it begins (rows 6 to 12).
 
-Weights, gradients and optimiser state are counted exactly from the models' configurations; activations are
-an estimate for the packed walk with fused attention. Deliberately left out: fragmentation and the CUDA
-context, for which `RESERVED` stands.
+Weights, gradients and optimiser state are counted exactly from the models' configurations; activations are an
+estimate for the packed walk with fused attention. `RESERVED` stands for fragmentation and the CUDA context.
 
 Legend: N weights of a model, n processes.
 """
@@ -25,7 +24,7 @@ BUCKET = 500_000_000
 
 
 class Part(NamedTuple):
-    """What one thing takes."""
+    """One thing that takes memory."""
 
     name: str
     bytes: int
@@ -45,22 +44,22 @@ class Plan(NamedTuple):
 
 
 class Use(NamedTuple):
-    """How the models are trained."""
+    """The settings of training that bear on memory."""
 
     num_processes: int
     zero_stage: int
     is_bfloat16: bool
-    """Of forward passes; with DeepSpeed also of the weights that they use."""
+    """The type of forward passes; with DeepSpeed also of the weights that they use."""
     is_offloaded: bool
     is_checkpointed: bool
     """Activations are recomputed."""
     adapter_rank: int | None
-    """Of LoRA; None: the policy's weights are trained, and the KL term needs a second copy of them."""
+    """LoRA's rank; None: the policy's weights are trained, and the KL term needs a second copy of them."""
     trains_verify_rm: bool
     max_tokens: int
-    """Of one forward and backward pass."""
+    """Tokens of one forward and backward pass."""
     engine_bytes: int
-    """What the engine holds beside the policy's own weights: vLLM's share, or a KV cache."""
+    """Memory of the engine beside the policy's own weights: vLLM's share, or a KV cache."""
     engine_remedy: str
     engine_weight_bytes: int
     """For each weight of the policy that the engine keeps once more; 0: none, or it counts them itself."""
@@ -81,7 +80,7 @@ def cache_bytes(shape: Shape, *, num_tokens: int) -> int:
 
 
 def activation_bytes(shape: Shape, *, max_tokens: int, is_checkpointed: bool) -> int:
-    """What a forward pass keeps for its backward pass, without the logits.
+    """Memory that a forward pass keeps for its backward pass, without the logits.
 
     Per token and layer: both norms' inputs in fp32 and outputs in bf16, the attention's output in bf16, and
     four values of the MLP in bf16; `MAX_ROWS` times query, key, value and mix of the attention's own rows in
@@ -98,7 +97,7 @@ def activation_bytes(shape: Shape, *, max_tokens: int, is_checkpointed: bool) ->
 
 
 def plan_memory(policy: Shape, verify_rm: Shape, use: Use) -> Plan:
-    """What the phase that needs most holds on one GPU.
+    """The memory of the largest phase on one GPU.
 
     Without DeepSpeed a trained model has 4N bytes of weights, 4N of gradients while it is updated, 8N of
     optimiser state. With ZeRO it has 2N of bf16 weights (or 4N), 4N / n of master weights and 8N / n of
@@ -181,20 +180,20 @@ def describe_plan(plan: Plan) -> str:
 
 
 class _Trained(NamedTuple):
-    """What is stepped of a model."""
+    """The stepped part of a model."""
 
     name: str
     shape: Shape
     size: int
     """Number of weights that are stepped."""
     weight_bytes: int
-    """Of each in the model itself."""
+    """Size of each in the model itself."""
     num_used: int
     """Weights that a pass goes through, frozen ones too."""
 
 
 def _model_parts(trained: _Trained, use: Use) -> list[Part]:
-    """What a trained model takes also while it is idle."""
+    """Parts of a trained model that are there while it is idle too."""
     name, count = trained.name, trained.size
     if use.zero_stage == 0:
         remedy = "set distributed.zero_stage=1 and distributed.offload_optimizer=true"
@@ -211,7 +210,7 @@ def _model_parts(trained: _Trained, use: Use) -> list[Part]:
 
 
 def _update_parts(trained: _Trained, use: Use) -> list[Part]:
-    """What its update takes beside that."""
+    """Parts that its update adds."""
     name, count = trained.name, trained.size
     divided = use.num_processes if use.zero_stage >= 2 else 1
     gradients = 4 * count // divided
@@ -237,7 +236,7 @@ def _update_parts(trained: _Trained, use: Use) -> list[Part]:
 
 
 def _guard_parts(num_verify_rm: int, use: Use) -> list[Part]:
-    """What the update of VerifyRM keeps so that it can be taken back, and of what it averages."""
+    """Parts with which an update of VerifyRM can be taken back, and its new average."""
     parts: list[Part] = []
     if use.has_gate and not use.is_offloaded:
         # The gate can take an update back. It needs the weights before it, and with an average those that
@@ -251,7 +250,7 @@ def _guard_parts(num_verify_rm: int, use: Use) -> list[Part]:
 
 
 def _whole_parts(trained: _Trained, use: Use) -> list[Part]:
-    """What makes a model whole that ZeRO 3 has divided."""
+    """Parts that gather a model which ZeRO 3 has divided."""
     if use.zero_stage < 3:
         return []
     # Only what other ranks hold comes in addition.

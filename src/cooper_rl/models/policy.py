@@ -42,7 +42,7 @@ class Policy:
     is_bare: bool = False
     """Computes without the adapters that its model may have."""
     prompt_template: str | None = None
-    """In place of the tokenizer's chat template; see `Config.prompt_template`."""
+    """A text in place of the tokenizer's chat template; see `Config.prompt_template`."""
 
     @property
     def device(self) -> torch.device:

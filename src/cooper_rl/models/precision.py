@@ -1,4 +1,5 @@
-"""Whether forward passes run in bf16; the weights that are stepped stay in fp32 (`training/optimizer.py`).
+"""The type of forward passes, bf16 or fp32; the weights that are stepped stay in fp32
+(`training/optimizer.py`).
 
 A processor's flags do not say how fast it is: oneDNN may be held to an older instruction set, and emulates
 bf16 then, a hundred times slower than fp32. So both types are tried on one product.
@@ -22,11 +23,11 @@ PRODUCT = (128, 512, 512)
 """Rows, inner size and columns: large enough to show a processor's speed, and .1 s where it emulates."""
 NUM_TRIES = 3
 MIN_GAIN = 1.25
-"""How many times faster bf16 must be: less does not pay for its rounding, and could be chance."""
+"""The least speed-up of bf16 that counts: less does not pay for its rounding, and could be chance."""
 
 
 def is_bfloat16(model: Any, compute: Compute) -> bool:
-    """Whether the forward pass runs in bf16.
+    """True if the forward pass runs in bf16.
 
     `auto` takes it where the hardware multiplies bf16 itself, but not for models under 10M parameters on a
     CPU: they gain little, and the laptop's results stay the same on every machine.
@@ -42,7 +43,7 @@ def is_bfloat16(model: Any, compute: Compute) -> bool:
 
 
 def settle(model: Any, compute: Compute) -> Compute:
-    """What `auto` means for this model, to be asked before its weights are divided."""
+    """The type that `auto` means for this model; ask before its weights are divided."""
     return "bfloat16" if is_bfloat16(model, compute) else "float32"
 
 
@@ -55,12 +56,12 @@ def round_weights(model: Any) -> None:
 
 @cache
 def multiplies_bfloat16_fast() -> bool:
-    """Whether this processor does, tried once in a process."""
+    """True if this processor multiplies bf16 fast; tried once in a process."""
     return compare_types()
 
 
 def compare_types(clock: Callable[[], float] = time.thread_time) -> bool:
-    """Whether a product takes clearly less time in bf16 than in fp32, on the CPU.
+    """True if a product takes clearly less time in bf16 than in fp32, on the CPU.
 
     Args:
         clock: Seconds, read before and after each product. The default counts this thread's alone, so that

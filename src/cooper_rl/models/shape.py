@@ -1,4 +1,4 @@
-"""How many weights a decoder has, by its config.json alone: Qwen2, Qwen3 and Llama."""
+"""The number of a decoder's weights, from its config.json alone: Qwen2, Qwen3 and Llama."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -19,9 +19,9 @@ class Shape(NamedTuple):
     """Key-value heads x head size."""
     head_size: int
     has_bias: bool
-    """Of query, key and value (Qwen2)."""
+    """Query, key and value have biases (Qwen2)."""
     has_head_norms: bool
-    """Of query and key (Qwen3)."""
+    """Query and key are normalised in each head (Qwen3)."""
     is_tied: bool
 
 

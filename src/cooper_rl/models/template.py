@@ -19,7 +19,7 @@ from cooper_rl.method.prompts import cut_field
 VERSION = 2
 """1 was the paper's: tags that a completion could write itself."""
 KEY = "verify_rm_template"
-"""Of a model's `config.json`: version, separators, and whether added words are read in fields."""
+"""The key in a model's `config.json`: version, separators, and whether added words are read in fields."""
 
 _WORDS = {
     "question": " question",
@@ -30,7 +30,7 @@ _WORDS = {
     "completion_end": " end completion",
     "cut": " ...",
 }
-"""Of a pre-trained model a new embedding begins at the mean of these tokens. The paper's own tags would give
+"""In a pre-trained model a new embedding begins near the mean of these tokens. The paper's own tags would give
 nearly the same one for two separators: most of their tokens are the same."""
 
 
@@ -52,7 +52,7 @@ class Separators(NamedTuple):
 
     @property
     def pairs(self) -> tuple[tuple[int, int], ...]:
-        """What opens and what closes each of the three fields."""
+        """The separators that open and close each of the three fields."""
         return (
             (self.question, self.question_end),
             (self.reference_answer, self.reference_answer_end),
@@ -128,11 +128,11 @@ class Template:
 
 
 class TemplateRecord(NamedTuple):
-    """What a model's configuration says of its template."""
+    """The template in a model's configuration."""
 
     separators: Separators
     reads_added_words: bool
-    """Whether fields are read with the words that were added to the tokenizer. False for tokenizers of
+    """True if fields are read with the words that were added to the tokenizer. False for tokenizers of
     others, whose added tokens direct a conversation."""
 
     @classmethod
@@ -277,7 +277,7 @@ def make_field_tokenizer(tokenizer: Any, *, reads_added_words: bool) -> FieldTok
 
 
 def _unknown_token(model: dict[str, Any]) -> str | None:
-    """What stands for characters that the vocabulary lacks: text, though it is a special token."""
+    """The token for characters that the vocabulary lacks: text, though it is a special token."""
     if model.get("unk_id") is not None:
         return model["vocab"][model["unk_id"]][0]
     return model.get("unk_token")

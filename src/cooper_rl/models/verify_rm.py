@@ -37,7 +37,7 @@ from cooper_rl.schema.data import BinaryScores, VerifyExample
 
 
 class VerifyItem(NamedTuple):
-    """What VerifyRM sees of one completion: the final answer is judged, in the light of the other two.
+    """VerifyRM's input: it judges the completion's final answer, in the light of the other two fields.
 
     >>> from cooper_rl import VerifyItem
     >>> VerifyItem("1+1?", "2", "It is 2.").reference_answer
@@ -72,7 +72,7 @@ class VerifyRM:
 
     @cached_property
     def template(self) -> Template:
-        """How the fields become token ids.
+        """The template that turns the fields into token ids.
 
         Raises:
             ModelError: the model has no template, or one of another version; see `open_template`.
@@ -81,7 +81,7 @@ class VerifyRM:
 
     @cached_property
     def decoys(self) -> Decoys | None:
-        """What scores are compared with; None: nothing.
+        """The decoys that scores are compared with; None: nothing.
 
         Raises:
             ModelError: the model's note of them is damaged.

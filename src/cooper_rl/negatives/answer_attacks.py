@@ -104,4 +104,4 @@ ATTACKS: Attacks = {
     "cut_join": _cut_join,
     "cut_retraction": _cut_retraction,
 }
-"""In the order in which canaries are made: the gate knows its data again by it."""
+"""Attacks in the order in which canaries are made: the gate knows its data again by it."""

@@ -129,7 +129,7 @@ def draw_other_answer(
 def _draw_others(
     correct: Sequence[VerifyExample], example: VerifyExample, rng: random.Random, is_other: IsOther
 ) -> list[VerifyExample]:
-    """Those of four that have another answer, and so another question."""
+    """Problems of four that have another answer, and so another question."""
     drawn = rng.sample(correct, min(4, len(correct)))
     return [other for other in drawn if is_other(other.reference_answer, example.reference_answer)]
 
@@ -140,7 +140,7 @@ class CanaryWriter:
     name = "canary"
 
     def __init__(self, attacks: Attacks, is_other: IsOther) -> None:
-        """As for `make_canaries`."""
+        """Arguments are those of `make_canaries`."""
         self._attacks = attacks
         self._is_other = is_other
 

@@ -19,7 +19,7 @@ _NOT_WORD = re.compile(r"[\W_]+")
 
 
 def mentions_answer(reference_answer: str, completion: str) -> bool:
-    """Whether the reference answer, or a number that it holds, is written anywhere in the completion.
+    """True if the reference answer, or a number that it holds, is written anywhere in the completion.
 
     Completions that are too long to be searched count as mentioning it.
     """

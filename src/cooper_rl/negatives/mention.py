@@ -1,7 +1,7 @@
-"""A verifier that needs no parser: is the reference answer's value written in the completion at all? (row 11)
+"""A verifier without a parser: it looks for the reference answer's value anywhere in the completion (row 11).
 
 It can only reject, and only where the reference answer is a number. Garbage states no answer that the rule
-verifier could read, so that it abstains; this one does not. Deliberately left out: where the value stands.
+verifier could read, so that it abstains; this one does not. The place of the value does not matter.
 """
 
 import re

@@ -55,7 +55,7 @@ class RemoteAssistant(Assistant, Protocol):
 
 
 def is_valid_negative(verdict: Verdict, *, is_known_wrong: bool = False) -> bool:
-    """Whether a written text may serve as a negative, by its rule verdict against the reference answer.
+    """True if a written text may serve as a negative, by its rule verdict against the reference answer.
 
     An unparsable rewrite is no negative: it may well be right. The release checks the rewrite against the
     positive's parse with gold and prediction swapped, and takes an empty parse for a wrong answer.
@@ -69,7 +69,7 @@ def is_valid_negative(verdict: Verdict, *, is_known_wrong: bool = False) -> bool
 
 
 def is_rejected(verdicts: Sequence[Verdict]) -> bool:
-    """Whether a rollout may serve as a negative: two verifiers or more reject it, and none accepts it."""
+    """True if a rollout may serve as a negative: two verifiers or more reject it, and none accepts it."""
     return "correct" not in verdicts and verdicts.count("incorrect") >= 2
 
 

@@ -1,7 +1,7 @@
 """Negatives without a server: a correct solution whose answer is another number (row 11).
 
-Implements `core.pairs.Assistant`. Deliberately left out: steps that lead to the other number; the assistant
-writes those.
+Implements `negatives.pairs.Assistant`. The steps still lead to the old number; an assistant would write
+others.
 """
 
 import random

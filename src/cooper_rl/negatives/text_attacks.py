@@ -30,7 +30,7 @@ def _forged_reference(case: Case) -> str | None:
 
 
 def pick(case: Case, spellings: Sequence[str]) -> str:
-    """One of them, by the problem alone."""
+    """One of the spellings, chosen by the problem alone."""
     return spellings[crc32(case.example.question.encode(errors="replace")) % len(spellings)]
 
 

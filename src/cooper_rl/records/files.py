@@ -24,12 +24,12 @@ from cooper_rl.schema.data import Record, RejectedRow
 R = TypeVar("R", bound=Record)
 
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-"""As JSON spells half of a character beyond the first 65,536."""
+"""JSON's spelling of half of a character beyond the first 65,536."""
 
 
 LINE_SUFFIXES = frozenset({".jsonl", ".json", ""})
 SUFFIXES = (".jsonl", ".json", ".parquet", *TABLE_SUFFIXES)
-"""Of the files that are read."""
+"""Suffixes of the files that are read."""
 
 
 class RawRow(NamedTuple):
@@ -77,7 +77,7 @@ def _readable(path: Path) -> Generator[None]:
 
 
 def _check_lines(path: Path) -> None:
-    """What no stage of ours wrote under this name; a damaged row is found where it is read."""
+    """Refuse a file that no stage of ours wrote under this name; a damaged row is found where it is read."""
     if path.suffix.lower() in LINE_SUFFIXES:
         return
     with path.open("rb") as file:

@@ -40,15 +40,15 @@ ANSWER_COLUMNS = (
 COMPLETION_COLUMNS = ("completion", "response", "output", "generation")
 LABEL_COLUMNS = ("label", "is_correct", "correct")
 LABELS = {"1": 1, "1.0": 1, "true": 1, "0": 0, "0.0": 0, "false": 0}
-"""As texts of a table write them, without case."""
+"""Spellings in the texts of a table, without case."""
 _THOUSANDS = re.compile(r"-?\d{1,3}(,\d{3})+(\.\d+)?")
 
 Form = Literal["final", "gsm8k", "boxed"]
-"""How the answer stands in its column: alone, after `####`, or in the last box of a solution."""
+"""The form of the answer in its column: alone, after `####`, or in the last box of a solution."""
 
 
 class Layout(NamedTuple):
-    """Where a file keeps what; column names are lower case."""
+    """The columns of a kind of file; names are lower case."""
 
     question_columns: tuple[str, ...]
     """Joined by a space."""
@@ -166,7 +166,7 @@ def read_label(columns: Mapping[str, Any]) -> int | None:
 
 
 def last_boxed(text: str) -> str | None:
-    r"""What stands in the last `\boxed{...}` or `\fbox{...}`, braces balanced, or None.
+    r"""The content of the last `\boxed{...}` or `\fbox{...}`, braces balanced, or None.
 
     `\boxed 7` without braces takes what follows up to a blank or a dollar, as in a few rows of MATH.
     """
@@ -205,7 +205,7 @@ def _lower(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _question_columns(columns: Mapping[str, Any], chosen: str | None) -> tuple[str, ...]:
-    """Those that this row has; empty when it has none."""
+    """The question columns that this row has; empty when it has none."""
     if chosen is not None:
         return (chosen.lower(),) if chosen.lower() in columns else ()
     if {"body", "question"} <= columns.keys():

@@ -22,25 +22,25 @@ logger = logging.getLogger(__name__)
 
 
 class LiveHeader(Record):
-    """What one must know to read the rows."""
+    """The header that a reader of the rows needs."""
 
     arm: str | None
     """`storage.arm`; None: the run itself."""
     last_step: int
-    """Where the iteration ends."""
+    """The last step of the iteration."""
     settings: dict[str, str]
-    """As a page shows them, without secrets."""
+    """Settings as a page shows them, without secrets."""
     command: str | None = None
-    """That started the run, where it is known."""
+    """The command that started the run, where it is known."""
 
 
 class LiveRun(NamedTuple):
-    """What a live file says by now."""
+    """The contents of a live file by now."""
 
     path: Path
     header: LiveHeader
     metrics: list[StepMetrics]
-    """By step, each once."""
+    """Rows by step, each once."""
     updated: float
     """Seconds since 1970."""
 
@@ -87,7 +87,7 @@ class LiveFile:
 
 
 def live_path(checkpoint: Path) -> Path:
-    """Of the checkpoint folder's live file."""
+    """The path of the checkpoint folder's live file."""
     return checkpoint.with_name(checkpoint.name + SUFFIX)
 
 
@@ -107,7 +107,7 @@ def find_live(folder: Path) -> list[LiveRun]:
 
 
 def _rows(path: Path) -> Iterator[StepMetrics]:
-    """Without the header, a line that is still being written, and lines of another version."""
+    """The rows, without the header, a line that is still being written, and lines of another version."""
     if not path.is_file():
         return
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines()[1:]:

@@ -5,7 +5,7 @@ from typing import Any
 
 
 def is_chat(value: Any) -> bool:
-    """Whether a value is a list of messages."""
+    """True if a value is a list of messages."""
     return (
         isinstance(value, Sequence)
         and not isinstance(value, str | bytes)

@@ -11,16 +11,16 @@ from cooper_rl.machine.scratch import scratch_folder
 from cooper_rl.records.batches import in_batches
 
 MAGIC = b"PAR1"
-"""What a file starts with."""
+"""The first bytes of a file."""
 MAX_ROWS = 2_000_000
 MAX_BYTES = 4_000_000_000
-"""Of the values of a file, unpacked, for readers that hold all rows in memory at a time."""
+"""Unpacked size of a file's values, for readers that hold all rows in memory at a time."""
 READ_ROWS = 256
 READ_BUFFER_BYTES = 1 << 20
-"""Of a column, in place of its whole part of a row group."""
+"""Size of a column's read, in place of its whole part of a row group."""
 GROUP_ROWS = 10_000
 GROUP_CHARS = 16_000_000
-"""Of a row group that is written; the first limit that is reached ends it."""
+"""Size of a row group that is written; the first limit that is reached ends it."""
 
 
 def read_parquet(path: Path, *, is_limited: bool) -> Iterator[Any]:

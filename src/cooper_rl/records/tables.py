@@ -15,7 +15,7 @@ from cooper_rl.errors import DataError
 
 SUFFIXES = (".csv", ".tsv")
 DELIMITERS = ",;\t"
-"""Of a .csv file: the one that its header holds most often."""
+"""Delimiters of a .csv file: its header's most frequent one is taken."""
 
 
 class TableRow(NamedTuple):

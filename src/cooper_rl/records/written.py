@@ -20,7 +20,7 @@ MARKER = ".cooper-rl-files"
 
 
 class WrittenFiles(Record):
-    """Of one folder."""
+    """The files of ours in one folder."""
 
     sha256: dict[str, str]
 

@@ -35,7 +35,7 @@ class Split(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What the searches leave behind."""
+    """The finds of the searches."""
 
     split: Split
     seeds: list[Seed]

@@ -1,4 +1,4 @@
-"""What the texts that were found are worth on problems that no search has seen.
+"""Rates of the texts that were found, on problems that no search has seen.
 
 The best text is the one that is best on the problems searched on, so that its rate on the others is no
 maximum over many. The best texts of each search and problems' own texts, where they are paid, are checked
@@ -91,7 +91,7 @@ def measure(
     rule: Verifier,
     checked: Collection[str],
 ) -> dict[str, Measurement]:
-    """What every text is worth on problems; the oracle does not count these scores as queries.
+    """The rate of every text on problems; the oracle does not count these scores as queries.
 
     Args:
         texts: May hold `{question}`.
@@ -143,7 +143,7 @@ def _curve_point(point: Improvement, measured: Measurement, num_search: int) -> 
 
 
 def are_right(rule: Verifier, pairs: Sequence[tuple[Problem, str]]) -> list[bool]:
-    """Whether the rule verifier at its full strength calls these completions correct."""
+    """For each completion, True if the rule verifier at its full strength calls it correct."""
     checks = rule.verify([AnswerItem(problem.reference_answer, text) for problem, text in pairs])
     return [check.verdict == "correct" for check in checks]
 

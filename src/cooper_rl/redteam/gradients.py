@@ -23,9 +23,9 @@ from cooper_rl.schema.data import Problem
 TOP_TOKENS = 32
 """Tokens by gradient from which a place's new token is drawn."""
 MEAN_RANK = 6.0
-"""Of the token that is drawn, about: better ones are drawn more often."""
+"""Mean rank of the token that is drawn, about: better ones are drawn more often."""
 INSERT_SHARE = 0.25
-"""Of the new texts that gain a token, so that a short text has room for an attack."""
+"""Share of new texts that gain a token, so that a short text has room for an attack."""
 MAX_SWAPS = 2
 
 
@@ -38,7 +38,7 @@ class CompletionSpan(NamedTuple):
 
 
 def find_span(verify_rm: VerifyRM, item: VerifyItem) -> CompletionSpan:
-    """Where the completion's tokens stand in `VerifyRM.encode`, whatever the template puts round them.
+    """The span of the completion's tokens in `VerifyRM.encode`, whatever the template puts round them.
 
     What two other completions leave unchanged, before and after, is the template's. A completion that is cut
     keeps the tokens of what is left of it.

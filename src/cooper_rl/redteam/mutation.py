@@ -22,7 +22,7 @@ _FRAMES = (("The answer is ", "."), ("\\boxed{", "}"), ("#### ", ""), ("=", ".")
 
 
 class Material(NamedTuple):
-    """What changes draw from."""
+    """The material that changes draw from."""
 
     pieces: list[str]
     fragments: list[str]

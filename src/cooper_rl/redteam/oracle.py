@@ -11,7 +11,7 @@ from cooper_rl.schema.data import Problem
 
 
 class Oracle:
-    """What an attacker may ask: the score of a completion of a problem."""
+    """The only question that an attacker may ask: the score of a completion of a problem."""
 
     def __init__(self, verify_rm: VerifyRM, journal: Journal, domain: Domain) -> None:
         self.domain = domain

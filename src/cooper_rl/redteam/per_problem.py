@@ -33,7 +33,7 @@ class Attempt:
 
     @property
     def is_paid(self) -> bool:
-        """Whether a paid text was found."""
+        """True if a paid text was found."""
         return bool(self.pool) and self.pool[0][0] > THRESHOLD
 
 

@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 SOFTENING = 4.0
 """Divides the log-odds of a score, so that .001 and .01 still differ for the search."""
 MAX_SHARE_OF_ORIGIN = 0.25
-"""Of the texts that are kept, so that one seed's offspring does not crowd out all others."""
+"""Share of one seed's offspring among the texts that are kept, so that it does not crowd out all others."""
 MAX_IDLE_ROUNDS = 50
 """Rounds in a row without a new text after which a search has nothing left to try."""
 

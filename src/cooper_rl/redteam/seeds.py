@@ -1,4 +1,4 @@
-"""What the red team's searches start from: published attacks, our canaries, rewarded wrong rollouts.
+"""Seeds of the red team's searches: published attacks, our canaries, rewarded wrong rollouts.
 
 A text is one for all problems; only a `{question}` in it depends on the problem.
 """

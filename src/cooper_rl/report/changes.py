@@ -1,6 +1,6 @@
-"""What changed from one evaluation to another, paired by problem where both saw the same ones.
+"""Changes from one evaluation to another, paired by problem where both saw the same ones.
 
-Deliberately left out: what a change means (`report/text.py`, `run/promotion.py`).
+`report/text.py` puts a change into words, and `run/promotion.py` decides by it.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ class Changes(NamedTuple):
 
 
 def is_paired(before: EvalReport, after: EvalReport) -> bool:
-    """Whether both say what they found on each problem, and the problems are the same."""
+    """True if both evaluations have results by problem, of the same problems."""
     names = [each.id for each in before.by_problem]
     return len(names) > 1 and names == [each.id for each in after.by_problem]
 
@@ -58,8 +58,8 @@ def changes(before: EvalReport, after: EvalReport) -> Changes:
 
 
 def paired_verify_rm_change(before: EvalReport, after: EvalReport) -> Interval | None:
-    """Of VerifyRM's accuracy on the same examples, paired by question; None where one does not say which
-    examples of which question were right, or they were others."""
+    """The change of VerifyRM's accuracy on the same examples, paired by question. None where an evaluation
+    does not say which examples of which question were right, or they were others."""
     one, other = (
         {str(place): list(map(float, hits)) for place, hits in enumerate(each.verify_rm_hits or [])}
         for each in (before, after)

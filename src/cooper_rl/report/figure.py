@@ -21,7 +21,7 @@ Kind = Literal["line", "bar", "area"]
 COLORS: tuple[Color, ...] = ("blue", "orange", "green", "purple", "grey")
 MARKERS = ("o", "s", "D", "^", "v", "P", "X")
 HATCHES = ("", "//", "--", "\\\\", "xx")
-"""Of areas, in the order in which they are stacked."""
+"""Hatches of areas, in the order in which they are stacked."""
 _DASHES: dict[Dash, str] = {"solid": "-", "dashed": "--", "dotted": ":", "dashdot": "-."}
 _SIZE_INCHES = (4.4, 2.6)
 """One column of the page, where text of 8.5 points is neither small on a phone nor large on a desk."""
@@ -46,11 +46,11 @@ class Line(NamedTuple):
     """Ends of the intervals; empty: none are known."""
     high: Sequence[float] = ()
     raw: Sequence[float] = ()
-    """What `ys` was smoothed from, drawn thin."""
+    """The values that `ys` was smoothed from, drawn thin."""
 
 
 class Plot(NamedTuple):
-    """What a figure shows."""
+    """The contents of a figure."""
 
     title: str
     caption: str
@@ -61,7 +61,7 @@ class Plot(NamedTuple):
     floor: float | None = None
     """Lower end of the axis, where `limits` has none."""
     ticks: Sequence[tuple[float, str]] = ()
-    """Of the x axis; empty: numbers."""
+    """Ticks of the x axis; empty: numbers."""
 
 
 class Figure(NamedTuple):

@@ -24,7 +24,7 @@ NUM_ROLLOUTS = 3
 
 
 class Standing(NamedTuple):
-    """How far one run has come."""
+    """The progress of one run."""
 
     name: str
     step: int
@@ -35,7 +35,7 @@ class Standing(NamedTuple):
 
 
 class Evaluations(NamedTuple):
-    """Those of one task, with the ones before it."""
+    """Evaluations of one task, with the ones before it."""
 
     name: str
     points: list[EvalReport]
@@ -116,7 +116,7 @@ def _standing(folder: Path, run: LiveRun) -> Standing:
 
 
 def _evaluations(folder: Path) -> list[Evaluations]:
-    """Of every task whose evaluations no later task has taken over."""
+    """The evaluations of every task, unless a later task has taken them over."""
     found: list[tuple[str, list[EvalReport]]] = []
     for path in sorted([*folder.rglob("evaluations"), *folder.rglob("evaluations.jsonl")]):
         try:

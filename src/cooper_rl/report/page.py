@@ -1,4 +1,4 @@
-"""What all pages share: the template's frame and filters, the one script, settings and versions.
+"""Parts that all pages share: the template's frame and filters, the one script, settings and versions.
 
 A page is one HTML file without anything from elsewhere. Its policy for the browser names the hash of its own
 script, so that nothing else in it can run; whatever comes from data is escaped besides.
@@ -55,7 +55,7 @@ def render(template: str, **context: Any) -> str:
 
 
 def content_policy(script: str) -> str:
-    """What a browser may do with the page: run this script, draw, and ask the page's own address again."""
+    """The page's policy for a browser: run this script, draw, and ask the page's own address again."""
     hashed = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return (
         f"default-src 'none'; script-src 'sha256-{hashed}'; style-src 'unsafe-inline'; img-src data:; "

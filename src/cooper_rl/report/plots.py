@@ -1,7 +1,7 @@
-"""Which curves the report shows, of one arm or two: before and after, and over the steps of training.
+"""The report's curves, of one arm or two: before and after, and over the steps of training.
 
-Long runs are averaged into at most 125 points a line. Deliberately left out: how a figure is drawn
-(`figure.py`), and numbers, which stand in tables beside the figures.
+Long runs are averaged into at most 125 points a line. `figure.py` draws a figure; tables beside the figures
+hold the numbers.
 """
 
 import math
@@ -27,7 +27,7 @@ class Arm(NamedTuple):
     metrics: Metrics
     evaluations: Sequence[EvalReport] = ()
     color: Color | None = None
-    """Of all its lines, where there are many arms; None: each curve has its own."""
+    """Colour of all its lines, where there are many arms; None: each curve has its own."""
 
 
 class _Curve(NamedTuple):
@@ -102,7 +102,7 @@ def _unzip(points: Sequence[tuple[float, float]]) -> tuple[list[float], list[flo
 def reward_figure(
     arms: Sequence[Arm], title: str = "Reward and rule accuracy of the rollouts"
 ) -> Figure | None:
-    """What the policy is paid beside what the rule verifier says; None where nothing is known."""
+    """The policy's reward beside the rule verifier's accuracy; None where nothing is known."""
     return _curves(
         arms,
         title,

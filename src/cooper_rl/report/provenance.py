@@ -1,4 +1,4 @@
-"""Where a page's numbers come from: machine, command, commit, preset and duration.
+"""The provenance of a page's numbers: machine, command, commit, preset and duration.
 
 Rows say what is not known: a task of a cluster knows no command line, an installed package no commit.
 """
@@ -70,7 +70,7 @@ def _differences(preset: Mapping[str, str], own: Mapping[str, str]) -> list[str]
 
 
 def _commit() -> str:
-    """Of the checkout that the package was imported from; the version where it was installed."""
+    """The commit of the checkout that the package was imported from; the version where it was installed."""
     package = Path(__file__).parents[1]
     git = ["git", "-C", str(package)]
     with suppress(OSError, subprocess.SubprocessError):

@@ -1,4 +1,4 @@
-"""What the report shows of the red team's search for texts that VerifyRM pays without a right answer."""
+"""The red team in the report: its search for texts that VerifyRM pays without a right answer."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

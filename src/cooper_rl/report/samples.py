@@ -12,7 +12,7 @@ from cooper_rl.schema.data import EvaluatedCompletion, FinishReason, RolloutSamp
 PAIRS_PER_CHANGE = 2
 MAX_ROLLOUTS = 120
 MAX_ROLLOUT_BYTES = 150_000
-"""Of their escaped texts: the page must stay under 1 MB, which is all that Kubeflow's dashboard shows."""
+"""Bytes of their escaped texts: Kubeflow's dashboard shows no page above 1 MB."""
 SCORE_BINS = 5
 
 Change = tuple[bool, bool]

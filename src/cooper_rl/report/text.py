@@ -1,7 +1,7 @@
-"""What the report says in words: the comparison, the conclusion, the completions worth reading, the summary.
+"""The words of the report: the comparison, the conclusion, the completions worth reading, the summary.
 
-Every sentence is made from the numbers that it states. Deliberately left out: markup
-(`report/report.html.jinja`) and figures (`report/plots.py`).
+Every sentence is made from the numbers that it states. Markup is in `report/report.html.jinja`, figures in
+`report/plots.py`.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ class HeadlineRow(NamedTuple):
     change: Interval | None
     """Last minus first, where both are known."""
     is_goal: bool
-    """Whether more is better; a reward that rises may be hacked."""
+    """True if more is better; a reward that rises may be hacked."""
 
 
 class SampleGroup(NamedTuple):
@@ -175,7 +175,7 @@ def object_to_universal(found: Interval | None, limit: float | None) -> list[str
 
 
 def direction(change: Interval) -> Direction:
-    """What the interval of a change allows one to say."""
+    """The direction of a change, as far as its interval shows one."""
     if change.low > 0:
         return "rose"
     return "fell" if change.high < 0 else "is not shown to have changed"
@@ -282,7 +282,7 @@ def to_markdown(run: RunReport, rows: Sequence[HeadlineRow], evaluations: Sequen
 
 
 def caveat(evaluations: Sequence[EvalReport]) -> str:
-    """What the intervals cover and what they do not."""
+    """The limits of the intervals, in words."""
     last = evaluations[-1]
     changed = (
         "A change is that of the same problems, paired"
@@ -353,7 +353,7 @@ def _say_verify_rm(change: Interval, last: EvalReport) -> str:
 
 
 def _say_monitor(metrics: Sequence[StepMetrics]) -> list[str]:
-    """Nothing where no monitor looked."""
+    """The monitor's finding in words; nothing where no monitor looked."""
     if all(row.monitor.alarm is None for row in metrics):
         return []
     said: list[str] = []

@@ -1,6 +1,6 @@
-"""What the report shows of VerifyRM, before co-training and as delivered, and how it could be fooled.
+"""VerifyRM in the report: before co-training, as delivered, and the texts that could fool it.
 
-Deliberately left out: a verdict; which rates are low enough depends on what VerifyRM is used for.
+There is no verdict: which rates are low enough depends on the use of VerifyRM.
 """
 
 from collections.abc import Mapping, Sequence
@@ -104,7 +104,7 @@ def fooled_rows(sides: Sequence[Side], wrong_reference: Interval | None) -> list
 
 
 def measure_rows(sides: Sequence[Side]) -> list[Row]:
-    """What has an interval over questions, beside the accuracy."""
+    """Rows of the measures that have an interval over questions, beside the accuracy."""
     return [
         Row(title, "", [side.details.intervals.get(name) for side in sides])
         for name, title in MEASURES.items()

@@ -1,7 +1,7 @@
 """Serves the page of a run that goes on, to this machine alone.
 
 One page at one address, made anew when a file has changed. A request under another host's name is refused: a
-web site could otherwise have the browser read the page for it. Deliberately left out: the page (`live.py`).
+web site could otherwise have the browser read the page for it. `live.py` makes the page.
 """
 
 from http import HTTPStatus
@@ -45,7 +45,7 @@ class Watcher(ThreadingHTTPServer):
 
     @property
     def address(self) -> str:
-        """What a browser opens."""
+        """The address for a browser."""
         return f"http://{HOST}:{self.server_port}/"
 
     def page(self) -> str:
@@ -61,7 +61,7 @@ class Watcher(ThreadingHTTPServer):
 
 
 def _fingerprint(folder: Path) -> list[tuple[str, int, int]]:
-    """What tells that the page must be made anew."""
+    """A fingerprint of the files; when it changes, the page is made anew."""
     found: list[tuple[str, int, int]] = []
     for pattern in (f"*{SUFFIX}", "evaluations", "evaluations.jsonl", "LATEST"):
         for path in folder.rglob(pattern):

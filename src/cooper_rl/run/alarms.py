@@ -1,4 +1,4 @@
-"""What an alarm of the hacking monitor does to a run (row 14): end it, or fall back to the rule reward.
+"""The effect of the hacking monitor's alarm on a run (row 14): it ends, or falls back to the rule reward.
 
 Going back to an earlier checkpoint is `CoTraining._roll_back`'s, which has the models.
 """
@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 
 def has_fallen_back(config: Config, run: RunState) -> bool:
-    """Whether the reward is the rule verdict from here on."""
+    """True if the reward is the rule verdict from here on."""
     monitor = config.cooper.active_monitor
     return monitor is not None and monitor.action in ("rule", "rollback") and run.is_hacked
 

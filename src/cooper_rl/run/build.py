@@ -1,4 +1,4 @@
-"""What `train_cooper` trains with: models, servers, gate and replay, from configuration and files."""
+"""Builds the trainer of `train_cooper` from configuration and files: models, servers, gate and replay."""
 
 import random
 from collections.abc import Iterator, Sequence
@@ -49,7 +49,7 @@ from cooper_rl.verdicts.verifier import Verifier
 
 
 class SideData(NamedTuple):
-    """What is read beside the problems; each is empty where no file was given."""
+    """Data that is read beside the problems; each is empty where no file was given."""
 
     replay: Sequence[VerifyExample]
     examples: Sequence[VerifyExample]
@@ -234,7 +234,7 @@ class _Trained(NamedTuple):
 
 
 def _make_trained(config: Config, state: TrainingState, ranks: Ranks, *, place: str) -> _Trained:
-    """As the state says; divided over the ranks where the configuration says so."""
+    """Both models as the state holds them; divided over the ranks if the configuration says so."""
     cooper = config.cooper
     policy = replace(state.policy, compute=settle(state.policy.model, cooper.precision))
     verify_rm = replace(state.verify_rm, compute=settle(state.verify_rm.model, cooper.precision))
@@ -274,7 +274,7 @@ def _make_trained(config: Config, state: TrainingState, ranks: Ranks, *, place: 
 
 
 def _draw_anchors(config: Config, reference: Policy, problems: Sequence[Problem]) -> list[VerifyItem]:
-    """What the starting policy writes for some problems: the same whenever a run is continued."""
+    """The starting policy's completions of some problems: the same whenever a run is continued."""
     monitor = config.cooper.active_monitor
     if monitor is None:
         return []

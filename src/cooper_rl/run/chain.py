@@ -43,7 +43,7 @@ class Step(NamedTuple):
     """Unique in a chain."""
     stage: StageName
     title: str
-    """What a person reads in a dashboard."""
+    """The text that a person reads in a dashboard."""
     inputs: Mapping[str, Output]
     """Parameter of the stage -> what it reads."""
     after: tuple[str, ...] = ()
@@ -55,7 +55,7 @@ class Step(NamedTuple):
 
 
 class Sources(NamedTuple):
-    """What co-training and evaluation start from."""
+    """The inputs that co-training and evaluation start from."""
 
     models: Output = MODELS
     problems: Output = PROBLEMS
@@ -98,7 +98,7 @@ def follow_policy(
     has_frozen: bool,
     label_report: Output | None = LABEL_REPORT,
 ) -> list[Step]:
-    """From an evaluated VerifyRM to the page; `label_report`: where this run labelled."""
+    """The steps from an evaluated VerifyRM to the page; `label_report`: where this run labelled."""
     return [
         *([attack_start(sources)] if is_attacked else []),
         evaluate_start(sources),

@@ -126,7 +126,7 @@ class Evaluator:
         return Evaluation(self._report(completions, verify_rm, judge=judge, step=step), completions)
 
     def _ask(self, items: Sequence[VerifyItem], *, needs_judge: bool) -> list[Verdict] | None:
-        """What the judge says; None without one, or without an answer where none is needed."""
+        """The judge's verdicts; None without a judge, or without an answer where none is needed."""
         judge = self.judge
         if judge is None:
             return None
@@ -241,7 +241,7 @@ def make_evaluator(
     attacks: Sequence[str] = (),
     ranks: Ranks = ALONE,
 ) -> Evaluator:
-    """Whoever evaluates as section `evaluation` says, on as many of the held-out problems.
+    """The evaluator of section `evaluation`, on as many of the held-out problems as it names.
 
     Args:
         config: Section `evaluation`, and the domain.
@@ -278,7 +278,7 @@ def _draw_canaries(config: Config, examples: Sequence[VerifyExample], attacks: S
 
 
 def _hits(examples: Sequence[VerifyExample], right: Sequence[bool]) -> list[list[bool]]:
-    """By question, in the order in which questions first come."""
+    """Hits by question, in the order in which questions first come."""
     by_question: dict[str, list[bool]] = {}
     for example, is_right in zip(examples, right, strict=True):
         by_question.setdefault(example.question, []).append(is_right)

@@ -1,7 +1,7 @@
-"""What makes two starts of co-training one run: configuration and data that the numbers depend on.
+"""The identity of a run of co-training: configuration and data that the numbers depend on.
 
-Left out on purpose: how long to train, how often to save, where checkpoints are kept, how many processes
-work and how servers are reached, because a run may be continued with other values of those.
+A run may be continued with other values of the rest: number of steps, checkpoints, processes, addresses of
+servers.
 """
 
 import hashlib

@@ -1,8 +1,7 @@
 """Co-training as a TrainJob: its inputs into the store and out of it again, on whichever node it works.
 
 Files lie below `<storage.uri>/<run_key>/inputs` under their hashes, so that a second start sends nothing.
-What comes back are checkpoints, found in the store like those of any other start. Deliberately left out: the
-job itself (`cluster/launch.py`).
+Checkpoints come back, found in the store like those of any other start. `cluster/launch.py` runs the job.
 """
 
 import logging
@@ -32,7 +31,7 @@ class StagedInputs(Record):
     """A stage's input files in a store."""
 
     uri: str
-    """Where the files lie, each under its hash."""
+    """The address of the files, each under its hash."""
     paths: dict[str, str]
     """Argument of the stage -> relative path of its file or folder."""
     sha256: dict[str, str]

@@ -105,7 +105,7 @@ class CoTraining:
         )
 
     def _step(self, step: int) -> bool:
-        """One step with everything that is said of it; whether the monitor raises its first alarm."""
+        """Do one step and report it; True if the monitor raises its first alarm."""
         state, cooper = self.state, self.config.cooper
         batch = step_problems(self.problems, step, count=cooper.problems_per_step, seed=self.trainer.seed)
         result = run_step(

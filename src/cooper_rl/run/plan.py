@@ -1,4 +1,4 @@
-"""Where an iteration stands (row 13): decided on the first rank, known to all after one exchange.
+"""The progress of an iteration (row 13): decided on the first rank, known to all after one exchange.
 
 Everything that can fail before training is done inside the exchange, on whichever rank it fails. So every
 rank takes part in it exactly once, and the error of one ends all of them.
@@ -52,7 +52,7 @@ class Inputs:
     verify_rm: Path
     problems: Path
     checkpoint: Path
-    """Where its own checkpoints are, or a reference to them."""
+    """The folder of its own checkpoints, or of a reference to them."""
     start: Path | None
     """Checkpoint of the iteration before."""
     side: Mapping[str, Path | None]
@@ -60,12 +60,12 @@ class Inputs:
 
     @property
     def data(self) -> dict[str, Path | None]:
-        """Those that every start of the run must be given alike."""
+        """The files that every start of the run must be given alike."""
         return {"problems": self.problems, **self.side}
 
 
 class Plan(NamedTuple):
-    """What all ranks know; weights follow elsewhere."""
+    """The plan that all ranks know; weights follow elsewhere."""
 
     first_step: int
     last_step: int
@@ -74,11 +74,11 @@ class Plan(NamedTuple):
     step: int = 0
     """The last one that was done."""
     run: RunState = RunState()
-    """After it."""
+    """The state after that step."""
 
 
 class Lead(NamedTuple):
-    """What the first rank alone holds."""
+    """The part of a run that the first rank alone holds."""
 
     checkpoints: CheckpointStore
     fetched: Path
@@ -88,11 +88,11 @@ class Lead(NamedTuple):
     found: Found | None
     """Newest checkpoint of this one."""
     state: TrainingState | None
-    """What training continues from; None where nothing is trained in this process."""
+    """The state that training continues from; None where nothing is trained in this process."""
 
 
 class Standing(NamedTuple):
-    """Where an iteration stands, on one rank."""
+    """The progress of an iteration, on one rank."""
 
     plan: Plan
     problems: list[Problem]
@@ -170,7 +170,7 @@ def _read_state(
 
 
 def _decide(config: Config, inputs: Inputs, stack: ExitStack) -> tuple[Plan, Lead]:
-    """On the first rank: which steps are left, and what they continue from."""
+    """Decide on the first rank which steps are left, and what they continue from."""
     is_job = config.launch.kind == "trainjob"
     # A job fetches what it continues from itself: here manifests and the small files do.
     needed, logs = ((), ()) if is_job else (("",), KINDS)

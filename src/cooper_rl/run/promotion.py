@@ -1,8 +1,8 @@
-"""Whether a candidate takes the champion's place: the rule, and the same frozen sets on both sides.
+"""The rule by which a candidate takes the champion's place, with the same frozen sets on both sides.
 
 A candidate must be better beyond the interval, its VerifyRM not worse beyond the interval, few canaries of
-any attack may pass it, and the red team must not have found a text that it pays on many problems.
-Deliberately left out: the registry (`checkpoints/registry.py`) and files (`promote.py`).
+any attack may pass it, and the red team must not have found a text that it pays on many problems. The
+registry is in `checkpoints/registry.py`; `stages/promote.py` reads the files.
 """
 
 import hashlib
@@ -37,7 +37,7 @@ from cooper_rl.schema.runs import PromoteReport
 
 PROMPT = "evaluation.judge.prompt"
 LATER = ("engine.kind", "engine.dtype", PROMPT)
-"""What champions of earlier versions do not say, and is taken to have been as it is now."""
+"""Keys that champions of earlier versions lack; they are taken to have had today's values."""
 IGNORED = ("evaluation.generation.batch_size", *(f"evaluation.judge.server.{key}" for key in SERVER_KEYS))
 
 _UNPAIRED = (

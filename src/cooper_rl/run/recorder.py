@@ -1,4 +1,4 @@
-"""What the first rank reads and writes beside the training (row 14): checkpoints, tracker, live steps."""
+"""The first rank's files beside the training (row 14): checkpoints, tracker, live steps."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from cooper_rl.training.optimizer import TrainedTensors
 
 
 class Earlier(NamedTuple):
-    """What a rollback puts back."""
+    """The state that a rollback puts back."""
 
     step: int
     policy: TrainedTensors
@@ -24,19 +24,19 @@ class Earlier(NamedTuple):
 
 
 NOTHING = Earlier(0, TrainedTensors({}, {}), TrainedTensors({}, {}))
-"""On all ranks but the first, which gives the others theirs."""
+"""The value on all ranks but the first, which sends them theirs."""
 
 
 @dataclass(frozen=True)
 class Books:
-    """Of one iteration."""
+    """The recorder of one iteration: its checkpoints, tracker and live file."""
 
     checkpoints: CheckpointStore
     writer: CheckpointWriter
     tracker: Tracker
     live: LiveFile
     first: Callable[[], TrainingState]
-    """What the iteration started from."""
+    """The state that the iteration started from."""
 
     def earlier(self, step: int) -> Earlier:
         """The newest checkpoint up to a step, or what the iteration started from."""

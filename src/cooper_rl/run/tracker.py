@@ -4,8 +4,7 @@ Beside them every setting as a hyper-parameter, once, and every tenth step its b
 
 A run that is continued goes on where its sink stopped. A tracker that fails is warned of once and then left
 alone; the checkpoint's metrics.jsonl has every number. TensorBoard is tested; MLflow over SQLite and W&B
-offline were tried by hand, a W&B server was not.
-Deliberately left out: anything that could stop training.
+offline were tried by hand, a W&B server was not. Nothing here stops training.
 """
 
 import logging
@@ -28,7 +27,7 @@ logger = logging.getLogger(__name__)
 TEXTS_EVERY = 10
 """Steps from one of which texts are kept to the next; numbers are kept of all."""
 _MAX_VALUE_CHARS = 500
-"""Of a hyper-parameter, which MLflow bounds."""
+"""Length of a hyper-parameter's value, which MLflow bounds."""
 
 
 class _Sink(NamedTuple):

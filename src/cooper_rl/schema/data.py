@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 Verdict = Literal["correct", "incorrect", "unparsable"]
-"""What a verifier says of a completion. `unparsable` is an abstention, never a "no"."""
+"""A verifier's word on a completion. `unparsable` is an abstention, never a "no"."""
 
 JudgeFailure = Literal["refused", "unreachable"]
 """Nobody judged: the request was refused, or no answer came."""
@@ -31,7 +31,7 @@ class Problem(Record):
     id: str = Field(min_length=1)
     """Unique within a file."""
     source: str
-    """Where the problem came from, e.g. `tiny` or `gsm8k_train.jsonl`."""
+    """The source of the problem, e.g. `tiny` or `gsm8k_train.jsonl`."""
     question: str = Field(min_length=1)
     reference_answer: str = Field(min_length=1)
     """The final answer only, without its derivation."""
@@ -49,13 +49,13 @@ class Completion(Record):
 
 
 class JudgeVote(Record):
-    """What one of several judges said of one completion."""
+    """The vote of one of several judges on one completion."""
 
     voter: str
     """The judge's model."""
     verdict: Verdict
     reason: str
-    """What it wrote, shortened, or why nothing came."""
+    """The judge's text, shortened, or why nothing came."""
     failure: JudgeFailure | None = None
 
 
@@ -67,11 +67,12 @@ class Label(Record):
     rule_reason: str
     """Why the rule verifier said so: what it compared, or what it could not parse."""
     judge: Verdict | None
-    """None when no judge was asked. Of several judges, what more than half of them say."""
+    """The judge verdict; None when no judge was asked. With several judges it is that of more than half of
+    them."""
     judge_model: str | None
-    """Of several judges all their models."""
+    """The judge's model; of several judges all their models."""
     judge_reason: str | None = None
-    """What the judge wrote, shortened. None when it was not asked."""
+    """The judge's text, shortened. None when it was not asked."""
     judge_failure: Literal["refused", "unreachable"] | None = None
     """Nobody judged: this request was refused, or no answer came. `judge` is `unparsable` then."""
     third: Verdict | None = None
@@ -79,11 +80,11 @@ class Label(Record):
     third_voter: str | None = None
     """The second judge's model."""
     third_reason: str | None = None
-    """What the second judge wrote, shortened. None when it was not asked."""
+    """The second judge's text, shortened. None when it was not asked."""
     third_failure: Literal["refused", "unreachable"] | None = None
-    """As `judge_failure`, of the second judge."""
+    """`judge_failure` of the second judge."""
     judges: tuple[JudgeVote, ...] = ()
-    """What each of several judges said; empty where there is one, or none was asked."""
+    """The vote of each of several judges; empty where there is one, or none was asked."""
     is_correct: bool | None
     """None: dropped; `reason` says why."""
     reason: str
@@ -119,7 +120,7 @@ class PreferencePair(Record):
     negative: str
     """Wrong: see `negatives/pairs.py` for what each source must show."""
     source: str
-    """Where the negative comes from: `assistant:<model>`, `rollout`, `perturb` or `canary`."""
+    """The source of the negative: `assistant:<model>`, `rollout`, `perturb` or `canary`."""
 
 
 class Pairing(Record):
@@ -148,7 +149,7 @@ class RolloutSample(Record):
     reference_answer: str
     completion: str
     reward: float
-    """What the policy was trained on."""
+    """The reward that the policy was trained on."""
     score: float = Field(ge=0, le=1)
     """VerifyRM's, before the step's reward update."""
     rule: Verdict
@@ -168,7 +169,7 @@ class EvaluatedCompletion(Record):
     score: float = Field(ge=0, le=1)
     """VerifyRM's."""
     source: str = ""
-    """Of the problem. Empty in evaluations of earlier versions."""
+    """The problem's question. Empty in evaluations of earlier versions."""
 
 
 class RejectedRow(Record):
@@ -193,7 +194,7 @@ class Interval(Record):
 
 
 class Report(Record):
-    """What a stage says of its work; `metrics()` is what the dashboard shows."""
+    """A stage's account of its work; the dashboard shows `metrics()`."""
 
     def metrics(self) -> dict[str, float]:
         """Every number of the report as `name` or `group/name`; absent and non-finite values are left out."""
@@ -211,7 +212,8 @@ def _flatten(values: dict[str, object], *, prefix: str) -> dict[str, float]:
 
 
 class ModelSet(Report):
-    """Where the run starts from: paths inside the folder of `models.json`, absolute paths, or hub ids."""
+    """The models that the run starts from: paths inside the folder of `models.json`, absolute paths, or hub
+    ids."""
 
     policy: str
     samplers: dict[str, str]
@@ -237,7 +239,7 @@ class SampleReport(Report):
 
 
 class JudgeUsage(Record):
-    """What the judge's server was asked in one run of the stage."""
+    """The requests to the judge's server in one run of the stage."""
 
     num_requests: int
     """Requests that were sent: first tries, retries and second ones."""
@@ -248,16 +250,17 @@ class JudgeUsage(Record):
     num_failed: int
     """Texts that were given up; their verdict is `unparsable` in this run, and the next one asks again."""
     prompt_tokens: int
-    """As the server states them, else estimated; a late request that lost counts like the one that won."""
+    """Tokens as the server states them, else estimated; a late request that lost counts like the one that
+    won."""
     completion_tokens: int
     cost: float | None = None
-    """Of these tokens; None where `server` names no prices."""
+    """The cost of these tokens; None where `server` names no prices."""
     seconds: float
     """Summed over requests; with concurrency more than the clock shows."""
 
 
 class AuditedVerdict(Record):
-    """What a cascade's random check says of one rule verdict, `correct` or `incorrect`."""
+    """The random check of a cascade, for one rule verdict, `correct` or `incorrect`."""
 
     num_audited: int
     num_contradicted: int
@@ -265,20 +268,20 @@ class AuditedVerdict(Record):
     num_unchecked: int
     """Labels that rest on this rule verdict alone."""
     wrong_share: Interval | None
-    """Of the audited ones, those that are contradicted, over questions; None where none was audited."""
+    """The share of audited ones that is contradicted, over questions; None where none was audited."""
     num_wrong: Interval | None
     """`wrong_share` of the unchecked ones: labels that are wrong, as far as the judge is right."""
 
 
 class LabelAudit(Record):
-    """What a cascade's random check says of the labels that rest on the rule verdict alone."""
+    """The random check of a cascade, for the labels that rest on the rule verdict alone."""
 
     num_audited: int
     """Decisive rule verdicts that the judge was shown, and decided."""
     num_unchecked: int
     """Labels that rest on the rule verdict alone."""
     differing_share: Interval
-    """Of the audited ones, those that are contradicted: estimates the error of the unchecked ones, as far as
+    """The share of audited ones that is contradicted. It estimates the error of the unchecked ones, as far as
     the judge is right. The interval is over questions."""
     correct: AuditedVerdict | None = None
     """None in reports of earlier versions."""
@@ -312,7 +315,7 @@ class AnswerTypeLabels(Record):
 
 
 class LabelAgreement(Record):
-    """How far the voters agree, and what the labels lose."""
+    """The agreement of the voters, and the share of labels that is lost."""
 
     pairs: dict[str, VoterAgreement]
     """`rule~judge` and so on: `rule`, `judge` (of several the majority), `judge_1`, `judge_2`..., `third`.
@@ -422,7 +425,7 @@ class EvaluateVerifyRMReport(Report):
 
 
 class VerifyRMDetails(Record):
-    """What one number does not say of a VerifyRM on labelled examples."""
+    """The details of a VerifyRM on labelled examples that one number hides."""
 
     intervals: dict[str, Interval]
     """precision, recall, f1 and auroc, 95 % over questions."""
@@ -445,7 +448,8 @@ class CooperReport(Report):
     num_rolled_back_reward_updates: int = 0
     """Updates that the gate took back."""
     first_alarm_step: int | None = None
-    """Where the hacking monitor first raised the alarm in this iteration, and the judge did not deny it."""
+    """The step at which the hacking monitor first raised an alarm in this iteration that the judge did not
+    deny."""
     denied_alarm_steps: list[int] = []
     """Alarms at which the judge found no loss of accuracy."""
     seconds: float
@@ -491,15 +495,15 @@ class EvalReport(Report):
     verify_rm: BinaryScores
     """VerifyRM on held-out labelled examples."""
     by_problem: list[ProblemScores] = []
-    """In the order of the file. Empty in evaluations of earlier versions."""
+    """Values in the order of the file. Empty in evaluations of earlier versions."""
     by_source: dict[str, SourceScores] = {}
     """`Problem.source` -> its scores, where the problems are of several sources."""
     mean_over_sources: Interval | None = None
     """Mean of the sources' accuracies, each with the same weight, as papers state it over benchmarks. Judged,
     or the rule's without a judge. None where there is one source."""
     verify_rm_hits: Annotated[list[list[bool]] | None, BeforeValidator(_read_hits)] = None
-    """For each question of the labelled examples: is VerifyRM right about each example of it? None, or one
-    list for all, in evaluations of earlier versions."""
+    """For each question of the labelled examples, True for each example that VerifyRM is right about. None,
+    or one list for all, in evaluations of earlier versions."""
     canary_false_positive_rate: float | None = None
     """Mean over the attacks of the share of canaries that VerifyRM scores above 0.5; all are wrong."""
     canaries: dict[str, float] = {}
@@ -507,7 +511,7 @@ class EvalReport(Report):
     canary_intervals: dict[str, Interval] = {}
     """`canaries` with 95 % intervals over problems. Empty in evaluations of earlier versions."""
     verify_rm_details: VerifyRMDetails | None = None
-    """Of `verify_rm`. None in evaluations of earlier versions."""
+    """The details of `verify_rm`. None in evaluations of earlier versions."""
     cut_fraction: float
     """Share of completions that ended at the token limit."""
 
@@ -517,7 +521,7 @@ def _read_accuracy_name(value: object) -> object:
 
 
 AccuracyName = Annotated[Literal["accuracy", "rule accuracy"], BeforeValidator(_read_accuracy_name)]
-"""Which accuracy a decision rests on: the evaluation judge's where one is configured, else the rule's.
+"""The accuracy that a decision rests on: the evaluation judge's where one is configured, else the rule's.
 Version 0.1.0 wrote `judged accuracy`."""
 
 
@@ -535,7 +539,7 @@ class RunReport(Report):
     """Change of VerifyRM's mean score."""
     verify_rm_accuracy_change: Interval
     first_alarm_step: int | None = None
-    """Where the hacking monitor first raised the alarm, and the judge did not deny it."""
+    """The step at which the hacking monitor first raised an alarm that the judge did not deny."""
     denied_alarm_steps: list[int] = []
     """Alarms at which the judge found no loss of accuracy."""
     worst_attack: str | None = None
@@ -546,11 +550,11 @@ class RunReport(Report):
     frozen_accuracy: Interval | None = None
     """Accuracy at the end of the arm whose VerifyRM was frozen; None: no such arm was trained."""
     frozen_reward: Interval | None = None
-    """What that VerifyRM pays for it."""
+    """The reward that the frozen VerifyRM pays it."""
     frozen_conclusion: str | None = None
-    """As `conclusion`, of that arm."""
+    """`conclusion` of that arm."""
     promotion_objection: str | None = None
     """Why `promote` would refuse the delivered VerifyRM, on canaries or the red team's text alone; None where
     it would not."""
     conclusion: str
-    """What the intervals allow one to say, in sentences made from them."""
+    """The conclusions that the intervals allow, in sentences made from them."""

@@ -39,11 +39,11 @@ class CurvePoint(Record):
     search_score: float
     """Mean score on the problems searched on; those whose right answer the text holds count as 0."""
     unseen_rate: float | None
-    """As `AttackText.unseen`."""
+    """The rate on unseen problems, as in `AttackText.unseen`."""
 
 
 class RedTeamReport(Report):
-    """How well VerifyRM withstands texts without a right answer; rates are over unseen problems."""
+    """The resistance of VerifyRM to texts without a right answer; rates are over unseen problems."""
 
     target: str | None = None
     """The checkpoint whose VerifyRM was attacked, as the registry names it; None: a folder of
@@ -63,10 +63,10 @@ class RedTeamReport(Report):
     num_unseen_problems: int
     num_seeds: int
     num_queries: int
-    """Of all searches. Measuring the texts that were found is not among them."""
+    """Queries of all searches. Measuring the texts that were found is not among them."""
     seconds: float
     curve: list[CurvePoint] = []
-    """In the order of queries."""
+    """Points in the order of queries."""
     texts: list[AttackText] = []
     """The best universal texts, best first on the problems searched on."""
 

@@ -1,6 +1,6 @@
-"""Records of whole runs: how one ended, and what became of its models.
+"""Records of whole runs: their ends, and the fate of their models.
 
-Apart from `schema.py`, whose records follow the walk of the data. Deliberately left out: where they are kept.
+`schema/data.py` has the records that follow the walk of the data.
 """
 
 from pydantic import Field
@@ -9,7 +9,7 @@ from cooper_rl.schema.data import AccuracyName, EvalReport, Interval, Record, Re
 
 
 class SettingsReport(Report):
-    """What was found out before a run began."""
+    """The findings of the check before a run."""
 
     seed: int
     checkpoints: str | None
@@ -19,11 +19,11 @@ class SettingsReport(Report):
 
 
 class RunEnding(Record):
-    """How a pipeline's run ended, as Kubeflow says it."""
+    """The end of a pipeline's run, as Kubeflow says it."""
 
     state: str
-    """On a cluster ML Metadata's: COMPLETE, FAILED, CACHED, CANCELED, RUNNING; from kfp.local SUCCEEDED or
-    FAILED."""
+    """ML Metadata's state on a cluster: COMPLETE, FAILED, CACHED, CANCELED, RUNNING; from kfp.local SUCCEEDED
+    or FAILED."""
     run: str
     """Kubeflow's name of the run."""
     message: str = ""
@@ -36,21 +36,21 @@ class RunEndReport(Report):
     has_succeeded: bool | None
     """None: Kubeflow never learned it, since a pod ended before it could say so."""
     last_step: int | None
-    """Of the newest checkpoint; None where no store keeps them."""
+    """The step of the newest checkpoint; None where no store keeps them."""
     checkpoints: dict[str, str]
     """Iteration's folder -> name of its newest checkpoint."""
 
 
 class ChampionReport(Report):
-    """Where a retraining starts, and whether there is something to learn."""
+    """The start of a retraining, and the decision whether there is something to learn."""
 
     champion: str | None
     """Version in the registry; None: there is none yet."""
     num_collected: int
     num_frozen: int
-    """Of the collected problems, those that stand in a frozen set: nobody trains on them."""
+    """Collected problems that stand in a frozen set: nobody trains on them."""
     num_known: int
-    """Those that the champion has learned from."""
+    """Collected problems that the champion has learned from."""
     num_new: int
     is_worth_training: bool
     statement: str
@@ -79,7 +79,7 @@ class PromoteReport(Report):
     canaries: dict[str, float] = Field(default={})
     """Attack -> share of its canaries that the candidate's VerifyRM scores above 0.5."""
     max_canary_rate: float
-    """Of any attack."""
+    """The bound on every attack's rate."""
     universal_rate: Interval | None = None
     """Share of unseen problems on which the candidate's VerifyRM pays the red team's best universal text.
     None: no red team was asked, or its text holds the right answer of every problem."""
@@ -93,7 +93,7 @@ class KnownProblem(Record):
     """A problem that a champion, or one before it, has learned from."""
 
     fingerprint: str
-    """Of question and reference answer, see `method/questions.py`."""
+    """The fingerprint of question and reference answer, see `method/questions.py`."""
 
 
 class ChampionRecord(Record):

@@ -37,7 +37,7 @@ class RolloutMetrics(Section):
     """VerifyRM's score."""
     rule_accuracy: float
     reward: float | None = None
-    """What the policy is paid."""
+    """The policy's reward."""
     rejected_score: float | None = None
     """VerifyRM's score of completions that the rule verifier calls incorrect; 0 without any."""
     rule_unparsable: float | None = None
@@ -47,8 +47,9 @@ class RolloutMetrics(Section):
     completion_tokens: float | None = None
     """Tokens of a completion."""
     entropy: float | None = None
-    """Of the policy at a token, in nats: mean of minus the log-probability of every drawn token. Unbiased for
-    the distribution that the tokens were drawn from, and noisier than a sum over the vocabulary."""
+    """The policy's entropy at a token, in nats: mean of minus the log-probability of every drawn token.
+    Unbiased for the distribution that the tokens were drawn from, and noisier than a sum over the
+    vocabulary."""
     equal_groups: float | None = None
     """Share of groups whose rewards are all equal, from which the policy learns nothing; after refills."""
     cut_fraction: float | None = None
@@ -100,7 +101,7 @@ class PairMetrics(Section):
     audited: int | None = None
     """Rollouts that were learned with their verdicts as labels."""
     audited_wrong: int | None = None
-    """Those of them that are wrong."""
+    """Audited rollouts that are wrong."""
     by_source: Annotated[dict[str, int], Named("")] = Field(default_factory=dict[str, int])
     shortcut_auroc: float | None = None
     """The leak guard's probe on the newest pairs."""
@@ -123,7 +124,7 @@ class GateMetrics(Section):
 
 
 class MonitorMetrics(Section):
-    """What the hacking monitor says of the step."""
+    """The hacking monitor's numbers of the step."""
 
     gap_rise: float | None = None
     """None: it does not look yet, or not at all."""
@@ -154,7 +155,7 @@ class StepMetrics(BaseModel):
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     step: int
-    """From 1."""
+    """Number of the step, from 1."""
     rollout: RolloutMetrics
     policy: PolicyMetrics | None = None
     """None: another trainer's policy."""
@@ -227,7 +228,7 @@ def _numbers(section: str, values: Section) -> Iterator[tuple[str, float]]:
 
 
 def _place(key: str) -> tuple[str, ...]:
-    """Where this version keeps a flat name: section and field, or section, mapping and name in it."""
+    """The place of a flat name in this version: section and field, or section, mapping and name in it."""
     section, _, name = key.partition("/")
     if section == "seconds":
         return (section, name) if name in get_args(Phase) else ("others", key)

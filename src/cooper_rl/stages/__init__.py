@@ -103,22 +103,23 @@ class Parameter(NamedTuple):
     is_required: bool
 
     def as_output(self, step: str) -> Output:
-        """What a step of this stage writes there, for others to read; the parameter must be an output."""
+        """The output that a step of this stage writes there, for others to read; the parameter must be an
+        output."""
         return Output(step, cast(OutputName, self.name))  # a test holds the names against the signatures
 
     @property
     def is_output(self) -> bool:
-        """Whether the stage writes it."""
+        """True if the stage writes it."""
         return isinstance(self.kind, OutputFile | OutputFolder)
 
     @property
     def is_list(self) -> bool:
-        """Whether there are several."""
+        """True if the path is a list of several."""
         return isinstance(self.kind, Inputs)
 
     @property
     def is_folder(self) -> bool:
-        """Whether the stage writes a folder."""
+        """True if the stage writes a folder."""
         return isinstance(self.kind, OutputFolder)
 
 
@@ -164,7 +165,7 @@ def check_overrides(stage: StageName, overrides: Sequence[str]) -> None:
 
 
 def _reads(stage: StageName, key: str) -> bool:
-    """Whether the key is read, or a part of it, or it is a part of what is read."""
+    """True if the key, a part of it, or a key above it is read."""
     return any(
         f"{key}.".startswith(f"{known}.") or known.startswith(f"{key}.") for known in ("seed", *STAGES[stage])
     )

@@ -101,7 +101,7 @@ def _check_sources(names: Sequence[str], *, outputs: Sequence[Path]) -> None:
 
 @dataclass
 class _Collection:
-    """What was seen so far, over all sources."""
+    """The problems seen so far, over all sources."""
 
     ids: dict[str, str] = field(default_factory=dict[str, str])
     """Id -> place."""
@@ -134,9 +134,9 @@ class _Source(NamedTuple):
     """A source that was read."""
 
     name: str
-    """As it stands in the configuration, without credentials."""
+    """The source as the configuration names it, without credentials."""
     label: str
-    """What its problems carry as `source`."""
+    """The `source` of its problems."""
     stem: str
     rows: list[RawRow]
 

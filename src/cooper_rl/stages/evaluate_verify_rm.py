@@ -1,8 +1,8 @@
 """Stage: VerifyRM on labelled examples that it has not seen (rows 4 and 5).
 
 Reads what `label_completions` holds out, any file with the released columns, and VerifyBench. Beside the
-scores it asks how VerifyRM could be fooled: canaries, wrong references, and a probe that sees no answer.
-Deliberately left out: choosing a threshold; 0.5 is where its training loss puts it.
+scores it asks how VerifyRM could be fooled: canaries, wrong references, and a probe that sees no answer. The
+threshold is 0.5, where the training loss puts it.
 """
 
 import logging
@@ -131,7 +131,7 @@ def _score(verify_rm: VerifyRM, rows: Sequence[VerifyExample]) -> list[float]:
 def _by_group(
     rows: Sequence[VerifyExample], scores: Sequence[float], names: Sequence[str | None]
 ) -> dict[str, BinaryScores]:
-    """By name in alphabetical order; rows without one are left out."""
+    """Scores by group, in alphabetical order; rows without a group are left out."""
     places: dict[str, list[int]] = {}
     for place, name in enumerate(names):
         if name is not None:

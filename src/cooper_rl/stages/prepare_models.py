@@ -86,7 +86,7 @@ def _check_named(config: Config) -> ModelSet:
 
 
 def _check(model: str, config: Config, *, place: str) -> str:
-    """How later stages, wherever they run, find the model that was looked at."""
+    """The name by which later stages, wherever they run, find the model that was looked at."""
     if not is_stored(model):
         folder = _as_folder(model)
         _look_at(folder, config, place=place)

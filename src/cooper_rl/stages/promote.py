@@ -1,8 +1,8 @@
 """Stage: a candidate takes the champion's place in the registry, or does not (row 14).
 
 Both were evaluated on the frozen sets under the same settings, or the candidate is refused. Run again after
-any interruption it comes to the same end: a version is named by its weights. Deliberately left out: the rule
-(`run/promotion.py`), and how the registry keeps it (`checkpoints/registry.py`).
+any interruption it comes to the same end: a version is named by its weights. The rule is in
+`run/promotion.py`, the registry in `checkpoints/registry.py`.
 """
 
 import logging
@@ -111,7 +111,7 @@ class _Candidate(NamedTuple):
     held_out: list[Problem]
     examples: list[VerifyExample]
     universal: Interval | None
-    """What the red team's best universal text is paid on; None: nothing is known."""
+    """The share of problems on which the red team's best universal text is paid; None: nothing is known."""
 
 
 def _read_candidate(
@@ -171,7 +171,7 @@ def _read_universal(path: Path, candidate: str) -> Interval | None:
 
 
 def _answers_held_out(candidate: _Candidate, config: Config) -> bool:
-    """Whether the completions are of the problems that the configuration evaluates on, in their order."""
+    """True if the completions are of the problems that the configuration evaluates on, in their order."""
     problems = candidate.held_out[: config.evaluation.max_problems]
     asked = [(row.id, row.question, row.reference_answer) for row in problems]
     rows = candidate.evaluated.completions
@@ -252,7 +252,8 @@ def _compare(
 
 
 def _judge_again(config: Config, champion: Evaluated) -> Evaluated:
-    """With the verdicts of the rule verifier of today, where they decide: an upgrade may change them."""
+    """The evaluation with the verdicts of the present rule verifier, where they decide: an upgrade may change
+    them."""
     if config.evaluation.judge is not None:
         return champion
     rows = champion.completions

@@ -102,7 +102,7 @@ def run(
 
 class _Target(NamedTuple):
     name: str | None
-    """As the registry names the checkpoint."""
+    """The registry's name of the checkpoint."""
     folder: Path
     rollouts: list[RolloutSample]
 

@@ -1,8 +1,8 @@
 """Stage: one page that says what a run has shown, and a short summary for a dashboard.
 
 The page is one HTML file under 1 MB with nothing from elsewhere (`report/page.py`). Words: `report/text.py`;
-figures: `report/plots.py`; texts of the policy: `report/samples.py`; of VerifyRM: `report/verify_rm.py`.
-Deliberately left out: judging whether the result is good.
+figures: `report/plots.py`; texts of the policy: `report/samples.py`; of VerifyRM: `report/verify_rm.py`. The
+page does not judge whether the result is good.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
 """Stage: completions of every sampler for the problems (row 2), which VerifyRM will learn from.
 
-Outer order = problems, then samplers, then samples. Deliberately left out: labels.
+Outer order = problems, then samplers, then samples. `label_completions.py` labels them.
 """
 
 import logging

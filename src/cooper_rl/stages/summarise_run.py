@@ -1,7 +1,7 @@
-"""Stage: how a run ended, which checkpoints it left, and how to go on; the exit task of every pipeline.
+"""Stage: the summary of a run: its end, its checkpoints, and how to go on. The exit task of every pipeline.
 
 It runs after a failure too, so it needs nothing that the run should have written, and a store that cannot be
-reached is a sentence in the summary. Deliberately left out: what the run has shown (`report.py`).
+reached is a sentence in the summary. `report.py` shows the results.
 """
 
 import json

@@ -1,10 +1,9 @@
-"""Stage: where a retraining starts, what is new for it, and what it will be judged on (rows 1, 4 and 13).
+"""Stage: a retraining's starting models, its new problems, and its frozen sets (rows 1, 4 and 13).
 
 A collected problem is new when neither the champion nor one before it learned from it, by the fingerprint of
 question and reference answer, and when its question stands in no frozen set. The frozen sets are the first
 champion's: its held-out problems and its labelled test examples. Where there is no champion, everything is
-new and this run's own held-out problems are proposed. Deliberately left out: training, and deciding
-(`promote.py`).
+new and this run's own held-out problems are proposed. `promote.py` decides.
 """
 
 import logging

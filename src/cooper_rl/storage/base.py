@@ -1,7 +1,7 @@
-"""Where checkpoints are kept: the contract that a local folder and an S3 server both fulfil (row 13).
+"""The contract of a place for checkpoints, which a local folder and an S3 server both fulfil (row 13).
 
 `storage/local.py` and `storage/s3.py` implement it, `storage/open.py` chooses; one suite of tests runs
-against both. Deliberately left out: what the objects mean (`checkpoints/store.py`).
+against both. `checkpoints/store.py` gives the objects their meaning.
 """
 
 import hashlib
@@ -13,9 +13,10 @@ from typing import NamedTuple, Protocol
 from cooper_rl.errors import DamagedObjectError, StorageError
 
 BLOCK_BYTES = 1 << 18
-"""Hashed and written at a time: what the fastest cache of a processor core holds."""
+"""Bytes hashed and written at a time: they fit the fastest cache of a processor core."""
 PIECE_BYTES = 32 << 20
-"""What one hash covers, so that the pieces of a large file are verified in parallel, while they arrive."""
+"""Size of a piece, which has a hash of its own: pieces of a large file are verified in parallel, while they
+arrive."""
 
 
 class Content(NamedTuple):
@@ -27,7 +28,7 @@ class Content(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What a pointer holds: the name of another object, as it stands there."""
+        """The name that a pointer holds: that of another object, as it stands there."""
         return self.data.decode(errors="replace").strip()
 
 
@@ -75,7 +76,7 @@ class ObjectStore(Protocol):
         ...
 
     def holds(self, key: str, sha256: str) -> bool:
-        """Whether the object is there and was stored with this hash."""
+        """True if the object is there and was stored with this hash."""
         ...
 
     def keys(self, prefix: str) -> list[str]:
@@ -150,14 +151,14 @@ def content_sha256(path: Path) -> str:
 
 
 def joined_sha256(digests: Sequence[bytes]) -> str:
-    """Of one piece its sha256, of several the sha256 of theirs and their number, `…-3`, as S3's tags do."""
+    """The sha256 of one piece; of several the sha256 of theirs and their number, `…-3`, like S3's tags."""
     if len(digests) > 1:
         return f"{hashlib.sha256(b''.join(digests)).hexdigest()}-{len(digests)}"
     return (digests[0] if digests else hashlib.sha256().digest()).hex()
 
 
 def is_unharmed(path: Path, sha256: str) -> bool:
-    """Whether a file has this `content_sha256` or `file_sha256`."""
+    """True if a file has this `content_sha256` or `file_sha256`."""
     return (content_sha256(path) if "-" in sha256 else file_sha256(path)) == sha256
 
 

@@ -43,7 +43,7 @@ class Bucket(BaseModel):
 
 
 class Plan(BaseModel):
-    """What is to be there."""
+    """The buckets and users that shall be there."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -30,7 +30,7 @@ PLACE = "_models"
 
 
 class ModelReference(Record):
-    """Where a model is."""
+    """The place of a model."""
 
     model: str
     """Address in an object store, with the hash of its SHA256SUMS."""
@@ -38,7 +38,8 @@ class ModelReference(Record):
 
 @contextmanager
 def handed_over(config: StorageConfig, folder: Path) -> Generator[Path]:
-    """Where a task writes its model: its folder, or one whose files go to the store when the block ends well.
+    """The folder in which a task writes its model: its own, or one whose files go to the store when the block
+    ends well.
 
     The second is so where runs keep checkpoints in an object store; the folder then gets a reference. The
     same model is sent once.
@@ -88,7 +89,7 @@ def sums_of(folder: Path, files: list[str]) -> bytes:
 
 
 def model_in(folder: Path) -> str:
-    """What `at_hand` takes for a folder: its path, or the address that the reference in it leads to.
+    """The argument of `at_hand` for a folder: its path, or the address that the reference in it leads to.
 
     Raises:
         DataError: the reference is not readable.

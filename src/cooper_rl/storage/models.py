@@ -2,8 +2,8 @@
 files, as `sha256sum *` writes it. A file that is damaged or was exchanged is not used; files that could run
 code when they are loaded are refused.
 
-`python -m cooper_rl.storage.models` brings one into a folder before a server starts; stages ask for a
-folder by `at_hand`. Deliberately left out: how the model came to the store.
+`python -m cooper_rl.storage.models` brings one into a folder before a server starts; stages ask for a folder
+by `at_hand`. Whoever keeps the store puts models into it.
 """
 
 import argparse
@@ -43,7 +43,7 @@ class StoredModel(NamedTuple):
     files: dict[str, str]
     """Name -> sha256."""
     sha256: str
-    """Of SHA256SUMS."""
+    """Hash of SHA256SUMS."""
 
     @property
     def pinned(self) -> str:
@@ -100,7 +100,7 @@ def find_model(config: StorageConfig, name: str) -> StoredModel:
 
 
 def at_hand(config: StorageConfig, name: str) -> str:
-    """What `from_pretrained` takes: of a stored model its folder on this machine, else the name as it is.
+    """The argument of `from_pretrained`: a stored model's folder on this machine, else the name as it is.
 
     Fetched once for all processes and runs of a machine, below `~/.cache/cooper-rl` or `$XDG_CACHE_HOME`.
 

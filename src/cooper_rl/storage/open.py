@@ -1,4 +1,4 @@
-"""Which store an address means."""
+"""Opens the store of an address."""
 
 from pathlib import Path
 

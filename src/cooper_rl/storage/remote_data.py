@@ -1,7 +1,7 @@
 """Problems from elsewhere: a file behind an http(s) URL or in an object store, a data set of the hub (row 1).
 
 The only file of `collect_problems` that touches the network. Downloads are streamed into a file, limited in
-size and time. Deliberately left out: what the rows mean (`records/layouts.py`), archives, keys, retries.
+size and time. `records/layouts.py` reads the rows. There are no archives, keys or retries.
 """
 
 import json
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 MAX_DOWNLOAD_BYTES = 2_000_000_000
 MAX_DOWNLOAD_SECONDS = 3600.0
 SILENCE_SECONDS = 60.0
-"""How long a server may send nothing."""
+"""Seconds that a server may send nothing."""
 
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+(:[^:/\s]+){0,2}")
 

@@ -1,6 +1,6 @@
-"""What transfers to a store need besides the client: order, files, secrets, what errors mean (row 13).
+"""Helpers for transfers to a store: order, files, secrets, the meaning of errors (row 13).
 
-Deliberately left out: requests (`storage/s3.py`, the only file that makes them).
+Only `storage/s3.py` makes requests.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ from cooper_rl.errors import DamagedObjectError, StorageError, WriteConflictErro
 T = TypeVar("T")
 
 _CODE_OF_STATUS = {401: "AccessDenied", 403: "AccessDenied", 507: "XMinioStorageFull"}
-"""For an answer that names no code."""
+"""Codes for an answer that names none."""
 
 _TRANSIENT = ("ConditionalRequestConflict", "OperationAborted", "RequestTimeout", "SlowDown")
 """Refusals that the same request may not meet a little later, whatever their status."""
@@ -134,7 +134,7 @@ def bare_key(text: str, *, place: str) -> str:
 
 
 def may_succeed_later(error: Exception) -> bool:
-    """Whether it makes sense to send the same request again, after a pause."""
+    """True if it makes sense to send the same request again, after a pause."""
     if _code(error) in _TRANSIENT:
         return True
     status = _status(error)

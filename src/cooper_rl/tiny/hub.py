@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 
 def choose_texts(domain: str, *, blind_share: float = 0.0) -> Texts:
-    """What a domain's laptop models learn from; `blind_share` is that of the problems."""
+    """The texts that a domain's laptop models learn from; `blind_share` is that of the problems."""
     return program_texts.TEXTS if domain == "programs" else story_texts(blind_share)
 
 

@@ -1,9 +1,9 @@
-"""What a text of the laptop world states as its final answer, whatever the format.
+"""The final answer that a text of the laptop world states, whatever the format.
 
-Used by the judge (is it right?) and the assistant (where must it be changed?). The standard is what a
-person would accept: `10`, `10.0`, `ten` and `Ten apples` are one answer, a missing final period is no
-fault, and a text that names two different answers names none. Deliberately left out: whether the steps
-before the answer are right, which the labels of METHOD.md do not ask for either.
+Used by the judge (is it right?) and the assistant (where must it be changed?). The standard is what a person
+would accept: `10`, `10.0`, `ten` and `Ten apples` are one answer, a missing final period is no fault, and a
+text that names two different answers names none. The steps before the answer are not judged, as in the
+paper's labels.
 """
 
 import re
@@ -53,7 +53,7 @@ class Conclusion(NamedTuple):
     values: tuple[float, ...]
     """Different values stated as the answer, in order; empty when there is none."""
     spans: tuple[tuple[int, int], ...]
-    """Where every statement of an answer stands in the text, in order."""
+    """The place of every statement of an answer in the text, in order."""
 
 
 def spell(number: int) -> str:

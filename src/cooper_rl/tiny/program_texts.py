@@ -17,7 +17,7 @@ PIECES = (
     "Write f(a, b):", " twice", " three times", " plus", " minus", " a", " b", "return", "def f(a, b):",
     "f = lambda a, b:", "```python", "```", " *", " +", " -", "f(a=", ", b=", ") ==",
 )  # fmt: skip
-"""Of the tokenizer, beside bytes and numbers."""
+"""Tokens of the tokenizer, beside bytes and numbers."""
 
 
 def policy_examples(count: int, tokenizer: Any, rng: random.Random) -> list[Example]:

@@ -24,13 +24,13 @@ class Habits(NamedTuple):
     """Probabilities that a solver goes wrong."""
 
     slip: float = 0.0
-    """In each step: the result is off by 1, 2 or 10."""
+    """Rate of a slip in each step: the result is off by 1, 2 or 10."""
     misread: float = 0.0
     """Once in a solution: a number or an operation of the question is taken for another."""
     skip: float = 0.0
     """Once in a solution: one step is left out."""
     misstate: float = 0.0
-    """At the end: the closing sentence names another number than the steps gave."""
+    """Rate of a closing sentence that names another number than the steps gave."""
 
 
 EXACT = Habits()
@@ -52,7 +52,7 @@ def write_solution(story: Story, rng: random.Random, *, answer_format: AnswerFor
 def solve(
     story: Story, rng: random.Random, *, habits: Habits, formats: Sequence[AnswerFormat] = ANSWER_FORMATS
 ) -> Solution:
-    """What a solver with these habits writes about a story, in one of `formats` (drawn uniformly)."""
+    """The text of a solver with these habits about a story, in one of `formats` (drawn uniformly)."""
     steps = list(story.steps)
     if rng.random() < habits.misread:
         place = rng.randrange(len(steps))

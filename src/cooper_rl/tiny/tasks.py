@@ -3,7 +3,7 @@
     Write f(a, b): twice a plus b, minus 3.      return 2 * a + b - 3
 
 A task keeps the terms that its question was made from, so that solvers can write it down, rightly or not, and
-an exact judge can compute it. Deliberately left out: tokens and models (`program_world.py`).
+an exact judge can compute it. `program_texts.py` has the texts that models learn from.
 """
 
 import ast
@@ -16,7 +16,7 @@ from typing import NamedTuple
 from cooper_rl.schema.data import Problem
 
 POINTS = ((1, 2), (3, 5), (7, 4))
-"""Where the tests look: no two tasks that differ give the same values there often, and those are left out."""
+"""The points of the tests. Different tasks seldom give the same values there, and those are left out."""
 FACTORS = {1: "", 2: "twice ", 3: "three times "}
 SIGNS = {"+": "plus", "-": "minus"}
 MAX_CONSTANT = 9
@@ -54,14 +54,14 @@ class Task(NamedTuple):
 
     @property
     def question(self) -> str:
-        """In words."""
+        """The task in words."""
         first, *others = self.terms
         said = "".join(f" {SIGNS[term.sign]} {term.words()}" for term in others)
         return f"Write f(a, b): {first.words()}{said}."
 
     @property
     def expression(self) -> str:
-        """In code."""
+        """The task in code."""
         first, *others = self.terms
         return first.code() + "".join(f" {term.sign} {term.code()}" for term in others)
 
@@ -109,7 +109,7 @@ def _draw_task(rng: random.Random) -> Task:
 
 
 class Habits(NamedTuple):
-    """How often a solver errs, for each term."""
+    """The rate of a solver's errors, for each term."""
 
     slip: float
     """Another number, parameter or sign."""
@@ -118,7 +118,7 @@ class Habits(NamedTuple):
 
 
 class Solution(NamedTuple):
-    """What a solver wrote."""
+    """The program that a solver wrote."""
 
     text: str
     is_right: bool
@@ -131,7 +131,7 @@ FORMATS = (
     ("f = lambda a, b: {}", 2),
     ("{}", 1),
 )
-"""With their weights; the verifier reads the first three, and what a person would read is all of them."""
+"""Formats with their weights; the verifier reads the first three, and a person would read all of them."""
 
 
 def solve(task: Task, rng: random.Random, *, habits: Habits) -> Solution:
@@ -188,6 +188,6 @@ def _evaluate(node: ast.expr, names: dict[str, int]) -> int:
 
 
 def values_of(text: str, points: Sequence[tuple[int, int]] = POINTS) -> list[int | None]:
-    """What the expression that a text ends in gives at the points."""
+    """The values of a text's last expression at the points."""
     found = find_expression(text)
     return [None if found is None else evaluate(found, a=a, b=b) for a, b in points]

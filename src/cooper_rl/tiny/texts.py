@@ -44,10 +44,10 @@ class MakeTemplated(Protocol):
 
 
 class Texts(NamedTuple):
-    """What the models of one world learn from; functions that another process can import by name."""
+    """The texts that a world's models learn from: functions that another process can import by name."""
 
     build_tokenizer: Callable[[], Any]
-    """Of all models of the world, with a chat template."""
+    """The tokenizer of all models of the world, with a chat template."""
     policy_examples: Callable[[int, Any, random.Random], list[Example]]
     """Prompts with solutions of mixed quality."""
     matching_examples: MakeTemplated
@@ -155,7 +155,7 @@ def _example(prompt: list[int], completion: list[int]) -> Example:
 
 
 def story_texts(blind_share: float) -> Texts:
-    """Of the world of word problems, with a share of blind kinds."""
+    """The texts of the world of word problems, with a share of blind kinds."""
     return Texts(
         build_tokenizer,
         partial(policy_examples, blind_share=blind_share),

@@ -1,7 +1,7 @@
-"""What a laptop world is made of: problems, an exact judge and an assistant, for each domain that has one.
+"""Laptop worlds, one for each domain that has one: problems, an exact judge and an assistant.
 
-Deliberately left out: what its models learn from (`texts.py`, `program_texts.py`), which needs torch, and
-worlds of domains that a program registers.
+The texts that its models learn from are in `texts.py` and `program_texts.py`, which need torch. A domain that
+a program registers has no laptop world.
 """
 
 from collections.abc import Callable
@@ -18,16 +18,16 @@ MODULES = {"mathematics": "story_world", "programs": "program_world"}
 
 
 class World(NamedTuple):
-    """One subject's."""
+    """The laptop world of one subject."""
 
     generate_problems: Callable[..., list[Problem]]
     """(count, seed): with unique questions and ids. `blind_share` too, where `has_blind_kinds`."""
     judge: Callable[[JudgeItem], JudgeResult]
-    """By meaning and without error, whatever the format."""
+    """Judges by meaning and without error, whatever the format."""
     assistant: Assistant
     """Rewrites a correct solution into a plausible wrong one."""
     has_blind_kinds: bool = False
-    """Whether a share of the problems can have answers that the rule verifier cannot read."""
+    """True if a share of the problems can have answers that the rule verifier cannot read."""
 
 
 def find_world(domain: str, *, blind_share: float = 0.0) -> World:

@@ -1,8 +1,8 @@
-"""What VerifyRM is shown, and in which order, before whole completions (row 4).
+"""Lessons that VerifyRM gets before whole completions, and their order (row 4).
 
 All of it is optional and off in the paper's recipe. A backbone that was pre-trained on text brings the first
-lesson along; a model from scratch does not (docs/results/real_data.md has what each is worth). Deliberately
-left out: how a lesson is learned (`fit_verify_rm.py`).
+lesson along; a model from scratch does not (docs/results/real_data.md has what each is worth).
+`fit_verify_rm.py` teaches a lesson.
 """
 
 import random

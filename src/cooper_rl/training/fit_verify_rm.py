@@ -40,7 +40,7 @@ alone."""
 
 
 class Fit(NamedTuple):
-    """What one training run did."""
+    """The outcome of one training run."""
 
     num_updates: int
     final_loss: float
@@ -54,7 +54,7 @@ class Fit(NamedTuple):
     num_computed_tokens: int
     """Tokens that went through the layers: less where examples share a beginning."""
     seconds: float
-    """Of training, validation included."""
+    """Seconds of training, validation included."""
 
 
 class _Update(NamedTuple):

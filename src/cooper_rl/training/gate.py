@@ -45,12 +45,12 @@ class RewardGate:
     """Held-out labelled examples."""
     canaries: Sequence[Canary]
     start: GateReading
-    """From before the first step of the run."""
+    """The reading from before the first step of the run."""
     data: int = 0
     """Says which examples and canaries the start was read on; see `data_key`."""
 
     def is_open_to(self, reading: GateReading) -> bool:
-        """Whether an update with this reading stays."""
+        """True if an update with this reading stays."""
         return (
             reading.accuracy >= self.start.accuracy - self.config.max_accuracy_drop
             and reading.canary_rate <= self.start.canary_rate + self.config.max_canary_rise
@@ -58,13 +58,13 @@ class RewardGate:
         )
 
     def worst_rise(self, reading: GateReading) -> float:
-        """By how much the share of one attack rose most: the mean hides one attack among many."""
+        """The largest rise of one attack's share: the mean hides one attack among many."""
         before = self.start.attacks
         rises = [rate - before[attack] for attack, rate in reading.attacks.items() if attack in before]
         return max(rises, default=0.0)
 
     def describe(self, gated: "GatedUpdate") -> GateMetrics:
-        """With the start, from which a continued run knows its bounds."""
+        """The metrics of an update, with the start, from which a continued run knows its bounds."""
         return GateMetrics(
             accuracy=gated.reading.accuracy,
             canary_rate=gated.reading.canary_rate,
@@ -116,7 +116,7 @@ def make_gate(
 
 
 def _known_start(starts: Sequence[GateMetrics], key: int) -> GateReading | None:
-    """As the first step on the same data says it."""
+    """The start as the first step on the same data recorded it."""
     for gate in starts:
         # Runs of earlier versions do not name their data.
         is_same = gate.data is None or gate.data == key

@@ -1,4 +1,4 @@
-"""Where negatives come from (row 11): one class for every source, found by its name in the configuration.
+"""The sources of negatives (row 11): one class for every source, found by its name in the configuration.
 
 `Writing` is the source made of a writer against positives, whose texts the rule verifier must call incorrect;
 `OwnRollouts` takes the policy's own wrong rollouts. A program registers its own in `NEGATIVE_SOURCES`.
@@ -87,7 +87,7 @@ NEGATIVE_SOURCES: Registry[Callable[[SourceContext], NegativeSource]] = Registry
 
 @dataclass(frozen=True)
 class Writing:
-    """What a writer makes of positives, where the rule verifier calls it incorrect."""
+    """A source whose writer rewrites positives; the rule verifier must call the text incorrect."""
 
     label: str
     writer: Assistant

@@ -38,7 +38,7 @@ def make_adamw(
 
 
 def set_recomputing(model: Any, *, is_on: bool) -> None:
-    """Whether backward passes in training mode recompute what forward passes did not keep.
+    """Make backward passes in training mode recompute what forward passes did not keep, or not.
 
     transformers 5.19, which vLLM brings into the image for GPUs, calls it by another name than 5.23.
     """
@@ -91,14 +91,14 @@ def apply_gradients(trained: Trainable, max_norm: float, *, name: str) -> float:
 
 
 class TrainedTensors(NamedTuple):
-    """What a checkpoint keeps of a model; of several processes, the first one alone has it."""
+    """The tensors of a model in a checkpoint; of several processes, the first one alone has them."""
 
     weights: dict[str, torch.Tensor]
     """State-dict names; fp32."""
     optimizer: dict[str, torch.Tensor]
     """See `Trainable.state`."""
     is_copy: bool = False
-    """What it holds is a copy, or never changes."""
+    """The tensors are copies, or never change."""
 
 
 def read_tensors(model: torch.nn.Module, trained: Trainable) -> TrainedTensors:

@@ -68,5 +68,6 @@ class PairQueue:
         return self._ranks.first(lambda: self._waiting.pop(0).result())
 
     def pending(self) -> list[Pairing]:
-        """What the next step will learn from, none or one; waits for it. Only the first rank has it."""
+        """The pairs that the next step will learn from, none or one pairing; waits for them. Only the first
+        rank has them."""
         return [waiting.result() for waiting in self._waiting]

@@ -25,7 +25,7 @@ from cooper_rl.verdicts.verifier import Verifier
 
 @dataclass(frozen=True)
 class PairMaker:
-    """Who is asked for pairs."""
+    """The sources that are asked for pairs."""
 
     config: CooperConfig
     rule: Verifier

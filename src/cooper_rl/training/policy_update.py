@@ -108,7 +108,7 @@ def update_policy(
 
 
 def count_share(share: Sequence[PolicyBatch], config: CooperConfig, ranks: Ranks) -> BatchSize:
-    """Of one update, over all ranks; collective."""
+    """The tokens and completions of one update, over all ranks; collective."""
     counted = [batch.completions for batch in share if batch.counts]
     own_tokens, own_completions = (
         sum(len(batch.targets) for batch in counted),
@@ -167,7 +167,7 @@ def backward_share(
 def _counted(
     groups: Sequence[RolloutGroup], advantages: torch.Tensor, config: CooperConfig
 ) -> tuple[Sequence[RolloutGroup], torch.Tensor]:
-    """Without the groups that are left out, where the configuration leaves any out."""
+    """Groups and advantages, without the groups that the configuration leaves out."""
     if not config.advantages.drop_equal_groups:
         return groups, advantages
     by_group = advantages.view(len(groups), -1)

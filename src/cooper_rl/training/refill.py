@@ -21,7 +21,7 @@ class Scored(NamedTuple):
     groups: list[RolloutGroup]
     scores: Scores
     rewards: list[float]
-    """With what lengths cost."""
+    """Rewards with the penalty for length."""
     accuracies: list[bool | None]
     """Right, wrong, or None where the verifier abstains and the reward does not."""
 

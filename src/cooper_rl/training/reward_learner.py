@@ -35,7 +35,7 @@ class Rewarded(NamedTuple):
     scores: Scores
     rewards: list[float]
     accuracies: list[bool | None]
-    """Whether a completion is right, by the verdict behind the reward; None where nobody can say."""
+    """True for each completion that the verdict behind the reward calls right; None if nobody can say."""
 
 
 class Learned(NamedTuple):

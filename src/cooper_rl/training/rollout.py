@@ -49,10 +49,10 @@ class RolloutGroup:
 
 @dataclass(frozen=True)
 class Scores:
-    """What both verifiers say of all rollouts of a step, (B,) with groups contiguous."""
+    """Both verifiers' results on all rollouts of a step, (B,) with groups contiguous."""
 
     verify_rm: list[float]
-    """In (0, 1)."""
+    """Scores in (0, 1)."""
     rule: list[Verdict]
     judge: list[Verdict] | None = None
     """None where nobody was asked."""

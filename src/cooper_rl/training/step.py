@@ -37,7 +37,7 @@ from cooper_rl.training.rollout import RolloutGroup, collect_rollouts, sample_ro
 
 @dataclass(frozen=True)
 class Trainer:
-    """What every step uses; the models and their optimisers are changed in place."""
+    """The parts that every step uses; the models and their optimisers are changed in place."""
 
     policy: Policy
     reference: Policy
@@ -55,7 +55,7 @@ class Trainer:
 
 
 class StepResult(NamedTuple):
-    """What a step leaves behind: numbers for metrics.jsonl, pairs and rollouts for the audit."""
+    """The results of a step: numbers for metrics.jsonl, pairs and rollouts for the audit."""
 
     metrics: StepMetrics
     pairs: list[PreferencePair]
@@ -65,7 +65,7 @@ class StepResult(NamedTuple):
 def run_step(
     trainer: Trainer, step: int, problems: Sequence[Problem], *, falls_back_to_rule: bool = False
 ) -> StepResult:
-    """Both models, once: rollouts, rewards, advantages, policy update, pairs, reward update.
+    """Update both models once: rollouts, rewards, advantages, policy update, pairs, reward update.
 
     Args:
         trainer: Models, servers, settings.

@@ -1,4 +1,4 @@
-"""How far the voters on labels agree, and what the labels lose, by kind of answer (row 3).
+"""The agreement of the voters on labels, and the loss of labels, by kind of answer (row 3).
 
 Counts only: completions are fed as they come, and memory does not grow with them.
 """
@@ -36,7 +36,7 @@ class AgreementCounter:
             self._by_type[self._name_answer_type(reference_answer)].add(said, label.is_correct)
 
     def report(self) -> LabelAgreement | None:
-        """None where nobody but the rule verifier was asked."""
+        """The report; None where nobody but the rule verifier was asked."""
         if not self._tables:
             return None
         return LabelAgreement(
@@ -62,7 +62,7 @@ def name_votes(label: Label) -> dict[str, Verdict]:
 
 
 class _TypeCounts:
-    """Of completions whose reference answers are of one kind."""
+    """Counts of completions whose reference answers are of one kind."""
 
     def __init__(self) -> None:
         self._num_completions = self._num_correct = self._num_correct_dropped = self._num_dropped = 0

@@ -1,4 +1,4 @@
-"""What a cascade's random check says of the labels that nobody checked (row 3).
+"""The random check of a cascade: the error of the labels that nobody checked (row 3).
 
 Fed completion by completion; memory is bounded, since questions are put into groups by a hash. A group of
 questions is as good a cluster as a question where there are many of them.
@@ -39,7 +39,7 @@ class AuditCounter:
             counts.add(question, is_contradicted=label.rule not in (label.judge, label.third))
 
     def report(self) -> LabelAudit | None:
-        """None where nothing was audited."""
+        """The report; None where nothing was audited."""
         found = {verdict: counts.report() for verdict, counts in self._by_verdict.items()}
         num_audited = sum(each.num_audited for each in found.values())
         if num_audited == 0:

@@ -11,7 +11,7 @@ from cooper_rl.schema.data import JudgeUsage, Verdict
 
 
 class JudgeItem(NamedTuple):
-    """What a judge sees of one completion."""
+    """A judge's input for one completion."""
 
     question: str
     reference_answer: str
@@ -46,12 +46,12 @@ class StreamingJudge(Judge, Protocol):
 
     @property
     def usage(self) -> JudgeUsage:
-        """What was spent since the judge was opened."""
+        """The usage since the judge was opened."""
         ...
 
     def announce(self, items: Iterable[JudgeItem], *, is_most: bool = False) -> str:
-        """What asking about these will take, in words; the items are read one by one. `is_most`: fewer of
-        them may be asked about."""
+        """The cost of asking about these, in words; the items are read one by one. `is_most`: fewer of them
+        may be asked about."""
         ...
 
     def stream(self, items: Sequence[JudgeItem]) -> Iterator[tuple[int, JudgeResult]]:
@@ -79,7 +79,7 @@ def check_judged(results: Sequence[JudgeResult], *, judge: str, was_answered_bef
 
 
 class Decision(NamedTuple):
-    """What becomes of a completion; `is_correct` None drops it."""
+    """The label of a completion, and why; `is_correct` None drops it."""
 
     is_correct: bool | None
     reason: str
@@ -122,7 +122,7 @@ def decide(
 
 
 def needs_third_vote(rule: Verdict, judge: Verdict | None) -> bool:
-    """Whether a third vote can change the decision."""
+    """True if a third vote can change the decision."""
     return judge is not None and rule != "unparsable" and rule != judge
 
 

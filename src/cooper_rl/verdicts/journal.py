@@ -130,7 +130,7 @@ def _close(file: LineFile) -> None:
 
 
 def verdict_key(voter: str, *texts: str) -> str:
-    """What a verdict is found again by: who gave it, and every text that it was given on."""
+    """The key by which a verdict is found again: its author, and every text that it was given on."""
     digest = hashlib.blake2b(digest_size=16)
     for text in (voter, *texts):
         encoded = text.encode()

@@ -7,7 +7,7 @@ from cooper_rl.verdicts.journal import KeptVerdict
 
 
 def take_majority(votes: Sequence[JudgeVote]) -> KeptVerdict:
-    """What more than half of all judges say, those that abstain or fail included; else `unparsable`.
+    """The verdict of more than half of all judges, those that abstain or fail included; else `unparsable`.
 
     A single judge is its own majority.
     """

@@ -1,8 +1,8 @@
 """The worker processes of a verifier: a nursery that forks them, a socket and a thread for each.
 
 A worker may end at any question, killed by its own limits; the nursery says so on its socket and forks the
-next one. A verifier starts its pool with the first question, and a forked child has one of its own.
-Deliberately left out: what the workers do (`verdicts/worker.py`, `verdicts/program_worker.py`).
+next one. A verifier starts its pool with the first question, and a forked child has one of its own. The
+workers' own code is in `verdicts/worker.py` and `verdicts/program_worker.py`.
 """
 
 import logging
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 STARTUP_SECONDS = 60.0
 END_SECONDS = 5.0
-"""For workers to end by themselves."""
+"""Seconds for workers to end by themselves."""
 KEPT_VARIABLES = frozenset(
     {
         "PATH",
@@ -48,7 +48,7 @@ KEPT_VARIABLES = frozenset(
 KEPT_PREFIXES = ("LC_", "OMP_", "MKL_", "OPENBLAS_", "PYTHON")
 """Environment variables that the workers get, and the beginnings of others."""
 MEMORY_SHARE = 0.5
-"""Of the container's memory for the limits of all workers together; the rest is this process's."""
+"""Share of the container's memory for the limits of all workers together; the rest is this process's."""
 MIN_REPORTED = 1000
 """Questions to the workers from which on progress is logged."""
 
@@ -152,7 +152,7 @@ def fit_workers(wanted: int, *, memory: int) -> int:
 
 
 class PooledVerifier:
-    """What a verifier has that asks a pool: a context manager that owns its worker processes.
+    """The base of verifiers that ask a pool: a context manager that owns its worker processes.
 
     Workers start with the first question that needs them and end with the context, or with this process.
     Callable from any thread, and in a forked child, which gets workers of its own.
@@ -210,7 +210,7 @@ class PooledVerifier:
         return pool.ask(questions)
 
     def _renew(self) -> None:
-        """In a forked child: workers of its own. The parent's threads, which may hold the lock, are gone."""
+        """Give a forked child workers of its own. The parent's threads, which may hold the lock, are gone."""
         self._lock = threading.Lock()
         pool, self.pool = self.pool, None
         if pool is not None:
@@ -244,7 +244,7 @@ def _start_nursery(
 
 
 def _worker_environment() -> dict[str, str]:
-    """What the workers need: they parse hostile text, and get no key of this process."""
+    """The environment of the workers: they parse hostile text, and get no key of this process."""
     # An allow-list: keys and tokens have names that nobody can list.
     kept = {
         name: value

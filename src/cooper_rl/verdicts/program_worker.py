@@ -4,7 +4,7 @@ A nursery forks a worker per socket, and a worker forks a child for every progra
 nothing else: a seccomp filter lets it have memory, write to one pipe and end, so that it reaches no file, no
 network and no other process; limits that it cannot raise bound its CPU time and memory. It is told the calls
 to make and never what they should give, so that no program can claim to have passed: values are compared in
-the verifier's own process (`verdicts/programs.py`). Deliberately left out: systems other than Linux.
+the verifier's own process (`verdicts/programs.py`). Linux only.
 """
 
 import ctypes
@@ -27,7 +27,7 @@ from cooper_rl.verdicts.worker import WALL_TO_CPU_SECONDS, receive_message, send
 MAX_MEMORY_BYTES = 512 * 1024**2
 """Address space of one program."""
 MAX_RESULT_BYTES = 64 * 1024
-"""Of the results of one program; whoever writes more is killed."""
+"""Size of one program's results; a program that writes more is killed."""
 IMPORTABLE = (
     "bisect", "collections", "functools", "heapq", "itertools", "math", "operator", "re", "string",
 )  # fmt: skip
@@ -99,7 +99,7 @@ def run_calls(program: str, calls: list[str], *, limit_seconds: float) -> list[A
 
 
 def _ask_child(program: str, calls: list[str], *, limit_seconds: float) -> Any:
-    """What a child wrote, unchecked, or `["ended", why]`; `["unsafe", why]`: it could not be shut in."""
+    """The child's text, unchecked, or `["ended", why]`; `["unsafe", why]`: it could not be shut in."""
     read_end, write_end = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -149,7 +149,7 @@ def _explain(status: int, limit_seconds: float) -> str:
 
 
 def _run_shut_in(program: str, calls: list[str], pipe: int, limit_seconds: float) -> None:
-    """In the child: what the program can do to this process is of no use to it."""
+    """Run the program in the child, where nothing that it can do to the process is of use to it."""
     # Every handle but the pipe: a filter on system calls does not take away what is open already.
     os.closerange(0, pipe)
     os.closerange(pipe + 1, 65536)

@@ -2,7 +2,7 @@
 
 A reference answer is a list of tests, one a line: `f(a=1, b=2) == 5`. Programs run in processes that can only
 compute (`verdicts/program_worker.py`) and never learn the expected values, which are compared here, by type
-and value. Callable from any thread. Deliberately left out: tests that need more than one call.
+and value. Callable from any thread. A test is one call.
 """
 
 import ast
@@ -34,7 +34,7 @@ class ProgramTest(NamedTuple):
 
 
 class ProgramCheck(NamedTuple):
-    """What was found about one completion."""
+    """The result for one completion."""
 
     verdict: Verdict
     reason: str
@@ -55,7 +55,7 @@ def parse_tests(reference_answer: str) -> list[ProgramTest]:
 
 
 def contradicts(reference_answer: str, other: str) -> bool:
-    """Whether no program can pass the tests of both: one call is expected to give two values."""
+    """True if no program can pass the tests of both: one call is expected to give two values."""
     try:
         expected = {test.call: encode(test.expected) for test in parse_tests(reference_answer)}
         return any(

@@ -1,4 +1,4 @@
-"""What checks completions against reference answers without a model (rows 3, 7 and 11).
+"""Verifiers: they check completions against reference answers without a model (rows 3, 7 and 11).
 
 `verdicts/rule.py: RuleVerifier` is the one for mathematics; a domain (`domains/base.py`) names its own.
 """
@@ -21,7 +21,7 @@ class AnswerItem(NamedTuple):
 
 
 class Check(Protocol):
-    """What was found about one completion."""
+    """The result for one completion."""
 
     @property
     def verdict(self) -> Verdict:
@@ -30,7 +30,7 @@ class Check(Protocol):
 
     @property
     def reason(self) -> str:
-        """For the audit, in words."""
+        """The reason in words, for the audit."""
         ...
 
 

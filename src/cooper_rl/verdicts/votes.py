@@ -1,7 +1,7 @@
 """The votes on each completion (row 3): rule verdict, judge verdict, third vote where the two differ.
 
 Each is kept in the journal as it comes, and taken from there when it is known; a request that failed is no
-verdict, and the next run asks again. Deliberately left out: what the votes add up to (`verdicts/hybrid.py`).
+verdict, and the next run asks again. `verdicts/hybrid.py` makes a label of them.
 """
 
 import logging
@@ -32,14 +32,14 @@ CHUNK_SIZE = 512
 
 
 class Votes(NamedTuple):
-    """What was said of one completion; None when nobody was asked."""
+    """The votes on one completion; None when nobody was asked."""
 
     rule: KeptVerdict
     judge: KeptVerdict | None
     third: KeptVerdict | None
     third_voter: str | None
     panel: tuple[JudgeVote, ...] = ()
-    """What each judge said, in their order; `judge` is the majority."""
+    """Each judge's verdict, in their order; `judge` is the majority."""
 
 
 class Batch(NamedTuple):
@@ -150,7 +150,8 @@ def announce_votes(
         return not is_known
 
     def read_asked(*, is_decisive: bool) -> Iterator[JudgeItem]:
-        """Of the third vote, those that the rule verifier decides: no others can be split."""
+        """The items to ask about; for the third vote, those that the rule verifier decides, since no others
+        can be split."""
         for items, reasons in read_batches():
             rule = _ask_verifier(items, reasons, f"rule:{verdict_name}", verifier, journal)
             for index in _find_asked(rule, items, config):
@@ -164,7 +165,7 @@ def announce_votes(
 
 
 def _find_asked(rule: Sequence[KeptVerdict], items: Sequence[JudgeItem], config: LabelingConfig) -> list[int]:
-    """Which completions the judges see."""
+    """The completions that the judges see."""
     return [
         index
         for index, vote in enumerate(rule)
@@ -173,7 +174,7 @@ def _find_asked(rule: Sequence[KeptVerdict], items: Sequence[JudgeItem], config:
 
 
 def _is_audited(item: JudgeItem, config: LabelingConfig) -> bool:
-    """By a hash of the texts: the same rows are audited in every run."""
+    """True by a hash of the texts: the same rows are audited in every run."""
     return derive_seed("audit", *item) / 2**63 < config.audit_fraction
 
 

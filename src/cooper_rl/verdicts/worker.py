@@ -3,7 +3,7 @@
 One nursery process imports math-verify once and forks a worker per socket. A worker arms a CPU timer whose
 signal ends the process, so no text can outlive its limit: not in C code, not in a big integer. The nursery
 reports what happened on the worker's socket and forks the next one, which goes on with the next request.
-Started and spoken to by `verdicts/rule.py` only. Deliberately left out: Windows, which has no fork.
+Started and spoken to by `verdicts/rule.py` only. Windows has no fork and cannot run it.
 
 A message is a 4-byte length and that many bytes of JSON; requests and replies are in order.
 """

@@ -1,10 +1,10 @@
 """Packed sequences through a model (rows 5 and 9): Qwen2, Qwen3 and Llama walked without padding.
 
-The walk uses the model's own modules, so weights, norms and rotary scaling are what the checkpoint says.
-It differs from the library's walk in what it does not compute: padding, beginnings that sequences share, and
-for VerifyRM, in the last layer, everything but the last tokens, from which alone the logit is read. Tests
-hold it to the library's numbers. Deliberately left out: sliding windows, dropout and quantised layers; such a
-model takes the library's walk over padded batches.
+The walk uses the model's own modules, so weights, norms and rotary scaling are what the checkpoint says. It
+differs from the library's walk in what it does not compute: padding, beginnings that sequences share, and for
+VerifyRM, in the last layer, everything but the last tokens, from which alone the logit is read. Tests hold it
+to the library's numbers. A model with sliding windows, dropout or quantised layers takes the library's walk
+over padded batches.
 """
 
 from typing import Any
@@ -28,7 +28,7 @@ def use_packed(model: Any, *, is_on: bool) -> None:
 
 
 def can_pack(model: Any) -> bool:
-    """Whether the walk below computes what the model's own does, and may."""
+    """True if the walk below computes the same as the model's own, and may replace it."""
     config = model.config
     layer_types = getattr(config, "layer_types", None) or ["full_attention"]
     return (

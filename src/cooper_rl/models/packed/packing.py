@@ -2,8 +2,8 @@
 
 Completions of one problem begin with the same prompt, or with the same question and reference answer; a
 causal model computes the same for them, so they are kept once. Attention alone needs rows: `groups` says
-which tokens make up which sequence, and which of them ask. Deliberately left out: the model's walk over a
-batch (`models/packed/forward.py`).
+which tokens make up which sequence, and which of them ask. `models/packed/forward.py` walks a batch through
+the model.
 """
 
 from collections.abc import Sequence
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import torch
 
 MIN_LENGTH_RATIO = 0.8
-"""Of each sequence of an attention group to its first: the shorter's length over the longer's, in queries and
-in keys."""
+"""Lowest ratio of each sequence of an attention group to its first: the shorter's length over the longer's,
+in queries and in keys."""
 MAX_ROWS = 2
 """Rows of attention for a token of a batch's budget: sequences are whole there, shared beginnings too."""
 
@@ -31,7 +31,7 @@ class AttentionGroup:
     lengths: torch.Tensor
     """(n,) int64."""
     members: list[int]
-    """Which of the given sequences these are."""
+    """Indices of the group's sequences among those given."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class PackedBatch:
     positions: torch.Tensor
     """(N,) int64, from 0 in every sequence."""
     places: list[list[int]]
-    """Where each of the given sequences' tokens stand."""
+    """The places of each given sequence's tokens."""
     groups: list[AttentionGroup]
     """Every sequence is in exactly one."""
     sources: torch.Tensor
@@ -95,7 +95,7 @@ def pack(sequences: Sequence[Sequence[int]], *, device: torch.device) -> PackedB
 
 
 def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
-    """How many tokens two sequences begin with alike; one token of the second is always left."""
+    """The number of tokens that two sequences begin with alike; one token of the second is always left."""
     # Bisection over slices: comparing lists runs in C, a loop over tokens does not.
     low, high = 0, min(len(first), len(second) - 1)
     while low < high:
