@@ -33,7 +33,10 @@ def check_network(resources: list[Resource], pods: list[Pod], expected: Expected
         if not _passes(policies, Connection(pod, DNS, 53)):
             yield Problem(pod.place, "cannot ask for names: no policy lets it reach kube-dns")
     named = {pod.owner.name: pod for pod in pods if pod.owner}
-    named |= {name: Pod(pod.namespace, pod.labels) for name, pod in expected.pods.items()}
+    named |= {
+        name: Pod(pod.namespace, pod.labels, namespace_labels=pod.namespace_labels)
+        for name, pod in expected.pods.items()
+    }
     addresses = {name: _address_in(policies, policy) for name, policy in expected.addresses.items()}
     for line, is_wanted in _declared(expected):
         connection = _read_connection(line, {**named, **addresses})
@@ -160,7 +163,8 @@ def _is_peer(peer: Mapping[str, Any], own: Pod, other: Pod | str) -> bool:
     if "ipBlock" in peer:
         return False
     if "namespaceSelector" in peer:
-        if not matches(peer["namespaceSelector"], {"kubernetes.io/metadata.name": other.namespace}):
+        name = {"kubernetes.io/metadata.name": other.namespace}
+        if not matches(peer["namespaceSelector"], {**other.namespace_labels, **name}):
             return False
     elif other.namespace != own.namespace:
         return False

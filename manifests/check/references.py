@@ -15,7 +15,9 @@ class Expected(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    secrets: dict[str, list[str]]
+    extends: str | None = None
+    """Folder of another overlay, beside this one, whose expectations hold too."""
+    secrets: dict[str, list[str]] = {}
     """namespace/name -> keys, made by the installer."""
     service_accounts: list[str] = []
     """namespace/name, made by Kubeflow."""
@@ -36,6 +38,8 @@ class ForeignPod(BaseModel):
 
     namespace: str
     labels: dict[str, str]
+    namespace_labels: dict[str, str] = {}
+    """Of its namespace, beside the name that every namespace has."""
 
 
 Expected.model_rebuild()
@@ -49,12 +53,25 @@ def read_expected(folder: Path) -> Expected:
     """
     path = folder / "expects.yaml"
     if path.is_file():
-        return Expected.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+        own = Expected.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+        return own if own.extends is None else _join(read_expected(folder / own.extends), own)
     kustomization = yaml.safe_load((folder / "kustomization.yaml").read_text(encoding="utf-8"))
     for resource in kustomization["resources"]:
         if (folder / resource / "kustomization.yaml").is_file():
             return read_expected(folder / resource)
     raise FileNotFoundError(f"{path}: missing; copy one from manifests/overlays")
+
+
+def _join(base: Expected, own: Expected) -> Expected:
+    """Both at once; where both name a secret, pod or address, `own` counts."""
+    return Expected(
+        secrets=base.secrets | own.secrets,
+        service_accounts=[*base.service_accounts, *own.service_accounts],
+        pods=base.pods | own.pods,
+        addresses=base.addresses | own.addresses,
+        allowed=[*base.allowed, *own.allowed],
+        refused=[*base.refused, *own.refused],
+    )
 
 
 def check_references(resources: list[Resource], pods: list[Pod], expected: Expected) -> Iterator[Problem]:

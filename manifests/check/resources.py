@@ -60,6 +60,8 @@ class Pod:
     labels: Mapping[str, str]
     spec: Mapping[str, Any] = field(default_factory=dict)
     owner: Resource | None = None
+    namespace_labels: Mapping[str, str] = field(default_factory=dict)
+    """Of somebody else's namespace, beside its name."""
 
     @property
     def place(self) -> str:
@@ -93,14 +95,46 @@ def parse(text: str) -> list[Resource]:
 
 
 def pods_of(resources: list[Resource]) -> list[Pod]:
-    """The pods of Deployments, StatefulSets, DaemonSets, Jobs and CronJobs."""
+    """The pods of Deployments, StatefulSets, DaemonSets, Jobs, CronJobs and InferenceServices."""
     return list(_pods(resources))
+
+
+COMPONENT_KEYS = frozenset({"minReplicas", "maxReplicas", "deploymentStrategy", "labels", "annotations"})
+"""What KServe reads of a predictor beside the pod's own fields; `schemas/` allows no others."""
+
+
+def deployment_of(service: Resource) -> dict[str, Any]:
+    """The Deployment that KServe makes of an InferenceService without autoscaling, under the service's name.
+
+    As in KServe's pkg/controller/v1beta1/inferenceservice/reconcilers/deployment, which calls it
+    `<name>-predictor` and adds labels of its own.
+    """
+    predictor = service.spec["predictor"]
+    labels = predictor.get("labels", {})
+    spec = {key: value for key, value in predictor.items() if key not in COMPONENT_KEYS}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": service.name, "namespace": service.namespace},
+        "spec": {
+            "replicas": predictor["minReplicas"],
+            "selector": {"matchLabels": labels},
+            "strategy": predictor.get("deploymentStrategy", {}),
+            "template": {
+                "metadata": {"labels": labels, "annotations": predictor.get("annotations", {})},
+                "spec": spec,
+            },
+        },
+    }
 
 
 def _pods(resources: list[Resource]) -> Iterator[Pod]:
     for resource in resources:
         outer = resource.spec
-        if resource.kind == "CronJob":
+        if resource.kind == "InferenceService":
+            resource = Resource(deployment_of(resource))
+            outer = resource.spec
+        elif resource.kind == "CronJob":
             outer = outer["jobTemplate"]["spec"]
         elif resource.kind not in {"Deployment", "StatefulSet", "DaemonSet", "Job"}:
             continue

@@ -8,19 +8,29 @@ from pathlib import Path
 import jsonschema
 import kubernetes_validate
 
-from manifests.check.resources import Problem, Resource
+from manifests.check.resources import Problem, Resource, deployment_of
 
 KUBERNETES = ("1.31", "1.37")
 """Oldest and newest version that the manifests are for."""
+CUSTOM = r"\.(k8s-?\.)?x-k8s\.io/|kubeflow\.org/|monitoring\.coreos\.com/|serving\.kserve\.io/"
+"""Kinds that Kubernetes does not bring."""
 SCHEMAS = Path(__file__).parent / "schemas"
 
 
 def check_schema(resource: Resource) -> Iterator[Problem]:
-    """Kubernetes' own kinds strictly, in both versions; others against `schemas/`."""
+    """Kubernetes' own kinds strictly, in both versions; others against `schemas/`. Of an InferenceService the
+    Deployment that KServe makes of it, too."""
     version = resource.body["apiVersion"]
-    if re.search(r"\.(k8s-?\.)?x-k8s\.io/|kubeflow\.org/|monitoring\.coreos\.com/", version):
-        yield from _check_custom(resource, version)
+    if not re.search(CUSTOM, version):
+        yield from _check_own(resource)
         return
+    problems = list(_check_custom(resource, version))
+    yield from problems
+    if resource.kind == "InferenceService" and not problems:
+        yield from _check_own(Resource(deployment_of(resource)))
+
+
+def _check_own(resource: Resource) -> Iterator[Problem]:
     for kubernetes in KUBERNETES:
         try:
             kubernetes_validate.validate(dict(resource.body), kubernetes, strict=True)

@@ -46,7 +46,7 @@ def make_reward(start: Path, **options: Any) -> CooperReward:
     return CooperReward(start / "verify_rm", **({"config": config, "rule": RULE, "device": "cpu"} | options))
 
 
-def make_trainer(start: Path, reward: CooperReward, dataset: Dataset, **options: Any) -> GRPOTrainer:
+def make_trainer(start: Path, reward: Any, dataset: Dataset, **options: Any) -> GRPOTrainer:
     """Three problems with two completions in every step; the engine's answers are drawn by the policy."""
     policy = load_policy(str(start / "policy"), device=torch.device("cpu"))
     config = {

@@ -11,7 +11,7 @@ import yaml
 
 from cooper_rl.__main__ import build_parser
 from cooper_rl.cluster.task import AGAIN, FINAL
-from cooper_rl.config.load import load, load_serve
+from cooper_rl.config.load import load, load_learn, load_serve
 from cooper_rl.servers.numbers import ServerNumbers
 from cooper_rl.storage import buckets as prepare_buckets
 from cooper_rl.storage import models as fetch_model
@@ -89,7 +89,8 @@ def test_commands_of_containers_parse(name: str, rendered) -> None:
                 prepare_buckets.build_parser().parse_args(command[3:])
             elif command[0] == "cooper-rl":
                 options = build_parser().parse_args(command[1:])
-                assert load_serve(options.overrides).host == "0.0.0.0"
+                read = load_learn if command[1] == "serve" else load_serve
+                assert read(options.overrides).host == "0.0.0.0"
             else:
                 assert command[:2] in (["minio", "server"], ["vllm", "serve"])
     assert {"python", "vllm"} <= seen

@@ -12,7 +12,12 @@ from cooper_rl.errors import ConfigError, DamagedObjectError, StorageError
 from cooper_rl.storage.models import at_hand, find_model, main, read_sums
 from tests.stand_ins.fixtures import send_folder
 
-FILES = {"config.json": b"{}", "model.safetensors": b"weights" * 1000, "tokenizer/merges.txt": b"a b"}
+FILES = {
+    "config.json": b"{}",
+    "model.safetensors": b"weights" * 1000,
+    "tokenizer/merges.txt": b"a b",
+    "train.jsonl": b"{}\n",
+}
 
 
 def sums_of(files: dict[str, bytes]) -> bytes:

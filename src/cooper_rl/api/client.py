@@ -103,7 +103,8 @@ class RewardClient:
             request_id: Of a request that another process may send again; absent: a new one.
 
         Raises:
-            ServerError: the server refuses the request, or did not answer in `retry_seconds`.
+            ServerError: the server refuses the request, did not answer in `retry_seconds`, or its certificate
+                is not trusted.
         """
         columns = zip(completions, questions, reference_answers, group_ids or completions, strict=True)
         items = [
@@ -130,6 +131,7 @@ class RewardClient:
             try:
                 answer = self._http.post(self._url, json=body)
             except httpx.TransportError as error:
+                self._check_trust(error)
                 problem = f"{type(error).__name__}: {error}"
             else:
                 if answer.status_code == 200:
@@ -145,3 +147,19 @@ class RewardClient:
                     f"{problem}; look at the server's log"
                 )
             time.sleep(seconds)
+
+    def _check_trust(self, error: httpx.TransportError) -> None:
+        """Another try cannot mend a certificate that nobody vouches for.
+
+        Raises:
+            ServerError: the error is about one.
+        """
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, ssl.SSLCertVerificationError):
+            cause = cause.__cause__ or cause.__context__
+        if cause is not None:
+            raise ServerError(
+                f"{self._url}: its certificate is not trusted ({cause.verify_message}); give "
+                "certificates=FILE (COOPER_REWARD_CERTIFICATES) with the authority that signed it, and the "
+                "server's name as the certificate has it"
+            ) from error

@@ -31,8 +31,8 @@ logger = logging.getLogger(__name__)
 SUMS = "SHA256SUMS"
 PIN = "#sha256="
 WEIGHTS = ".safetensors"
-ALLOWED = frozenset({WEIGHTS, ".json", ".txt", ".jinja", ".model", ".md", ""})
-"""Weights, configuration, tokenizers. Not `.bin`, `.pt` or `.pkl`, which are unpickled, nor `.py`."""
+ALLOWED = frozenset({WEIGHTS, ".json", ".jsonl", ".txt", ".jinja", ".model", ".md", ""})
+"""Weights, configuration, tokenizers, labelled completions. Not `.bin`, `.pt` or `.pkl`, which are unpickled, nor `.py`."""
 EXIT_USER_ERROR = 2
 
 

@@ -1,0 +1,127 @@
+"""TRL's own GRPOTrainer asks a real server of rewards that learn, through the function file."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from cooper_rl import CooperReward
+from cooper_rl.adapters import trl as adapter
+from cooper_rl.config.load import load_learn
+from cooper_rl.models.policy import save_policy
+from tests.api.test_trl import make_trainer, rows
+from tests.service.conftest import ROOT, Server
+from tests.service.service_world import SETTINGS
+
+
+@pytest.fixture
+def start(make_policy, tmp_path: Path) -> Path:
+    save_policy(make_policy(0), tmp_path / "policy")
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def address(server: Server, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Of a server whose steps are six completions, as those of `make_trainer`."""
+    assert server.start(tmp_path_factory.mktemp("trl") / "state", {})
+    return server.url
+
+
+@pytest.fixture(autouse=True)
+def run(address: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[str]:
+    """Each test has a run of its own."""
+    name = re.sub(r"[^a-z]+", "-", request.node.name)[-60:].strip("-")
+    monkeypatch.setenv("COOPER_REWARD_URL", address)
+    monkeypatch.setenv("COOPER_REWARD_RUN", name)
+    adapter.connect.cache_clear()
+    yield name
+    adapter.connect.cache_clear()
+
+
+def served(address: str, run: str) -> dict[str, Any]:
+    (found,) = (row for row in httpx.get(f"{address}/v1/runs", timeout=60).json() if row["run"] == run)
+    return found
+
+
+def means(trainer: Any) -> list[float]:
+    key = "rewards/cooper_reward/mean"
+    return [row[key] for row in trainer.state.log_history if key in row]
+
+
+@pytest.mark.parametrize("is_chat", [False, True], ids=["plain", "chat"])
+def test_the_service_gives_trl_the_rewards_of_cooper_reward(
+    start: Path, server: Server, address: str, run: str, is_chat: bool
+) -> None:
+    """Three steps with an evaluation after each, which teaches nothing; the same seeds in both trainings."""
+    options = {"max_steps": 3, "eval_strategy": "steps", "eval_steps": 1}
+    trainer = make_trainer(start, adapter.cooper_reward, rows(is_chat=is_chat), **options)
+    trainer.train()
+    config = load_learn(SETTINGS)
+    with CooperReward(server.verify_rm, config=config.cooper, rule=config.rule, device="cpu") as reward:
+        own = make_trainer(start, reward, rows(is_chat=is_chat), **options)
+        own.train()
+        assert reward.step == 3
+    assert len(means(trainer)) == 3
+    assert means(trainer) == means(own)
+    evaluated = [row["eval_reward"] for row in trainer.state.log_history if "eval_reward" in row]
+    assert evaluated == [row["eval_reward"] for row in own.state.log_history if "eval_reward" in row]
+    assert (served(address, run)["step"], served(address, run)["collected_items"]) == (3, 0)
+
+
+def test_the_question_may_have_a_column_of_its_own(
+    start: Path, address: str, run: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For prompts that hold more than it."""
+    plain = rows()
+    longer = plain.add_column("question", plain["prompt"]).map(
+        lambda row: {"prompt": f"Solve this. {row['prompt']}"}
+    )
+    client, asked = adapter.connect(), []
+
+    def record(completions: list[str], **columns: Any) -> list[float]:
+        asked.extend(columns["questions"])
+        return client(completions, **columns)
+
+    monkeypatch.setattr(adapter, "connect", lambda: record)
+    make_trainer(start, adapter.cooper_reward, longer, max_steps=1).train()
+    monkeypatch.undo()
+    assert len(asked) == 6
+    assert set(asked) <= set(plain["prompt"])
+    assert served(address, run)["step"] == 1
+
+
+def train_in_a_process(folder: Path) -> None:
+    """What each of two processes runs: `python -m tests.service.test_trl FOLDER`."""
+    trainer = make_trainer(folder, adapter.cooper_reward, rows(), per_device_train_batch_size=3, max_steps=2)
+    trainer.train()
+    (folder / f"means-{os.environ['RANK']}.json").write_text(json.dumps(means(trainer)))
+
+
+@pytest.mark.slow
+def test_completions_of_two_processes_are_one_step(start: Path, address: str, run: str) -> None:
+    """Three completions each, and `collect_items` is six."""
+    environment = os.environ | {
+        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29638", "WORLD_SIZE": "2", "ACCELERATE_USE_CPU": "true",
+    }  # fmt: skip
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.service.test_trl", str(start)],
+            cwd=ROOT, stderr=subprocess.PIPE, text=True,
+            env=environment | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+        )
+        for rank in range(2)
+    ]  # fmt: skip
+    errors = [process.communicate(timeout=240)[1] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], errors
+    assert (served(address, run)["step"], served(address, run)["collected_items"]) == (2, 0)
+
+
+if __name__ == "__main__":
+    train_in_a_process(Path(sys.argv[1]))
