@@ -19,6 +19,7 @@ from cooper_rl.models.completions import (
 from cooper_rl.models.packed.forward import can_pack
 from cooper_rl.models.packed.packing import PackedBatch
 from cooper_rl.models.policy import Policy
+from cooper_rl.models.precision import round_layers
 
 PROMPTS = [[10, 11, 12], [10, 11, 12], [20, 21], [10, 11, 12]]
 COMPLETIONS = [[13, 14, 15, 16], [13, 14, 30], [22], [40, 41]]
@@ -189,12 +190,29 @@ def test_a_frozen_head_gets_no_gradient_in_chunks(make_policy, monkeypatch) -> N
     assert policy.model.model.norm.weight.grad.abs().sum() > 0
 
 
-def of_kind(policy: Policy, kind: str) -> Policy:
+@pytest.mark.parametrize("kind", ["qwen2", "qwen3", "gemma3_text", "mistral"])
+@pytest.mark.parametrize("is_tied", [True, False])
+def test_bf16_passes_give_the_same_bits_when_linear_layers_are_rounded_beforehand(
+    make_policy, kind: str, is_tied: bool
+) -> None:
+    policy = replace(of_kind(make_policy(0), kind, tie_word_embeddings=is_tied), compute="bfloat16")
+    policy.model.requires_grad_(False)
+    batch = batch_completions(policy, PROMPTS, COMPLETIONS)
+    expected = completion_logprobs(policy, batch, temperature=0.7)
+    round_layers(policy.model)
+    assert torch.equal(completion_logprobs(policy, batch, temperature=0.7), expected)
+    kinds = {name: weight.dtype for name, weight in policy.model.named_parameters()}
+    assert kinds["model.embed_tokens.weight"] == kinds["model.norm.weight"] == torch.float32
+    assert kinds["model.layers.0.mlp.down_proj.weight"] == torch.bfloat16
+    assert is_tied or kinds["lm_head.weight"] == torch.bfloat16
+
+
+def of_kind(policy: Policy, kind: str, **options: Any) -> Policy:
     """Random weights of another architecture, whose logits lie far from 0."""
     config = AutoConfig.for_model(
         kind, vocab_size=len(policy.tokenizer), hidden_size=32, intermediate_size=48, num_hidden_layers=1,
         num_attention_heads=4, num_key_value_heads=2, head_dim=8, max_position_embeddings=256, pad_token_id=0,
-        eos_token_id=1, bos_token_id=2, **({"logits_scaling": 8.0} if kind == "granite" else {}),
+        eos_token_id=1, bos_token_id=2, **({"logits_scaling": 8.0} if kind == "granite" else {}), **options,
     )  # fmt: skip
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(config).eval()
