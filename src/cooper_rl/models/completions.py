@@ -18,6 +18,7 @@ from cooper_rl.models.lora import without_adapters
 from cooper_rl.models.packed.batching import PaddedBatch, pad_right, split_by_tokens
 from cooper_rl.models.packed.forward import can_pack, limit_tokens, packed_states
 from cooper_rl.models.packed.packing import PackedBatch, pack, split_packed
+from cooper_rl.models.packed.varlen import can_vary
 from cooper_rl.models.policy import Policy
 from cooper_rl.models.precision import is_bfloat16
 
@@ -85,7 +86,7 @@ def batch_completions(
     # Nothing is predicted after the last token, so its own pass, one in every completion, would be wasted.
     rows = [[*prompt, *completion[:-1]] for prompt, completion in zip(prompts, completions, strict=True)]
     if can_pack(policy.model):
-        tokens = pack(rows, device=device)
+        tokens = pack(rows, device=device, has_groups=not can_vary(policy.model, policy.compute))
         places = tokens.places
     else:
         tokens = pad_right(rows, pad_id=policy.pad_id, device=device)
