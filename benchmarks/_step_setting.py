@@ -33,6 +33,11 @@ class Measured(NamedTuple):
     seconds: dict[str, float]
     """By phase, `step` is the whole."""
     num_tokens: int
+    """Drawn."""
+    layer_tokens: int = 0
+    """Positions through the layers of policy and reference policy, in forward passes of the update."""
+    head_tokens: int = 0
+    """Those through the head."""
 
 
 class Clock(NamedTuple):

@@ -1,12 +1,12 @@
-"""TRL's side of `cooper_step.py`: GRPOTrainer, a reward function, a pairwise update, RewardTrainer."""
+"""TRL's sides of `cooper_step.py`: GRPOTrainer, a reward function, a pairwise update, RewardTrainer."""
 
 import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from _step_setting import GROUP_SIZE, NUM_PROBLEMS, Clock, Measured, pair_of
+from _step_setting import GROUP_SIZE, Clock, Measured, pair_of
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, PrinterCallback, TrainerCallback
 from transformers.utils.logging import disable_progress_bar
 
@@ -15,27 +15,100 @@ from cooper_rl.models.verify_rm import VerifyItem, VerifyRM
 from cooper_rl.schema.data import PreferencePair, Problem
 
 
+class Setting(NamedTuple):
+    """How TRL is set."""
+
+    has_bf16_weights: bool
+    keeps_activations: bool
+    """Else they are computed again in the backward, which is TRL's default."""
+    has_fallback: bool
+    """Of a device without Triton; see `take_out_fallback`."""
+
+
+SETTINGS = {
+    "TRL": Setting(has_bf16_weights=False, keeps_activations=False, has_fallback=True),
+    "TRL tuned": Setting(has_bf16_weights=True, keeps_activations=False, has_fallback=True),
+    "TRL expert": Setting(has_bf16_weights=True, keeps_activations=True, has_fallback=True),
+    "expert, no fallback": Setting(has_bf16_weights=True, keeps_activations=True, has_fallback=False),
+}
+
+
+def describe_work(setting: Setting) -> str:
+    """What such a side computes, in a line."""
+    weights = "bf16 weights" if setting.has_bf16_weights else "fp32 weights under bf16 autocast"
+    backward = "activations kept" if setting.keeps_activations else "activations computed again"
+    head = (
+        "head at every position, its backward products in fp32"
+        if setting.has_fallback
+        else "head at completion tokens, its products in bf16"
+    )
+    return f"padded batches, a prompt once a rollout; {weights}; {backward}; {head}"
+
+
+def take_out_fallback() -> None:
+    """TRL's head as it is on CUDA, on a CPU: completion tokens alone, products in the type of the passes.
+
+    Without Triton TRL 1.16 sends every position through the head, prompts and padding too (`compact` in
+    `trl/trainer/utils.py: add_fused_lm_head`), and its backward multiplies fp32 copies (`_addmm_fp32` in
+    `trl/kernels/chunked_logprob.py`). The first module asks its own name `_use_triton` for `compact` alone;
+    which kernel runs is asked in the second, and stays torch's.
+    """
+    from trl.kernels import chunked_logprob
+    from trl.trainer import utils
+
+    assert utils._use_triton is chunked_logprob._use_triton, "this TRL chooses its head in another way"
+    vars(utils)["_use_triton"] = lambda _device: True
+
+    def add_product(total: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> None:
+        total += left @ right
+
+    assert callable(chunked_logprob._addmm_fp32)
+    vars(chunked_logprob)["_addmm_fp32"] = add_product
+
+
 def trl_side(
-    folder: Path, problems: Sequence[Problem], options: argparse.Namespace, clock: Clock, *, is_tuned: bool
+    folder: Path, problems: Sequence[Problem], options: argparse.Namespace, clock: Clock, setting: Setting
 ) -> Callable[[], Measured]:
     """A new GRPOTrainer for one step, the pairwise update after it, a RewardTrainer for the same pairs."""
     disable_progress_bar()
+    if not setting.has_fallback:
+        take_out_fallback()
     # By the library: our own loader would also give this process our settings of the allocator.
     model = AutoModelForSequenceClassification.from_pretrained(
-        folder / "verify_rm", dtype=torch.bfloat16 if is_tuned else torch.float32
+        folder / "verify_rm", dtype=torch.bfloat16 if setting.has_bf16_weights else torch.float32
     )
     verify_rm = VerifyRM(model.to(clock.device).train(), AutoTokenizer.from_pretrained(folder / "verify_rm"))
     optimizer = torch.optim.AdamW(verify_rm.model.parameters(), lr=1e-5)
 
     def run() -> Measured:
         peer = Peer(verify_rm, optimizer, problems, clock)
-        trainer = make_grpo_trainer(folder, peer, options, is_tuned=is_tuned)
+        trainer = make_grpo_trainer(folder, peer, options, setting)
         trainer._generate = timed(trainer._generate, "rollout", peer.seconds, clock)
+        counted = counting(trainer, has_fallback=setting.has_fallback)
         trainer.train()
-        seconds = reward_trainer_seconds(folder, peer, options, is_tuned=is_tuned)
-        return Measured(peer.seconds | {"RewardTrainer": seconds}, peer.num_tokens)
+        seconds = reward_trainer_seconds(folder, peer, options, setting)
+        return Measured(
+            peer.seconds | {"RewardTrainer": seconds}, peer.num_tokens, *map(sum, zip(*counted, strict=True))
+        )
 
     return run
+
+
+def counting(trainer: Any, *, has_fallback: bool) -> list[tuple[int, int]]:
+    """Positions through layers and head of every forward pass that the trainer is going to make."""
+    counted: list[tuple[int, int]] = []
+    call = trainer._get_per_token_logps_and_entropies
+
+    def run(
+        model: Any, input_ids: Any, attention_mask: Any, logits_to_keep: int, *args: Any, **named: Any
+    ) -> Any:
+        rows, width = input_ids.shape
+        asked = rows * (width - 1) if has_fallback else int(attention_mask[:, -logits_to_keep:].sum())
+        counted.append((rows * width, asked))
+        return call(model, input_ids, attention_mask, logits_to_keep, *args, **named)
+
+    trainer._get_per_token_logps_and_entropies = run
+    return counted
 
 
 class Peer(TrainerCallback):
@@ -99,15 +172,16 @@ class Peer(TrainerCallback):
             yield out.logits[:, 0].float()
 
 
-def make_grpo_trainer(folder: Path, peer: Peer, options: argparse.Namespace, *, is_tuned: bool) -> Any:
+def make_grpo_trainer(folder: Path, peer: Peer, options: argparse.Namespace, setting: Setting) -> Any:
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
 
     config = GRPOConfig(
-        output_dir=str(folder / "trl"), max_steps=1, per_device_train_batch_size=32,
-        gradient_accumulation_steps=NUM_PROBLEMS * GROUP_SIZE // 32, num_generations=GROUP_SIZE, beta=1e-3,
-        temperature=1.0, max_completion_length=options.max_new_tokens, learning_rate=1e-6,
-        **settings_of(options, is_tuned=is_tuned),
+        output_dir=str(folder / "trl"), max_steps=1, per_device_train_batch_size=options.trl_batch,
+        gradient_accumulation_steps=options.problems * GROUP_SIZE // options.trl_batch,
+        num_generations=GROUP_SIZE, beta=1e-3, temperature=1.0,
+        max_completion_length=options.max_new_tokens, learning_rate=1e-6,
+        **settings_of(options, setting),
     )  # fmt: skip
     trainer = GRPOTrainer(
         model=str(folder / "policy"),
@@ -123,16 +197,18 @@ def make_grpo_trainer(folder: Path, peer: Peer, options: argparse.Namespace, *, 
     return trainer
 
 
-def settings_of(options: argparse.Namespace, *, is_tuned: bool) -> dict[str, Any]:
+def settings_of(options: argparse.Namespace, setting: Setting) -> dict[str, Any]:
     """What both trainers of TRL get; recomputing activations is their own default."""
+    dtype = torch.bfloat16 if setting.has_bf16_weights else torch.float32
     return {
-        "bf16": True, "model_init_kwargs": {"dtype": torch.bfloat16 if is_tuned else torch.float32},
-        "activation_checkpointing": not options.keep_activations, "use_cpu": options.device == "cpu",
+        "bf16": True, "model_init_kwargs": {"dtype": dtype},
+        "activation_checkpointing": not (setting.keeps_activations or options.keep_activations),
+        "use_cpu": options.device == "cpu",
         "save_strategy": "no", "report_to": [], "disable_tqdm": True, "logging_strategy": "no",
     }  # fmt: skip
 
 
-def reward_trainer_seconds(folder: Path, peer: Peer, options: argparse.Namespace, *, is_tuned: bool) -> float:
+def reward_trainer_seconds(folder: Path, peer: Peer, options: argparse.Namespace, setting: Setting) -> float:
     """One step of TRL's RewardTrainer on the pairs of the peer's step, without what it prepares before."""
     from datasets import Dataset
     from trl import RewardConfig, RewardTrainer
@@ -146,7 +222,7 @@ def reward_trainer_seconds(folder: Path, peer: Peer, options: argparse.Namespace
     )
     config = RewardConfig(
         output_dir=str(folder / "trl_reward"), max_steps=1, per_device_train_batch_size=len(peer.pairs),
-        learning_rate=1e-5, max_length=None, **settings_of(options, is_tuned=is_tuned),
+        learning_rate=1e-5, max_length=None, **settings_of(options, setting),
     )  # fmt: skip
     stopwatch = Stopwatch(peer.clock)
     trainer = RewardTrainer(

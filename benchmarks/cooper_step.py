@@ -2,18 +2,26 @@
 
     OMP_NUM_THREADS=1 python benchmarks/cooper_step.py --repeats 3                       # natural lengths
     OMP_NUM_THREADS=1 python benchmarks/cooper_step.py --repeats 3 --fixed --max-new-tokens 96
+    OMP_NUM_THREADS=1 python benchmarks/cooper_step.py --problems 4 --fixed --max-new-tokens 384 \\
+        --sides "TRL" "TRL tuned" "TRL expert" "expert, no fallback"
 
 Ours is the product's own step: trainer, engine, scoring, policy update and reward update as `train-cooper`
-makes them, `cooper.precision=bfloat16`. TRL's side: `GRPOTrainer` (fp32 weights under bf16 autocast, its
-default; or bf16 weights, tuned), a reward function that scores with the same VerifyRM in padded batches, and
-a plain padded pairwise update. Both: the same random models (Qwen2), prompts, rollouts, temperature, KL to a
-reference policy, one update a step, one thread. TRL computes activations again in the backward pass, as it
-does by default; with `--keep-activations` it does not, which is faster where they fit.
+makes them, `cooper.precision=bfloat16`. TRL's sides: `GRPOTrainer`, a reward function that scores with the
+same VerifyRM in padded batches, and a plain padded pairwise update. All: the same random models (Qwen2),
+prompts, rollouts, temperature, KL to a reference policy, one update a step, one thread.
 
-The default model's head takes the share of the products that Qwen2.5-1.5B's takes (15 %), the default prompts
-have 97 tokens on average: in Qwen2.5's chat template GSM8K's questions have 89, MATH's 103.
+    TRL                  as it ships: fp32 weights under bf16 autocast, activations computed again
+    TRL tuned            bf16 weights
+    TRL expert           bf16 weights, activations kept (for the sides above: `--keep-activations`)
+    expert, no fallback  and the head as TRL has it on CUDA (`_trl_step.py: take_out_fallback`): on a CPU TRL
+                         1.16 computes it for prompts and padding too, and multiplies fp32 copies backwards
 
-Random text is never correct, so both make their pairs from the first two rollouts of every problem; rollouts
+Beside the seconds stand the positions that went through layers and head in the update's forward passes of
+policy and reference policy. The default model's head takes the share of the products that Qwen2.5-1.5B's
+takes (15 %), the default prompts have 97 tokens on average: in Qwen2.5's chat template GSM8K's questions have
+89, MATH's 103.
+
+Random text is never correct, so all make their pairs from the first two rollouts of every problem; rollouts
 are checked by the rule verifier on our side only. With natural lengths a completion may end after any token,
 with the same probability. After its step TRL's side also gives its pairs to TRL's RewardTrainer, whose
 seconds stand beside the step.
@@ -47,20 +55,29 @@ from _step_setting import (
     make_models,
     make_problems,
 )
-from _trl_step import trl_side
+from _trl_step import SETTINGS, describe_work, trl_side
 
 from cooper_rl.checkpoints.state import TrainingState
 from cooper_rl.config.load import load
-from cooper_rl.models.policy import load_policy
+from cooper_rl.models.completions import CompletionBatch, completion_logprobs
+from cooper_rl.models.packed.packing import PackedBatch
+from cooper_rl.models.policy import Policy, load_policy
 from cooper_rl.models.verify_rm import load_verify_rm
 from cooper_rl.run.build import SideData, make_trainer
 from cooper_rl.schema.data import Problem
-from cooper_rl.training import reward_learner
+from cooper_rl.training import policy_update, reward_learner
 from cooper_rl.training.pairing import PairMaker
 from cooper_rl.training.step import run_step
 
-BARS = {"natural": {"TRL": 5.0, "TRL tuned": 3.5}, "fixed": {"TRL": 2.8, "TRL tuned": 2.2}}
+NATURAL_BARS = {"TRL": 5.0, "TRL tuned": 3.5, "expert, no fallback": 4.5}
+FIXED_BARS = {"TRL": 2.8, "TRL tuned": 2.2, "expert, no fallback": 2.4}
+LONG_BARS = {"expert, no fallback": 2.0}
+"""With more than 96 tokens, all of them drawn."""
 PAIR_BAR = 2.0
+OUR_WORK = (
+    "packed, a prompt once a group; fp32 weights under bf16 autocast; activations kept; head at completion "
+    "tokens"
+)
 
 
 def main() -> int:
@@ -72,6 +89,8 @@ def main() -> int:
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--vocab", type=int, default=2700, help="tokens; at least the laptop's 655")
     parser.add_argument("--stories", type=int, default=4, help="in a prompt, of about 25 tokens each")
+    parser.add_argument("--problems", type=int, default=NUM_PROBLEMS, help="of a step, with 8 rollouts each")
+    parser.add_argument("--trl-batch", type=int, default=32, help="rollouts of TRL's forward passes")
     parser.add_argument("--max-new-tokens", type=int, default=256)
     parser.add_argument("--fixed", action="store_true", help="no completion ends before --max-new-tokens")
     parser.add_argument(
@@ -79,11 +98,13 @@ def main() -> int:
     )
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--warm-ups", type=int, default=1)
-    parser.add_argument("--sides", nargs="*", default=["TRL", "TRL tuned"], metavar="SIDE")
+    parser.add_argument("--sides", nargs="*", default=["TRL", "TRL tuned"], metavar="SIDE", choices=SETTINGS)
     options = parser.parse_args()
     if options.device == "cuda" and not torch.cuda.is_available():
         say("cooper_step: skipped, torch sees no CUDA device")
         return 0
+    for side in ["ours", *options.sides]:
+        say(f"{side:20}{OUR_WORK if side == 'ours' else describe_work(SETTINGS[side])}")
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder = Path(name)
         make_models(folder, options)
@@ -98,8 +119,15 @@ def main() -> int:
                 say(f"{'warm-up' if turn < 0 else f'round {turn + 1}':9}{describe(side, measured)}")
                 if turn >= 0:
                     found[side].append(measured)
-    report(found, BARS["fixed" if options.fixed else "natural"])
+    report(found, bars_of(options))
     return 0
+
+
+def bars_of(options: argparse.Namespace) -> dict[str, float]:
+    """By side; none where no bar was set."""
+    if not options.fixed:
+        return NATURAL_BARS
+    return FIXED_BARS if options.max_new_tokens <= 96 else LONG_BARS
 
 
 @contextmanager
@@ -123,12 +151,12 @@ def serve(connection: Connection, side: str, folder: Path, options: argparse.Nam
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     clock = Clock(torch.device(options.device))
-    problems = make_problems(NUM_PROBLEMS, options.stories)
+    problems = make_problems(options.problems, options.stories)
     with ExitStack() as stack:
         if side == "ours":
             run = our_side(folder, problems, stack, options, clock)
         else:
-            run = trl_side(folder, problems, options, clock, is_tuned=side == "TRL tuned")
+            run = trl_side(folder, problems, options, clock, SETTINGS[side])
         while is_asked(connection):
             connection.send(run())
 
@@ -149,7 +177,7 @@ def our_side(
         "cooper.precision=bfloat16", "cooper.monitor=null", "cooper.judge=null",
         "cooper.policy.warmup_steps=0",
         "cooper.pairs.negatives.rollout=0", "cooper.pairs.per_problem=1", "cooper.policy.lr=1e-6",
-        f"cooper.problems_per_step={NUM_PROBLEMS}", f"cooper.group_size={GROUP_SIZE}",
+        f"cooper.problems_per_step={options.problems}", f"cooper.group_size={GROUP_SIZE}",
         f"cooper.generation.max_new_tokens={options.max_new_tokens}",
     ]  # fmt: skip
     config = load("laptop", values)
@@ -166,8 +194,10 @@ def our_side(
     trainer = replace(trainer, reward=replace(trainer.reward, pairs=pairs))
     vars(reward_learner)["time"] = types.SimpleNamespace(perf_counter=clock)  # phases on the same clock
     steps = iter(range(1, 10**6))
+    counted = counting()
 
     def run() -> Measured:
+        counted.clear()
         started = clock()
         metrics = run_step(trainer, next(steps), problems).metrics
         seconds = {"step": clock() - started} | {
@@ -175,31 +205,47 @@ def our_side(
             for name, value in metrics.flat().items()
             if name.startswith("seconds/")
         }
-        return Measured(seconds, metrics.rollout.tokens or 0)
+        return Measured(seconds, metrics.rollout.tokens or 0, *map(sum, zip(*counted, strict=True)))
 
     return run
+
+
+def counting() -> list[tuple[int, int]]:
+    """Positions through layers and head of every forward pass of our policy update."""
+    counted: list[tuple[int, int]] = []
+
+    def run(policy: Policy, batch: CompletionBatch, *, temperature: float) -> torch.Tensor:
+        tokens = batch.tokens
+        ids = tokens.token_ids if isinstance(tokens, PackedBatch) else tokens.input_ids
+        counted.append((ids.numel(), len(batch.targets)))
+        return completion_logprobs(policy, batch, temperature=temperature)
+
+    vars(policy_update)["completion_logprobs"] = run
+    return counted
 
 
 def report(found: dict[str, list[Measured]], bars: dict[str, float]) -> None:
     for side, rows in found.items():
         say(f"median   {describe(side, median(rows))}")
-    for side, bar in bars.items():
-        pairs = list(zip(found.get(side, []), found["ours"], strict=False))
-        if pairs:
+    for side in found:
+        pairs = list(zip(found[side], found["ours"], strict=False))
+        if side != "ours" and pairs:
             steps = [
                 (peer.seconds["step"] / peer.num_tokens) / (own.seconds["step"] / own.num_tokens)
                 for peer, own in pairs
             ]
             updates = [peer.seconds["RewardTrainer"] / own.seconds["reward_update"] for peer, own in pairs]
+            bar = f"bar {bars[side]}x" if side in bars else "no bar"
             say(
-                f"{side}: step {ratio(steps)} a token (bar {bar}x); its RewardTrainer {ratio(updates)} ours "
+                f"{side}: step {ratio(steps)} a token ({bar}); its RewardTrainer {ratio(updates)} ours "
                 f"(bar {PAIR_BAR}x)"
             )
 
 
 def median(rows: Sequence[Measured]) -> Measured:
     phases = {phase: statistics.median(row.seconds[phase] for row in rows) for phase in rows[0].seconds}
-    return Measured(phases, int(statistics.median(row.num_tokens for row in rows)))
+    counts = [int(statistics.median(column)) for column in zip(*(row[1:] for row in rows), strict=True)]
+    return Measured(phases, *counts)
 
 
 def ratio(ratios: Sequence[float]) -> str:
@@ -208,7 +254,8 @@ def ratio(ratios: Sequence[float]) -> str:
 
 def describe(side: str, measured: Measured) -> str:
     phases = ", ".join(f"{phase} {seconds:.2f}" for phase, seconds in measured.seconds.items())
-    return f"{side:10}{measured.num_tokens:6} tokens  {phases}"
+    work = f"layers {measured.layer_tokens}, head {measured.head_tokens}"
+    return f"{side:20}{measured.num_tokens:6} tokens  {phases}; {work}"
 
 
 def say(line: str) -> None:

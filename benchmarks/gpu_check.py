@@ -9,7 +9,7 @@ step is the product's own (`training/step.py`) with the Hugging Face engine: 16 
 tokens, rewards, policy update with a reference policy, and a reward update on two rollouts of every problem.
 The first step warms up and is left out. Model FLOPs of the policy update are 6 N T for the policy and 2 N T
 for the reference, N weights and T tokens with every prompt counted once, without attention; the recomputed
-forward pass does not count.
+forward pass does not count. Beside the seconds stand those of `cooper-rl plan --seconds` for the same step.
 """
 
 import argparse
@@ -34,11 +34,12 @@ from cooper_rl.config.load import load
 from cooper_rl.config.root import Config
 from cooper_rl.distributed.trainable import SingleProcess
 from cooper_rl.engines.hf import HFEngine
+from cooper_rl.models.budget import Card, make_budget
 from cooper_rl.models.memory import GIB, RESERVED
 from cooper_rl.models.policy import Policy
 from cooper_rl.models.shape import count_weights, read_shape
 from cooper_rl.models.verify_rm import new_verify_rm
-from cooper_rl.run.memory import make_plan
+from cooper_rl.run.memory import make_plan, make_work
 from cooper_rl.training import reward_learner
 from cooper_rl.training.optimizer import make_adamw
 from cooper_rl.training.pairing import PairMaker
@@ -79,6 +80,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         default=989.0,
         help="of the GPU, dense bf16; 989: NVIDIA H100 and H200 SXM",
     )
+    parser.add_argument("--peak-tb-per-second", type=float, default=3.35, help="3.35: NVIDIA H100 SXM")
     return parser.parse_args(arguments)
 
 
@@ -122,7 +124,15 @@ def measure_steps(options: argparse.Namespace) -> dict[str, Any]:
     sizes = trainer.policy.model.config.to_dict()
     flops = 8 * count_weights(read_shape(sizes, place="the random policy")) * num_tokens
     plan = make_plan(config, policy=sizes, verify_rm=sizes, num_processes=1, card_bytes=0)
+    work = make_work(config, prompt_tokens=round(prompts / options.problems))
+    shape = read_shape(sizes, place="the random policy")
+    card = Card(options.peak_tflops * 1e12, options.peak_tb_per_second * 1e12)
+    phases = {phase.name: phase for phase in make_budget(shape, shape, work)}
     return {
+        "reckoned_seconds": {
+            name: {"floor": phase.floor(card), "usual": phase.reckoned(card)}
+            for name, phase in phases.items()
+        },
         "seconds": {key.removeprefix("seconds/"): median[key] for key in median if "seconds/" in key},
         "rollout_tokens": median["rollout/tokens"],
         "rollout_tokens_per_second": median["rollout/tokens"] / median["seconds/rollout"],

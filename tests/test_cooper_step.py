@@ -14,9 +14,16 @@ SIZES = ["--hidden=64", "--layers=1", "--max-new-tokens=4", "--fixed", "--repeat
 
 @pytest.mark.slow
 def test_sides_take_their_turns_in_processes_of_their_own() -> None:
-    sides = ["TRL"] if importlib.util.find_spec("trl") else []
+    sides = ["TRL", "expert, no fallback"] if importlib.util.find_spec("trl") else []
     command = [sys.executable, str(BENCHMARK), *SIZES, "--sides", *sides]
     shown = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True).stdout
     for side in ("ours", *sides):
         assert re.search(rf"^round 1  {side} +512 tokens  step \d+\.\d\d, rollout", shown, re.MULTILINE)
-    assert shown.count("(bar 2.8x)") == len(sides)
+    assert shown.count("(bar 2.8x)") == shown.count("(bar 2.4x)") == len(sides) // 2
+    # Policy and reference policy: 128 rollouts of 4 tokens each, and of TRL's fallback the prompts too.
+    heads = {
+        side: int(count)
+        for side, count in re.findall(r"^median   (.+?)  .*, head (\d+)$", shown, re.MULTILINE)
+    }
+    assert heads["ours"] == heads.get("expert, no fallback", heads["ours"]) == 2 * 512
+    assert heads.get("TRL", 10_000) > 9_000

@@ -29,3 +29,5 @@ def test_the_check_measures_whole_steps(capsys: pytest.CaptureFixture[str], monk
     assert 4 <= found["rollout_tokens"] <= 4 * 8
     assert found["policy_update_mfu"] > 0
     assert found["planned_gib"] > 2
+    assert {"rollouts", "reward", "policy update", "reward update"} <= found["reckoned_seconds"].keys()
+    assert all(each["usual"] > each["floor"] > 0 for each in found["reckoned_seconds"].values())

@@ -227,14 +227,69 @@ def test_a_reward_that_was_killed_goes_on_exactly(make_verify_rm, tmp_path, stal
         assert found == expected
         assert same_weights(resumed.verify_rm, whole_verify_rm := load_state(tmp_path / "whole"))
         assert not same_weights(whole_verify_rm, make_verify_rm(0))
-        rows = [
-            [{key: value for key, value in row.items() if not key.startswith("seconds/")} for row in each]
-            for each in (resumed.metrics, whole.metrics)
-        ]
-        assert rows[0] == rows[1]
+        assert without_seconds(resumed) == without_seconds(whole)
         assert resumed.pairs == whole.pairs
     with pytest.raises(WriteConflictError, match="somebody else"):  # it would put its own back
         broken.close()
+
+
+def without_seconds(reward: CooperReward) -> list[dict[str, float]]:
+    return [
+        {key: value for key, value in row.items() if not key.startswith("seconds/")} for row in reward.metrics
+    ]
+
+
+def rows_of_pieces(folder: Path, kind: str) -> list[int]:
+    """Rows in each piece of the log, oldest first."""
+    return [len((piece / kind).read_text().splitlines()) for piece in sorted((folder / "logs").iterdir())]
+
+
+@pytest.mark.parametrize("is_saved_whole", [False, True], ids=["in pieces", "whole, as by earlier versions"])
+def test_the_log_of_its_folder_is_written_once_in_pieces(make_verify_rm, tmp_path, is_saved_whole) -> None:
+    """Six steps in three checkpoints; the first two steps, whole, become one piece with the next two."""
+    save_verify_rm(make_verify_rm(0), tmp_path / "verify_rm")
+    options: Any = {"config": {"checkpoint_every": 2}, "rule": RULE, "device": "cpu"}
+    run = tmp_path / "run"
+    with CooperReward(tmp_path / "verify_rm", folder=tmp_path / "straight", **options) as straight:
+        for _ in range(6):
+            ask(straight)
+    with CooperReward(tmp_path / "verify_rm", folder=None if is_saved_whole else run, **options) as first:
+        for _ in range(2):
+            ask(first)
+        if is_saved_whole:
+            first.save(run)
+    with CooperReward(tmp_path / "verify_rm", folder=run, **options) as reward:
+        for _ in range(4):
+            ask(reward)
+    assert rows_of_pieces(tmp_path / "straight", "metrics.jsonl") == [2, 2, 2]
+    assert rows_of_pieces(run, "metrics.jsonl") == ([4, 2] if is_saved_whole else [2, 2, 2])
+    assert sum(rows_of_pieces(run, "pairs.jsonl")) == len(straight.pairs) > 0
+    last = run / (run / "LATEST").read_text().strip()
+    assert not (last / "metrics.jsonl").exists()
+    assert not (last / "pairs.jsonl").exists()
+    with CooperReward(tmp_path / "verify_rm", folder=run, **options) as again:
+        assert without_seconds(again) == without_seconds(straight)
+        assert again.pairs == straight.pairs
+        assert same_weights(again.verify_rm, straight.verify_rm)
+
+
+def test_a_state_loaded_from_elsewhere_begins_the_folders_log_anew(make_verify_rm, tmp_path) -> None:
+    """Three steps in the folder, then on from one of another run: no row of the three is read again."""
+    save_verify_rm(make_verify_rm(0), tmp_path / "verify_rm")
+    options: Any = {"config": {"checkpoint_every": 1}, "rule": RULE, "device": "cpu"}
+    with CooperReward(tmp_path / "verify_rm", **options) as other:
+        ask(other, PROBLEMS[2:])
+        other.save(tmp_path / "other")
+    with CooperReward(tmp_path / "verify_rm", folder=tmp_path / "run", **options) as reward:
+        for _ in range(3):
+            ask(reward)
+        assert reward.load(tmp_path / "other")
+        for _ in range(3):
+            ask(reward)
+        expected = without_seconds(reward), list(reward.pairs)
+    with CooperReward(tmp_path / "verify_rm", folder=tmp_path / "run", **options) as again:
+        assert again.step == 4
+        assert (without_seconds(again), again.pairs) == expected
 
 
 def load_state(folder: Path) -> VerifyRM:

@@ -53,11 +53,21 @@ class Outcome(NamedTuple):
 
 def read_outcome(run: Path, answers: list[dict[str, Any]]) -> Outcome:
     place = run / "checkpoints" / (run / "checkpoints" / LATEST).read_text().strip()
-    lines = (place / "metrics.jsonl").read_text().splitlines()
+    log = {kind: read_log(place, kind) for kind in ("metrics.jsonl", "pairs.jsonl")}
+    lines = log["metrics.jsonl"].decode().splitlines()
     metrics = [
         {name: value for name, value in json.loads(line).items() if not name.startswith("seconds/")}
         for line in lines
     ]
-    names = ("verify_rm/model.safetensors", "verify_rm_optimizer.safetensors", "pairs.jsonl", "anchors.jsonl")
-    files = {name: hashlib.sha256((place / name).read_bytes()).hexdigest() for name in names}
+    names = ("verify_rm/model.safetensors", "verify_rm_optimizer.safetensors", "anchors.jsonl")
+    contents = {name: (place / name).read_bytes() for name in names} | {"pairs": log["pairs.jsonl"]}
+    files = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
     return Outcome(answers, metrics, files)
+
+
+def read_log(place: Path, kind: str) -> bytes:
+    """The rows of every step, from the pieces that a checkpoint names."""
+    pieces = json.loads((place / "manifest.json").read_text())["log"]["pieces"]
+    return b"".join(
+        (place.parent / each["name"] / kind).read_bytes() for each in pieces if kind in each["sha256"]
+    )

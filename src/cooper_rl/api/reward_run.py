@@ -16,7 +16,7 @@ from typing import NamedTuple
 import torch
 
 from cooper_rl.api.reward_config import RewardSettings
-from cooper_rl.api.reward_state import RewardState, open_states, read_state, write_state
+from cooper_rl.api.reward_state import Logged, RewardState, open_states, read_state, write_state
 from cooper_rl.api.rows import CompletionGroup, Row, group_rows
 from cooper_rl.checkpoints.run_state import RunState, replay
 from cooper_rl.checkpoints.store import CheckpointStore
@@ -69,6 +69,8 @@ class RewardRun:
         self.pairs: list[PreferencePair] = []
         self._run = RunState()
         self._store: CheckpointStore | None = None
+        self._logged = Logged()
+        """What the log of this run's own folder holds."""
         found = None
         if folder is not None:
             self._store = open_states(folder, self._identity)
@@ -78,6 +80,7 @@ class RewardRun:
             self._learner = self._open(verify_rm)
         else:
             self._go_on(found)
+            self._logged = found.logged or Logged()
 
     @property
     def verify_rm(self) -> VerifyRM:
@@ -164,6 +167,7 @@ class RewardRun:
         store = open_states(folder, self._identity)
         with scratch_folder() as work:
             store.newest(work, last_step=0)  # refuses those of another run
+        store.forget_log()
         self._save(store)
 
     def load(self, folder: Path) -> bool:
@@ -172,6 +176,10 @@ class RewardRun:
         if found is not None:
             self._stack.close()
             self._go_on(found)
+            if self._store is not None:
+                # The log of this run's own folder has other steps.
+                self._store.forget_log()
+                self._logged = Logged()
         return found is not None
 
     def close(self, *, saves: bool = True) -> None:
@@ -188,7 +196,7 @@ class RewardRun:
         self._saved_step = state.step
 
     def _save(self, store: CheckpointStore) -> None:
-        learner = self._learner
+        learner, is_own = self._learner, store is self._store
         state = RewardState(
             step=self.step,
             verify_rm=learner.verify_rm,
@@ -197,8 +205,11 @@ class RewardRun:
             pairs=self.pairs,
             pending=learner.pairs.pending() if learner.pairs is not None else [],
             anchors=learner.anchors,
+            logged=self._logged if is_own else None,
         )
         write_state(state, store)
+        if is_own:
+            self._logged = Logged(len(self.metrics), len(self.pairs))
         self._saved_step = self.step
 
     def _open(self, verify_rm: str | Path | VerifyRM, state: RewardState | None = None) -> RewardLearner:

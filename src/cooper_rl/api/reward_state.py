@@ -2,7 +2,9 @@
 
     verify_rm/                      plain Hugging Face folder
     verify_rm_optimizer.safetensors
-    metrics.jsonl  pairs.jsonl      every step since the first
+    logs/                           metrics and pairs of the steps since the checkpoint before; in the draft
+                                    alone, the store keeps them beside the checkpoints
+    metrics.jsonl  pairs.jsonl      every step since the first; where it is saved to another folder
     pending.jsonl                   pairs that the next step learns from, where pairs may be a step late
     anchors.jsonl                   completions of the starting policy, for the monitor
 
@@ -14,12 +16,13 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from safetensors.torch import load_file, save_file
 
 from cooper_rl.checkpoints.identity import RunIdentity
-from cooper_rl.checkpoints.logs import METRICS, PAIRS
+from cooper_rl.checkpoints.logs import LOGS, METRICS, PAIRS, ROLLOUTS, write_piece
 from cooper_rl.checkpoints.state import PENDING
 from cooper_rl.checkpoints.store import CheckpointStore
 from cooper_rl.checkpoints.versions import numeric_versions
@@ -38,6 +41,13 @@ NEVER = 2**62
 """A last step that no run reaches: all files are fetched."""
 
 
+class Logged(NamedTuple):
+    """How many rows the log of a place holds."""
+
+    num_metrics: int = 0
+    num_pairs: int = 0
+
+
 @dataclass(frozen=True)
 class RewardState:
     """Everything that the next step depends on."""
@@ -48,9 +58,12 @@ class RewardState:
     optimizer: Mapping[str, torch.Tensor]
     """See `distributed.trainable.Trainable.state`."""
     metrics: Sequence[StepMetrics]
+    """Of every step since the first, as the pairs."""
     pairs: Sequence[PreferencePair]
     pending: Sequence[Pairing]
     anchors: Sequence[VerifyItem]
+    logged: Logged | None = None
+    """Of these rows; None: the checkpoint is to hold all rows itself."""
 
 
 def open_states(folder: Path, identity: Mapping[str, str]) -> CheckpointStore:
@@ -69,12 +82,25 @@ def write_state(state: RewardState, store: CheckpointStore) -> None:
     with scratch_folder() as draft:
         save_verify_rm(state.verify_rm, draft / "verify_rm")
         save_file(dict(state.optimizer), draft / OPTIMIZER)
-        write_metrics(draft / METRICS, state.metrics)
-        write_records(draft / PAIRS, state.pairs)
+        if state.logged is None:
+            write_metrics(draft / METRICS, state.metrics)
+            write_records(draft / PAIRS, state.pairs)
+        else:
+            _write_piece(draft / LOGS, state, state.logged)
         write_records(draft / PENDING, state.pending)
         rows = (json.dumps(item._asdict(), ensure_ascii=False) + "\n" for item in state.anchors)
         (draft / ANCHORS).write_text("".join(rows), encoding="utf-8")
         store.publish(draft, step=state.step, score=None, versions=numeric_versions(state.verify_rm.device))
+
+
+def _write_piece(folder: Path, state: RewardState, logged: Logged) -> None:
+    """The rows that the log does not hold yet."""
+    rows = {
+        METRICS: (row.flat() for row in state.metrics[logged.num_metrics :]),
+        PAIRS: (pair.model_dump(mode="json") for pair in state.pairs[logged.num_pairs :]),
+        ROLLOUTS: (),
+    }
+    write_piece(folder, rows, earlier={})
 
 
 def read_state(store: CheckpointStore, *, device: torch.device) -> RewardState | None:
@@ -86,18 +112,25 @@ def read_state(store: CheckpointStore, *, device: torch.device) -> RewardState |
         ModelError: the weights cannot be used.
     """
     with scratch_folder() as work:
-        found = store.newest(work, last_step=NEVER)
+        found = store.newest(work, last_step=NEVER, logs=(METRICS, PAIRS))
         if found is None:
             return None
         place = found.folder
+        metrics = read_metrics(*found.log[METRICS])
+        pairs = [
+            PreferencePair.model_validate_json(line) for path in found.log[PAIRS] for line in _lines(path)
+        ]
+        # A checkpoint of an earlier version holds its rows itself: the log begins with them.
+        logged = Logged(len(metrics), len(pairs)) if found.manifest.log is not None else Logged()
         return RewardState(
             step=found.manifest.step,
             verify_rm=load_verify_rm(place / "verify_rm", device=device),
             optimizer=load_file(place / OPTIMIZER),
-            metrics=read_metrics(place / METRICS),
-            pairs=[PreferencePair.model_validate_json(line) for line in _lines(place / PAIRS)],
+            metrics=metrics,
+            pairs=pairs,
             pending=[Pairing.model_validate_json(line) for line in _lines(place / PENDING)],
             anchors=[VerifyItem(**json.loads(line)) for line in _lines(place / ANCHORS)],
+            logged=logged,
         )
 
 

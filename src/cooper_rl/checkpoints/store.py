@@ -71,13 +71,13 @@ class CheckpointStore:
         """Address without credentials."""
         return self._store.uri
 
-    def newest(self, folder: Path, *, last_step: int) -> Found | None:
+    def newest(self, folder: Path, *, last_step: int, logs: tuple[str, ...] = (METRICS,)) -> Found | None:
         """The newest checkpoint that is whole, fetched into `folder` unless it can be read in place.
 
         LATEST names it. Where LATEST is missing or names nothing, the newest whole checkpoint is used, and
         the log names it. A damaged one is passed over with a CooperWarning that names the object. None:
-        nothing was completed here. The metrics of every step are fetched and verified, and all files of the
-        checkpoint but those of a finished run (its step is `last_step` or later).
+        nothing was completed here. Of the log the kinds of rows in `logs` are fetched and verified, and all
+        files of the checkpoint but those of a finished run (its step is `last_step` or later).
 
         Raises:
             ConfigError: it belongs to a run of another configuration or other data, and names the keys; or
@@ -101,9 +101,7 @@ class CheckpointStore:
             manifest = manifests[name]
             try:
                 needed = () if manifest.step >= last_step else ("",)
-                found = fetch(
-                    self._store, name, manifest, folder=folder, starting_with=needed, logs=(METRICS,)
-                )
+                found = fetch(self._store, name, manifest, folder=folder, starting_with=needed, logs=logs)
             except DamagedObjectError as error:
                 _warn(name, error)
                 continue
@@ -133,6 +131,10 @@ class CheckpointStore:
             f"{self.uri}/{LATEST}: {held}; restore the folder, or choose another folder or run_key"
             + (f", or remove {LATEST} to start anew" if pointer and not manifests else "")
         )
+
+    def forget_log(self) -> None:
+        """Let the next checkpoint begin a new log; the pieces until now stay, and nothing names them."""
+        self._log = RunLog()
 
     def lead_to(self, name: str) -> None:
         """Let LATEST name a checkpoint that `newest` found, so that later stages read the same one.

@@ -18,8 +18,9 @@ class EngineConfig(Section):
     max_model_len: int | None = Field(default=None, ge=2)
     """Most tokens of a prompt with its completion; None: as many as the model was made for. The KV cache must
     hold at least one such sequence."""
-    max_num_seqs: int = Field(default=256, ge=1)
-    """Most completions that are generated at a time."""
+    max_num_seqs: int | None = Field(default=None, ge=1)
+    """Most completions at a time; None: vLLM's own choice for the device (1,024 on a GPU of
+    70 GiB or more that is no A100, else 256)."""
     gpu_memory_utilization: float = Field(default=0.4, gt=0, le=1)
     """Share of the GPU's memory (on a CPU: of the machine's) for vLLM's weights, activations and KV cache. It
     must be free when vLLM starts; the models live in the rest, and train in all of it while vLLM sleeps."""

@@ -12,13 +12,13 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch.utils.checkpoint import checkpoint
 
 from cooper_rl.errors import ModelError
 from cooper_rl.models.lora import without_adapters
 from cooper_rl.models.packed.batching import PaddedBatch, pad_right, split_by_tokens
 from cooper_rl.models.packed.forward import can_pack, limit_tokens, packed_states
 from cooper_rl.models.packed.packing import PackedBatch, pack, split_packed
+from cooper_rl.models.packed.varlen import can_vary
 from cooper_rl.models.policy import Policy
 from cooper_rl.models.precision import is_bfloat16
 
@@ -86,7 +86,7 @@ def batch_completions(
     # Nothing is predicted after the last token, so its own pass, one in every completion, would be wasted.
     rows = [[*prompt, *completion[:-1]] for prompt, completion in zip(prompts, completions, strict=True)]
     if can_pack(policy.model):
-        tokens = pack(rows, device=device)
+        tokens = pack(rows, device=device, has_groups=not can_vary(policy.model, policy.compute))
         places = tokens.places
     else:
         tokens = pad_right(rows, pad_id=policy.pad_id, device=device)
@@ -129,23 +129,77 @@ def completion_logprobs(policy: Policy, batch: CompletionBatch, *, temperature: 
 
 
 def chunked_logprobs(
-    head: torch.nn.Module, hidden: torch.Tensor, targets: torch.Tensor, temperature: float
+    head: Any, hidden: torch.Tensor, targets: torch.Tensor, temperature: float
 ) -> torch.Tensor:
-    def logprobs(hidden: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        logits = head(hidden)
-        # Pieces that stay in the caches help a CPU; a GPU would only launch more kernels.
-        if logits.device.type != "cpu" or logits.numel() <= CPU_LOGITS:
-            return _target_logprobs(logits, targets, temperature)
-        return _TargetLogprobs.apply(logits, targets, temperature)
-
-    vocab_size = head.get_parameter("weight").shape[0]
-    size = max(1, MAX_LOGITS // vocab_size)
+    """(K,) log-probabilities of the targets (K,) after the hidden states (K, H), through a linear head."""
+    size = max(1, MAX_LOGITS // head.weight.shape[0])
     if len(targets) <= size:
-        return logprobs(hidden, targets)
-    chunks = zip(hidden.split(size), targets.split(size), strict=True)
-    # A chunk's logits are dropped and made again in the backward: one more product with the head in place
-    # of gigabytes.
-    return torch.cat([checkpoint(logprobs, *chunk, use_reentrant=False) for chunk in chunks])  # pyright: ignore[reportArgumentType] checkpoint is untyped
+        return _logprobs(head(hidden), targets, temperature)
+    return _ChunkedLogprobs.apply(hidden, head.weight, head.bias, targets, temperature, size)
+
+
+class _ChunkedLogprobs(torch.autograd.Function):
+    """`size` rows of logits at a time, which are dropped and made again in the backward.
+
+    One more product with the head in place of gigabytes. The head's gradient is added up in fp32 and rounded
+    once: rounded to bf16 after every chunk, its error grows with their number, which biases training towards
+    lower entropy (TRL 1.16, trl/kernels/chunked_logprob.py).
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: Any, weight: Any, bias: Any, targets: Any, temperature: float, size: int
+    ) -> Any:
+        kind = hidden.device.type
+        if torch.is_autocast_enabled(kind):
+            # Here once: autocast would round the whole head again for every chunk.
+            dtype = torch.get_autocast_dtype(kind)
+            hidden, weight, bias = (
+                each if each is None else each.to(dtype) for each in (hidden, weight, bias)
+            )
+        ctx.save_for_backward(hidden, weight, bias, targets)
+        ctx.temperature, ctx.size = temperature, size
+        chunks = zip(hidden.split(size), targets.split(size), strict=True)
+        return torch.cat([_logprobs(F.linear(part, weight, bias), own, temperature) for part, own in chunks])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        hidden, weight, bias, targets = ctx.saved_tensors
+        to_hidden = torch.empty_like(hidden)
+        needs_weight, needs_bias = ctx.needs_input_grad[1:3]
+        to_weight = torch.zeros_like(weight, dtype=torch.float32) if needs_weight else None
+        to_bias = torch.zeros_like(bias, dtype=torch.float32) if needs_bias else None
+        whole = (to_hidden, hidden, targets, gradients[0])
+        chunks = zip(*(each.split(ctx.size) for each in whole), strict=True)
+        # The last chunk first, as autograd adds up: fp32 gradients are those of an ordinary backward.
+        for own, part, tokens, gradient in reversed(list(chunks)):
+            logits = F.linear(part, weight, bias)
+            # Inside a backward gradients are off; a chunk's small graph is built and used up at once.
+            with torch.enable_grad():
+                values = _logprobs(logits.requires_grad_(), tokens, ctx.temperature)
+            (to_logits,) = torch.autograd.grad(values, logits, gradient)
+            own.copy_(to_logits @ weight)
+            if to_weight is not None:
+                _add_product(to_weight, to_logits.t(), part)
+            if to_bias is not None:
+                to_bias += to_logits.sum(dim=0)
+        return to_hidden, to_weight, to_bias, None, None, None
+
+
+def _add_product(total: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> None:
+    """Add a product to a total in fp32."""
+    if total.device.type == "cuda" and right.dtype == torch.bfloat16:
+        # cuBLAS adds its fp32 sums up there itself, without a product of the head's size beside the total.
+        torch.addmm(total, left, right, out_dtype=torch.float32, out=total)
+    else:
+        total += left @ right
+
+
+def _logprobs(logits: torch.Tensor, targets: torch.Tensor, temperature: float) -> torch.Tensor:
+    # Pieces that stay in the caches help a CPU; a GPU would only launch more kernels.
+    if logits.device.type != "cpu" or logits.numel() <= CPU_LOGITS:
+        return _target_logprobs(logits, targets, temperature)
+    return _TargetLogprobs.apply(logits, targets, temperature)
 
 
 def _target_logprobs(logits: torch.Tensor, targets: torch.Tensor, temperature: float) -> torch.Tensor:

@@ -119,6 +119,7 @@ def plan_memory(policy: Shape, verify_rm: Shape, use: Use) -> Plan:
         trained = [_Trained("policy", policy, num_policy, size, num_policy)]
         resting.append(
             # With adapters the reference is the policy with its adapters switched off, and costs nothing.
+            # An upper bound: `round_layers` takes less, where passes of one process are bf16.
             Part("reference policy", size * num_policy, "set cooper.policy.lora.rank=16, which needs none")
         )
     if use.trains_verify_rm:

@@ -54,6 +54,21 @@ def round_weights(model: Any) -> None:
         weight.data = weight.data.to(torch.bfloat16)
 
 
+def round_layers(model: Any) -> None:
+    """Weights of linear layers in bf16, for a frozen model whose passes are bf16: they give the same bits.
+
+    Autocast rounds these weights in every pass. It leaves embeddings and norms alone, so that they stay: in
+    bf16 the sum of the layers' outputs would be rounded after every layer too.
+    """
+    kept = {id(weight) for weight in model.get_input_embeddings().parameters()}
+    for layer in model.modules():
+        if isinstance(layer, torch.nn.Linear):
+            for weight in layer.parameters(recurse=False):
+                # A tied head's weight is the embedding's.
+                if id(weight) not in kept:
+                    weight.data = weight.data.to(torch.bfloat16)
+
+
 @cache
 def multiplies_bfloat16_fast() -> bool:
     """True if this processor multiplies bf16 fast; tried once in a process."""

@@ -23,6 +23,7 @@ from cooper_rl.models.decoys import Decoys, decoys_of
 from cooper_rl.models.packed.batching import pad_right, split_by_tokens
 from cooper_rl.models.packed.forward import can_pack, limit_tokens, packed_logits
 from cooper_rl.models.packed.packing import pack, split_packed
+from cooper_rl.models.packed.varlen import can_vary
 from cooper_rl.models.policy import (
     check_architecture,
     check_tokens,
@@ -120,7 +121,9 @@ class VerifyRM:
         """Raw logits (N,) in fp32 for N encoded items in one forward pass, differentiable."""
         with torch.autocast(self.device.type, torch.bfloat16, enabled=is_bfloat16(self.model, self.compute)):
             if can_pack(self.model):
-                return packed_logits(self.model, pack(sequences, device=self.device)).float()
+                has_groups = not can_vary(self.model, self.compute)
+                batch = pack(sequences, device=self.device, has_groups=has_groups)
+                return packed_logits(self.model, batch).float()
             batch = pad_right(sequences, pad_id=self.tokenizer.pad_token_id, device=self.device)
             out = self.model(input_ids=batch.input_ids, attention_mask=batch.attention_mask, use_cache=False)
         return out.logits[:, 0].float()

@@ -5,7 +5,7 @@ alarms     what the monitor's alarm does
 chain      which output is whose input        build      everything that steps use
 loop       train, probe, evaluate, save       recorder   metrics, trackers, checkpoints
 evaluator  evaluation while training          identity   what makes two starts one run
-stopping   SIGTERM                            memory     does it fit on the GPU?
+stopping   SIGTERM                            memory     does it fit on the GPU, how fast can it be?
 launching  a TrainJob's inputs and result     promotion  rules of the registry
 tracker    TensorBoard, MLflow, W&B
 """

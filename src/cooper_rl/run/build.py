@@ -26,7 +26,7 @@ from cooper_rl.models.completions import check_head
 from cooper_rl.models.lora import adapter_weights, add_adapters, merged_weights
 from cooper_rl.models.packed.forward import use_packed
 from cooper_rl.models.policy import Policy, load_policy
-from cooper_rl.models.precision import round_weights, settle
+from cooper_rl.models.precision import round_layers, round_weights, settle
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM
 from cooper_rl.randomness import derive_seed
 from cooper_rl.records.files import read_records
@@ -155,6 +155,9 @@ def make_trainer(
     policy, verify_rm = trained.policy, trained.verify_rm
     if policy.model.dtype == torch.bfloat16:
         round_weights(reference.model)
+    elif reference.compute == "bfloat16" and not reference.is_bare:
+        # Not with adapters: the policy's own weights are these.
+        round_layers(reference.model)
     with trained.policy_optimizer.gather():
         if cooper.policy.lora is not None and ranks.is_first:
             _check_merged(policy, drawing, place=place)

@@ -1,4 +1,7 @@
-"""Checks from the models' config.json that a configuration fits on a GPU; arithmetic: `models/memory.py`."""
+"""Checks from the models' config.json that a configuration fits on a GPU, and how fast its steps can be.
+
+Arithmetic: `models/memory.py` and `models/budget.py`.
+"""
 
 import logging
 from collections.abc import Mapping
@@ -11,6 +14,7 @@ from cooper_rl.config.engine import EngineConfig
 from cooper_rl.config.infrastructure import is_stored
 from cooper_rl.config.root import Config
 from cooper_rl.errors import ConfigError, ModelError
+from cooper_rl.models.budget import Card, Work, describe_budget, make_budget
 from cooper_rl.models.memory import (
     GIB,
     Plan,
@@ -28,6 +32,8 @@ logger = logging.getLogger(__name__)
 
 PROMPT_TOKENS = 512
 """Tokens of a prompt, for the engine's cache."""
+VLLM_SEQUENCES = 1024
+"""Sequences that vLLM draws at a time on a large card, see `EngineConfig.max_num_seqs`."""
 
 
 def make_plan(
@@ -146,6 +152,39 @@ def explain_memory(config: Config, policy: str, verify_rm: str, num_processes: i
     )
     check_plan(plan, card_bytes=card_bytes)
     return f"most in the phase '{plan.phase}':\n{describe_plan(plan)}\n"
+
+
+def explain_seconds(config: Config, policy: str, verify_rm: str, card: Card, *, prompt_tokens: int) -> str:
+    """The budget of a step whose completions all reach their limit, phase by phase.
+
+    Raises:
+        ConfigError: an architecture whose sizes are not known.
+        ModelError: no config.json.
+        StorageError: a stored model cannot be read.
+    """
+    own, judging = (read_shape(_read_model_config(config, name), place=name) for name in (policy, verify_rm))
+    work = make_work(config, prompt_tokens=prompt_tokens)
+    return (
+        f"{work.num_problems} x {work.group_size} completions of {work.completion_tokens} tokens, one GPU of "
+        f"{card.flops / 1e12:g} TFLOP/s and {card.bandwidth / 1e12:g} TB/s; reckoned, not measured:\n"
+        f"{describe_budget(make_budget(own, judging, work), card)}\n"
+    )
+
+
+def make_work(config: Config, *, prompt_tokens: int) -> Work:
+    """The most tokens that a step can have."""
+    cooper, engine = config.cooper, config.engine
+    is_vllm = engine.kind == "vllm"
+    num_drawn = engine.max_num_seqs or VLLM_SEQUENCES if is_vllm else cooper.generation.batch_size
+    return Work(
+        num_problems=cooper.problems_per_step,
+        group_size=cooper.group_size,
+        prompt_tokens=prompt_tokens,
+        completion_tokens=cooper.generation.max_new_tokens,
+        num_drawn=num_drawn,
+        num_pairs=cooper.problems_per_step * cooper.pairs.per_problem if cooper.trains_verify_rm else 0,
+        is_checkpointed=cooper.gradient_checkpointing,
+    )
 
 
 def _read_model_config(config: Config, name: str) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from cooper_rl.models.packed.attention import attend
 from cooper_rl.models.packed.norms import normed
 from cooper_rl.models.packed.packing import PackedBatch
+from cooper_rl.models.packed.varlen import attend_varlen, make_bounds
 from cooper_rl.models.precision import Compute, is_bfloat16
 
 ARCHITECTURES = frozenset({"qwen2", "qwen3", "llama"})
@@ -94,17 +95,27 @@ def _layer(layer: Any, hidden: torch.Tensor, rotary: Any, batch: PackedBatch) ->
     query = project_heads(attention, "q", states, rotary)
     key = project_heads(attention, "k", states, rotary)
     value = project_heads(attention, "v", states, None)
+    mixed = _mix(query, key, value, batch, scale=attention.scaling)
+    # Back to one row per token: a token that several sequences share was asked for in one place only.
+    hidden = hidden + attention.o_proj(mixed.index_select(0, batch.sources))
+    return hidden + layer.mlp(normed(layer.post_attention_layernorm, hidden))
+
+
+def _mix(query: Any, key: Any, value: Any, batch: PackedBatch, *, scale: float) -> torch.Tensor:
+    """(R, H) attention of every row: of the whole rows, or of the groups' flattened queries."""
+    if batch.whole is not None:
+        tokens, bounds = batch.whole
+        q, k, v = (_gather(each, tokens) for each in (query, key, value))
+        return attend_varlen(q, k, v, asking=bounds, asked=bounds, scale=scale).flatten(1)
     joined = torch.cat([key, value], dim=1)
     parts = []
     for group in batch.groups:
         # (n, heads, Q or L, d); padding stands on the right, where no query looks that counts.
         q = _rows(query, group.queries)
         k, v = _rows(joined, group.tokens).chunk(2, dim=1)
-        mixed = attend(q, k, v, group.mask, scale=attention.scaling)
+        mixed = attend(q, k, v, group.mask, scale=scale)
         parts.append(mixed.transpose(1, 2).flatten(2).flatten(0, 1))
-    # Back to one row per token: a token that several sequences share was asked for in one place only.
-    hidden = hidden + attention.o_proj(torch.cat(parts).index_select(0, batch.sources))
-    return hidden + layer.mlp(normed(layer.post_attention_layernorm, hidden))
+    return torch.cat(parts)
 
 
 def _last_layer(layer: Any, hidden: torch.Tensor, rotary: Any, batch: PackedBatch) -> Any:
@@ -116,6 +127,18 @@ def _last_layer(layer: Any, hidden: torch.Tensor, rotary: Any, batch: PackedBatc
     last = batch.last_tokens
     # The logit is read at the last token: of the last layer, nobody reads another token's output.
     query = project_heads(attention, "q", states[last], (rotary[0][last], rotary[1][last]))
+    mixed = _mix_last(query, key, value, batch, scale=attention.scaling)
+    kept = hidden[last] + attention.o_proj(mixed)
+    return kept + layer.mlp(normed(layer.post_attention_layernorm, kept))
+
+
+def _mix_last(query: Any, key: Any, value: Any, batch: PackedBatch, *, scale: float) -> torch.Tensor:
+    """(S, H) attention of the last tokens, whose queries alone are given."""
+    if batch.whole is not None:
+        tokens, bounds = batch.whole
+        k, v = (_gather(each, tokens) for each in (key, value))
+        ones = make_bounds([1] * len(query), device=query.device)
+        return attend_varlen(query, k, v, asking=ones, asked=bounds, scale=scale).flatten(1)
     joined = torch.cat([key, value], dim=1)
     parts = []
     start = 0
@@ -125,17 +148,20 @@ def _last_layer(layer: Any, hidden: torch.Tensor, rotary: Any, batch: PackedBatc
         start += len(group.members)
         columns = torch.arange(k.shape[2], device=k.device)
         is_real = (columns < group.lengths[:, None])[:, None]
-        mixed = attend(q, k, v, is_real, scale=attention.scaling)
+        mixed = attend(q, k, v, is_real, scale=scale)
         parts.append(mixed[:, :, 0].flatten(1))
-    kept = hidden[last] + attention.o_proj(torch.cat(parts))
-    return kept + layer.mlp(normed(layer.post_attention_layernorm, kept))
+    return torch.cat(parts)
+
+
+def _gather(heads: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    """(R, heads, d) from (N, heads, d) and places (R,)."""
+    # index_select's backward adds whole rows, which indexing's does not.
+    return heads.flatten(1).index_select(0, places).unflatten(1, heads.shape[1:])
 
 
 def _rows(heads: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
     """(n, heads, L, d) from (N, heads, d) and places (n, L)."""
-    # index_select's backward adds whole rows, which indexing's does not.
-    rows = heads.flatten(1).index_select(0, places.flatten())
-    return rows.unflatten(1, heads.shape[1:]).unflatten(0, places.shape).transpose(1, 2)
+    return _gather(heads, places.flatten()).unflatten(0, places.shape).transpose(1, 2)
 
 
 def rotary_angles(decoder: Any, hidden: torch.Tensor, positions: torch.Tensor) -> Any:

@@ -8,8 +8,11 @@ the model.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
+
+from cooper_rl.models.packed.varlen import Bounds, make_bounds
 
 MIN_LENGTH_RATIO = 0.8
 """Lowest ratio of each sequence of an attention group to its first: the shorter's length over the longer's,
@@ -34,6 +37,14 @@ class AttentionGroup:
     """Indices of the group's sequences among those given."""
 
 
+class WholeRows(NamedTuple):
+    """S sequences end to end, each with the tokens that it shares: R rows."""
+
+    tokens: torch.Tensor
+    """(R,) int64: place of every row's token in the batch."""
+    bounds: Bounds
+
+
 @dataclass(frozen=True)
 class PackedBatch:
     """N different tokens of S sequences."""
@@ -45,19 +56,23 @@ class PackedBatch:
     places: list[list[int]]
     """The places of each given sequence's tokens."""
     groups: list[AttentionGroup]
-    """Every sequence is in exactly one."""
+    """Every sequence is in exactly one; none where there are whole rows."""
+    whole: WholeRows | None
+    """In place of groups, where attention takes sequences of any length in one call."""
     sources: torch.Tensor
-    """(N,) int64: where every token first stands in the concatenation of the groups' flattened queries."""
+    """(N,) int64: where every token first stands in the concatenation of the groups' flattened queries, or in
+    the whole rows."""
     last_tokens: torch.Tensor
     """(S,) int64: the last token of each sequence, groups in order."""
     order: list[int]
     """(S,) which of the given sequences `last_tokens` speaks of."""
 
 
-def pack(sequences: Sequence[Sequence[int]], *, device: torch.device) -> PackedBatch:
+def pack(sequences: Sequence[Sequence[int]], *, device: torch.device, has_groups: bool = True) -> PackedBatch:
     """Lay sequences end to end; a beginning that several share is kept once.
 
     None may be empty. On a CPU a shared beginning also asks once; a GPU's fastest attention has no such rows.
+    Without groups the batch is for `attend_varlen`.
     """
     token_ids: list[int] = []
     positions: list[int] = []
@@ -74,24 +89,46 @@ def pack(sequences: Sequence[Sequence[int]], *, device: torch.device) -> PackedB
         positions += range(shared, len(ids))
         # Queries with an offset need an explicit mask, with which a GPU falls back from its flash kernels:
         # computing the beginning's queries again costs less there.
-        if device.type == "cpu":
+        if device.type == "cpu" and has_groups:
             starts[index] = shared
         places[index] = before_places[:shared] + list(range(start, len(token_ids)))
         before, before_places = ids, places[index]
+    ids, own = torch.tensor(token_ids, device=device), torch.tensor(positions, device=device)
+    if not has_groups:
+        whole = _whole_rows(places, device)
+        return PackedBatch(
+            token_ids=ids,
+            positions=own,
+            places=places,
+            groups=[],
+            whole=whole,
+            sources=_first_places(whole.tokens, len(ids)),
+            last_tokens=whole.tokens[whole.bounds.offsets[1:] - 1],
+            order=list(range(len(places))),
+        )
     groups = [_group(members, places, starts, device) for members in _similar(places, starts)]
-    flat = torch.cat([group.queries.flatten() for group in groups])
-    # The least of equal places; plain assignment leaves any of them on a GPU, padding's too.
-    sources = torch.full((len(token_ids),), len(flat), device=device)
-    sources.scatter_reduce_(0, flat, torch.arange(len(flat), device=device), "amin")
     return PackedBatch(
-        token_ids=torch.tensor(token_ids, device=device),
-        positions=torch.tensor(positions, device=device),
+        token_ids=ids,
+        positions=own,
         places=places,
         groups=groups,
-        sources=sources,
+        whole=None,
+        sources=_first_places(torch.cat([group.queries.flatten() for group in groups]), len(ids)),
         last_tokens=torch.cat([group.tokens[:, -1] for group in groups]),
         order=[member for group in groups for member in group.members],
     )
+
+
+def _whole_rows(places: Sequence[list[int]], device: torch.device) -> WholeRows:
+    tokens = torch.tensor([place for row in places for place in row], device=device)
+    return WholeRows(tokens, make_bounds([len(row) for row in places], device=device))
+
+
+def _first_places(rows: torch.Tensor, num_tokens: int) -> torch.Tensor:
+    """(N,) where every token first stands among the rows."""
+    found = torch.full((num_tokens,), len(rows), device=rows.device)
+    # The least of equal places; plain assignment leaves any of them on a GPU, padding's too.
+    return found.scatter_reduce_(0, rows, torch.arange(len(rows), device=rows.device), "amin")
 
 
 def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
