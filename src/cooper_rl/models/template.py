@@ -30,8 +30,8 @@ _WORDS = {
     "completion_end": " end completion",
     "cut": " ...",
 }
-"""In a pre-trained model a new embedding begins near the mean of these tokens. The paper's own tags would give
-nearly the same one for two separators: most of their tokens are the same."""
+"""In a pre-trained model a new embedding begins near the mean of these tokens. The paper's own tags would
+give nearly the same one for two separators: most of their tokens are the same."""
 
 
 class Separators(NamedTuple):

@@ -32,7 +32,8 @@ SUMS = "SHA256SUMS"
 PIN = "#sha256="
 WEIGHTS = ".safetensors"
 ALLOWED = frozenset({WEIGHTS, ".json", ".jsonl", ".txt", ".jinja", ".model", ".md", ""})
-"""Weights, configuration, tokenizers, labelled completions. Not `.bin`, `.pt` or `.pkl`, which are unpickled, nor `.py`."""
+"""Weights, configuration, tokenizers, labelled completions. `.bin`, `.pt` and `.pkl` would be unpickled, and
+`.py` imported."""
 EXIT_USER_ERROR = 2
 
 
