@@ -1,7 +1,7 @@
 """95 % intervals of means over problems and of their differences (row 14).
 
 An interval never claims more than the problems behind it allow: samples of one problem are not independent,
-and 40 of 40 is not certainty. Deliberately left out: tests of significance and corrections for looking often.
+and 40 of 40 is not certainty. Nothing corrects for looking often.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""How far the engine's log-probabilities are from the trainer's (rows 6 and 9), and the correction.
+"""Distance of the engine's log-probabilities from the trainer's (rows 6 and 9), and the correction.
 
 Both speak of the same tokens and the same weights, and differ by the kernels and the dtype of the engine.
 What is left of it is off-policy: the engine drew the tokens, the trainer computes their gradient.

@@ -8,7 +8,7 @@ a step costs the same however many came before, and a resumed run raises the ala
 A rule verifier that goes blind, because the policy leaves the formats that it reads, looks the same from
 here. Where a judge evaluates, it has the last word: an alarm that it denies counts as none, and the monitor
 looks at the steps after it alone.
-Deliberately left out: what is done about an alarm (`run/loop.py`).
+`run/loop.py` acts on an alarm.
 """
 
 from collections.abc import Sequence

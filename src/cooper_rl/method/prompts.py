@@ -1,4 +1,4 @@
-"""What models are conditioned on: the fields of VerifyRM (row 5 of the walk), and the form of a chat prompt.
+"""Model inputs: the fields of VerifyRM (row 5 of the walk), and the form of a chat prompt.
 
 VerifyRM's fields are cut here, and `models/template.py` makes token ids of them. A domain writes the prompts.
 """

@@ -2,7 +2,7 @@
 
 A logistic regression that sees length, last characters, formatting and the place of the answer, but neither
 the reference answer nor the numbers. Where it comes close to VerifyRM, VerifyRM may have learned the same.
-Deliberately left out: a verdict; the caller compares.
+The caller compares the two.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""Seconds of a step on one GPU by kind of kernel, reckoned from FLOPs and bytes and not measured (rows 6 to 12).
+"""Seconds of a step on one GPU by kind of kernel, reckoned from FLOPs and bytes, not measured (rows 6 to 12).
 
 The floor is what the products and caches of a configuration take at the card's peaks: each kind of kernel its
 FLOPs or its bytes, whichever takes longer. The other column takes shares of the peaks that kernels usually

@@ -1,4 +1,4 @@
-"""What a chat server is asked, what that costs, and where it stops (rows 3 and 11).
+"""Requests and tokens that a chat server is asked for, their cost, and the budget (rows 3 and 11).
 
 Every request that is sent counts: first tries, retries, tries that are refused for their rate, and second
 requests for a late answer. Tokens are those that the server states, else estimated from the texts.

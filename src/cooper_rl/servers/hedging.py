@@ -1,8 +1,8 @@
 """Hedged requests: a second one for an answer that is late, the first of the two answers wins (row 11).
 
-Of chat servers a few answers take many times as long as the others, and a step waits for its last one. The
+A few answers of a chat server take many times as long as the others, and a step waits for its last one. The
 loser is cancelled and its connection closed, so that it holds up nobody and the server may stop writing.
-Deliberately left out: retries (`servers/chat.py`).
+`servers/chat.py` retries.
 """
 
 import asyncio

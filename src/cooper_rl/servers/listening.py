@@ -1,4 +1,4 @@
-"""How a server listens: address, TLS and time limits of uvicorn, and its end on SIGTERM."""
+"""A listening server: address, TLS and time limits of uvicorn, and its end on SIGTERM."""
 
 import logging
 import os

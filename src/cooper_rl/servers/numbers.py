@@ -1,4 +1,4 @@
-"""What Prometheus reads of the servers."""
+"""Metrics of the servers for Prometheus."""
 
 from typing import Any
 

@@ -1,6 +1,6 @@
-"""Which judge and which assistant a configuration means; shared by the stages that need one.
+"""The judge and the assistant that a configuration means; shared by the stages that need one.
 
-The laptop's own are imported only when asked for. Deliberately left out: models, which the stages load.
+The laptop's own are imported only when asked for. Stages load models.
 """
 
 from collections.abc import Iterable

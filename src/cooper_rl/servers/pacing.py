@@ -1,8 +1,8 @@
-"""As many requests at a time as a server takes (rows 3 and 11).
+"""Pacing: as many requests at a time as a server takes (rows 3 and 11).
 
 A server that limits its rate says 429. Every thread then pauses for as long as it asks, and half as many
 requests are made at a time; each answer allows a little more again (additive increase, multiplicative
-decrease: Chiu and Jain 1989). Deliberately left out: what is tried again (`servers/chat.py`).
+decrease: Chiu and Jain 1989). `servers/chat.py` tries again.
 """
 
 import threading

@@ -1,4 +1,4 @@
-"""What every server of ours answers beside its own requests: health, metrics, and refusals."""
+"""Pages that every server of ours has beside its own requests: health, metrics, and refusals."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""What Prometheus reads of the server of rewards that learn."""
+"""Metrics of the server of rewards that learn, for Prometheus."""
 
 from typing import Any
 

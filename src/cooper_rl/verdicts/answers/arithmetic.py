@@ -1,7 +1,7 @@
 r"""Arithmetic in answers, exactly (row 3): `3+4`, `2^{10}-1`, `\frac{1}{\frac{1}{2}}`, `((7))`.
 
 A stack machine over fractions: no recursion, so no depth of brackets can end it, and a bound on the size of
-every intermediate result. Deliberately left out: roots, functions and variables, which math-verify reads.
+every intermediate result. math-verify reads roots, functions and variables.
 """
 
 import re

@@ -1,8 +1,7 @@
 r"""Comparing two answers exactly (row 3): numbers as fractions, units, ratios, choices, words.
 
-Works on normalised text, without sympy. Deliberately left out: lists and intervals
-(`verdicts/answers/structure.py`) and expressions (`verdicts/answers/symbols.py`). An answer of another kind
-than the reference answer is left to them.
+Works on normalised text, without sympy. An answer of another kind than the reference answer is left to lists
+and intervals (`structure.py`) and to expressions (`symbols.py`).
 """
 
 import re

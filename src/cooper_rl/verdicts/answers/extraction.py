@@ -1,8 +1,8 @@
-r"""Where a completion states its final answer (row 3).
+r"""The place where a completion states its final answer (row 3).
 
 A JSON field `answer` counts before all else, then the last of `\boxed{}`, `####` and `Final answer:`, then
 the last of `The answer is`, `Answer:` and a line's `A:`. A marker whose content cannot be read later on is
-never replaced by a number of the chain of thought. Deliberately left out: what the answer means.
+never replaced by a number of the chain of thought.
 This code sees hostile text without a time limit: every repeat that can fail is bounded, and
 `tests/verdicts/test_linear_time.py` doubles texts to show it.
 """

@@ -2,8 +2,8 @@
 
 A model without pre-training does not find "the stated answer equals the reference" in a few thousand labelled
 completions: it memorises them. These short examples hold nothing else to learn. They are drawn from number
-ranges and fixed phrases, never from a data set. Deliberately left out: answers that are equal in meaning but
-not in form; that is what labelled data is for.
+ranges and fixed phrases, never from a data set. Labelled data teaches answers that are equal in
+meaning but not in form.
 """
 
 import random

@@ -1,7 +1,7 @@
 r"""Numbers in answers, exactly (row 3): `1,234.50`, `-\frac{3}{4}`, `3\frac12`, `1.2e-4`, `50\%`, `12 km`.
 
-The fast path of the rule verifier: no sympy, no floating point. Deliberately left out: everything that is
-not one number with at most one unit, which math-verify parses. Patterns are anchored and run in linear time.
+The fast path of the rule verifier: no sympy, no floating point. It takes one number with at most
+one unit. Patterns are anchored and run in linear time.
 """
 
 import re

@@ -1,8 +1,8 @@
 """Comparing answers part by part (row 3): multisets for lists and sets, order for tuples and intervals.
 
 Parts with names, `x=1, y=2`, are compared by name. A part that cannot be compared makes the whole unparsable,
-unless another part already differs. Deliberately left out: comparing two leaves, which the caller brings,
-with or without algebra.
+unless another part already differs. The caller brings the comparison of two leaves, with or
+without algebra.
 """
 
 import re

@@ -1,7 +1,7 @@
-"""Whether two sympy expressions agree at sampled points (row 3): a filter before algebra, a check after it.
+"""Agreement of two sympy expressions at sampled points (row 3): a filter before algebra, a check after it.
 
-Points are fixed rationals, so the outcome is the same every time. Deliberately left out: anything but
-expressions (sets, relations and matrices are compared part by part or by math-verify).
+Points are fixed rationals, so the outcome is the same every time. Sets, relations
+and matrices are compared part by part or by math-verify.
 """
 
 import cmath

@@ -2,7 +2,7 @@ r"""Answers with parts (row 3): lists, sets, tuples, intervals, unions, matrices
 
 Splits normalised text at its top level, so that the parts can be compared one by one: exactly where they are
 numbers, by math-verify where not. Lists and sets are compared as multisets, tuples and intervals in order.
-Deliberately left out: comparing the parts.
+`parts.py` compares them.
 """
 
 import re

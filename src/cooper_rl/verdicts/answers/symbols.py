@@ -1,7 +1,7 @@
 r"""math-verify on two normalised answers, with checks round it (row 3): the only file that imports it.
 
 Its time limits are off (they need the main thread's signals); `verdicts/rule.py` kills the worker
-instead. Deliberately left out: finding the answer in a completion, which math-verify would do as well.
+instead. `extraction.py` finds the answer in a completion.
 """
 
 import logging

@@ -1,8 +1,7 @@
 """Answer text before it is compared (row 3): one spelling for characters, LaTeX spacing and wrappers.
 
-Deliberately left out: the meaning of the text, which `verdicts/answers/numbers.py` and
-`verdicts/answers/comparison.py` read. All patterns run in linear time: this code sees hostile text without a
-time limit.
+`numbers.py` and `comparison.py` read the meaning of the text. All patterns run in linear time: this code
+sees hostile text without a time limit.
 """
 
 import re

@@ -1,7 +1,7 @@
 r"""Units after a number (row 3): `5 km`, `12 apples`, `125\textnormal{ miles}`, `90^\circ`, `28 percent`.
 
 Words that change the number are no units: `5 million` is 5,000,000, and `5 more than x` is no number.
-Deliberately left out: compound units with products, which stay unknown words and are compared as text.
+Compound units with products stay unknown words and are compared as text.
 """
 
 import re

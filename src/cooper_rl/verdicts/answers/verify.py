@@ -1,9 +1,8 @@
 r"""The rule verdict on one completion (row 3): correct, incorrect, or unparsable, with a reason.
 
-In order: find the final answer (`answer_extraction`), bring it and the reference answer to one spelling
-(`answer_text`), compare numbers, words and lists exactly (`answer_comparison`), and leave the rest to
-math-verify with checks after it (`answer_symbols`). Deliberately left out: time limits and processes, which
-`verdicts/rule.py` puts round `compare_answers`.
+In order: find the final answer (`extraction.py`), bring it and the reference answer to one spelling
+(`text.py`), compare numbers, words and lists exactly (`comparison.py`), and leave the rest to math-verify
+with checks after it (`symbols.py`). `verdicts/rule.py` puts time limits and processes round it.
 """
 
 import re

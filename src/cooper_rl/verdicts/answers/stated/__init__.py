@@ -1,4 +1,4 @@
-"""What a completion states, in each of the ways to state it; `answers/extraction.py` chooses among them.
+"""The answer that a completion states, in each way to state it; `answers/extraction.py` chooses among them.
 
 json_fields  answers in JSON            last_line  an answer that no marker points at
 doubt        words that deny or hedge   braces     where braces close

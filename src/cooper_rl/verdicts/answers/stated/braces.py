@@ -1,4 +1,4 @@
-"""Where braces close (row 3): one pass with a stack, so that no nesting takes more than linear time."""
+"""Closing braces (row 3): one pass with a stack, so that no nesting takes more than linear time."""
 
 import re
 
