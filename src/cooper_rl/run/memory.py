@@ -1,4 +1,4 @@
-"""Whether a configuration fits on a GPU, from the models' config.json; arithmetic: `models/memory.py`."""
+"""Checks from the models' config.json that a configuration fits on a GPU; arithmetic: `models/memory.py`."""
 
 import logging
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ from cooper_rl.storage.models import find_model
 logger = logging.getLogger(__name__)
 
 PROMPT_TOKENS = 512
-"""Of a prompt, for the engine's cache."""
+"""Tokens of a prompt, for the engine's cache."""
 
 
 def make_plan(
@@ -38,7 +38,7 @@ def make_plan(
     num_processes: int,
     card_bytes: int,
 ) -> Plan:
-    """What `train_cooper` needs of each GPU.
+    """The memory that `train_cooper` needs on each GPU.
 
     Args:
         config: of the run.
