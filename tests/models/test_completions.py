@@ -158,7 +158,7 @@ def test_the_heads_gradient_in_bf16_is_as_exact_in_many_chunks_as_in_one(num_chu
 def test_gradients_in_fp32_are_autograds_over_the_same_chunks_bit_for_bit(monkeypatch) -> None:
     def by_chunks(head: Any, hidden: Any, targets: Any, temperature: float) -> Any:
         chunks = zip(hidden.split(4), targets.split(4), strict=True)
-        return torch.cat([module._logprobs(head(part), own, temperature) for part, own in chunks])  # pyright: ignore[reportPrivateUsage] the same numbers, by another backward
+        return torch.cat([module.chunked_logprobs(head, part, own, temperature) for part, own in chunks])
 
     expected = head_gradients(torch.float32, monkeypatch, logprobs=by_chunks)
     found = head_gradients(torch.float32, monkeypatch, num_chunks=112)

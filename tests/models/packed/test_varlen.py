@@ -112,7 +112,7 @@ def test_a_device_that_computes_something_else_is_not_taken_and_said(
 
 def test_a_device_without_the_function_is_not_taken_and_said(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        assert not agrees(varlen._by_torch, **HEADS)  # pyright: ignore[reportPrivateUsage] what a GPU runs
+        assert not agrees(varlen.by_torch, **HEADS)
     assert "attention in padded groups, because torch's for sequences failed" in caplog.text
 
 

@@ -59,7 +59,7 @@ def attend_varlen(
         asked: Of the keys. The same object as `asking`: causal.
         scale: Of the scores.
     """
-    attention = one_by_one if query.device.type == "cpu" else _by_torch
+    attention = one_by_one if query.device.type == "cpu" else by_torch
     return attention(query, key, value, asking=asking, asked=asked, scale=scale)
 
 
@@ -87,7 +87,7 @@ def one_by_one(
     return torch.cat(mixed)
 
 
-def _by_torch(
+def by_torch(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
@@ -96,6 +96,7 @@ def _by_torch(
     asked: Bounds,
     scale: float,
 ) -> torch.Tensor:
+    """torch's function, on a GPU."""
     # Here and not above: torch 2.11 has the module, later ones more of its options, and a CPU needs neither.
     from torch.nn.attention.varlen import varlen_attn
 
@@ -127,7 +128,7 @@ def can_vary(model: Any, compute: Compute) -> bool:
 @cache
 def _works_here(num_heads: int, num_shared: int, head_size: int, device: torch.device) -> bool:
     """Tried once for a shape of heads."""
-    return agrees(_by_torch, num_heads=num_heads, num_shared=num_shared, head_size=head_size, device=device)
+    return agrees(by_torch, num_heads=num_heads, num_shared=num_shared, head_size=head_size, device=device)
 
 
 def agrees(
