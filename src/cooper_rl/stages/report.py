@@ -8,7 +8,7 @@ page does not judge whether the result is good.
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from cooper_rl.checkpoints.logs import METRICS, ROLLOUTS
 from cooper_rl.checkpoints.manifest import LATEST, MANIFEST
@@ -88,18 +88,13 @@ def run(
         frozen=frozen,
     )
     rows = words.headline_rows(points)
-    texts = read_records(completions, EvaluatedCompletion)
-    start_texts = read_records(start_completions, EvaluatedCompletion) if start_completions else []
-    frozen_texts = read_records(frozen_completions, EvaluatedCompletion) if frozen_completions else []
-    pairs, changed = shown.before_after(start_texts, texts, frozen_texts)
-    rollouts = [
-        *shown.from_evaluation("start", start_texts),
-        *shown.from_training(read_rollouts(checkpoint)),
-        *shown.from_evaluation("end, VerifyRM frozen", frozen_texts),
-        *shown.from_evaluation("end", texts),
-    ]
+    ends = _Ends(
+        *(
+            read_records(path, EvaluatedCompletion) if path else []
+            for path in (start_completions, completions, frozen_completions)
+        )
+    )
     verify_rm = read_report(verify_rm_report, EvaluateVerifyRMReport)
-    sides = classifier.compare_sides(verify_rm, points)
     headline = plots.headline_plot(points)
     markdown = words.to_markdown(result, rows, points)
     html = render(
@@ -112,27 +107,10 @@ def run(
         curves=plots.training_figures(arms),
         arms=_compare_arms(arms),
         frozen_rows=words.headline_rows(frozen) if frozen else [],
-        frozen_texts=words.sample_groups(frozen_texts)[0] if frozen_texts else None,
         labels=read_report(label_report, LabelReport) if label_report else None,
-        verify_rm=verify_rm,
-        sides=sides,
-        figures=classifier.make_figures(sides),
-        attacked=attacked,
-        efforts=attacks.effort_rows(attacked) if attacked else [],
-        families=attacks.family_rows(attacked) if attacked else [],
-        attack_texts=attacks.best_texts(attacked) if attacked else [],
-        attack_figures=attacks.make_figures(attacked) if attacked else [],
-        sources=list(verify_rm.by_source.items())[:MAX_TABLE_ROWS],
-        answer_types=list(verify_rm.by_answer_type.items())[:MAX_TABLE_ROWS],
-        fooled=classifier.fooled_rows(sides, verify_rm.wrong_reference),
-        measures=classifier.measure_rows(sides),
-        verdict_rows=verdict_table(texts),
-        groups=words.sample_groups(texts),
-        num_completions=len(texts),
-        pairs=pairs,
-        changed=changed,
-        rollouts=shown.choose_rollouts(rollouts),
-        num_rollouts=len(rollouts),
+        **_verify_rm_section(verify_rm, points),
+        **_red_team_section(attacked),
+        **_texts_section(ends, checkpoint),
         summary=markdown,
         origin=provenance.describe(settings(config), metrics=metrics),
         settings=settings(config),
@@ -147,6 +125,60 @@ def run(
             draft.write_bytes(draw_png(headline))
     write_report(report, result)
     return result
+
+
+class _Ends(NamedTuple):
+    """Evaluated completions of the starting point, the last checkpoint, and the frozen arm's last."""
+
+    start: list[EvaluatedCompletion]
+    last: list[EvaluatedCompletion]
+    frozen: list[EvaluatedCompletion]
+
+
+def _verify_rm_section(found: EvaluateVerifyRMReport, points: Sequence[EvalReport]) -> dict[str, object]:
+    """The template's names for VerifyRM before and after co-training."""
+    sides = classifier.compare_sides(found, points)
+    return {
+        "verify_rm": found,
+        "sides": sides,
+        "figures": classifier.make_figures(sides),
+        "sources": list(found.by_source.items())[:MAX_TABLE_ROWS],
+        "answer_types": list(found.by_answer_type.items())[:MAX_TABLE_ROWS],
+        "fooled": classifier.fooled_rows(sides, found.wrong_reference),
+        "measures": classifier.measure_rows(sides),
+    }
+
+
+def _red_team_section(attacked: RedTeamReport | None) -> dict[str, object]:
+    """The template's names for the attack on the delivered VerifyRM; empty rows where there was none."""
+    return {
+        "attacked": attacked,
+        "efforts": attacks.effort_rows(attacked) if attacked else [],
+        "families": attacks.family_rows(attacked) if attacked else [],
+        "attack_texts": attacks.best_texts(attacked) if attacked else [],
+        "attack_figures": attacks.make_figures(attacked) if attacked else [],
+    }
+
+
+def _texts_section(ends: _Ends, checkpoint: Path) -> dict[str, object]:
+    """The template's names for completions and rollouts."""
+    pairs, changed = shown.before_after(*ends)
+    rollouts = [
+        *shown.from_evaluation("start", ends.start),
+        *shown.from_training(read_rollouts(checkpoint)),
+        *shown.from_evaluation("end, VerifyRM frozen", ends.frozen),
+        *shown.from_evaluation("end", ends.last),
+    ]
+    return {
+        "frozen_texts": words.sample_groups(ends.frozen)[0] if ends.frozen else None,
+        "verdict_rows": verdict_table(ends.last),
+        "groups": words.sample_groups(ends.last),
+        "num_completions": len(ends.last),
+        "pairs": pairs,
+        "changed": changed,
+        "rollouts": shown.choose_rollouts(rollouts),
+        "num_rollouts": len(rollouts),
+    }
 
 
 def _read_points(evaluations: Path) -> list[EvalReport]:
