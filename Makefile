@@ -4,6 +4,7 @@
 #   PYTHON       interpreter to make the environment with, 3.11 or later
 #   VENV         where the environment goes
 #   VLLM_VENV    where the environment of `make test-vllm` goes
+#   TRAINERS_VENV  folder for the environments of `make test-trainers`
 #   TORCH_INDEX  package index to take torch from. On Linux the usual index has the CUDA build, which is
 #                several GB; https://download.pytorch.org/whl/cpu has one for the CPU alone
 #   OUTPUT       folder that `make demo` writes to
@@ -18,6 +19,7 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
 VLLM_VENV ?= .venv-vllm
+TRAINERS_VENV ?= .venv-trainers
 TORCH_INDEX ?=
 OUTPUT ?= runs/demo
 DATA ?= ../shared/data
@@ -40,8 +42,10 @@ VLLM_TESTS := tests/engines/test_engine_contract.py tests/engines/test_engine_vl
 TRAINING_TESTS := tests/training --ignore tests/training/test_against_trl.py tests/models/packed/test_packed_forward.py \
     tests/stages/test_train_cooper.py tests/stages/test_train_verify_rm.py
 
+TRAINERS := verifiers openrlhf verl swift
+
 .DEFAULT_GOAL := help
-.PHONY: help demo experiment real-data test test-vllm test-cluster test-deepspeed torture gpu-check check wheel docs docs-serve format golden clean lock images push \
+.PHONY: help demo experiment real-data test test-vllm test-trainers test-cluster test-deepspeed torture gpu-check check wheel docs docs-serve format golden clean lock images push \
     wheelhouse wheelhouse-cpu wheelhouse-gpu image-cpu image-gpu
 
 help:  ## Show this list
@@ -62,6 +66,10 @@ test: $(VENV)/.dev  ## Run the tests, offline
 test-vllm: $(VLLM_VENV)/.vllm  ## Run the vLLM engine's tests with its CPU build, and training with its transformers
 	$(VLLM_VENV)/bin/python -m pytest -m vllm $(VLLM_TESTS) $(ARGS)
 	$(VLLM_VENV)/bin/python -m pytest $(TRAINING_TESTS) $(ARGS)
+
+test-trainers: $(TRAINERS:%=$(TRAINERS_VENV)/%/.installed)  ## Run the function files for trainers with the trainers' own code (no GPU)
+	$(BIN)/python -m pytest -m "slow or not slow" tests/service/test_trl.py $(ARGS)
+	$(foreach name,$(TRAINERS),$(TRAINERS_VENV)/$(name)/bin/python -m pytest tests/service/test_adapters.py -k $(name) $(ARGS) &&) true
 
 test-cluster: $(VENV)/.dev  ## Run the acceptance tests on the cluster that KUBECONFIG and KF_PIPELINES_ENDPOINT name
 	$(BIN)/python -m pytest -m cluster tests/on_cluster --log-level=INFO $(ARGS)
@@ -173,6 +181,32 @@ $(VLLM_VENV)/.vllm: requirements-vllm.txt
 	$(VLLM_VENV)/bin/python -m pip install --quiet --no-deps --requirement requirements-vllm.txt
 	DS_BUILD_OPS=0 $(VLLM_VENV)/bin/python -m pip install --quiet --no-deps --no-build-isolation --constraint constraints.txt deepspeed
 	$(VLLM_VENV)/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# An environment for each, since they ask for other versions of each other's packages; what they share with ours, torch
+# among it, is ours. Three of them ask for packages that need CUDA, or for an older transformers: they get no more than the
+# code of theirs that calls a reward imports.
+TRAINER_verifiers := verifiers==0.4.0
+TRAINER_openrlhf := --no-deps openrlhf==0.11.2
+TRAINER_verl := --no-deps verl==0.9.1
+TRAINER_swift := --no-deps ms-swift==4.6.0
+BESIDE_openrlhf := aiohttp==3.14.5 pylatexenc==2.11
+BESIDE_verl := omegaconf==2.4.0 ray==2.60.0 tensordict==0.15.3
+BESIDE_swift := json_repair==0.64.6 modelscope==1.40.2
+IMPORTED_verifiers := verifiers.v1
+IMPORTED_openrlhf := openrlhf.utils.agent
+IMPORTED_verl := verl.trainer.ppo.reward
+IMPORTED_swift := swift.rewards.orm
+
+$(TRAINERS_VENV)/%/.installed: $(VENV)/.dev
+	$(PYTHON) -m venv $(@D)
+	@echo "Installing $* into $(@D) ..."
+	$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
+	  > "$$($(@D)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/ours.pth"
+	$(if $(BESIDE_$*),$(@D)/bin/python -m pip install --quiet --disable-pip-version-check $(BESIDE_$*))
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check $(TRAINER_$*)
+	rm -rf "$$($(@D)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/tests"  # some bring theirs
+	$(@D)/bin/python -c 'import $(IMPORTED_$*)'
 	@touch $@
 
 $(VENV)/.deepspeed: $(VENV)/.dev

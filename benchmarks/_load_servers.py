@@ -4,7 +4,6 @@ import os
 import socket
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import Self
@@ -101,7 +100,7 @@ def serve_plain(verify_rm: Path, port: int) -> None:
     torch.set_num_threads(1)
     model = AutoModelForSequenceClassification.from_pretrained(verify_rm, dtype=torch.float32).eval()
     loaded = VerifyRM(model, AutoTokenizer.from_pretrained(verify_rm))
-    app, lock = FastAPI(), threading.Lock()
+    app = FastAPI()
 
     class Items(BaseModel):
         items: list[dict[str, str]]
@@ -111,13 +110,14 @@ def serve_plain(verify_rm: Path, port: int) -> None:
         return "ready"
 
     @app.post("/v1/score")
-    @torch.inference_mode()
-    def score(request: Items) -> dict[str, list[float]]:
-        with lock:
-            sequences = loaded.encode([VerifyItem(**item) for item in request.items])
-            batch = pad_right(sequences, pad_id=0, device=torch.device("cpu"))
+    async def score(request: Items) -> dict[str, list[float]]:
+        # In the event loop: with `def`, FastAPI makes each answer in its pool of threads too, behind every
+        # request that waits for one, so that under too many nobody is answered before all are.
+        sequences = loaded.encode([VerifyItem(**item) for item in request.items])
+        batch = pad_right(sequences, pad_id=0, device=torch.device("cpu"))
+        with torch.inference_mode():
             out = model(input_ids=batch.input_ids, attention_mask=batch.attention_mask, use_cache=False)
-            return {"scores": out.logits[:, 0].sigmoid().tolist()}
+        return {"scores": out.logits[:, 0].sigmoid().tolist()}
 
     uvicorn.run(app, port=port, log_level="warning")
 

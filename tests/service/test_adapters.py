@@ -1,8 +1,7 @@
 """The function files for trainers ask a real server, called as the trainers' own code calls them.
 
-Where veRL, verifiers, ms-swift or OpenRLHF is installed, its own code calls; it is not in this project's
-environment. `pip install --no-deps` of the version that each page in docs/how-to/trainers/ names is
-enough for most.
+Where veRL, verifiers, ms-swift or OpenRLHF is installed, its own code calls. None is in this project's
+environment: `make test-trainers` makes one for each.
 """
 
 import asyncio
