@@ -32,7 +32,8 @@ SUMS = "SHA256SUMS"
 PIN = "#sha256="
 WEIGHTS = ".safetensors"
 ALLOWED = frozenset({WEIGHTS, ".json", ".jsonl", ".txt", ".jinja", ".model", ".md", ""})
-"""Weights, configuration, tokenizers, labelled completions. Not `.bin`, `.pt` or `.pkl`, which are unpickled, nor `.py`."""
+"""Weights, configuration, tokenizers, labelled completions. Not `.bin`, `.pt` or `.pkl`, which are unpickled,
+nor `.py`."""
 EXIT_USER_ERROR = 2
 
 
