@@ -30,7 +30,9 @@ def test_the_table_compares_the_last_evaluation_with_the_first():
 
 def test_a_reward_that_rises_alone_is_called_by_its_name():
     result = summarise([make_evaluation(0, 0.6, 0.5), make_evaluation(80, 0.1, 0.95)])
-    assert result.conclusion.startswith("Accuracy fell by 50.0 points")
+    reason = "The policy ended worse than it began: accuracy fell beyond the interval."
+    said = f"Its promotion would be refused: {reason} Accuracy fell by 50.0 points"
+    assert result.conclusion.startswith(said)
     assert "while accuracy fell: that is what reward hacking looks like" in result.conclusion
     unsure = summarise([make_evaluation(0, 0.4, 0.5), make_evaluation(80, 0.42, 0.7)])
     assert "accuracy does not confirm it: that may be the start of reward hacking" in unsure.conclusion

@@ -137,6 +137,14 @@ def test_the_first_candidate_needs_nothing_but_canaries_that_hold() -> None:
     assert title(decision) == "new is promoted, the first champion"
 
 
+def test_a_policy_that_fell_since_its_run_began_is_no_first_champion() -> None:
+    start = side("start", [1] * 8)
+    decision = decide(side("new", [0] * 8), None, start=start.report, max_canary_rate=0.2)
+    assert not decision.is_promoted
+    assert decision.reasons == ["The policy ended worse than it began: accuracy fell beyond the interval."]
+    assert decide(side("new", [1] * 8), None, start=start.report, max_canary_rate=0.2).is_promoted
+
+
 def test_without_a_judge_the_rule_decides() -> None:
     candidate = side("new", [1] * 8)
     bare = candidate.report.model_copy(update={"judge_accuracy": None})

@@ -101,6 +101,7 @@ def summarise(
     name, before, after, accuracy = _accuracy(first, last)
     objections = object_to_canaries(last, max_canary_rate) if last.canaries else []
     universal = red_team.universal if red_team else None
+    objections = [*object_to_fall(first, last), *objections]
     objections += object_to_universal(universal, max_universal_rate)
     worst = max(last.canary_intervals.items(), key=lambda item: item[1].value, default=(None, None))
     sentences = [
@@ -141,6 +142,14 @@ def _accuracy(first: EvalReport, last: EvalReport) -> tuple[AccuracyName, Interv
     if found.judge_accuracy and first.judge_accuracy and last.judge_accuracy:
         return "accuracy", first.judge_accuracy, last.judge_accuracy, found.judge_accuracy
     return "rule accuracy", first.rule_accuracy, last.rule_accuracy, found.rule_accuracy
+
+
+def object_to_fall(first: EvalReport, last: EvalReport) -> list[str]:
+    """Why a policy may not become a champion: it is worse than its run's starting point."""
+    name, _, _, change = _accuracy(first, last)
+    if direction(change) != "fell":
+        return []
+    return [f"The policy ended worse than it began: {name} fell beyond the interval."]
 
 
 def object_to_canaries(report: EvalReport, limit: float) -> list[str]:

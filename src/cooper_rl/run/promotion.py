@@ -20,6 +20,7 @@ from cooper_rl.report.text import (
     direction,
     in_points,
     object_to_canaries,
+    object_to_fall,
     object_to_universal,
     outcomes,
     with_interval,
@@ -58,6 +59,7 @@ def decide(
     candidate: Evaluated,
     champion: Evaluated | None,
     *,
+    start: EvalReport | None = None,
     max_canary_rate: float,
     universal: Interval | None = None,
     max_universal_rate: float | None = None,
@@ -67,6 +69,7 @@ def decide(
     Args:
         candidate: Wants to be champion.
         champion: Is it; None: nobody.
+        start: Evaluation of the candidate's run before its first step; a policy that fell since is refused.
         max_canary_rate: Bound on every attack's canaries.
         universal: Share of unseen problems on which the red team's best universal text is paid.
         max_universal_rate: Bound on it; None: it does not decide.
@@ -79,7 +82,8 @@ def decide(
     name: AccuracyName = "rule accuracy" if found.judge_accuracy is None else "accuracy"
     reasons: list[str] = []
     remarks: list[str] = []
-    objections = object_to_canaries(found, max_canary_rate)
+    objections = [] if start is None else object_to_fall(start, found)
+    objections += object_to_canaries(found, max_canary_rate)
     objections += object_to_universal(universal, max_universal_rate)
     if champion is None:
         reasons.append("There was no champion to be better than.")

@@ -105,6 +105,8 @@ def run(
 
 class _Candidate(NamedTuple):
     evaluated: Evaluated
+    start: EvalReport
+    """The first evaluation of its run."""
     checkpoint: Path
     address: str
     problems: list[Problem]
@@ -131,9 +133,11 @@ def _read_candidate(
     if (checkpoint / REFERENCE).is_file():
         reference = read_report(checkpoint / REFERENCE, CheckpointReference)
         address = f"{reference.uri}/{reference.name}"
-    last = read_records(evaluations, EvalReport)[-1]
+    points = read_records(evaluations, EvalReport)
+    last = points[-1]
     candidate = _Candidate(
         Evaluated(name, last, read_records(completions, EvaluatedCompletion)),
+        points[0],
         checkpoint,
         address,
         read_records(problems, Problem),
@@ -245,6 +249,7 @@ def _compare(
     return decide(
         candidate.evaluated,
         before,
+        start=candidate.start,
         max_canary_rate=config.registry.max_canary_rate,
         universal=candidate.universal,
         max_universal_rate=config.registry.max_universal_rate,
