@@ -119,6 +119,8 @@ def test_who_comes_when_too_much_waits_is_told_when_to_come_again() -> None:
         ) as found:
             await batcher.submit(items("second", 1), [1])
         assert found.value.retry_seconds == 1
+        with pytest.raises(QueueFullError, match="10 items wait"):
+            batcher.check_room(1)  # the same answer before a request is tokenized
         scorer.gate.release(10)
         await waiting
         await batcher.close()

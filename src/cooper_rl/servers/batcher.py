@@ -113,8 +113,8 @@ class ScoreBatcher:
             self._worker.cancel()
         self._scoring.put(None)
 
-    async def submit(self, items: list[VerifyItem], num_tokens: list[int]) -> Scored:
-        """Scores in order. A caller that is cancelled takes back the items that no batch has yet.
+    def check_room(self, num_items: int) -> None:
+        """Refuse as `submit` would, before work is put into a request.
 
         Raises:
             QueueFullError: too many items wait already.
@@ -122,13 +122,22 @@ class ScoreBatcher:
         """
         if self._is_closing:
             raise ServerError("the server is shutting down; send the request to another one")
-        if self.num_waiting + len(items) > self._max_waiting:
+        if self.num_waiting + num_items > self._max_waiting:
             seconds = self._seconds_to_wait()
             raise QueueFullError(
                 f"{self.num_waiting} items wait and at most {self._max_waiting} may; "
                 f"try again in {seconds} s",
                 retry_seconds=seconds,
             )
+
+    async def submit(self, items: list[VerifyItem], num_tokens: list[int]) -> Scored:
+        """Scores in order. A caller that is cancelled takes back the items that no batch has yet.
+
+        Raises:
+            QueueFullError: too many items wait already.
+            ServerError: the server is shutting down.
+        """
+        self.check_room(len(items))
         result: asyncio.Future[Scored] = asyncio.get_running_loop().create_future()
         waiting = _Waiting(items, num_tokens, result, time.monotonic())
         self._queue.append(waiting)

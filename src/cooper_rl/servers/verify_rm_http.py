@@ -124,6 +124,8 @@ def _add_scoring(
     async def score(request: ScoreRequest, raw: Request) -> ScoreResponse:
         """Score completions against their reference answers."""
         items = [VerifyItem(item.question, item.reference_answer, item.completion) for item in request.items]
+        # Under overload most requests are refused: tokenizing them first would cost the others their turn.
+        batcher.check_room(len(items))
         num_tokens = await asyncio.to_thread(lambda: [len(ids) for ids in verify_rm.encode(items)])
         facts = raw.state.facts
         facts.update(items=len(items), tokens=sum(num_tokens))
