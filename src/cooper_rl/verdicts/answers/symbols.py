@@ -345,24 +345,23 @@ _MATH_WORDS = frozenset(
 )
 
 
+_DOUBTS = (
+    (_SIDE_BY_SIDE, "two numbers side by side"),
+    (re.compile("°"), "degrees in an expression"),
+    (_HUGE, "a number or a power too large to compute"),
+    (_INNER_DOLLAR, "a dollar sign within an expression"),
+    (_NO_EXPONENT, "a power without an exponent"),
+    (_STRAY, "a backslash that begins no command"),
+    (_QUANTIFIER, "a statement with quantifiers"),
+    (_SKIPPED, "notation that math-verify skips"),
+)
+
+
 def find_doubt(reference: str, answer: str) -> str | None:
     """Words, and numbers side by side, that math-verify would read as products or sums or skip."""
-    if _SIDE_BY_SIDE.search(reference) or _SIDE_BY_SIDE.search(answer):
-        return "two numbers side by side"
-    if "°" in reference or "°" in answer:
-        return "degrees in an expression"
-    if _HUGE.search(reference) or _HUGE.search(answer):
-        return "a number or a power too large to compute"
-    if _INNER_DOLLAR.search(reference) or _INNER_DOLLAR.search(answer):
-        return "a dollar sign within an expression"
-    if _NO_EXPONENT.search(reference) or _NO_EXPONENT.search(answer):
-        return "a power without an exponent"
-    if _STRAY.search(reference) or _STRAY.search(answer):
-        return "a backslash that begins no command"
-    if _QUANTIFIER.search(reference) or _QUANTIFIER.search(answer):
-        return "a statement with quantifiers"
-    if _SKIPPED.search(reference) or _SKIPPED.search(answer):
-        return "notation that math-verify skips"
+    for pattern, doubt in _DOUBTS:
+        if pattern.search(reference) or pattern.search(answer):
+            return doubt
     if holds_statement(reference) or holds_statement(answer):
         return "a statement without a value"
     words = [word.lower() for word in _WORD.findall(_ENVIRONMENT.sub("", f"{reference} {answer}"))]
