@@ -28,7 +28,8 @@ ALGEBRA = [
 ]
 OTHER_ALGEBRA = [("y^2", r"\boxed{y\cdot y}"), ("y^2", r"\boxed{2y}")]
 PLAIN = [("4", "A: 4"), ("4", "A: 5"), ("4", "The answer is four.")]
-BOMB = ("1", r"\boxed{99999999!}")
+BOMB = ("1", r"\boxed{\prod_{n=1}^{9999} (x+n)}")
+OTHER_BOMB = ("1", r"\boxed{((x+1)^{999})^{999}}")
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +47,7 @@ def test_verdicts_come_in_order_and_are_those_of_verify_answer(verifier: RuleVer
 def test_an_item_over_its_limit_is_unparsable_and_the_next_ones_are_not_harmed(
     verifier: RuleVerifier,
 ) -> None:
-    checks = verifier.verify([BOMB, *ALGEBRA, ("1", r"\boxed{((9!)!)!}"), *OTHER_ALGEBRA])
+    checks = verifier.verify([BOMB, *ALGEBRA, OTHER_BOMB, *OTHER_ALGEBRA])
     assert [check.verdict for check in checks] == [
         *("unparsable", "correct", "incorrect", "correct", "correct", "incorrect", "unparsable"),
         *("correct", "incorrect"),
@@ -227,7 +228,7 @@ def test_bombs_at_once_take_no_more_than_their_workers_limit() -> None:
 import resource
 from cooper_rl.config.data import RuleConfig
 from cooper_rl.verdicts.rule import RuleVerifier
-bombs = [("1", text) for text in ({BOMB[1]!r}, r"\\boxed{{2^{{2^{{40}}}}}}", r"\\boxed{{((9!)!)!}}")]
+bombs = [("1", text) for text in ({BOMB[1]!r}, {OTHER_BOMB[1]!r}, r"\\boxed{{(x+1)^{{4999}}}}")]
 with RuleVerifier(RuleConfig(num_workers=3, timeout_seconds=1)) as verifier:
     print(*(check.verdict for check in verifier.verify(bombs)))
 print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
