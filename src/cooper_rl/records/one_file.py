@@ -11,8 +11,9 @@ from typing import Any, NamedTuple, get_args
 
 from cooper_rl.domains.base import FindReferenceFault
 from cooper_rl.errors import DataError
-from cooper_rl.records.files import RawRow, parse_row, read_rows, reject
+from cooper_rl.records.files import RawRow, parse_row
 from cooper_rl.records.layouts import translate_attempt
+from cooper_rl.records.rejected import refuse_fault, stream_checked
 from cooper_rl.schema.data import Completion, FinishReason, Problem, RejectedRow
 
 
@@ -42,34 +43,19 @@ def stream_one_file(
     Raises:
         DataError: the file cannot be read, or no row of it can be used, with the first reason.
     """
-    is_usable = False
-    num_rejected, first_reason = 0, ""
-    for row in read_rows(path, is_limited=False):
-        found = _check(row, path.stem, find_reference_fault, find_fault)
-        if isinstance(found, Answered):
-            is_usable = True
-            yield found
-            continue
-        num_rejected, first_reason = num_rejected + 1, first_reason or found
-        set_aside(reject(row, found))
-    if not is_usable:
-        why = f"the first of {num_rejected}: {first_reason}" if num_rejected else "the file is empty"
-        raise DataError(f"{path}: no usable row with question, reference answer and completion; {why}")
 
+    def check(row: RawRow) -> Answered:
+        found = _read(row, path.stem, find_reference_fault)
+        refuse_fault(row, find_fault(found))
+        return found
 
-def _check(
-    row: RawRow,
-    stem: str,
-    find_reference_fault: FindReferenceFault,
-    find_fault: Callable[[Answered], str | None],
-) -> Answered | str:
-    """The usable row, or why it is none."""
-    try:
-        found = _read(row, stem, find_reference_fault)
-    except DataError as error:
-        return str(error)
-    fault = find_fault(found)
-    return found if fault is None else f"{row.file}:{row.row}: {fault}"
+    return stream_checked(
+        path,
+        check,
+        set_aside=set_aside,
+        is_limited=False,
+        wanted="row with question, reference answer and completion",
+    )
 
 
 def _read(row: RawRow, stem: str, find_fault: FindReferenceFault) -> Answered:

@@ -17,6 +17,7 @@ from cooper_rl.schema.data import Record, RejectedRow
 logger = logging.getLogger(__name__)
 
 R = TypeVar("R", bound=Record)
+T = TypeVar("T")
 
 
 class UsableRows(NamedTuple, Generic[R]):
@@ -73,34 +74,70 @@ def stream_usable(
     Raises:
         DataError: the file cannot be read, or no row of it can be used, with the first reason.
     """
+
+    def check(row: RawRow) -> Usable[R]:
+        usable = Usable(row.row, parse_row(translate(row), kind))
+        refuse_fault(row, find_fault(usable) if find_fault is not None else None)
+        return usable
+
+    return stream_checked(
+        path,
+        check,
+        set_aside=set_aside,
+        is_limited=is_limited,
+        wanted=f"{kind.__name__} row",
+        unwanted=" bad rows",
+    )
+
+
+def stream_checked(
+    path: Path,
+    check: Callable[[RawRow], T],
+    *,
+    set_aside: Callable[[RejectedRow], object],
+    is_limited: bool,
+    wanted: str,
+    unwanted: str = "",
+) -> Iterator[T]:
+    """Yield what `check` makes of the usable rows of a file, one by one.
+
+    Args:
+        path: JSONL, Parquet, CSV or TSV.
+        check: Raises DataError for a row that cannot be used.
+        set_aside: Called with every other row.
+        is_limited: As in `read_rows`.
+        wanted: Names a usable row in the error.
+        unwanted: Follows the number of other rows there.
+
+    Raises:
+        DataError: the file cannot be read, or no row of it can be used, with the first reason.
+    """
     is_usable = False
     num_rejected, first_reason = 0, ""
     for row in read_rows(path, is_limited=is_limited):
-        found = _check(row, kind, find_fault, translate)
-        if isinstance(found, Usable):
+        try:
+            found = check(row)
+        except DataError as error:
+            num_rejected, first_reason = num_rejected + 1, first_reason or str(error)
+            set_aside(reject(row, str(error)))
+        else:
             is_usable = True
             yield found
-            continue
-        num_rejected, first_reason = num_rejected + 1, first_reason or found
-        set_aside(reject(row, found))
     if not is_usable:
-        why = f"the first of {num_rejected} bad rows: {first_reason}" if num_rejected else "the file is empty"
-        raise DataError(f"{path}: no usable {kind.__name__} row; {why}")
+        why = (
+            f"the first of {num_rejected}{unwanted}: {first_reason}" if num_rejected else "the file is empty"
+        )
+        raise DataError(f"{path}: no usable {wanted}; {why}")
 
 
-def _check(
-    row: RawRow,
-    kind: type[R],
-    find_fault: Callable[[Usable[R]], str | None] | None,
-    translate: Callable[[RawRow], RawRow],
-) -> Usable[R] | str:
-    """The usable row, or why it is none."""
-    try:
-        usable = Usable(row.row, parse_row(translate(row), kind))
-    except DataError as error:
-        return str(error)
-    fault = find_fault(usable) if find_fault is not None else None
-    return usable if fault is None else f"{row.file}:{row.row}: {fault}"
+def refuse_fault(row: RawRow, fault: str | None) -> None:
+    """Refuse a well-formed row that has a fault.
+
+    Raises:
+        DataError: it has one; names the place.
+    """
+    if fault is not None:
+        raise DataError(f"{row.file}:{row.row}: {fault}")
 
 
 def set_aside(report_path: Path, rows: Iterable[RejectedRow], *, rejected: Path | None = None) -> Path | None:
