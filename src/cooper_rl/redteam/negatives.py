@@ -87,3 +87,20 @@ def attack_canaries(
         for place, text in enumerate(texts)
         for example in attack_examples([text], examples, num_problems=num_problems, rng=rng, domain=domain)
     ]
+
+
+def draw_canaries(
+    examples: Sequence[VerifyExample], attacks: Sequence[str], *, num_problems: int, seed: int, domain: Domain
+) -> list[Canary]:
+    """A run's canaries and known attacks: the same for the same seed and examples.
+
+    Args:
+        examples: Labelled examples that VerifyRM has not seen.
+        attacks: Texts of the red team.
+        num_problems: Problems of an attack, drawn.
+        seed: The run's.
+        domain: Makes the canaries.
+    """
+    rng = random.Random(derive_seed(seed, "canaries"))
+    canaries = domain.make_canaries(examples, max_problems=num_problems, rng=rng)
+    return canaries + attack_canaries(attacks, examples, num_problems=num_problems, rng=rng, domain=domain)

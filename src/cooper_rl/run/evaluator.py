@@ -1,7 +1,6 @@
 """A policy and its VerifyRM on held-out data (row 14): of a checkpoint, and while training goes on."""
 
 import logging
-import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -24,7 +23,7 @@ from cooper_rl.models.policy import Policy
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM, score_examples
 from cooper_rl.negatives.canaries import Canary, canary_rates, mean_rate
 from cooper_rl.randomness import derive_seed
-from cooper_rl.redteam.negatives import attack_canaries
+from cooper_rl.redteam.negatives import draw_canaries
 from cooper_rl.schema.data import (
     EvalReport,
     EvaluatedCompletion,
@@ -262,19 +261,13 @@ def make_evaluator(
         config=config,
         problems=problems,
         examples=examples,
-        canaries=_draw_canaries(config, examples, attacks),
+        canaries=draw_canaries(
+            examples, attacks, num_problems=options.max_canary_problems, seed=config.seed, domain=domain
+        ),
         rule=rule,
         judge=open_judge(options.judge, config.seed, domain) if options.judge else None,
         ranks=ranks,
     )
-
-
-def _draw_canaries(config: Config, examples: Sequence[VerifyExample], attacks: Sequence[str]) -> list[Canary]:
-    """The run's canaries and known attacks: the same for the same seed and examples."""
-    rng = random.Random(derive_seed(config.seed, "canaries"))
-    domain, count = find_domain(config.problems.domain), config.evaluation.max_canary_problems
-    canaries = domain.make_canaries(examples, max_problems=count, rng=rng)
-    return canaries + attack_canaries(attacks, examples, num_problems=count, rng=rng, domain=domain)
 
 
 def _hits(examples: Sequence[VerifyExample], right: Sequence[bool]) -> list[list[bool]]:

@@ -20,7 +20,7 @@ from cooper_rl.method.metrics import right_verdicts
 from cooper_rl.models.verify_rm import VerifyRM, score_examples
 from cooper_rl.negatives.canaries import Canary, canary_rates, mean_rate
 from cooper_rl.randomness import derive_seed
-from cooper_rl.redteam.negatives import attack_canaries
+from cooper_rl.redteam.negatives import draw_canaries
 from cooper_rl.schema.data import PreferencePair, VerifyExample
 from cooper_rl.schema.step_metrics import GateMetrics
 from cooper_rl.training.reward_update import RewardUpdate, update_verify_rm
@@ -105,11 +105,8 @@ def make_gate(
     # others.
     rng = random.Random(derive_seed(seed, "gate"))
     examples = rng.sample(list(held_out), min(config.num_examples, len(held_out)))
-    canary_rng = random.Random(derive_seed(seed, "canaries"))
-    domain = domain or default_domain()
-    count = config.num_canary_problems
-    canaries = domain.make_canaries(held_out, max_problems=count, rng=canary_rng)
-    canaries += attack_canaries(attacks, held_out, num_problems=count, rng=canary_rng, domain=domain)
+    domain, count = domain or default_domain(), config.num_canary_problems
+    canaries = draw_canaries(held_out, attacks, num_problems=count, seed=seed, domain=domain)
     key = data_key(examples, canaries)
     start = _known_start(starts, key) or read_gate(verify_rm, examples, canaries)
     return RewardGate(config, examples, canaries, start, key)
