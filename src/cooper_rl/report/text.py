@@ -99,10 +99,15 @@ def summarise(
     first, last = evaluations[0], evaluations[-1]
     found = changes(first, last)
     name, before, after, accuracy = _accuracy(first, last)
-    objections = object_to_canaries(last, max_canary_rate) if last.canaries else []
     universal = red_team.universal if red_team else None
-    objections = [*object_to_fall(first, last), *objections]
-    objections += object_to_universal(universal, max_universal_rate)
+    objections = list_objections(
+        first,
+        last,
+        # Of a run without canaries the page says nothing, where `promote` refuses it.
+        max_canary_rate=max_canary_rate if last.canaries else None,
+        universal=universal,
+        max_universal_rate=max_universal_rate,
+    )
     worst = max(last.canary_intervals.items(), key=lambda item: item[1].value, default=(None, None))
     sentences = [
         *(f"Its promotion would be refused: {reason}" for reason in objections),
@@ -144,7 +149,31 @@ def _accuracy(first: EvalReport, last: EvalReport) -> tuple[AccuracyName, Interv
     return "rule accuracy", first.rule_accuracy, last.rule_accuracy, found.rule_accuracy
 
 
-def object_to_fall(first: EvalReport, last: EvalReport) -> list[str]:
+def list_objections(
+    start: EvalReport | None,
+    last: EvalReport,
+    *,
+    max_canary_rate: float | None,
+    universal: Interval | None,
+    max_universal_rate: float | None,
+) -> list[str]:
+    """Why a candidate may not become a champion, whoever is one.
+
+    Args:
+        start: Evaluation of its run before the first step; None: not known.
+        last: Its own evaluation.
+        max_canary_rate: Bound on every attack's canaries; None: they do not decide.
+        universal: Share of unseen problems on which the red team's best universal text is paid.
+        max_universal_rate: Bound on it; None: it does not decide.
+    """
+    return [
+        *([] if start is None else _object_to_fall(start, last)),
+        *([] if max_canary_rate is None else _object_to_canaries(last, max_canary_rate)),
+        *_object_to_universal(universal, max_universal_rate),
+    ]
+
+
+def _object_to_fall(first: EvalReport, last: EvalReport) -> list[str]:
     """Why a policy may not become a champion: it is worse than its run's starting point."""
     name, _, _, change = _accuracy(first, last)
     if direction(change) != "fell":
@@ -152,7 +181,7 @@ def object_to_fall(first: EvalReport, last: EvalReport) -> list[str]:
     return [f"The policy ended worse than it began: {name} fell beyond the interval."]
 
 
-def object_to_canaries(report: EvalReport, limit: float) -> list[str]:
+def _object_to_canaries(report: EvalReport, limit: float) -> list[str]:
     """Why a VerifyRM may not become a champion: every attack is bounded, and the worst is named."""
     rates = report.canaries
     if not rates:
@@ -168,7 +197,7 @@ def object_to_canaries(report: EvalReport, limit: float) -> list[str]:
     ]
 
 
-def object_to_universal(found: Interval | None, limit: float | None) -> list[str]:
+def _object_to_universal(found: Interval | None, limit: float | None) -> list[str]:
     """Why a VerifyRM may not become a champion: the red team's best universal text is paid too often.
 
     Args:

@@ -19,9 +19,7 @@ from cooper_rl.report.changes import paired_verify_rm_change
 from cooper_rl.report.text import (
     direction,
     in_points,
-    object_to_canaries,
-    object_to_fall,
-    object_to_universal,
+    list_objections,
     outcomes,
     with_interval,
 )
@@ -82,9 +80,13 @@ def decide(
     name: AccuracyName = "rule accuracy" if found.judge_accuracy is None else "accuracy"
     reasons: list[str] = []
     remarks: list[str] = []
-    objections = [] if start is None else object_to_fall(start, found)
-    objections += object_to_canaries(found, max_canary_rate)
-    objections += object_to_universal(universal, max_universal_rate)
+    objections = list_objections(
+        start,
+        found,
+        max_canary_rate=max_canary_rate,
+        universal=universal,
+        max_universal_rate=max_universal_rate,
+    )
     if champion is None:
         reasons.append("There was no champion to be better than.")
     else:
