@@ -212,8 +212,10 @@ def _phrase(text: str, pattern: re.Pattern[str]) -> _Candidate | None:
     spans = [span for span in answer_spans(sentence) if span]
     if len(PROSE_WORD.findall(TEX.sub(" ", sentence))) >= 3 and len(spans) == 1:
         found = read_mathematics(sentence)
-        is_whole = found is not None or not is_part_of_expression(sentence, spans[0])
-        sentence = (found or spans[0]) if is_whole else sentence
+        if found is not None:
+            sentence = found
+        elif not is_part_of_expression(sentence, spans[0]):
+            sentence = spans[0]
     return _Candidate(last.start(), end, FinalAnswer(_without_emphasis(sentence), marker))
 
 
