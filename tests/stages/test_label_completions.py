@@ -27,7 +27,7 @@ from cooper_rl.schema.data import (
 from cooper_rl.stages import label_completions
 from cooper_rl.verdicts.hybrid import JudgeItem, JudgeResult
 from cooper_rl.verdicts.journal import Journal, KeptVerdict
-from cooper_rl.verdicts.votes import collect_votes
+from cooper_rl.verdicts.votes import Electorate, collect_votes
 from tests.full_disk import no_file_beyond
 from tests.stand_ins.chat import Reply, ScriptedServer
 
@@ -527,11 +527,12 @@ class UnsteadyJudge:
 ITEMS = [JudgeItem("What is 1+1?", "2", text) for text in ("#### 2", "\\boxed{2}", "It is 2")]
 
 
-def ask_all(items: Sequence[JudgeItem], config: LabelingConfig, **voters):
+def ask_all(items: Sequence[JudgeItem], config: LabelingConfig, *, finish_reasons=None, **voters):
     """All votes with the rule verifier of mathematics."""
     verifier = MATHEMATICS.open_verifier(config.rule)
     verdict_name = MATHEMATICS.name_verdicts(config.rule)
-    return collect_votes(items, config, verifier=verifier, verdict_name=verdict_name, **voters)
+    electorate = Electorate(config, verifier=verifier, verdict_name=verdict_name, **voters)
+    return collect_votes(items, electorate, finish_reasons=finish_reasons)
 
 
 def ask(journal: Path, judge: UnsteadyJudge) -> list[str | None]:

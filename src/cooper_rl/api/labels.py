@@ -12,7 +12,7 @@ from cooper_rl.schema.data import FinishReason, Verdict
 from cooper_rl.servers.open import open_judge
 from cooper_rl.verdicts.hybrid import Judge, JudgeItem, decide
 from cooper_rl.verdicts.journal import Journal
-from cooper_rl.verdicts.votes import collect_votes
+from cooper_rl.verdicts.votes import Electorate, collect_votes
 
 
 class Labelled(NamedTuple):
@@ -80,17 +80,16 @@ def label(
         Journal(folder / "journal") as journal,
         closing(domain.open_verifier(config.rule)) as verifier,
     ):
-        votes = collect_votes(
-            rows,
+        electorate = Electorate(
             config,
             verifier=verifier,
             verdict_name=domain.name_verdicts(config.rule),
             judge=asked,
             third_judge=open_judge(third, seed) if third else None,
-            other_judges=[open_judge(other, seed) for other in config.other_judges],
             journal=journal,
-            finish_reasons=finish_reasons,
-        ).votes
+            other_judges=[open_judge(other, seed) for other in config.other_judges],
+        )
+        votes = collect_votes(rows, electorate, finish_reasons=finish_reasons).votes
     labelled: list[Labelled] = []
     for vote in votes:
         judged = vote.judge.verdict if vote.judge else None

@@ -10,7 +10,7 @@ from cooper_rl.labels.rows import Row, Rows
 from cooper_rl.schema.data import Label
 from cooper_rl.verdicts.hybrid import Judge, JudgeItem, StreamingJudge, decide
 from cooper_rl.verdicts.journal import Journal
-from cooper_rl.verdicts.votes import Batch, Votes, announce_votes, collect_votes
+from cooper_rl.verdicts.votes import Batch, Electorate, Votes, announce_votes, collect_votes
 
 
 class Judges(NamedTuple):
@@ -30,17 +30,22 @@ class Voters:
     """Opened once, asked batch by batch."""
 
     def __init__(self, config: LabelingConfig, domain: Domain, judges: Judges, journal: Journal) -> None:
-        self._config = config
         self._judges = judges
-        self._journal = journal
-        self._verdict_name = domain.name_verdicts(config.rule)
-        self._verifier = domain.open_verifier(config.rule)
+        self._electorate = Electorate(
+            config,
+            verifier=domain.open_verifier(config.rule),
+            verdict_name=domain.name_verdicts(config.rule),
+            judge=judges.first,
+            third_judge=judges.third,
+            journal=journal,
+            other_judges=judges.others,
+        )
         self._num_known = 0
         self._answered: set[str] = set()
 
     def close(self) -> None:
         """End the rule verifier's processes."""
-        self._verifier.close()
+        self._electorate.verifier.close()
 
     def announce(self, rows: Rows, index: sqlite3.Connection) -> None:
         """Say what the judges take for all rows; nobody but the rule verifier is asked.
@@ -57,30 +62,14 @@ class Voters:
         def is_new(key: str) -> bool:
             return index.execute("INSERT OR IGNORE INTO announced VALUES (?)", [key]).rowcount == 1
 
-        announce_votes(
-            read_batches,
-            self._config,
-            verifier=self._verifier,
-            verdict_name=self._verdict_name,
-            judge=self._judges.first,
-            third_judge=self._judges.third,
-            journal=self._journal,
-            other_judges=self._judges.others,
-            is_new=is_new,
-        )
+        announce_votes(read_batches, self._electorate, is_new=is_new)
 
     def decide(self, rows: Sequence[Row]) -> list[Label]:
         """The labels of completions, in order."""
         batch = _read(rows)
         ballot = collect_votes(
             batch.items,
-            self._config,
-            verifier=self._verifier,
-            verdict_name=self._verdict_name,
-            judge=self._judges.first,
-            third_judge=self._judges.third,
-            journal=self._journal,
-            other_judges=self._judges.others,
+            self._electorate,
             finish_reasons=batch.finish_reasons,
             answered=self._answered,
             is_announced=True,
@@ -88,7 +77,7 @@ class Voters:
         self._num_known += ballot.num_known
         self._note_answers(ballot.votes)
         return [
-            _decide(row, votes, self._judges.names, self._config)
+            _decide(row, votes, self._judges.names, self._electorate.config)
             for row, votes in zip(rows, ballot.votes, strict=True)
         ]
 

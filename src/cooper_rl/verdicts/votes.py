@@ -42,6 +42,24 @@ class Votes(NamedTuple):
     """Each judge's verdict, in their order; `judge` is the majority."""
 
 
+class Electorate(NamedTuple):
+    """Everybody who may be asked, and the settings that say about which completions."""
+
+    config: LabelingConfig
+    verifier: Verifier
+    """The rule verifier."""
+    verdict_name: str
+    """Names everything that its verdicts depend on beside the texts (`Domain.name_verdicts`)."""
+    judge: Judge | None
+    """None: nobody is asked."""
+    third_judge: Judge | None
+    """Asked where rule verifier and judge differ; None: nobody is."""
+    journal: Journal
+    """Known verdicts, and where new ones are kept."""
+    other_judges: Sequence[Judge] = ()
+    """Asked about the same completions as `judge`; the majority is the judge verdict."""
+
+
 class Batch(NamedTuple):
     """Completions, and how each ended."""
 
@@ -58,14 +76,8 @@ class Ballot(NamedTuple):
 
 def collect_votes(
     items: Sequence[JudgeItem],
-    config: LabelingConfig,
+    electorate: Electorate,
     *,
-    verifier: Verifier,
-    verdict_name: str,
-    judge: Judge | None,
-    third_judge: Judge | None,
-    journal: Journal,
-    other_judges: Sequence[Judge] = (),
     finish_reasons: Sequence[FinishReason | None] | None = None,
     answered: Collection[str] = (),
     is_announced: bool = False,
@@ -74,12 +86,7 @@ def collect_votes(
 
     Args:
         items: Completions.
-        verifier: The rule verifier.
-        verdict_name: Names everything that its verdicts depend on beside the texts (`Domain.name_verdicts`).
-        judge: None: nobody is asked.
-        third_judge: Asked where rule verifier and judge differ; None: nobody is.
-        journal: Known verdicts, and where new ones are kept.
-        other_judges: Asked about the same completions as `judge`; the majority is the judge verdict.
+        electorate: Everybody who may be asked.
         finish_reasons: How each completion ended, in the order of the items.
         answered: Identities of judges that answered earlier in this run.
         is_announced: Whether `announce_votes` said already what these take.
@@ -87,24 +94,17 @@ def collect_votes(
     Raises:
         ServerError: a judge cannot be used.
     """
-    reasons = finish_reasons or [None] * len(items)
+    judge, third_judge, journal = electorate.judge, electorate.third_judge, electorate.journal
+    batch = Batch(items, finish_reasons or [None] * len(items))
     if not is_announced:
-        announce_votes(
-            lambda: [Batch(items, reasons)],
-            config,
-            verifier=verifier,
-            verdict_name=verdict_name,
-            judge=judge,
-            third_judge=third_judge,
-            journal=journal,
-            other_judges=other_judges,
-        )
-    rule = _ask_verifier(items, reasons, f"rule:{verdict_name}", verifier, journal)
+        announce_votes(lambda: [batch], electorate)
+    rule = _ask_verifier(batch, electorate)
     votes = [Votes(ours, None, None, None) for ours in rule]
     num_known = 0
     if judge is not None:
-        asked = _find_asked(rule, items, config)
-        num_known = _ask_panel([judge, *other_judges], votes, asked, items, journal, answered=answered)
+        asked = _find_asked(rule, items, electorate.config)
+        panel = [judge, *electorate.other_judges]
+        num_known = _ask_panel(panel, votes, asked, items, journal, answered=answered)
     split = [
         index
         for index, vote in enumerate(votes)
@@ -122,14 +122,8 @@ def collect_votes(
 
 def announce_votes(
     read_batches: Callable[[], Iterable[Batch]],
-    config: LabelingConfig,
+    electorate: Electorate,
     *,
-    verifier: Verifier,
-    verdict_name: str,
-    judge: Judge | None,
-    third_judge: Judge | None,
-    journal: Journal,
-    other_judges: Sequence[Judge] = (),
     is_new: Callable[[str], bool] | None = None,
 ) -> None:
     """Say for each judge, before any is asked, what that takes. The rule verdicts, which tell who is asked
@@ -137,9 +131,10 @@ def announce_votes(
 
     Args:
         read_batches: All completions, from the start; called once for each judge.
+        electorate: Everybody who may be asked.
         is_new: Whether a key is seen for the first time; None: they are kept in memory.
-        config, verifier, verdict_name, judge, third_judge, journal, other_judges: As in `collect_votes`.
     """
+    judge, third_judge, journal = electorate.judge, electorate.third_judge, electorate.journal
     if judge is None:
         return
     seen: set[str] = set()
@@ -152,13 +147,13 @@ def announce_votes(
     def read_asked(*, is_decisive: bool) -> Iterator[JudgeItem]:
         """The items to ask about; for the third vote, those that the rule verifier decides, since no others
         can be split."""
-        for items, reasons in read_batches():
-            rule = _ask_verifier(items, reasons, f"rule:{verdict_name}", verifier, journal)
-            for index in _find_asked(rule, items, config):
+        for batch in read_batches():
+            rule = _ask_verifier(batch, electorate)
+            for index in _find_asked(rule, batch.items, electorate.config):
                 if not is_decisive or rule[index].verdict != "unparsable":
-                    yield items[index]
+                    yield batch.items[index]
 
-    for member in (judge, *other_judges):
+    for member in (judge, *electorate.other_judges):
         _announce(member, read_asked(is_decisive=False), journal, is_new=is_new or is_first)
     if third_judge is not None:
         _announce(third_judge, read_asked(is_decisive=True), journal, is_new=is_new or is_first, is_most=True)
@@ -178,22 +173,18 @@ def _is_audited(item: JudgeItem, config: LabelingConfig) -> bool:
     return derive_seed("audit", *item) / 2**63 < config.audit_fraction
 
 
-def _ask_verifier(
-    items: Sequence[JudgeItem],
-    finish_reasons: Sequence[FinishReason | None],
-    voter: str,
-    verifier: Verifier,
-    journal: Journal,
-) -> list[KeptVerdict]:
+def _ask_verifier(batch: Batch, electorate: Electorate) -> list[KeptVerdict]:
+    verifier, journal = electorate.verifier, electorate.journal
     answers = [
         AnswerItem(item.reference_answer, item.completion, item.question, reason)
-        for item, reason in zip(items, finish_reasons, strict=True)
+        for item, reason in zip(*batch, strict=True)
     ]
+    voter = f"rule:{electorate.verdict_name}"
     keys = [verdict_key(voter, *(part or "" for part in answer)) for answer in answers]
     unknown = [index for index, key in enumerate(keys) if journal.recall(key) is None]
-    progress = Progress("rule_verdicts", len(items), logger)
+    progress = Progress("rule_verdicts", len(answers), logger)
     if unknown:
-        progress.advance(len(items) - len(unknown))
+        progress.advance(len(answers) - len(unknown))
     for chunk in _chunks(unknown):
         checks = verifier.verify([answers[index] for index in chunk])
         for index, check in zip(chunk, checks, strict=True):
