@@ -13,7 +13,7 @@ from cooper_rl.verdicts.answers.arithmetic import evaluate
 from cooper_rl.verdicts.answers.comparison import AnswerCheck, compare_exactly
 from cooper_rl.verdicts.answers.extraction import find_final_answer
 from cooper_rl.verdicts.answers.notation import find_clash
-from cooper_rl.verdicts.answers.options import resolve_choice
+from cooper_rl.verdicts.answers.question import resolve_choice
 from cooper_rl.verdicts.answers.parts import LeafComparison, compare_parts
 from cooper_rl.verdicts.answers.plain import to_latex, with_subscripts
 from cooper_rl.verdicts.answers.structure import (
