@@ -282,7 +282,9 @@ def test_an_equation_may_be_solved_for_another_variable(
         ("[1,2)", r"2>x\ge1", "correct"),
         (r"1\le x<2", r"2\ge x>1", "incorrect"),
         ("-1<x<2", "2>x>-3", "incorrect"),
-        ("[-2,2]", r"|x|\le2", "unparsable"),
+        ("[-2,2]", r"|x|\le2", "correct"),
+        ("[-2,2]", r"|x|<2", "incorrect"),
+        (r"x<-2 \text{ or } x>2", "|x|>2", "correct"),
     ],
 )
 def test_an_inequality_reads_the_same_from_its_other_end(

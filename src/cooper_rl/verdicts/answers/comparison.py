@@ -295,7 +295,7 @@ def _compare_words(reference: str, answer: str) -> AnswerCheck | None:
 
 def _names_subject_or_predicate(sentence: str, answer: str) -> bool:
     """`Petya` for `Petya wins the game`, `odd` for `The function is odd`, `No` for `No, it does not`."""
-    sentence, answer = sentence.strip(" .$"), answer.strip(" .$")
+    sentence, answer = sentence.strip(" .$"), _ARTICLE.sub("", answer.strip(" .$"), count=1)
     if not _ONE_WORD.fullmatch(answer) or len(sentence.split()) < 3:
         return False
     first = re.match(r"([A-Za-z]{2,20})(?=[ ,.;])", sentence)

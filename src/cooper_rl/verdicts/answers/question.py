@@ -1,13 +1,18 @@
-r"""Choices of a question (row 3): `(A) 12 (B) 16`, `A. $\frac12$` on lines of their own, `\textbf{(A)}\ 12`.
+r"""Hints of a question about its answer (row 3): its choices, its words, and how many digits it asks for.
 
-A letter against a value can only be decided with the choices; without them nobody knows.
+Choices are `(A) 12 (B) 16`, `A. $\frac12$` on lines of their own, `\textbf{(A)}\ 12`. A letter against a
+value can only be decided with them, and a rounded value against an exact one only with the digits asked for.
 """
 
 import re
+from collections import Counter
+from fractions import Fraction
+from typing import NamedTuple
 
-from cooper_rl.verdicts.answers.comparison import AnswerCheck, shorten
+from cooper_rl.verdicts.answers.comparison import AnswerCheck, plain_words, shorten
+from cooper_rl.verdicts.answers.numbers import Quantity
 from cooper_rl.verdicts.answers.text import normalise_answer
-from cooper_rl.verdicts.answers.units import TEXT_COMMAND
+from cooper_rl.verdicts.answers.units import TEXT_COMMAND, known, same_unit
 
 MAX_QUESTION_CHARS = 20_000
 _MARK = re.compile(
@@ -107,3 +112,130 @@ def split_choice(text: str) -> tuple[str, str] | None:
     """Letter and content of `(B) 12` or `B) 12`; None when the answer is anything else."""
     found = _WITH_CONTENT.fullmatch(text.strip())
     return (found[1] or found[3], found[2] or found[4]) if found else None
+
+
+def is_short_for(reference: str, answer: str, question: str) -> bool:
+    """Whether two answers in words differ only by words that the question has already said.
+
+    `iOS` says as much as `In the iOS department there are more employees` where the question asks in which
+    department more employees work. The shorter one must say something that the question does not, since
+    a name from the question may be either of two.
+    """
+    pair = [plain_words(text) for text in (reference, answer)]
+    if not question or None in pair:
+        return False
+    short, long = sorted((_content(str(words)) for words in pair), key=len)
+    told = set(_content(question[-MAX_QUESTION_CHARS:].lower()))
+    rest = iter(long)
+    if not short or not all(word in rest for word in short):  # in the order of the longer one
+        return False
+    left_out = Counter(long) - Counter(short)
+    is_news = any(word not in told for word in short)
+    return is_news and left_out.keys() <= told and _LIMITING.isdisjoint(long)
+
+
+def _content(text: str) -> list[str]:
+    """Words without those that only join others, and without a plural's s."""
+    words = re.findall(r"[^\W\d_]+(?:'[a-z]+)?", text)
+    return [word.removesuffix("'s").rstrip("s") or word for word in words if word not in _JOINING]
+
+
+_JOINING = frozenset(
+    (
+        *("a", "an", "the", "is", "are", "was", "were", "be", "it", "there", "this", "that"),
+        *("in", "on", "at", "of", "to", "by", "do", "does", "will"),
+    )
+)
+_LIMITING = frozenset(
+    (
+        *("not", "no", "never", "neither", "nor", "cannot", "or", "either", "unless", "only", "if", "when"),
+        *("except", "without", "with", "whose", "than", "but"),
+    )
+)
+"""Words after which what is left out may matter."""
+
+
+class Precision(NamedTuple):
+    """The digits that a question asks for: one of the two numbers is given."""
+
+    decimals: int | None
+    """Digits after the point; negative for tens and hundreds."""
+    digits: int | None
+    """Significant digits, at least."""
+
+
+MIN_DIGITS = 3
+"""Significant digits of an answer to a question that asks for an approximate value."""
+
+
+def read_precision(question: str) -> Precision | None:
+    """The precision that the question asks for; None where it names none, or asks for the exact value."""
+    text = question[-MAX_QUESTION_CHARS:].lower().replace("$", "")
+    if _EXACT.search(text):
+        return None
+    if found := _NEAREST.search(text):
+        return _nearest(found[1].replace("-", " "))
+    if found := _PLACES.search(text):
+        count = _COUNTS.get(found[1]) if found[1] in _COUNTS else int(found[1])
+        return Precision(count, None) if found[2] != "significant" else Precision(None, count)
+    return Precision(None, MIN_DIGITS) if _ABOUT.search(text) else None
+
+
+def _nearest(place: str) -> Precision | None:
+    step = re.fullmatch(r"(?:0?\.(0*1)|(10*))", place.split()[0])
+    if step:
+        return Precision(len(step[1]) if step[1] else 1 - len(step[2]), None)
+    words = place.split()
+    for name in (" ".join(words[:2]), words[0]):
+        if name.rstrip("s") in _PLACE_NAMES:
+            return Precision(_PLACE_NAMES[name.rstrip("s")], None)
+    return Precision(0, None) if known(words[0]) is not None else None
+
+
+_EXACT = re.compile(r"\bexact(?:ly)?\b|\bnot (?:round|approximate|use)\b|\bsimplest (?:radical )?form\b")
+_NEAREST = re.compile(r"\bto the nearest ((?:0?\.0{0,9}1|10{0,9}|[a-z]{2,20})(?:[ -][a-z]{2,20})?)")
+_PLACES = re.compile(
+    r"\b(?:to|rounded to|with|correct to|accurate to) (\d|one|two|three|four|five|six) "
+    r"(?:(decimal|significant) )?(?:places?|digits?|figures?|decimals?)\b"
+)
+_ABOUT = re.compile(r"\bapproximate(?:ly)?\b|\babout (?:how|what)\b|\brounded\b|\bround your answer\b")
+_COUNTS = {"one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6}
+_PLACE_NAMES = {
+    "ten thousandth": 4,
+    "thousandth": 3,
+    "hundredth": 2,
+    "tenth": 1,
+    "cent": 2,
+    "penny": 2,
+    "whole": 0,
+    "integer": 0,
+    "unit": 0,
+    "one": 0,
+    "percent": 0,
+    "degree": 0,
+    "dollar": 0,
+    "ten": -1,
+    "hundred": -2,
+    "thousand": -3,
+}
+
+
+def is_as_rounded(reference: Quantity, answer: Quantity, precision: Precision) -> bool:
+    """Whether the answer is the reference answer, rounded to the digits that the question asks for."""
+    is_fraction = answer.decimals is None and not answer.digits
+    if is_fraction or not answer.value or answer.scale > 1 or reference.base or answer.base:
+        return False
+    if reference.unit and answer.unit and not same_unit(reference.unit, answer.unit):
+        return False
+    if precision.decimals is not None:
+        return _rounds_to(reference.value, answer.value, precision.decimals)
+    written = answer.decimals or 0
+    num_digits = len(str(abs(int(answer.value * 10**written))))
+    assert precision.digits is not None, "one of the two is given"
+    return num_digits >= precision.digits and _rounds_to(reference.value, answer.value, written)
+
+
+def _rounds_to(value: Fraction, rounded: Fraction, decimals: int) -> bool:
+    """Whether a number is another one at so many decimals; a half may go either way."""
+    step = Fraction(10) ** -decimals
+    return rounded % step == 0 and abs(value - rounded) * 2 <= step

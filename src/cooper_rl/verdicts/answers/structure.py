@@ -6,7 +6,7 @@ numbers, by math-verify where not. Lists and sets are compared as multisets, tup
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from cooper_rl.verdicts.answers.numbers import parse_quantity
@@ -76,7 +76,7 @@ _LIST_LABEL = re.compile(r"(?<![^\s,;])\w{1,2}\)(?=\s)")
 _BARE_COMMAND = re.compile(r"(\\(?:frac|sqrt)(?![A-Za-z]))\s*(?:\{\s*\}|[)\]},;]|$)")
 QUALIFIER = re.compile(
     r"[ ,(]{0,5}(?:\bfor (?:all|any|some|every|each|integer|\$?[a-z]\$? ?(?:\\in|>))|\bwhere\b|\bwith\b"
-    r"|\\forall|,\s*[a-z] ?\\in ?\\mathbb)(?:(?!, and|; ).){0,300}",
+    r"|\\forall|[,(]\s*[a-z] ?\\in ?\\mathbb)(?:(?!, and|; ).){0,300}",
     re.DOTALL,
 )
 _MATRIX = re.compile(r"\\begin\s?\{([pbBv]?)matrix\}((?:(?!\\begin).)*)\\end\s?\{\1matrix\}", re.DOTALL)
@@ -85,6 +85,7 @@ _LETTER = r"(?:[A-Za-z](?![A-Za-z])|\\[A-Za-z]+|[A-Z][a-z]{2,})"
 _NAME = rf"(?:{_LETTER}{_SUBSCRIPT}'?(?: ?\([A-Za-z0-9](?:, ?[A-Za-z0-9])*\))?)"
 _POINT_NAME = rf"\( ?{_NAME}(?: ?, ?{_NAME})+ ?\)"
 _ASSIGNED = re.compile(rf"({_NAME}|\|[A-Z]{{1,3}}\||[A-Z]:[A-Z]|{_POINT_NAME}) ?(?:=|\\in(?![a-z]))(?!=)")
+_CHAIN = re.compile(r"((?:[a-z] ?= ?){2,6})([^=<>\\pm]{1,200})")
 _LABEL = re.compile(r"[A-Z][A-Za-z]{2,20}(?: \d+)?: ?")
 _SET_BUILDER = re.compile(r"\\\{ ?(\\?[A-Za-z]+) ?(?:\||\\mid|:)(?! ?\\\{)(.*)\\\}", re.DOTALL)
 _VARIABLE = rf"{_LETTER}{_SUBSCRIPT}(?: ?\([a-z]\))?"
@@ -142,8 +143,10 @@ def _parse(text: str, depth: int) -> Node:
 
 
 _ANGLE = re.compile(r"\\langle(?![a-z]) ?(.{1,500}?) ?\\rangle")
-_SET_NAME = re.compile(r"^[A-Z] ?\\c[au]p ?[A-Z] ?= ?")
-"""`A \\cup B = ...` names what is asked for."""
+_SET_NAME = re.compile(
+    r"^(?:[A-Z] ?\\c[au]p|\\complement ?_ ?\{? ?(?:[A-Z]|\\mathbb ?\{ ?R ?\}) ?\}?) ?[A-Z] ?= ?"
+)
+"""`A \\cup B = ...` and `\\complement_U A = ...` name what is asked for."""
 _UNION = re.compile(r" ?\\cup(?![A-Za-z]) ?")
 _OR = re.compile(r" ?(?:\bor\b|\\vee(?![a-z])|\\lor(?![a-z])) ?")
 _OR_AND = re.compile(r" ?(?:\\text\s?\{ ?)?\b(?:or|and)\b(?: ?\})? ?")
@@ -234,6 +237,13 @@ def _bracketed(text: str, depth: int) -> Node | None:
 
 
 def _relation_or_leaf(text: str, depth: int) -> Node:
+    chain, absolute = _CHAIN.fullmatch(text), _ABSOLUTE.fullmatch(text)
+    if chain:
+        value = _parse(chain[2], depth + 1)
+        parts = (replace(value, variable=name) for name in re.findall(r"[a-z]", chain[1]))
+        return Node("list", text, parts=tuple(parts))
+    if absolute:
+        return _between_signs(text, absolute[1], absolute[2], absolute[3].strip())
     assigned = _ASSIGNED.match(text)
     if assigned and len(_RELATION.findall(text)) == 1 and text[assigned.end() :].strip():
         right = _parse(text[assigned.end() :], depth + 1)
@@ -251,6 +261,21 @@ def _relation_or_leaf(text: str, depth: int) -> Node:
         if flipped:
             return _half_line(text, flipped[3], _FLIP[flipped[2]], flipped[1])
     return Node("leaf", text)
+
+
+_ABSOLUTE = re.compile(rf"\| ?({_VARIABLE}) ?\| ?(<|>|\\le|\\ge)(?![a-z]) ?([^<>=|]{{1,100}})")
+
+
+def _between_signs(text: str, variable: str, sign: str, bound: str) -> Node:
+    """`|x|<c` as the interval from -c to c, `|x|>c` as the two half-lines outside."""
+    if sign in {"<", r"\le"}:
+        ends = (Node("leaf", f"-({bound})"), Node("leaf", bound))
+        return Node("tuple", text, "()" if sign == "<" else "[]", ends, variable)
+    outside = (
+        _half_line(text, variable, _FLIP[sign], f"-({bound})"),
+        _half_line(text, variable, sign, bound),
+    )
+    return Node("union", text, parts=outside)
 
 
 def _half_line(text: str, variable: str, sign: str, bound: str) -> Node:

@@ -6,6 +6,7 @@ instead. `extraction.py` finds the answer in a completion.
 
 import logging
 import re
+from fractions import Fraction
 from typing import Any
 
 import sympy  # pyright: ignore[reportMissingTypeStubs] it ships none
@@ -64,9 +65,28 @@ def compare_by_math_verify(reference: str, answer: str) -> AnswerCheck:
     if notation is not None:
         return notation
     check = _compare_values(reference, answer)
-    if check.verdict == "correct" and differ_in_digits_only(reference, answer):
+    is_doubtful = check.verdict == "correct" and differ_in_digits_only(reference, answer)
+    if is_doubtful and not (_reads_every_number(reference) and _reads_every_number(answer)):
         return AnswerCheck("unparsable", f"{shorten(answer)}: equal, though a digit or a sign differs")
     return check
+
+
+def _reads_every_number(text: str) -> bool:
+    """Whether a change to any of its numbers or signs changes the value: the parser skips none of them."""
+    places = list(_NUMBER_OR_SIGN.finditer(text))
+    value = parse_symbols(text)
+    if value is None or len(places) > MAX_NUMBERS:
+        return False
+    for place in places:
+        changed = str(int(place[0]) + 1) if place[0].isdigit() else {"+": "-", "-": "+"}[place[0]]
+        other = parse_symbols(text[: place.start()] + changed + text[place.end() :])
+        if other is None or agree_at_points(value, other, 1e-7) != "no":
+            return False
+    return True
+
+
+_NUMBER_OR_SIGN = re.compile(r"\d{1,15}|[+-]")
+MAX_NUMBERS = 12
 
 
 def _compare_values(reference: str, answer: str) -> AnswerCheck:
@@ -172,6 +192,15 @@ def _agree_with_natural_log(reference: str, answer: str) -> bool:
 
 
 _PLAIN_LOG = re.compile(r"\\log(?![A-Za-z])(?!\s?_)")
+
+
+def read_value(text: str) -> Fraction | None:
+    """The real value of an expression without variables, to fifteen digits; None where it has none."""
+    expression = None if find_doubt(text, text) else parse_symbols(text)
+    value = (
+        None if expression is None or not isinstance(expression, sympy.Expr) else evaluate_at(expression, {})
+    )
+    return None if value is None or abs(value.imag) > 1e-12 else Fraction(value.real)
 
 
 def is_rounding(reference: str, answer: str, left: Any, right: Any) -> bool:

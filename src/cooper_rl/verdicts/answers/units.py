@@ -83,7 +83,7 @@ def read_mixed(text: str) -> tuple[Fraction, str] | None:
 
 _AMOUNT = r"(\d{1,9}(?:\.\d{1,9})?)"
 _MIXED = re.compile(
-    rf"{_AMOUNT}\s{{0,3}}([A-Za-z]{{1,12}})\.?,?\s{{1,3}}(?:and )?{_AMOUNT}\s{{0,3}}([A-Za-z]{{1,12}})\.?"
+    rf"{_AMOUNT}\s{{0,3}}([A-Za-z]{{1,12}})\.?,?\s{{1,3}}(?:and\s{{1,3}})?{_AMOUNT}\s{{0,3}}([A-Za-z]{{1,12}})\.?"
 )
 _FEET = re.compile(r"(\d{1,6})'\s?(?:(\d{1,3}(?:\.\d{1,4})?)(?:\"|''))?")
 

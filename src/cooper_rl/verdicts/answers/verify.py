@@ -6,16 +6,25 @@ with checks after it (`symbols.py`). `verdicts/rule.py` puts time limits and pro
 """
 
 import re
+from collections.abc import Callable
+from fractions import Fraction
 from typing import Literal, NamedTuple
 
 from cooper_rl.config.data import AnswerPolicy
 from cooper_rl.verdicts.answers.arithmetic import evaluate
-from cooper_rl.verdicts.answers.comparison import AnswerCheck, compare_exactly
+from cooper_rl.verdicts.answers.comparison import AnswerCheck, compare_exactly, read_quantity, shorten
 from cooper_rl.verdicts.answers.extraction import find_final_answer
 from cooper_rl.verdicts.answers.notation import find_clash
-from cooper_rl.verdicts.answers.question import resolve_choice
+from cooper_rl.verdicts.answers.numbers import Quantity, parse_quantity
 from cooper_rl.verdicts.answers.parts import LeafComparison, compare_parts
 from cooper_rl.verdicts.answers.plain import to_latex, with_subscripts
+from cooper_rl.verdicts.answers.question import (
+    Precision,
+    is_as_rounded,
+    is_short_for,
+    read_precision,
+    resolve_choice,
+)
 from cooper_rl.verdicts.answers.structure import (
     QUALIFIER,
     find_syntax_fault,
@@ -37,6 +46,8 @@ class Comparison(NamedTuple):
     reference_answer: str
     answer: str
     marker: str
+    precision: Precision | None = None
+    """The digits that the question asks for."""
 
 
 def verify_answer(
@@ -67,14 +78,42 @@ def state_answer(item: AnswerItem, policy: AnswerPolicy) -> Comparison | AnswerC
     resolved = resolve_choice(reference, answer, item.question)
     if isinstance(resolved, AnswerCheck):
         return resolved
-    return Comparison(*resolved, found.marker)
+    if is_short_for(*resolved, item.question):
+        return AnswerCheck("correct", f"{shorten(answer)} and the question's words are {shorten(reference)}")
+    return Comparison(*resolved, found.marker, read_precision(item.question))
 
 
 def compare_quickly(stated: Comparison, policy: AnswerPolicy) -> AnswerCheck | None:
     """The verdict where it needs no algebra and bounded time; None when `compare_answers` must decide."""
     if max(len(stated.reference_answer), len(stated.answer)) > MAX_QUICK_CHARS:
         return None
-    return _without_clash(stated, _compare(stated, policy, algebra=None))
+    check = _compare_rounded(stated, policy, value=None)
+    return check or _without_clash(stated, _compare(stated, policy, algebra=None))
+
+
+def _compare_rounded(
+    stated: Comparison, policy: AnswerPolicy, *, value: Callable[[str], Fraction | None] | None
+) -> AnswerCheck | None:
+    """Correct if the answer is the reference answer at the digits that the question asks for; else None.
+
+    `value` finds the value of an expression that is no number; None: it is not looked for.
+    """
+    if stated.precision is None:
+        return None
+    reference, answer = parse_quantity(stated.reference_answer), read_quantity(stated.answer, policy)
+    if reference is None and answer is not None and value is not None:
+        found = value(without_brackets(to_latex(stated.reference_answer)))
+        reference = None if found is None else Quantity(found, "", None, None, "")
+    # A list: it may come from another process.
+    if (
+        reference is None
+        or answer is None
+        or not is_as_rounded(reference, answer, Precision(*stated.precision))
+    ):
+        return None
+    return AnswerCheck(
+        "correct", f"{stated.answer} is {stated.reference_answer[:80]!r} as the question rounds it"
+    )
 
 
 def _without_clash(stated: Comparison, check: AnswerCheck | None) -> AnswerCheck | None:
@@ -96,8 +135,10 @@ def is_another_answer(answer: str, reference_answer: str) -> bool:
 
 def compare_answers(stated: Comparison, policy: AnswerPolicy) -> AnswerCheck:
     """The verdict on two stated answers, with algebra; may take any time on hostile text."""
-    from cooper_rl.verdicts.answers.symbols import compare_by_math_verify
+    from cooper_rl.verdicts.answers.symbols import compare_by_math_verify, read_value
 
+    if rounded := _compare_rounded(stated, policy, value=read_value):
+        return rounded
     check = _without_clash(stated, _compare(stated, policy, algebra=compare_by_math_verify))
     return check if check is not None else AnswerCheck("unparsable", "no way to compare the two")
 
@@ -149,8 +190,8 @@ _LAYOUT = re.compile(r"\\begin ?\{(?![pbBvV]?matrix)|\\hline|\\xrightarrow")
 
 
 def _qualifier(text: str) -> str:
-    """What stands after `for all` or `where`, without spaces; it is not compared."""
-    return re.sub(r"\s", "", "".join(QUALIFIER.findall(text)))
+    """What stands after `for all` or `where`, without spaces and brackets; it is not compared."""
+    return re.sub(r"[\s,()]", "", "".join(QUALIFIER.findall(text)))
 
 
 def _compare_leaf(reference: str, answer: str, policy: AnswerPolicy) -> AnswerCheck | None:

@@ -1,0 +1,102 @@
+"""Hints of a question: the digits that it asks for, and words that its answer may leave out."""
+
+import pytest
+
+from cooper_rl.verdicts.answers.question import Precision, read_precision
+from cooper_rl.verdicts.answers.verify import verify_answer
+
+
+@pytest.mark.parametrize(
+    ("question", "precision"),
+    [
+        ("Give your answer to the nearest tenth.", Precision(1, None)),
+        ("To the nearest ten-thousandth, what is it?", Precision(4, None)),
+        ("How much, to the nearest cent?", Precision(2, None)),
+        ("How far is it, to the nearest mile?", Precision(0, None)),
+        ("Round to the nearest hundred.", Precision(-2, None)),
+        ("Round to the nearest 0.01.", Precision(2, None)),
+        ("correct to three significant figures", Precision(None, 3)),
+        ("rounded to 2 decimal places", Precision(2, None)),
+        ("Approximately what percent is that?", Precision(None, 3)),
+        ("How far is it to the nearest town?", None),
+        ("Give the exact value, to the nearest tenth if you must.", None),
+        ("What is the area?", None),
+    ],
+)
+def test_the_precision_that_a_question_asks_for(question: str, precision: Precision | None) -> None:
+    assert read_precision(question) == precision
+
+
+@pytest.mark.parametrize(
+    ("reference_answer", "answer", "question", "verdict"),
+    [
+        (r"3\sqrt{2}", "4.2", "Give it to the nearest tenth.", "correct"),
+        (r"3\sqrt{2}", "4.3", "Give it to the nearest tenth.", "incorrect"),
+        (r"117.95\%", r"118\%", "By approximately what percent?", "correct"),
+        (r"\frac{600}{7}", "85.71", "rounded to two decimal places", "correct"),
+        (r"\frac{600}{7}", "85.7", "rounded to two decimal places", "unparsable"),
+        (r"\frac{600}{7}", "85.71", "What is the speed?", "unparsable"),
+        (r"\pi", "3.14", "What is the exact area?", "unparsable"),
+        ("1234", "1200", "to the nearest hundred", "correct"),
+        ("1234", "1300", "to the nearest hundred", "incorrect"),
+        ("2.6", "3", "How far is it to the nearest town?", "incorrect"),
+        ("2.6 miles", "3 km", "How far is it, to the nearest mile?", "incorrect"),
+    ],
+)
+def test_a_rounded_answer_is_right_at_the_digits_asked_for(
+    reference_answer: str, answer: str, question: str, verdict: str
+) -> None:
+    assert verify_answer(reference_answer, rf"\boxed{{{answer}}}", question=question).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("reference_answer", "answer", "question", "verdict"),
+    [
+        (
+            "In the iOS department there are more employees.",
+            "iOS",
+            "In which department do more employees work?",
+            "correct",
+        ),
+        (
+            "The locus of the midpoint of BB' is a circle.",
+            "a circle",
+            "Find the locus of the midpoint of BB'.",
+            "correct",
+        ),
+        ("fourth", "fourth quadrant", "The point is in which quadrant?", "correct"),
+        ("fourth", "third quadrant", "The point is in which quadrant?", "unparsable"),
+        ("second quadrant", "second", "", "unparsable"),
+        # Both names are in the question: the answer could be either of them.
+        ("Bob is taller than Anna", "Anna", "Who is taller, Anna or Bob?", "unparsable"),
+        ("The function is not odd", "odd", "Is the function odd?", "unparsable"),
+        ("a circle without its centre", "a circle", "Find the locus of the centre.", "unparsable"),
+    ],
+)
+def test_words_of_the_question_may_be_left_out(
+    reference_answer: str, answer: str, question: str, verdict: str
+) -> None:
+    assert (
+        verify_answer(reference_answer, rf"\boxed{{\text{{{answer}}}}}", question=question).verdict == verdict
+    )
+
+
+@pytest.mark.parametrize(
+    ("reference_answer", "answer", "verdict"),
+    [
+        ("y=3(x-2)", "y=3x-6", "correct"),
+        ("y=3(x-2)", "y=3x-2", "incorrect"),
+        (r"4^{\frac{n^2}{4}}", "2^{n^2/2}", "correct"),
+        ("x = y = z = 12", "(12, 12, 12)", "correct"),
+        ("x = y = z = 12", "(12, 12, 13)", "incorrect"),
+        (
+            r"4k\pi \pm \frac{2\pi}{3}, k \in \mathbb{Z}",
+            r"\pm\frac{2\pi}{3} + 4k\pi \ (k \in \mathbb{Z})",
+            "correct",
+        ),
+        (r"3 \text{ hours and } 45 \text{ minutes}", r"3.75 \text{ hours}", "correct"),
+        (r"\complement_U A = \{x \mid -1 \leq x \leq 3\}", "[-1, 3]", "correct"),
+    ],
+)
+def test_answers_as_another_writer_states_them(reference_answer: str, answer: str, verdict: str) -> None:
+    assert verify_answer(reference_answer, rf"\boxed{{{answer}}}").verdict == verdict
