@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from cooper_rl.config.data import AnswerPolicy
 from cooper_rl.schema.data import Verdict
-from cooper_rl.verdicts.answers.numbers import Quantity, parse_quantity
+from cooper_rl.verdicts.answers.numbers import Quantity, parse_quantity, rounds_to
 from cooper_rl.verdicts.answers.units import TEXT_COMMAND, is_generic, is_word, known, same_unit
 
 
@@ -146,7 +146,7 @@ def _rounds_to(reference: Quantity, answer: Quantity) -> bool:
     if reference.value == 0:
         return False  # Whatever is small enough would do.
     value = answer.value * 100 if reference.unit == "%" and answer.unit != "%" else answer.value
-    return abs(value - reference.value) * 2 <= Fraction(1, 10**reference.decimals)
+    return rounds_to(value, reference.value, reference.decimals)
 
 
 def _compare_bases(reference: Quantity, answer: Quantity) -> AnswerCheck:

@@ -97,6 +97,12 @@ def parse_quantity(text: str) -> Quantity | None:
     )
 
 
+def rounds_to(value: Fraction, rounded: Fraction, decimals: int) -> bool:
+    """Whether a number is another one at so many decimals; a half may go either way."""
+    step = Fraction(10) ** -decimals
+    return rounded % step == 0 and abs(value - rounded) * 2 <= step
+
+
 def _value(match: re.Match[str]) -> Fraction | None:
     if match["mixed"]:
         numerator = match["mn1"] or match["mn2"] or match["mn3"]

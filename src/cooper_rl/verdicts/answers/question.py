@@ -6,11 +6,10 @@ value can only be decided with them, and a rounded value against an exact one on
 
 import re
 from collections import Counter
-from fractions import Fraction
 from typing import NamedTuple
 
-from cooper_rl.verdicts.answers.comparison import AnswerCheck, plain_words, shorten
-from cooper_rl.verdicts.answers.numbers import Quantity
+from cooper_rl.verdicts.answers.comparison import MIN_DIGITS, AnswerCheck, plain_words, shorten
+from cooper_rl.verdicts.answers.numbers import Quantity, rounds_to
 from cooper_rl.verdicts.answers.text import normalise_answer
 from cooper_rl.verdicts.answers.units import TEXT_COMMAND, known, same_unit
 
@@ -164,10 +163,6 @@ class Precision(NamedTuple):
     """Significant digits, at least."""
 
 
-MIN_DIGITS = 3
-"""Significant digits of an answer to a question that asks for an approximate value."""
-
-
 def read_precision(question: str) -> Precision | None:
     """The precision that the question asks for; None where it names none, or asks for the exact value."""
     text = question[-MAX_QUESTION_CHARS:].lower().replace("$", "")
@@ -228,14 +223,8 @@ def is_as_rounded(reference: Quantity, answer: Quantity, precision: Precision) -
     if reference.unit and answer.unit and not same_unit(reference.unit, answer.unit):
         return False
     if precision.decimals is not None:
-        return _rounds_to(reference.value, answer.value, precision.decimals)
+        return rounds_to(reference.value, answer.value, precision.decimals)
     written = answer.decimals or 0
     num_digits = len(str(abs(int(answer.value * 10**written))))
     assert precision.digits is not None, "one of the two is given"
-    return num_digits >= precision.digits and _rounds_to(reference.value, answer.value, written)
-
-
-def _rounds_to(value: Fraction, rounded: Fraction, decimals: int) -> bool:
-    """Whether a number is another one at so many decimals; a half may go either way."""
-    step = Fraction(10) ** -decimals
-    return rounded % step == 0 and abs(value - rounded) * 2 <= step
+    return num_digits >= precision.digits and rounds_to(reference.value, answer.value, written)

@@ -19,7 +19,7 @@ from math_verify import (  # pyright: ignore[reportMissingTypeStubs] it ships no
 )
 from sympy.core import random as sympy_random  # pyright: ignore[reportMissingTypeStubs] it ships none
 
-from cooper_rl.verdicts.answers.comparison import AnswerCheck, shorten
+from cooper_rl.verdicts.answers.comparison import MIN_DIGITS, AnswerCheck, shorten
 from cooper_rl.verdicts.answers.notation import (
     compare_notation,
     differ_in_digits_only,
@@ -218,8 +218,6 @@ def is_rounding(reference: str, answer: str, left: Any, right: Any) -> bool:
 
 
 _DECIMAL = re.compile(r"-?(\d{1,15})(?:\.(\d{1,15}))?")
-MIN_DIGITS = 3
-"""Significant digits below which a rounded value says too little."""
 
 
 def _equal_without_letter(reference: str, answer: str) -> bool:
