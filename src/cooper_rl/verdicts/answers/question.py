@@ -6,6 +6,7 @@ value can only be decided with them, and a rounded value against an exact one on
 
 import re
 from collections import Counter
+from functools import lru_cache
 from typing import NamedTuple
 
 from cooper_rl.verdicts.answers.comparison import MIN_DIGITS, AnswerCheck, plain_words, shorten
@@ -163,6 +164,8 @@ class Precision(NamedTuple):
     """Significant digits, at least."""
 
 
+# All completions of a group have one question.
+@lru_cache(maxsize=256)
 def read_precision(question: str) -> Precision | None:
     """The precision that the question asks for; None where it names none, or asks for the exact value."""
     text = question[-MAX_QUESTION_CHARS:].lower().replace("$", "")
