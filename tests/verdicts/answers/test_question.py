@@ -70,6 +70,8 @@ def test_a_rounded_answer_is_right_at_the_digits_asked_for(
         # Both names are in the question: the answer could be either of them.
         ("Bob is taller than Anna", "Anna", "Who is taller, Anna or Bob?", "unparsable"),
         ("The function is not odd", "odd", "Is the function odd?", "unparsable"),
+        ("Monday unless it rains", "Monday", "Unless it rains, on which day do they start?", "unparsable"),
+        ("The lid isn't oval", "oval", "Why isn't the lid round?", "unparsable"),
         ("a circle without its centre", "a circle", "Find the locus of the centre.", "unparsable"),
     ],
 )

@@ -301,7 +301,7 @@ def _names_subject_or_predicate(sentence: str, answer: str) -> bool:
     first = re.match(r"([A-Za-z]{2,20})(?=[ ,.;])", sentence)
     if answer.lower() in {"yes", "no"}:
         return first is not None and first[1].lower() == answer.lower() and sentence[first.end()] in ",.;"
-    if _NEGATION.search(sentence):
+    if NEGATION.search(sentence):
         return False
     is_subject = first is not None and first[1] == answer and answer[0].isupper()
     others = re.findall(r"(?<!^)\b[A-Z][a-z]+", sentence)
@@ -313,7 +313,7 @@ def _names_subject_or_predicate(sentence: str, answer: str) -> bool:
 
 _ARTICLE = re.compile(r"\b(?:the|an?) (?=[a-z]{2})")
 _ONE_WORD = re.compile(r"[A-Za-z]{2,20}")
-_NEGATION = re.compile(r"\b(?:not|never|neither|nor|cannot|or|either|unless)\b|n't\b", re.IGNORECASE)
+NEGATION = re.compile(r"\b(?:not|never|neither|nor|cannot|or|either|unless)\b|n't\b", re.IGNORECASE)
 _NO_NAMES = frozenset(
     (
         *("the", "it", "if", "for", "there", "this", "that", "more", "less", "each", "any", "all", "both"),

@@ -9,7 +9,7 @@ from collections import Counter
 from functools import lru_cache
 from typing import NamedTuple
 
-from cooper_rl.verdicts.answers.comparison import MIN_DIGITS, AnswerCheck, plain_words, shorten
+from cooper_rl.verdicts.answers.comparison import MIN_DIGITS, NEGATION, AnswerCheck, plain_words, shorten
 from cooper_rl.verdicts.answers.numbers import Quantity, rounds_to
 from cooper_rl.verdicts.answers.text import normalise_answer
 from cooper_rl.verdicts.answers.units import TEXT_COMMAND, known, same_unit
@@ -121,10 +121,12 @@ def is_short_for(reference: str, answer: str, question: str) -> bool:
     department more employees work. The shorter one must say something that the question does not, since
     a name from the question may be either of two.
     """
-    pair = [plain_words(text) for text in (reference, answer)]
-    if not question or None in pair:
+    if not question:
         return False
-    short, long = sorted((_content(str(words)) for words in pair), key=len)
+    pair = [plain_words(text) or "" for text in (reference, answer)]
+    if not all(pair) or any(NEGATION.search(words) for words in pair):
+        return False
+    short, long = sorted(map(_content, pair), key=len)
     told = set(_content(question[-MAX_QUESTION_CHARS:].lower()))
     rest = iter(long)
     if not short or not all(word in rest for word in short):  # in the order of the longer one
@@ -146,12 +148,7 @@ _JOINING = frozenset(
         *("in", "on", "at", "of", "to", "by", "do", "does", "will"),
     )
 )
-_LIMITING = frozenset(
-    (
-        *("not", "no", "never", "neither", "nor", "cannot", "or", "either", "unless", "only", "if", "when"),
-        *("except", "without", "with", "whose", "than", "but"),
-    )
-)
+_LIMITING = frozenset((*("no", "only", "if", "when", "except", "without", "with", "whose", "than", "but"),))
 """Words after which what is left out may matter."""
 
 
