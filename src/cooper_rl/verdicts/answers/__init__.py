@@ -3,5 +3,5 @@
 extraction  the answer in a completion      text        one spelling for characters and spacing
 numbers  units  arithmetic  symbols         parts  structure   lists, intervals, tuples
 comparison  matching  sampling              equality; drawn values   stated  the ways to state an answer
-notation  plain             spellings of mathematics     question  its choices
+notation  plain             spellings of mathematics     question  its hints
 """

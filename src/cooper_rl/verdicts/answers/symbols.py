@@ -74,8 +74,8 @@ def compare_by_math_verify(reference: str, answer: str) -> AnswerCheck:
 def _reads_every_number(text: str) -> bool:
     """Whether a change to any of its numbers or signs changes the value: the parser skips none of them."""
     places = list(_NUMBER_OR_SIGN.finditer(text))
-    value = parse_symbols(text)
-    if value is None or len(places) > MAX_NUMBERS:
+    value = parse_symbols(text) if len(places) <= MAX_NUMBERS else None
+    if value is None:
         return False
     for place in places:
         changed = str(int(place[0]) + 1) if place[0].isdigit() else {"+": "-", "-": "+"}[place[0]]
@@ -197,22 +197,26 @@ _PLAIN_LOG = re.compile(r"\\log(?![A-Za-z])(?!\s?_)")
 def read_value(text: str) -> Fraction | None:
     """The real value of an expression without variables, to fifteen digits; None where it has none."""
     expression = None if find_doubt(text, text) else parse_symbols(text)
-    value = (
-        None if expression is None or not isinstance(expression, sympy.Expr) else evaluate_at(expression, {})
-    )
-    return None if value is None or abs(value.imag) > 1e-12 else Fraction(value.real)
+    value = _real_value(expression) if isinstance(expression, sympy.Expr) else None
+    return None if value is None else Fraction(value)
+
+
+def _real_value(expression: Any) -> float | None:
+    """The value of an expression without variables; None where it has none, or is not real."""
+    value = None if expression.free_symbols else evaluate_at(expression, {})
+    return None if value is None or abs(value.imag) > 1e-12 else value.real
 
 
 def is_rounding(reference: str, answer: str, left: Any, right: Any) -> bool:
     """Whether one side, written in decimals, is the other one rounded or cut to its digits."""
     for text, other in ((answer, left), (reference, right)):
         written = _DECIMAL.fullmatch(text)
-        value = evaluate_at(other, {}) if written and not other.free_symbols else None
-        if written is None or value is None or abs(value.imag) > 1e-12:
+        value = _real_value(other) if written else None
+        if written is None or value is None:
             continue
         digits = len((written[1] + (written[2] or "")).lstrip("0"))
         step = 10.0 ** -len(written[2] or "")
-        if digits >= MIN_DIGITS and abs(float(text.replace(",", "")) - value.real) <= step * 1.0000001:
+        if digits >= MIN_DIGITS and abs(float(text.replace(",", "")) - value) <= step * 1.0000001:
             return True
     return False
 

@@ -111,9 +111,8 @@ def _compare_rounded(
         or not is_as_rounded(reference, answer, Precision(*stated.precision))
     ):
         return None
-    return AnswerCheck(
-        "correct", f"{stated.answer} is {stated.reference_answer[:80]!r} as the question rounds it"
-    )
+    what = f"{shorten(stated.answer)} is {shorten(stated.reference_answer)}"
+    return AnswerCheck("correct", f"{what} as the question rounds it")
 
 
 def _without_clash(stated: Comparison, check: AnswerCheck | None) -> AnswerCheck | None:
@@ -190,7 +189,7 @@ _LAYOUT = re.compile(r"\\begin ?\{(?![pbBvV]?matrix)|\\hline|\\xrightarrow")
 
 
 def _qualifier(text: str) -> str:
-    """What stands after `for all` or `where`, without spaces and brackets; it is not compared."""
+    """What stands after `for all` or `where`, without spaces, commas and brackets; it is not compared."""
     return re.sub(r"[\s,()]", "", "".join(QUALIFIER.findall(text)))
 
 
