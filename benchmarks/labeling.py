@@ -1,6 +1,6 @@
 """Rule verifier against math-verify alone, on real labelled completions.
 
-    python -m benchmarks.labeling                 # all tables, about three minutes on two cores
+    python -m benchmarks.labeling                 # all tables; throughput alone takes about five minutes
     python -m benchmarks.labeling --only accuracy
 
 Writes Markdown to the standard output; `docs/how-to/labeling.md` holds a run of it with machine and date.
