@@ -283,9 +283,10 @@ class ServedRun:
             return
         speed = (time.monotonic() - started) / max(1, len(rows))
         self._seconds_per_item = 0.8 * (self._seconds_per_item or speed) + 0.2 * speed
+        # Before the answers: who has one and asks for the run must find its completions counted.
+        self._collected.extend(entry.rows for entry in entries if entry.rows)
         for waiting, entry in zip(batch, entries, strict=True):
             self._finish(waiting, entry)
-        self._collected.extend(entry.rows for entry in entries if entry.rows)
         if entries[-1].ends_step:
             self._learn(run, journal, scored=scored if is_step else None)
 
