@@ -85,7 +85,7 @@ _LETTER = r"(?:[A-Za-z](?![A-Za-z])|\\[A-Za-z]+|[A-Z][a-z]{2,})"
 _NAME = rf"(?:{_LETTER}{_SUBSCRIPT}'?(?: ?\([A-Za-z0-9](?:, ?[A-Za-z0-9])*\))?)"
 _POINT_NAME = rf"\( ?{_NAME}(?: ?, ?{_NAME})+ ?\)"
 _ASSIGNED = re.compile(rf"({_NAME}|\|[A-Z]{{1,3}}\||[A-Z]:[A-Z]|{_POINT_NAME}) ?(?:=|\\in(?![a-z]))(?!=)")
-_CHAIN = re.compile(r"((?:[a-z] ?= ?){2,6})([^=<>\\pm]{1,200})")
+_CHAIN = re.compile(r"((?:[a-z] ?= ?){2,6})((?:(?!\\(?:pm|mp)(?![a-z]))[^=<>]){1,200})")
 _LABEL = re.compile(r"[A-Z][A-Za-z]{2,20}(?: \d+)?: ?")
 _SET_BUILDER = re.compile(r"\\\{ ?(\\?[A-Za-z]+) ?(?:\||\\mid|:)(?! ?\\\{)(.*)\\\}", re.DOTALL)
 _VARIABLE = rf"{_LETTER}{_SUBSCRIPT}(?: ?\([a-z]\))?"
