@@ -165,6 +165,9 @@ class AnswerPolicy(Section):
     reference_rounding: bool = True
     """Accept a fraction that rounds to a reference answer with two or more decimals (27/59 for 0.458).
     No root or other expression is, nor the other way round (0.333 for 1/3)."""
+    measured_rounding: bool = True
+    """Accept an answer of three or more digits that the reference answer rounds to where the question asks
+    for a measured quantity (85.7 for 600/7, `in km/h`). Off: only where it asks for a rounding."""
     convert_units: bool = True
     """Compare `5 km` with `5000 m` by converting. Off: answers in different units are `unparsable`."""
     several_boxes: Literal["last", "abstain"] = "last"

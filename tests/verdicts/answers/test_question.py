@@ -2,6 +2,7 @@
 
 import pytest
 
+from cooper_rl.config.data import AnswerPolicy
 from cooper_rl.verdicts.answers.question import Precision, read_precision
 from cooper_rl.verdicts.answers.verify import verify_answer
 
@@ -21,6 +22,12 @@ from cooper_rl.verdicts.answers.verify import verify_answer
         ("How far is it to the nearest town?", None),
         ("Give the exact value, to the nearest tenth if you must.", None),
         ("What is the area?", None),
+        ("How many meters is that?", Precision(None, 3, "meters")),
+        (r"What is the speed, in $\mathrm{km} / \mathrm{h}$?", Precision(None, 3, "km/h")),
+        ("Find the area in square feet.", Precision(None, 3, "square feet")),
+        ("Find the exact area in square feet.", None),
+        ("How many dollars is that?", None),
+        ("How many apples are in 3 m?", None),
     ],
 )
 def test_the_precision_that_a_question_asks_for(question: str, precision: Precision | None) -> None:
@@ -37,6 +44,15 @@ def test_the_precision_that_a_question_asks_for(question: str, precision: Precis
         (r"\frac{600}{7}", "85.7", "rounded to two decimal places", "unparsable"),
         (r"\frac{600}{7}", "85.71", "What is the speed?", "unparsable"),
         (r"\pi", "3.14", "What is the exact area?", "unparsable"),
+        (r"\frac{600}{7}", "85.7", "What is the speed, in km/h?", "correct"),
+        (r"\frac{600}{7}", "85.9", "What is the speed, in km/h?", "incorrect"),
+        (r"\frac{20}{3}", "6.67 min", "How many minutes does it take?", "correct"),
+        (r"\frac{20}{3}", "6.67 h", "How many minutes does it take?", "unparsable"),
+        (r"\frac{20}{3}", r"6.67\%", "How many minutes does it take?", "incorrect"),
+        (r"\frac{600}{7}", "86", "What is the speed, in km/h?", "unparsable"),
+        ("40", "40", "How many minutes does it take?", "correct"),
+        ("40", "41", "How many minutes does it take?", "incorrect"),
+        (r"\frac{600}{7}", "87", "What is the speed, in km/h?", "incorrect"),
         ("1234", "1200", "to the nearest hundred", "correct"),
         ("1234", "1300", "to the nearest hundred", "incorrect"),
         ("2.6", "3", "How far is it to the nearest town?", "incorrect"),
@@ -91,6 +107,8 @@ def test_words_of_the_question_may_be_left_out(
         (r"4^{\frac{n^2}{4}}", "2^{n^2/2}", "correct"),
         ("x = y = z = 12", "(12, 12, 12)", "correct"),
         ("x = y = z = 12", "(12, 12, 13)", "incorrect"),
+        ("a = b = m + p", "(m + p, p + m)", "correct"),
+        ("a = b = m + p", "(m + p, m - p)", "incorrect"),
         (
             r"4k\pi \pm \frac{2\pi}{3}, k \in \mathbb{Z}",
             r"\pm\frac{2\pi}{3} + 4k\pi \ (k \in \mathbb{Z})",
@@ -102,3 +120,13 @@ def test_words_of_the_question_may_be_left_out(
 )
 def test_answers_as_another_writer_states_them(reference_answer: str, answer: str, verdict: str) -> None:
     assert verify_answer(reference_answer, rf"\boxed{{{answer}}}").verdict == verdict
+
+
+def test_a_site_may_refuse_roundings_of_measured_quantities() -> None:
+    verdicts = [
+        verify_answer(
+            r"\frac{600}{7}", r"\boxed{85.7}", question="In km/h?", policy=AnswerPolicy(measured_rounding=on)
+        ).verdict
+        for on in (True, False)
+    ]
+    assert verdicts == ["correct", "unparsable"]

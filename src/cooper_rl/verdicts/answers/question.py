@@ -9,7 +9,14 @@ from collections import Counter
 from functools import lru_cache
 from typing import NamedTuple
 
-from cooper_rl.verdicts.answers.comparison import MIN_DIGITS, NEGATION, AnswerCheck, plain_words, shorten
+from cooper_rl.schema.data import Verdict
+from cooper_rl.verdicts.answers.comparison import (
+    MIN_DIGITS,
+    NEGATION,
+    AnswerCheck,
+    plain_words,
+    shorten,
+)
 from cooper_rl.verdicts.answers.numbers import Quantity, rounds_to
 from cooper_rl.verdicts.answers.text import normalise_answer
 from cooper_rl.verdicts.answers.units import TEXT_COMMAND, known, same_unit
@@ -159,12 +166,17 @@ class Precision(NamedTuple):
     """Digits after the point; negative for tens and hundreds."""
     digits: int | None
     """Significant digits, at least."""
+    unit: str = ""
+    """In which it asks for them; an answer in another one is left to the comparison of units."""
 
 
 # All completions of a group have one question.
 @lru_cache(maxsize=256)
-def read_precision(question: str) -> Precision | None:
-    """The precision that the question asks for; None where it names none, or asks for the exact value."""
+def read_precision(question: str, *, reads_units: bool = True) -> Precision | None:
+    """The precision that the question asks for; None where it names none, or asks for the exact value.
+
+    `reads_units`: a question for a measured quantity, `how many metres`, asks for three digits.
+    """
     text = question[-MAX_QUESTION_CHARS:].lower().replace("$", "")
     if _EXACT.search(text):
         return None
@@ -173,7 +185,21 @@ def read_precision(question: str) -> Precision | None:
     if found := _PLACES.search(text):
         count = _COUNTS.get(found[1]) if found[1] in _COUNTS else int(found[1])
         return Precision(count, None) if found[2] != "significant" else Precision(None, count)
-    return Precision(None, MIN_DIGITS) if _ABOUT.search(text) else None
+    if _ABOUT.search(text):
+        return Precision(None, MIN_DIGITS)
+    unit = _measured_unit(text) if reads_units else None
+    return Precision(None, MIN_DIGITS, unit) if unit is not None else None
+
+
+def _measured_unit(text: str) -> str | None:
+    """The unit of `how many metres` and `what speed in km/h`: a measure is as exact as its digits."""
+    plain = " ".join(TEXT_COMMAND.sub(r" \1 ", text).split()).replace(" / ", "/")
+    for match in _UNIT_ASKED.finditer(plain):
+        name = match[1] or match[2]
+        unit = known(name)
+        if unit is not None and unit.dimension.split("^")[0] in _MEASURED:
+            return name
+    return None
 
 
 def _nearest(place: str) -> Precision | None:
@@ -194,6 +220,13 @@ _PLACES = re.compile(
     r"(?:(decimal|significant) )?(?:places?|digits?|figures?|decimals?)\b"
 )
 _ABOUT = re.compile(r"\bapproximate(?:ly)?\b|\babout (?:how|what)\b|\brounded\b|\bround your answer\b")
+_UNIT_ASKED = re.compile(
+    r"\bhow many ((?:(?:square|cubic) )?[a-z]{1,12}(?:/[a-z]{1,6})?)(?![a-z])"
+    r"|\bin ((?:(?:square|cubic) )?[a-z]{1,12}(?:/[a-z]{1,6}| per [a-z]{1,8})?(?:\^[23])?) ?[?.]"
+)
+_MEASURED = frozenset(
+    ("length", "area", "volume", "mass", "time", "energy", "power", "force", "pressure", "voltage", "current")
+)
 _COUNTS = {"one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6}
 _PLACE_NAMES = {
     "ten thousandth": 4,
@@ -215,16 +248,25 @@ _PLACE_NAMES = {
 }
 
 
-def is_as_rounded(reference: Quantity, answer: Quantity, precision: Precision) -> bool:
-    """Whether the answer is the reference answer, rounded to the digits that the question asks for."""
+def rate_rounding(reference: Quantity, answer: Quantity, precision: Precision) -> Verdict | None:
+    """Correct: the answer is the reference answer, rounded to the digits that the question asks for.
+
+    Unparsable: rounded to fewer, where the question names a unit and no digits. None: no rounding of it.
+    """
     is_fraction = answer.decimals is None and not answer.digits
     if is_fraction or not answer.value or answer.scale > 1 or reference.base or answer.base:
-        return False
-    if reference.unit and answer.unit and not same_unit(reference.unit, answer.unit):
-        return False
+        return None
+    for unit in (reference.unit, precision.unit):
+        if unit and answer.unit and not same_unit(unit, answer.unit):
+            return None
     if precision.decimals is not None:
-        return rounds_to(reference.value, answer.value, precision.decimals)
+        return "correct" if rounds_to(reference.value, answer.value, precision.decimals) else None
     written = answer.decimals or 0
     num_digits = len(str(abs(int(answer.value * 10**written))))
     assert precision.digits is not None, "one of the two is given"
-    return num_digits >= precision.digits and rounds_to(reference.value, answer.value, written)
+    if not rounds_to(reference.value, answer.value, written):
+        return None
+    if num_digits >= precision.digits:
+        return "correct"
+    is_short = precision.unit and num_digits > 1 and reference.value != answer.value
+    return "unparsable" if is_short else None

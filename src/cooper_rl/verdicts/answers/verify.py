@@ -20,8 +20,8 @@ from cooper_rl.verdicts.answers.parts import LeafComparison, compare_parts
 from cooper_rl.verdicts.answers.plain import to_latex, with_subscripts
 from cooper_rl.verdicts.answers.question import (
     Precision,
-    is_as_rounded,
     is_short_for,
+    rate_rounding,
     read_precision,
     resolve_choice,
 )
@@ -80,7 +80,8 @@ def state_answer(item: AnswerItem, policy: AnswerPolicy) -> Comparison | AnswerC
         return resolved
     if is_short_for(*resolved, item.question):
         return AnswerCheck("correct", f"{shorten(answer)} and the question's words are {shorten(reference)}")
-    return Comparison(*resolved, found.marker, read_precision(item.question))
+    precision = read_precision(item.question, reads_units=policy.measured_rounding)
+    return Comparison(*resolved, found.marker, precision)
 
 
 def compare_quickly(stated: Comparison, policy: AnswerPolicy) -> AnswerCheck | None:
@@ -94,7 +95,7 @@ def compare_quickly(stated: Comparison, policy: AnswerPolicy) -> AnswerCheck | N
 def _compare_rounded(
     stated: Comparison, policy: AnswerPolicy, *, value: Callable[[str], Fraction | None] | None
 ) -> AnswerCheck | None:
-    """Correct if the answer is the reference answer at the digits that the question asks for; else None.
+    """The verdict on an answer that is the reference answer at the digits asked for, or at fewer; else None.
 
     `value` finds the value of an expression that is no number; None: it is not looked for.
     """
@@ -104,15 +105,14 @@ def _compare_rounded(
     if reference is None and answer is not None and value is not None:
         found = value(without_brackets(to_latex(stated.reference_answer)))
         reference = None if found is None else Quantity(found, "", None, None, "")
-    # A list: it may come from another process.
-    if (
-        reference is None
-        or answer is None
-        or not is_as_rounded(reference, answer, Precision(*stated.precision))
-    ):
+    if reference is None or answer is None:
         return None
-    what = f"{shorten(stated.answer)} is {shorten(stated.reference_answer)}"
-    return AnswerCheck("correct", f"{what} as the question rounds it")
+    # A list: it may come from another process.
+    verdict = rate_rounding(reference, answer, Precision(*stated.precision))
+    if verdict is None:
+        return None
+    how = "as the question rounds it" if verdict == "correct" else "with fewer digits than may be meant"
+    return AnswerCheck(verdict, f"{shorten(stated.answer)} is {shorten(stated.reference_answer)} {how}")
 
 
 def _without_clash(stated: Comparison, check: AnswerCheck | None) -> AnswerCheck | None:
