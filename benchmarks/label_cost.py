@@ -28,7 +28,7 @@ from cooper_rl.config.load import load
 from cooper_rl.randomness import derive_seed
 from cooper_rl.records.files import read_records, write_records
 from cooper_rl.schema.data import Completion, Interval, Label, LabelReport, Problem
-from cooper_rl.servers.chat import ChatJudge
+from cooper_rl.servers.judge import ChatJudge
 from cooper_rl.stages import label_completions
 from cooper_rl.verdicts.hybrid import JudgeItem
 from tests.stand_ins.chat import RateLimit, Reply, ScriptedServer

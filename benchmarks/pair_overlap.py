@@ -53,7 +53,7 @@ from cooper_rl.records.model_set import read_models
 from cooper_rl.run.build import SideData, make_trainer
 from cooper_rl.schema.data import Pairing, Problem
 from cooper_rl.schema.step_metrics import StepMetrics
-from cooper_rl.servers.chat import ChatAssistant
+from cooper_rl.servers.assistant import ChatAssistant
 from cooper_rl.tiny.assistant import TinyAssistant
 from cooper_rl.training.pair_queue import PairQueue
 from cooper_rl.training.pairing import PairMaker

@@ -15,7 +15,9 @@ from cooper_rl.__main__ import main
 from cooper_rl.addresses import RedactingFormatter, redact, redact_all
 from cooper_rl.config.data import ServerConfig
 from cooper_rl.errors import DataError, ServerError
-from cooper_rl.servers.chat import ChatClient, ChatJudge, ChatPrompt
+from cooper_rl.method.prompts import ChatPrompt
+from cooper_rl.servers.chat import ChatClient
+from cooper_rl.servers.judge import ChatJudge
 from cooper_rl.storage.remote_data import download
 
 SECRET = "hunter2-Zq"

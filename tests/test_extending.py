@@ -22,7 +22,7 @@ from cooper_rl.domains.open import find_domain
 from cooper_rl.models.verify_rm import load_verify_rm
 from cooper_rl.negatives.pairs import RewriteItem
 from cooper_rl.schema.data import Problem
-from cooper_rl.servers.chat import ChatJudge
+from cooper_rl.servers.judge import ChatJudge
 from cooper_rl.training.optimizer import make_adamw
 from cooper_rl.training.pairing import PairMaker
 from cooper_rl.training.step import run_step

@@ -17,7 +17,9 @@ from cooper_rl.domains.mathematics import judge_prompt
 from cooper_rl.domains.open import default_domain
 from cooper_rl.errors import ConfigError, ServerError
 from cooper_rl.negatives.pairs import RewriteItem
-from cooper_rl.servers.chat import ChatAssistant, ChatJudge, read_retry_after, read_verdict
+from cooper_rl.servers.assistant import ChatAssistant
+from cooper_rl.servers.chat import read_retry_after
+from cooper_rl.servers.judge import ChatJudge, read_verdict
 from cooper_rl.servers.pacing import Pace
 from cooper_rl.verdicts.hybrid import JudgeItem
 from tests.stand_ins.chat import RateLimit, Reply, ScriptedServer

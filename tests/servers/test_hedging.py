@@ -14,8 +14,9 @@ import pytest
 from cooper_rl.config.data import ServerConfig
 from cooper_rl.method.prompts import ChatPrompt
 from cooper_rl.negatives.pairs import RewriteItem
+from cooper_rl.servers.assistant import ChatAssistant
 from cooper_rl.servers.budget import Ledger
-from cooper_rl.servers.chat import ChatAssistant, ChatClient
+from cooper_rl.servers.chat import ChatClient
 from cooper_rl.servers.hedging import MIN_TIMED, Hedger
 from tests.stand_ins.chat import Reply, ScriptedServer
 

@@ -20,7 +20,8 @@ from cooper_rl.negatives.pairs import RewriteItem, is_valid_negative
 from cooper_rl.randomness import derive_seed
 from cooper_rl.redteam.library import LIBRARY
 from cooper_rl.schema.data import VerifyExample
-from cooper_rl.servers.chat import ChatAssistant, ChatJudge
+from cooper_rl.servers.assistant import ChatAssistant
+from cooper_rl.servers.judge import ChatJudge
 from cooper_rl.verdicts.hybrid import JudgeItem, decide
 from cooper_rl.verdicts.rule import RuleVerifier
 from cooper_rl.verdicts.verifier import AnswerItem

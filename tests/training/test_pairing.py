@@ -16,7 +16,8 @@ from cooper_rl.config.data import ServerConfig
 from cooper_rl.engines.base import Generation
 from cooper_rl.negatives.pairs import Assistant
 from cooper_rl.schema.data import Pairing, PreferencePair, Problem
-from cooper_rl.servers.chat import ChatAssistant, ChatJudge
+from cooper_rl.servers.assistant import ChatAssistant
+from cooper_rl.servers.judge import ChatJudge
 from cooper_rl.tiny.assistant import TinyAssistant
 from cooper_rl.tiny.judge import TinyJudge
 from cooper_rl.training.pairing import PairMaker

@@ -10,7 +10,7 @@ from cooper_rl.config.data import AnswerPolicy
 from cooper_rl.negatives.mention import check_mention
 from cooper_rl.negatives.pairs import RewriteItem
 from cooper_rl.negatives.perturb import Perturber
-from cooper_rl.servers.chat import read_verdict
+from cooper_rl.servers.judge import read_verdict
 from cooper_rl.tiny.meaning import find_conclusion
 from cooper_rl.verdicts.answers.extraction import find_final_answer
 from cooper_rl.verdicts.answers.text import normalise_answer

@@ -1,45 +1,33 @@
-"""Judge and assistant on any OpenAI-compatible chat server (rows 3 and 11).
+"""Requests to any OpenAI-compatible chat server, of a judge (row 3) or an assistant (row 11).
 
 Requests run concurrently up to a limit, with a time limit each, and are repeated with growing pauses on 5xx,
 connection errors and answers that are no chat completion. A rate limit (429) is obeyed for as long as it
 takes (`servers/pacing.py`), or ends the run where it takes too long. One request that fails for good costs
 one verdict; a server that never answers, or a budget that is spent (`servers/budget.py`), is a ServerError.
-The prompts are a domain's (`domains/`).
 """
 
-import hashlib
 import logging
 import math
 import os
 import random
-import re
-import secrets
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
-from itertools import islice
 from typing import Any, Literal, NoReturn
 
 import httpx
 
 from cooper_rl.addresses import redact, redact_all
 from cooper_rl.config.data import ServerConfig
-from cooper_rl.domains.base import Domain
-from cooper_rl.domains.open import default_domain
 from cooper_rl.errors import ConfigError, ServerError
 from cooper_rl.method.prompts import ChatPrompt
-from cooper_rl.negatives.pairs import RewriteItem
-from cooper_rl.progress import Progress
-from cooper_rl.randomness import derive_seed
-from cooper_rl.schema.data import JudgeUsage, Verdict
-from cooper_rl.servers.budget import Estimate, Ledger, count_tokens, estimate
+from cooper_rl.schema.data import JudgeUsage
+from cooper_rl.servers.budget import Estimate, Ledger, count_tokens
 from cooper_rl.servers.hedging import Hedger, Posted
 from cooper_rl.servers.pacing import Pace
-from cooper_rl.verdicts.hybrid import JudgeItem, JudgeResult, check_judged
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +45,7 @@ MAX_FAILURES_IN_A_ROW = 8
 FailureKind = Literal["refused", "unreachable"]
 
 
-class _RequestError(Exception):
+class RequestError(Exception):
     """One request was given up; the reason is for the verdict's record."""
 
     def __init__(self, reason: str, kind: FailureKind) -> None:
@@ -142,7 +130,7 @@ class ChatClient:
         started = time.monotonic()
         try:
             text = self._ask_patiently(body, random.Random(seed))
-        except _RequestError as failure:
+        except RequestError as failure:
             self._ledger.count(failed=1)
             self._count_failure(str(failure), failure.kind)
             raise
@@ -184,7 +172,7 @@ class ChatClient:
                 else:
                     attempt += 1
                     if attempt >= self.server.max_attempts:
-                        raise _RequestError(f"{failure} after {attempt} attempts", "unreachable") from failure
+                        raise RequestError(f"{failure} after {attempt} attempts", "unreachable") from failure
                     self._check_patience(time.monotonic(), failure)
                     self._stopped.wait(_pause_seconds(attempt - 1, failure.asked_pause, self.server, jitter))
                 self._ledger.count(retries=1)
@@ -237,7 +225,7 @@ class ChatClient:
                 f"model and api_key_env (now {self.server.api_key_env!r})"
             )
         if answer.status_code not in RETRIED_STATUSES:
-            raise _RequestError(reason, "refused")
+            raise RequestError(reason, "refused")
         asked = read_retry_after(answer.headers)
         raise _RetryError(reason, asked_pause=asked, is_limited=answer.status_code == 429)
 
@@ -316,140 +304,3 @@ def _bounded(seconds: float) -> float | None:
 def _without_thought(text: str) -> str:
     # The last end: a model may quote the tag while it thinks.
     return text.rsplit("</think>", 1)[-1].strip()
-
-
-class ChatJudge:
-    """Judges completions by asking a chat server; implements `verdicts.hybrid.StreamingJudge`."""
-
-    def __init__(self, server: ServerConfig, domain: Domain | None = None) -> None:
-        """`domain` words the question; None: the default domain."""
-        self.name = server.model
-        self._prompt = (domain or default_domain()).judge_prompt
-        prompt = self._prompt("question", "reference answer", "completion", nonce="nonce")
-        self.identity = (
-            f"{server.model}, temperature={server.temperature}, "
-            f"max_tokens={server.max_tokens}, "
-            f"prompt={hashlib.blake2b(repr(prompt).encode(), digest_size=8).hexdigest()}"
-        )
-        self._client = ChatClient(server)
-
-    @property
-    def usage(self) -> JudgeUsage:
-        """What was spent so far."""
-        return self._client.usage
-
-    def announce(self, items: Iterable[JudgeItem], *, is_most: bool = False) -> str:
-        """What asking about these takes, in words, with the limits that it goes over."""
-        server = self._client.server
-        prompts = (self._prompt(*item, nonce=secrets.token_hex(8)) for item in items)
-        return self._client.announce(estimate(prompts, server), is_most=is_most)
-
-    def judge(self, items: Sequence[JudgeItem]) -> list[JudgeResult]:
-        """One result per item, in order. Raises ServerError when the server cannot be used at all."""
-        found = dict(self.stream(items))
-        results = [found[index] for index in range(len(items))]
-        check_judged(results, judge=self.name)
-        return results
-
-    def stream(self, items: Sequence[JudgeItem]) -> Iterator[tuple[int, JudgeResult]]:
-        """(index, result) of every item, in the order in which the verdicts come.
-
-        The next request is made when a verdict was taken, so that a run that is killed has lost no more than
-        were on their way.
-        """
-        progress = Progress("judge", len(items), logger)
-        self._client.begin()
-        rest = iter(enumerate(items))
-        waiting: dict[Future[JudgeResult], int] = {}
-        failure: ServerError | None = None
-        with ThreadPoolExecutor(self._client.server.max_concurrency) as threads:
-            try:
-                while True:
-                    more = 0 if failure else self._client.server.max_concurrency - len(waiting)
-                    for index, item in islice(rest, more):
-                        waiting[threads.submit(self._judge_one, item)] = index
-                    if not waiting:
-                        break
-                    done = next(iter(wait(waiting, return_when=FIRST_COMPLETED).done))
-                    index = waiting.pop(done)
-                    try:
-                        result = done.result()
-                    except ServerError as error:
-                        failure = failure or error  # what is on its way is paid for, and kept
-                        continue
-                    yield index, result
-                    progress.advance()
-            except BaseException:
-                self._client.stop("the run was stopped")
-                raise
-            finally:
-                threads.shutdown(wait=True, cancel_futures=True)
-        if failure is not None:
-            raise failure
-
-    def _judge_one(self, item: JudgeItem) -> JudgeResult:
-        # Unguessable, so that no completion can hold a tag or a verdict line of its own request.
-        nonce = secrets.token_hex(8)
-        try:
-            answer = self._client.ask(self._prompt(*item, nonce=nonce), seed=derive_seed("judge", *item))
-        except _RequestError as failure:
-            return JudgeResult("unparsable", f"no answer: {failure}", failure.kind)
-        return read_verdict(answer, nonce)
-
-
-_VERDICTS: dict[str, Verdict] = {"CORRECT": "correct", "INCORRECT": "incorrect", "UNSURE": "unparsable"}
-
-
-def read_verdict(answer: str, nonce: str) -> JudgeResult:
-    """The verdict of the only verdict line; `unparsable` when there is none, or more than one differing."""
-    # Line by line: a pattern whose margins match line breaks takes quadratic time on a degenerate answer.
-    line = re.compile(rf"VERDICT-{re.escape(nonce)}[ \t*_`]*:[ \t*_`]*(CORRECT|INCORRECT|UNSURE)")
-    matches = (line.fullmatch(text.strip(" \t\r*_`#>.")) for text in answer.split("\n"))
-    named = sorted({str(match[1]) for match in matches if match})
-    if len(named) != 1:
-        found = "no verdict line" if not named else f"contradictory verdict lines {named}"
-        return JudgeResult("unparsable", f"{found} in {answer[-120:]!r}")
-    return JudgeResult(_VERDICTS[named[0]], answer[:200] or named[0])
-
-
-class ChatAssistant:
-    """Rewrites correct solutions into wrong ones through a chat server; a `RemoteAssistant`."""
-
-    def __init__(self, server: ServerConfig, domain: Domain | None = None) -> None:
-        """`domain` words the request; None: the default domain."""
-        self._prompt = (domain or default_domain()).assistant_prompt
-        self.name = server.model
-        self.max_concurrency = server.max_concurrency
-        self._client = ChatClient(server)
-        self._num_hedged_before = 0
-
-    @property
-    def num_hedged(self) -> int:
-        """Second requests since `begin`."""
-        return self._client.usage.num_hedged - self._num_hedged_before
-
-    def begin(self) -> None:
-        """A step's rewrites begin: a server that was gone in the step before is asked again."""
-        self._client.begin()
-        self._num_hedged_before = self._client.usage.num_hedged
-
-    def rewrite(self, items: Sequence[RewriteItem], *, seed: int) -> list[str | None]:
-        """One rewrite per item, one after the other, in order; None where the server gave none.
-
-        Raises:
-            ServerError: the server cannot be used at all.
-        """
-        return [self._rewrite_one(item, seed) for item in items]
-
-    def _rewrite_one(self, item: RewriteItem, seed: int) -> str | None:
-        # A hash of all the texts: no text can hold it, and the same item and seed make the same request.
-        nonce = f"{derive_seed('nonce', seed, *item):016x}"
-        prompt = self._prompt(item.question, item.reference_answer, item.solution, nonce=nonce)
-        try:
-            answer = self._client.ask(prompt, seed=derive_seed("assistant", seed, *item))
-        except _RequestError as failure:
-            logger.warning("assistant %s gave no rewrite: %s", self.name, failure)
-            return None
-        _, _, rest = answer.partition(f"<rewrite-{nonce}>")
-        rewrite, closing, _ = rest.partition(f"</rewrite-{nonce}>")
-        return (rewrite.strip("\n") or None) if closing else None

@@ -48,7 +48,7 @@ def check_fits(
 def open_judge(config: JudgeConfig, seed: int, domain: Domain | None = None) -> Judge:
     """The judge of the configuration; `seed` decides which verdicts the laptop's judge gets wrong."""
     if config.server is not None:
-        from cooper_rl.servers.chat import ChatJudge
+        from cooper_rl.servers.judge import ChatJudge
 
         return ChatJudge(config.server, domain)
     from cooper_rl.tiny.judge import TinyJudge
@@ -61,7 +61,7 @@ def open_judge(config: JudgeConfig, seed: int, domain: Domain | None = None) -> 
 def open_assistant(config: AssistantConfig, domain: Domain | None = None) -> Assistant:
     """The assistant of the configuration."""
     if config.server is not None:
-        from cooper_rl.servers.chat import ChatAssistant
+        from cooper_rl.servers.assistant import ChatAssistant
 
         return ChatAssistant(config.server, domain)
     from cooper_rl.tiny.world import find_world
