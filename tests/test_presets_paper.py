@@ -57,38 +57,39 @@ QWEN = """{"model_type": "qwen2", "num_hidden_layers": 28, "hidden_size": 1536, 
 
 
 def test_single_gpu_fits_on_80_gb_and_not_on_40(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
-    """N = 1,543,714,304 for both but for VerifyRM's 1,536 more: 12N for each that rests and 4N of the
-    reference are 28N = 40.26 GiB; vLLM has .4 of the card and 2 GiB are reserved: 74.26 of 80, 58.26 of 40.
+    """N = 1,543,714,304 for both but for VerifyRM's 1,536 more: 12N for each that rests and 2N of the
+    reference are 26N = 37.38 GiB, and 2 bytes more for each of its 233,373,696 embeddings and 87,552 norms
+    .43; vLLM has .4 of the card and 2 GiB are reserved: 71.81 of 80, 55.81 of 40.
 
-    With the Hugging Face engine 2N are its copy, 4N gradients and 2N rounded weights, 36N = 51.8 GiB;
-    activations are 16384 * (107,520 + 28 * 4 * 1536) bytes = 4.27 GiB, logits 0.75 and 2 reserved make
-    58.77."""
+    With the Hugging Face engine 2N are its copy, 4N gradients and 2N rounded weights, 34N + .43 = 49.31 GiB;
+    activations are 16384 * (107,520 + 28 * 4 * 1536) bytes = 4.27 GiB, logits 0.75, the head's sum 4 bytes
+    for each embedding, .87, and 2 reserved make 57.20."""
     (tmp_path / "config.json").write_text(QWEN)
     models = ["--policy", str(tmp_path), "--verify-rm", str(tmp_path), "--preset", "single_gpu"]
     assert main(["plan", *models, "--gpu-gib", "80"]) == 0
     shown = capsys.readouterr().out
     assert "most in the phase 'rollouts'" in shown
-    assert shown.splitlines()[-1].split() == ["together", "74.26", "GiB"]
+    assert shown.splitlines()[-1].split() == ["together", "71.81", "GiB"]
     assert main(["plan", *models, "--gpu-gib", "40"]) == 2
-    assert "needs about 58.3 GiB of a GPU that has 40.0 GiB: lower engine.gpu" in capsys.readouterr().err
+    assert "needs about 55.8 GiB of a GPU that has 40.0 GiB: lower engine.gpu" in capsys.readouterr().err
     assert main(["plan", *models, "--gpu-gib", "80", "--set", "engine.kind=hf"]) == 0
     shown = capsys.readouterr().out
     assert "most in the phase 'update of the policy'" in shown
-    assert shown.splitlines()[-1].split() == ["together", "58.77", "GiB"]
+    assert shown.splitlines()[-1].split() == ["together", "57.20", "GiB"]
 
 
 def test_a_kv_cache_of_a_size_of_its_own_counts_whatever_the_share_is(tmp_path, capsys) -> None:
-    """Of 80 GiB: 28N and 2 reserved are 42.26, vLLM's weights 2N = 2.88. A cache of 30 makes 75.13, one of 60
-    105.13; beside one of 1 the share of 32 must still be free when vLLM starts, 74.26."""
+    """Of 80 GiB: models and 2 reserved are 39.81, vLLM's weights 2N = 2.88. A cache of 30 makes 72.69, one of
+    60 102.69; beside one of 1 the share of 32 must still be free when vLLM starts, 71.81."""
     (tmp_path / "config.json").write_text(QWEN)
     models = ["--policy", str(tmp_path), "--verify-rm", str(tmp_path), "--preset", "single_gpu"]
-    for size, needs in (("30", "75.13"), ("1", "74.26")):
+    for size, needs in (("30", "72.69"), ("1", "71.81")):
         assert main(["plan", *models, "--gpu-gib", "80", "--set", f"engine.kv_cache_gib={size}"]) == 0
         assert capsys.readouterr().out.splitlines()[-1].split() == ["together", needs, "GiB"]
     assert main(["plan", *models, "--gpu-gib", "80", "--set", "engine.kv_cache_gib=60"]) == 2
     shown = capsys.readouterr().err
     assert (
-        "needs about 105.1 GiB of a GPU that has 80.0 GiB: lower engine.gpu_memory_utilization and " in shown
+        "needs about 102.7 GiB of a GPU that has 80.0 GiB: lower engine.gpu_memory_utilization and " in shown
     )
     assert "and engine.kv_cache_gib" in shown
 
@@ -101,15 +102,15 @@ PLANNED = [
     if line.startswith(("| as it is", "| `engine.kind=hf`"))
 ]
 TOLD = {
-    "100.4 GiB with the preset `paper`": ("paper", QWEN, ["engine.kind=hf"], 1),
-    "74.3 GiB with `single_gpu`": ("single_gpu", QWEN, [], 1),
-    "58.8 GiB with that": ("single_gpu", QWEN, ["engine.kind=hf"], 1),
-    "199.9 GiB in one": ("single_gpu", QWEN_7B, ["engine.kind=hf"], 1),
-    "73.0 GiB with": (
+    "98.9 GiB with the preset `paper`": ("paper", QWEN, ["engine.kind=hf"], 1),
+    "71.8 GiB with `single_gpu`": ("single_gpu", QWEN, [], 1),
+    "57.2 GiB with that": ("single_gpu", QWEN, ["engine.kind=hf"], 1),
+    "188.8 GiB in one": ("single_gpu", QWEN_7B, ["engine.kind=hf"], 1),
+    "75.0 GiB with": (
         "single_gpu", QWEN_7B,
         ["engine.kind=hf", "distributed.zero_stage=1", "distributed.offload_optimizer=true"], 1,
     ),
-    "61.0 GiB on each of 8": ("single_gpu", QWEN_7B, ["engine.kind=hf", "distributed.zero_stage=2"], 8),
+    "63.0 GiB on each of 8": ("single_gpu", QWEN_7B, ["engine.kind=hf", "distributed.zero_stage=2"], 8),
     "75.5 GiB on each of 8": ("single_gpu", QWEN_7B, ["distributed.zero_stage=3"], 8),
 }  # fmt: skip
 """What docs/cluster/operations.md says: preset, policy, settings, processes."""

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification
 
 from cooper_rl.errors import ConfigError
@@ -16,7 +17,8 @@ from cooper_rl.models.memory import (
     describe_plan,
     plan_memory,
 )
-from cooper_rl.models.shape import count_weights, read_shape
+from cooper_rl.models.precision import round_layers
+from cooper_rl.models.shape import count_unrounded, count_weights, read_shape
 
 SMALL = {
     "model_type": "qwen2", "num_hidden_layers": 2, "hidden_size": 8, "intermediate_size": 16,
@@ -70,20 +72,39 @@ def test_activations_are_counted_by_hand() -> None:
 
 
 def test_one_process_holds_everything_in_fp32() -> None:
-    """4 bytes a weight, 8 of state, 4 of gradients and 2 of rounded weights of the model that is updated, 4
-    of the reference and 2 of the engine's own copy."""
+    """4 bytes a weight, 8 of state, 4 of gradients and 2 of rounded weights of the model that is updated, 2
+    of the reference and 2 of the engine's own copy. Of the reference 10*8 embeddings and 5*8 norms take 4."""
     assert sizes(ONE) == {
         "policy: weights, fp32": 4 * 1304,
         "policy: optimiser state": 8 * 1304,
         "VerifyRM: weights, fp32": 4 * 1312,
         "VerifyRM: optimiser state": 8 * 1312,
-        "reference policy": 4 * 1304,
+        "reference policy": 2 * 1304 + 2 * 120,
         "engine: weights": 2 * 1304,
         "policy: gradients": 4 * 1304,
         "policy: weights in bf16": 2 * 1304,
         "policy: activations": 67_200,
         "logits": 3 * 4 * 2**26,
     }
+
+
+def test_a_reference_policy_is_as_large_as_the_one_that_is_loaded() -> None:
+    """`round_layers` on the library's own models, tied and not, with norms in their heads and without."""
+    for kind, is_tied in (("qwen2", True), ("qwen3", False), ("llama", False)):
+        config = AutoConfig.for_model(**SMALL | {"model_type": kind, "tie_word_embeddings": is_tied})
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+        round_layers(model)
+        shape = read_shape(config.to_dict(), place="here")
+        bytes_held = sum(weight.numel() * weight.element_size() for weight in model.parameters())
+        assert bytes_held == 2 * count_weights(shape) + 2 * count_unrounded(shape)
+
+
+def test_the_head_is_counted_where_logits_come_in_chunks() -> None:
+    """A sum of 4 bytes for each of its 10*8 weights, from 2**26 logits on; adapters leave the head alone."""
+    name = "head: gradient of all chunks, fp32"
+    assert sizes(ONE._replace(max_tokens=2**23))[name] == 4 * 80
+    assert name not in sizes(ONE)
+    assert name not in sizes(ONE._replace(max_tokens=2**23, adapter_rank=3))
 
 
 def test_zero_2_divides_state_and_gradients() -> None:

@@ -10,14 +10,15 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from cooper_rl.errors import ConfigError
+from cooper_rl.models.completions import MAX_LOGITS
 from cooper_rl.models.packed.packing import MAX_ROWS
-from cooper_rl.models.shape import Shape, count_adapters, count_weights
+from cooper_rl.models.shape import Shape, count_adapters, count_unrounded, count_weights
 
 GIB = 2**30
 RESERVED = 2 * GIB
 """CUDA context, NCCL, kernels' work space, fragmentation."""
-LOGITS = 3 * 4 * 2**26
-"""A chunk of logits, their softmax and its gradient in fp32; see `MAX_LOGITS` of the policy update."""
+LOGITS = 3 * 4 * MAX_LOGITS
+"""A chunk of logits, their softmax and its gradient in fp32."""
 NO_AVERAGE = "set cooper.reward.ema_decay=0"
 BUCKET = 500_000_000
 """Gradients that DeepSpeed sends at a time, in values (its default)."""
@@ -119,8 +120,11 @@ def plan_memory(policy: Shape, verify_rm: Shape, use: Use) -> Plan:
         trained = [_Trained("policy", policy, num_policy, size, num_policy)]
         resting.append(
             # With adapters the reference is the policy with its adapters switched off, and costs nothing.
-            # An upper bound: `round_layers` takes less, where passes of one process are bf16.
-            Part("reference policy", size * num_policy, "set cooper.policy.lora.rank=16, which needs none")
+            Part(
+                "reference policy",
+                _reference_bytes(policy, use),
+                "set cooper.policy.lora.rank=16, which needs none",
+            )
         )
     if use.trains_verify_rm:
         trained.append(_Trained("VerifyRM", verify_rm, num_verify_rm, size, num_verify_rm))
@@ -193,6 +197,14 @@ class _Trained(NamedTuple):
     """Weights that a pass goes through, frozen ones too."""
 
 
+def _reference_bytes(policy: Shape, use: Use) -> int:
+    """A frozen copy. With ZeRO all its weights are rounded, as the policy's are; else its linear layers."""
+    if not use.is_bfloat16:
+        return 4 * count_weights(policy)
+    unrounded = 0 if use.zero_stage else count_unrounded(policy)
+    return 2 * count_weights(policy) + 2 * unrounded
+
+
 def _model_parts(trained: _Trained, use: Use) -> list[Part]:
     """Parts of a trained model that are there while it is idle too."""
     name, count = trained.name, trained.size
@@ -232,8 +244,18 @@ def _update_parts(trained: _Trained, use: Use) -> list[Part]:
         *_whole_parts(trained, use),
         *([Part(f"{name}: weights in bf16", rounded, "")] if rounded else []),
         Part(f"{name}: activations", activations, tokens),
-        *([Part("logits", LOGITS, "")] if name == "policy" else []),
+        *(_head_parts(trained, use) if name == "policy" else []),
     ]
+
+
+def _head_parts(trained: _Trained, use: Use) -> list[Part]:
+    """A chunk of logits, and the sum of the chunks' gradients of the head, beside the weight's own."""
+    shape = trained.shape
+    is_chunked = use.max_tokens * shape.vocab_size > MAX_LOGITS
+    parts = [Part("logits", LOGITS, "")]
+    if is_chunked and use.adapter_rank is None:
+        parts.append(Part("head: gradient of all chunks, fp32", 4 * shape.vocab_size * shape.hidden_size, ""))
+    return parts
 
 
 def _guard_parts(num_verify_rm: int, use: Use) -> list[Part]:

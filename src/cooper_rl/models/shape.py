@@ -70,6 +70,13 @@ def count_weights(shape: Shape, *, is_classifier: bool = False) -> int:
     return embeddings + shape.num_layers * layer + h + head
 
 
+def count_unrounded(shape: Shape) -> int:
+    """Weights that `models/precision.round_layers` leaves in fp32: embeddings and norms; a tied head is the
+    embeddings'."""
+    norms = 2 * shape.hidden_size + (2 * shape.head_size if shape.has_head_norms else 0)
+    return shape.vocab_size * shape.hidden_size + shape.num_layers * norms + shape.hidden_size
+
+
 def count_adapters(shape: Shape, *, rank: int) -> int:
     """Weights of LoRA beside every linear layer: rank x (inputs + outputs)."""
     h, a, kv = shape.hidden_size, shape.attention_size, shape.key_value_size
