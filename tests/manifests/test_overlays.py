@@ -148,7 +148,8 @@ def test_argo_keeps_logs_where_the_store_is_and_where_the_dashboard_looks(
     assert store["keyFormat"].startswith("private-artifacts/{{workflow.namespace}}/")
 
 
-def test_the_quota_has_room_for_the_servers_and_the_queue(rendered) -> None:
+def test_the_quota_has_room_for_the_servers_and_the_waiting_tasks(rendered) -> None:
+    """Kubernetes counts a pod from its creation, and Kueue queues pods that were created."""
     for name in ("minio", "external-s3"):
         quota = find(rendered(name), "ResourceQuota", "cooper-rl").spec["hard"]["requests.nvidia.com/gpu"]
         servers = sum(
@@ -159,7 +160,7 @@ def test_the_quota_has_room_for_the_servers_and_the_queue(rendered) -> None:
         )
         group = find(rendered(name), "ClusterQueue", "cooper-rl").spec["resourceGroups"][0]
         shares = {item["name"]: item["nominalQuota"] for item in group["flavors"][0]["resources"]}
-        assert int(quota) == servers + int(shares["nvidia.com/gpu"])
+        assert int(quota) == servers + 10 * int(shares["nvidia.com/gpu"])
 
 
 def test_models_may_come_from_a_volume(tmp_path: Path) -> None:
