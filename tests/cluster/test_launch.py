@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from cooper_rl.cluster import launch
-from cooper_rl.cluster.trainjob import MOUNT, Program, job_name
+from cooper_rl.cluster.trainjob import MOUNT, Program, job_name, kept_grace_period
 from cooper_rl.config.infrastructure import LaunchConfig
 from cooper_rl.config.load import load
 from cooper_rl.errors import ConfigError, LaunchError, StoppedError
@@ -80,8 +80,10 @@ def wait(cluster: Cluster, job: Json) -> None:
     cluster.set_pod(job, 0, "Running")
 
 
-def run(config: LaunchConfig, *, is_stopped: Callable[[], bool] = lambda: False) -> None:
-    launch.run(config, PROGRAM, is_stopped=is_stopped)
+def run(
+    config: LaunchConfig, program: Program = PROGRAM, *, is_stopped: Callable[[], bool] = lambda: False
+) -> None:
+    launch.run(config, program, is_stopped=is_stopped)
 
 
 def test_a_job_of_two_nodes_is_posted_followed_and_its_log_is_ours(
@@ -111,7 +113,7 @@ def test_a_job_of_two_nodes_is_posted_followed_and_its_log_is_ours(
     (patch,) = job["spec"]["runtimePatches"]
     (node,) = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
     pod = node["template"]["spec"]["template"]["spec"]
-    assert pod["terminationGracePeriodSeconds"] == 30
+    assert "terminationGracePeriodSeconds" not in pod  # 30, as without it
     assert pod["securityContext"]["runAsNonRoot"] is True
     assert pod["nodeSelector"] == {"pool": "a"}
     assert pod["imagePullSecrets"] == [{"name": "pull"}]
@@ -302,6 +304,30 @@ def test_a_trainer_that_drops_what_the_job_needs_is_named_and_the_job_removed(st
     with pytest.raises(LaunchError, match=r"knows no runtimePatches, .* install Trainer 2\.2 or later"):
         run(options())
     assert cluster.deleted == [job_name(options(), PROGRAM)]
+
+
+LONG = PROGRAM._replace(grace_seconds=600)
+
+
+def forget_grace_period(job: Json) -> None:
+    (patch,) = job["spec"]["runtimePatches"]
+    (node,) = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
+    del node["template"]["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
+
+
+def test_a_long_grace_period_is_asked_for(start: Start) -> None:
+    cluster = start(succeed)
+    run(options(queue="cooper-rl"), LONG)
+    (job,) = cluster.posted
+    assert kept_grace_period(job) == 605
+
+
+def test_a_kueue_that_takes_the_grace_period_away_is_named_and_the_job_removed(start: Start) -> None:
+    """Kueue 0.19.2, which speaks Trainer 2.2, when it lets a job of Trainer 2.3 go: its pods are refused."""
+    cluster = start(lambda cluster, job: forget_grace_period(job))
+    with pytest.raises(LaunchError, match=r"grace period of 605 s is gone.* storage\.grace_seconds=25"):
+        run(options(queue="cooper-rl"), LONG)
+    assert cluster.deleted == [job_name(options(queue="cooper-rl"), LONG)]
 
 
 def test_a_job_that_is_there_already_is_looked_at_too(start: Start) -> None:

@@ -12,7 +12,14 @@ from threading import Thread
 from typing import Any, TypeVar
 
 from cooper_rl.cluster.sdk import MissingError, TransientError, connect, explain
-from cooper_rl.cluster.trainjob import Program, job_name, options_of, trainer_of
+from cooper_rl.cluster.trainjob import (
+    Program,
+    grace_period,
+    job_name,
+    kept_grace_period,
+    options_of,
+    trainer_of,
+)
 from cooper_rl.config.infrastructure import LaunchConfig
 from cooper_rl.errors import LaunchError, StoppedError
 
@@ -39,9 +46,9 @@ def run(config: LaunchConfig, program: Program, *, is_stopped: Callable[[], bool
         LaunchError: the cluster refuses or does not answer, or the job failed; with its last log lines.
         StoppedError: `is_stopped`; what the program saved stays.
     """
-    cluster = _Cluster(config, job_name(config, program))
+    cluster = _Cluster(config, program)
     try:
-        cluster.start(program)
+        cluster.start()
         cluster.follow(is_stopped)
     except (KeyboardInterrupt, StoppedError):
         cluster.delete()
@@ -51,13 +58,15 @@ def run(config: LaunchConfig, program: Program, *, is_stopped: Callable[[], bool
 class _Cluster:
     """One job on a cluster."""
 
-    def __init__(self, config: LaunchConfig, name: str) -> None:
+    def __init__(self, config: LaunchConfig, program: Program) -> None:
         self._config = config
+        self._program = program
+        name = job_name(config, program)
         self._client = connect(config)
         self._place = f"{self._client.backend.namespace}/{name}"
         self._name = name
 
-    def start(self, program: Program) -> None:
+    def start(self) -> None:
         """Create the job, unless it is there and goes on."""
         found = self._find()
         if found is not None and found.status not in ("Complete", "Failed"):
@@ -70,7 +79,9 @@ class _Cluster:
         self._ask(
             f"TrainJob {self._place} cannot be created",
             lambda: self._client.train(
-                runtime=runtime, trainer=trainer_of(self._config), options=options_of(self._config, program)
+                runtime=runtime,
+                trainer=trainer_of(self._config),
+                options=options_of(self._config, self._program),
             ),
         )
         self._check_patched()
@@ -88,6 +99,8 @@ class _Cluster:
                 )
             try:
                 job = self._find()
+                if job is not None and self._config.queue is not None:
+                    self._check_grace_period(self._read())
                 last_answer = time.monotonic()
             except TransientError as error:
                 if time.monotonic() - last_answer > self._config.retry_seconds:
@@ -165,17 +178,21 @@ class _Cluster:
             )
         return runtime
 
-    def _check_patched(self) -> None:
-        """An API server drops what its version does not know: here secrets, volumes and security context."""
+    def _read(self) -> dict[str, Any]:
+        """The job as the API server stores it."""
         from kubeflow.trainer.constants.constants import GROUP, TRAINJOB_PLURAL, VERSION
 
         backend = self._client.backend
-        job = self._ask(
+        return self._ask(
             f"TrainJob {self._place} cannot be read",
             lambda: backend.custom_api.get_namespaced_custom_object(
                 GROUP, VERSION, backend.namespace, TRAINJOB_PLURAL, self._name
             ),
         )
+
+    def _check_patched(self) -> None:
+        """An API server drops what its version does not know: here secrets, volumes and security context."""
+        job = self._read()
         # The API answers 201 all the same: unknown fields are pruned without an error.
         if not job["spec"].get("runtimePatches"):
             self.delete()
@@ -183,6 +200,20 @@ class _Cluster:
                 f"TrainJob {self._place}: the Kubeflow Trainer here knows no runtimePatches, so the job "
                 "would have neither its secrets nor /dev/shm: install Trainer 2.2 or later, and its CRDs"
             )
+        self._check_grace_period(job)
+
+    def _check_grace_period(self, job: dict[str, Any]) -> None:
+        """Trainer 2.2 drops it at once, and a Kueue that speaks 2.2 when the queue lets the job go."""
+        wanted = grace_period(self._program)
+        if kept_grace_period(job) == wanted:
+            return
+        self.delete()
+        raise LaunchError(
+            f"TrainJob {self._place}: its grace period of {wanted} s is gone. A Kubeflow Trainer older than "
+            "2.3 drops it, and so does a Kueue that speaks an older Trainer when the job leaves the queue, "
+            "after which no pod of it can start. Install Trainer 2.3 and a Kueue that speaks 2.3, or set "
+            "storage.grace_seconds=25, which fits the usual 30 s"
+        )
 
     def _replace(self) -> None:
         """Remove the ended job of this name, and wait until the name is free."""

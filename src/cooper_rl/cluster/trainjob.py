@@ -13,6 +13,10 @@ from cooper_rl.config.infrastructure import LaunchConfig
 
 MOUNT = "/var/run/cooper-rl"
 """The folder that holds a folder for each secret of a job."""
+USUAL_GRACE_SECONDS = 30
+"""A pod's grace period where nothing says another."""
+MANAGER = "cooper-rl.io/launch"
+"""Owner of our patch among those of a job."""
 MAX_TMP = "400Gi"
 """Ceiling of a job's temporary files: models, and the checkpoint that is being stored."""
 
@@ -32,6 +36,25 @@ def job_name(config: LaunchConfig, program: Program) -> str:
     content = json.dumps([config.model_dump(mode="json"), program.module, list(program.arguments)])
     # 12 of 64 digits: Kubernetes allows 63 characters, of which pods and services add their own.
     return f"cooper-rl-{hashlib.sha256(content.encode()).hexdigest()[:12]}"
+
+
+def grace_period(program: Program) -> int:
+    """Seconds between SIGTERM and SIGKILL of a job's pods."""
+    # torchrun ends a moment after its processes.
+    return math.ceil(program.grace_seconds) + 5
+
+
+def kept_grace_period(job: dict[str, Any]) -> int:
+    """The grace period that our patch of a stored job still has."""
+    patches = {patch.get("manager"): patch for patch in job["spec"].get("runtimePatches", [])}
+    place: Any = patches.get(MANAGER, {})
+    for key in ("trainingRuntimeSpec", "template", "spec", "replicatedJobs"):
+        place = place.get(key, {})
+    pods = [job["template"]["spec"]["template"]["spec"] for job in place or []]
+    return next(
+        (pod["terminationGracePeriodSeconds"] for pod in pods if "terminationGracePeriodSeconds" in pod),
+        USUAL_GRACE_SECONDS,
+    )
 
 
 def trainer_of(config: LaunchConfig) -> Any:
@@ -79,7 +102,7 @@ def options_of(config: LaunchConfig, program: Program) -> list[Any]:
 def _patch(config: LaunchConfig, program: Program) -> Any:
     """An option of our own: the SDK's RuntimePatch knows no grace period."""
     patch = {
-        "manager": "cooper-rl.io/launch",
+        "manager": MANAGER,
         "trainingRuntimeSpec": {
             "template": {
                 "spec": {
@@ -100,8 +123,6 @@ def _patch(config: LaunchConfig, program: Program) -> Any:
 def _pod(config: LaunchConfig, program: Program) -> dict[str, Any]:
     secrets = dict.fromkeys([config.storage_secret or "", *config.secrets])
     pod: dict[str, Any] = {
-        # torchrun ends a moment after its processes.
-        "terminationGracePeriodSeconds": math.ceil(program.grace_seconds) + 5,
         "securityContext": {
             "runAsNonRoot": True,
             "runAsUser": 1000,
@@ -138,6 +159,10 @@ def _pod(config: LaunchConfig, program: Program) -> dict[str, Any]:
             }
         ],
     }
+    # Not where it is the usual one: Trainer 2.2 does not know the field, and a Kueue that speaks 2.2 takes it
+    # out of a job of 2.3, whose pods are refused then.
+    if grace_period(program) != USUAL_GRACE_SECONDS:
+        pod["terminationGracePeriodSeconds"] = grace_period(program)
     if config.gpus_per_node:
         # GPU nodes are often tainted so, to keep other pods away; without a taint it changes nothing.
         pod["tolerations"] = [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
