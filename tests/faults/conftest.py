@@ -43,10 +43,18 @@ class Trainer:
     def run(self, checkpoint: Path, *overrides: str, **job: Any) -> int:
         """Train; returns the exit status, negative for a signal."""
         arguments = {"checkpoint": str(checkpoint), "report": f"{checkpoint}.json"} | job.pop("arguments", {})
+        return self._ask({"arguments": arguments, "overrides": overrides, **job})
+
+    def fit(self, output: Path, *overrides: str, **job: Any) -> int:
+        """Train VerifyRM into a folder; likewise."""
+        arguments = {"verify_rm": f"{output}/verify_rm", "report": f"{output}/report.json"}
+        arguments |= job.pop("arguments", {})
+        return self._ask({"stage": "train_verify_rm", "arguments": arguments, "overrides": overrides, **job})
+
+    def _ask(self, job: dict[str, Any]) -> int:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        line = json.dumps({"arguments": arguments, "overrides": overrides, **job})
-        self.process.stdin.write(line + "\n")
+        self.process.stdin.write(json.dumps(job) + "\n")
         self.process.stdin.flush()
         answer = json.loads(self.process.stdout.readline())
         self.calls = answer["calls"]

@@ -1,8 +1,9 @@
-"""A prepared process that runs co-training in forked children and kills them at a given point.
+"""A prepared process that runs a training in forked children and kills them at a given point.
 
-Reads one job a line from standard input, {"arguments": {...}, "overrides": [...], "kill": {...}}, and answers
-with one line: {"status": as of subprocess.Popen.returncode, "calls": Python calls counted}. Kill points are
-put around functions from outside: the product has no hook for them.
+Reads one job a line from standard input, {"arguments": {...}, "overrides": [...], "kill": {...}}, with
+"stage": "train_verify_rm" for VerifyRM's training and without for co-training. Answers with one line:
+{"status": as of subprocess.Popen.returncode, "calls": Python calls counted}. Kill points are put around
+functions from outside: the product has no hook for them.
 
     {}                                             not killed
     {"point": "reward_update", "hit": 2}           before the second call of the function behind the name
@@ -34,8 +35,8 @@ from cooper_rl.errors import CooperError, CooperWarning
 from cooper_rl.models.policy import Policy, save_policy
 from cooper_rl.models.verify_rm import new_verify_rm, save_verify_rm
 from cooper_rl.records.files import write_records, write_report
-from cooper_rl.schema.data import ModelSet, Problem
-from cooper_rl.stages import train_cooper
+from cooper_rl.schema.data import ModelSet, Problem, VerifyExample
+from cooper_rl.stages import train_cooper, train_verify_rm
 from cooper_rl.storage.s3 import S3Store
 from cooper_rl.tiny.problems import generate_problems
 from cooper_rl.tiny.tokenizer import build_tokenizer
@@ -76,7 +77,37 @@ POINTS = {
     "s3_request": "cooper_rl.storage.s3:S3Store._request",
     "reference": "cooper_rl.stages.train_cooper:write_reference",
     "report": "cooper_rl.stages.train_cooper:write_report",
+    "fit_backward": "cooper_rl.training.fit_verify_rm:_Data.backward",
+    "fit_step": "cooper_rl.training.fit_verify_rm:apply_gradients",
+    "fit_validation": "cooper_rl.training.fit_verify_rm:_Validation.check",
+    "fit_best": "cooper_rl.stages.train_verify_rm:save_verify_rm",
+    "fit_state": "cooper_rl.training.fit_verify_rm:write_fit",
+    "fit_copy": "cooper_rl.run.fit_checkpoints:_copy_best",
+    "fit_restore": "cooper_rl.training.fit_verify_rm:restore_fit",
+    "fit_card": "cooper_rl.stages.train_verify_rm:write_card",
+    "fit_report": "cooper_rl.stages.train_verify_rm:write_report",
+    "fit_clear": "cooper_rl.run.fit_checkpoints:clear",
+    "fit_remove": "cooper_rl.checkpoints.clearing:remove",
 }
+FIT_OVERRIDES = [
+    "verify_rm.checkpoint_seconds=0",
+    "verify_rm.batch_size=8",
+    "verify_rm.num_epochs=2",
+    "verify_rm.validate_every=1",
+    "verify_rm.lr=3e-2",
+    "verify_rm.scratch.vocab_size=300",
+    "verify_rm.scratch.hidden_size=32",
+    "verify_rm.scratch.num_layers=1",
+    "verify_rm.scratch.num_heads=2",
+    "verify_rm.scratch.num_matching_examples=16",
+    "verify_rm.answer_spans=[8]",
+    "verify_rm.num_decoys=1",
+    "verify_rm.swapped_references=false",
+    "verify_rm.num_canary_problems=0",
+    "verify_rm.hostile_fraction=0",
+    "verify_rm.optimizer=adamw",
+]
+"""Three lessons, with a state after every update."""
 
 
 def main() -> None:
@@ -114,6 +145,22 @@ def prepare(folder: Path, *, hidden_size: int = 32) -> None:
     verify_rm = Qwen2ForSequenceClassification(tiny_config(tokenizer, num_labels=1)).eval()
     save_verify_rm(new_verify_rm(verify_rm, tokenizer, reads_added_words=True), folder / "verify_rm")
     write_records(folder / "problems.jsonl", problems)
+    write_records(folder / "train.jsonl", label(0, 12))
+    write_records(folder / "validation.jsonl", label(50, 3))
+
+
+def label(start: int, count: int) -> list[VerifyExample]:
+    """Sums with a right and a wrong completion each."""
+    return [
+        VerifyExample(
+            question=f"What is {number}+1?",
+            reference_answer=str(number + 1),
+            completion=f"It is {number + right}.",
+            label=right,
+        )
+        for number in range(start, start + count)
+        for right in (0, 1)
+    ]
 
 
 def _teach(policy: Policy, problems: list[Problem]) -> None:
@@ -148,10 +195,14 @@ def _run(job: dict[str, Any], counted: Path, folder: Path) -> None:
     try:
         os.environ.update(job.get("environment", {}))
         arguments = {name: Path(path) for name, path in job["arguments"].items()}
-        inputs = {name: folder / name for name in ("models", "verify_rm")}
-        inputs["problems"] = folder / "problems.jsonl"
         calls = install(job.get("kill", {}))
-        train_cooper.run(load("laptop", [*OVERRIDES, *job["overrides"]]), **(inputs | arguments))
+        if job.get("stage") == "train_verify_rm":
+            inputs = {name: folder / f"{name}.jsonl" for name in ("train", "validation")}
+            train_verify_rm.run(load("laptop", [*FIT_OVERRIDES, *job["overrides"]]), **(inputs | arguments))
+        else:
+            inputs = {name: folder / name for name in ("models", "verify_rm")}
+            inputs["problems"] = folder / "problems.jsonl"
+            train_cooper.run(load("laptop", [*OVERRIDES, *job["overrides"]]), **(inputs | arguments))
         if calls is not None:
             sys.setprofile(None)
             counted.write_text(str(calls[0]))

@@ -6,5 +6,5 @@ reference  a checkpoint named by its address                registry   champions
 ownership  what a place has claimed, and may remove         search     which checkpoint is continued
 identity   which run a checkpoint belongs to                versions   what else numbers depend on
 reading    manifest and files, verified                     run_state  what steps need of the past
-logs       rows of every step, in pieces
+logs       rows of every step, in pieces           clearing   a place that nobody needs any more
 """

@@ -4,7 +4,9 @@ LATEST names it. Where LATEST is missing, names nothing, or is older than a chec
 it names, manifests decide. Nothing is fetched or changed here.
 """
 
+import hashlib
 import logging
+from collections.abc import Set
 
 from cooper_rl.checkpoints.identity import RunIdentity, differences
 from cooper_rl.checkpoints.logs import METRICS
@@ -34,6 +36,22 @@ def read_manifests(store: ObjectStore) -> Manifests:
         except DamagedObjectError as error:
             logger.info("%s is no checkpoint: %s", name, error)
     return found
+
+
+def checkpoint_names(store: ObjectStore) -> set[str]:
+    """Folders that are called as checkpoints are, whoever made them.
+
+    Raises:
+        StorageError: the store cannot be used.
+    """
+    names = {key.partition("/")[0] for key in store.keys("step-") if "/" in key}
+    return {name for name in names if NAME.fullmatch(name)}
+
+
+def remove_unfinished_pointers(store: ObjectStore, names: Set[str]) -> None:
+    """Remove drafts of LATEST that killed runs left, of these checkpoints alone."""
+    pointers = [hashlib.sha256(f"{name}\n".encode()).hexdigest() for name in names]
+    store.remove_unfinished([(LATEST, sha256) for sha256 in pointers])
 
 
 def in_order(manifests: Manifests, latest: str | None) -> list[str]:

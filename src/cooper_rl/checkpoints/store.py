@@ -35,7 +35,14 @@ from cooper_rl.checkpoints.manifest import (
 )
 from cooper_rl.checkpoints.ownership import Claim, adopt, claim, mark, read_claim, remove
 from cooper_rl.checkpoints.reading import Found, fetch, read_manifest
-from cooper_rl.checkpoints.search import Manifests, check_certain, in_order, read_manifests
+from cooper_rl.checkpoints.search import (
+    Manifests,
+    check_certain,
+    checkpoint_names,
+    in_order,
+    read_manifests,
+    remove_unfinished_pointers,
+)
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.errors import (
     ConfigError,
@@ -53,8 +60,17 @@ logger = logging.getLogger(__name__)
 class CheckpointStore:
     """The checkpoints of one run in one store. One object per process that writes them."""
 
-    def __init__(self, store: ObjectStore, *, identity: RunIdentity, retention: StorageConfig) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        *,
+        identity: RunIdentity,
+        retention: StorageConfig,
+        remedy: str = "choose another run_key or checkpoint folder",
+    ) -> None:
+        """`remedy`: what who meets another run's checkpoints can do."""
         self._store = store
+        self._remedy = remedy
         self._identity = identity
         self._retention = retention
         self._place: str | None = None
@@ -283,8 +299,8 @@ class CheckpointStore:
     def _another_run(self, manifest: CheckpointManifest) -> ConfigError:
         shown = "; ".join(differences(manifest, self._identity))
         return ConfigError(
-            f"{self.uri}: holds a run of another configuration or other data ({shown}); choose another "
-            "run_key or checkpoint folder, or start with what it was started with"
+            f"{self.uri}: holds a run of another configuration or other data ({shown}); {self._remedy}, "
+            "or start with what it was started with"
         )
 
     def _tidy(self, *, before: Set[str]) -> None:
@@ -295,8 +311,7 @@ class CheckpointStore:
         """
         kept = {entry.name for entry in self._history}
         try:
-            names = {key.partition("/")[0] for key in self._store.keys("step-") if "/" in key}
-            names = {name for name in names if NAME.fullmatch(name)}
+            names = checkpoint_names(self._store)
             for name in sorted(names - kept - self._others):
                 claimed = None if self._is_of_another_run(name) else self._claimed(name, name in before)
                 if claimed is None:
@@ -305,8 +320,7 @@ class CheckpointStore:
                 else:
                     remove(self._store, claimed, keeps_log=name in before or self._logs(claimed))
             if not self._is_tidy:  # a run that was killed may have left a draft of LATEST
-                pointers = [hashlib.sha256(f"{name}\n".encode()).hexdigest() for name in names]
-                self._store.remove_unfinished([(LATEST, sha256) for sha256 in pointers])
+                remove_unfinished_pointers(self._store, names)
                 self._is_tidy = True
         except StorageError as error:
             logger.warning("old checkpoints stay for now: %s", error)

@@ -8,16 +8,17 @@ import logging
 import secrets
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import torch
+
 from cooper_rl.checkpoints.ownership import MARKER
 from cooper_rl.checkpoints.state import (
-    Snapshot,
     TrainingState,
     save_tokenizers,
     take_snapshot,
@@ -117,9 +118,31 @@ class CheckpointWriter:
             save_tokenizers(state, tokenizers)
         # The one part that training waits for: from here on the thread reads copies that no step changes.
         snapshot = take_snapshot(state, is_copy=is_copy)
+
+        def fill(draft: Path) -> None:
+            shutil.copytree(tokenizers, draft)
+            write_snapshot(snapshot, draft)
+
         versions = numeric_versions(state.policy.device)
-        self._under_way = self._thread.submit(self._write, snapshot, score, versions, back_to)
+        self._under_way = self._thread.submit(self._write, fill, state.step, score, versions, back_to)
         return time.perf_counter() - started
+
+    def write(self, fill: Callable[[Path], None], *, step: int, device: torch.device) -> None:
+        """Write a checkpoint of any other kind, and wait for it.
+
+        Args:
+            fill: Makes a folder that is absent, with the checkpoint's files.
+            step: The checkpoint's.
+            device: Where the numbers are made.
+
+        Raises:
+            StorageError, DataError: it could not be written.
+        """
+        self.finish()
+        mark_staging(self._staging, self._checkpoints.mark())
+        versions = numeric_versions(device)
+        self._under_way = self._thread.submit(self._write, fill, step, None, versions, ())
+        self.finish()
 
     def check(self) -> None:
         """Raise now what went wrong in the thread, if it did."""
@@ -138,19 +161,23 @@ class CheckpointWriter:
             under_way.result()
 
     def _write(
-        self, snapshot: Snapshot, score: float | None, versions: dict[str, str], back_to: Sequence[int]
+        self,
+        fill: Callable[[Path], None],
+        step: int,
+        score: float | None,
+        versions: dict[str, str],
+        back_to: Sequence[int],
     ) -> None:
-        tokenizers, draft = self._staging / "tokenizers", self._staging / f"step-{snapshot.step:06d}"
+        draft = self._staging / f"step-{step:06d}"
         try:
             remove_folder(draft)
-            shutil.copytree(tokenizers, draft)
-            write_snapshot(snapshot, draft)
+            fill(draft)
             # Of killed runs of this place. A run that lives began before we publish, so it has lost then.
             place = self._checkpoints.mark()
             others = [each for each in staging_folders(self._work, place) if each != self._staging]
             self._checkpoints.publish(
                 draft,
-                step=snapshot.step,
+                step=step,
                 score=score,
                 versions=versions,
                 back_to=back_to,
@@ -159,7 +186,7 @@ class CheckpointWriter:
                 self._remove(other)
             remove_folder(draft)
         except (OSError, CooperError) as error:
-            if not tokenizers.is_dir():  # what is written makes the folder itself again
+            if not (self._staging / MARKER).is_file():  # what is written makes the folder itself again
                 raise WriteConflictError(
                     f"{self._staging}: somebody else removed it; two runs use this folder: stop one of them"
                 ) from error

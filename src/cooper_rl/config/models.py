@@ -175,6 +175,9 @@ class VerifyRMConfig(Section):
     """Updates between validations; None: at the end of every epoch."""
     max_canary_problems: int = Field(default=50, ge=1)
     """Problems that `evaluate_verify_rm` makes canaries from."""
+    checkpoint_seconds: float = Field(default=60.0, ge=0)
+    """Seconds between the states that a training which was stopped goes on from. They become longer where one
+    takes more than a twentieth of them to write. 0: after every update."""
     patience: int | None = Field(default=None, ge=1)
     """Stop after so many validations in a row without a better one; None: never. The best one is kept in
     any case."""

@@ -29,17 +29,19 @@ class MuonWithAdamW:
             if w.ndim == 2 and w is not embeddings and min(w.shape) > 1
         ]
         others = [w for w in model.parameters() if all(w is not matrix for matrix in self._matrices)]
-        self._momenta = [torch.zeros_like(matrix) for matrix in self._matrices]
         self._adamw = torch.optim.AdamW(others, lr=lr, betas=(0.9, 0.95), weight_decay=weight_decay)
         self.param_groups = self._adamw.param_groups
+        self.state = self._adamw.state
+        """Weight -> its tensors by name, as in torch's optimisers; of a matrix its `momentum`."""
 
     @torch.no_grad()
     def step(self) -> None:
         """One update of every weight that has a gradient."""
         lr = self.param_groups[0]["lr"] * LR_RATIO
-        for matrix, momentum in zip(self._matrices, self._momenta, strict=True):
+        for matrix in self._matrices:
             if matrix.grad is None:
                 continue
+            momentum = self.state[matrix].setdefault("momentum", torch.zeros_like(matrix))
             momentum.lerp_(matrix.grad, 1 - MOMENTUM)
             update = orthogonalised(matrix.grad.lerp(momentum, MOMENTUM))  # Nesterov
             # The factor keeps the update's size per entry alike for tall and for wide matrices.

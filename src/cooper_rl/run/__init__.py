@@ -7,5 +7,5 @@ loop       train, probe, evaluate, save       recorder   metrics, trackers, chec
 evaluator  evaluation while training          identity   what makes two starts one run
 stopping   SIGTERM                            memory     does it fit on the GPU, how fast can it be?
 launching  a TrainJob's inputs and result     promotion  rules of the registry
-tracker    TensorBoard, MLflow, W&B
+tracker    TensorBoard, MLflow, W&B           fit_checkpoints  VerifyRM's training goes on
 """

@@ -1,4 +1,5 @@
-"""The identity of a run of co-training: configuration and data that the numbers depend on.
+"""The identity of a run of co-training, and of VerifyRM's training before: configuration and data that the
+numbers depend on.
 
 A run may be continued with other values of the rest: number of steps, checkpoints, processes, addresses of
 servers.
@@ -68,6 +69,28 @@ def run_identity(
     if start is not None:
         identity["data.start"] = _state_sha256(start)
     return split_identity(identity)
+
+
+FIT_KEYS_THAT_MAY_DIFFER = (
+    "verify_rm.checkpoint_seconds",
+    "verify_rm.gradient_checkpointing",
+    "verify_rm.max_canary_problems",
+)
+
+
+def fit_identity(config: Config, *, models: Path | None, files: Mapping[str, Path | None]) -> RunIdentity:
+    """The same of the training of VerifyRM; `models`: what it starts from, None: from scratch."""
+    values = config.model_dump(mode="json")
+    chosen = {"seed": values["seed"], "verify_rm": values["verify_rm"]}
+    chosen["problems"] = {"domain": values["problems"]["domain"]}
+    chosen["labeling"] = {"validation_fraction": values["labeling"]["validation_fraction"]}
+    chosen["packed_forward"] = values["packed_forward"]
+    found = {key: json.dumps(value) for key, value in flatten(chosen) if key not in FIT_KEYS_THAT_MAY_DIFFER}
+    if models is not None:
+        starts = read_models(models)
+        found["data.models"] = _model_sha256(config.storage, starts.verify_rm or starts.backbone)
+    found |= {f"data.{name}": file_sha256(path) for name, path in files.items() if path is not None}
+    return split_identity(found)
 
 
 def folder_sha256(folder: Path) -> str:

@@ -1,4 +1,8 @@
-"""Stage: make VerifyRM from a backbone, or take one that is there, and train it (rows 4 and 5)."""
+"""Stage: make VerifyRM from a backbone, or take one that is there, and train it (rows 4 and 5).
+
+A training that was stopped, in whatever way, goes on when it is started again with the same arguments, and
+its weights are those of one that was not stopped (`run/fit_checkpoints.py`).
+"""
 
 import dataclasses
 import logging
@@ -32,6 +36,9 @@ from cooper_rl.records.model_set import read_models
 from cooper_rl.records.rejected import set_aside
 from cooper_rl.records.verify_formats import read_examples
 from cooper_rl.redteam.negatives import read_attacks
+from cooper_rl.run.fit_checkpoints import fit_checkpoints
+from cooper_rl.run.identity import fit_identity
+from cooper_rl.run.stopping import StopRequest
 from cooper_rl.schema.data import RejectedRow, TrainVerifyRMReport, VerifyExample
 from cooper_rl.schema.paths import Input, OutputFile, OutputFolder
 from cooper_rl.storage.model_reference import handed_over
@@ -68,50 +75,62 @@ def run(
     """Train VerifyRM with binary cross-entropy.
 
     Raises:
+        ConfigError: beside the output lies the state of a training with another configuration or other data.
         DataError: no usable example in a file, or a problem that stands in both files.
         ModelError: the backbone cannot be used.
         TrainingError: one class only, a gradient that is not finite, or out of memory; the best weights
             so far stay in the folder, unless it gets a reference.
-        StorageError: storage.uri is in an object store that cannot be used.
+        StoppedError: SIGTERM; what was done is saved.
+        StorageError: storage.uri is in an object store that cannot be used, or the state cannot be kept.
     """
     started = time.monotonic()
     examples, held_out, unusable = _read(config, train, validation)
     set_aside(report, unusable, rejected=rejected)
 
-    device = pick_device()
-    model = _starting_model(config, examples, models=models, device=device)
-    model = dataclasses.replace(model, compute=config.verify_rm.precision)
-    use_packed(model.model, is_on=config.packed_forward)
-    with handed_over(config.storage, verify_rm) as folder:
-        fit = train_in_lessons(
-            model,
-            examples,
-            config=config.verify_rm,
-            is_from_scratch=models is None,
-            seed=config.seed,
-            domain=find_domain(config.problems.domain),
-            validation=held_out,
-            attacks=read_attacks(attacks),
-            keep=lambda: save_verify_rm(model, folder),
-        )
-        if fit.best_update != fit.num_updates:
-            model = dataclasses.replace(load_verify_rm(folder, device=device), compute=model.compute)
+    texts = read_attacks(attacks)
+    files = {"train": train, "validation": validation, "attacks": attacks}
+    identity = fit_identity(config, models=models, files=files)
+    with (
+        StopRequest(config.storage.grace_seconds) as stop,
+        fit_checkpoints(config, verify_rm, identity, stop) as watch,
+    ):
+        device = pick_device()
+        with handed_over(config.storage, verify_rm) as folder:
+            model = _starting_model(config, examples, models=models, device=device)
+            model = dataclasses.replace(model, compute=config.verify_rm.precision)
             use_packed(model.model, is_on=config.packed_forward)
-        validated = measure(model, held_out)
-        write_card(folder, validated)
-    result = TrainVerifyRMReport(
-        num_examples=len(examples),
-        num_rejected=len(unusable),
-        num_updates=fit.num_updates,
-        final_loss=fit.final_loss,
-        best_update=fit.best_update,
-        validation_loss=fit.validation_loss,
-        tokens_per_second=fit.num_tokens / fit.seconds,
-        computed_token_fraction=fit.num_computed_tokens / fit.num_tokens,
-        validation=validated,
-        seconds=time.monotonic() - started,
-    )
-    write_report(report, result)
+            watch.open(folder, device)
+            fit = train_in_lessons(
+                model,
+                examples,
+                config=config.verify_rm,
+                is_from_scratch=models is None,
+                seed=config.seed,
+                domain=find_domain(config.problems.domain),
+                validation=held_out,
+                attacks=texts,
+                keep=lambda: save_verify_rm(model, folder),
+                watch=watch,
+            )
+            if fit.best_update != fit.num_updates:
+                model = dataclasses.replace(load_verify_rm(folder, device=device), compute=model.compute)
+                use_packed(model.model, is_on=config.packed_forward)
+            validated = measure(model, held_out)
+            write_card(folder, validated)
+        result = TrainVerifyRMReport(
+            num_examples=len(examples),
+            num_rejected=len(unusable),
+            num_updates=fit.num_updates,
+            final_loss=fit.final_loss,
+            best_update=fit.best_update,
+            validation_loss=fit.validation_loss,
+            tokens_per_second=fit.num_tokens / fit.seconds,
+            computed_token_fraction=fit.num_computed_tokens / fit.num_tokens,
+            validation=validated,
+            seconds=time.monotonic() - started,
+        )
+        write_report(report, result)
+        watch.finish()
     return result
 
 

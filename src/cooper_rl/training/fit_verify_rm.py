@@ -1,7 +1,8 @@
 """Binary cross-entropy training of VerifyRM on labelled examples (before any co-training; rows 4 and 5).
 
 Validation decides which weights are kept and when to stop. What is learned in which order is in
-`training/curriculum.py`; where weights are kept is the caller's `keep`.
+`training/curriculum.py`; where weights are kept is the caller's `keep`. What an update depends on is in
+`training/fit_state.py`.
 """
 
 import logging
@@ -10,7 +11,8 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -30,6 +32,7 @@ from cooper_rl.progress import Progress
 from cooper_rl.randomness import derive_seed
 from cooper_rl.schema.data import VerifyExample
 from cooper_rl.training.curriculum import plan_lessons
+from cooper_rl.training.fit_state import FitProgress, FitWatch, restore_fit, write_fit
 from cooper_rl.training.optimizer import apply_gradients, make_adamw, set_recomputing
 
 logger = logging.getLogger(__name__)
@@ -54,7 +57,7 @@ class Fit(NamedTuple):
     num_computed_tokens: int
     """Tokens that went through the layers: less where examples share a beginning."""
     seconds: float
-    """Seconds of training, validation included."""
+    """Seconds of training, validation included, also of processes that were stopped."""
 
 
 class _Update(NamedTuple):
@@ -133,6 +136,49 @@ class _Validation:
             self.num_worse += 1
 
 
+@dataclass
+class _Course:
+    """One training as far as it went, beside model and optimiser."""
+
+    data: _Data
+    best: _Validation
+    lesson: int
+    losses: list[float] = field(default_factory=list[float])
+    _started: float = field(default_factory=time.monotonic)
+    """Earlier by the seconds of processes that were stopped."""
+
+    def seconds(self) -> float:
+        return time.monotonic() - self._started
+
+    def go_on(self, progress: FitProgress) -> None:
+        """Take over what was counted before."""
+        logger.info("train_verify_rm goes on after update %d", len(progress.losses))
+        self.losses = list(progress.losses)
+        self.best.best_loss = math.inf if progress.best_loss is None else progress.best_loss
+        self.best.best_update, self.best.num_worse = progress.best_update, progress.num_worse
+        self.data.num_tokens, self.data.num_computed_tokens = (
+            progress.num_tokens,
+            progress.num_computed_tokens,
+        )
+        self._started -= progress.seconds
+
+    def _progress(self) -> FitProgress:
+        return FitProgress(
+            lesson=self.lesson,
+            losses=tuple(self.losses),
+            best_loss=None if self.best.best_loss == math.inf else self.best.best_loss,
+            best_update=self.best.best_update,
+            num_worse=self.best.num_worse,
+            num_tokens=self.data.num_tokens,
+            num_computed_tokens=self.data.num_computed_tokens,
+            seconds=self.seconds(),
+        )
+
+    def writer(self, trained: SingleProcess) -> Callable[[Path], None]:
+        """Writes the state into a folder."""
+        return lambda folder: write_fit(folder, self._progress(), trained)
+
+
 def train_in_lessons(
     verify_rm: VerifyRM,
     examples: Sequence[VerifyExample],
@@ -144,6 +190,7 @@ def train_in_lessons(
     validation: Sequence[VerifyExample] = (),
     attacks: Sequence[str] = (),
     keep: Callable[[], None] = lambda: None,
+    watch: FitWatch | None = None,
 ) -> Fit:
     """`fit_verify_rm` on every lesson of the curriculum in turn; only the last one is validated and kept.
 
@@ -151,6 +198,7 @@ def train_in_lessons(
 
     Raises:
         TrainingError: as `fit_verify_rm`.
+        CooperError: `watch` ended the training.
     """
     answers = [example.reference_answer for example in examples]
     add_decoys(
@@ -168,12 +216,24 @@ def train_in_lessons(
         domain=domain,
         attacks=attacks,
     )
-    for lesson in lessons[:-1]:
+    watch = watch or FitWatch()
+    for number, lesson in enumerate(lessons[:-1]):
+        if watch.is_done(number):
+            continue
         logger.info("train_verify_rm lesson=%s examples=%d", lesson.name, len(lesson.examples))
-        done = fit_verify_rm(verify_rm, lesson.examples, config=lesson.config, seed=seed)
+        done = fit_verify_rm(
+            verify_rm, lesson.examples, config=lesson.config, seed=seed, watch=watch, lesson=number
+        )
         logger.info("train_verify_rm lesson=%s loss=%.4f", lesson.name, done.final_loss)
     return fit_verify_rm(
-        verify_rm, lessons[-1].examples, config=config, seed=seed, validation=validation, keep=keep
+        verify_rm,
+        lessons[-1].examples,
+        config=config,
+        seed=seed,
+        validation=validation,
+        keep=keep,
+        watch=watch,
+        lesson=len(lessons) - 1,
     )
 
 
@@ -185,6 +245,8 @@ def fit_verify_rm(
     seed: int,
     validation: Sequence[VerifyExample] = (),
     keep: Callable[[], None] = lambda: None,
+    watch: FitWatch | None = None,
+    lesson: int = 0,
 ) -> Fit:
     """Train in place for `num_epochs`, each in an order drawn with the seed.
 
@@ -197,38 +259,46 @@ def fit_verify_rm(
         seed: Decides the order.
         validation: Examples of other problems that decide which weights are best; none: the last.
         keep: Called whenever the weights are the best so far.
+        watch: Keeps states between updates, and knows which one this training is continued from.
+        lesson: Number of this training among those of one model.
 
     Raises:
         TrainingError: only one class among the examples, a gradient that is not finite, or out of memory;
             what `keep` stored before stays valid.
+        CooperError: `watch` ended the training.
     """
-    started = time.monotonic()
+    watch = watch or FitWatch()
     data = _Data(verify_rm, examples, config)
     updates = _plan_updates(examples, config, seed)
     optimizer: Any = (make_adamw if config.optimizer == "adamw" else MuonWithAdamW)(
         verify_rm.model, lr=config.lr, weight_decay=config.weight_decay
     )
     trained = SingleProcess(verify_rm.model, optimizer)
-    progress = Progress("train_verify_rm", len(updates), logger)
-    best = _Validation(validation, keep)
-    losses: list[float] = []
+    course = _Course(data, _Validation(validation, keep), lesson=lesson)
+    begun = watch.begun(lesson)
+    if begun is not None:
+        course.go_on(restore_fit(begun, trained))
+    best, losses = course.best, course.losses
+    progress = Progress("train_verify_rm", len(updates) - len(losses), logger)
     set_recomputing(verify_rm.model, is_on=config.gradient_checkpointing)
     verify_rm.model.train()
-    for number, update in enumerate(updates):
+    for number, update in list(enumerate(updates))[len(losses) :]:
+        if config.patience is not None and best.num_worse >= config.patience:
+            logger.info("train_verify_rm stopped early after update %d", number)
+            break
         for group in optimizer.param_groups:
             group["lr"] = config.lr * learning_rate_factor(number, len(updates), config.warmup_fraction)
         try:
-            losses.append(data.backward(verify_rm, update.examples, update.epoch))
-            apply_gradients(trained, config.max_grad_norm, name="VerifyRM")
-            is_due = (number + 1) % (config.validate_every or len(updates)) == 0
-            if validation and (update.ends_epoch or is_due):
-                best.check(verify_rm, number + 1)
+            with watch.update():
+                losses.append(data.backward(verify_rm, update.examples, update.epoch))
+                apply_gradients(trained, config.max_grad_norm, name="VerifyRM")
+                is_due = (number + 1) % (config.validate_every or len(updates)) == 0
+                if validation and (update.ends_epoch or is_due):
+                    best.check(verify_rm, number + 1)
         except (TrainingError, RuntimeError, MemoryError) as error:
             raise _explain(error, number, best, config) from error
         progress.advance(loss=losses[-1])
-        if config.patience is not None and best.num_worse >= config.patience:
-            logger.info("train_verify_rm stopped early after update %d", number + 1)
-            break
+        watch.updated(number + 1, course.writer(trained), has_best=best.best_update > 0)
     verify_rm.model.eval()
     tail = losses[-max(1, len(losses) // 10) :]
     return Fit(
@@ -238,7 +308,7 @@ def fit_verify_rm(
         validation_loss=best.best_loss if validation else None,
         num_tokens=data.num_tokens,
         num_computed_tokens=data.num_computed_tokens,
-        seconds=time.monotonic() - started,
+        seconds=course.seconds(),
     )
 
 
