@@ -100,7 +100,9 @@ def content_hash(pipeline: Path) -> str:
 
 def read_compiled(pipeline: Path) -> dict[str, Any]:
     """The pipeline's specification, without what belongs to the platform."""
-    return next(yaml.safe_load_all(pipeline.read_text(encoding="utf-8")))
+    # libyaml reads in a tenth of the time, and may not have been built.
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    return next(yaml.load_all(pipeline.read_text(encoding="utf-8"), loader))
 
 
 def count_tasks(specification: Mapping[str, Any]) -> int:

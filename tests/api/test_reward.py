@@ -122,7 +122,13 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "all sources",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("paper", "rule gated", "late pairs")),
+    ],
+)
 def test_rewards_pairs_and_weights_are_those_of_train_cooper(
     make_policy, make_verify_rm, rule, tmp_path, name: str
 ) -> None:
@@ -199,7 +205,7 @@ def test_without_group_ids_consecutive_equal_questions_are_a_group(make_verify_r
         assert len({pair.problem_id for pair in reward.pairs}) == 4
 
 
-@pytest.mark.parametrize("staleness", [0, 1])
+@pytest.mark.parametrize("staleness", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_reward_that_was_killed_goes_on_exactly(make_verify_rm, tmp_path, staleness: int) -> None:
     """Six steps at once, and three, a new object without a close, and three."""
     save_verify_rm(make_verify_rm(0), tmp_path / "verify_rm")

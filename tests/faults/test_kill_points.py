@@ -30,9 +30,9 @@ NAMED = [
     ("tidy", 2), ("after tidy", 3), ("delete", 2), ("after delete", 3),
     ("report", 1), ("after report", 1),
 ]  # fmt: skip
-NUM_QUICK = 18
+NUM_QUICK = 8
 """Named points of the default run; the others are marked slow."""
-NUM_RANDOM = 4
+NUM_RANDOM = 2
 NUM_RANDOM_SLOW = 40
 
 

@@ -58,6 +58,7 @@ def ask_at(url: str) -> str:
     return f'labeling.judge={{server={{base_url="{url}", model="judge-1", max_concurrency=1}}}}'
 
 
+@pytest.mark.slow
 def test_pods_that_are_killed_and_replaced_ask_the_judge_once_for_every_row(
     tmp_path: Path, judge_server: tuple[str, Path], stored: list[str]
 ) -> None:

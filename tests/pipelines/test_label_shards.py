@@ -41,6 +41,7 @@ def test_shards_are_a_loop_over_fixed_numbers_and_one_task_that_merges_them(
     assert "storage.endpoint" in loop["parameterIterator"]["items"]["raw"]
 
 
+@pytest.mark.slow
 def test_a_local_run_of_a_profile_with_shards_labels_in_one_task(tmp_path: Path) -> None:
     profile = load_profile("local").model_copy(update={"label_shards": 3})
     missing = [

@@ -134,6 +134,7 @@ def test_a_failing_stage_is_one_message_and_keeps_what_was_finished(
     assert (output / "report.html").is_file()
 
 
+@pytest.mark.slow
 def test_no_password_or_signature_of_a_source_is_left_by_a_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -212,6 +213,7 @@ def test_a_run_leaves_no_process_behind_however_it_ends(
     _wait_until(lambda: not _members(token))
 
 
+@pytest.mark.slow
 def test_a_second_start_in_one_folder_is_refused_and_the_first_is_not_harmed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -270,6 +272,7 @@ def test_a_stage_that_outlived_its_run_is_ended_by_the_next_start_which_says_so(
     )
 
 
+@pytest.mark.slow
 def test_a_stage_that_is_killed_is_named_and_the_log_is_shown(tmp_path: Path) -> None:
     """The kernel does the same to a process that takes too much memory."""
     process = start(small_run(tmp_path / "run", *ENDLESS))

@@ -22,6 +22,8 @@ from tests.faults.test_store_faults import environment, overrides
 from tests.stand_ins.fixtures import gateway, make_client, s3_server, storage_config
 from tests.stand_ins.radosgw import Account
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["gateway", "s3_server", "straight", "trainer"]
 
 ROOT = Path(__file__).parent.parent.parent

@@ -225,6 +225,7 @@ def test_the_access_log_is_json_without_texts_and_tokens(server: Server) -> None
     assert scored["tokens"] > 10
 
 
+@pytest.mark.slow
 def test_what_a_client_that_went_away_asked_for_is_not_scored(serve: Any) -> None:
     """The first of a batch waits three seconds for company, and is gone by then."""
     url, process = serve("max_wait_seconds=3")

@@ -332,6 +332,7 @@ def test_an_alarm_is_evaluated_at_once(guarded: Files, tmp_path: Path) -> None:
     assert rows[first - 1].items() <= back[first - 1].items()
 
 
+@pytest.mark.slow
 def test_an_alarm_that_the_judge_denies_ends_nothing(
     guarded: Files, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -420,7 +421,7 @@ EVERYTHING = [
     [
         ["cooper.pairs.max_staleness=1"],
         pytest.param(EVERYTHING, marks=pytest.mark.slow),
-        [*EVERYTHING, "cooper.pairs.max_staleness=1"],
+        pytest.param([*EVERYTHING, "cooper.pairs.max_staleness=1"], marks=pytest.mark.slow),
     ],
     ids=["late pairs", "everything", "everything with late pairs"],
 )

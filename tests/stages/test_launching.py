@@ -98,6 +98,7 @@ def in_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, s3_server: Gatew
         yield cluster
 
 
+@pytest.mark.slow
 def test_a_run_in_a_job_has_the_numbers_of_one_in_this_process_and_is_not_repeated(
     files: Files, tmp_path: Path, in_cluster: Cluster, s3_server: Gateway | Moto, bucket: str
 ) -> None:
