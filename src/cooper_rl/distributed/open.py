@@ -41,6 +41,7 @@ def open_ranks(config: DistributedConfig) -> Iterator[Ranks]:
         return
     local_rank = os.environ.setdefault("LOCAL_RANK", "0")  # DeepSpeed reads it too
     if torch.cuda.is_available():
+        # Before `pick_device`, which takes the current one: else all ranks of a machine would share GPU 0.
         torch.cuda.set_device(int(local_rank))
     if rank > 0:
         logging.getLogger("cooper_rl").setLevel(logging.ERROR)  # the first one speaks for all
@@ -48,7 +49,8 @@ def open_ranks(config: DistributedConfig) -> Iterator[Ranks]:
     try:
         yield ranks
     except BaseException:
-        if size == 1:  # else the others may wait for something else
+        # Of several, the others may be in another collective call, and NCCL may wait for them to leave too.
+        if size == 1:
             leave_ranks()
         raise
     leave_ranks()

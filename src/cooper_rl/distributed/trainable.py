@@ -170,11 +170,13 @@ class SingleProcess:
         self.optimizer.state.clear()
         for full_name, tensor in tensors.items():
             name, _, key = full_name.rpartition("/")
+            # `step` too: the fused AdamW of a GPU counts its steps on the device.
             self.optimizer.state[weights[name]][key] = tensor.to(weights[name].device)
 
     def snapshot(self) -> Callable[[], None]:
         state = self.optimizer.state
         kept = [
+            # The stepped weight is not copied: `averaging` replaces it and never writes into it.
             (weight, weight.detach().clone(), state.get(weight, {}).get(TRAINED))
             for weight in self.model.parameters()
         ]

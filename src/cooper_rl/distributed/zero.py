@@ -97,6 +97,7 @@ class Zero:
             return
         self._is_gathered = True
         try:
+            # Without `modifier_rank`, DeepSpeed drops at the end whatever the block wrote into the weights.
             with self._deepspeed.zero.GatheredParameters([weight for _, weight in self._trained()]):
                 yield
         finally:
@@ -154,6 +155,7 @@ class Zero:
         if step is None:
             return
         for flat in self._flat_weights():
+            # DeepSpeed's setters write into moments that are there, and before the first step there are none.
             moments = {key: torch.zeros_like(flat) for key in MOMENTS}
             self._zero.optimizer.state[flat] = {"step": torch.tensor(step, device=flat.device), **moments}
         self._link()

@@ -18,6 +18,7 @@ def temporary_index() -> Generator[sqlite3.Connection]:
         DataError: the disk refuses it.
     """
     try:
+        # Without an isolation level, Python begins no transactions of its own beside the one below.
         with closing(sqlite3.connect("", isolation_level=None)) as index:
             for setting in ("journal_mode=OFF", "synchronous=OFF", f"cache_size=-{CACHE_KIB}"):
                 index.execute(f"PRAGMA {setting}")

@@ -47,6 +47,7 @@ class LineFile:
 
     def append(self, *lines: bytes) -> None:
         """Append lines, given without their ends: all of them or, on an error, none."""
+        # What a failed append could not cut off itself: this line would otherwise go on with it.
         self._undo()
         content = memoryview(b"".join(line + b"\n" for line in lines))
         try:
@@ -72,6 +73,7 @@ class LineFile:
             os.fsync(file.fileno())
         # Atomic within a file system: a reader sees the old lines or the new ones.
         draft.replace(self._path)
+        # A lock goes with the file that was replaced: an exclusive one must not be written anew this way.
         self._file.close()
         self._file = self._path.open("ab", buffering=0)
         self._size = self._whole_size()

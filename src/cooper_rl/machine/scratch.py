@@ -63,6 +63,7 @@ def _is_abandoned(folder: Path) -> bool:
     # /tmp is everybody's: behind a link, another user could have us remove what is ours elsewhere.
     handle = os.open(folder / MARK, os.O_RDWR | os.O_NOFOLLOW)
     try:
+        # A byte more than the mark has: a longer file is somebody else's.
         if os.read(handle, len(_MARK_TEXT) + 1) != _MARK_TEXT or not lock(handle, place=folder, wait=False):
             return False
         # Under the lock: two processes that start together must not both remove.

@@ -47,6 +47,7 @@ def _meaning(path: Path) -> bytes:
         body = getattr(node, "body", None)
         if isinstance(body, list):
             node.body = [each for each in body if not _is_text(each)]  # pyright: ignore[reportAttributeAccessIssue] nodes that have one
+    # Python's versions spell a tree differently: a digest names a state of the code under one of them.
     return ast.dump(tree).encode()
 
 

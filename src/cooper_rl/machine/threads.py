@@ -50,6 +50,7 @@ def keep_freed_memory() -> None:
         # glibc's own moving of the bound.
         mallopt(M_MMAP_THRESHOLD, MAPPED_BYTES)
         mallopt(M_TRIM_THRESHOLD, KEPT_BYTES)
+        # The heap grows by 64 MiB at a time, so that a step's tensors do not each move its end.
         mallopt(M_TOP_PAD, KEPT_BYTES // 16)
 
 

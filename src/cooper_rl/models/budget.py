@@ -152,6 +152,7 @@ def _draw(shape: Shape, work: Work) -> Phase:
     head = shape.vocab_size * shape.hidden_size
     weights, drawn = _layer_weights(shape) + head, work.num_completions * work.completion_tokens
     prefill = work.num_problems * work.prompt_tokens
+    # A round gives a token to each completion that is drawn at a time, and reads all weights once, in bf16.
     rounds = -(-work.num_completions // work.num_drawn) * work.completion_tokens
     # Tokens that a completion's tokens look back at, on average half of its own.
     seen = drawn * (work.prompt_tokens + work.completion_tokens / 2)
@@ -171,11 +172,13 @@ def _phase(name: str, each: _Pass, *, forwards: int, backwards: int) -> Phase:
     logits = each.head_tokens * shape.vocab_size
     # Chunks of logits are made again in the backward whether activations are kept or not.
     heads = 1 + backwards * (logits > MAX_LOGITS)
+    # Scores and mix: two products of two FLOPs a pair, over the half of the pairs that a causal mask leaves.
     attention = 2 * shape.attention_size * shape.num_layers * each.rows * each.length**2
     states = 2 * activation_bytes(shape, max_tokens=each.tokens, is_checkpointed=False)
     return Phase(
         name,
         Load((forwards + 2 * backwards) * layers + (heads + 2 * backwards) * head),
+        # Flash attention's forward makes two products, and its backward five: it makes the scores again.
         Load((forwards + 2.5 * backwards) * attention),
         Load(bytes=(forwards + 2 * backwards) * states + (heads + backwards) * LOGIT_BYTES * logits),
     )

@@ -125,6 +125,7 @@ def completion_logprobs(policy: Policy, batch: CompletionBatch, *, temperature: 
         # a prompt would be most of the memory, and nobody asks for them.
         head = policy.model.get_output_embeddings()
         flat = chunked_logprobs(head, hidden.index_select(0, batch.predictors), batch.targets, temperature)
+    # `masked_scatter` fills row by row, which is the order of the targets: one completion after the other.
     return torch.zeros(batch.mask.shape, device=flat.device).masked_scatter(batch.mask, flat)
 
 
@@ -157,6 +158,7 @@ class _ChunkedLogprobs(torch.autograd.Function):
             hidden, weight, bias = (
                 each if each is None else each.to(dtype) for each in (hidden, weight, bias)
             )
+        # As rounded: the backward runs outside of autocast and must multiply what the forward multiplied.
         ctx.save_for_backward(hidden, weight, bias, targets)
         ctx.temperature, ctx.size = temperature, size
         chunks = zip(hidden.split(size), targets.split(size), strict=True)
@@ -183,6 +185,7 @@ class _ChunkedLogprobs(torch.autograd.Function):
                 _add_product(to_weight, to_logits.t(), part)
             if to_bias is not None:
                 to_bias += to_logits.sum(dim=0)
+        # Autograd casts each to the type of its input, which autocast may have rounded in the forward.
         return to_hidden, to_weight, to_bias, None, None, None
 
 

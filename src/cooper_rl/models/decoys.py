@@ -82,6 +82,7 @@ class Decoys(NamedTuple):
         return own if len(others) == 0 else torch.minimum(own, own - others.logsumexp(0) - self.margin)
 
 
+# Bounded: training asks with another epoch each time, so that entries of past epochs would pile up.
 @lru_cache(maxsize=100_000)
 def _draw(decoys: Decoys, question: str, reference_answer: str, epoch: int | None) -> tuple[str, ...]:
     drawn_for = (question,) if epoch is None else (question, reference_answer, epoch)

@@ -86,6 +86,7 @@ def check_backbone(path: str | Path) -> None:
     name = check_architecture(path, suffix="ForCausalLM")
     load_tokenizer(name)
     config = AutoConfig.from_pretrained(name, trust_remote_code=False)
+    # A private name, for want of a public question: `from_config` answers by building the whole model.
     if type(config) not in AutoModelForSequenceClassification._model_mapping:  # pyright: ignore[reportPrivateUsage]
         raise ModelError(
             f"{name}: transformers has no sequence classifier of the architecture {config.model_type}, which "
@@ -106,6 +107,7 @@ def _make_small(kind: Any, config: Any) -> Any:
         torch.manual_seed(0)
         try:
             return kind.from_config(config, dtype=torch.float32).eval()
+        # A modelling file trips over small sizes in its own way; `check_head` then tries the real model.
         except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError):
             return None
 

@@ -73,6 +73,7 @@ def without_adapters(model: Any) -> Iterator[None]:
     """In the block the model computes as the one that the adapters were added to."""
     layers = [layer for _, layer in _adapted(model)]
     for layer in layers:
+        # peft also takes the adapters' gradients away; its `enable_adapters(True)` gives them back.
         layer.enable_adapters(False)
     try:
         yield

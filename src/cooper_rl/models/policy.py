@@ -57,6 +57,7 @@ class Policy:
         messages = [{"role": "user", "content": content}]
         encoded = self.tokenizer.apply_chat_template(
             messages,
+            # A macro of the template shadows the function of this name that transformers gives to Jinja.
             chat_template=FIXED_DATE + self.tokenizer.get_chat_template(),
             add_generation_prompt=True,
             return_dict=True,
@@ -254,6 +255,7 @@ def check_tokens(token_ids: list[int], model: Any) -> list[int]:
         ModelError: the tokenizer is another model's.
     """
     size = model.config.vocab_size
+    # On a GPU an id past the embedding fails in a kernel, and with it every later call of the process.
     if max(token_ids, default=0) >= size:
         raise ModelError(
             f"{model.name_or_path}: its tokenizer writes token {max(token_ids)}, and the model knows {size}; "
@@ -277,6 +279,7 @@ def find_end_ids(
         )
     configured = generation.eos_token_id
     listed = configured if isinstance(configured, list) else [configured]
+    # Both sources: a chat model's end of a turn and its end of a text may be named in one of them alone.
     end_ids = frozenset(int(token) for token in [*listed, tokenizer.eos_token_id] if token is not None)
     if not end_ids:
         raise ModelError(f"{name}: no end token; set eos_token_id in generation_config.json")

@@ -210,16 +210,19 @@ def add_template(
     """
     if hasattr(model.config, KEY):
         return
+    # The largest id, not the count: a vocabulary may have gaps.
     first = max(tokenizer.get_vocab().values()) + 1
     separators = Separators(*range(first, first + len(Separators._fields)))
     record = TemplateRecord(separators, reads_added_words)
     num_embeddings = max(model.config.vocab_size, max(separators) + 1)
     template = make_template(tokenizer, record, num_embeddings=num_embeddings, name=model.name_or_path)
     if num_embeddings > model.config.vocab_size:
+        # Off: it draws the rows like the old ones. They are set below, or must be drawn like a new model's.
         model.resize_token_embeddings(num_embeddings, mean_resizing=False)
     weight = model.get_input_embeddings().weight
     if not is_random:
         with torch.no_grad():
+            # Rows past the tokenizer's last token are spare; no text has trained them.
             length = _usual_length(weight[:first])
             for name, row in separators._asdict().items():
                 pieces = template.field_tokenizer.encode(_WORDS[name], add_special_tokens=False).ids
@@ -269,6 +272,7 @@ def make_field_tokenizer(tokenizer: Any, *, reads_added_words: bool) -> FieldTok
     added = content["added_tokens"]
     content["added_tokens"] = [token for token in added if reads_added_words and not token["special"]]
     plain = Tokenizer.from_str(json.dumps(content))
+    # tokenizer.json may say how its author cut and padded: a field would lose its end without a word.
     plain.no_truncation()
     plain.no_padding()
     own = plain.get_vocab()
@@ -279,6 +283,7 @@ def make_field_tokenizer(tokenizer: Any, *, reads_added_words: bool) -> FieldTok
 def _unknown_token(model: dict[str, Any]) -> str | None:
     """The token for characters that the vocabulary lacks: text, though it is a special token."""
     if model.get("unk_id") is not None:
+        # Unigram's vocabulary is a list of (piece, score); the other kinds name the token itself.
         return model["vocab"][model["unk_id"]][0]
     return model.get("unk_token")
 
@@ -288,5 +293,6 @@ def replace_surrogates(text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
+        # Through UTF-16, in which a pair of surrogates is its character and a lone one an error.
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return text

@@ -196,6 +196,7 @@ def load_verify_rm(path: str | Path, *, device: torch.device) -> VerifyRM:
     if model.config.num_labels != 1:
         raise ModelError(f"{name}: has {model.config.num_labels} logits; VerifyRM has one (num_labels=1)")
     tokenizer = load_tokenizer(name)
+    # Only to be refused with the folder's name: the property `template` opens it again.
     open_template(model, tokenizer, name)
     return new_verify_rm(model, tokenizer)
 
@@ -284,6 +285,7 @@ def _train_tokenizer(texts: Iterable[str], vocab_size: int) -> Any:
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
         special_tokens=["<|pad|>", "<|end|>"],
+        # All 256 bytes: without an unknown token, a byte that no training text has would vanish from a field.
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )

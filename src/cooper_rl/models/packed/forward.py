@@ -78,6 +78,7 @@ def _walk(decoder: Any, layers: Any, batch: PackedBatch) -> Any:
     """(N, H) hidden states after these layers, and the rotary angles."""
     hidden = decoder.embed_tokens(batch.token_ids)
     rotary = rotary_angles(decoder, hidden, batch.positions)
+    # The flag stays set after an update; a pass without gradients keeps nothing that could be made again.
     is_recomputed = torch.is_grad_enabled() and getattr(decoder, "gradient_checkpointing", False)
     for layer in layers:
         if is_recomputed:
@@ -168,6 +169,7 @@ def rotary_angles(decoder: Any, hidden: torch.Tensor, positions: torch.Tensor) -
     """Cosines and sines (N, 1, d) of the positions (N,), as `project_heads` takes them."""
     cos, sin = decoder.rotary_emb(hidden[None], positions[None])
     first, second = sin[0].chunk(2, dim=-1)
+    # The library negates half of every head; half of the sines is negated here, once for all layers.
     return _rounded(cos[0, :, None]), _rounded(torch.cat([-first, second], dim=-1)[:, None])
 
 

@@ -133,8 +133,10 @@ def _first_places(rows: torch.Tensor, num_tokens: int) -> torch.Tensor:
 
 def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
     """The number of tokens that two sequences begin with alike; one token of the second is always left."""
-    # Bisection over slices: comparing lists runs in C, a loop over tokens does not.
+    # Every sequence keeps a token of its own: VerifyRM's logit is read there, and `_rectangle` cannot pad an
+    # empty row.
     low, high = 0, min(len(first), len(second) - 1)
+    # Bisection over slices: comparing lists runs in C, a loop over tokens does not.
     while low < high:
         middle = (low + high + 1) // 2
         if first[low:middle] == second[low:middle]:

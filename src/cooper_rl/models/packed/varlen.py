@@ -169,4 +169,6 @@ def _results(
     with torch.enable_grad(), torch.autocast(given[0].device.type, enabled=False):
         leaves = [each.detach().clone().requires_grad_() for each in given]
         mixed = attention(*leaves, **options)
+        # The sine gives every value a gradient of its own; a plain sum's is 1, in whatever row a value
+        # stands.
         return [mixed.detach(), *torch.autograd.grad(mixed.float().sin().sum(), leaves)]
