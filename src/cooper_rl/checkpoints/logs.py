@@ -93,6 +93,7 @@ def write_piece(
                 with path.open("rb") as content:
                     shutil.copyfileobj(content, lines)
             lines.writelines((json.dumps(row, ensure_ascii=False) + "\n").encode() for row in rows[kind])
+        # A kind without rows has no file: the manifest would name, and every reader fetch, an empty one.
         if not place.stat().st_size:
             place.unlink()
 

@@ -69,6 +69,7 @@ def retained(
         chosen += [entry.name for entry in known if entry.step % config.keep_every == 0]
     scored = [entry for entry in known if entry.score is not None]
     if config.keep_best and scored:
+        # The later of two that are as good.
         chosen.append(max(scored, key=lambda entry: (entry.score, entry.step)).name)
     for step in back_to:
         chosen += [entry.name for entry in known if entry.step <= step][-1:]

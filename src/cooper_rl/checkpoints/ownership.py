@@ -193,6 +193,7 @@ def adopt(store: ObjectStore, name: str, *, place: str) -> Claim | None:
     assert content is not None, "it has just been read"
     sha256 = sha256 | {MANIFEST: hashlib.sha256(content.data).hexdigest()}
     claimed = Claim(place=place, name=name, writer=secrets.token_hex(4), sha256=sha256)
+    # Another process may have adopted it meanwhile: the tag lets one claim stand.
     found = store.read(f"{name}/{WRITER}")
     store.write(f"{name}/{WRITER}", _dump(claimed), replaces=found.tag if found else None)
     return claimed

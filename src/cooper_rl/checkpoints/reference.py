@@ -86,11 +86,13 @@ def write_reference(folder: Path, found: Found, *, uri: str) -> None:
     manifest = found.manifest
     reference = CheckpointReference(uri=uri, name=found.name, step=manifest.step, checksum=manifest.checksum)
     try:
+        # `reference.json` comes last: while it is there, an interrupted removal can be told to be ours.
         for file in _reference_files(folder):
             (folder / file).unlink(missing_ok=True)
             with suppress(OSError):  # not empty: somebody else's files
                 if "/" in file:
                     (folder / file).parent.rmdir()
+        # Before the files that it names, which `check_reference_folder` takes for somebody else's without it.
         write_report(folder / REFERENCE, reference)
         (folder / found.name).mkdir(parents=True, exist_ok=True)
         with (folder / found.name / METRICS).open("wb") as rows:
@@ -143,6 +145,7 @@ def open_checkpoint(
 
 
 def _open_configured(reference: CheckpointReference, config: StorageConfig, *, place: Path) -> ObjectStore:
+    # The task's own credentials read what the address leads to, and another task wrote the address.
     allowed = config.uri.rstrip("/") + "/" if config.uri else None
     if allowed is None or not reference.uri.startswith(allowed) or ".." in reference.uri:
         raise StorageError(

@@ -138,6 +138,8 @@ class Registry:
             self._store.put_file(f"{name}/{file}", files[file], sha256=sha256)
         for file, data in small.items():
             self._replace(f"{name}/{file}", data)
+        # Last: nobody is led to the version before. Where a rival was promoted meanwhile, the tag is another
+        # one.
         self._store.write(CHAMPION, f"{name}\n".encode(), replaces=replaces.tag if replaces else None)
         self._store.delete([own_claim])  # the manifest claims the same now
 
@@ -165,6 +167,7 @@ class Registry:
             new = list({attack.text: attack for attack in found if attack.text not in texts}.values())
             if not new:
                 return 0
+            # Whoever wrote the object that is there has found it out.
             if tag is None:
                 check_conditional_writes(self._store)
             lines = [f"{attack.model_dump_json()}\n" for attack in (*known, *new)]
@@ -184,6 +187,7 @@ class Registry:
         if content is None:
             return [], None
         try:
+            # Not splitlines(), which also splits at U+2028: an attack may hold it, and JSON leaves it.
             rows = content.data.decode().split("\n")
             return [AttackText.model_validate_json(row) for row in rows if row], content.tag
         except ValueError as error:

@@ -50,6 +50,7 @@ def checkpoint_names(store: ObjectStore) -> set[str]:
 
 def remove_unfinished_pointers(store: ObjectStore, names: Set[str]) -> None:
     """Remove drafts of LATEST that killed runs left, of these checkpoints alone."""
+    # By content: a draft that says something else is somebody else's file.
     pointers = [hashlib.sha256(f"{name}\n".encode()).hexdigest() for name in names]
     store.remove_unfinished([(LATEST, sha256) for sha256 in pointers])
 

@@ -109,6 +109,7 @@ class CheckpointStore:
         manifests = read_manifests(self._store)
         if latest is not None and latest not in manifests and NAME.fullmatch(latest):
             try:
+                # Read again for its error: `read_manifests` passes over what it cannot read.
                 manifests[latest] = read_manifest(self._store, latest)
             except DamagedObjectError as error:
                 _warn(latest, error)
@@ -116,6 +117,7 @@ class CheckpointStore:
         for name in in_order(manifests, latest):
             manifest = manifests[name]
             try:
+                # No path starts with one of no prefixes: of a finished run nothing but the log is fetched.
                 needed = () if manifest.step >= last_step else ("",)
                 found = fetch(self._store, name, manifest, folder=folder, starting_with=needed, logs=logs)
             except DamagedObjectError as error:
@@ -280,6 +282,7 @@ class CheckpointStore:
             for name, manifest in manifests.items()
             if not differences(manifest, self._identity)
         }
+        # Remembered, because `_tidy` would otherwise meet them as claims that LATEST does not lead to.
         self._others = {name for name in manifests if name not in own}
         if latest in self._others:
             raise self._another_run(manifests[latest])
@@ -318,6 +321,7 @@ class CheckpointStore:
                     self._others.add(name)
                     logger.warning("%s/%s: it is not of this run, and stays", self.uri, name)
                 else:
+                    # The log of later checkpoints holds the piece of one that was published.
                     remove(self._store, claimed, keeps_log=name in before or self._logs(claimed))
             if not self._is_tidy:  # a run that was killed may have left a draft of LATEST
                 remove_unfinished_pointers(self._store, names)
@@ -360,6 +364,7 @@ def check_conditional_writes(store: ObjectStore) -> None:
     probe = f"{WRITER}-{secrets.token_hex(8)}"
     store.write(probe, b"probe", replaces=None)
     try:
+        # With other content: S3Store takes the same content for its own write whose answer was lost.
         store.write(probe, b"second", replaces=None)
         is_refused = False
     except WriteConflictError:

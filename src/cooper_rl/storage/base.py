@@ -124,6 +124,7 @@ def check_key(key: str) -> str:
             and servers read differently.
     """
     parts = key.split("/")
+    # S3 takes names of up to 1,024 bytes, and the store's prefix is a part of them.
     if len(key) > 900 or any(part in {"", ".", ".."} or not _is_plain(part) for part in parts):
         raise StorageError(
             f"object name {key[:200]!r} is refused: it must be a relative path of plain names without '..'; "
@@ -144,6 +145,7 @@ def content_sha256(path: Path) -> str:
     with path.open("rb") as content:
         for start in range(0, path.stat().st_size, PIECE_BYTES):
             found = hashlib.sha256()
+            # Past the end a read gives nothing, which changes no hash.
             for _ in range(start, start + PIECE_BYTES, BLOCK_BYTES):
                 found.update(content.read(BLOCK_BYTES))
             digests.append(found.digest())

@@ -77,6 +77,7 @@ def _lifecycle(bucket: Bucket) -> LifecycleConfig:
                 ENABLED,
                 rule_filter=Filter(prefix=prefix),
                 rule_id=f"replaced-{prefix.strip('/') or 'all'}",
+                # A deleted object leaves a marker, which nothing else removes once its versions have expired.
                 expiration=Expiration(expired_object_delete_marker=True),
                 noncurrent_version_expiration=NoncurrentVersionExpiration(noncurrent_days=days),
             )
@@ -128,6 +129,7 @@ def _run(options: argparse.Namespace) -> None:
         raise ConfigError(f"--endpoint={options.endpoint}: give http(s)://host:port")
     access_key = read_secret(options.administrator / "access_key")
     secret_key = read_secret(options.administrator / "secret_key")
+    # A region is named because the client would ask for each bucket's own first; it is the default of MinIO.
     where: dict[str, Any] = {"secure": endpoint.scheme == "https", "region": "us-east-1"}
     try:
         prepare_buckets(Minio(endpoint.netloc, access_key, secret_key, **where), plan)

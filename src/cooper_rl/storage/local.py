@@ -125,6 +125,7 @@ class LocalStore:
         """Keys that start so. Entries of the root that do not are not walked: they may be large."""
         top = prefix.partition("/")[0]
         for entry in self._names(""):
+            # Before a slash stands a whole name, without one the beginning of a name.
             if not (entry == top if "/" in prefix else entry.startswith(top)):
                 continue
             place = self._folder / entry

@@ -72,12 +72,14 @@ def _send(config: StorageConfig, uri: str, folder: Path) -> str:
     found = (str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
     files = sorted(name for name in found if name != MARKER)
     sums = sums_of(folder, files)
+    # Only to refuse what could not be fetched again: no weights, or a file that may run code.
     read_sums(sums, place=str(folder))
     sha256 = hashlib.sha256(sums).hexdigest()
     store = open_store(config, f"{uri.rstrip('/')}/{PLACE}/{sha256}")
     if store.read(SUMS) is None:
         for name in files:
             store.put_file(name, folder / name, sha256=content_sha256(folder / name))
+        # The list is written last: where it is, all files are.
         with suppress(WriteConflictError):  # another task with the same model, whose list is the same
             store.write(SUMS, sums, replaces=None)
     return f"{store.uri}{PIN}{sha256}"

@@ -114,8 +114,10 @@ def at_hand(config: StorageConfig, name: str) -> str:
     cache = _cache()
     model = find_model(config, name)
     folder = cache / model.sha256
+    # Held for the whole transfer: the machine's other processes wait for these files and fetch none.
     with locked(cache):
         if not folder.is_dir():
+            # A fixed name: under the lock, what is there was left by a process that was killed.
             draft = folder.with_name(f"{folder.name}.partial")
             shutil.rmtree(draft, ignore_errors=True)
             try:

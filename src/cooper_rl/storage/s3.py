@@ -272,6 +272,7 @@ class S3Store:
                 raise
         else:
             if not done.etag:  # a server may answer 200 first and report its error in the body
+                # Of urllib3's kind, which `_retry` takes for an error of the connection.
                 raise urllib3.exceptions.HTTPError("the parts could not be put together")
 
     def _abort(self, name: str, upload: str) -> None:
@@ -299,6 +300,7 @@ class S3Store:
 
         def send() -> Any:
             try:
+                # Copies: the client adds headers to what it is given, and the next try would send them too.
                 options: dict[str, Any] = {"headers": dict(headers or {}), "query_params": dict(query or {})}
                 answer = self._client._execute(method, self._bucket, name, body=body, **options)
             except S3Error as error:

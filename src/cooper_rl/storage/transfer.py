@@ -56,6 +56,7 @@ def check_tag(method: str, headers: Mapping[str, str], *, config: StorageConfig)
     Raises:
         StorageError: an object was written or read, and has no ETag.
     """
+    # DELETE is answered without one.
     if method in ("GET", "HEAD", "PUT") and "etag" not in headers:
         raise StorageError(
             f"{config.endpoint}: answers as no S3 server does, without an ETag; check storage.endpoint "
