@@ -57,6 +57,7 @@ def split_problems(problems: Sequence[Problem], config: RedTeamConfig, rng: rand
         DataError: too few questions.
     """
     by_question = {question_key(problem.question): problem for problem in problems}
+    # In an order of its own, so that the split does not depend on the order of the file.
     shuffled = [by_question[key] for key in sorted(by_question)]
     if len(shuffled) < MIN_PROBLEMS:
         raise DataError(
@@ -111,6 +112,7 @@ def attack(
     search.run(
         "mutation",
         _mutations(material, config),
+        # The seeds' queries are part of this budget; the gradients have one of their own.
         max_queries=max(0, config.max_queries - oracle.num_queries),
         max_seconds=config.max_seconds,
         rng=draw("mutation"),

@@ -157,7 +157,9 @@ class GradientGuide:
             self._written
         ):  # the mark of a cut: what is left out has no place in ids
             return []
+        # A tokenizer may know ids past the embedding, for which the gradient has no column.
         written = torch.tensor([token for token in self._written if token < change.shape[1]])
+        # The least first: what lowers the loss raises the logit.
         order = change[:, written].topk(min(TOP_TOKENS, len(written)), largest=False).indices
         best = written[order.cpu()].tolist()
         texts: dict[str, None] = {}

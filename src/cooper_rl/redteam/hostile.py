@@ -32,6 +32,7 @@ def hostile_examples(
     """
     if not examples:
         return []
+    # Sorted: the order of a set of texts differs from process to process, and the draws would with it.
     words = sorted({word for example in examples for word in example.completion.split()}) or ["."]
     characters = sorted({*string.printable, *(c for example in examples for c in example.completion)})
     found: list[VerifyExample] = []

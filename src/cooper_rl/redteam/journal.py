@@ -103,5 +103,6 @@ class Journal:
             "seconds", lambda: round(self._seconds_before + time.monotonic() - self._started, 6)
         )
         if is_recorded:
+            # The clock goes on from the last recorded reading: the time between two starts does not count.
             self._seconds_before, self._started = found, time.monotonic()
         return found

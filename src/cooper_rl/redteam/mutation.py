@@ -44,6 +44,7 @@ def split_pieces(text: str) -> list[str]:
 def mutate(text: str, other: str, material: Material, *, max_chars: int, rng: random.Random) -> str:
     """One to three random changes, of which some take from `other`; cut to `max_chars` characters."""
     for _ in range(rng.randint(1, MAX_CHANGES)):
+        # Cut after every change: three repetitions in a row could make a text 512 times as long.
         text = rng.choice(_CHANGES)(text, other, material, rng)[:max_chars]
     return text
 

@@ -40,6 +40,7 @@ class Oracle:
             else:
                 asked[key] = VerifyItem(problem.question, problem.reference_answer, completion)
         if asked:
+            # Names what is asked, so that the journal of another search is noticed.
             name = f"scores {_digest(asked)}"
             scores = self._journal.result(name, lambda: self._verify_rm.score(list(asked.values())))
             self._known.update(zip(asked, scores, strict=True))

@@ -99,6 +99,7 @@ class UniversalSearch:
         self._admit(fresh[: self._config.population], "seed")
         best: dict[str, Candidate] = {}
         for candidate in fresh:
+            # `fresh` is in order of fitness: the first of a family is its best.
             best.setdefault(families[candidate.origin], candidate)
         return best
 
@@ -155,6 +156,7 @@ class UniversalSearch:
         bar = statistics.median(candidate.fitness(probe) for candidate in self.population)
         promising = [candidate for candidate in fresh if candidate.fitness(probe) > bar]
         promising.sort(key=lambda candidate: -candidate.fitness(probe))
+        # A few at a time: each of them is a query for every problem.
         self._admit(promising[: max(1, self._config.population // 4)], method)
 
     def _admit(self, candidates: Sequence[Candidate], method: Method) -> None:

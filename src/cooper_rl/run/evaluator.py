@@ -130,6 +130,7 @@ class Evaluator:
         if judge is None:
             return None
         try:
+            # The first rank's ServerError is raised on all ranks: they go on without a judge together.
             return self.ranks.first(lambda: ask_judge(judge, items))
         except ServerError as error:
             if needs_judge:
@@ -146,6 +147,7 @@ class Evaluator:
         step: int,
     ) -> EvalReport:
         config = self.config.evaluation
+        # Collective where ranks share VerifyRM: all of them make the report, of which one is written.
         scores = score_examples(verify_rm, [*self.examples, *(canary.example for canary in self.canaries)])
         labels, own = [example.label for example in self.examples], scores[: len(self.examples)]
         rates = canary_rates(self.canaries, scores[len(self.examples) :])

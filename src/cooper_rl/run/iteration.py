@@ -94,6 +94,7 @@ def _open_books(
         writer=stack.enter_context(CheckpointWriter(lead.checkpoints, inputs.checkpoint)),
         tracker=stack.enter_context(Tracker(config.tracker, run=name, settings=shown)),
         live=stack.enter_context(closing(LiveFile(inputs.checkpoint, header, step=step))),
+        # Read only when an alarm goes back so far; onto the CPU, since the device holds both models.
         first=lambda: starting_state(config, inputs, lead.begun, device=torch.device("cpu")),
     )
 

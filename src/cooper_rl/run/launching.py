@@ -62,6 +62,7 @@ def train_in_job(
     credentials = Path(MOUNT) / (options.storage_secret or "")
     there = config.model_copy(
         update={
+            # The default trains in the process: with the run's own section the job would start a job.
             "launch": LaunchConfig(),
             "storage": storage.model_copy(update={"credentials": credentials}),
         }

@@ -40,6 +40,7 @@ class Books:
 
     def earlier(self, step: int) -> Earlier:
         """The newest checkpoint up to a step, or what the iteration started from."""
+        # The checkpoint to go back to may be the one under way.
         self.writer.finish()
         with scratch_folder() as folder:
             found = self.checkpoints.newest_until(folder, step=step)

@@ -52,6 +52,7 @@ class StopRequest:
             return
         remaining = self._longest_step - (time.monotonic() - self._step_started)
         if remaining > self._grace_seconds:
+            # Out of the handler, into whatever the main thread is at: the step ends there.
             raise StoppedError(
                 f"SIGTERM in the middle of a step with about {remaining:.0f} s to go, more than "
                 f"storage.grace_seconds={self._grace_seconds:g}: the step is given up and the last "

@@ -131,6 +131,7 @@ def _open_tensorboard(config: TrackerConfig, run: str) -> _Sink:
 
     folder = f"{config.uri.rstrip('/')}/{run}"
     writer = SummaryWriter(folder)
+    # A reservoir of one always keeps the newest value of a tag.
     written = EventAccumulator(folder, size_guidance={"scalars": 1})
     written.Reload()
     steps = [written.Scalars(tag)[-1].step for tag in written.Tags()["scalars"]]

@@ -58,6 +58,7 @@ def plan_lessons(
     if config.swapped_references:
         rows += swap_references(examples, random.Random(derive_seed(seed, "swap")), domain)
     if config.num_canary_problems:
+        # Every addition has a seed of its own: switching one on leaves the draws of the others as they were.
         rng = random.Random(derive_seed(seed, "train_canaries"))
         canaries = domain.make_canaries(examples, max_problems=config.num_canary_problems, rng=rng)
         rows += [canary.example for canary in canaries]
@@ -91,6 +92,7 @@ def swap_references(
     one gets the answer that it states itself (label 1); where it states none, it is left out.
     """
     domain = domain or default_domain()
+    # Sorted: the order of a set of texts differs from process to process, and the draws would with it.
     answers = sorted({example.reference_answer for example in examples})
     swapped: list[VerifyExample] = []
     for example in examples:

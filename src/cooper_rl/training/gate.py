@@ -60,6 +60,7 @@ class RewardGate:
     def worst_rise(self, reading: GateReading) -> float:
         """The largest rise of one attack's share: the mean hides one attack among many."""
         before = self.start.attacks
+        # A start that an earlier version recorded has no shares of single attacks, and bounds none.
         rises = [rate - before[attack] for attack, rate in reading.attacks.items() if attack in before]
         return max(rises, default=0.0)
 
@@ -180,6 +181,7 @@ def update_behind_gate(
     assert update is not None, "there is something to learn"
     try:
         reading = read_gate(verify_rm, gate.examples, gate.canaries)
+    # All ranks see a score that is not finite, so that all of them enter the collective call below.
     except TrainingError:
         put_back()
         raise

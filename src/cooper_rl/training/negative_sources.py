@@ -138,6 +138,7 @@ class Writing:
                 break
             num_rewrites += len(waiting)
             try:
+                # With its own seed: with the same one a writer gives the text that was just refused.
                 texts = self.writer.rewrite(waiting, seed=derive_seed(seed, "rewrite", attempt))
             except ServerError as error:
                 num_unanswered += len(waiting)

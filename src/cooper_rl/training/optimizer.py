@@ -145,6 +145,7 @@ def restore_optimizer(
     weights = dict(model.named_parameters())
     for full_name, tensor in tensors.items():
         name = full_name.rpartition("/")[0]
+        # `step` is a scalar, whatever the shape of its weight.
         if name not in weights or (tensor.ndim and tensor.shape != shape_of(weights[name])):
             raise ModelError(
                 f"{place}: optimiser state {full_name!r} of shape {tuple(tensor.shape)} fits no weight of "

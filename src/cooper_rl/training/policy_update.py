@@ -69,6 +69,7 @@ def update_policy(
         TrainingError: the loss is not finite; the weights are left as before this update.
     """
     groups, advantages = _counted(groups, advantages, config)
+    # Every rank holds all advantages: all of them return here, or none does.
     if not advantages.any():  # nothing is computed in vain
         return PolicyMetrics(loss=0.0, kl=0.0, clip_fraction=0.0, grad_norm=0.0)
     trained = as_trainable(policy.model, optimizer)
@@ -157,6 +158,7 @@ def backward_share(
         trained.backward(part.loss * batch.counts)
         if batch.counts:
             # .item() waits for the GPU. After backward it waits for what must be done anyway.
+            # The loss is a mean already; its weight in the step's mean is the update's tokens.
             loss_sum += part.loss.item() * size.num_tokens
             kl_sum += part.kl_sum.item()
             clipped_sum += part.clipped_sum.item()
@@ -225,6 +227,7 @@ def _micro_batches(
     max_tokens = ranks.share_tokens(lengths, config.max_tokens_per_batch)
     for part, counts in ranks.deal(split_completions(policy, prompts, completions, max_tokens)):
         batch = batch_completions(policy, [prompts[n] for n in part], [completions[n] for n in part])
+        # The block is still open at the `yield`: the caller must take all batches before it needs a gradient.
         with torch.no_grad():
             yield PolicyBatch(
                 completions=batch,

@@ -131,6 +131,7 @@ class RewardLearner:
 
     def _update(self, pairing: Pairing, *, seed: int) -> tuple[RewardUpdate | None, GateMetrics]:
         config, pairs = self.config, pairing.pairs
+        # From the step's seed: every rank must draw the same examples, of which each then learns its share.
         draw = random.Random(derive_seed(seed, "replay"))
         replay = draw.sample(self.replay, min(config.reward.num_replay_examples, len(self.replay)))
         # Replayed examples alone hold nothing of this step.
@@ -201,6 +202,7 @@ def _mean_of_rejected(scores: Scores) -> float:
 
 
 def _describe_pairs(pairing: Pairing) -> PairMetrics:
+    # A label may name a model too: `assistant:M`.
     sources = Counter(pair.source.partition(":")[0] for pair in pairing.pairs)
     return PairMetrics(
         count=len(pairing.pairs),

@@ -82,6 +82,8 @@ def _backward_pairs(
     for batch, counts in ranks.deal(verify_rm.split(units, max_tokens)):
         logits = verify_rm.counted_logits([groups[2 * index + half] for index in batch for half in (0, 1)])
         positive, negative = logits[::2], logits[1::2]
+        # Divided by the pairs of all ranks, whose gradients add up. A filler counts 0, and is run for the
+        # collective calls of its backward.
         part = pair_loss(positive, negative, num_batch_pairs=len(pairs)) * counts
         trained.backward(part)
         loss += part.item()
