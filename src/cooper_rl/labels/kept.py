@@ -81,6 +81,7 @@ class Segments:
                 logger.warning("%s; its verdicts are asked for again", error)
                 continue
             if content is not None:
+                # Bytes are split at \n and \r alone; a string would also be, inside a text, at U+2028.
                 yield from content.data.splitlines()
 
     def add(self, line: bytes) -> None:
@@ -99,6 +100,7 @@ class Segments:
 
     def _store_often(self) -> None:
         while not self._ending.wait(self._seconds):
+            # Held while the segment is sent: a line that came in between would count as stored.
             with self._lock:
                 try:
                     self._store_segment()

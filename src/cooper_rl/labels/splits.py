@@ -106,5 +106,6 @@ def deal(num_questions: int, *, validation_fraction: float, test_fraction: float
 
 def _spread(total: int, chosen: int) -> Iterator[bool]:
     """`chosen` of `total` places, evenly spread."""
+    # One place is left over: train and validation must hold a question too.
     chosen = min(chosen, total - 1)
     return ((place + 1) * chosen // total > place * chosen // total for place in range(total))

@@ -173,6 +173,7 @@ class ChatClient:
                     attempt += 1
                     if attempt >= self.server.max_attempts:
                         raise RequestError(f"{failure} after {attempt} attempts", "unreachable") from failure
+                    # Since now: attempts bound the waiting; only the pause that is asked for may be too long.
                     self._check_patience(time.monotonic(), failure)
                     self._stopped.wait(_pause_seconds(attempt - 1, failure.asked_pause, self.server, jitter))
                 self._ledger.count(retries=1)

@@ -95,6 +95,7 @@ class Guard:
         except ConfigError as error:  # it was there at the start
             logger.error("%s", error)  # noqa: TRY400 one line says it
             return False
+        # Takes as long wherever two differ: a comparison that ends early tells how much of a token is right.
         matches = [hmac.compare_digest(given.strip(), token) for token in tokens]  # all: none ends early
         return kind.lower() == b"bearer" and any(matches)
 

@@ -108,6 +108,7 @@ class Hedger:
                 if self._ledger.admit(is_hedge=True) is None:
                     return True
                 self._free.release()
+            # Polled, because other threads move the median and free places.
             await asyncio.wait([request], timeout=max(left, POLL_SECONDS))
         return False
 

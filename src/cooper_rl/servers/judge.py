@@ -87,6 +87,8 @@ class ChatJudge:
                     yield index, result
                     progress.advance()
             except BaseException:
+                # Also where a caller stops iterating (GeneratorExit): threads in a pause would hold up the
+                # end.
                 self._client.stop("the run was stopped")
                 raise
             finally:

@@ -126,6 +126,7 @@ def _add_scoring(
         items = [VerifyItem(item.question, item.reference_answer, item.completion) for item in request.items]
         # Under overload most requests are refused: tokenizing them first would cost the others their turn.
         batcher.check_room(len(items))
+        # In a thread: while texts are tokenized, the event loop would answer nobody, health checks included.
         num_tokens = await asyncio.to_thread(lambda: [len(ids) for ids in verify_rm.encode(items)])
         facts = raw.state.facts
         facts.update(items=len(items), tokens=sum(num_tokens))

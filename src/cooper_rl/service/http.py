@@ -66,6 +66,7 @@ def make_app(start: Start, config: LearnConfig, *, held: IO[str] | None = None) 
         nonlocal runs
         app.state.runs = runs = ServedRuns(start, config, numbers, held=held)
         yield
+        # uvicorn has given the rest of the grace period to requests by now.
         seconds = max(1.0, config.grace_seconds * (1 - DRAIN_SHARE))
         app.state.is_stuck = not await asyncio.to_thread(runs.close, seconds=seconds)
         runs = None

@@ -101,6 +101,7 @@ class Journal:
         num_rewards = sum(len(entry.rewards) for entry in self._answers.values())
         for entry in self._entries():
             is_learned = entry.step is None or entry.step <= step
+            # Entries are in the order of their answers: the oldest go until the rest fits.
             if is_learned and entry.id is not None and num_rewards > self._kept_rewards:
                 num_rewards -= len(entry.rewards)
             elif is_learned and entry.id is not None:

@@ -259,6 +259,7 @@ class ServedRun:
             while self._queue:
                 request = self._queue[0].request
                 size += len(request.rows)
+                # A request that is a step begins a batch: `_answer` looks at the first one to know it.
                 if self._taken and (request.learn == "now" or size > MAX_ITEMS_SCORED_TOGETHER):
                     break
                 self._taken.append(self._queue.popleft())
@@ -270,6 +271,8 @@ class ServedRun:
     def _answer(self, batch: list[_Waiting], run: RewardRun, journal: Journal) -> None:
         """Score, write, answer; then learn, where a step is complete."""
         started = time.monotonic()
+        # A request that is a whole step is learned from these scores; collected ones are scored again
+        # together.
         is_step = batch[0].request.learn == "now" and not self._collected
         rows = [row for waiting in batch for row in waiting.request.rows]
         try:

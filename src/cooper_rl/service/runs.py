@@ -97,6 +97,7 @@ class ServedRuns:
     def close(self, *, seconds: float) -> bool:
         """Finish and save all runs at the same time; whether all did in time."""
 
+        # Side by side: one after the other, each would spend the grace period of the next.
         with ThreadPoolExecutor(max(1, len(self._runs))) as threads:
             ended = list(threads.map(lambda run: run.close(seconds=seconds), self.all()))
         self._lock.close()
