@@ -106,6 +106,7 @@ class RewardClient:
             ServerError: the server refuses the request, did not answer in `retry_seconds`, or its certificate
                 is not trusted.
         """
+        # Completions stand in for absent group ids: one `zip` then checks all lengths.
         columns = zip(completions, questions, reference_answers, group_ids or completions, strict=True)
         items = [
             {

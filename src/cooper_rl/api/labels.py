@@ -77,6 +77,7 @@ def label(
     asked = judge or (open_judge(config.judge, seed) if config.judge else None)
     with (
         scratch_folder() as folder,
+        # Of this call alone: `collect_votes` keeps verdicts in one, and nothing here is to outlive the call.
         Journal(folder / "journal") as journal,
         closing(domain.open_verifier(config.rule)) as verifier,
     ):

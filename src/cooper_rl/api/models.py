@@ -120,6 +120,7 @@ def train_verify_rm(
     if not validation:
         save_verify_rm(model, folder)
         return model
+    # The folder holds the best weights, this process the last ones.
     if fit.best_update != fit.num_updates:
         model = load_verify_rm(folder, device=place, precision=section.precision)
     write_card(folder, measure(model, validation))

@@ -23,6 +23,7 @@ def join_processes() -> Ranks:
         return ALONE
     # Rows are Python objects, which NCCL does not carry.
     is_on_cpus = distributed.get_backend() == "gloo"
+    # `new_group` is collective: all processes get here in their first call together.
     group = distributed.group.WORLD if is_on_cpus else distributed.new_group(backend="gloo")
     return Ranks(distributed.get_rank(), distributed.get_world_size(), group)
 

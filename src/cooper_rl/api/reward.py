@@ -93,6 +93,7 @@ class CooperReward:
         )
         self._reference_column = reference_column
         self._has_folder = folder is not None
+        # Re-entrant: a trainer's first call resumes the reward inside its own block, through `load`.
         self._lock = threading.RLock()
         self._ranks: Ranks | None = None
         self._trainer: Any = None
@@ -157,6 +158,7 @@ class CooperReward:
         with self._lock:
             ranks = self._meet(log_metric)
             trainer = trl.trainer_of(log_metric)
+            # TRL's evaluations call as well: the model's mode alone tells them from training.
             is_training = self.is_learning and (trainer is None or bool(trainer.model.training))
             parts = gather_rows(
                 ranks,

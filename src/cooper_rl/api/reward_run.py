@@ -225,6 +225,7 @@ class RewardRun:
             restore_optimizer(model.model, optimizer, state.optimizer, place="the reward's checkpoint")
             pending, anchors = state.pending, state.anchors
             self.step, self.metrics, self.pairs = state.step, list(state.metrics), list(state.pairs)
+            # Replayed: these checkpoints hold all metrics and no run_state.json.
             self._run = replay(state.metrics, (), config.active_monitor)
         domain = settings.domain
         rule = self._stack.enter_context(closing(domain.open_verifier(settings.rule)))

@@ -47,6 +47,7 @@ def clustered_interval(values_per_problem: Sequence[Sequence[float]]) -> Interva
         low, high = wilson_bounds(
             mean, _effective_size(mean, squares, len(problems), num_samples=len(values))
         )
+    # Of problems that are all equal, rounding alone is left in the sum.
     elif len(problems) == 1 or squares < 1e-18:
         low, high = wilson_bounds(mean, len(problems))
     else:

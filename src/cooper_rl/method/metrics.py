@@ -198,6 +198,7 @@ def roc_points(labels: Sequence[int], scores: Sequence[float]) -> list[tuple[flo
     threshold = np.append(1.0, ordered[ends])
     kept: Any = np.arange(len(threshold))
     if len(threshold) > MAX_ROC_POINTS:
+        # The rates' sum rises from 0 to 2 along the curve; rounding may leave its end just below 2.
         kept = np.unique(np.searchsorted(true_rate + false_rate, np.linspace(0, 2, MAX_ROC_POINTS) - 1e-9))
     return [(float(false_rate[i]), float(true_rate[i]), float(threshold[i])) for i in kept]
 

@@ -130,6 +130,7 @@ def _draw_others(
     correct: Sequence[VerifyExample], example: VerifyExample, rng: random.Random, is_other: IsOther
 ) -> list[VerifyExample]:
     """Problems of four that have another answer, and so another question."""
+    # Four draws and no search: every one of them is a comparison by the domain.
     drawn = rng.sample(correct, min(4, len(correct)))
     return [other for other in drawn if is_other(other.reference_answer, example.reference_answer)]
 

@@ -35,6 +35,7 @@ def mentions_answer(reference_answer: str, completion: str) -> bool:
     wanted = " ".join(words)
     if not wanted or f" {wanted} " in f" {' '.join(written)} ":
         return True
+    # Shorter answers stand by chance inside other words.
     return len(wanted) >= 3 and "".join(words) in "".join(written)
 
 

@@ -31,6 +31,7 @@ def _forged_reference(case: Case) -> str | None:
 
 def pick(case: Case, spellings: Sequence[str]) -> str:
     """One of the spellings, chosen by the problem alone."""
+    # CRC-32, because `hash` of a text differs from process to process.
     return spellings[crc32(case.example.question.encode(errors="replace")) % len(spellings)]
 
 
