@@ -67,6 +67,7 @@ class Journal:
                 stack.callback(_close, file)
                 self._index, self._file = index, file
                 self._read(self._mirror.lines() if self._mirror else [])
+                # After the mirror: where both hold a key, the own file's verdict counts.
                 self._read(file)
                 self._open = stack.pop_all()
         except OSError as error:
@@ -134,5 +135,6 @@ def verdict_key(voter: str, *texts: str) -> str:
     digest = hashlib.blake2b(digest_size=16)
     for text in (voter, *texts):
         encoded = text.encode()
+        # With their lengths: two texts that are split elsewhere are other texts.
         digest.update(len(encoded).to_bytes(8, "big") + encoded)
     return digest.hexdigest()

@@ -105,6 +105,7 @@ class WorkerPool:
                 f"a rule verifier worker is gone ({error}); see its messages above and start again"
             ) from error
         finally:
+            # A broken one too: the next question on it fails at once, where it would wait for a missing one.
             self._free.put(channel)
         if reply is None:
             raise CooperError(

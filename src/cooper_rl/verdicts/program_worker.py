@@ -154,6 +154,7 @@ def _run_shut_in(program: str, calls: list[str], pipe: int, limit_seconds: float
     os.closerange(0, pipe)
     os.closerange(pipe + 1, 65536)
     sys.stdin, sys.stdout, sys.stderr = io.StringIO(), io.StringIO(), io.StringIO()
+    # The kernel's limit is in whole seconds.
     seconds = max(1, math.ceil(limit_seconds))
     for kind, limit in (
         (resource.RLIMIT_CPU, seconds),  # hard and soft alike: the kernel kills
@@ -178,6 +179,7 @@ def _write(pipe: int, text: str) -> None:
 
 
 def _results(program: str, calls: list[str]) -> list[list[Any]]:
+    # No `__main__`: a program's own main part is not asked for.
     names: dict[str, Any] = {"__name__": "program"}
     try:
         exec(compile(program, "program", "exec"), names)
@@ -186,6 +188,7 @@ def _results(program: str, calls: list[str]) -> list[list[Any]]:
     results: list[list[Any]] = []
     for call in calls:
         try:
+            # A copy: no call may bind a name for the next one.
             results.append(["value", encode(eval(call, dict(names)))])
         except BaseException as error:
             results.append(["error", f"{call} raised {type(error).__name__}"])
@@ -222,8 +225,10 @@ def shut_in() -> None:
     steps = [
         (_LOAD, 0, 0, 4),  # seccomp_data.arch
         (_EQUAL, 1, 0, architecture),
+        # The numbers of another architecture mean other calls, and would pass for those that are allowed.
         (_RETURN, 0, 0, _KILL),
         (_LOAD, 0, 0, 0),  # seccomp_data.nr
+        # A match jumps over the comparisons that are left and the refusal; jumps count from the next step.
         *((_EQUAL, len(allowed) - place, 0, number) for place, number in enumerate(allowed)),
         (_RETURN, 0, 0, _REFUSE),
         (_RETURN, 0, 0, _ALLOW),
@@ -236,6 +241,7 @@ def shut_in() -> None:
 
     libc = ctypes.CDLL(None, use_errno=True)
     found = Filter(len(steps), ctypes.addressof(program))
+    # Without rights of its own, a process may set a filter only once it can gain no others.
     if libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) or libc.prctl(
         _PR_SET_SECCOMP, _FILTER_MODE, ctypes.byref(found), 0, 0
     ):

@@ -129,6 +129,7 @@ def _parse_test(line: str) -> ProgramTest:
                 expected = ast.literal_eval(value)
                 encode(expected)
                 parameters = tuple(keyword.arg for keyword in call.keywords if keyword.arg is not None)
+                # Spelled one way: `contradicts` compares calls as texts.
                 return ProgramTest(ast.unparse(call), name, parameters, expected)
             case _:
                 pass

@@ -248,6 +248,7 @@ def _ask_judge(
     items: Sequence[JudgeItem], judge: Judge, journal: Journal, *, answered: Collection[str]
 ) -> tuple[list[KeptVerdict], int]:
     keys = [verdict_key(f"judge:{judge.identity}", *item) for item in items]
+    # By key: equal texts are one request.
     unknown = list({key: index for index, key in enumerate(keys) if journal.recall(key) is None}.values())
     num_known = sum(journal.recall(key) is not None for key in keys)
     asked: list[JudgeResult] = []

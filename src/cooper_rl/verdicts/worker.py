@@ -67,6 +67,7 @@ def main(arguments: list[str]) -> None:
         # A worker dies by its limits: the signal's default action needs no code that still works in it.
         pid, status = os.wait()
         channel = workers.pop(pid)
+        # The other side has closed the socket, at which a worker ends by itself.
         if os.WIFEXITED(status) and os.WEXITSTATUS(status) == 0:
             continue
         try:

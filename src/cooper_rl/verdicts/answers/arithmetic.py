@@ -9,6 +9,7 @@ from collections.abc import Callable
 from fractions import Fraction
 
 MAX_BITS = 4096
+"""Of a numerator or denominator, at every step: a short text can ask for numbers of any length."""
 MAX_EXPONENT = 512
 
 _TOKEN = re.compile(
@@ -126,6 +127,7 @@ def _apply(name: str, values: list[Fraction]) -> None:
         return
     left = values.pop()
     if name == _POWER:
+        # Before the power is taken: `9^(9^9)` in a short text would fill the memory.
         size = max(left.numerator.bit_length(), left.denominator.bit_length())
         if right.denominator != 1 or abs(right) > MAX_EXPONENT or size * abs(right) > MAX_BITS:
             raise ValueError("power")

@@ -13,6 +13,7 @@ from cooper_rl.verdicts.answers.units import read_mixed, read_scale, read_unit
 MAX_DIGITS = 400
 """Longer numbers are left to math-verify: big-integer arithmetic is the cheapest way to hang a verifier."""
 MAX_EXPONENT = 400
+"""Of ten: larger powers have more digits than a number that is written out may have."""
 
 _DIGITS = r"[1-9]\d{0,2}(?:,\d{3})+|\d+"
 _UNSIGNED = rf"(?:(?P<whole>{_DIGITS})(?P<decimals>\.\d*)?|(?P<bare>\.\d+))(?:[eE](?P<e>[-+]?\d{{1,4}}))?"

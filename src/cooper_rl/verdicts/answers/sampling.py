@@ -32,7 +32,9 @@ _STEPS: tuple[Any, ...] = (
     sympy.Piecewise,
 )
 DIGITS = 20
+"""Of a value that becomes a float, which holds sixteen."""
 EXACT_DIGITS = 50
+"""Of a difference; its last ten may be rounding."""
 
 Agreement = Literal["yes", "no", "unknown"]
 

@@ -104,6 +104,7 @@ def _parse(text: str, depth: int) -> Node:
     angle = _ANGLE.fullmatch(text)
     if angle and len(split_top_level(angle[1], _COMMA)) > 1:
         return Node("tuple", text, VECTOR, tuple(_parse(part, depth + 1) for part in angle[1].split(",")))
+    # Hostile text nests without end: what lies deeper stays a leaf, which words or algebra compare.
     if depth > 6 or len(text) > 20_000:
         return Node("leaf", text)
     matrix = _MATRIX.fullmatch(text)

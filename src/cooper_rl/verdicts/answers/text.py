@@ -116,6 +116,7 @@ def _normalise_characters(text: str) -> str:
     text = _ROOT.sub(lambda root: rf"\sqrt{_ROOT_INDEX[root[1]]}{{{root[2] or root[3]}}}", text)
     text = text.translate(_CHARACTERS)
     text = "".join(_ascii_digit(c) for c in text)
+    # Last: NFKC makes x2 of x² and 31⁄2 of 3½, which the lines above read first.
     return unicodedata.normalize("NFKC", text)
 
 

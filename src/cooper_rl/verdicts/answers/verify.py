@@ -165,6 +165,7 @@ def _compare(
     if check is None and (unit or other_unit) and "list" not in (left.kind, right.kind):
         if unit and other_unit and not same_unit(unit, other_unit):  # expressions in other units
             return AnswerCheck("unparsable", f"units differ: {other_unit} against {unit}")
+        # Ends after one round: `split_unit` takes no unit off where a second one stands before it.
         return _compare(Comparison(value, other_value, stated.marker), policy, algebra=algebra)
     if left.kind != "leaf" or right.kind != "leaf" or left.variable or right.variable:
         by_parts = compare_parts(left, right, leaf)
