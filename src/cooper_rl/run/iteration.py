@@ -96,6 +96,7 @@ def _open_books(
         live=stack.enter_context(closing(LiveFile(inputs.checkpoint, header, step=step))),
         # Read only when an alarm goes back so far; onto the CPU, since the device holds both models.
         first=lambda: starting_state(config, inputs, lead.begun, device=torch.device("cpu")),
+        prompt_template=config.prompt_template,
     )
 
 

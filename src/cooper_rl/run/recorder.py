@@ -37,6 +37,8 @@ class Books:
     live: LiveFile
     first: Callable[[], TrainingState]
     """The state that the iteration started from."""
+    prompt_template: str | None = None
+    """See `Config.prompt_template`: a policy without a chat template is refused without it."""
 
     def earlier(self, step: int) -> Earlier:
         """The newest checkpoint up to a step, or what the iteration started from."""
@@ -47,7 +49,12 @@ class Books:
             state = (
                 self.first()
                 if found is None
-                else read_state(found.folder, step=found.manifest.step, device=torch.device("cpu"))
+                else read_state(
+                    found.folder,
+                    step=found.manifest.step,
+                    device=torch.device("cpu"),
+                    prompt_template=self.prompt_template,
+                )
             )
         return Earlier(
             state.step,
