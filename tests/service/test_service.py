@@ -267,6 +267,22 @@ def test_a_run_that_the_monitor_stopped_stays_stopped(visit) -> None:
     assert "the monitor found reward hacking at step" in after.json()["detail"]
 
 
+def test_a_run_that_has_stopped_does_not_count_as_stuck(visit) -> None:
+    """An orchestrator that starts the server again would end all other runs too."""
+    monitor = "cooper.monitor={ window = 2, max_gap_rise = 0.01, num_anchors = 0, action = 'stop' }"
+
+    async def talk(client: httpx.AsyncClient) -> tuple[str, httpx.Response]:
+        for n in range(12):
+            await post(client, f"r{n}", falling(n))
+        await asyncio.sleep(0.3)
+        stopped = (await client.get("/v1/runs")).json()[0]["stopped"]
+        return stopped, await client.get("/healthz")
+
+    stopped, health = visit(talk, monitor, "stuck_seconds=0.2")
+    assert "the monitor found reward hacking at step" in stopped
+    assert (health.status_code, health.text) == (200, "ok")
+
+
 def falling(n: int) -> list[dict[str, str]]:
     """All right in the first steps, all wrong afterwards."""
     return [

@@ -375,6 +375,8 @@ class ServedRun:
             logger.error("run %s stopped: %s", self.name, error)
         else:
             logger.error("run %s stopped", self.name, exc_info=error)
+        # The thread ends here: a run that does nothing is not stuck, and /healthz speaks of all runs.
+        self._busy_since = None
         reason = f"the run {self.name!r} has stopped: {error}"
         with self._changed:
             self._stopped = reason
