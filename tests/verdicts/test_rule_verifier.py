@@ -169,6 +169,19 @@ def test_workers_that_cannot_be_started_are_reported(monkeypatch: pytest.MonkeyP
         broken.verify(ALGEBRA)
 
 
+def test_a_worker_that_is_killed_while_it_waits_answers_no_question() -> None:
+    """As the kernel kills when memory is short; each reply would then be the next question's."""
+    with RuleVerifier(RuleConfig(num_workers=1)) as verifier:
+        assert verifier.verify([("x+1", r"\boxed{1+x}")])[0].verdict == "correct"
+        assert verifier.pool is not None
+        (worker,) = psutil.Process(verifier.pool.nursery.pid).children()
+        worker.kill()
+        worker.wait()
+        pairs = [("x+2", r"\boxed{2+x}"), ("x+3", r"\boxed{x+4}"), ("x+5", r"\boxed{5+x}")]
+        verdicts = [check.verdict for pair in pairs for check in verifier.verify([pair])]
+    assert verdicts == ["correct", "incorrect", "correct"]
+
+
 def test_a_late_reply_answers_no_other_question() -> None:
     with RuleVerifier(RuleConfig(num_workers=1)) as late:
         late.verify(ALGEBRA[:1])

@@ -9,13 +9,14 @@ A message is a 4-byte length and that many bytes of JSON; requests and replies a
 """
 
 import json
+import mmap
 import os
 import resource
 import signal
 import socket
 import struct
 import sys
-from typing import Any
+from typing import Any, NamedTuple
 
 from cooper_rl.config.data import AnswerPolicy
 from cooper_rl.verdicts.answers.verify import Comparison, compare_answers
@@ -25,6 +26,14 @@ MAX_MEMORY_BYTES = 512 * 1024**2
 completions in all workers at once fit in the container (`verdicts/pool.py: fit_workers`)."""
 WALL_TO_CPU_SECONDS = 12
 """Wall clock is only a backstop, for what sleeps; CPU time does not depend on what else the machine does."""
+
+
+class _Seat(NamedTuple):
+    """The place of one worker after the other."""
+
+    channel: socket.socket
+    is_asked: mmap.mmap
+    """One byte that nursery and worker share: 1 while a request waits for its reply."""
 
 
 def send_message(channel: socket.socket, message: Any) -> None:
@@ -61,21 +70,23 @@ def main(arguments: list[str]) -> None:
     import cooper_rl.verdicts.answers.symbols as _  # noqa: F401 imported for the fork's sake
 
     _limit_memory()
-    channels = [socket.socket(fileno=int(number)) for number in arguments[2:]]
-    workers = {_fork(channel, limit_seconds, policy): channel for channel in channels}
+    seats = [_Seat(socket.socket(fileno=int(number)), mmap.mmap(-1, 1)) for number in arguments[2:]]
+    workers = {_fork(seat, limit_seconds, policy): seat for seat in seats}
     while workers:
         # A worker dies by its limits: the signal's default action needs no code that still works in it.
         pid, status = os.wait()
-        channel = workers.pop(pid)
+        seat = workers.pop(pid)
         # The other side has closed the socket, at which a worker ends by itself.
         if os.WIFEXITED(status) and os.WEXITSTATUS(status) == 0:
             continue
-        try:
-            # On the dead worker's socket, in its place: the caller waits there for its one reply.
-            send_message(channel, ["unparsable", _explain(status, limit_seconds)])
-        except OSError:
-            continue
-        workers[_fork(channel, limit_seconds, policy)] = channel
+        # Only to a request: after a reply that nobody waits for, each would be taken for the next one's.
+        if seat.is_asked[0]:
+            try:
+                # On the dead worker's socket, in its place: the caller waits there for its one reply.
+                send_message(seat.channel, ["unparsable", _explain(status, limit_seconds)])
+            except OSError:
+                continue
+        workers[_fork(seat, limit_seconds, policy)] = seat
 
 
 def _limit_memory() -> None:
@@ -99,20 +110,22 @@ def _explain(status: int, limit_seconds: float) -> str:
     return f"the comparison ended its process (status {status})"
 
 
-def _fork(channel: socket.socket, limit_seconds: float, policy: AnswerPolicy) -> int:
+def _fork(seat: _Seat, limit_seconds: float, policy: AnswerPolicy) -> int:
+    seat.is_asked[0] = 0
     pid = os.fork()
     if pid:
         return pid
     status = 1
     try:
-        _work(channel, limit_seconds, policy)
+        _work(seat, limit_seconds, policy)
         status = 0
     finally:
         os._exit(status)
 
 
-def _work(channel: socket.socket, limit_seconds: float, policy: AnswerPolicy) -> None:
-    while (request := receive_message(channel)) is not None:
+def _work(seat: _Seat, limit_seconds: float, policy: AnswerPolicy) -> None:
+    while (request := receive_message(seat.channel)) is not None:
+        seat.is_asked[0] = 1
         # CPU time, which load does not change: a verdict must not depend on what else the machine does.
         signal.setitimer(signal.ITIMER_PROF, limit_seconds)
         # And a bound on the clock, for a comparison that sleeps or waits for memory.
@@ -120,7 +133,9 @@ def _work(channel: socket.socket, limit_seconds: float, policy: AnswerPolicy) ->
         check = compare_answers(Comparison(*request), policy)
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.setitimer(signal.ITIMER_REAL, 0)
-        send_message(channel, list(check))
+        # Before the reply: whoever is killed between the two costs an error, and no wrong verdict.
+        seat.is_asked[0] = 0
+        send_message(seat.channel, list(check))
 
 
 if __name__ == "__main__":
