@@ -159,6 +159,21 @@ def _workers() -> set[psutil.Process]:
     }
 
 
+def test_a_worker_that_was_killed_is_noticed_at_once() -> None:
+    """The other worker holds no end of its socket."""
+    with ProgramVerifier(RuleConfig(num_workers=2)) as verifier:
+        items = [("f(1) == 2", f"def f(a):\n    return a + 1  # {number}") for number in range(2)]
+        assert {check.verdict for check in verifier.verify(items)} == {"correct"}
+        assert verifier.pool is not None
+        worker, _ = psutil.Process(verifier.pool.nursery.pid).children()
+        worker.kill()
+        worker.wait()
+        started = time.monotonic()
+        with pytest.raises(CooperError, match=r"a rule verifier worker is gone|processes ended"):
+            verifier.verify(items)
+        assert time.monotonic() - started < 30
+
+
 def test_a_forked_child_has_workers_of_its_own(verifier) -> None:
     assert verdict_of(verifier, "return a + 2 * b") == "correct"
     pid = os.fork()

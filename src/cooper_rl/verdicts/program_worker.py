@@ -61,6 +61,10 @@ def main(arguments: list[str]) -> None:
     for channel in channels:
         if os.fork() == 0:
             try:
+                # The other workers' sockets: an end that is open here would hide that they are gone.
+                for other in channels:
+                    if other is not channel:
+                        other.close()
                 _work(channel, limit_seconds)
             finally:
                 # _exit: the nursery's buffers and exit handlers were copied by the fork, and must not run
