@@ -78,6 +78,7 @@ def is_default(key: str, value: str | None, schema: type[Section] = Config) -> b
         return value == IS_SET
     if default is PydanticUndefined:  # a required key, such as a server's address
         return False
+    # Dumped as a run's values are: a path or a tuple is compared as the JSON that it becomes.
     dumped = section.model_construct(**{leaf: default}).model_dump(mode="json", include={leaf})[leaf]
     return value == json.dumps(dumped)
 

@@ -170,6 +170,7 @@ class CheckpointWriter:
     ) -> None:
         draft = self._staging / f"step-{step:06d}"
         try:
+            # Of a try at this step that failed: `copytree` takes no folder that is there.
             remove_folder(draft)
             fill(draft)
             # Of killed runs of this place. A run that lives began before we publish, so it has lost then.

@@ -37,6 +37,7 @@ class Splits:
 
     def add(self, question: str, *, is_correct: bool) -> None:
         """Count a label."""
+        # In place of the question, which may be long: the index has an entry for every spelling.
         text = hashlib.blake2b(question.encode()).digest()
         self._index.execute(
             "INSERT INTO spelling (text, question, correct, labelled) VALUES (?, ?, ?, 1) ON CONFLICT (text) "

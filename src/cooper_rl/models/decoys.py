@@ -147,6 +147,7 @@ def add_decoys(
         setattr(model.config, KEY, None)
         return
     short = [answer for answer in answers if 0 < len(answer) <= MAX_ANSWER_CHARS]
+    # By no run's seed: the same examples leave the same note.
     kept = random.Random(derive_seed("decoys")).sample(short, min(len(short), MAX_ANSWERS))
     note = _Note(answers=tuple(sorted(kept)), size=count, margin=margin, domain=domain, comparison="log_odds")
     setattr(model.config, KEY, note.model_dump())

@@ -14,7 +14,9 @@ LR_RATIO = 4.0
 """Muon's learning rate against AdamW's."""
 MOMENTUM = 0.95
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
+"""Of the quintic, steep at 0: small singular values come near 1 in few steps, and do not settle there."""
 NUM_ITERATIONS = 5
+"""As in torch."""
 
 
 class MuonWithAdamW:

@@ -162,6 +162,7 @@ def _last_boxes(text: str, closing: dict[int, int], policy: AnswerPolicy) -> str
     if not boxes:
         return None
     joined = [boxes[-1][2]]
+    # Neighbours, from the last two back.
     for left, right in zip(boxes[-2::-1], boxes[:0:-1], strict=False):
         between = text[left[1] : right[0]]
         is_connected = len(between) <= MAX_BETWEEN_BOXES and _CONNECTION.fullmatch(between)
