@@ -32,8 +32,8 @@ def add_completion(commands: Any) -> None:
     """Its options."""
     command = commands.add_parser(
         "completion",
-        help='The completion script of a shell: eval "$(cooper-rl completion bash)" in ~/.bashrc.',
-        description="Write the completion script of a shell, to be evaluated in its start file.",
+        help='Print the completion script of a shell: eval "$(cooper-rl completion bash)" in ~/.bashrc.',
+        description="Print the completion script of a shell. Evaluate it in the shell's start file.",
         allow_abbrev=False,
     )
     command.add_argument("shell", choices=("bash", "zsh"))

@@ -15,8 +15,9 @@ def add_experiment(commands: Any) -> None:
     command = commands.add_parser(
         "experiment",
         help="Compare arms over seeds: all stages, in parallel, and one report.",
-        description="Train every arm with every seed, with the same settings but for what the arm sets, and "
-        "write report.html. Started again, it continues; arms and seeds may be added later.",
+        description="Train every arm with every seed, and write report.html. Arms differ only in the "
+        "settings listed below. The same command continues a stopped experiment; arms and seeds may be "
+        "added later.",
         epilog="\n".join(
             [
                 "arms and what they set:",
@@ -30,13 +31,17 @@ def add_experiment(commands: Any) -> None:
     )
     command.set_defaults(run=_run)
     add_configuration(command)
-    command.add_argument("--arms", default="rule,frozen,cooper,exact", help="names, or all")
-    command.add_argument("--ablate", default="", metavar="NAMES", help="ablations beside the arms, or all")
-    command.add_argument("--seeds", default="0,1,2", help="whole numbers: seeds of co-training")
+    command.add_argument(
+        "--arms", default="rule,frozen,cooper,exact", help="names, separated by commas, or all"
+    )
+    command.add_argument(
+        "--ablate", default="", metavar="NAMES", help="ablations beside the arms, separated by commas, or all"
+    )
+    command.add_argument("--seeds", default="0,1,2", help="seeds of co-training, separated by commas")
     command.add_argument(
         "--output", type=Path, required=True, metavar="PATH", help="folder of the experiment"
     )
-    command.add_argument("--workers", type=count, help="processes at a time; absent: one per core")
+    command.add_argument("--workers", type=count, help="processes at a time (default: one per core)")
 
 
 def _run(options: argparse.Namespace) -> str:

@@ -12,25 +12,42 @@ def add_plan(commands: Any) -> None:
     """Its options."""
     command = commands.add_parser(
         "plan",
-        help="What co-training needs of a GPU's memory, before anything is loaded.",
-        description="Add up what train-cooper holds on each GPU in its largest phase; exit 2: too much. With "
-        "--seconds: reckon where the seconds of a step go instead, from FLOPs and bytes.",
+        help="Estimate the GPU memory of co-training before anything is loaded.",
+        description="Add up the memory that train-cooper needs on each GPU in its largest phase; the exit "
+        "status is 2 if it does not fit. With --seconds, estimate instead where the seconds of a step go, "
+        "from FLOPs and bytes.",
         allow_abbrev=False,
     )
     command.set_defaults(run=_run)
     add_configuration(command)
-    command.add_argument("--policy", metavar="MODEL", help="folder or hub id; absent: models.policy")
     command.add_argument(
-        "--verify-rm", metavar="MODEL", help="VerifyRM or its backbone; absent: models.backbone"
+        "--policy", metavar="MODEL", help="folder or hub id of the policy (default: models.policy)"
     )
-    command.add_argument("--processes", type=count, default=1, help="that train together")
-    command.add_argument("--gpu-gib", type=size, default=80.0, help="memory of each GPU")
-    command.add_argument("--seconds", action="store_true", help="where a step's seconds go, reckoned")
-    command.add_argument("--prompt-tokens", type=count, default=100, help="for --seconds, of a prompt")
     command.add_argument(
-        "--tflops", type=size, default=989.0, help="for --seconds, dense bf16; 989: H100 SXM"
+        "--verify-rm", metavar="MODEL", help="VerifyRM or its backbone (default: models.backbone)"
     )
-    command.add_argument("--tb-per-second", type=size, default=3.35, help="for --seconds; 3.35: H100 SXM")
+    command.add_argument(
+        "--processes", type=count, default=1, help="processes that train together (default: 1)"
+    )
+    command.add_argument(
+        "--gpu-gib", type=size, default=80.0, help="memory of each GPU, in GiB (default: 80)"
+    )
+    command.add_argument("--seconds", action="store_true", help="estimate where a step's seconds go")
+    command.add_argument(
+        "--prompt-tokens", type=count, default=100, help="for --seconds: tokens of a prompt (default: 100)"
+    )
+    command.add_argument(
+        "--tflops",
+        type=size,
+        default=989.0,
+        help="for --seconds: the GPU's dense bf16 TFLOP/s (default: 989, an H100 SXM)",
+    )
+    command.add_argument(
+        "--tb-per-second",
+        type=size,
+        default=3.35,
+        help="for --seconds: the GPU's memory bandwidth in TB/s (default: 3.35, an H100 SXM)",
+    )
 
 
 def _run(options: argparse.Namespace) -> str:

@@ -15,16 +15,16 @@ def add_presets(commands: Any) -> None:
     """Their options."""
     listing = commands.add_parser(
         "presets",
-        help="The presets that ship with the package; with a name, the file itself.",
-        description="List the presets, or write one out: `cooper-rl presets laptop > mine.toml` copies it.",
+        help="List the presets that ship with the package, or print one of them.",
+        description="List the presets, or print one: `cooper-rl presets laptop > mine.toml` copies it.",
         allow_abbrev=False,
     )
     listing.add_argument("name", nargs="?", metavar="NAME", help=f"one of {', '.join(preset_names())}")
     listing.set_defaults(run=_list_or_print)
     merged = commands.add_parser(
         "show-config",
-        help="Every value of the configuration, and where it comes from.",
-        description="Merge defaults, preset and --set, check the result, and print it as --set takes it.",
+        help="Print every value of the configuration and where it comes from.",
+        description="Merge defaults, preset and --set, check the result, and print it in the form of --set.",
         allow_abbrev=False,
     )
     add_configuration(merged)

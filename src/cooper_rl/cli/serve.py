@@ -30,9 +30,9 @@ def add_servers(commands: Any) -> None:
 
     command = commands.add_parser(
         REWARDS,
-        help="Answer with rewards that learn, over HTTP (needs the extra `serve`).",
+        help="Answer with rewards over HTTP, and learn from the requests (needs the extra `serve`).",
         description="Reward batches of completions over HTTP until SIGTERM, and train VerifyRM on each: POST "
-        "/v1/runs/RUN/rewards. What was learned is kept in --state; the same command goes on from there.",
+        "/v1/runs/RUN/rewards. What VerifyRM learned is kept in --state; the same command goes on there.",
         epilog=describe_server(LearnConfig),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -42,7 +42,9 @@ def add_servers(commands: Any) -> None:
         "--learn", action="store_true", required=True, help=f"Train VerifyRM; {SERVER} only scores"
     )
     command.add_argument("--verify-rm", type=Path, required=True, metavar="PATH", help="Folder of VerifyRM")
-    command.add_argument("--state", type=Path, required=True, metavar="DIR", help="Folder of the runs")
+    command.add_argument(
+        "--state", type=Path, required=True, metavar="DIR", help="Folder that keeps the runs"
+    )
     command.add_argument(
         "--replay", type=Path, metavar="FILE", help="Labelled completions that VerifyRM keeps training on"
     )

@@ -17,7 +17,7 @@ def add_watch(commands: Any) -> None:
         "watch",
         help="Show a run or an experiment in a browser while it goes on.",
         description="Serve one page on 127.0.0.1 that follows the runs below a folder: the --output of a "
-        "local pipeline or of an experiment, or where a --checkpoint is. Ctrl-C ends it, never the run.",
+        "local pipeline or of an experiment, or where a --checkpoint is. Ctrl-C ends only the page.",
         allow_abbrev=False,
     )
     command.add_argument("folder", type=Path, metavar="FOLDER", help="folder of the runs")

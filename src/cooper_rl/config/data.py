@@ -16,7 +16,7 @@ class ProblemsConfig(Section):
     """The subject of the problems. It chooses the verifier, the prompts of judge and assistant, canaries and
     perturbation. A program can register its own (docs/how-to/extending.md)."""
     num_tiny: int = Field(default=0, ge=0)
-    """Problems to generate in the laptop world, before the ones that are read."""
+    """Problems to generate in the laptop world; they come before those that are read from `sources`."""
     tiny_blind_share: float = Field(default=0.0, ge=0, le=0.75, multiple_of=0.25)
     """Share (0, .25, .5, .75) of the laptop world's kinds of problems whose reference answers are phrases
     that the rule verifier cannot read; the laptop's models are trained for the same share."""
@@ -24,11 +24,12 @@ class ProblemsConfig(Section):
     """Files (.jsonl, .parquet), http(s) URLs and `s3://bucket/...` addresses of such files, or Hugging Face
     data set ids (`openai/gsm8k:main:train`)."""
     held_out_sources: tuple[str, ...] = ()
-    """The same, for evaluation only."""
+    """Problems for evaluation only, in the same forms as `sources`."""
     num_held_out: int = Field(default=0, ge=0)
     """Problems drawn from the collected ones (not from `held_out_sources`) for evaluation."""
     max_problems: int | None = Field(default=None, ge=1)
-    """Keep at most so many of the collected ones, drawn with the seed before `num_held_out` is taken."""
+    """Keep at most this many of the collected problems, drawn with the seed before `num_held_out` is
+    taken."""
     question_column: str | None = None
     """Column of the question, for files whose columns are not recognised; holds for all sources."""
     answer_column: str | None = None
@@ -47,11 +48,11 @@ class GenerationConfig(Section):
     """Settings for drawing completions."""
 
     temperature: float = Field(default=1.0, ge=0)
-    """0 is greedy."""
+    """Sampling temperature; 0 is greedy."""
     top_p: float = Field(default=1.0, gt=0, le=1)
     """Nucleus sampling: draw from the smallest set of tokens that holds this probability; 1: from all."""
     max_new_tokens: int = Field(default=512, ge=1)
-    """Most tokens of one completion; a completion that reaches it ends with `length`."""
+    """Limit of tokens for one completion; a completion that reaches it has the finish reason `length`."""
     batch_size: int = Field(default=128, ge=1)
     """Completions generated at a time by the Hugging Face engine."""
 
@@ -72,7 +73,7 @@ class ServerConfig(Section):
     """An OpenAI-compatible chat server. The key is read from an environment variable, never stored."""
 
     base_url: str
-    """e.g. `http://judge:8000/v1`."""
+    """Address of the API, e.g. `http://judge:8000/v1`."""
     model: str
     """The model's name in requests."""
     api_key_env: str | None = None
@@ -80,36 +81,36 @@ class ServerConfig(Section):
     temperature: float = Field(default=0.0, ge=0)
     """Sampling temperature; 0 is greedy, so that verdicts can be repeated."""
     max_tokens: int = Field(default=1024, ge=1)
-    """Most tokens of one answer."""
+    """Limit of tokens for one answer."""
     max_concurrency: int = Field(default=32, ge=1)
     """Requests in flight at a time."""
     timeout_seconds: float = Field(default=120.0, gt=0)
-    """Limit of one request."""
+    """Time limit of one request."""
     max_attempts: int = Field(default=5, ge=1)
     """Tries per request on 5xx, connection errors and answers that are no chat completion, with exponential
     backoff."""
     rate_limit_patience_seconds: float = Field(default=900.0, ge=0)
-    """The longest time that a server may say 429 and answer nothing, and the longest pause that it may ask
-    for; then the run ends. Until then 429 costs no attempt: all requests pause for as long as it asks, and
-    fewer are made at a time."""
+    """The longest time that a server may answer with 429 alone, and the longest pause that it may ask for.
+    After that the run ends. Until then a 429 costs no attempt: all requests pause for as long as the server
+    asks, and fewer are made at a time."""
     max_requests: int | None = Field(default=None, ge=1)
-    """Stop with an error before more requests than this in one run of a stage, with retries and second
-    requests; None: no limit."""
+    """Budget of requests for one run of a stage, with retries and second requests. The run stops with an
+    error before it exceeds the budget. None: no limit."""
     max_total_tokens: int | None = Field(default=None, ge=1)
-    """The same for prompt and completion tokens, as the server counts them."""
+    """Budget of prompt and completion tokens, as the server counts them. None: no limit."""
     max_cost: float | None = Field(default=None, gt=0)
-    """The same for money, in the currency of the two prices, which it needs."""
+    """Budget of money, in the currency of the two prices, both of which it needs. None: no limit."""
     price_per_million_prompt_tokens: float | None = Field(default=None, ge=0)
-    """The server's price of a million prompt tokens, e.g. 0.15; for estimate, report and `max_cost`."""
+    """The server's price of a million prompt tokens, e.g. 0.15. Estimate, report and `max_cost` use it."""
     price_per_million_completion_tokens: float | None = Field(default=None, ge=0)
-    """The same for completion tokens."""
+    """The server's price of a million completion tokens."""
     expected_answer_tokens: int = Field(default=256, ge=1)
     """Expected length of an answer, for the estimate before the start."""
     backoff_seconds: float = Field(default=1.0, ge=0)
     """Pause before the second try; it doubles with every further one."""
     hedge_after: float | None = Field(default=None, gt=1)
-    """Ask a second time when an answer takes this many times the median of those so far, and
-    `max_concurrency` leaves room; the first answer counts. None: never."""
+    """Ask a second time if an answer takes this many times the median so far and `max_concurrency` leaves
+    room. The answer that comes first counts. None: never."""
 
     @model_validator(mode="after")
     def _priced(self) -> Self:
@@ -163,19 +164,21 @@ class AnswerPolicy(Section):
     number_words: bool = True
     """Read `ten` as 10. Off: an answer in number words is `unparsable`, so that the judge decides."""
     reference_rounding: bool = True
-    """Accept a fraction that rounds to a reference answer with two or more decimals (27/59 for 0.458).
-    No root or other expression is, nor the other way round (0.333 for 1/3)."""
+    """Accept a fraction that rounds to a reference answer with two or more decimals (27/59 for 0.458). Roots
+    and other expressions are not accepted, nor is a rounded decimal for a fraction (0.333 for 1/3)."""
     measured_rounding: bool = True
-    """Accept an answer of three or more digits that the reference answer rounds to where the question asks
-    for a measured quantity (85.7 for 600/7, `in km/h`). Off: only where it asks for a rounding."""
+    """If the question asks for a measured quantity (`in km/h`), accept an answer of three or more digits that
+    the reference answer rounds to (85.7 for 600/7). Off: only if the question asks for rounding."""
     convert_units: bool = True
     """Compare `5 km` with `5000 m` by converting. Off: answers in different units are `unparsable`."""
     several_boxes: Literal["last", "abstain"] = "last"
-    """Boxes that differ and that no `and`, `or` or comma connects: the last one corrects the others."""
+    """What counts if boxes differ and no `and`, `or` or comma connects them. `last`: the last box, which
+    corrects the others. `abstain`: nothing; the verdict is `unparsable`."""
     several_json: Literal["abstain", "first", "last"] = "abstain"
-    """JSON objects that give different answers: a reply in JSON is one object, so two of them contradict."""
+    """What counts if JSON objects give different answers. `abstain`: nothing, because they contradict each
+    other. `first` and `last`: the answer of that object."""
     answer_in_thought: bool = False
-    """Accept an answer that stands inside a `<think>` block only."""
+    """Accept an answer that is only inside a `<think>` block."""
 
 
 class RuleConfig(Section):
@@ -184,8 +187,8 @@ class RuleConfig(Section):
     timeout_seconds: float = Field(default=5.0, gt=0)
     """Hard limit for one item, in CPU seconds; then its worker is killed and the verdict is `unparsable`."""
     num_workers: int | None = Field(default=None, ge=1)
-    """Worker processes; None: one per core, shared by the processes that train. There are fewer where half
-    of the container's memory is less than 512 MiB for each."""
+    """Worker processes; None: one per core, shared by the processes that train. Fewer are started if half of
+    the container's memory is less than 512 MiB for each."""
     policy: AnswerPolicy = AnswerPolicy()
     """Choices about equal answers where people differ."""
 
@@ -222,12 +225,12 @@ class LabelingConfig(Section):
     """None: the rule verdict alone decides (unparsable is dropped)."""
     other_judges: tuple[JudgeConfig, ...] = ()
     """Further judges, of other models or addresses, asked about the same completions as `judge`. The judge
-    verdict is then what more than half of all of them say, and an abstention where no such majority is."""
+    verdict is then what more than half of all judges say, and an abstention if there is no such majority."""
     third_vote: ThirdVoteConfig | None = None
     """Decides where rule and judge differ. None: such completions are dropped, as in the paper."""
     judge_asked: Literal["always", "where_rule_abstains"] = "always"
-    """`where_rule_abstains` is a cascade: elsewhere the rule verdict alone is the label, and the judge checks
-    a random `audit_fraction` of them."""
+    """`where_rule_abstains` is a cascade: the judge is asked only where the rule verifier abstains. Elsewhere
+    the rule verdict alone is the label, and the judge checks a random `audit_fraction` of these labels."""
     audit_fraction: float = Field(default=0.05, ge=0, le=1)
     """Share of the decisive rule verdicts that a cascade shows to the judge. The report states how often the
     judge differs there, which estimates the error of the labels that nobody checked."""

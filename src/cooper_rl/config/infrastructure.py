@@ -27,7 +27,7 @@ class StorageConfig(Section):
     """Name of the run below `uri`: a run that is started again with the same key continues. Needed with
     `uri` for co-training. A pipeline fills in Kubeflow's id of the run."""
     arm: str | None = Field(default=None, pattern=r"[a-z0-9_]{1,40}")
-    """Arm of the run, where it trains more than one from one start: each keeps its own checkpoints."""
+    """Name of the arm, if the run trains several arms from one start. Each keeps its own checkpoints."""
     endpoint: str | None = None
     """`https://host:port` of the S3 server; needed with an `s3://` address."""
     region: str = "us-east-1"
@@ -44,20 +44,22 @@ class StorageConfig(Section):
     num_parallel: int = Field(default=4, ge=1, le=64)
     """Parts that are transferred at a time."""
     timeout_seconds: float = Field(default=60.0, gt=0)
-    """The longest silence of the server."""
+    """The longest time that the server may send nothing."""
     retry_seconds: float = Field(default=300.0, ge=0)
     """The time for which a request is tried again on 5xx, 429 and connection errors, before the run stops."""
     verdict_seconds: float = Field(default=1.0, ge=0)
-    """`label_completions` keeps verdicts below `uri` too, within this time: what a killed pod may have to ask
-    again. 0: each at once, for judges that cost more than a request to the store."""
+    """The longest time until `label_completions` stores a verdict below `uri`. What a killed pod had not yet
+    stored is asked for again. 0: each verdict is stored at once, for judges that cost more than a request to
+    the store."""
     keep_last: int = Field(default=2, ge=1)
     """Newest checkpoints that are kept; the second is what a run continues from if the first is damaged."""
     keep_every: int | None = Field(default=None, ge=1)
     """Also keep checkpoints whose step is a multiple of this."""
     keep_best: bool = False
-    """Also keep the one with the best rule accuracy of rollouts since the checkpoint before."""
+    """Also keep the checkpoint with the best rule accuracy, over the rollouts since the checkpoint before
+    it."""
     grace_seconds: float = Field(default=25.0, ge=0)
-    """Time between SIGTERM and SIGKILL. The step in progress is finished only where steps take less."""
+    """Time between SIGTERM and SIGKILL. The step in progress is finished only if steps take less."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -98,8 +100,8 @@ class RegistryConfig(Section):
     uri: str | None = Field(default=None, min_length=1)
     """`s3://bucket/prefix`, reached as `storage` says, or a folder. Needed by the two stages."""
     min_new_problems: int = Field(default=3, ge=3)
-    """New problems that are worth a training; where there are fewer, nothing is trained. Fewer than three
-    cannot fill the parts of the labels."""
+    """Fewest new problems that are worth a training; with fewer, nothing is trained. At least three are
+    needed to fill the three splits of the labels."""
     max_canary_rate: float = Field(default=0.2, ge=0, le=1)
     """Share of the canaries of any one attack that the VerifyRM of a champion may score above 0.5: one
     accepted attack is enough for a policy to hack it."""
@@ -134,34 +136,36 @@ class LaunchConfig(Section):
     runtime: str = "torch-distributed"
     """TrainingRuntime or ClusterTrainingRuntime of the framework torch."""
     namespace: str | None = None
-    """None: that of this pod, or of the current context of kubectl."""
+    """Namespace of the job. None: that of this pod, or of the current context of kubectl."""
     nodes: int = Field(default=1, ge=1)
     """Nodes of the job, each with one pod."""
     gpus_per_node: int = Field(default=1, ge=0)
-    """Each gets a process; 0: one process a node, on CPUs."""
+    """GPUs of a node; each gets a process. 0: one process a node, on CPUs."""
     cpu: int | str | None = None
     """CPUs of a node's pod, e.g. `16`; None: as the runtime or the namespace says."""
     memory: str | None = None
-    """Memory of a node's pod, shared memory included, e.g. `120Gi`; None: likewise."""
+    """Memory of a node's pod, shared memory included, e.g. `120Gi`; None: as the runtime or the namespace
+    says."""
     ephemeral_storage: str | None = None
-    """Disk of a node's pod for models, data and the checkpoint that is being stored, e.g. `220Gi`; None:
-    likewise, so that nothing is reserved."""
+    """Disk of a node's pod for models, data and the checkpoint that is being stored, e.g. `220Gi`; None: as
+    the runtime or the namespace says, so that the job itself reserves nothing."""
     shared_memory: str = "8Gi"
     """Size of /dev/shm, which NCCL and data loaders use."""
     queue: str | None = None
     """LocalQueue of Kueue that the job waits in; None: it starts at once."""
     node_selector: dict[str, str] = {}
-    """Labels that its nodes must have. A queue's flavor brings its own."""
+    """Labels that the job's nodes must have. The flavor of a queue adds its own."""
     secrets: tuple[str, ...] = ()
     """More secrets, each mounted as the folder /var/run/cooper-rl/NAME."""
     image_pull_secrets: tuple[str, ...] = ()
     """Secrets of the registry that holds the job's image."""
     environment: dict[str, str] = {}
-    """Variables of every process. They stand in the TrainJob for all to read: no secrets."""
+    """Environment variables of every process. The TrainJob shows them to everybody who can read it, so put no
+    secrets here."""
     poll_seconds: float = Field(default=5.0, gt=0)
-    """Polling interval."""
+    """Interval at which the job's state is polled."""
     retry_seconds: float = Field(default=300.0, ge=0)
-    """The longest absence of the cluster's API server while a job is followed."""
+    """The longest time that the cluster's API server may be away while a job is followed."""
 
     @property
     def processes_per_node(self) -> int:
@@ -183,13 +187,15 @@ class DistributedConfig(Section):
     """The trainer that steps both models. None: `zero` (DeepSpeed) where `zero_stage` is set, else `single`.
     A program can register its own (docs/how-to/extending.md)."""
     zero_stage: Literal[0, 1, 2, 3] = 0
-    """The parts that are divided over the processes: 1 the optimiser's state, 2 gradients too, 3 weights too.
-    0: one process without DeepSpeed; the others need the extra `deepspeed`. Where `cooper.precision` is bf16,
-    the models then hold bf16 weights beside the fp32 ones that are stepped."""
+    """ZeRO's stage, which says what is divided over the processes. 1: the optimiser's state; 2: gradients
+    too; 3: weights too. 0: one process without DeepSpeed; stages 1 to 3 need the extra `deepspeed`. With
+    them, if `cooper.precision` is bf16, the models hold bf16 weights beside the fp32 weights that are
+    stepped."""
     offload_optimizer: bool = False
-    """Keep the optimiser's state and its weights in the memory of the CPU: slower, 12 bytes less a weight."""
+    """Keep the optimiser's state and its weights in the CPU's memory: slower, but 12 bytes less GPU memory
+    for each weight."""
     timeout_seconds: float = Field(default=1800.0, gt=0)
-    """The longest wait of a process for another one, before the job ends with an error."""
+    """The longest time that a process waits for another one before the job ends with an error."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

@@ -41,7 +41,8 @@ class TinyModel(Decoder):
 
 
 class TinyBackbone(TinyModel):
-    """The same for VerifyRM's backbone, which first learns to match closing statements with answers."""
+    """Size and warm-up of VerifyRM's backbone, which first learns to match closing statements with
+    answers."""
 
     hidden_size: int = Field(default=96, ge=16)
     """Width of the residual stream."""
@@ -64,7 +65,7 @@ class TinyModels(Section):
     samplers: dict[str, TinyModel] = {}
     """Other models for data collection, by name. The policy is always a sampler too."""
     backbone: TinyBackbone = TinyBackbone()
-    """Causal LM that VerifyRM is made from; its text teaches when two answers mean the same."""
+    """Causal LM that VerifyRM is made from; its training text teaches when two answers mean the same."""
 
     @model_validator(mode="after")
     def _names_fit(self) -> Self:
@@ -88,8 +89,9 @@ class ModelsConfig(Section):
     tiny: TinyModels | None = None
     """Train the laptop's models from scratch; exclusive with the three fields below."""
     policy: str | None = None
-    """Causal LM to be trained: a folder in Hugging Face format, `s3://bucket/prefix` of one, with a
-    SHA256SUMS, in the object store that `storage` reaches, or a hub id. So are those of the next two."""
+    """Causal LM to be trained: a folder in Hugging Face format, a hub id, or `s3://bucket/prefix` of such a
+    folder with a SHA256SUMS, in the object store that `storage` reaches. `samplers` and `backbone` take the
+    same addresses."""
     samplers: dict[str, str] = {}
     """Name -> causal LM whose completions VerifyRM learns from; empty: the policy alone."""
     backbone: str | None = None
@@ -115,10 +117,10 @@ class ScratchModel(Decoder):
     num_layers: int = Field(default=2, ge=1)
     """Transformer blocks."""
     num_matching_examples: int = Field(default=0, ge=0)
-    """Generated pairs of a reference answer and a stated answer that are learned first: what a pre-trained
-    backbone brings along. 0: none."""
+    """Generated pairs of a reference answer and a stated answer that are learned first. They teach what a
+    pre-trained backbone already knows. 0: none."""
     matching_lr: float = Field(default=1e-3, gt=0)
-    """Peak learning rate for them."""
+    """Peak learning rate on the matching examples."""
 
 
 class VerifyRMConfig(Section):
@@ -127,9 +129,9 @@ class VerifyRMConfig(Section):
     scratch: ScratchModel = ScratchModel()
     """Used only when the stage is given no backbone."""
     answer_spans: tuple[Annotated[int, Field(ge=1)], ...] = ()
-    """One pass each, before `num_epochs` over whole completions: every completion cut to its last so many
-    characters. A model from scratch that begins where little but the final answer is left to look at finds it
-    in longer texts, if they grow by two or three times."""
+    """Curriculum of growing suffixes, in characters: one pass for each, over every completion cut to its last
+    so many characters, before `num_epochs` over whole completions. A model from scratch learns where the
+    final answer is, if each suffix is two or three times as long as the one before."""
     swapped_references: bool = False
     """Also train on every completion with another reference answer: a correct one with another problem's
     answer (label 0), an incorrect one with the answer that it states itself (label 1), so that the label
@@ -137,16 +139,16 @@ class VerifyRMConfig(Section):
     num_canary_problems: int = Field(default=0, ge=0)
     """Training problems whose canaries are learned as wrong completions. 0: none."""
     hostile_fraction: float = Field(default=0.0, ge=0, le=1)
-    """Hostile texts that are learned as wrong completions, for each training example: repetitions, random
+    """Number of hostile texts for each training example, learned as wrong completions: repetitions, random
     characters and words, solutions of other problems."""
     num_attack_problems: int = Field(default=8, ge=1)
     """Training problems for which every text of `--attacks` is learned as a wrong completion."""
     num_decoys: int = Field(default=0, ge=0)
-    """Other problems' reference answers that every completion is scored against too: it counts by the log
-    odds of the right one among them, in training and wherever the model scores. Each costs one more forward
-    pass. 0: none, as in the paper."""
+    """Number of decoys: other problems' reference answers that every completion is scored against too. The
+    log odds of the right answer among them then bound its logit, in training and wherever the model scores.
+    Each decoy costs one more forward pass. 0: none, as in the paper."""
     decoy_margin: float = Field(default=0.0, ge=0)
-    """Subtracted from those log odds."""
+    """Subtracted from the log odds that `num_decoys` adds."""
     num_epochs: int = Field(default=3, ge=1)
     """Passes over the training examples."""
     batch_size: int = Field(default=128, ge=1)
@@ -179,5 +181,5 @@ class VerifyRMConfig(Section):
     """Seconds between the states that a training which was stopped goes on from. They become longer where one
     takes more than a twentieth of them to write. 0: after every update."""
     patience: int | None = Field(default=None, ge=1)
-    """Stop after so many validations in a row without a better one; None: never. The best one is kept in
-    any case."""
+    """Stop after this many validations in a row without a better one; None: never. The weights of the best
+    validation are kept in any case."""

@@ -11,24 +11,26 @@ class RedTeamConfig(Section):
     max_search_problems: int = Field(default=64, ge=1)
     """Problems that universal texts are searched on: at most a third of those in the file."""
     max_unseen_problems: int = Field(default=200, ge=1)
-    """Problems, none of them searched on, on which the texts that were found are measured."""
+    """Unseen problems, on which the texts that were found are measured. No search asks about them."""
     max_queries: int = Field(default=20_000, ge=1)
-    """Budget of the search for universal texts on the score alone."""
+    """Budget, in queries, of the search for universal texts on the score alone."""
     max_seconds: float | None = Field(default=None, gt=0)
-    """Time for it; None: queries alone bound it, and a seed gives the same texts again."""
+    """Time limit of that search, in seconds; None: `max_queries` alone bounds it, and a seed gives the same
+    texts again."""
     max_gradient_queries: int = Field(default=10_000, ge=0)
-    """Budget of the search with VerifyRM's gradients that follows; a gradient counts as one query for each of
-    its problems. 0: no search with gradients."""
+    """Budget, in queries, of the search with VerifyRM's gradients that follows. A gradient counts as one
+    query for each of its problems. 0: no search with gradients."""
     max_gradient_seconds: float | None = Field(default=None, gt=0)
-    """Time for it; None: queries alone bound it."""
+    """Time limit of the search with gradients, in seconds; None: `max_gradient_queries` alone bounds it."""
     max_attacked_problems: int = Field(default=50, ge=0)
-    """Unseen problems for each of which a text of its own is searched. 0: none."""
+    """Unseen problems that each get a search for a text of their own. 0: none."""
     queries_per_problem: int = Field(default=200, ge=1)
-    """Budget of the search for one problem's text; it ends with the first text that is paid."""
+    """Budget, in queries, of the search for one problem's text. The search ends with the first text that
+    VerifyRM scores above 0.5."""
     population: int = Field(default=32, ge=2)
     """Texts that a search keeps and makes others from."""
     children: int = Field(default=32, ge=1)
-    """Texts that it makes before it selects again."""
+    """New texts that a search makes before it selects again."""
     probe_problems: int = Field(default=8, ge=1)
     """Problems that a new text is tried on first; only a promising one is scored on all."""
     max_chars: int = Field(default=600, ge=1)

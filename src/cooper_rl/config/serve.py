@@ -16,19 +16,20 @@ class HttpConfig(Section):
     """Address, access and limits of any server."""
 
     host: str = "127.0.0.1"
-    """An address that other machines reach, such as 0.0.0.0, needs `token_file` and TLS."""
+    """Address to listen on. One that other machines reach, such as 0.0.0.0, needs `token_file` and TLS."""
     port: int = Field(default=8080, ge=0, le=65535)
-    """0: any free port."""
+    """Port to listen on; 0: any free port."""
     token_file: Path | None = None
     """File with the bearer tokens that are accepted, one a line, read again for every request: a mounted
     secret can be rotated. All paths but /healthz and /readyz need one. None: everybody may ask."""
     tls_certificate: Path | None = None
-    """PEM file of the server's certificate and those that vouch for it; needs `tls_key`."""
+    """PEM file of the server's certificate and its chain; needs `tls_key`."""
     tls_key: Path | None = None
-    """PEM file of its private key."""
+    """PEM file of the certificate's private key."""
     unprotected: tuple[Literal["token", "tls"], ...] = ()
-    """Protections that this server leaves to something before it, for requests of other machines: `["tls"]`
-    behind a proxy or mesh that encrypts, `["token", "tls"]` where a network policy decides who may ask."""
+    """Protections that this server leaves to something in front of it, for requests of other machines:
+    `["tls"]` behind a proxy or mesh that encrypts, `["token", "tls"]` where a network policy decides who may
+    ask."""
     max_items_per_request: int = Field(default=256, ge=1)
     """A request with more items is refused."""
     max_chars_per_field: int = Field(default=100_000, ge=1)
@@ -36,21 +37,23 @@ class HttpConfig(Section):
     max_body_bytes: int = Field(default=16_000_000, ge=1)
     """A request with a larger body is refused."""
     max_buffered_bytes: int = Field(default=64_000_000, ge=1)
-    """Bodies that arrive or wait for their answer, all together; beyond that, requests are answered 429."""
+    """Bytes of all bodies together that arrive or wait for their answer; beyond that, requests are answered
+    429."""
     max_header_bytes: int = Field(default=16_384, ge=1)
     """A request with a larger header is refused."""
     max_connections: int = Field(default=2048, ge=1)
-    """Beyond that, requests are answered 503."""
+    """Open connections; beyond that, requests are answered 503."""
     request_seconds: float = Field(default=10.0, gt=0)
     """The time that a client has to send a whole request, header and body."""
     idle_seconds: int = Field(default=5, ge=1)
-    """The longest silence of a connection between two requests."""
+    """The longest time that a connection may be idle between two requests."""
     max_waiting_items: int = Field(default=4096, ge=1)
-    """Beyond that, requests are answered 429; at least `max_items_per_request`."""
+    """Items that may wait for their answer, at least `max_items_per_request`; beyond that, requests are
+    answered 429."""
     stuck_seconds: float = Field(default=300.0, gt=0)
-    """After so long with one batch /healthz fails, so that an orchestrator starts the server again."""
+    """/healthz fails after this long with one batch, so that an orchestrator starts the server again."""
     grace_seconds: float = Field(default=25.0, ge=0)
-    """After SIGTERM, how long requests in progress may take; orchestrators kill after 30 s by default."""
+    """How long requests in progress may take after SIGTERM; orchestrators kill after 30 s by default."""
 
     @model_validator(mode="after")
     def _check_room(self) -> Self:
@@ -92,11 +95,12 @@ class ServeConfig(HttpConfig):
     max_tokens_per_request: int = Field(default=262_144, ge=1)
     """Tokens of all items of a request, counted as VerifyRM reads them; more are refused."""
     max_items_per_batch: int = Field(default=64, ge=1)
-    """Items of waiting requests that are scored together."""
+    """Most items, from all waiting requests, that are scored in one batch."""
     max_tokens_per_batch: int = Field(default=16_384, ge=1)
-    """Their tokens: what one forward pass takes, and so how long a new request waits at least."""
+    """Most tokens of one batch, which is one forward pass. A new request waits at least until the batch in
+    progress is done."""
     max_wait_seconds: float = Field(default=0.005, ge=0)
-    """The time for which the first waiting request waits for company."""
+    """How long the first waiting request waits for others to join its batch."""
 
 
 class LearnConfig(HttpConfig):
@@ -109,14 +113,16 @@ class LearnConfig(HttpConfig):
     max_body_bytes: int = Field(default=64_000_000, ge=1)
     """A request with a larger body is refused."""
     max_buffered_bytes: int = Field(default=256_000_000, ge=1)
-    """Bodies that arrive or wait for their answer, all together; beyond that, requests are answered 429."""
+    """Bytes of all bodies together that arrive or wait for their answer; beyond that, requests are answered
+    429."""
     max_runs: int = Field(default=4, ge=1)
-    """Runs that the server keeps, each with a VerifyRM of its own; requests of another one are refused."""
+    """Runs that the server keeps, each with a VerifyRM of its own; requests of any further run are
+    refused."""
     collect_items: int | None = Field(default=None, ge=1)
-    """Completions that come one by one (`learn=later`, OpenRLHF, veRL) are one batch to learn from when there
-    are this many: the rollouts of one training step. None: such requests are refused."""
+    """Completions that come one by one (`learn=later`, OpenRLHF, veRL) become one batch to learn from when
+    this many have come. Set it to the rollouts of one training step. None: such requests are refused."""
     kept_rewards: int = Field(default=100_000, ge=1)
-    """Rewards of a run that are kept for repeated requests, the newest ones; an older request counts as
+    """Newest rewards of a run that are kept for repeated requests; a repeated request that is older counts as
     new."""
     question_pattern: str | None = None
     """OpenRLHF sends templated prompts: a regular expression whose first group is the question, such as
@@ -129,9 +135,9 @@ class LearnConfig(HttpConfig):
         "<eos>",
         "</s>",
     )
-    """OpenRLHF sends the policy's special tokens too: these are cut off the end of a completion."""
+    """Special tokens of the policy, which OpenRLHF sends too. They are cut off the end of a completion."""
     cooper: Mapping[str, Any] = {}
-    """Settings of VerifyRM's learning: keys of `CooperReward(config=...)`, e.g. `cooper.reward.lr=1e-5`."""
+    """Settings for VerifyRM's learning: keys of `CooperReward(config=...)`, e.g. `cooper.reward.lr=1e-5`."""
     rule: RuleConfig = RuleConfig()
     domain: Annotated[str, AfterValidator(names.DOMAINS.check)] = names.DOMAINS.names[0]
     """The subject of the problems, as in `problems.domain`."""
