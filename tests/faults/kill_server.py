@@ -54,7 +54,7 @@ OVERRIDES = [
     "labeling.rule.num_workers=1",
 ]
 POINTS = {
-    "rollout": "cooper_rl.training.step:collect_rollouts",
+    "rollout": "cooper_rl.training.step:begin_rollouts",
     "score": "cooper_rl.training.reward_learner:score_rollouts",
     "policy_update": "cooper_rl.training.step:update_policy",
     "policy_step": "cooper_rl.training.policy_update:apply_gradients",

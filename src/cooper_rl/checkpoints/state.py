@@ -4,6 +4,7 @@
     policy_optimizer.safetensors    verify_rm_optimizer.safetensors
     run_state.json                  what the next step depends on beside the models
     pending.jsonl                   pairs that the next step learns from, where pairs may be a step late
+    pending_rollouts.jsonl          rollouts of the next steps, where they are drawn ahead
     logs/                           rows of the steps since the checkpoint before; in the draft alone, the
                                     store keeps them beside the checkpoints
 
@@ -28,10 +29,11 @@ from cooper_rl.models.policy import Policy, load_policy, share_weights
 from cooper_rl.models.verify_rm import VerifyRM, load_verify_rm
 from cooper_rl.models.verify_rm_card import write_card
 from cooper_rl.records.files import read_report, write_records, write_report
-from cooper_rl.schema.data import Pairing, PreferencePair, Record, RolloutSample
+from cooper_rl.schema.data import DrawnStep, Pairing, PreferencePair, Record, RolloutSample
 from cooper_rl.schema.step_metrics import StepMetrics
 
 PENDING = "pending.jsonl"
+PENDING_ROLLOUTS = "pending_rollouts.jsonl"
 R = TypeVar("R", bound=Record)
 
 
@@ -52,6 +54,8 @@ class TrainingState:
     """Pairs of these steps that VerifyRM has learned from."""
     pending: list[Pairing] = field(default_factory=list[Pairing])
     """Pairs that it learns from in the next step; see `cooper.pairs.max_staleness`."""
+    drawn: list[DrawnStep] = field(default_factory=list[DrawnStep])
+    """Rollouts of the next steps; see `cooper.max_rollout_staleness`."""
     rollouts: list[RolloutSample] = field(default_factory=list[RolloutSample])
     """A few of each of these steps, for the audit."""
     run: RunState = field(default_factory=RunState)
@@ -75,6 +79,7 @@ class Snapshot:
     metrics: list[StepMetrics]
     pairs: list[PreferencePair]
     pending: list[Pairing]
+    drawn: list[DrawnStep]
     rollouts: list[RolloutSample]
     run: RunState
     earlier: Mapping[str, Sequence[Path]]
@@ -104,6 +109,7 @@ def take_snapshot(state: TrainingState, *, is_copy: bool = False) -> Snapshot:
         metrics=list(state.metrics),
         pairs=list(state.pairs),
         pending=list(state.pending),
+        drawn=list(state.drawn),
         rollouts=list(state.rollouts),
         run=state.run,
         earlier=state.earlier,
@@ -124,6 +130,8 @@ def write_snapshot(snapshot: Snapshot, folder: Path) -> None:
             save_file(tensors, folder / f"{name}_optimizer.safetensors")
         write_report(folder / RUN_STATE, snapshot.run)
         write_records(folder / PENDING, snapshot.pending)
+        if snapshot.drawn:
+            write_records(folder / PENDING_ROLLOUTS, snapshot.drawn)
         rows = {
             METRICS: (row.flat() for row in snapshot.metrics),
             PAIRS: (pair.model_dump(mode="json") for pair in snapshot.pairs),
@@ -180,6 +188,7 @@ def read_state(
         metrics=[],
         pairs=[],
         pending=read_lines(folder / PENDING, Pairing),
+        drawn=read_lines(ahead, DrawnStep) if (ahead := folder / PENDING_ROLLOUTS).is_file() else [],
         run=read_report(folder / RUN_STATE, RunState) if (folder / RUN_STATE).is_file() else RunState(),
     )
 

@@ -123,7 +123,8 @@ class PolicyConfig(Section):
     max_importance_weight: float | None = Field(default=None, ge=1)
     """Upper bound of the weight p_trainer / p_engine on every token's gradient (truncated importance
     sampling): corrects for an engine whose log-probabilities differ from the trainer's (metric
-    `policy/mismatch`). None: no correction."""
+    `policy/mismatch`), or drew with the weights of an earlier step (`max_rollout_staleness`). None: no
+    correction."""
     overlong_filtering: bool = False
     """Leave completions that ended at the token limit out of the loss; they stay in their group's mean."""
     lora: LoRAConfig | None = None
@@ -212,6 +213,10 @@ class CooperConfig(Section):
     """Times in a step that problems whose completions are all right or all wrong are replaced by other ones
     (dynamic sampling, DAPO). The verdict that is the reward decides, or the rule verdict where VerifyRM's
     score is in the reward; lengths do not count."""
+    max_rollout_staleness: int = Field(default=0, ge=0)
+    """Steps by which rollouts are drawn ahead: those of step k by the policy after step k - 1 less this
+    number. 0, as in the paper: by the policy that they train. Above 0, `policy.max_importance_weight` must be
+    set."""
     reward: RewardConfig = RewardConfig()
     """The reward, and VerifyRM's update."""
     advantages: AdvantagesConfig = AdvantagesConfig()
@@ -282,6 +287,7 @@ class CooperConfig(Section):
                 f"cooper.policy.updates_per_step={self.policy.updates_per_step}"
             )
         _check_losses(self)
+        _check_staleness(self)
         if self.generation.temperature == 0:
             raise ValueError("cooper.generation.temperature=0 makes all rollouts of a group equal: use 1.0")
         if self.generation.top_p < 1:
@@ -309,6 +315,23 @@ def _check_losses(cooper: CooperConfig) -> None:
         raise ValueError(
             f"cooper.reward.overlong_buffer_tokens={buffer} is more than "
             f"cooper.generation.max_new_tokens={limit}: set at most that"
+        )
+
+
+def _check_staleness(cooper: CooperConfig) -> None:
+    """Refuse rollouts drawn ahead that nothing corrects, or that a step would have to replace at once."""
+    staleness = cooper.max_rollout_staleness
+    if not staleness:
+        return
+    if cooper.policy.max_importance_weight is None:
+        raise ValueError(
+            f"cooper.max_rollout_staleness={staleness} trains on rollouts of an earlier policy, which "
+            "importance weights must correct: set cooper.policy.max_importance_weight, e.g. 2.0"
+        )
+    if cooper.max_refills:
+        raise ValueError(
+            f"cooper.max_refills={cooper.max_refills} draws again once a step's rewards are known, and "
+            f"cooper.max_rollout_staleness={staleness} draws steps ahead: set one of them to 0"
         )
 
 

@@ -4,8 +4,9 @@ An engine knows token ids and nothing of questions, answers or rewards.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 
@@ -54,6 +55,42 @@ class Engine(Protocol):
     def close(self) -> None:
         """Free everything; the engine is not used again."""
         ...
+
+
+@runtime_checkable
+class Overlapping(Engine, Protocol):
+    """An engine that draws beside its caller."""
+
+    def begin(
+        self,
+        prompts: Sequence[Sequence[int]],
+        generation: GenerationConfig,
+        *,
+        samples: int,
+        seed: int,
+        places: Sequence[int],
+    ) -> Future[list[list[Generation]]]:
+        """Begin `generate`. Calls take effect in their order, so that it draws with the weights of now."""
+        ...
+
+
+def begin_generating(
+    engine: Engine,
+    prompts: Sequence[Sequence[int]],
+    generation: GenerationConfig,
+    *,
+    samples: int,
+    seed: int,
+    places: Sequence[int],
+) -> Future[list[list[Generation]]]:
+    """`Overlapping.begin`; an engine that has none has drawn when this returns. No prompts: nothing."""
+    if prompts and isinstance(engine, Overlapping):
+        return engine.begin(prompts, generation, samples=samples, seed=seed, places=places)
+    drawn: Future[list[list[Generation]]] = Future()
+    drawn.set_result(
+        engine.generate(prompts, generation, samples=samples, seed=seed, places=places) if prompts else []
+    )
+    return drawn
 
 
 class ScriptedEngine:

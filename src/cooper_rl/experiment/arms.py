@@ -57,6 +57,7 @@ ABLATIONS: dict[str, tuple[str, ...]] = {
     ),
     "cispo": ("cooper.policy.loss=cispo", "cooper.policy.clip_epsilon_high=4"),
     "stale_pairs": ("cooper.pairs.max_staleness=1",),
+    "stale_rollouts": ("cooper.max_rollout_staleness=1", "cooper.policy.max_importance_weight=2.0"),
     "frozen_rule_gated": (*ARMS["frozen"], "cooper.reward.kind=rule_gated"),
     "frozen_monitor_rule": (*ARMS["frozen"], "cooper.monitor.action=rule"),
     "frozen_monitor_rollback": (*ARMS["frozen"], "cooper.monitor.action=rollback"),

@@ -43,6 +43,7 @@ from cooper_rl.training.pair_queue import PairQueue
 from cooper_rl.training.pairing import PairMaker
 from cooper_rl.training.reward_learner import RewardLearner
 from cooper_rl.training.rollout import collect_rollouts
+from cooper_rl.training.rollout_queue import RolloutQueue, read_drawn
 from cooper_rl.training.step import Trainer
 from cooper_rl.verdicts.hybrid import Judge
 from cooper_rl.verdicts.verifier import Verifier
@@ -195,6 +196,15 @@ def make_trainer(
         instruction=config.instruction,
         seed=seed,
         pool=problems,
+        # The first rank has read the checkpoint; all of them learn from what it holds.
+        rollouts=RolloutQueue(
+            read_drawn(
+                ranks.first(lambda: state.drawn),
+                policy,
+                instruction=config.instruction,
+                group_size=cooper.group_size,
+            )
+        ),
     )
 
 

@@ -16,7 +16,7 @@ from cooper_rl.run.alarms import ask_monitor, check_hacked, has_fallen_back, rol
 from cooper_rl.run.evaluator import Evaluator
 from cooper_rl.run.recorder import NOTHING, Books
 from cooper_rl.run.stopping import StopRequest
-from cooper_rl.schema.data import EvalReport, Problem
+from cooper_rl.schema.data import DrawnStep, EvalReport, Problem
 from cooper_rl.schema.step_metrics import EvalMetrics, StepMetrics
 from cooper_rl.training.optimizer import TrainedTensors, read_tensors, write_tensors
 from cooper_rl.training.step import Trainer, run_step, step_problems
@@ -107,9 +107,12 @@ class CoTraining:
     def _step(self, step: int) -> bool:
         """Do one step and report it; True if the monitor raises its first alarm."""
         state, cooper = self.state, self.config.cooper
-        batch = step_problems(self.problems, step, count=cooper.problems_per_step, seed=self.trainer.seed)
+        batch, *ahead = (
+            step_problems(self.problems, number, count=cooper.problems_per_step, seed=self.trainer.seed)
+            for number in range(step, step + cooper.max_rollout_staleness + 1)
+        )
         result = run_step(
-            self.trainer, step, batch, falls_back_to_rule=has_fallen_back(self.config, state.run)
+            self.trainer, step, batch, ahead=ahead, falls_back_to_rule=has_fallen_back(self.config, state.run)
         )
         row = result.metrics
         row.seconds["checkpoint"] = self._held_up
@@ -129,6 +132,9 @@ class CoTraining:
         if alarm and cooper.monitor and cooper.monitor.action == "rollback":
             self._roll_back(alarm.since_step)
         state.run = state.run.after(row, monitor)
+        if alarm and has_fallen_back(self.config, state.run):
+            # They were drawn by a policy that was taken back, or that learned from the reward given up.
+            self.trainer.rollouts.discard()
         return alarm is not None
 
     def _probe_pairs(self) -> float | None:
@@ -223,12 +229,17 @@ class CoTraining:
         # Collective, and so outside of the condition below: every rank gathers its part, one writes.
         policy = read_tensors(trainer.policy.model, trainer.policy_optimizer)
         verify_rm = read_tensors(trainer.reward.verify_rm.model, trainer.reward.optimizer)
+        is_ahead = self.config.cooper.max_rollout_staleness > 0
+        # Collective too. A step that the judge broke off is among them: its rollouts are drawn already.
+        drawn = trainer.rollouts.pending(after=state.step) if is_ahead else []
         if self.books is not None:
-            self._begin_checkpoint(self.books, policy, verify_rm)
+            self._begin_checkpoint(self.books, policy, verify_rm, drawn)
         # What was logged is written once, by the checkpoint under way.
         state.metrics, state.pairs, state.rollouts, state.earlier = [], [], [], {}
 
-    def _begin_checkpoint(self, books: Books, policy: TrainedTensors, verify_rm: TrainedTensors) -> None:
+    def _begin_checkpoint(
+        self, books: Books, policy: TrainedTensors, verify_rm: TrainedTensors, drawn: list[DrawnStep]
+    ) -> None:
         state, pairs = self.state, self.trainer.reward.pairs
         saved = replace(
             state,
@@ -236,6 +247,7 @@ class CoTraining:
             policy_optimizer=policy.optimizer,
             verify_rm_optimizer=verify_rm.optimizer,
             pending=pairs.pending() if pairs is not None else [],
+            drawn=drawn,
         )
         accuracies = [row.rollout.rule_accuracy for row in state.metrics]
         self._held_up = books.writer.save(

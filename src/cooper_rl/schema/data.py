@@ -140,6 +140,32 @@ class Pairing(Record):
     """Texts that the assistant was asked for a second time because it was late."""
 
 
+class DrawnCompletion(Record):
+    """A completion as the engine made it; see `engines.base.Generation`."""
+
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    finish_reason: FinishReason
+
+
+class DrawnGroup(Record):
+    """The rollouts of one problem."""
+
+    problem: Problem
+    prompt_ids: tuple[int, ...]
+    completions: tuple[DrawnCompletion, ...]
+
+
+class DrawnStep(Record):
+    """The rollouts of one step; on disk while that step is still to come."""
+
+    step: int
+    """The step that learns from them."""
+    drawn_after: int
+    """The step after which the policy had the weights that drew them; 0: the start."""
+    groups: tuple[DrawnGroup, ...]
+
+
 class RolloutSample(Record):
     """A rollout of a training step, kept for the audit with what was said of it."""
 

@@ -56,6 +56,9 @@ class RolloutMetrics(Section):
     abs_advantage: float | None = None
     refilled: int | None = None
     """Groups of equal rewards that were replaced."""
+    staleness: int | None = None
+    """Steps between the policy that drew the rollouts and the one that they train; None: drawn by that one,
+    because `cooper.max_rollout_staleness` is 0."""
 
 
 class PolicyMetrics(Section):
@@ -70,7 +73,8 @@ class PolicyMetrics(Section):
     """Before clipping; mean over the updates that were made."""
     mismatch: float | None = None
     """Mean absolute difference between the trainer's and the engine's log-probabilities of the tokens trained
-    on, in nats, before the first update; None: nothing was trained on. The next two likewise."""
+    on, in nats, before the first update; None: nothing was trained on. Stale rollouts add what the policy has
+    learned since. The next two likewise."""
     max_mismatch: float | None = None
     importance_ratio: float | None = None
     """Mean of p_trainer / p_engine, before it is truncated."""

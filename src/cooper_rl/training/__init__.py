@@ -6,6 +6,6 @@ pairing        preference pairs                   pair_queue     pairs in the ba
 gate           harmful reward updates go back     optimizer      AdamW and what steps it
 reward_learner rewards, pairs and reward update   refill         other problems for flat groups
 fit_verify_rm  supervised training                curriculum     lessons for a model from scratch
-auditing       labels of the best paid rollouts
+auditing       labels of the best paid rollouts   rollout_queue  rollouts of later steps
 negative_sources  one class for every source of negatives
 """

@@ -1,13 +1,13 @@
 """Phases 1 and 2 of a step: rollouts from the policy, and their rewards (rows 6 and 7)."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from cooper_rl.config.data import GenerationConfig
 from cooper_rl.distributed.ranks import ALONE, Ranks
-from cooper_rl.engines.base import Engine, Generation
+from cooper_rl.engines.base import Engine, Generation, begin_generating
 from cooper_rl.errors import TrainingError
 from cooper_rl.machine.memory import explains_memory
 from cooper_rl.models.policy import Policy
@@ -74,6 +74,35 @@ def collect_rollouts(
     Raises:
         TrainingError: a log-probability is not finite; names the question. Or out of memory.
     """
+    wait = begin_rollouts(
+        engine,
+        policy,
+        problems,
+        generation,
+        group_size=group_size,
+        instruction=instruction,
+        seed=seed,
+        ranks=ranks,
+    )
+    return wait()
+
+
+def begin_rollouts(
+    engine: Engine,
+    policy: Policy,
+    problems: Sequence[Problem],
+    generation: GenerationConfig,
+    *,
+    group_size: int,
+    instruction: str | None,
+    seed: int,
+    ranks: Ranks = ALONE,
+) -> Callable[[], list[RolloutGroup]]:
+    """Begin `collect_rollouts`, with the weights that the engine has now.
+
+    Returns:
+        What waits for the groups, and raises what drawing them raised; collective.
+    """
     remedy = (
         f"lower generation.batch_size={generation.batch_size} of this stage's section (cooper, evaluation or "
         "sampling); with vLLM engine.gpu_memory_utilization"
@@ -84,8 +113,22 @@ def collect_rollouts(
     places = ranks.places(len(prompts))
     own = [prompts[place] for place in places]
     with explains_memory("drawing completions", remedy):
-        share = engine.generate(own, generation, samples=group_size, seed=seed, places=places) if own else []
-    drawn = ranks.gather(share, len(prompts))
+        share = begin_generating(engine, own, generation, samples=group_size, seed=seed, places=places)
+
+    def wait() -> list[RolloutGroup]:
+        with explains_memory("drawing completions", remedy):
+            generated = share.result()
+        return _make_groups(policy, problems, prompts, ranks.gather(generated, len(prompts)))
+
+    return wait
+
+
+def _make_groups(
+    policy: Policy,
+    problems: Sequence[Problem],
+    prompts: Sequence[Sequence[int]],
+    drawn: Sequence[Sequence[Generation]],
+) -> list[RolloutGroup]:
     for problem, generations in zip(problems, drawn, strict=True):
         # On every rank, and after the exchange: all of them raise, and none waits.
         if not all(math.isfinite(value) for each in generations for value in each.logprobs):

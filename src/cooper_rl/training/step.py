@@ -1,19 +1,20 @@
 """One Cooper step: the six phases of the method, in order (rows 6 to 12 of the walk).
 
-Phases 2, 5 and 6 are in `reward_learner.py`; phase 5 runs beside phase 4 (`pair_queue.py`). Departures from
-the paper, each with its reason in `docs/concepts/paper_index.md`: the divisor of the advantages has a floor,
-positives and negatives are checked by the same rule verifier against the reference answer, VerifyRM's score
-and the rule verdict are computed for every rollout whatever the reward is.
+Phases 2, 5 and 6 are in `reward_learner.py`; phase 5 runs beside phase 4 (`pair_queue.py`), and phase 1 of
+later steps beside all of them where rollouts are drawn ahead (`rollout_queue.py`). Departures from the paper,
+each with its reason in `docs/concepts/paper_index.md`: the divisor of the advantages has a floor, positives
+and negatives are checked by the same rule verifier against the reference answer, VerifyRM's score and the
+rule verdict are computed for every rollout whatever the reward is.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 import torch
 
 from cooper_rl.config.cooper import CooperConfig
-from cooper_rl.distributed.ranks import Ranks
 from cooper_rl.distributed.trainable import Trainable
 from cooper_rl.engines.base import Engine
 from cooper_rl.method.advantages import group_advantages, overlong_penalties
@@ -32,7 +33,8 @@ from cooper_rl.training.reward_learner import (
     timed,
     updating,
 )
-from cooper_rl.training.rollout import RolloutGroup, collect_rollouts, sample_rollouts
+from cooper_rl.training.rollout import RolloutGroup, begin_rollouts, sample_rollouts
+from cooper_rl.training.rollout_queue import RolloutQueue
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,8 @@ class Trainer:
     seed: int
     pool: Sequence[Problem] = ()
     """Problems that refills are drawn from (`cooper.max_refills`)."""
+    rollouts: RolloutQueue = field(default_factory=RolloutQueue)
+    """The rollouts that are drawn ahead."""
 
 
 class StepResult(NamedTuple):
@@ -63,7 +67,12 @@ class StepResult(NamedTuple):
 
 
 def run_step(
-    trainer: Trainer, step: int, problems: Sequence[Problem], *, falls_back_to_rule: bool = False
+    trainer: Trainer,
+    step: int,
+    problems: Sequence[Problem],
+    *,
+    ahead: Sequence[Sequence[Problem]] = (),
+    falls_back_to_rule: bool = False,
 ) -> StepResult:
     """Update both models once: rollouts, rewards, advantages, policy update, pairs, reward update.
 
@@ -71,6 +80,8 @@ def run_step(
         trainer: Models, servers, settings.
         step: From 1.
         problems: Of this step.
+        ahead: Problems of the steps after it whose rollouts are drawn ahead, `cooper.max_rollout_staleness`
+            of them.
         falls_back_to_rule: The monitor found hacking: the reward is the rule verdict from here on.
 
     Raises:
@@ -80,11 +91,10 @@ def run_step(
     config = trainer.config
     seconds: dict[Phase, float] = {}
     num_replaced: int | None = None
-    seed = step_seed(trainer.seed, step)
-    ranks = trainer.policy_optimizer.ranks
 
     with timed(seconds, "rollout"), trainer.policy_optimizer.gather():  # 1. rollouts
-        groups = _draw(trainer, problems, seed, ranks)
+        drawn = trainer.rollouts.draw(step, [problems, *ahead], partial(_begin_step, trainer))
+        groups = drawn.groups()
         if not config.max_refills:
             # vLLM hands its memory back for the update; the HF engine has none of its own.
             trainer.engine.sleep()
@@ -99,10 +109,10 @@ def run_step(
                 scored,
                 trainer.pool,
                 lambda chosen, seed: _score(
-                    trainer, _draw(trainer, chosen, seed, ranks), falls_back_to_rule=falls_back_to_rule
+                    trainer, _begin(trainer, chosen, seed)(), falls_back_to_rule=falls_back_to_rule
                 ),
                 max_refills=config.max_refills,
-                seed=seed,
+                seed=step_seed(trainer.seed, step),
             )
             trainer.engine.sleep()
     groups, scores, rewards, _ = scored
@@ -128,6 +138,7 @@ def run_step(
     rollout = describe_scores(scores, rewards)
     _describe_rollouts(rollout, scored, advantages)
     rollout.refilled = num_replaced
+    rollout.staleness = drawn.staleness if config.max_rollout_staleness else None
     return StepResult(
         metrics=StepMetrics(
             step=step,
@@ -143,9 +154,13 @@ def run_step(
     )
 
 
-def _draw(trainer: Trainer, problems: Sequence[Problem], seed: int, ranks: Ranks) -> list[RolloutGroup]:
-    """Phase 1; collective."""
-    return collect_rollouts(
+def _begin_step(trainer: Trainer, problems: Sequence[Problem], step: int) -> Callable[[], list[RolloutGroup]]:
+    return _begin(trainer, problems, step_seed(trainer.seed, step))
+
+
+def _begin(trainer: Trainer, problems: Sequence[Problem], seed: int) -> Callable[[], list[RolloutGroup]]:
+    """Phase 1; what it returns waits for the rollouts, and is collective."""
+    return begin_rollouts(
         trainer.engine,
         trainer.policy,
         problems,
@@ -153,7 +168,7 @@ def _draw(trainer: Trainer, problems: Sequence[Problem], seed: int, ranks: Ranks
         group_size=trainer.config.group_size,
         instruction=trainer.instruction,
         seed=seed,
-        ranks=ranks,
+        ranks=trainer.policy_optimizer.ranks,
     )
 
 
