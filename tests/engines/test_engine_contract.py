@@ -1,4 +1,5 @@
-"""What holds for every engine: the Hugging Face engine, vLLM (its CPU build will do) and the shipped double.
+"""What holds for every engine: the Hugging Face engine, the same in a process of its own, vLLM (its CPU build
+will do) and the shipped double.
 
 `make test-vllm` sets up vLLM in an environment of its own and runs this file there; elsewhere its part is
 skipped.
@@ -15,6 +16,8 @@ from cooper_rl.config.data import GenerationConfig
 from cooper_rl.config.engine import EngineConfig
 from cooper_rl.engines.base import Engine, Generation, ScriptedEngine
 from cooper_rl.engines.hf import HFEngine
+from cooper_rl.engines.separate import SeparateEngine
+from cooper_rl.models.policy import Policy
 
 END, PAD = 1, 0
 PROMPTS = [[5, 6, 7], [8, 9, 10, 11, 12, 13, 14], [15], [16, 17, 18, 19]]
@@ -25,7 +28,7 @@ SMALL = EngineConfig(kind="vllm", max_model_len=256, kv_cache_gib=0.05, max_num_
 
 needs_vllm = pytest.mark.skipif(find_spec("vllm") is None, reason="vllm is not installed: make test-vllm")
 VLLM = pytest.param("vllm", marks=[pytest.mark.vllm, needs_vllm])
-MODELS = ["hf", VLLM]
+MODELS = ["hf", "separate", VLLM]
 
 
 def make_model(seed: int, *, is_tied: bool = False) -> Qwen2ForCausalLM:
@@ -45,11 +48,18 @@ def make_model(seed: int, *, is_tied: bool = False) -> Qwen2ForCausalLM:
     return model
 
 
+def as_policy(model: Qwen2ForCausalLM) -> Policy:
+    """As far as an engine needs one: it has no tokenizer."""
+    return Policy(model, None, frozenset({END}), PAD)
+
+
 def make_engine(kind: str, model: Qwen2ForCausalLM) -> Engine:
     if kind == "vllm":
         from cooper_rl.engines.vllm import VLLMEngine
 
         return VLLMEngine(model, end_ids=frozenset({END}), config=SMALL)
+    if kind == "separate":
+        return SeparateEngine(as_policy(model), EngineConfig(process="own"))
     if kind == "hf":
         return HFEngine(model, end_ids=frozenset({END}), pad_id=PAD)
     ended, cut = (20, 21, END), tuple(range(2, 40))
@@ -78,7 +88,7 @@ def model() -> Qwen2ForCausalLM:
     return make_model(0)
 
 
-@pytest.fixture(params=["hf", VLLM, "scripted"])
+@pytest.fixture(params=["hf", "separate", VLLM, "scripted"])
 def engine(request, engines: Callable[..., Engine]) -> Engine:
     return engines(request.param)
 

@@ -1,8 +1,8 @@
 """Configuration of what generates completions."""
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from cooper_rl.config.section import Section
 
@@ -12,7 +12,14 @@ class EngineConfig(Section):
 
     kind: Literal["hf", "vllm"] = "hf"
     """`hf`: transformers, on CPU or GPU, with the weights that are trained or a copy of them in bf16. `vllm`:
-    vLLM in the same process, with a copy that every step renews (extra `vllm`); what follows is for vLLM."""
+    vLLM, with a copy that every step renews (extra `vllm`); what follows `devices` is for vLLM."""
+    process: Literal["same", "own"] = "same"
+    """`own`: the engine has a process of its own with a copy of the weights, so that rollouts of later steps
+    (`cooper.max_rollout_staleness`) are drawn while the models are updated. `same`: it draws in the trainer's
+    process, in turns with the updates."""
+    devices: tuple[int, ...] | None = None
+    """GPUs of the engine's own process, by their numbers from 0 among those that the trainer sees; of several
+    trainers each takes its share. None: the trainer's GPU."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """The type of vLLM's weights and activations. `auto`: bfloat16 on a GPU, float32 on a CPU."""
     max_model_len: int | None = Field(default=None, ge=2)
@@ -33,4 +40,21 @@ class EngineConfig(Section):
     """Compile nothing and record no CUDA graphs: starts sooner, generates slower, needs no C++ compiler. On a
     GPU Triton wants its C compiler all the same."""
     sleep: bool = True
-    """Hand vLLM's GPU memory back while the models are trained. Nothing to hand back on a CPU."""
+    """Hand vLLM's GPU memory back while the models are trained. Nothing to hand back on a CPU, or with
+    `process` own."""
+
+    @model_validator(mode="after")
+    def _devices_are_of_a_process(self) -> Self:
+        if self.devices is None:
+            return self
+        if self.process != "own":
+            raise ValueError(
+                f"engine.devices={list(self.devices)} are those of the engine's own process: set "
+                "engine.process=own, or engine.devices=null"
+            )
+        if not self.devices or len(set(self.devices)) < len(self.devices) or min(self.devices) < 0:
+            raise ValueError(
+                f"engine.devices={list(self.devices)}: give numbers of GPUs from 0, each once, or null for "
+                "the trainer's GPU"
+            )
+        return self

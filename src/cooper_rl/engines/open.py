@@ -12,7 +12,12 @@ def open_engine(policy: Policy, config: EngineConfig) -> Engine:
     Raises:
         ConfigError: vLLM is asked for and is not installed, or memory or lengths do not fit.
         ModelError: vLLM cannot run this model.
+        CooperError: the process that the engine was given to has ended.
     """
+    if config.process == "own":
+        from cooper_rl.engines.separate import SeparateEngine  # which opens one itself
+
+        return SeparateEngine(policy, config)
     if config.kind == "vllm":
         from cooper_rl.engines.vllm import VLLMEngine
 

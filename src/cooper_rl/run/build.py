@@ -165,7 +165,8 @@ def make_trainer(
         engine = stack.enter_context(closing(open_engine(drawing, config.engine)))
         if cooper.policy.lora is not None and not ranks.is_first:
             engine.load_weights(policy.weights())  # the first one's, which may be a checkpoint's
-    if cooper.policy.lora is not None and (config.engine.kind == "vllm" or drawing.compute == "bfloat16"):
+    is_copied = config.engine.process == "own" or config.engine.kind == "vllm"
+    if cooper.policy.lora is not None and (is_copied or drawing.compute == "bfloat16"):
         drawing.model.cpu()  # the engine has a copy, and checkpoints are written from here
     domain = find_domain(config.problems.domain)
     rule = stack.enter_context(closing(domain.open_verifier(config.labeling.rule, num_processes=ranks.size)))

@@ -58,7 +58,7 @@ def make_plan(
     """
     cooper, distributed, engine = config.cooper, config.distributed, config.engine
     shape = read_shape(policy, place="the policy's config.json")
-    is_vllm = engine.kind == "vllm"
+    is_vllm, is_elsewhere = engine.kind == "vllm", engine.devices is not None
     use = Use(
         num_processes=num_processes,
         zero_stage=distributed.zero_stage,
@@ -68,11 +68,11 @@ def make_plan(
         adapter_rank=cooper.policy.lora.rank if cooper.policy.lora else None,
         trains_verify_rm=cooper.trains_verify_rm,
         max_tokens=cooper.max_tokens_per_batch,
-        engine_bytes=_engine_bytes(config, shape, card_bytes=card_bytes),
+        engine_bytes=0 if is_elsewhere else _engine_bytes(config, shape, card_bytes=card_bytes),
         engine_remedy=_engine_remedy(engine),
         engine_weight_bytes=_engine_weight_bytes(config),
-        engine_sleeps=not is_vllm or engine.sleep,
-        engine_wakes_early=is_vllm,
+        engine_sleeps=not is_vllm or engine.sleep if engine.process == "same" else is_elsewhere,
+        engine_wakes_early=is_vllm and engine.process == "same",
         has_gate=cooper.gate is not None,
         has_average=cooper.reward.ema_decay > 0,
     )
@@ -101,9 +101,14 @@ def _engine_remedy(engine: EngineConfig) -> str:
 
 
 def _engine_weight_bytes(config: Config) -> int:
-    """The HF engine copies weights in bf16, and those of an adapted policy; vLLM counts its own."""
+    """The HF engine copies weights in bf16, those of an adapted policy, and all in a process of its own; vLLM
+    counts its own."""
     is_adapted = config.cooper.policy.lora is not None
-    if config.engine.kind == "vllm" or (config.distributed.zero_stage and not is_adapted):
+    if config.engine.kind == "vllm" or config.engine.devices is not None:
+        return 0
+    if config.engine.process == "own":
+        return 4 if config.cooper.precision == "float32" else 2
+    if config.distributed.zero_stage and not is_adapted:
         return 0
     if config.cooper.precision != "float32":
         return 2

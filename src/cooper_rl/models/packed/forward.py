@@ -28,12 +28,17 @@ def use_packed(model: Any, *, is_on: bool) -> None:
     model.is_left_to_library = not is_on
 
 
+def is_packed(model: Any) -> bool:
+    """What `use_packed` was told last."""
+    return not getattr(model, "is_left_to_library", False)
+
+
 def can_pack(model: Any) -> bool:
     """True if the walk below computes the same as the model's own, and may replace it."""
     config = model.config
     layer_types = getattr(config, "layer_types", None) or ["full_attention"]
     return (
-        not getattr(model, "is_left_to_library", False)
+        is_packed(model)
         and config.model_type in ARCHITECTURES
         # The masks of `packing.py` know causal attention over everything before, and no window.
         and all(kind == "full_attention" for kind in layer_types)
