@@ -111,8 +111,8 @@ def straight(trainer: Trainer, tmp_path_factory: pytest.TempPathFactory) -> Outc
     return run_straight(trainer, tmp_path_factory.mktemp("straight") / "checkpoint")
 
 
-def run_straight(trainer: Trainer, checkpoint: Path) -> Outcome:
-    assert trainer.run(checkpoint, kill={"count": True}) == 0, trainer.log()
+def run_straight(trainer: Trainer, checkpoint: Path, *overrides: str) -> Outcome:
+    assert trainer.run(checkpoint, *overrides, kill={"count": True}) == 0, trainer.log()
     result = outcome(checkpoint)
     assert all(row["pairs/count"] > 0 for row in result.numbers)
     assert len(result.numbers) == 3

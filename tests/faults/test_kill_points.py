@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.faults.conftest import Outcome, Trainer, outcome
+from tests.faults.conftest import Outcome, Trainer, outcome, run_straight
 
 NAMED = [
     ("rollout", 1), ("rollout", 2), ("after rollout", 3),
@@ -54,6 +54,36 @@ def test_a_run_killed_at_a_named_point_continues_exactly(
     assert killed == -signal.SIGKILL, trainer.log()[-3000:]
     assert trainer.run(checkpoint) == 0, trainer.log()[-3000:]
     assert outcome(checkpoint) == straight
+
+
+AHEAD = ["cooper.max_rollout_staleness=1", "cooper.policy.max_importance_weight=2.0"]
+
+
+@pytest.fixture(scope="module")
+def straight_ahead(trainer: Trainer, tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    return run_straight(trainer, tmp_path_factory.mktemp("ahead") / "checkpoint", *AHEAD)
+
+
+@pytest.mark.parametrize("process", ["same", "own"])
+@pytest.mark.parametrize(
+    ("point", "hit"),
+    [
+        ("score", 2),
+        pytest.param("rollout", 3, marks=pytest.mark.slow),
+        pytest.param("after policy_update", 2, marks=pytest.mark.slow),
+        pytest.param("after snapshot", 1, marks=pytest.mark.slow),
+        pytest.param("after manifest", 2, marks=pytest.mark.slow),
+    ],
+)
+def test_a_run_that_draws_ahead_continues_exactly_wherever_the_engine_is(
+    trainer: Trainer, straight_ahead: Outcome, tmp_path: Path, point: str, hit: int, process: str
+) -> None:
+    """In a process of its own the engine is at a draw when it is orphaned."""
+    checkpoint, values = tmp_path / "checkpoint", [*AHEAD, f"engine.process={process}"]
+    killed = trainer.run(checkpoint, *values, kill={"point": point, "hit": hit})
+    assert killed == -signal.SIGKILL, trainer.log()[-3000:]
+    assert trainer.run(checkpoint, *values) == 0, trainer.log()[-3000:]
+    assert outcome(checkpoint) == straight_ahead
 
 
 @pytest.mark.parametrize("number", range(NUM_RANDOM))

@@ -70,6 +70,19 @@ def test_two_runs_that_draw_ahead_equal_one_of_twice_the_length(
         assert kept == read(tmp_path / "straight").drawn
 
 
+def test_an_engine_in_a_process_of_its_own_changes_no_number(files: Files, tmp_path: Path) -> None:
+    """A run goes on in either way; it evaluates in between, with the weights of the step."""
+    values = [*AHEAD, "cooper.evaluate_every=1"]
+    data = {"examples": files.examples, "held_out": files.held_out}
+    train(files, tmp_path / "turns", *values, "cooper.steps=4", **data)
+    train(files, tmp_path / "apart", *values, "cooper.steps=3", "engine.process=own", **data)
+    assert numbers(tmp_path / "apart") == numbers(tmp_path / "turns")[:3]
+    train(files, tmp_path / "apart", *values, "cooper.steps=4", **data)
+    assert numbers(tmp_path / "apart") == numbers(tmp_path / "turns")
+    assert is_same_state(tmp_path / "apart", tmp_path / "turns")
+    assert read(tmp_path / "apart").drawn == read(tmp_path / "turns").drawn
+
+
 def test_a_run_that_draws_nothing_ahead_keeps_no_rollouts(files: Files, tmp_path: Path) -> None:
     train(files, tmp_path / "run", "cooper.steps=1")
     assert not list((tmp_path / "run").rglob(PENDING_ROLLOUTS))
