@@ -144,6 +144,18 @@ def test_two_processes_give_the_numbers_of_one_which_can_continue(
         torch.testing.assert_close(other.policy_optimizer[name], tensor, rtol=1e-2, atol=1e-5)
 
 
+@pytest.mark.parametrize(("stage", "process"), [(2, "same"), (3, "own")])
+def test_each_process_draws_its_share_ahead_and_one_continues_with_all_of_it(
+    examined: Files, tmp_path: Path, stage: int, process: str
+) -> None:
+    ahead = ["cooper.max_rollout_staleness=1", "cooper.policy.max_importance_weight=2.0"]
+    train_alone(examined, tmp_path / "alone", *ahead, "cooper.steps=3")
+    train_together(examined, tmp_path / "run", stage, *ahead, "cooper.steps=2", f"engine.process={process}")
+    assert [len(step.groups) for step in read(tmp_path / "run").drawn] == [3]
+    train_alone(examined, tmp_path / "run", *ahead, "cooper.steps=3")
+    assert_same_numbers(numbers(tmp_path / "run"), numbers(tmp_path / "alone"))
+
+
 @pytest.mark.parametrize("stage", [1, 2, 3])
 def test_processes_take_back_what_the_gate_refuses(examined: Files, tmp_path: Path, stage: int) -> None:
     """VerifyRM learns what is right, which the gate's examples deny: the second update goes too far."""

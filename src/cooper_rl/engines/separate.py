@@ -27,9 +27,10 @@ from cooper_rl.errors import ConfigError, CooperError, DataError, TrainingError
 from cooper_rl.machine.device import pick_device
 from cooper_rl.machine.memory import is_out_of_memory
 from cooper_rl.machine.scratch import scratch_folder
+from cooper_rl.machine.threads import keep_freed_memory, limit_kept_kernels, limit_threads
 from cooper_rl.machine.workers import follow_parent
 from cooper_rl.models.packed.forward import is_packed, use_packed
-from cooper_rl.models.policy import Policy, load_model
+from cooper_rl.models.policy import Policy
 from cooper_rl.models.precision import Compute, settle
 
 logger = logging.getLogger(__name__)
@@ -43,7 +44,9 @@ LAUNCHER = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR
 class Start(NamedTuple):
     """What the process needs to open its engine."""
 
-    model: Path
+    shape: Any
+    """Configuration of the policy's model."""
+    weights: Path
     config: EngineConfig
     end_ids: frozenset[int]
     pad_id: int
@@ -72,7 +75,8 @@ class SeparateEngine:
         self._stack = ExitStack()
         self._folder = self._stack.enter_context(scratch_folder())
         start = Start(
-            model=self._folder / "model",
+            shape=policy.model.config,
+            weights=self._folder / "start.pt",
             config=config.model_copy(update={"process": "same", "devices": None, "sleep": False}),
             end_ids=policy.end_ids,
             pad_id=policy.pad_id,
@@ -93,7 +97,7 @@ class SeparateEngine:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="engine")
         self._last: Future[Any] | None = None
         try:
-            _write(lambda: _save_model(policy.model, start.model), self._folder)
+            self._write(policy.model.state_dict().items(), start.weights)
             self._process.start()
             theirs.close()  # else its end would not be noticed here
             self._submit(self._answer).result()
@@ -139,9 +143,7 @@ class SeparateEngine:
         """
         path = self._folder / f"weights-{self._num_loads}.pt"
         self._num_loads += 1
-        # Not safetensors, which refuses tied weights. Read back as weights alone: nothing is unpickled.
-        copies = {name: tensor.detach().cpu() for name, tensor in weights}
-        _write(lambda: torch.save(copies, path), self._folder)
+        self._write(weights, path)
         self._submit(self._load, path)
 
     def sleep(self) -> None:
@@ -159,6 +161,17 @@ class SeparateEngine:
         self._thread.shutdown(wait=True, cancel_futures=True)
         self._connection.close()
         self._stack.close()
+
+    def _write(self, weights: Iterable[tuple[str, torch.Tensor]], path: Path) -> None:
+        tensors = {name: tensor.detach().cpu() for name, tensor in weights}
+        try:
+            # Not safetensors, which refuses tied weights. Read back as weights alone: nothing is unpickled.
+            torch.save(tensors, path)
+        except (OSError, RuntimeError) as error:
+            raise DataError(
+                f"{path}: the weights for the engine's process cannot be written ({error}); free space "
+                "there, set TMPDIR, or set engine.process=same"
+            ) from error
 
     def _submit(self, call: Any, *arguments: Any) -> Future[Any]:
         self._last = self._thread.submit(call, *arguments)
@@ -228,23 +241,6 @@ def visible_devices(config: EngineConfig, device: torch.device, environment: Map
     return ",".join(names[number] for number in own)
 
 
-def _save_model(model: Any, folder: Path) -> None:
-    # The tensors as they are now: under ZeRO 3 the model's own state is whole in a gather block alone.
-    model.save_pretrained(
-        folder, state_dict={n: each.detach().cpu() for n, each in model.state_dict().items()}
-    )
-
-
-def _write(write: Any, folder: Path) -> None:
-    try:
-        write()
-    except (OSError, RuntimeError) as error:
-        raise DataError(
-            f"{folder}: the weights for the engine's process cannot be written ({error}); free space there, "
-            "set TMPDIR, or set engine.process=same"
-        ) from error
-
-
 def _serve(connection: Connection, start: Start) -> None:
     """The process: opens its engine, then answers calls until there are no more."""
     follow_parent(end=signal.SIGKILL)
@@ -279,7 +275,13 @@ def _open(start: Start) -> Engine:
         device = torch.device("cpu")  # it makes a copy where it runs, and needs the room there
     elif device.type == "cuda":
         torch.cuda.set_device(device)
-    model = load_model(AutoModelForCausalLM, str(start.model), device=device)
+    # Not from a model's folder, which transformers lets the first rank alone write.
+    model = AutoModelForCausalLM.from_config(start.shape, dtype=torch.float32)
+    model.load_state_dict(_read(start.weights))
+    model = model.to(device).eval().requires_grad_(False)
+    limit_threads(model)
+    keep_freed_memory()
+    limit_kept_kernels()
     use_packed(model, is_on=start.is_packed)
     return open_engine(Policy(model, None, start.end_ids, start.pad_id, start.compute), start.config)
 
@@ -288,9 +290,14 @@ def _call(engine: Engine, name: str, arguments: tuple[Any, ...], options: Mappin
     if name == "generate":
         return engine.generate(*arguments, **options)
     (path,) = arguments
-    engine.load_weights(torch.load(path, map_location="cpu", weights_only=True, mmap=True).items())
-    path.unlink()
+    engine.load_weights(_read(path).items())
     return None
+
+
+def _read(path: Path) -> dict[str, torch.Tensor]:
+    weights = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    path.unlink()  # the pages that are mapped stay until they are copied
+    return weights
 
 
 def _told(error: Exception) -> Exception:
