@@ -43,6 +43,11 @@ class EngineConfig(Section):
     """Hand vLLM's GPU memory back while the models are trained. Nothing to hand back on a CPU, or with
     `process` own."""
 
+    @property
+    def has_copy(self) -> bool:
+        """True if its weights are a copy, whatever its type."""
+        return self.process == "own" or self.kind == "vllm"
+
     @model_validator(mode="after")
     def _devices_are_of_a_process(self) -> Self:
         if self.devices is None:

@@ -165,8 +165,7 @@ def make_trainer(
         engine = stack.enter_context(closing(open_engine(drawing, config.engine)))
         if cooper.policy.lora is not None and not ranks.is_first:
             engine.load_weights(policy.weights())  # the first one's, which may be a checkpoint's
-    is_copied = config.engine.process == "own" or config.engine.kind == "vllm"
-    if cooper.policy.lora is not None and (is_copied or drawing.compute == "bfloat16"):
+    if cooper.policy.lora is not None and (config.engine.has_copy or drawing.compute == "bfloat16"):
         drawing.model.cpu()  # the engine has a copy, and checkpoints are written from here
     domain = find_domain(config.problems.domain)
     rule = stack.enter_context(closing(domain.open_verifier(config.labeling.rule, num_processes=ranks.size)))
@@ -197,16 +196,15 @@ def make_trainer(
         instruction=config.instruction,
         seed=seed,
         pool=problems,
-        # The first rank has read the checkpoint; all of them learn from what it holds.
-        rollouts=RolloutQueue(
-            read_drawn(
-                ranks.first(lambda: state.drawn),
-                policy,
-                instruction=config.instruction,
-                group_size=cooper.group_size,
-            )
-        ),
+        rollouts=_make_rollouts(config, state, policy, ranks),
     )
+
+
+def _make_rollouts(config: Config, state: TrainingState, policy: Policy, ranks: Ranks) -> RolloutQueue:
+    # The first rank has read the checkpoint; all of them learn from what it holds.
+    steps = ranks.first(lambda: state.drawn)
+    group_size = config.cooper.group_size
+    return RolloutQueue(read_drawn(steps, policy, instruction=config.instruction, group_size=group_size))
 
 
 def _check_merged(policy: Policy, saved: Policy, *, place: str) -> None:

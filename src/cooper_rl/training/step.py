@@ -80,8 +80,7 @@ def run_step(
         trainer: Models, servers, settings.
         step: From 1.
         problems: Of this step.
-        ahead: Problems of the steps after it whose rollouts are drawn ahead, `cooper.max_rollout_staleness`
-            of them.
+        ahead: Of the next `cooper.max_rollout_staleness` steps, whose rollouts are drawn ahead.
         falls_back_to_rule: The monitor found hacking: the reward is the rule verdict from here on.
 
     Raises:
@@ -136,8 +135,7 @@ def run_step(
             trainer.engine.load_weights(trainer.policy.weights())
     learned = trainer.reward.learn(seconds, step=step)  # 5. wait for the pairs; 6. reward update
     rollout = describe_scores(scores, rewards)
-    _describe_rollouts(rollout, scored, advantages)
-    rollout.refilled = num_replaced
+    _describe_rollouts(rollout, scored, advantages, num_replaced)
     rollout.staleness = drawn.staleness if config.max_rollout_staleness else None
     return StepResult(
         metrics=StepMetrics(
@@ -204,11 +202,14 @@ def step_problems(problems: Sequence[Problem], step: int, *, count: int, seed: i
     return chosen
 
 
-def _describe_rollouts(metrics: RolloutMetrics, scored: Scored, advantages: torch.Tensor) -> None:
+def _describe_rollouts(
+    metrics: RolloutMetrics, scored: Scored, advantages: torch.Tensor, num_replaced: int | None
+) -> None:
     """Add what only the trainer of the policy knows."""
     generations = [generation for group in scored.groups for generation in group.generations]
     num_cut = sum(generation.finish_reason == "length" for generation in generations)
     num_tokens = sum(len(generation.token_ids) for generation in generations)
+    metrics.refilled = num_replaced
     metrics.tokens = num_tokens
     metrics.completion_tokens = num_tokens / len(generations)
     # The engine said it when it drew the tokens: no model is asked again.
