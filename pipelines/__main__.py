@@ -4,9 +4,11 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from components.images import CPU_IMAGE
-from cooper_rl.addresses import redact_all
+from cooper_rl.addresses import addresses_in, redact_all
+from cooper_rl.cli.options import Parser
 from cooper_rl.errors import ConfigError, CooperError
 from cooper_rl.machine.command import remember_command
 from pipelines.options import NAMES, add_arguments, add_build, add_pipeline, read_parameters
@@ -24,7 +26,8 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "python -m pi
     try:
         return options.action(options)
     except CooperError as error:
-        sys.stderr.write(f"error: {redact_all(str(error))}\n")
+        words = sys.argv[1:] if arguments is None else list(arguments)
+        sys.stderr.write(f"error: {redact_all(str(error), *addresses_in(words))}\n")
         return EXIT_USER_ERROR
     except KeyboardInterrupt:
         sys.stderr.write(
@@ -35,8 +38,8 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "python -m pi
 
 def build_parser(program: str = "python -m pipelines") -> argparse.ArgumentParser:
     """The parser of all sub-commands."""
-    parser = argparse.ArgumentParser(prog=program, description=__doc__, allow_abbrev=False)
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    parser = Parser(prog=program, description=__doc__, allow_abbrev=False)
+    commands: Any = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     _add_local(commands)
     _add_compile(commands)
     add_submit(commands)

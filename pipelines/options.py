@@ -2,7 +2,9 @@
 
 import argparse
 from collections.abc import Sequence
+from typing import Any
 
+from cooper_rl.addresses import addresses_in, redact
 from cooper_rl.cli.options import add_overrides
 from cooper_rl.config.load import preset_names
 from cooper_rl.errors import ConfigError
@@ -72,3 +74,18 @@ def read_parameters(texts: Sequence[str]) -> dict[str, str]:
         if name in OPTIONS:
             raise ConfigError(f"--param {name}: give it as {OPTIONS[name]}, which is checked before the run")
     return {name: value for name, _, value in pairs}
+
+
+def check_no_secret(given: Any, *, place: str) -> None:
+    """Refuse a password or signature in what Kubeflow shows to all who see its runs.
+
+    Raises:
+        ConfigError: an address in the parameters or settings holds one.
+    """
+    for address in addresses_in(given):
+        if redact(address) != address:
+            raise ConfigError(
+                f"{place} {redact(address)}: holds a password or a signature, which Kubeflow keeps and "
+                "shows with the run and in its pods' logs; use s3:// with storage.credentials, a secret's "
+                "variable with api_key_env, or a preset in the image"
+            )

@@ -16,6 +16,7 @@ from cooper_rl.config.load import load, preset_names
 from cooper_rl.config.section import Section
 from cooper_rl.errors import ConfigError
 from cooper_rl.stages import STAGES
+from pipelines.options import check_no_secret
 
 FOLDER = Path(__file__).parent / "profiles"
 _QUANTITY = r"^[0-9]+(\.[0-9]+)?(m|[kMGTP]i?)?$"
@@ -139,6 +140,7 @@ def load_profile(profile: str) -> Profile:
         raise ConfigError(f"profile {profile!r}: {'; '.join(problems)}") from error
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"profile {profile!r} is not readable as TOML: {error}") from error
+    check_no_secret(found.model_dump(mode="json"), place=f"profile {profile!r}:")  # it is compiled in
     if found.preset in preset_names():  # another one lies in the image
         load(found.preset, found.overrides)
     return found

@@ -12,9 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cooper_rl.__main__ import main
-from cooper_rl.addresses import RedactingFormatter, redact, redact_all
+from cooper_rl.addresses import (
+    RedactingFormatter,
+    addresses_in,
+    opens_something,
+    redact,
+    redact_all,
+    split_user,
+)
 from cooper_rl.config.data import ServerConfig
-from cooper_rl.errors import DataError, ServerError
+from cooper_rl.errors import DataError, ServerError, StorageError
 from cooper_rl.method.prompts import ChatPrompt
 from cooper_rl.servers.chat import ChatClient
 from cooper_rl.servers.judge import ChatJudge
@@ -64,6 +71,28 @@ def test_what_opens_nothing_is_shown_as_it_is(text: str) -> None:
 
 def test_a_bucket_with_a_password_is_redacted() -> None:
     assert redact(f"s3://me:{SECRET}@bucket/prefix") == "s3://***@bucket/prefix"
+
+
+@given(password=st.text(st.characters(codec="utf-8"), min_size=1, max_size=10))
+def test_what_opens_an_address_is_parted_from_it_and_said_as_it_is_meant(password: str) -> None:
+    encoded = f"https://me:{quote(password, safe='')}@host.example/v1"
+    assert split_user(encoded) == ("https://host.example/v1", f"me:{password}")
+    assert split_user("https://host.example/v1") == ("https://host.example/v1", None)
+
+
+@given(value=st.text(max_size=20))
+def test_addresses_in_settings_are_found_as_they_stand_there_and_as_they_are_read(value: str) -> None:
+    """A TOML string writes quotes, line breaks and backslashes in another way than what is read from it."""
+    address = f"http://me:{value}@host.example/x"
+    for setting in (f"a.b=[{json.dumps(address)}]", {"a": [address]}, (f"a.b={address}",)):
+        assert address in addresses_in(setting)
+        assert opens_something(setting)
+    assert not opens_something({"a": ["http://host.example/x", 1, None, "s3://bucket/x"]})
+
+
+def test_every_error_of_ours_is_redacted_and_keeps_what_else_it_was_given() -> None:
+    error = StorageError(f"https://me:{SECRET}@host/ is gone", 7)
+    assert error.args == ("https://***@host/ is gone", 7)
 
 
 def test_log_lines_and_tracebacks_are_redacted() -> None:

@@ -4,14 +4,12 @@ import argparse
 import math
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cooper_rl.addresses import redact_all
 from cooper_rl.config.load import preset_names
 from cooper_rl.errors import ConfigError
-from pipelines.options import add_arguments, add_pipeline, read_parameters
+from pipelines.options import add_arguments, add_pipeline, check_no_secret, read_parameters
 
 if TYPE_CHECKING:
     from pipelines.remote.server import Server
@@ -164,7 +162,7 @@ def _upload(options: argparse.Namespace, *, cache: bool = True) -> "tuple[Server
     preset = options.preset or profile.preset
     given: dict[str, Any] = {"preset": preset, "overrides": options.overrides}
     given |= read_parameters(options.parameters)
-    _check_no_secret(options.overrides)
+    check_no_secret(given, place="--set or --param")
     if preset in preset_names():  # another one lies in the image
         check_settings(options.pipeline, preset, [*profile.overrides, *options.overrides], given)
     server = _connect(options)
@@ -174,17 +172,6 @@ def _upload(options: argparse.Namespace, *, cache: bool = True) -> "tuple[Server
     word = "uploaded" if version.is_new else "there already"
     sys.stdout.write(f"version {version.name} ({word})\n")
     return server, version
-
-
-def _check_no_secret(overrides: Sequence[str]) -> None:
-    """Refuse a password or signature among the parameters, which Kubeflow shows to all who see its runs."""
-    for override in overrides:
-        shown = redact_all(override)
-        if shown != override:
-            raise ConfigError(
-                f"--set {shown}: holds a password or a signature, which Kubeflow keeps and shows with the "
-                "run and in its pods' logs; use s3:// with storage.credentials, or a preset in the image"
-            )
 
 
 def _connect(options: argparse.Namespace) -> "Server":

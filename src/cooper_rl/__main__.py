@@ -11,9 +11,10 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from importlib import metadata
 
-from cooper_rl.addresses import redact_all
+from cooper_rl.addresses import addresses_in, redact_all
 from cooper_rl.cli.completion import add_completion, options_of
 from cooper_rl.cli.experiment import add_experiment
+from cooper_rl.cli.options import Parser
 from cooper_rl.cli.plan import add_plan
 from cooper_rl.cli.presets import add_presets
 from cooper_rl.cli.serve import add_servers
@@ -40,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         shown = options.run(options)
     except CooperError as error:
-        sys.stderr.write(f"{name}: {redact_all(str(error))}\n")
+        sys.stderr.write(f"{name}: {redact_all(str(error), *addresses_in(list(words)))}\n")
         return EXIT_USER_ERROR
     except KeyboardInterrupt:
         sys.stderr.write(f"\n{name}: interrupted; files that were complete stay\n")
@@ -51,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def build_parser(preset: str | None = None) -> argparse.ArgumentParser:
     """The parser of all sub-commands; `--help` shows the values of a preset."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="cooper-rl",
         description="Co-train a policy and its reward model, stage by stage. Stages in their order:",
         epilog="`cooper-rl STAGE --help` lists a stage's files and the configuration keys that it reads.",

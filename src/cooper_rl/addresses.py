@@ -1,10 +1,25 @@
-"""Addresses as logs, errors, reports and data files may show them: without what opens them."""
+"""Addresses as logs, errors, reports and data files may show them: without what opens them.
+
+redact         one address                     redact_values  a configuration that is to be written
+redact_all     a text that holds some          addresses_in   those in settings, as they may be shown later
+redact_output  everything that this process logs or says of an uncaught error
+"""
 
 import json
 import logging
 import re
+import shlex
+import sys
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, cast
+from urllib.parse import unquote
 
 _ADDRESS = re.compile(r"\b[A-Za-z][A-Za-z0-9+.-]*://[^\s\"'<>]*[^\s\"'<>.,:;)]")
+_IN_QUOTES = re.compile(r"\"((?:[^\"\\]|\\.)*://(?:[^\"\\]|\\.)*)\"|'([^']*://[^']*)'")
+_WHOLE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _HIDDEN = "***"
 _REDACTED = re.compile(r"\*\*\*(:\d+)?")
 """The redaction of a query, perhaps with the number of a row of that file."""
@@ -47,3 +62,85 @@ class RedactingFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         return redact_all(super().format(record))
+
+
+def split_user(address: str) -> tuple[str, str | None]:
+    """An http(s) address without user and password, and these as `user:password`; None where it has none.
+
+    Clients log the addresses that they ask.
+    """
+    scheme, separator, rest = address.partition("://")
+    user, at, place = rest.rpartition("@")
+    return (f"{scheme}{separator}{place}", unquote(user)) if at else (address, None)
+
+
+def redact_values(value: Any) -> Any:
+    """A dumped configuration in which every string is shown without what opens an address in it."""
+    if isinstance(value, Mapping):
+        return {key: redact_values(each) for key, each in cast("Mapping[str, Any]", value).items()}
+    if isinstance(value, list | tuple):
+        return [redact_values(each) for each in cast("list[Any]", value)]
+    if not isinstance(value, str):
+        return value
+    # An address by itself may hold blanks and quotes, where one in a text ends.
+    return redact(value) if _WHOLE.match(value) else redact_all(value)
+
+
+def addresses_in(value: Any) -> Iterator[str]:
+    """Addresses in the strings of a value, which may be lists, tables, and settings as `--set` takes them."""
+    if isinstance(value, Mapping | list | tuple):
+        for each in value.values() if isinstance(value, Mapping) else cast("list[Any]", value):
+            yield from addresses_in(each)
+    elif isinstance(value, str) and "://" in value:
+        key, _, address = value.partition("=")
+        quoted = [one or other for one, other in _IN_QUOTES.findall(value)]
+        yield from quoted or [value if "://" in key else address]
+        for each in quoted:
+            with suppress(ValueError):  # as TOML and JSON read it
+                yield json.loads(f'"{each}"')
+
+
+def opens_something(value: Any) -> bool:
+    """True if an address in a value holds a password or a signature."""
+    return any(redact(address) != address for address in addresses_in(value))
+
+
+def redact_command(words: Sequence[str]) -> str:
+    """A command line as a shell reads it, its words without what opens an address in them."""
+    shown = [redact_all(word, *addresses_in(word)) for word in words]
+    # One that was redacted is not to be run as it stands, and quotes round its stars would only puzzle.
+    return " ".join(
+        shlex.quote(word) if text == word else text for word, text in zip(words, shown, strict=True)
+    )
+
+
+def redact_output(*known: str) -> None:
+    """Redact what this process logs from now on, through handlers that are there, and tracebacks that end it.
+
+    Addresses among `known` are redacted whatever they hold.
+    """
+    for handler in logging.getLogger().handlers:
+        inner = handler.formatter or logging.Formatter()
+        before = inner if isinstance(inner, _Around) else _Around(inner, ())
+        handler.setFormatter(_Around(before.inner, (*before.known, *known)))
+    redact_tracebacks(*known)
+
+
+def redact_tracebacks(*known: str) -> None:
+    """Redact what Python shows of an error that ends this process."""
+
+    def show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        sys.stderr.write(redact_all("".join(traceback.format_exception(kind, error, trace)), *known))
+
+    sys.excepthook = show
+
+
+class _Around(logging.Formatter):
+    """What another formatter makes of a record, redacted."""
+
+    def __init__(self, inner: logging.Formatter, known: tuple[str, ...]) -> None:
+        super().__init__()
+        self.inner, self.known = inner, known
+
+    def format(self, record: logging.LogRecord) -> str:
+        return redact_all(self.inner.format(record), *self.known)

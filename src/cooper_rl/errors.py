@@ -17,9 +17,17 @@ A message names the value, the place (file:row, dotted key, URL) and the remedy.
     CooperWarning        something that a person should look at; the run goes on
 """
 
+from cooper_rl.addresses import redact_all
+
 
 class CooperError(Exception):
-    """Base of every error that a user can mend; the CLI prints its message without a traceback."""
+    """Base of every error that a user can mend; the CLI prints its message without a traceback.
+
+    Its message shows addresses without what opens them, wherever it is logged or printed.
+    """
+
+    def __init__(self, *arguments: object) -> None:
+        super().__init__(*(redact_all(each) if isinstance(each, str) else each for each in arguments))
 
 
 class ConfigError(CooperError):

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
-from cooper_rl.addresses import RedactingFormatter
+from cooper_rl.addresses import RedactingFormatter, redact_tracebacks
 
 T = TypeVar("T")
 
@@ -27,6 +27,7 @@ def show_log() -> None:
     handler.setFormatter(RedactingFormatter("%(asctime)s %(message)s", datefmt="%H:%M:%S"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     logging.captureWarnings(True)
+    redact_tracebacks()
     logging.getLogger("httpx").setLevel(logging.WARNING)  # one line per request otherwise
     logging.getLogger("huggingface_hub").propagate = False  # it shows its lines itself
 

@@ -57,7 +57,7 @@ def test_an_address_with_a_password_is_not_sent(
     assert submit(api, "--preset", "laptop", "--set", f'problems.sources=["https://{place}"]') == 2
     said = capsys.readouterr().err
     assert "holds a password or a signature, which Kubeflow keeps and shows" in said
-    assert "use s3:// with storage.credentials, or a preset in the image" in said
+    assert "use s3:// with storage.credentials, a secret's variable" in said
     assert "pa55word" not in said
     assert (api.runs, api.versions) == ({}, {})
 

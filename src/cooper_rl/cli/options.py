@@ -2,8 +2,18 @@
 
 import argparse
 import math
+import sys
+from typing import NoReturn
 
+from cooper_rl.addresses import addresses_in, redact_all
 from cooper_rl.config.load import preset_names
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors show no password or signature of the words that it was given."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(redact_all(message, *addresses_in(sys.argv[1:])))
 
 
 def add_configuration(command: argparse.ArgumentParser) -> None:

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
-from cooper_rl.addresses import redact_all
+from cooper_rl.addresses import redact_values
 from cooper_rl.cli.options import add_configuration
 from cooper_rl.cli.settings import show
 from cooper_rl.config.load import load, preset_names, read_preset_text
@@ -53,7 +53,7 @@ def show_config(options: argparse.Namespace, *, sections: Sequence[str] = ()) ->
     """Every value of the configuration with its source, or those of some sections and keys alone."""
     config = load(options.preset, options.overrides)
     rows = [
-        (redact_all(f"{key} = {show(value)}").replace("\n", "\\n"), source)
+        (f"{key} = {show(redact_values(value))}".replace("\n", "\\n"), source)
         for key, value, source in find_sources(config, options.preset, options.overrides)
         if not sections or any(f"{key}.".startswith(f"{section}.") for section in sections)
     ]

@@ -12,6 +12,7 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from cooper_rl.addresses import addresses_in, redact_all, redact_output
 from cooper_rl.config.load import load
 from cooper_rl.config.root import Config
 from cooper_rl.errors import ConfigError, CooperError, DataError, HackingError
@@ -53,14 +54,20 @@ def task(
     Raises:
         ConfigError: the configuration is not valid.
     """
+    # Kubernetes keeps the log, and Kubeflow shows it to all who see the run.
+    known = list(addresses_in(list(overrides)))
+    redact_output(*known)
     try:
-        yield load(preset, with_run_key(overrides, run_key=run_key, run_id=run_id))
+        config = load(preset, with_run_key(overrides, run_key=run_key, run_id=run_id))
+        known += addresses_in(config.model_dump(mode="json"))  # those of the preset too
+        redact_output(*known)
+        yield config
     except MISTAKES as error:
-        _tell(termination_log, error)
+        _tell(termination_log, error, known)
         # The message says it all, and frames would bury it in the log that the dashboard shows.
         raise error.with_traceback(None) from None
     except Exception as error:
-        _tell(termination_log, error)
+        _tell(termination_log, error, known)
         raise
 
 
@@ -70,12 +77,12 @@ def with_run_key(overrides: Sequence[str], *, run_key: str, run_id: str) -> list
     return [*([f"storage.run_key={json.dumps(name)}"] if name else []), *overrides]
 
 
-def _tell(place: Path, error: Exception) -> None:
+def _tell(place: Path, error: Exception, known: Sequence[str]) -> None:
     begin = FINAL if isinstance(error, MISTAKES) else AGAIN
     # Our own messages are sentences; the class of any other error is half of what it says.
     text = str(error) if isinstance(error, CooperError) else f"{type(error).__name__}: {error}"
     text += CACHE_ADVICE if MOUNTED.search(text) else ""
-    message = f"{begin} {text}".encode(errors="replace")[:MAX_MESSAGE_BYTES]
+    message = f"{begin} {redact_all(text, *known)}".encode(errors="replace")[:MAX_MESSAGE_BYTES]
     try:
         if place.exists():
             place.write_bytes(message)

@@ -4,6 +4,7 @@ from typing import Self
 
 from pydantic import Field, field_validator, model_validator
 
+from cooper_rl.addresses import opens_something, redact_values
 from cooper_rl.config.cooper import CooperConfig, EvaluationConfig, ExperimentConfig
 from cooper_rl.config.data import LabelingConfig, ProblemsConfig, SamplingConfig
 from cooper_rl.config.engine import EngineConfig
@@ -17,7 +18,7 @@ from cooper_rl.config.infrastructure import (
 )
 from cooper_rl.config.models import ModelsConfig, VerifyRMConfig
 from cooper_rl.config.red_team import RedTeamConfig
-from cooper_rl.config.section import Section
+from cooper_rl.config.section import Section, flatten
 
 
 class Config(Section):
@@ -79,6 +80,19 @@ class Config(Section):
                 f"launch.kind=trainjob needs storage.uri=s3://bucket/prefix (found {uri}), which inputs and "
                 "checkpoints travel through: a job on other nodes sees no folder of this machine"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _job_shows_no_secret(self) -> Self:
+        if self.launch.kind != "trainjob":
+            return self
+        for key, value in flatten(self.model_dump(mode="json")):
+            if opens_something(value):
+                raise ValueError(
+                    f"{key}={redact_values(value)}: holds a password or a signature, and a TrainJob's "
+                    "arguments and variables stand in the cluster for all to read; give an address without, "
+                    "such as that of a gateway that adds it, or mount it (launch.secrets)"
+                )
         return self
 
     @model_validator(mode="after")

@@ -24,6 +24,7 @@ from types import FrameType
 
 from pydantic import ValidationError
 
+from cooper_rl.addresses import redact_values
 from cooper_rl.config.load import load
 from cooper_rl.config.root import Config
 from cooper_rl.errors import ConfigError, CooperError, StoppedError
@@ -71,7 +72,7 @@ def run_experiment(
     is_watched = {
         arm: load(preset, values).cooper.active_monitor is not None for arm, values in plans.items()
     }
-    _claim(output, config)
+    claim_folder(output, config)
     workers = num_workers or usable_cores()
     # Spawned, not forked: torch's threads do not survive a fork.
     with (
@@ -119,20 +120,21 @@ def _check(config: Config) -> None:
         )
 
 
-def _claim(output: Path, config: Config) -> None:
-    """Remember what this folder is for; arms and seeds may be added to it later.
+def claim_folder(output: Path, config: Config) -> None:
+    """Remember what an experiment's folder is for; arms and seeds may be added to it later.
 
     A key that the version which wrote it did not have had today's default.
     """
     path = output / "experiment.json"
-    asked = {"preset": config.model_dump(mode="json")}
+    # Redacted: the file stays, and another password does not make another experiment.
+    asked = {"preset": redact_values(config.model_dump(mode="json"))}
     if path.is_file():
         try:
             known = json.loads(path.read_text(encoding="utf-8"))["preset"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ConfigError(f"{path}: cannot be read ({error}); choose another --output") from error
         with suppress(ValidationError):  # of a version with other keys: the difference is shown as it is
-            known = Config.model_validate(known).model_dump(mode="json")
+            known = redact_values(Config.model_validate(known).model_dump(mode="json"))
         if known != asked["preset"]:
             difference = _first_difference(known, asked["preset"])
             raise ConfigError(

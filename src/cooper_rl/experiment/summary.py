@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from cooper_rl.addresses import redact_values
 from cooper_rl.checkpoints.logs import METRICS, ROLLOUTS
 from cooper_rl.checkpoints.reference import open_checkpoint
 from cooper_rl.config.infrastructure import StorageConfig
@@ -159,7 +160,9 @@ def summarise(
         steps=config.cooper.steps,
         num_held_out=any_run.end.num_problems,
         samples_per_problem=any_run.end.samples_per_problem,
-        settings={key: str(value) for key, value in config.cooper.model_dump(mode="json").items()},
+        settings={
+            key: str(value) for key, value in redact_values(config.cooper.model_dump(mode="json")).items()
+        },
     )
 
 

@@ -4,17 +4,16 @@ It is kept in the environment, which the processes of a pipeline on this machine
 """
 
 import os
-import shlex
 import sys
 
-from cooper_rl.addresses import redact_all
+from cooper_rl.addresses import redact_command
 
 COMMAND = "COOPER_RL_COMMAND"
 
 
 def remember_command(program: str) -> None:
     """Keep the command line of this process for the pages that it and its children write."""
-    os.environ[COMMAND] = redact_all(f"{program} {shlex.join(sys.argv[1:])}")
+    os.environ[COMMAND] = f"{program} {redact_command(sys.argv[1:])}"
 
 
 def known_command() -> str | None:

@@ -7,7 +7,6 @@ script, so that nothing else in it can run; whatever comes from data is escaped 
 import base64
 import hashlib
 import json
-import re
 from functools import cache
 from importlib import metadata, resources
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
+from cooper_rl.addresses import redact_values
 from cooper_rl.config.root import Config
 from cooper_rl.config.section import flatten
 from cooper_rl.report import text as words
@@ -66,8 +66,8 @@ def content_policy(script: str) -> str:
 def settings(config: Config) -> list[tuple[str, str]]:
     """Every setting as (dotted key, value), as `--set` takes them; passwords and queries in
     URLs are blanked."""
-    dumped = config.model_dump(mode="json")
-    return [(key, _blank(json.dumps(value, ensure_ascii=False))) for key, value in flatten(dumped)]
+    dumped = redact_values(config.model_dump(mode="json"))
+    return [(key, json.dumps(value, ensure_ascii=False)) for key, value in flatten(dumped)]
 
 
 def versions() -> list[tuple[str, str]]:
@@ -84,11 +84,6 @@ def versions() -> list[tuple[str, str]]:
 @cache
 def _read(name: str) -> str:
     return (resources.files("cooper_rl") / name).read_text(encoding="utf-8")
-
-
-def _blank(text: str) -> str:
-    text = re.sub(r"(://[^\s\"?]*\?)[^\s\"]*", r"\1***", text)  # a signature, perhaps
-    return re.sub(r"(://)[^/@\s\"]*@", r"\1***@", text)
 
 
 def _attribute(figure: Figure) -> Markup:

@@ -12,6 +12,7 @@ import os
 import random
 import threading
 import time
+from base64 import b64encode
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -20,7 +21,7 @@ from typing import Any, Literal, NoReturn
 
 import httpx
 
-from cooper_rl.addresses import redact, redact_all
+from cooper_rl.addresses import redact, redact_all, split_user
 from cooper_rl.config.data import ServerConfig
 from cooper_rl.errors import ConfigError, ServerError
 from cooper_rl.method.prompts import ChatPrompt
@@ -69,8 +70,8 @@ class ChatClient:
 
     def __init__(self, server: ServerConfig) -> None:
         self.server = server
-        self._url = server.base_url.rstrip("/") + "/chat/completions"
-        self._shown = redact(self._url)
+        url = server.base_url.rstrip("/") + "/chat/completions"
+        self._url, self._shown = split_user(url)[0], redact(url)
         # As many connections as requests: with fewer, a request's time-out would run while it waits for
         # one.
         limits = httpx.Limits(max_connections=server.max_concurrency)
@@ -212,7 +213,9 @@ class ChatClient:
             try:
                 answer, num_requests = self._post(self._url, body)
             except httpx.RequestError as error:
-                raise _RetryError(redact_all(f"{type(error).__name__}: {error}", self._url)) from error
+                raise _RetryError(
+                    redact_all(f"{type(error).__name__}: {error}", self.server.base_url)
+                ) from error
             finally:
                 self._ledger.end()
         if answer.status_code != 429:
@@ -261,6 +264,9 @@ class ChatClient:
 
 
 def _headers(server: ServerConfig) -> dict[str, str]:
+    user = split_user(server.base_url)[1]
+    if user is not None:
+        return {"Authorization": f"Basic {b64encode(user.encode()).decode()}"}
     if server.api_key_env is None:
         return {}
     key = os.environ.get(server.api_key_env, "").strip()

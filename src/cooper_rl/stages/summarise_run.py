@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
+from cooper_rl.addresses import redact, redact_all, redact_values
 from cooper_rl.checkpoints.manifest import LATEST, NAME
 from cooper_rl.cluster.task import with_run_key
 from cooper_rl.config.load import load
@@ -109,7 +110,7 @@ def to_markdown(ending: RunEnding, result: RunEndReport, config: Config | None, 
     """The summary for the dashboard."""
     lines = [f"# Run {_ending_of(ending)[0]}", "", f"`{ending.run}`"]
     if ending.message:
-        lines += ["", "```", ending.message.replace("```", "'''"), "```"]
+        lines += ["", "```", redact_all(ending.message).replace("```", "'''"), "```"]
     elif result.has_succeeded is None:
         lines += ["", UNRECORDED.format(state=ending.state)]
     elif not result.has_succeeded:
@@ -120,7 +121,7 @@ def to_markdown(ending: RunEnding, result: RunEndReport, config: Config | None, 
         assert config is not None
         lines += [
             "",
-            f"Checkpoints below `{config.storage.run_uri()}`:",
+            f"Checkpoints below `{redact(config.storage.run_uri() or '')}`:",
             "",
             "| iteration | newest |",
             "|---|---|",
@@ -152,4 +153,4 @@ def _how_to_go_on(config: Config | None, *, has_checkpoints: bool) -> str:
 
 def _settings(config: Config) -> str:
     chosen = config.model_dump(mode="json", include={"seed": True, "storage": {"uri", "run_key", "endpoint"}})
-    return json.dumps(chosen, indent=2)
+    return json.dumps(redact_values(chosen), indent=2)

@@ -7,5 +7,6 @@ gate           harmful reward updates go back     optimizer      AdamW and what 
 reward_learner rewards, pairs and reward update   refill         other problems for flat groups
 fit_verify_rm  supervised training                curriculum     lessons for a model from scratch
 auditing       labels of the best paid rollouts   rollout_queue  rollouts of later steps
+fit_state      what an update of VerifyRM's training depends on
 negative_sources  one class for every source of negatives
 """
