@@ -45,7 +45,7 @@ TRAINING_TESTS := tests/training --ignore tests/training/test_against_trl.py tes
 TRAINERS := verifiers openrlhf verl swift
 
 .DEFAULT_GOAL := help
-.PHONY: help demo experiment real-data test test-vllm test-trainers test-cluster test-deepspeed torture gpu-check check wheel docs docs-serve format golden clean lock images push \
+.PHONY: help demo experiment real-data test test-vllm test-trainers test-cluster test-deepspeed torture mutation gpu-check check wheel docs docs-serve format golden clean lock images push \
     wheelhouse wheelhouse-cpu wheelhouse-gpu image-cpu image-gpu
 
 help:  ## Show this list
@@ -79,6 +79,9 @@ test-deepspeed: $(VENV)/.deepspeed  ## Run the tests of training in several proc
 
 torture: $(VENV)/.dev  ## Kill, stop and damage small runs at random for MINUTES; prints a table
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults.torture --minutes $(MINUTES) $(ARGS)
+
+mutation: $(VENV)/.mutation  ## Mutate method/ and training/ and run their tests; prints the score by folder (hours)
+	$(BIN)/python -m benchmarks.mutation $(ARGS)
 
 gpu-check: $(VENV)/.dev  ## Run the pipeline and steps of Qwen2.5-1.5B's size on a GPU; prints JSON
 	PYTHONPATH=$(CURDIR) $(BIN)/python benchmarks/gpu_check.py $(ARGS)
@@ -171,6 +174,10 @@ $(VENV)/.pipelines: $(VENV)/.torch pyproject.toml
 $(VENV)/.dev: $(VENV)/.pipelines
 	@echo "Installing what tests and checks need into $(VENV) ..."
 	$(PIP) --no-build-isolation --editable '.[dev]'
+	@touch $@
+
+$(VENV)/.mutation: $(VENV)/.dev
+	$(PIP) --no-build-isolation --editable '.[dev,mutation]'
 	@touch $@
 
 # Exactly the packages of the list, without those that vLLM asks for beside them: see there.
