@@ -10,6 +10,7 @@ from cooper_rl.method.intervals import (
     difference_interval,
     mean_of_independent,
     t_quantile,
+    weighted_total,
     widened_by_runs,
 )
 from cooper_rl.schema.data import Interval
@@ -170,3 +171,14 @@ def test_widened_intervals_cover_what_runs_and_problems_vary_by():
         found = widened_by_runs(pooled, by_run)
         covered += found.low <= 0.5 <= found.high
     assert covered / 2000 > 0.94
+
+
+def test_a_weighted_total_adds_values_and_the_squares_of_its_distances() -> None:
+    """Down: the root of (10 x 0.3)^2 + (20 x 0.2)^2 = 25; up: of (10 x 0.12)^2 + (20 x 0.025)^2 = 1.69."""
+    parts = [
+        (Interval(value=0.5, low=0.2, high=0.62, count=7), 10.0),
+        (Interval(value=0.4, low=0.2, high=0.425, count=5), 20.0),
+    ]
+    total = weighted_total(parts)
+    assert (total.value, total.low, total.high) == pytest.approx((13, 8, 14.3))
+    assert total.count == 12
