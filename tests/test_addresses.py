@@ -77,7 +77,8 @@ def test_a_bucket_with_a_password_is_redacted() -> None:
 def test_what_opens_an_address_is_parted_from_it_and_said_as_it_is_meant(password: str) -> None:
     encoded = f"https://me:{quote(password, safe='')}@host.example/v1"
     assert split_user(encoded) == ("https://host.example/v1", f"me:{password}")
-    assert split_user("https://host.example/v1") == ("https://host.example/v1", None)
+    for plain in ("https://host.example/v1", "https://host.example/@team/v1", "https://host.example?to=a@b"):
+        assert split_user(plain) == (plain, None)
 
 
 @given(value=st.text(max_size=20))

@@ -70,8 +70,10 @@ def split_user(address: str) -> tuple[str, str | None]:
     Clients log the addresses that they ask.
     """
     scheme, separator, rest = address.partition("://")
-    user, at, place = rest.rpartition("@")
-    return (f"{scheme}{separator}{place}", unquote(user)) if at else (address, None)
+    # An `@` after the first slash belongs to the path, as clients read it.
+    authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
+    user, at, host = authority.rpartition("@")
+    return (f"{scheme}{separator}{host}{rest[len(authority) :]}", unquote(user)) if at else (address, None)
 
 
 def redact_values(value: Any) -> Any:
