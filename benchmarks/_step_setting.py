@@ -17,7 +17,8 @@ from cooper_rl.models.policy import Policy, save_policy
 from cooper_rl.models.verify_rm import new_verify_rm, save_verify_rm
 from cooper_rl.records.files import write_report
 from cooper_rl.records.model_set import MANIFEST
-from cooper_rl.schema.data import ModelSet, Pairing, PreferencePair, Problem
+from cooper_rl.schema.data import Pairing, PreferencePair, Problem
+from cooper_rl.schema.reports import ModelSet
 from cooper_rl.tiny.problems import generate_stories
 from cooper_rl.tiny.tokenizer import build_tokenizer
 from cooper_rl.training.pair_queue import PairQueue

@@ -19,7 +19,8 @@ from cooper_rl.checkpoints.reference import open_checkpoint
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.experiment.jobs import ARM, START, outputs
 from cooper_rl.records.files import read_records, read_report
-from cooper_rl.schema.data import EvalReport, RolloutSample
+from cooper_rl.schema.data import RolloutSample
+from cooper_rl.schema.reports import EvalReport
 from cooper_rl.schema.stages import Output
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"

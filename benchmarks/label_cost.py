@@ -27,7 +27,8 @@ from cooper_rl.config.data import ServerConfig
 from cooper_rl.config.load import load
 from cooper_rl.randomness import derive_seed
 from cooper_rl.records.files import read_records, write_records
-from cooper_rl.schema.data import Completion, Interval, Label, LabelReport, Problem
+from cooper_rl.schema.data import Completion, Label, Problem
+from cooper_rl.schema.reports import Interval, LabelReport
 from cooper_rl.servers.judge import ChatJudge
 from cooper_rl.stages import label_completions
 from cooper_rl.verdicts.hybrid import JudgeItem

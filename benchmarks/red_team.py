@@ -15,7 +15,7 @@ from pathlib import Path
 
 from cooper_rl.config.load import load
 from cooper_rl.progress import show_log
-from cooper_rl.schema.data import Interval
+from cooper_rl.schema.reports import Interval
 from cooper_rl.stages import red_team
 
 MANY = 10**9

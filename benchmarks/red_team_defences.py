@@ -23,8 +23,9 @@ from cooper_rl.config.load import load
 from cooper_rl.progress import show_log
 from cooper_rl.records.files import read_report, write_records
 from cooper_rl.records.verify_formats import read_examples
-from cooper_rl.schema.data import EvaluateVerifyRMReport, Problem
+from cooper_rl.schema.data import Problem
 from cooper_rl.schema.red_team import RedTeamReport
+from cooper_rl.schema.reports import EvaluateVerifyRMReport
 from cooper_rl.stages import evaluate_verify_rm, red_team, train_verify_rm
 
 HOSTILE = "verify_rm.hostile_fraction=0.25"

@@ -36,7 +36,8 @@ from cooper_rl.engines.open import open_engine
 from cooper_rl.models.policy import Policy, load_policy
 from cooper_rl.records.files import read_records
 from cooper_rl.run.evaluator import Evaluator, make_evaluator
-from cooper_rl.schema.data import EvalReport, Problem, VerifyExample
+from cooper_rl.schema.data import Problem, VerifyExample
+from cooper_rl.schema.reports import EvalReport
 
 ARMS = ("frozen", "cooper", "alone")
 CPU = torch.device("cpu")

@@ -16,7 +16,8 @@ from pathlib import Path
 
 from cooper_rl.config.load import load
 from cooper_rl.records.files import read_rows, write_records
-from cooper_rl.schema.data import BinaryScores, VerifyExample
+from cooper_rl.schema.data import VerifyExample
+from cooper_rl.schema.reports import BinaryScores
 from cooper_rl.stages import evaluate_verify_rm, train_verify_rm
 
 

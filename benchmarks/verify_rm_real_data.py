@@ -31,7 +31,8 @@ from cooper_rl.method.shortcuts import (
 )
 from cooper_rl.models.verify_rm import load_verify_rm, score_examples
 from cooper_rl.records.files import read_rows, write_records
-from cooper_rl.schema.data import BinaryScores, VerifyExample
+from cooper_rl.schema.data import VerifyExample
+from cooper_rl.schema.reports import BinaryScores
 from cooper_rl.stages import evaluate_verify_rm, train_verify_rm
 
 SETTINGS = [

@@ -17,7 +17,7 @@ from cooper_rl.cli.stages import format_report
 from cooper_rl.config.load import load, preset_names
 from cooper_rl.config.root import Config
 from cooper_rl.errors import ConfigError
-from cooper_rl.schema.data import CollectReport, Report
+from cooper_rl.schema.reports import CollectReport, Report
 from cooper_rl.stages import STAGES, check_overrides, read_signature
 
 STAGES_FOLDER = Path(__file__).parent.parent / "src" / "cooper_rl" / "stages"

@@ -13,7 +13,7 @@ from cooper_rl.checkpoints.manifest import LATEST
 from cooper_rl.checkpoints.reference import REFERENCE, CheckpointReference
 from cooper_rl.records.files import read_records, read_report
 from cooper_rl.run.promotion import title
-from cooper_rl.schema.data import EvalReport, EvaluateVerifyRMReport, Interval, Report, RunReport
+from cooper_rl.schema.reports import EvalReport, EvaluateVerifyRMReport, Interval, Report, RunReport
 from cooper_rl.schema.runs import ChampionReport, PromoteReport
 
 Rows = list[tuple[str, str]]

@@ -10,7 +10,7 @@ import pytest
 
 from components.images import CPU_IMAGE, GPU_IMAGE
 from cooper_rl.errors import ConfigError
-from cooper_rl.schema.data import BinaryScores, EvaluateVerifyRMReport, Interval
+from cooper_rl.schema.reports import BinaryScores, EvaluateVerifyRMReport, Interval
 from cooper_rl.stages import STAGES, read_signature
 
 ROOT = Path(__file__).parent.parent.parent

@@ -7,7 +7,8 @@ import pytest
 from cooper_rl.experiment.jobs import ARM, START, outputs, prepare_start, train_arm
 from cooper_rl.records.files import read_records, read_report
 from cooper_rl.records.step_metrics import read_metrics
-from cooper_rl.schema.data import EvalReport, Problem, VerifyExample
+from cooper_rl.schema.data import Problem, VerifyExample
+from cooper_rl.schema.reports import EvalReport
 from cooper_rl.schema.stages import Output
 from tests.small_run import SMALL
 

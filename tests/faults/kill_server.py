@@ -35,7 +35,8 @@ from cooper_rl.errors import CooperError, CooperWarning
 from cooper_rl.models.policy import Policy, save_policy
 from cooper_rl.models.verify_rm import new_verify_rm, save_verify_rm
 from cooper_rl.records.files import write_records, write_report
-from cooper_rl.schema.data import ModelSet, Problem, VerifyExample
+from cooper_rl.schema.data import Problem, VerifyExample
+from cooper_rl.schema.reports import ModelSet
 from cooper_rl.stages import train_cooper, train_verify_rm
 from cooper_rl.storage.s3 import S3Store
 from cooper_rl.tiny.problems import generate_problems

@@ -15,7 +15,7 @@ import pytest
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.records.files import read_report, write_records
 from cooper_rl.records.written import MARKER
-from cooper_rl.schema.data import TrainVerifyRMReport
+from cooper_rl.schema.reports import TrainVerifyRMReport
 from cooper_rl.storage.model_reference import model_in
 from cooper_rl.storage.models import at_hand
 from tests.faults.conftest import Trainer, start_trainer

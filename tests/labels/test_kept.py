@@ -13,7 +13,7 @@ from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.config.load import load
 from cooper_rl.errors import StorageError
 from cooper_rl.labels.kept import Segments, open_segments
-from cooper_rl.schema.data import LabelReport
+from cooper_rl.schema.reports import LabelReport
 from cooper_rl.storage.local import LocalStore
 from cooper_rl.storage.open import open_store
 from cooper_rl.verdicts.journal import Journal, KeptVerdict

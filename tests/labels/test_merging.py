@@ -9,7 +9,8 @@ from cooper_rl.config.load import load
 from cooper_rl.errors import ConfigError, DataError
 from cooper_rl.labels.merging import add_usages
 from cooper_rl.records.files import read_records, write_records
-from cooper_rl.schema.data import JudgeUsage, Label, LabelReport
+from cooper_rl.schema.data import Label
+from cooper_rl.schema.reports import JudgeUsage, LabelReport
 from cooper_rl.stages import merge_labels
 from tests.labels.old_splits import write_inputs
 from tests.stages.champions import EXAMPLES

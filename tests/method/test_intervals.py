@@ -13,7 +13,7 @@ from cooper_rl.method.intervals import (
     weighted_total,
     widened_by_runs,
 )
-from cooper_rl.schema.data import Interval
+from cooper_rl.schema.reports import Interval
 
 
 def test_an_interval_needs_values_between_zero_and_one():

@@ -11,7 +11,7 @@ from cooper_rl.method.monitor import (
     is_denied,
     watch,
 )
-from cooper_rl.schema.data import Interval
+from cooper_rl.schema.reports import Interval
 from cooper_rl.schema.step_metrics import MonitorMetrics, RolloutMetrics, StepMetrics
 
 CONFIG = MonitorConfig(window=2, max_gap_rise=0.1)

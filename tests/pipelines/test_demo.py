@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from cooper_rl.records.files import read_records, read_report
-from cooper_rl.schema.data import EvalReport, RunReport
+from cooper_rl.schema.reports import EvalReport, RunReport
 from pipelines.local.folder import run_folders
 from tests.small_run import run_pipelines
 

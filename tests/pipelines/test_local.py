@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM, AutoModelForSequenceClassificatio
 
 from cooper_rl.records.files import read_records
 from cooper_rl.records.step_metrics import read_metrics
-from cooper_rl.schema.data import EvalReport
+from cooper_rl.schema.reports import EvalReport
 from pipelines.__main__ import main
 from pipelines.local.folder import IN_USE, TOKEN, Holder, run_folders
 from pipelines.local.redacted import redactor

@@ -14,7 +14,8 @@ from cooper_rl.checkpoints.manifest import CheckpointManifest
 from cooper_rl.checkpoints.reference import CheckpointReference
 from cooper_rl.config.load import load
 from cooper_rl.records.files import read_records, read_report, write_records
-from cooper_rl.schema.data import EvalReport, ModelSet, Problem
+from cooper_rl.schema.data import Problem
+from cooper_rl.schema.reports import EvalReport, ModelSet
 from cooper_rl.stages import prepare_models
 from cooper_rl.storage.base import ObjectStore
 from cooper_rl.storage.open import open_store

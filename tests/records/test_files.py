@@ -19,7 +19,8 @@ from cooper_rl.records.files import (
     write_report,
 )
 from cooper_rl.records.rejected import read_usable
-from cooper_rl.schema.data import CollectReport, Problem
+from cooper_rl.schema.data import Problem
+from cooper_rl.schema.reports import CollectReport
 
 GOOD = [Problem(id=str(n), source="t", question=f"q {n} π", reference_answer="1") for n in range(3)]
 

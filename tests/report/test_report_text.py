@@ -4,7 +4,7 @@ import pytest
 
 from cooper_rl.method.metrics import binary_scores
 from cooper_rl.report.text import direction, headline_rows, points, sample_groups, shorten, summarise
-from cooper_rl.schema.data import Interval
+from cooper_rl.schema.reports import Interval
 from cooper_rl.schema.step_metrics import MonitorMetrics, RolloutMetrics, StepMetrics
 from tests.stages.run_files import COMPLETIONS, make_completion, make_evaluation
 

@@ -15,7 +15,7 @@ from cooper_rl.run.promotion import (
     title,
     to_markdown,
 )
-from cooper_rl.schema.data import EvalReport, Interval
+from cooper_rl.schema.reports import EvalReport, Interval
 from tests.stages.champions import EXAMPLES, HELD_OUT, make_completions, make_evaluation
 
 

@@ -14,7 +14,7 @@ from cooper_rl.models.policy import Policy, load_policy, save_policy
 from cooper_rl.records.files import write_report
 from cooper_rl.records.model_set import MANIFEST
 from cooper_rl.run.build import SideData, make_trainer
-from cooper_rl.schema.data import ModelSet
+from cooper_rl.schema.reports import ModelSet
 from tests.tiny_models import random_policy, random_verify_rm
 
 

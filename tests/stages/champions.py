@@ -14,7 +14,8 @@ from cooper_rl.method.metrics import binary_scores
 from cooper_rl.models.policy import save_policy
 from cooper_rl.models.verify_rm import save_verify_rm
 from cooper_rl.records.files import write_records
-from cooper_rl.schema.data import EvalReport, EvaluatedCompletion, Problem, VerifyExample
+from cooper_rl.schema.data import EvaluatedCompletion, Problem, VerifyExample
+from cooper_rl.schema.reports import EvalReport
 from cooper_rl.storage.open import open_store
 from cooper_rl.tiny.problems import generate_problems
 

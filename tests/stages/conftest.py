@@ -11,7 +11,8 @@ from cooper_rl.config.root import Config
 from cooper_rl.models.policy import Policy, save_policy
 from cooper_rl.models.verify_rm import save_verify_rm
 from cooper_rl.records.files import read_records, write_records, write_report
-from cooper_rl.schema.data import ModelSet, Problem, VerifyExample
+from cooper_rl.schema.data import Problem, VerifyExample
+from cooper_rl.schema.reports import ModelSet
 from cooper_rl.tiny.problems import generate_problems
 from tests.stages.champions import make_examples
 

@@ -7,11 +7,11 @@ from cooper_rl.method.intervals import clustered_interval
 from cooper_rl.method.metrics import binary_scores, confusion_counts, reliability_bins, roc_points
 from cooper_rl.records.files import write_records, write_report
 from cooper_rl.records.step_metrics import write_metrics
-from cooper_rl.schema.data import (
+from cooper_rl.schema.data import EvaluatedCompletion
+from cooper_rl.schema.reports import (
     AnswerTypeLabels,
     AuditedVerdict,
     EvalReport,
-    EvaluatedCompletion,
     EvaluateVerifyRMReport,
     Interval,
     LabelAgreement,

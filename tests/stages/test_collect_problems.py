@@ -17,7 +17,8 @@ import pytest
 from cooper_rl.config.load import load
 from cooper_rl.errors import ConfigError, DataError
 from cooper_rl.records.files import read_records, read_report
-from cooper_rl.schema.data import CollectReport, Problem, RejectedRow
+from cooper_rl.schema.data import Problem, RejectedRow
+from cooper_rl.schema.reports import CollectReport
 from cooper_rl.stages import collect_problems
 
 

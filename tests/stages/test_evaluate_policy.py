@@ -8,8 +8,9 @@ from cooper_rl.config.load import load
 from cooper_rl.errors import ModelError, TrainingError
 from cooper_rl.negatives.answer_attacks import ATTACKS
 from cooper_rl.records.files import read_records, write_records
-from cooper_rl.schema.data import EvalReport, EvaluatedCompletion, Problem
+from cooper_rl.schema.data import EvaluatedCompletion, Problem
 from cooper_rl.schema.red_team import AttackText
+from cooper_rl.schema.reports import EvalReport
 from cooper_rl.stages import evaluate_policy, train_cooper
 from tests.stages.conftest import SMALL, Files
 

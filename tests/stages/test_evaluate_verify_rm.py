@@ -11,7 +11,8 @@ from cooper_rl.errors import DataError, ModelError
 from cooper_rl.method.metrics import auroc
 from cooper_rl.models.verify_rm import save_verify_rm, score_examples
 from cooper_rl.records.files import read_report, write_records
-from cooper_rl.schema.data import EvaluateVerifyRMReport, VerifyExample
+from cooper_rl.schema.data import VerifyExample
+from cooper_rl.schema.reports import EvaluateVerifyRMReport
 from cooper_rl.stages import evaluate_verify_rm
 
 EXAMPLES = [

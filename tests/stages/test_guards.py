@@ -11,7 +11,8 @@ from cooper_rl.errors import ConfigError, DataError, HackingError
 from cooper_rl.models.policy import Policy, save_policy
 from cooper_rl.models.verify_rm import load_verify_rm, score_examples
 from cooper_rl.records.files import read_records, write_records, write_report
-from cooper_rl.schema.data import ModelSet, Problem, VerifyExample
+from cooper_rl.schema.data import Problem, VerifyExample
+from cooper_rl.schema.reports import ModelSet
 from tests.stages.conftest import Files, with_other_questions
 from tests.stages.test_train_cooper import is_same_state, numbers, read, train
 

@@ -14,16 +14,8 @@ from cooper_rl.config.root import Config
 from cooper_rl.domains.mathematics import MATHEMATICS
 from cooper_rl.errors import ConfigError, DataError, ServerError
 from cooper_rl.records.files import read_records, write_records
-from cooper_rl.schema.data import (
-    Completion,
-    JudgeUsage,
-    JudgeVote,
-    Label,
-    LabelReport,
-    Problem,
-    RejectedRow,
-    VerifyExample,
-)
+from cooper_rl.schema.data import Completion, JudgeVote, Label, Problem, RejectedRow, VerifyExample
+from cooper_rl.schema.reports import JudgeUsage, LabelReport
 from cooper_rl.stages import label_completions
 from cooper_rl.verdicts.hybrid import JudgeItem, JudgeResult
 from cooper_rl.verdicts.journal import Journal, KeptVerdict

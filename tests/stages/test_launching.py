@@ -16,7 +16,7 @@ from cooper_rl.config.root import Config
 from cooper_rl.errors import ConfigError, LaunchError, StorageError
 from cooper_rl.records.step_metrics import read_metrics
 from cooper_rl.run.launching import StagedInputs, fetch_inputs, stage_inputs
-from cooper_rl.schema.data import CooperReport
+from cooper_rl.schema.reports import CooperReport
 from cooper_rl.stages import train_cooper
 from cooper_rl.storage.base import file_sha256
 from cooper_rl.storage.local import LocalStore

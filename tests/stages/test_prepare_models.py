@@ -11,7 +11,7 @@ from cooper_rl.errors import ConfigError, DataError, ModelError
 from cooper_rl.models.policy import load_policy
 from cooper_rl.records.files import read_report
 from cooper_rl.records.model_set import read_models
-from cooper_rl.schema.data import ModelSet
+from cooper_rl.schema.reports import ModelSet
 from cooper_rl.stages import prepare_models
 from cooper_rl.tiny.tokenizer import build_tokenizer
 from tests.models.small_models import save_small

@@ -12,8 +12,9 @@ from cooper_rl.config.load import load
 from cooper_rl.errors import ConfigError, DamagedObjectError, DataError, StorageError, WriteConflictError
 from cooper_rl.method.intervals import clustered_interval
 from cooper_rl.records.files import read_records, read_report, write_records, write_report
-from cooper_rl.schema.data import EvalReport, EvaluatedCompletion, Interval, Problem, Verdict
+from cooper_rl.schema.data import EvaluatedCompletion, Problem, Verdict
 from cooper_rl.schema.red_team import RedTeamReport
+from cooper_rl.schema.reports import EvalReport, Interval
 from cooper_rl.schema.runs import KnownProblem, PromoteReport
 from cooper_rl.stages import promote
 from tests.stages.champions import (

@@ -19,8 +19,8 @@ from cooper_rl.method.metrics import binary_scores, confusion_counts
 from cooper_rl.records.files import read_report, write_report
 from cooper_rl.report.page import settings
 from cooper_rl.report.samples import PAIRS_PER_CHANGE
-from cooper_rl.schema.data import EvaluateVerifyRMReport, Interval, LabelReport, RunReport
 from cooper_rl.schema.red_team import AttackText, CurvePoint, RedTeamReport
+from cooper_rl.schema.reports import EvaluateVerifyRMReport, Interval, LabelReport, RunReport
 from cooper_rl.stages import report
 from tests.stages.run_files import COMPLETIONS, make_completion, make_evaluation, make_metrics, write_run
 

@@ -7,7 +7,8 @@ from cooper_rl.config.load import load
 from cooper_rl.errors import ConfigError, DataError, TrainingError
 from cooper_rl.models.policy import save_policy
 from cooper_rl.records.files import read_records, read_report, write_records, write_report
-from cooper_rl.schema.data import Completion, ModelSet, Problem, SampleReport
+from cooper_rl.schema.data import Completion, Problem
+from cooper_rl.schema.reports import ModelSet, SampleReport
 from cooper_rl.stages import sample_completions
 
 

@@ -19,7 +19,8 @@ from cooper_rl.models.verify_rm import load_verify_rm
 from cooper_rl.records.files import R, read_records, write_records
 from cooper_rl.records.step_metrics import read_metrics
 from cooper_rl.run.iteration import summarise
-from cooper_rl.schema.data import CooperReport, PreferencePair, Problem, RolloutSample, VerifyExample
+from cooper_rl.schema.data import PreferencePair, Problem, RolloutSample, VerifyExample
+from cooper_rl.schema.reports import CooperReport
 from cooper_rl.schema.step_metrics import PairMetrics, RolloutMetrics, StepMetrics
 from cooper_rl.stages import train_cooper
 from cooper_rl.storage.base import content_sha256

@@ -10,7 +10,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from cooper_rl.models.policy import Policy, save_policy
 from cooper_rl.records.files import write_report
-from cooper_rl.schema.data import ModelSet
+from cooper_rl.schema.reports import ModelSet
 from tests.engines.test_engine_contract import needs_vllm
 from tests.stages.conftest import Files
 from tests.stages.test_distributed import assert_same_numbers, train_alone, train_together

@@ -14,8 +14,9 @@ from cooper_rl.errors import DataError, TrainingError
 from cooper_rl.method.metrics import binary_scores
 from cooper_rl.models.verify_rm import VerifyItem, load_verify_rm, score_examples
 from cooper_rl.records.files import read_records, read_report, write_records, write_report
-from cooper_rl.schema.data import ModelSet, RejectedRow, TrainVerifyRMReport, VerifyExample
+from cooper_rl.schema.data import RejectedRow, VerifyExample
 from cooper_rl.schema.red_team import AttackText
+from cooper_rl.schema.reports import ModelSet, TrainVerifyRMReport
 from cooper_rl.stages import train_verify_rm
 from tests.stages.conftest import Files
 

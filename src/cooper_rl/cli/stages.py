@@ -20,7 +20,7 @@ from cooper_rl.errors import DataError
 from cooper_rl.records.files import check_output
 from cooper_rl.records.standard_input import NAME as STANDARD_INPUT
 from cooper_rl.records.standard_input import standard_input
-from cooper_rl.schema.data import Report
+from cooper_rl.schema.reports import Report
 from cooper_rl.stages import STAGES, Parameter, check_overrides, import_run, read_signature
 
 

@@ -12,7 +12,7 @@ from cooper_rl.records.files import atomic_path
 from cooper_rl.report.figure import Color, Dash, Figure, Line, Plot
 from cooper_rl.report.page import render, versions
 from cooper_rl.report.text import in_points, name_steps, percent, points
-from cooper_rl.schema.data import Interval
+from cooper_rl.schema.reports import Interval
 
 STYLES: dict[str, tuple[Color, Dash, str]] = {
     "rule": ("green", "dashed", "s"),

@@ -7,7 +7,8 @@ from cooper_rl.errors import DataError
 from cooper_rl.labels.rows import Row
 from cooper_rl.labels.shards import shard_of
 from cooper_rl.records.files import parse_row, read_rows
-from cooper_rl.schema.data import JudgeUsage, Label
+from cooper_rl.schema.data import Label
+from cooper_rl.schema.reports import JudgeUsage
 
 
 def merge(rows: Iterable[Row], shards: Sequence[Path]) -> Iterator[Label]:

@@ -13,7 +13,8 @@ from cooper_rl.labels.rows import Row, read_frozen
 from cooper_rl.labels.splits import Split, Splits
 from cooper_rl.labels.tally import Tally
 from cooper_rl.records.files import record_writer, write_records
-from cooper_rl.schema.data import Label, LabelReport, Record, VerifyExample
+from cooper_rl.schema.data import Label, Record, VerifyExample
+from cooper_rl.schema.reports import LabelReport
 
 
 class Outputs(NamedTuple):

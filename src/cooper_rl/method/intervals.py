@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from cooper_rl.errors import DataError
-from cooper_rl.schema.data import Interval
+from cooper_rl.schema.reports import Interval
 
 _Z = 1.959963984540054  # 97.5 % quantile of the normal distribution
 

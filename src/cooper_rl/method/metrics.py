@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from cooper_rl.errors import DataError
 from cooper_rl.method.intervals import clustered_interval, wilson_bounds
-from cooper_rl.schema.data import BinaryScores, Interval, ReliabilityBin
+from cooper_rl.schema.reports import BinaryScores, Interval, ReliabilityBin
 
 THRESHOLD = 0.5
 """VerifyRM says "correct" above it."""

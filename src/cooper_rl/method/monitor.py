@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from cooper_rl.config.cooper import MonitorConfig
-from cooper_rl.schema.data import Interval, Record
+from cooper_rl.schema.data import Record
+from cooper_rl.schema.reports import Interval
 from cooper_rl.schema.step_metrics import StepMetrics
 
 

@@ -34,7 +34,8 @@ from cooper_rl.models.policy import (
 from cooper_rl.models.precision import Compute, is_bfloat16
 from cooper_rl.models.template import Template, add_template, open_template
 from cooper_rl.models.verify_rm_card import write_card
-from cooper_rl.schema.data import BinaryScores, VerifyExample
+from cooper_rl.schema.data import VerifyExample
+from cooper_rl.schema.reports import BinaryScores
 
 
 class VerifyItem(NamedTuple):

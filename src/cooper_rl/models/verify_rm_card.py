@@ -6,7 +6,7 @@ from cooper_rl.errors import DataError
 from cooper_rl.models.decoys import KEY as DECOYS
 from cooper_rl.models.template import KEY, VERSION
 from cooper_rl.records.written import note_written
-from cooper_rl.schema.data import BinaryScores
+from cooper_rl.schema.reports import BinaryScores
 
 NAME = "README.md"
 CARD = """---

@@ -13,7 +13,8 @@ from cooper_rl.method.intervals import clustered_interval
 from cooper_rl.method.metrics import THRESHOLD
 from cooper_rl.negatives.pairs import RewriteItem
 from cooper_rl.randomness import derive_seed
-from cooper_rl.schema.data import Interval, VerifyExample
+from cooper_rl.schema.data import VerifyExample
+from cooper_rl.schema.reports import Interval
 
 
 class Canary(NamedTuple):

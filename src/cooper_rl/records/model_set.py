@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from cooper_rl.records.files import read_report
-from cooper_rl.schema.data import ModelSet
+from cooper_rl.schema.reports import ModelSet
 
 MANIFEST = "models.json"
 

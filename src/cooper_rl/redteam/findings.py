@@ -15,8 +15,9 @@ from cooper_rl.redteam.oracle import Oracle
 from cooper_rl.redteam.per_problem import Attempt
 from cooper_rl.redteam.search import Improvement, paid_share
 from cooper_rl.redteam.seeds import fill
-from cooper_rl.schema.data import Interval, Problem
+from cooper_rl.schema.data import Problem
 from cooper_rl.schema.red_team import AttackText, CurvePoint, Method, RedTeamReport
+from cooper_rl.schema.reports import Interval
 from cooper_rl.verdicts.verifier import AnswerItem, Verifier
 
 MAX_CURVE_POINTS = 16

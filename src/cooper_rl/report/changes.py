@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from cooper_rl.method.intervals import difference_interval, paired_difference
-from cooper_rl.schema.data import EvalReport, Interval, ProblemScores
+from cooper_rl.schema.reports import EvalReport, Interval, ProblemScores
 
 
 class Changes(NamedTuple):

@@ -18,7 +18,8 @@ from cooper_rl.report.page import render, versions
 from cooper_rl.report.plots import Arm, training_figures
 from cooper_rl.report.provenance import describe
 from cooper_rl.report.text import HeadlineRow, headline_rows
-from cooper_rl.schema.data import EvalReport, RolloutSample
+from cooper_rl.schema.data import RolloutSample
+from cooper_rl.schema.reports import EvalReport
 
 NUM_ROLLOUTS = 3
 

@@ -19,7 +19,7 @@ from cooper_rl.config.root import Config
 from cooper_rl.config.section import flatten
 from cooper_rl.report import text as words
 from cooper_rl.report.figure import Figure
-from cooper_rl.schema.data import BinaryScores
+from cooper_rl.schema.reports import BinaryScores
 
 LIBRARIES = ("cooper-rl", "torch", "transformers", "math-verify", "numpy")
 OPENING_CHARS = 80

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from cooper_rl.report.figure import MARKERS, Color, Dash, Figure, Line, Plot
-from cooper_rl.schema.data import EvalReport, Interval
+from cooper_rl.schema.reports import EvalReport, Interval
 from cooper_rl.schema.step_metrics import Phase, StepMetrics
 
 MAX_POINTS = 125

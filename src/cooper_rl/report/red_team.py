@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from cooper_rl.report.figure import Figure, Line, Plot
-from cooper_rl.schema.data import Interval
 from cooper_rl.schema.red_team import AttackText, Method, RedTeamReport
+from cooper_rl.schema.reports import Interval
 
 NUM_TEXTS = 6
 METHODS: dict[Method, str] = {

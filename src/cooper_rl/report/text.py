@@ -9,8 +9,9 @@ from typing import Literal, NamedTuple
 
 from cooper_rl.method.monitor import denied_alarms, first_alarm
 from cooper_rl.report.changes import changes, is_paired
-from cooper_rl.schema.data import AccuracyName, EvalReport, EvaluatedCompletion, Interval, RunReport, Verdict
+from cooper_rl.schema.data import EvaluatedCompletion, Verdict
 from cooper_rl.schema.red_team import RedTeamReport
+from cooper_rl.schema.reports import AccuracyName, EvalReport, Interval, RunReport
 from cooper_rl.schema.step_metrics import StepMetrics
 
 SAMPLES_PER_GROUP = 3

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from cooper_rl.report.figure import Color, Dash, Figure, Line, Plot
-from cooper_rl.schema.data import (
+from cooper_rl.schema.reports import (
     BinaryScores,
     EvalReport,
     EvaluateVerifyRMReport,

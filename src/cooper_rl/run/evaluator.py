@@ -24,17 +24,8 @@ from cooper_rl.models.verify_rm import VerifyItem, VerifyRM, score_examples
 from cooper_rl.negatives.canaries import Canary, canary_rates, mean_rate
 from cooper_rl.randomness import derive_seed
 from cooper_rl.redteam.negatives import draw_canaries
-from cooper_rl.schema.data import (
-    EvalReport,
-    EvaluatedCompletion,
-    Interval,
-    Problem,
-    ProblemScores,
-    SourceScores,
-    Verdict,
-    VerifyExample,
-    VerifyRMDetails,
-)
+from cooper_rl.schema.data import EvaluatedCompletion, Problem, Verdict, VerifyExample
+from cooper_rl.schema.reports import EvalReport, Interval, ProblemScores, SourceScores, VerifyRMDetails
 from cooper_rl.servers.open import check_fits, open_judge
 from cooper_rl.training.rollout import ask_judge, collect_rollouts, score_rollouts
 from cooper_rl.verdicts.hybrid import Judge

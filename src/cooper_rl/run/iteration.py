@@ -20,7 +20,7 @@ from cooper_rl.run.plan import Inputs, Lead, Plan, Standing, starting_state
 from cooper_rl.run.recorder import Books
 from cooper_rl.run.stopping import StopRequest
 from cooper_rl.run.tracker import Tracker
-from cooper_rl.schema.data import CooperReport
+from cooper_rl.schema.reports import CooperReport
 from cooper_rl.schema.step_metrics import StepMetrics
 
 

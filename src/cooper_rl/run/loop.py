@@ -16,7 +16,8 @@ from cooper_rl.run.alarms import ask_monitor, check_hacked, has_fallen_back, rol
 from cooper_rl.run.evaluator import Evaluator
 from cooper_rl.run.recorder import NOTHING, Books
 from cooper_rl.run.stopping import StopRequest
-from cooper_rl.schema.data import DrawnStep, EvalReport, Problem
+from cooper_rl.schema.data import DrawnStep, Problem
+from cooper_rl.schema.reports import EvalReport
 from cooper_rl.schema.step_metrics import EvalMetrics, StepMetrics
 from cooper_rl.training.optimizer import TrainedTensors, read_tensors, write_tensors
 from cooper_rl.training.step import Trainer, run_step, step_problems

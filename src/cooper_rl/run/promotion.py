@@ -24,14 +24,8 @@ from cooper_rl.report.text import (
     with_interval,
 )
 from cooper_rl.run.identity import SERVER_KEYS
-from cooper_rl.schema.data import (
-    AccuracyName,
-    EvalReport,
-    EvaluatedCompletion,
-    Interval,
-    Problem,
-    VerifyExample,
-)
+from cooper_rl.schema.data import EvaluatedCompletion, Problem, VerifyExample
+from cooper_rl.schema.reports import AccuracyName, EvalReport, Interval
 from cooper_rl.schema.runs import PromoteReport
 
 PROMPT = "evaluation.judge.prompt"

@@ -1,6 +1,7 @@
 """Records that cross a file or a process: pydantic, frozen, unknown keys refused.
 
-data    problems, completions, labels, examples, pairs, reports
+data    problems, completions, labels, examples, pairs
+reports  what a stage tells of its work
 runs    how a run ended; the registry's champions
 step_metrics  the numbers of a step, with their flat names
 stages  names of stages and of what they write

@@ -2,7 +2,8 @@
 
 from typing import Literal
 
-from cooper_rl.schema.data import Interval, Record, Report
+from cooper_rl.schema.data import Record
+from cooper_rl.schema.reports import Interval, Report
 
 Method = Literal["seed", "mutation", "gradient"]
 """The search that found a text: none, on the score alone, with VerifyRM's gradients."""

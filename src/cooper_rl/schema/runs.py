@@ -5,7 +5,8 @@
 
 from pydantic import Field
 
-from cooper_rl.schema.data import AccuracyName, EvalReport, Interval, Record, Report
+from cooper_rl.schema.data import Record
+from cooper_rl.schema.reports import AccuracyName, EvalReport, Interval, Report
 
 
 class SettingsReport(Report):

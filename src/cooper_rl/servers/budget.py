@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from cooper_rl.config.data import ServerConfig
 from cooper_rl.method.prompts import ChatPrompt
-from cooper_rl.schema.data import JudgeUsage
+from cooper_rl.schema.reports import JudgeUsage
 
 CHARS_PER_TOKEN = 3
 """Of a judge's prompts about mathematics, rounded down so that a cost is rather over- than underestimated."""

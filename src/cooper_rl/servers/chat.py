@@ -25,7 +25,7 @@ from cooper_rl.addresses import redact, redact_all, split_user
 from cooper_rl.config.data import ServerConfig
 from cooper_rl.errors import ConfigError, ServerError
 from cooper_rl.method.prompts import ChatPrompt
-from cooper_rl.schema.data import JudgeUsage
+from cooper_rl.schema.reports import JudgeUsage
 from cooper_rl.servers.budget import Estimate, Ledger, count_tokens
 from cooper_rl.servers.hedging import Hedger, Posted
 from cooper_rl.servers.pacing import Pace

@@ -17,7 +17,8 @@ from cooper_rl.domains.open import default_domain
 from cooper_rl.errors import ServerError
 from cooper_rl.progress import Progress
 from cooper_rl.randomness import derive_seed
-from cooper_rl.schema.data import JudgeUsage, Verdict
+from cooper_rl.schema.data import Verdict
+from cooper_rl.schema.reports import JudgeUsage
 from cooper_rl.servers.budget import estimate
 from cooper_rl.servers.chat import ChatClient, RequestError
 from cooper_rl.verdicts.hybrid import JudgeItem, JudgeResult, check_judged

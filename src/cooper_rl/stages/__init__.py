@@ -23,8 +23,8 @@ from typing import NamedTuple, Protocol, cast
 from cooper_rl.config.root import Config
 from cooper_rl.errors import ConfigError
 from cooper_rl.schema import paths
-from cooper_rl.schema.data import Report
 from cooper_rl.schema.paths import Inputs, OutputFile, OutputFolder, PathKind
+from cooper_rl.schema.reports import Report
 from cooper_rl.schema.stages import Output, OutputName, StageName
 
 STAGES: dict[StageName, tuple[str, ...]] = {

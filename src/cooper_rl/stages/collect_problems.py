@@ -31,8 +31,9 @@ from cooper_rl.records.files import SUFFIXES, RawRow, read_rows, reject, write_r
 from cooper_rl.records.layouts import VERL_ANSWER, Layout, describe_columns, find_layout, translate
 from cooper_rl.records.standard_input import NAME as STANDARD_INPUT
 from cooper_rl.records.standard_input import standard_input
-from cooper_rl.schema.data import CollectReport, Problem, RejectedRow
+from cooper_rl.schema.data import Problem, RejectedRow
 from cooper_rl.schema.paths import OutputFile
+from cooper_rl.schema.reports import CollectReport
 from cooper_rl.storage.remote_data import download, fetch_object, parse_hub_id, read_hub
 
 logger = logging.getLogger(__name__)

@@ -19,8 +19,9 @@ from cooper_rl.records.files import read_records, write_records, write_report
 from cooper_rl.records.model_set import read_models
 from cooper_rl.redteam.negatives import read_attacks
 from cooper_rl.run.evaluator import make_evaluator
-from cooper_rl.schema.data import EvalReport, Problem, VerifyExample
+from cooper_rl.schema.data import Problem, VerifyExample
 from cooper_rl.schema.paths import Input, OutputFile
+from cooper_rl.schema.reports import EvalReport
 from cooper_rl.storage.model_reference import model_in
 from cooper_rl.storage.models import at_hand
 

@@ -35,8 +35,9 @@ from cooper_rl.randomness import derive_seed
 from cooper_rl.records.files import write_report
 from cooper_rl.records.rejected import set_aside
 from cooper_rl.records.verify_formats import read_examples
-from cooper_rl.schema.data import BinaryScores, EvaluateVerifyRMReport, VerifyExample
+from cooper_rl.schema.data import VerifyExample
 from cooper_rl.schema.paths import Input, OutputFile
+from cooper_rl.schema.reports import BinaryScores, EvaluateVerifyRMReport
 from cooper_rl.storage.model_reference import model_in
 from cooper_rl.storage.models import at_hand
 

@@ -29,8 +29,8 @@ from cooper_rl.labels.workspace import Workspace, open_workspace
 from cooper_rl.progress import Progress
 from cooper_rl.records.files import write_report
 from cooper_rl.records.rejected import set_aside
-from cooper_rl.schema.data import LabelReport
 from cooper_rl.schema.paths import Input, OutputFile
+from cooper_rl.schema.reports import LabelReport
 from cooper_rl.servers.open import check_fits, open_judge
 from cooper_rl.verdicts.journal import Journal
 

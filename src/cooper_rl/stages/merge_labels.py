@@ -18,8 +18,8 @@ from cooper_rl.labels.rows import Inputs as LabelInputs
 from cooper_rl.labels.workspace import open_workspace
 from cooper_rl.records.files import read_report, write_report
 from cooper_rl.records.rejected import set_aside
-from cooper_rl.schema.data import LabelReport
 from cooper_rl.schema.paths import Input, Inputs, OutputFile
+from cooper_rl.schema.reports import LabelReport
 
 
 def run(

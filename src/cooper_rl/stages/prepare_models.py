@@ -16,8 +16,8 @@ from cooper_rl.machine.cores import usable_cores
 from cooper_rl.records.files import write_report
 from cooper_rl.records.model_set import MANIFEST
 from cooper_rl.records.written import check_own, check_replaceable, remove_written
-from cooper_rl.schema.data import ModelSet
 from cooper_rl.schema.paths import OutputFile, OutputFolder
+from cooper_rl.schema.reports import ModelSet
 from cooper_rl.storage.models import find_model
 
 logger = logging.getLogger(__name__)

@@ -42,9 +42,10 @@ from cooper_rl.run.promotion import (
     title,
     to_markdown,
 )
-from cooper_rl.schema.data import EvalReport, EvaluatedCompletion, Interval, Problem, VerifyExample
+from cooper_rl.schema.data import EvaluatedCompletion, Problem, VerifyExample
 from cooper_rl.schema.paths import Input, OutputFile
 from cooper_rl.schema.red_team import RedTeamReport
+from cooper_rl.schema.reports import EvalReport, Interval
 from cooper_rl.schema.runs import ChampionRecord, KnownProblem, PromoteReport
 from cooper_rl.storage.model_reference import sums_of
 from cooper_rl.storage.models import SUMS

@@ -39,9 +39,10 @@ from cooper_rl.redteam.journal import Journal
 from cooper_rl.redteam.library import LIBRARY
 from cooper_rl.redteam.oracle import Oracle
 from cooper_rl.run.identity import folder_sha256
-from cooper_rl.schema.data import Interval, Problem, RolloutSample
+from cooper_rl.schema.data import Problem, RolloutSample
 from cooper_rl.schema.paths import Input, OutputFile
 from cooper_rl.schema.red_team import RedTeamReport
+from cooper_rl.schema.reports import Interval
 
 logger = logging.getLogger(__name__)
 

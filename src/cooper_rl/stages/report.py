@@ -24,16 +24,10 @@ from cooper_rl.report import text as words
 from cooper_rl.report import verify_rm as classifier
 from cooper_rl.report.figure import Figure, draw_png
 from cooper_rl.report.page import render, settings, versions
-from cooper_rl.schema.data import (
-    EvalReport,
-    EvaluatedCompletion,
-    EvaluateVerifyRMReport,
-    LabelReport,
-    RolloutSample,
-    RunReport,
-)
+from cooper_rl.schema.data import EvaluatedCompletion, RolloutSample
 from cooper_rl.schema.paths import Input, OutputFile
 from cooper_rl.schema.red_team import RedTeamReport
+from cooper_rl.schema.reports import EvalReport, EvaluateVerifyRMReport, LabelReport, RunReport
 from cooper_rl.schema.step_metrics import StepMetrics
 from cooper_rl.storage.local import LocalStore
 

@@ -21,8 +21,9 @@ from cooper_rl.progress import Progress
 from cooper_rl.randomness import derive_seed
 from cooper_rl.records.files import check_unique, read_records, write_records, write_report
 from cooper_rl.records.model_set import read_models
-from cooper_rl.schema.data import Completion, Problem, SampleReport
+from cooper_rl.schema.data import Completion, Problem
 from cooper_rl.schema.paths import Input, OutputFile
+from cooper_rl.schema.reports import SampleReport
 from cooper_rl.storage.models import at_hand
 from cooper_rl.training.rollout import collect_rollouts
 

@@ -29,8 +29,9 @@ from cooper_rl.records.files import atomic_path, read_records, read_report, writ
 from cooper_rl.records.model_set import MANIFEST
 from cooper_rl.records.written import check_own, check_replaceable, copy_written, remove_written
 from cooper_rl.report.text import percent
-from cooper_rl.schema.data import ModelSet, Problem, VerifyExample
+from cooper_rl.schema.data import Problem, VerifyExample
 from cooper_rl.schema.paths import Input, OutputFile, OutputFolder
+from cooper_rl.schema.reports import ModelSet
 from cooper_rl.schema.runs import ChampionReport, KnownProblem
 from cooper_rl.storage.models import SUMS, find_model
 

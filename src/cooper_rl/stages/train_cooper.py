@@ -24,8 +24,8 @@ from cooper_rl.run.iteration import summarise, train
 from cooper_rl.run.launching import train_in_job
 from cooper_rl.run.plan import Inputs, settle
 from cooper_rl.run.stopping import StopRequest
-from cooper_rl.schema.data import CooperReport
 from cooper_rl.schema.paths import Input, OutputFile, OutputFolder
+from cooper_rl.schema.reports import CooperReport
 
 
 def run(

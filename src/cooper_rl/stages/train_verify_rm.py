@@ -39,8 +39,9 @@ from cooper_rl.redteam.negatives import read_attacks
 from cooper_rl.run.fit_checkpoints import fit_checkpoints
 from cooper_rl.run.identity import fit_identity
 from cooper_rl.run.stopping import StopRequest
-from cooper_rl.schema.data import RejectedRow, TrainVerifyRMReport, VerifyExample
+from cooper_rl.schema.data import RejectedRow, VerifyExample
 from cooper_rl.schema.paths import Input, OutputFile, OutputFolder
+from cooper_rl.schema.reports import TrainVerifyRMReport
 from cooper_rl.storage.model_reference import handed_over
 from cooper_rl.storage.models import at_hand
 from cooper_rl.training.fit_verify_rm import train_in_lessons

@@ -24,7 +24,7 @@ from cooper_rl.machine.workers import follow_parent
 from cooper_rl.models.policy import save_folder
 from cooper_rl.models.template import add_template, open_template
 from cooper_rl.randomness import derive_seed
-from cooper_rl.schema.data import ModelSet
+from cooper_rl.schema.reports import ModelSet
 from cooper_rl.tiny import program_texts
 from cooper_rl.tiny.architecture import new_model
 from cooper_rl.tiny.texts import STORY_TEXTS, Texts, story_texts, stream_batches

@@ -7,7 +7,8 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from itertools import combinations
 
-from cooper_rl.schema.data import AnswerTypeLabels, Label, LabelAgreement, Verdict, VoterAgreement
+from cooper_rl.schema.data import Label, Verdict
+from cooper_rl.schema.reports import AnswerTypeLabels, LabelAgreement, VoterAgreement
 
 _Table = Counter[tuple[Verdict, Verdict]]
 DECISIVE: tuple[Verdict, Verdict] = ("correct", "incorrect")

@@ -11,7 +11,8 @@ from zlib import crc32
 
 from cooper_rl.method.intervals import clustered_interval, weighted_total
 from cooper_rl.method.questions import question_key
-from cooper_rl.schema.data import AuditedVerdict, Interval, Label, LabelAudit
+from cooper_rl.schema.data import Label
+from cooper_rl.schema.reports import AuditedVerdict, Interval, LabelAudit
 
 NUM_GROUPS = 1 << 16
 

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 from cooper_rl.errors import ServerError
-from cooper_rl.schema.data import JudgeUsage, Verdict
+from cooper_rl.schema.data import Verdict
+from cooper_rl.schema.reports import JudgeUsage
 
 
 class JudgeItem(NamedTuple):
