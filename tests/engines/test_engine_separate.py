@@ -111,6 +111,7 @@ def test_a_process_that_is_gone_is_told_by_what_waits_and_by_what_follows() -> N
         engine.close()
 
 
+@pytest.mark.slow
 def test_weights_that_cannot_be_taken_stop_the_next_draw_and_an_idle_process_ends_by_itself() -> None:
     """The draw would be by the weights of another step."""
     engine = SeparateEngine(as_policy(make_model(0)), OWN)
@@ -124,6 +125,7 @@ def test_weights_that_cannot_be_taken_stop_the_next_draw_and_an_idle_process_end
     assert not engine._folder.exists()
 
 
+@pytest.mark.slow
 def test_closing_does_not_wait_for_a_draw() -> None:
     engine = SeparateEngine(as_policy(make_model(0)), OWN)
     drawn = [engine.begin(PROMPTS, LONG, samples=1000, seed=0, places=range(4)) for _ in range(3)]
@@ -141,6 +143,7 @@ def test_a_start_that_fails_is_told_as_it_is_there() -> None:
         SeparateEngine(as_policy(make_model(0)), config)
 
 
+@pytest.mark.slow
 def test_the_process_ends_with_a_trainer_that_is_killed(tmp_path: Path) -> None:
     code = """
         from cooper_rl.config.engine import EngineConfig

@@ -139,7 +139,13 @@ def kill_often(trainer: Trainer, straight: Outcome, num_calls: int, output: Path
     assert not (output / "verify_rm.unfinished").exists()
 
 
-@pytest.mark.parametrize(("point", "hit"), [("fit_backward", 2), ("fit_validation", 4), ("fit_state", 3)])
+@pytest.mark.parametrize(
+    ("point", "hit"),
+    [
+        ("fit_backward", 2),
+        *(pytest.param(*each, marks=pytest.mark.slow) for each in (("fit_validation", 4), ("fit_state", 3))),
+    ],
+)
 def test_a_training_that_is_told_to_end_saves_and_continues_exactly(
     trainer: Trainer, straight: Outcome, tmp_path: Path, point: str, hit: int
 ) -> None:

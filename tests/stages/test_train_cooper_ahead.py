@@ -50,7 +50,7 @@ def test_rollouts_are_those_of_the_policy_before_the_last_update(files: Files, t
             assert one.finish_reason == other.finish_reason
 
 
-@pytest.mark.parametrize("staleness", [1, 2])
+@pytest.mark.parametrize("staleness", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_two_runs_that_draw_ahead_equal_one_of_twice_the_length(
     files: Files, tmp_path: Path, staleness: int
 ) -> None:
@@ -98,7 +98,7 @@ def test_stale_rollouts_are_told_by_the_mismatch(files: Files, tmp_path: Path) -
     assert len(found) > 1
 
 
-@pytest.mark.parametrize("action", ["rollback", "rule"])
+@pytest.mark.parametrize("action", ["rollback", pytest.param("rule", marks=pytest.mark.slow)])
 def test_an_alarm_discards_what_was_drawn_ahead(
     guarded: Files, warned: tuple[Path, int], tmp_path: Path, action: str
 ) -> None:
