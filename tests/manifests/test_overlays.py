@@ -233,6 +233,15 @@ def test_alerts_on_verify_rm_are_about_numbers_that_its_server_gives(tmp_path: P
     assert len(named) == 2
 
 
+def test_the_alert_on_the_queue_sees_tasks_that_wait_for_quota(tmp_path: Path) -> None:
+    """Kueue 0.19 counts them as `inadmissible`, not as `active`."""
+    resources = kustomize(tmp_path, resources=[MANIFESTS / "overlays" / "minio"], components=MONITORING)
+    rules = find(resources, "PrometheusRule", "cooper-rl").spec["groups"][0]["rules"]
+    (waits,) = (rule["expr"] for rule in rules if "kueue_pending_workloads" in rule["expr"])
+    assert "status" not in waits
+    assert 'cluster_queue="cooper-rl"' in waits
+
+
 def test_kubeflow_pipelines_keeps_everything_in_the_store(tmp_path: Path) -> None:
     """The component on the three objects of Kubeflow's that it patches, as release 2.17 has them."""
     resources = kustomize(tmp_path, resources=[KFP], components=[MANIFESTS / "components" / "kfp"])

@@ -306,6 +306,7 @@ def test_numbers_of_the_runs(visit) -> None:
         'cooper_reward_repeated_total{run="a"} 1.0',
         'cooper_reward_learn_seconds_count{run="a"} 1.0',
         "cooper_reward_waiting_items 0.0",
+        'cooper_reward_saved_step{run="a"} 0.0',  # no checkpoint yet
     ):
         assert line in metrics
 

@@ -345,6 +345,8 @@ class ServedRun:
         self._collected = []
         self._numbers.learn_seconds.labels(self.name).observe(time.monotonic() - started)
         self._numbers.step.labels(self.name).set(run.step)
+        # Also where no checkpoint was ever written, which is when an alert has to see it.
+        self._numbers.saved_step.labels(self.name).set(run.saved_step)
         self._tidy(run, journal, before=saved_step)
 
     def _tidy(self, run: RewardRun, journal: Journal, *, before: int) -> None:
