@@ -302,18 +302,19 @@ def test_an_answer_that_is_no_chat_completion_is_asked_for_again(serve) -> None:
     assert judge.usage.num_retries == 1
 
 
-def test_an_answer_without_end_is_not_read_whole(serve) -> None:
+@pytest.mark.parametrize("hedge_after", [None, 2.0])
+def test_an_answer_without_end_is_not_read_whole(serve, hedge_after: float | None) -> None:
     sent = [0]
 
     def endless(number: int, body: dict[str, Any]) -> Reply:
         def parts() -> Iterator[bytes]:
-            while True:
+            while sent[0] < 128 << 20:  # an end for a client that reads all of it
                 sent[0] += 1 << 16
                 yield b" " * (1 << 16)
 
         return 200, {}, parts()
 
-    judge = ChatJudge(config(serve(endless), max_tokens=8, max_attempts=1))
+    judge = ChatJudge(config(serve(endless), max_tokens=8, max_attempts=1, hedge_after=hedge_after))
     with pytest.raises(ServerError, match=r"the answer has over 1[0-9]{6} bytes"):
         judge.judge([ITEM])
     assert sent[0] < 64 << 20

@@ -26,6 +26,7 @@ from cooper_rl.config.data import ServerConfig
 from cooper_rl.errors import ConfigError, ServerError
 from cooper_rl.method.prompts import ChatPrompt
 from cooper_rl.schema.reports import JudgeUsage
+from cooper_rl.servers.answers import add_part, to_response
 from cooper_rl.servers.budget import Estimate, Ledger, count_tokens
 from cooper_rl.servers.hedging import Hedger, Posted
 from cooper_rl.servers.pacing import Pace
@@ -38,8 +39,6 @@ MAX_PAUSE_SECONDS = 60.0
 """Of pauses that nobody asked for."""
 MAX_ASKED_SECONDS = 366 * 86_400.0
 """A later date is not shown."""
-MAX_BYTES_PER_TOKEN, SPARE_BYTES = 64, 1 << 20
-"""An answer of more bytes than `max_tokens` can need is not read to its end."""
 MAX_FAILURES_IN_A_ROW = 8
 """So many requests given up without one answered between them: the server is gone, not the request bad."""
 
@@ -238,14 +237,11 @@ class ChatClient:
         ends = time.monotonic() + self.server.timeout_seconds
         content = bytearray()
         with self._http.stream("POST", url, json=body) as answer:
-            # Raw: what is counted against the bound is what came over the network.
             for part in answer.iter_raw():
-                content += part
-                if len(content) > self.server.max_tokens * MAX_BYTES_PER_TOKEN + SPARE_BYTES:
-                    raise httpx.ReadError(f"the answer has over {len(content)} bytes")
+                add_part(content, part, self.server)
                 if time.monotonic() > ends:
                     raise httpx.ReadTimeout(f"the answer took over {self.server.timeout_seconds} s")
-        return Posted(httpx.Response(answer.status_code, headers=answer.headers, content=bytes(content)))
+        return Posted(to_response(answer, content))
 
     def _read(self, answer: httpx.Response, body: dict[str, Any], num_requests: int) -> str:
         try:

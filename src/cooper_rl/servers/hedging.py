@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import httpx
 
 from cooper_rl.config.data import ServerConfig
+from cooper_rl.servers.answers import add_part, to_response
 from cooper_rl.servers.budget import Ledger
 
 MIN_TIMED = 5
@@ -90,13 +91,19 @@ class Hedger:
                     self._free.release()
 
     async def _post_once(self, client: httpx.AsyncClient, url: str, body: dict[str, Any]) -> httpx.Response:
+        content = bytearray()
         try:
             # httpx limits each read, so that a server that sends a byte now and then would never run into
             # it.
-            async with asyncio.timeout(self._server.timeout_seconds):
-                return await client.post(url, json=body)
+            async with (
+                asyncio.timeout(self._server.timeout_seconds),
+                client.stream("POST", url, json=body) as answer,
+            ):
+                async for part in answer.aiter_raw():
+                    add_part(content, part, self._server)
         except TimeoutError as error:
             raise httpx.ReadTimeout(f"the answer took over {self._server.timeout_seconds} s") from error
+        return to_response(answer, content)
 
     async def _is_late(self, request: _Request, started: float) -> bool:
         """Whether a request takes too long and there is room and budget for another, which are then taken."""
