@@ -298,6 +298,76 @@ def test_a_state_loaded_from_elsewhere_begins_the_folders_log_anew(make_verify_r
         assert (without_seconds(again), again.pairs) == expected
 
 
+@pytest.mark.parametrize("place", ["elsewhere", "run", "link"])
+def test_a_state_saved_between_checkpoints_leaves_the_folder_complete(
+    make_verify_rm, tmp_path, place: str
+) -> None:
+    """Saved elsewhere, or into its own folder, at the start, after a step, and twice; then closed."""
+    save_verify_rm(make_verify_rm(0), tmp_path / "verify_rm")
+    (tmp_path / "link").symlink_to(tmp_path / "run")
+    options: Any = {"config": {"checkpoint_every": 10}, "rule": RULE, "device": "cpu"}
+    with CooperReward(tmp_path / "verify_rm", folder=tmp_path / "run", **options) as reward:
+        reward.save(tmp_path / place)
+        for _ in range(2):
+            ask(reward)
+            reward.save(tmp_path / place)
+        reward.save(tmp_path / place)
+    for folder in {"run", place}:
+        with CooperReward(tmp_path / "verify_rm", folder=tmp_path / folder, **options) as again:
+            assert again.step == 2
+            assert (without_seconds(again), again.pairs) == (without_seconds(reward), reward.pairs)
+            assert same_weights(again.verify_rm, reward.verify_rm)
+
+
+@pytest.mark.parametrize("place", ["elsewhere", "run"])
+def test_a_state_before_the_first_step_is_saved_and_loaded(make_verify_rm, tmp_path, place: str) -> None:
+    save_verify_rm(make_verify_rm(0), tmp_path / "verify_rm")
+    options: Any = {"rule": RULE, "folder": tmp_path / "run", "device": "cpu"}
+    with CooperReward(tmp_path / "verify_rm", **options) as reward:
+        reward.save(tmp_path / place)
+        ask(reward)
+        assert reward.load(tmp_path / place)
+    with CooperReward(tmp_path / "verify_rm", **options) as again:
+        assert (again.step, again.metrics, again.pairs) == (0, [], [])
+        assert same_weights(again.verify_rm, make_verify_rm(0))
+
+
+@pytest.mark.parametrize("num_steps", [0, 3])
+def test_a_state_that_was_loaded_from_elsewhere_and_closed_at_once_is_its_folders(
+    make_verify_rm, tmp_path, num_steps: int
+) -> None:
+    """One step elsewhere; none or three in the folder before."""
+    save_verify_rm(make_verify_rm(0), tmp_path / "verify_rm")
+    options: Any = {"rule": RULE, "device": "cpu"}
+    with CooperReward(tmp_path / "verify_rm", **options) as other:
+        ask(other, PROBLEMS[2:])
+        other.save(tmp_path / "other")
+    with CooperReward(tmp_path / "verify_rm", folder=tmp_path / "run", **options) as reward:
+        for _ in range(num_steps):
+            ask(reward)
+        assert reward.load(tmp_path / "other")
+    with CooperReward(tmp_path / "verify_rm", folder=tmp_path / "run", **options) as again:
+        assert (without_seconds(again), again.pairs) == (without_seconds(other), other.pairs)
+        assert same_weights(again.verify_rm, other.verify_rm)
+
+
+def test_a_state_of_its_own_folder_is_gone_back_to(make_verify_rm, tmp_path) -> None:
+    """A step after the last checkpoint is dropped, and taken again."""
+    save_verify_rm(make_verify_rm(0), tmp_path / "verify_rm")
+    options: Any = {"rule": RULE, "folder": tmp_path / "run", "device": "cpu"}
+    with CooperReward(tmp_path / "verify_rm", **options) as reward:
+        ask(reward)
+        reward.save(tmp_path / "run")
+        ask(reward)
+        expected = without_seconds(reward)
+        assert reward.load(tmp_path / "run")
+        assert reward.step == 1
+        ask(reward)
+        assert without_seconds(reward) == expected
+    with CooperReward(tmp_path / "verify_rm", **options) as again:
+        assert without_seconds(again) == expected
+
+
 def load_state(folder: Path) -> VerifyRM:
     (name,) = (folder / "LATEST").read_text().split()
     return load_verify_rm(folder / name / "verify_rm", device="cpu")

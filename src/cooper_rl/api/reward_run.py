@@ -63,11 +63,13 @@ class RewardRun:
         self._settings = settings
         self._identity = _make_identity(settings, verify_rm)
         self._stack = ExitStack()
-        self._saved_step = 0
+        self._saved_step: int | None = 0
+        """None: its own folder does not hold what was loaded from elsewhere."""
         self.step = 0
         self.metrics: list[StepMetrics] = []
         self.pairs: list[PreferencePair] = []
         self._run = RunState()
+        self._folder = folder
         self._store: CheckpointStore | None = None
         self._logged = Logged()
         """What the log of this run's own folder holds."""
@@ -79,8 +81,7 @@ class RewardRun:
         if found is None:
             self._learner = self._open(verify_rm)
         else:
-            self._go_on(found)
-            self._logged = found.logged or Logged()
+            self._go_on(found, is_own=True)
 
     @property
     def verify_rm(self) -> VerifyRM:
@@ -88,8 +89,8 @@ class RewardRun:
 
     @property
     def saved_step(self) -> int:
-        """The step of the last checkpoint."""
-        return self._saved_step
+        """The step of the last checkpoint in its own folder; 0: there is none of this state."""
+        return self._saved_step or 0
 
     @property
     def staleness(self) -> int:
@@ -164,6 +165,10 @@ class RewardRun:
 
     def save(self, folder: Path) -> None:
         """See `CooperReward.save`."""
+        if self._store is not None and self._is_own(folder):
+            # A second store there would publish behind the back of the first, which then finds a conflict.
+            self._save(self._store)
+            return
         store = open_states(folder, self._identity)
         with scratch_folder() as work:
             store.newest(work, last_step=0)  # refuses those of another run
@@ -172,28 +177,31 @@ class RewardRun:
 
     def load(self, folder: Path) -> bool:
         """See `CooperReward.load`."""
-        found = read_state(open_states(folder, self._identity), device=self._settings.device)
+        own = self._store if self._is_own(folder) else None
+        found = read_state(own or open_states(folder, self._identity), device=self._settings.device)
         if found is not None:
             self._stack.close()
-            self._go_on(found)
-            if self._store is not None:
-                # The log of this run's own folder has other steps.
-                self._store.forget_log()
-                self._logged = Logged()
+            self._go_on(found, is_own=own is not None)
         return found is not None
 
     def close(self, *, saves: bool = True) -> None:
         """Write the last checkpoint, where there is a folder, and end the worker processes."""
         try:
-            if saves and self._store is not None and self.step > self._saved_step:
+            if saves and self._store is not None and self.step != self._saved_step:
                 self._save(self._store)
         finally:
             self._stack.close()
 
-    def _go_on(self, state: RewardState) -> None:
+    def _is_own(self, folder: Path) -> bool:
+        return self._folder is not None and folder.resolve() == self._folder.resolve()
+
+    def _go_on(self, state: RewardState, *, is_own: bool) -> None:
         logger.info("cooper_reward continues from step %d", state.step)
         self._learner = self._open(state.verify_rm, state)
-        self._saved_step = state.step
+        self._saved_step = state.step if is_own else None
+        self._logged = (state.logged if is_own else None) or Logged()
+        if not is_own and self._store is not None:
+            self._store.forget_log()  # of its own folder, which has other steps
 
     def _save(self, store: CheckpointStore) -> None:
         learner, is_own = self._learner, store is self._store
@@ -210,7 +218,7 @@ class RewardRun:
         write_state(state, store)
         if is_own:
             self._logged = Logged(len(self.metrics), len(self.pairs))
-        self._saved_step = self.step
+            self._saved_step = self.step
 
     def _open(self, verify_rm: str | Path | VerifyRM, state: RewardState | None = None) -> RewardLearner:
         settings, config = self._settings, self._settings.config
