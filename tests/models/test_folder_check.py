@@ -84,6 +84,13 @@ def test_every_way_to_cut_a_file_short_is_found(folder: Path) -> None:
             b'{"a": {"data_offsets": [0, 4]}, "b": {"data_offsets": [2, 4]}}',
             "its tensors overlap or leave gaps",
         ),
+        (b'{"a": {"data_offsets": [2, 4]}}', "its tensors overlap or leave gaps"),
+        (b'{"a": {"data_offsets": ["0", "4"]}}', "its header has no offsets: .* is no pair of numbers"),
+        (b'{"a": {"data_offsets": [0, 4, 4]}}', "its header has no offsets: .* is no pair of numbers"),
+        (
+            b'{"a": {"data_offsets": [0, 4]}, "b": {"data_offsets": [4, 2]}}',
+            "its header has no offsets: .* is no pair of numbers",
+        ),
     ],
 )
 def test_a_header_that_describes_no_tensors_is_refused(folder: Path, header: bytes, message: str) -> None:
@@ -107,6 +114,14 @@ def test_shards_are_held_to_their_index(folder: Path) -> None:
     with pytest.raises(ModelError, match=rf"{second.name}: missing, and {INDEX} names it; copy the file"):
         check_weights(folder)
     (folder / INDEX).write_text("{}")
+    with pytest.raises(ModelError, match=rf"{INDEX}: not an index of weights \(.*\); copy the file again"):
+        check_weights(folder)
+
+
+@pytest.mark.parametrize("name", ["5", "null", "[]"])
+def test_an_index_that_names_no_file_is_refused(folder: Path, name: str) -> None:
+    sharded(folder)
+    (folder / INDEX).write_text(f'{{"weight_map": {{"a": "model-00001-of-00002.safetensors", "b": {name}}}}}')
     with pytest.raises(ModelError, match=rf"{INDEX}: not an index of weights \(.*\); copy the file again"):
         check_weights(folder)
 

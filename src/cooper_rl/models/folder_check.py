@@ -145,7 +145,7 @@ def _check_shards(folder: Path) -> None:
         found = json.loads(place.read_text(encoding="utf-8"))["weight_map"]
         shards: dict[str, set[str]] = {}
         for weight, name in found.items():
-            shards.setdefault(name, set()).add(weight)
+            shards.setdefault(_file_name(name), set()).add(weight)
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise ModelError(f"{place}: not an index of weights ({error}); copy the file again") from error
     for name, weights in sorted(shards.items()):
@@ -159,25 +159,38 @@ def _check_shards(folder: Path) -> None:
             )
 
 
+def _file_name(found: object) -> str:
+    if not isinstance(found, str):
+        raise TypeError(f"{found!r} is no file name")
+    return found
+
+
 def _check_file(path: Path) -> set[str]:
     """Names of the tensors of a safetensors file that is whole."""
     size = path.stat().st_size
     header, start = _read_header(path, size)
     header.pop("__metadata__", None)
     try:
-        spans = sorted(tuple(entry["data_offsets"]) for entry in header.values())
-        end = max((end for _, end in spans), default=0)
-        is_gapless = all(before[1] == after[0] for before, after in pairwise(spans))
+        spans = sorted(_read_span(entry["data_offsets"]) for entry in header.values())
     except (LookupError, TypeError, ValueError) as error:
         raise _not_safetensors(path, f"its header has no offsets: {error}") from error
+    end = max((end for _, end in spans), default=0)
     if start + end != size:
         what = "cut short" if start + end > size else "longer than it should be"
         raise ModelError(
             f"{path}: {what}, {size:,} bytes of {start + end:,} that its header tells of; copy the file again"
         )
-    if not is_gapless:
+    # Tensors begin where the header ends.
+    if any(before[1] != after[0] for before, after in pairwise([(0, 0), *spans])):
         raise _not_safetensors(path, "its tensors overlap or leave gaps")
     return set(header)
+
+
+def _read_span(found: Any) -> tuple[int, int]:
+    begin, end = found if isinstance(found, list) and len(found) == 2 else (None, None)
+    if type(begin) is not int or type(end) is not int or not 0 <= begin <= end:  # JSON's true is an int too
+        raise ValueError(f"data_offsets: {found!r} is no pair of numbers, first byte and end")
+    return begin, end
 
 
 def _read_header(path: Path, size: int) -> tuple[dict[str, Mapping[str, Any]], int]:
