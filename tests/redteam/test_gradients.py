@@ -85,6 +85,22 @@ def test_the_gradient_is_the_change_of_the_loss(make_verify_rm) -> None:
         assert found == pytest.approx(expected, rel=0.05, abs=2e-6)
 
 
+def test_a_text_that_is_paid_in_full_has_a_gradient_of_zeros(make_verify_rm) -> None:
+    """The head is scaled to a logit of 200, whose slope of the loss, exp(-200), is 0 in float32."""
+    verify_rm = make_verify_rm(0)
+    verify_rm = VerifyRM(copy.deepcopy(verify_rm.model), verify_rm.tokenizer)
+    item = VerifyItem("q", "10", "The answer is 12.")
+    with torch.no_grad():
+        verify_rm.model.score.weight *= 200 / verify_rm.logits(verify_rm.encode([item]))
+        assert float(verify_rm.logits(verify_rm.encode([item]))) == pytest.approx(200, rel=1e-3)
+    found = token_gradient(verify_rm, [item])
+    assert found is not None
+    token_ids, change = found
+    assert verify_rm.tokenizer.decode(token_ids) == "The answer is 12."
+    assert change.shape == (len(token_ids), verify_rm.model.config.vocab_size)
+    assert not change.any()
+
+
 def test_no_gradient_is_left_in_the_model(make_verify_rm) -> None:
     verify_rm = make_verify_rm(0)
     token_gradient(verify_rm, [VerifyItem("q", "10", "The answer is 12.")])

@@ -102,6 +102,9 @@ def _loss_gradient(verify_rm: VerifyRM, spans: Sequence[CompletionSpan]) -> torc
         # A backward only where the loss depends on the logit.
         if share != 0
     ]
+    if not parts:  # of a logit above about 104 the slope of the loss, exp(-logit), is 0 in fp32
+        length = spans[0].end - spans[0].start
+        return torch.zeros(length, verify_rm.model.get_input_embeddings().embedding_dim, device=logits.device)
     return torch.stack(parts).sum(dim=0)
 
 
