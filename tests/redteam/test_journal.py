@@ -63,6 +63,17 @@ def test_a_damaged_journal_is_refused(tmp_path: Path, line: str) -> None:
         Journal(tmp_path / "j").__enter__()
 
 
+def test_a_damaged_journal_is_free_once_it_is_refused(tmp_path: Path) -> None:
+    """The error, whose traceback holds the journal, is kept meanwhile."""
+    (tmp_path / "j").write_text("not json\n")
+    with pytest.raises(DataError) as refused:
+        Journal(tmp_path / "j").__enter__()
+    (tmp_path / "j").write_text("")
+    with Journal(tmp_path / "j") as journal:
+        assert journal.result("a", lambda: 1) == 1
+    assert "remove the file" in str(refused.value)
+
+
 def test_a_journal_that_cannot_be_opened_or_was_not_is_told(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises(DataError, match=r"folder: the journal of the search cannot be opened .*free"):

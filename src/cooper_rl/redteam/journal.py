@@ -34,8 +34,7 @@ class Journal:
 
     def __enter__(self) -> Self:
         try:
-            self._file = LineFile(self._path, is_exclusive=True)
-            self._read(self._file)
+            self._file = self._open()
         except OSError as error:
             raise DataError(
                 f"{self._path}: the journal of the search cannot be opened ({error}); free the path or write "
@@ -49,6 +48,15 @@ class Journal:
         if self._file is not None:
             with suppress(OSError):  # a failed write was reported when it happened
                 self._file.close()
+
+    def _open(self) -> LineFile:
+        lines = LineFile(self._path, is_exclusive=True)
+        try:
+            self._read(lines)
+        except BaseException:
+            lines.close()  # a `with` block that was not entered calls no __exit__, which would free the lock
+            raise
+        return lines
 
     def _read(self, lines: LineFile) -> None:
         for number, line in enumerate(lines, start=1):
