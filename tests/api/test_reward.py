@@ -432,6 +432,31 @@ def test_chat_messages_are_read_as_question_and_completion(make_verify_rm) -> No
         reward.close()
 
 
+def test_half_a_surrogate_pair_is_read_as_the_replacement_character(make_verify_rm, tmp_path) -> None:
+    """In every column and in a replayed example: rewards, pairs and checkpoint of U+FFFD in its place."""
+
+    def train(half: str) -> CooperReward:
+        replay = [row.model_dump() | {"completion": row.completion + half} for row in REPLAY]
+        with CooperReward(make_verify_rm(0), rule=RULE, replay=replay, folder=tmp_path / str(ord(half)),
+                          device="cpu") as reward:  # fmt: skip
+            rewards.append(
+                reward(
+                    [f"#### 10 {half}", f"#### 11{half}"] * 2,
+                    questions=[f"5+5?{half}"] * 4,
+                    reference_answers=[f"10{half}"] * 2 + ["10"] * 2,
+                    group_ids=[f"a{half}"] * 2 + ["b"] * 2,
+                )
+            )
+        return reward
+
+    rewards: list[list[float]] = []
+    found, expected = train("\ud800"), train("\ufffd")
+    assert rewards[0] == rewards[1]
+    assert found.pairs == expected.pairs
+    assert found.pairs
+    assert same_weights(found.verify_rm, expected.verify_rm)
+
+
 def make_reward(make_verify_rm, **options) -> CooperReward:
     return CooperReward(make_verify_rm(0), rule=RULE, device="cpu", **options)
 

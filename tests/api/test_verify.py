@@ -122,6 +122,22 @@ def test_the_judge_decides_where_the_rule_abstains() -> None:
     assert label([]) == []
 
 
+def test_half_a_surrogate_pair_is_read_as_the_replacement_character() -> None:
+    """In each text of an item; whole pairs are their character."""
+    for texts in (
+        ("1+1?\ud800", "2", "#### 2"),
+        ("1+1?", "2\udc00", "#### 2"),
+        ("1+1?", "2", "\ud800 #### 2"),
+    ):
+        mended = [text.replace("\ud800", "\ufffd").replace("\udc00", "\ufffd") for text in texts]
+        found, expected = label([texts, tuple(mended)])
+        assert found == expected
+        checks = [verify(answer, text, question=question) for question, answer, text in (texts, mended)]
+        assert checks[0] == checks[1]
+        assert checks[0].verdict == found.rule
+    assert label([("1+1?", "2", "\ud83d\ude00 #### 2")])[0].label == 1
+
+
 def test_a_row_to_label_that_is_not_three_strings_is_named() -> None:
     with pytest.raises(DataError, match=r"^item 0: \('q', '1'\) is not three strings; give \(question, "):
         label([("q", "1")])

@@ -20,9 +20,9 @@ from cooper_rl.models.template import (
     add_template,
     make_template,
     open_template,
-    replace_surrogates,
 )
 from cooper_rl.models.verify_rm import VerifyItem, load_verify_rm, new_verify_rm, save_verify_rm
+from cooper_rl.schema.texts import replace_surrogates
 from tests.models.tokenizers_like import CONTROL_TOKENS, TOKENIZERS, qwen
 
 CPU = torch.device("cpu")

@@ -486,7 +486,7 @@ def test_half_a_surrogate_pair_in_an_answer_is_replaced(serve) -> None:
     """JSON can spell it; no UTF-8 file can hold it, and neither could the journal of verdicts."""
     server = serve(lambda number, body: completion("\ud83d is half a face"))
     result = ChatJudge(config(server)).judge([ITEM])[0]
-    assert result.reason == "no verdict line in '? is half a face'"
+    assert result.reason == "no verdict line in '� is half a face'"
 
 
 def test_what_a_server_says_cannot_write_on_the_terminal(serve) -> None:

@@ -192,15 +192,21 @@ def test_openrlhf_is_answered_in_its_protocol(visit, verify_rm: Path) -> None:
             await client.post("/v1/runs/a/openrlhf", json=wrong),
             await client.post("/v1/runs/a/openrlhf", json=body | {"labels": []}),
             await client.post("/v1/runs/a/openrlhf", json={key: ["1 + 1?"] for key in body}),
+            await client.post(
+                "/v1/runs/a/openrlhf",
+                content=json.dumps(body | {"query": [f"{prompt}\ud800 2"]}),
+                headers={"content-type": "application/json"},
+            ),
         ]
 
     pattern = r"question_pattern='(?s)<\|im_start\|>user\n(.*?)<\|im_end\|>'"
-    ours, plain, wrong, short, other = visit(talk, pattern)
+    ours, plain, wrong, short, other, half = visit(talk, pattern)
     assert ours.json() == {"rewards": plain.json()["rewards"], "scores": plain.json()["rewards"]}
-    assert [answer.status_code for answer in (wrong, short, other)] == [400] * 3
+    assert [answer.status_code for answer in (wrong, short, other, half)] == [400] * 4
     assert "query: value 0 does not begin with its prompt" in wrong.json()["detail"]
     assert "1, 1 and 0 values; each completion needs one of each" in short.json()["detail"]
     assert "prompts: value 0 does not match question_pattern=" in other.json()["detail"]
+    assert "value 0 holds half a surrogate pair, which is no character; send U" in half.json()["detail"]
 
 
 @pytest.mark.parametrize(
@@ -446,6 +452,20 @@ def test_the_client_asks_again_with_the_same_id(flaky: tuple[str, list[dict[str,
     assert len(seen) == 4
     assert seen == [seen[0]] * 4
     assert seen[0]["items"][0]["group"] == "7"
+    client.close()
+
+
+def test_the_client_sends_the_replacement_character_for_half_a_surrogate_pair(flaky) -> None:
+    url, seen = flaky
+    client = RewardClient(url)
+    assert client(["2\ud800"], questions=["1+1?\ud800"], reference_answers=["2\ud800"], group_ids=["\ud800"])
+    expected = {
+        "completion": "2\ufffd",
+        "question": "1+1?\ufffd",
+        "reference_answer": "2\ufffd",
+        "group": "\ufffd",
+    }
+    assert seen[0]["items"] == [expected]
     client.close()
 
 

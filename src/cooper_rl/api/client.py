@@ -11,6 +11,7 @@ from typing import Any, Literal, Self
 import httpx
 
 from cooper_rl.errors import ConfigError, ServerError
+from cooper_rl.schema.texts import replace_surrogates
 
 RETRIED = frozenset({429, 502, 503, 504})
 """Statuses that say: later."""
@@ -110,10 +111,10 @@ class RewardClient:
         columns = zip(completions, questions, reference_answers, group_ids or completions, strict=True)
         items = [
             {
-                "completion": completion,
-                "question": question,
-                "reference_answer": reference_answer,
-                "group": None if group_ids is None else str(group),
+                "completion": replace_surrogates(completion),
+                "question": replace_surrogates(question),
+                "reference_answer": replace_surrogates(reference_answer),
+                "group": None if group_ids is None else replace_surrogates(str(group)),
             }
             for completion, question, reference_answer, group in columns
         ]

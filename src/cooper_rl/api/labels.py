@@ -9,6 +9,7 @@ from cooper_rl.domains.open import default_domain
 from cooper_rl.errors import DataError
 from cooper_rl.machine.scratch import scratch_folder
 from cooper_rl.schema.data import FinishReason, Verdict
+from cooper_rl.schema.texts import replace_surrogates
 from cooper_rl.servers.open import open_judge
 from cooper_rl.verdicts.hybrid import Judge, JudgeItem, decide
 from cooper_rl.verdicts.journal import Journal
@@ -65,7 +66,7 @@ def label(
             raise DataError(
                 f"item {index}: {item!r} is not three strings; give (question, reference answer, completion)"
             )
-        rows.append(JudgeItem(*texts))
+        rows.append(JudgeItem(*map(replace_surrogates, texts)))
     if finish_reasons is not None and len(finish_reasons) != len(rows):
         raise DataError(
             f"finish_reasons: {len(finish_reasons)} for {len(rows)} items; give one for each, or None for it"

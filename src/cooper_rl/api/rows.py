@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from cooper_rl.errors import DataError
 from cooper_rl.records.messages import last_text
 from cooper_rl.schema.data import FinishReason, Problem
+from cooper_rl.schema.texts import replace_surrogates
 
 
 class Row(NamedTuple):
@@ -66,7 +67,7 @@ def read_rows(
             question=_text(asked[index], role, column=next(iter(columns)), index=index),
             reference_answer=_text(reference_answers[index], None, column="reference_answers", index=index),
             completion=_text(completion, "assistant", column="completions", index=index, may_be_empty=True),
-            group=None if group_ids is None else str(group_ids[index]),
+            group=None if group_ids is None else replace_surrogates(str(group_ids[index])),
         )
         for index, completion in enumerate(completions)
     ]
@@ -116,6 +117,6 @@ def _text(value: Any, role: str | None, *, column: str, index: int, may_be_empty
     if role is not None and isinstance(value, Sequence) and not isinstance(value, str):
         found = last_text(value, role=role)
     if isinstance(found, str) and (found or may_be_empty):
-        return found
+        return replace_surrogates(found)
     kinds = "a text" if role is None else f"a text, or chat messages with one of role {role!r}"
     raise DataError(f"{column}: value {index} is {str(value)[:80]!r}; give {kinds}")

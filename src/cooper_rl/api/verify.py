@@ -12,6 +12,7 @@ from typing import cast, get_args
 from cooper_rl.config.data import RuleConfig
 from cooper_rl.errors import DataError
 from cooper_rl.schema.data import FinishReason
+from cooper_rl.schema.texts import replace_surrogates
 from cooper_rl.verdicts.answers.verify import AnswerCheck, AnswerItem
 from cooper_rl.verdicts.rule import RuleVerifier
 
@@ -82,7 +83,9 @@ def _read_item(index: int, item: Sequence[object]) -> AnswerItem:
             f"item {index}: {item!r} is no pair of strings; give (reference answer, completion), followed by "
             "the question and the finish reason 'stop', 'length' or None where they are known"
         )
-    return AnswerItem(*map(str, texts), finish_reason=cast(FinishReason | None, ending))
+    return AnswerItem(
+        *map(replace_surrogates, map(str, texts)), finish_reason=cast(FinishReason | None, ending)
+    )
 
 
 @cache

@@ -15,6 +15,7 @@ from tokenizers import Tokenizer
 
 from cooper_rl.errors import ModelError
 from cooper_rl.method.prompts import cut_field
+from cooper_rl.schema.texts import replace_surrogates
 
 VERSION = 2
 """1 was the paper's: tags that a completion could write itself."""
@@ -286,13 +287,3 @@ def _unknown_token(model: dict[str, Any]) -> str | None:
         # Unigram's vocabulary is a list of (piece, score); the other kinds name the token itself.
         return model["vocab"][model["unk_id"]][0]
     return model.get("unk_token")
-
-
-def replace_surrogates(text: str) -> str:
-    """The same text with U+FFFD for each lone surrogate, which a tokenizer refuses."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        # Through UTF-16, in which a pair of surrogates is its character and a lone one an error.
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text

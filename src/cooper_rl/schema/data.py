@@ -4,9 +4,11 @@ Records are frozen, refuse unknown keys, and round-trip through JSONL and Parque
 Memory-only batches live beside their maker as frozen dataclasses, not here.
 """
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from cooper_rl.schema.texts import replace_surrogates
 
 Verdict = Literal["correct", "incorrect", "unparsable"]
 """A verifier's word on a completion. `unparsable` is an abstention, never a "no"."""
@@ -16,6 +18,10 @@ JudgeFailure = Literal["refused", "unreachable"]
 
 FinishReason = Literal["stop", "length"]
 """`stop`: the policy ended the completion itself; `length`: it was cut at the token limit."""
+
+
+Text = Annotated[str, AfterValidator(replace_surrogates)]
+"""A text from memory may hold half a surrogate pair; one in a file is refused before."""
 
 
 class Record(BaseModel):
@@ -97,9 +103,9 @@ class VerifyExample(Record):
     1
     """
 
-    question: str
-    reference_answer: str
-    completion: str
+    question: Text
+    reference_answer: Text
+    completion: Text
     label: Literal[0, 1]
     source: str | None = None
     """Sampler or data set that the completion came from; absent in the released columns."""

@@ -26,6 +26,7 @@ from cooper_rl.config.data import ServerConfig
 from cooper_rl.errors import ConfigError, ServerError
 from cooper_rl.method.prompts import ChatPrompt
 from cooper_rl.schema.reports import JudgeUsage
+from cooper_rl.schema.texts import replace_surrogates
 from cooper_rl.servers.answers import add_part, to_response
 from cooper_rl.servers.budget import Estimate, Ledger, count_tokens
 from cooper_rl.servers.hedging import Hedger, Posted
@@ -247,8 +248,7 @@ class ChatClient:
         try:
             value = answer.json()
             text = value["choices"][0]["message"]["content"] or ""
-            # Half a surrogate pair, which JSON can spell, fits in no file.
-            text = text.encode("utf-8", errors="replace").decode("utf-8")
+            text = replace_surrogates(text)
             usage = value.get("usage") or {}
             sent = "".join(message["content"] for message in body["messages"])
             prompt_tokens = int(usage.get("prompt_tokens") or count_tokens(sent))

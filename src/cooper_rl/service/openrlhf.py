@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict
 from cooper_rl.api.rows import Row
 from cooper_rl.config.serve import LearnConfig
 from cooper_rl.errors import DataError
+from cooper_rl.schema.texts import has_surrogates
 
 
 class OpenRLHFRequest(BaseModel):
@@ -39,7 +40,8 @@ def read_openrlhf(request: OpenRLHFRequest, config: LearnConfig) -> tuple[Row, .
     """Questions, reference answers and completions.
 
     Raises:
-        DataError: the lists are of different lengths, or a query does not begin with its prompt.
+        DataError: the lists are of different lengths, a query does not begin with its prompt, or a text holds
+            half a surrogate pair.
     """
     lengths = {len(request.query), len(request.prompts), len(request.labels)}
     if len(lengths) > 1 or 0 in lengths:
@@ -55,6 +57,8 @@ def read_openrlhf(request: OpenRLHFRequest, config: LearnConfig) -> tuple[Row, .
         question = _find_question(prompt, config.question_pattern, index=index)
         if not question or not label:
             raise DataError(f"value {index} has an empty question or label; OpenRLHF: --data.label_key")
+        if has_surrogates(query + label):
+            raise DataError(f"value {index} holds half a surrogate pair, which is no character; send U+FFFD")
         rows.append(Row(question, label, _cut_end(query[len(prompt) :], config.end_tokens), None))
     return tuple(rows)
 

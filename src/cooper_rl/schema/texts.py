@@ -1,0 +1,22 @@
+"""Characters that no file can hold: halves of surrogate pairs, which Python's texts and JSON can spell.
+
+Texts in memory are mended where they come in (`api`, a chat server's answers). Rows of files and requests
+over HTTP that hold one are refused, with their place.
+"""
+
+
+def has_surrogates(text: str) -> bool:
+    """True if a text holds a lone surrogate, so that it has no UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def replace_surrogates(text: str) -> str:
+    """The same text with U+FFFD for each lone surrogate, which no tokenizer, file or hash takes."""
+    if not has_surrogates(text):
+        return text
+    # Through UTF-16, in which a pair of surrogates is its character and a lone one an error.
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
