@@ -27,9 +27,8 @@ from cooper_rl.errors import ConfigError, ServerError
 from cooper_rl.method.prompts import ChatPrompt
 from cooper_rl.schema.reports import JudgeUsage
 from cooper_rl.schema.texts import replace_surrogates
-from cooper_rl.servers.answers import add_part, to_response
 from cooper_rl.servers.budget import Estimate, Ledger, count_tokens
-from cooper_rl.servers.hedging import Hedger, Posted
+from cooper_rl.servers.hedging import Hedger, Posted, add_part, to_response
 from cooper_rl.servers.pacing import Pace
 
 logger = logging.getLogger(__name__)

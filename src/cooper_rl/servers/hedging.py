@@ -2,7 +2,7 @@
 
 A few answers of a chat server take many times as long as the others, and a step waits for its last one. The
 loser is cancelled and its connection closed, so that it holds up nobody and the server may stop writing.
-`servers/chat.py` retries.
+`servers/chat.py` retries, and reads the answers of single requests by the bound that stands here.
 """
 
 import asyncio
@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import httpx
 
 from cooper_rl.config.data import ServerConfig
-from cooper_rl.servers.answers import add_part, to_response
 from cooper_rl.servers.budget import Ledger
 
 MIN_TIMED = 5
@@ -24,6 +23,8 @@ MIN_TIMED = 5
 NUM_TIMED = 256
 """Newest answers that the median is taken of."""
 POLL_SECONDS = 0.05
+MAX_BYTES_PER_TOKEN, SPARE_BYTES = 64, 1 << 20
+"""An answer of more bytes than `max_tokens` can need is not read to its end."""
 
 _Request = asyncio.Task[httpx.Response]
 
@@ -33,6 +34,22 @@ class Posted(NamedTuple):
 
     answer: httpx.Response
     num_requests: int = 1
+
+
+def add_part(content: bytearray, part: bytes, server: ServerConfig) -> None:
+    """Append a part as it came over the network: what is counted against the bound are raw bytes.
+
+    Raises:
+        httpx.ReadError: the answer is too long.
+    """
+    content += part
+    if len(content) > server.max_tokens * MAX_BYTES_PER_TOKEN + SPARE_BYTES:
+        raise httpx.ReadError(f"the answer has over {len(content)} bytes")
+
+
+def to_response(answer: httpx.Response, content: bytearray) -> httpx.Response:
+    """The answer with the content that was read from its stream, decoded as its headers say."""
+    return httpx.Response(answer.status_code, headers=answer.headers, content=bytes(content))
 
 
 class Hedger:
