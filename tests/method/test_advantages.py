@@ -66,3 +66,8 @@ def test_a_length_costs_from_the_buffer_on_in_a_line() -> None:
     """Limit 100, buffer 20: free up to 80, then (n - 80) / 20 of the weight .5: 90 costs .25, 100 .5."""
     found = overlong_penalties([1, 80, 85, 90, 100], max_new_tokens=100, buffer_tokens=20, weight=0.5)
     assert found == pytest.approx([0, 0, -0.125, -0.25, -0.5])
+
+
+def test_a_length_beyond_the_limit_costs_no_more_than_the_weight() -> None:
+    found = overlong_penalties([110, 120, 1000], max_new_tokens=100, buffer_tokens=20, weight=0.5)
+    assert found == [-0.5, -0.5, -0.5]

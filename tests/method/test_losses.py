@@ -289,6 +289,15 @@ def test_cispo_bounds_a_tokens_weight_and_leaves_it_its_gradient() -> None:
     torch.testing.assert_close(logprobs.grad, torch.tensor([[-0.933333, -0.333333, -0.666667]]))
 
 
+def test_a_weight_at_cispos_bound_is_not_counted_as_bounded() -> None:
+    """Ratio 1 with a bound of 1 + 0: the weight is what it would be without a bound."""
+    found = LOSSES["cispo"](
+        torch.zeros(1, 1), torch.zeros(1, 1), torch.ones(1), torch.ones(1, 1, dtype=torch.bool),
+        clip=Clip(0.2, 0.0),
+    )  # fmt: skip
+    assert found.is_clipped.tolist() == [[False]]
+
+
 def test_every_declared_loss_is_registered_once() -> None:
     assert names.LOSSES.names[:3] == ("grpo", "gspo", "cispo")
     assert all(callable(LOSSES[name]) for name in names.LOSSES.names)

@@ -14,6 +14,7 @@ from cooper_rl.method.metrics import (
     calibration_error,
     confusion_counts,
     reliability_bins,
+    right_verdicts,
     roc_points,
     score_intervals,
 )
@@ -110,6 +111,24 @@ def test_calibration_and_f1_of_a_small_case_are_the_hand_worked_numbers():
     assert calibration_error(bins) == pytest.approx(0.40)
     found = binary_scores([0, 1, 1, 0], [0.1, 0.2 - 1e-9, 1.0, 0.9])
     assert (found.f1, found.ece) == (0.5, pytest.approx(0.40))
+
+
+def test_bins_of_unequal_size_weigh_by_their_examples() -> None:
+    """[.1, .2): .12 .14 .16, 1 of 3 correct, |.14 - 1/3|; [.8, .9): .85, correct, |.85 - 1|.
+
+    ECE = (3 * .193333 + .15) / 4 = .1825.
+    """
+    bins = reliability_bins([0, 1, 0, 1], [0.12, 0.14, 0.16, 0.85])
+    assert [found.count for found in bins] == [3, 1]
+    assert [found.mean_score for found in bins] == pytest.approx([0.14, 0.85])
+    assert [found.correct_fraction for found in bins] == pytest.approx([1 / 3, 1])
+    assert calibration_error(bins) == pytest.approx(0.1825)
+
+
+@pytest.mark.parametrize("scores", [[0.9], [0.9, 0.1, 0.1]])
+def test_scores_of_other_examples_than_the_labels_are_refused(scores: list[float]) -> None:
+    with pytest.raises(ValueError, match="zip"):
+        right_verdicts([1, 0], scores)
 
 
 def test_intervals_hold_the_estimate_and_what_is_always_right_is_not_certain():

@@ -32,18 +32,18 @@ def series(
     return rows
 
 
-def watch_all(metrics: list[StepMetrics]) -> Reading | None:
+def watch_all(metrics: list[StepMetrics], config: MonitorConfig = CONFIG) -> Reading | None:
     """What is said of the last step."""
     state, reading = MonitorState(), None
     for row in metrics:
-        state, reading = watch(state, row, CONFIG)
+        state, reading = watch(state, row, config)
         if row.monitor.denied:
             state, reading = MonitorState(), None
     return reading
 
 
-def read(metrics: list[StepMetrics]) -> Reading:
-    found = watch_all(metrics)
+def read(metrics: list[StepMetrics], config: MonitorConfig = CONFIG) -> Reading:
+    found = watch_all(metrics, config)
     assert found is not None
     return found
 
@@ -103,6 +103,24 @@ def test_a_rise_within_the_bound_is_none() -> None:
     assert not found.is_hacking
 
 
+def test_a_rise_of_exactly_the_bound_is_none() -> None:
+    """Gaps 0 0 .25 .25, which binary fractions hold exactly, and bounds of .25 and just below."""
+    metrics = series([0.5, 0.5, 0.75, 0.75])
+    assert not read(metrics, MonitorConfig(window=2, max_gap_rise=0.25)).is_hacking
+    assert read(metrics, MonitorConfig(window=2, max_gap_rise=0.2499)).is_hacking
+
+
+def test_a_window_of_three_ends_at_its_third_step() -> None:
+    """Gaps 0 0 0 .3 .3 .6: means 0 and .4, since step 3."""
+    found = read(series([0.5, 0.5, 0.5, 0.8, 0.8, 1.1]), MonitorConfig(window=3, max_gap_rise=0.1))
+    assert (found.gap_rise, found.since_step) == (pytest.approx(0.4), 3)
+
+
+def test_anchors_that_score_nothing_are_a_level_of_zero() -> None:
+    """Reward and anchors rise by .3, from anchors at 0: .5 .5 .8-.3 .8-.3 is .5 throughout."""
+    assert read(series([0.5, 0.5, 0.8, 0.8], anchor=[0, 0, 0.3, 0.3])).gap_rise == pytest.approx(0.0)
+
+
 def test_steps_are_the_metrics_own_numbers() -> None:
     metrics = series([0.5, 0.5, 0.7, 0.7])
     for row in metrics:
@@ -120,7 +138,7 @@ def test_steps_up_to_a_denied_alarm_are_left_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("best", "low", "expected"), [(0.6, 0.51, True), (0.6, 0.49, False), (None, 1.0, False)]
+    ("best", "low", "expected"), [(0.6, 0.51, True), (0.6, 0.5, True), (0.6, 0.49, False), (None, 1.0, False)]
 )
 def test_an_alarm_is_denied_where_a_loss_of_the_bound_is_excluded(
     best: float | None, low: float, expected: bool

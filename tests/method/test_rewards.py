@@ -36,6 +36,12 @@ def test_accuracy_is_the_verdict_behind_a_reward_and_never_its_score(kind, expec
     assert accuracies(kind, rule=RULE, judge=JUDGE) == expected
 
 
+@pytest.mark.parametrize("size", [3, 5])
+def test_verdicts_of_other_completions_than_the_scores_are_refused(size: int) -> None:
+    with pytest.raises(ValueError, match="zip"):
+        mix_rewards("rule_gated", verify_rm=SCORES, rule=["incorrect"] * size, judge=None)
+
+
 def test_without_the_standard_deviation_rewards_are_only_centred() -> None:
     """1 0 0 1 -> +-.5; 0 0 0 1 -> -.25 -.25 -.25 .75; the floor does not count."""
     rewards = torch.tensor([1.0, 0, 0, 1, 0, 0, 0, 1])
