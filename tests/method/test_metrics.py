@@ -48,6 +48,13 @@ def test_roc_points_take_all_equal_scores_or_none():
     ]  # fmt: skip
 
 
+def test_the_roc_of_one_negative_rises_before_it_goes_right() -> None:
+    assert roc_points([1, 1, 0], [0.9, 0.5, 0.1]) == [
+        (0.0, 0.0, 1.0), (0.0, 0.5, 0.9), (0.0, 1.0, 0.5), (1.0, 1.0, 0.1),
+    ]  # fmt: skip
+    assert roc_points([1, 1], [0.9, 0.5]) == []
+
+
 def test_roc_points_are_thinned_and_keep_both_ends_and_the_area():
     rng = random.Random(1)
     labels = [rng.randint(0, 1) for _ in range(5000)]

@@ -40,11 +40,12 @@ def test_halves_of_the_same_form_cannot_be_told_apart() -> None:
     assert pair_shortcut_auroc(pairs(300)) == pytest.approx(0.5, abs=0.08)
 
 
-def test_canaries_are_not_looked_at() -> None:
-    canaries = pairs(60, ending="\n", source="canary")
-    assert pair_shortcut_auroc(canaries) is None
+@pytest.mark.parametrize("source", ["canary", "red_team"])
+def test_attacks_are_not_looked_at(source: str) -> None:
+    attacks = pairs(60, ending="\n", source=source)
+    assert pair_shortcut_auroc(attacks) is None
     told = pairs(60)
-    assert pair_shortcut_auroc([*told, *canaries]) == pair_shortcut_auroc(told)
+    assert pair_shortcut_auroc([*told, *attacks]) == pair_shortcut_auroc(told)
 
 
 def test_fewer_than_five_problems_give_no_number() -> None:

@@ -51,6 +51,13 @@ def test_a_label_that_one_fold_has_alone_gives_no_scores() -> None:
     assert cross_validated_scores(features, [1, 0, 1, 0, 0], names) is not None
 
 
+def test_folds_do_not_follow_the_order_of_the_questions() -> None:
+    """Every fifth of ten questions is right: dealt in their order, one fold would have both."""
+    names = [f"question {place}" for place in range(10)]
+    labels = [int(place % 5 == 1) for place in range(10)]
+    assert cross_validated_scores(np.zeros((10, 1)), labels, names) is not None
+
+
 def test_the_features_of_a_short_completion_are_the_hand_worked_ones() -> None:
     """17 characters in two lines, the last of 8; 3 of them digits, the last at 16; a capital and a space at
     the ends, and the one marker that is there begins at 10."""
@@ -90,6 +97,39 @@ def test_a_regression_on_one_feature_recovers_the_log_odds() -> None:
     targets = np.array([0.0, 0, 0, 1, 1, 1, 1, 0])
     fitted = fit_logistic(features, targets, l2=1e-9)
     assert predict_logistic(fitted, np.array([[0.0], [1.0]])) == pytest.approx([0.25, 0.75], abs=1e-6)
+
+
+def test_a_regression_of_one_varied_and_one_constant_feature_is_the_hand_worked_one() -> None:
+    """Means 1 and 3; scales 1 and, of the constant, 1; the intercept, in front, has 0 and 1.
+
+    Labels 0 and 1 at -1 and 1: the slope w solves 2 / (1 + e^w) = w, which .674832 does.
+    """
+    mean, scale, weights = fit_logistic(np.array([[0.0, 3], [2, 3]]), np.array([0.0, 1]), l2=1.0)
+    assert (mean.tolist(), scale.tolist()) == ([0, 1, 3], [1, 1, 1])
+    assert weights == pytest.approx([0, 0.674832, 0], abs=1e-6)
+
+
+def test_a_fit_whose_first_step_overshoots_ends_at_the_minimum() -> None:
+    """Two features that differ by noise, and labels by the noise: weights of -20 and 20, a first step of 16.
+
+    At the minimum the gradient is 0: for every column, the sum of x (score - label) plus l2 times the weight.
+    """
+    rng = np.random.default_rng(0)
+    common, noise = rng.normal(size=(2, 400))
+    features = np.stack([common, common + 0.05 * noise], axis=1)
+    targets = (rng.random(400) < 1 / (1 + np.exp(-noise))).astype(float)
+    fitted = fit_logistic(features, targets, l2=1e-3)
+    assert np.abs(fitted[2]).max() > 15
+    columns = (features - fitted[0, 1:]) / fitted[1, 1:]
+    wrong = predict_logistic(fitted, features) - targets
+    assert columns.T @ wrong + 1e-3 * fitted[2, 1:] == pytest.approx([0, 0], abs=1e-6)
+
+
+def test_scores_of_features_far_out_stay_between_zero_and_one() -> None:
+    """Log odds are cut to 30 on either side: 1 / (1 + e^30) = 9.3576e-14; 1 - x keeps three digits of it."""
+    fitted = np.array([[0.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
+    low, high = predict_logistic(fitted, np.array([[-1e6], [1e6]]))
+    assert (low, 1 - high) == pytest.approx((9.3576e-14, 9.3576e-14), rel=2e-3, abs=0)
 
 
 def test_a_problem_is_never_scored_by_what_was_fitted_on_it() -> None:
