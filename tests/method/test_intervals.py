@@ -86,6 +86,11 @@ def test_t_quantiles_are_those_of_the_printed_table(degrees, expected):
     assert t_quantile(degrees) == pytest.approx(expected, abs=2e-4)
 
 
+def test_the_quantile_of_ten_degrees_is_the_hand_worked_expansion():
+    """1.959964 + 2.372271 / 10 + 2.822499 / 100 + 2.555850 / 1000 = 2.227972; the table has 2.228139."""
+    assert t_quantile(10) == pytest.approx(2.227972, abs=1e-6)
+
+
 @pytest.mark.parametrize(
     ("mean", "concentration", "num_problems", "num_samples"),
     [(0.5, 2, 40, 4), (0.05, 2, 40, 4), (0.95, 0.5, 40, 8), (0.2, 20, 60, 4)],
@@ -156,6 +161,12 @@ def test_runs_that_differ_widen_an_interval_and_one_run_does_not():
     found = widened_by_runs(plain, [0.4, 0.6])
     assert found.high - found.value == pytest.approx((1.2706205**2 + 0.05**2) ** 0.5)
     assert found.value - found.low == pytest.approx(found.high - found.value)
+
+
+def test_three_runs_widen_by_their_deviation_over_the_root_of_three():
+    """Runs .4 .5 .6: s = .1, t(2) * .1 / sqrt(3) = 4.302653 * .057735 = .248414 in quadrature with .05."""
+    found = widened_by_runs(Interval(value=0.5, low=0.45, high=0.55, count=100), [0.4, 0.5, 0.6])
+    assert (found.low, found.high) == pytest.approx((0.5 - 0.253396, 0.5 + 0.253396), abs=1e-6)
 
 
 def test_widened_intervals_cover_what_runs_and_problems_vary_by():

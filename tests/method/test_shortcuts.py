@@ -70,6 +70,20 @@ def test_the_features_of_a_short_completion_are_the_hand_worked_ones() -> None:
     assert sum(markers[1::2]) == pytest.approx(10 / 17)
 
 
+@pytest.mark.parametrize(
+    ("completion", "marker", "place"), [("**7**", "**", 4 / 5), ("=7", "=", 1 / 2), ("7", "=", 0)]
+)
+def test_a_marker_counts_where_it_begins_last(completion: str, marker: str, place: float) -> None:
+    """The second ** begins at the fourth of five characters; a marker may be the first of all."""
+    markers = shortcut_features(completion)[7 + len(LAST_CHARACTERS) :]
+    which = 2 * MARKERS.index(marker)
+    assert markers[which : which + 2] == [float(place > 0), place]
+
+
+def test_a_lone_digit_is_all_of_its_completion() -> None:
+    assert shortcut_features("7")[3:5] == [1.0, 1.0]
+
+
 def test_an_empty_completion_has_no_features_but_its_line() -> None:
     found = shortcut_features("")
     assert (found[1], sum(found)) == pytest.approx((np.log(2), np.log(2)))
