@@ -43,12 +43,20 @@ def rows(count: int) -> list[VerifyExample]:
     ]
 
 
-def fit(verify_rm: VerifyRM, watch: FitWatch | None, optimizer: str, kept: list[int]) -> Fit:
+def fit(
+    verify_rm: VerifyRM, watch: FitWatch | None, optimizer: str, kept: list[int], *, validate_every: int = 1
+) -> Fit:
     return fit_verify_rm(
         verify_rm,
         rows(12),
         config=VerifyRMConfig.model_validate(
-            {"lr": 3e-2, "batch_size": 4, "num_epochs": 2, "validate_every": 1, "optimizer": optimizer}
+            {
+                "lr": 3e-2,
+                "batch_size": 4,
+                "num_epochs": 2,
+                "validate_every": validate_every,
+                "optimizer": optimizer,
+            }
         ),
         seed=0,
         validation=rows(4),
@@ -89,6 +97,20 @@ def test_a_training_that_continues_ends_with_the_same_weights_and_numbers(
     assert watch.updates == [(number, True) for number in range(update + 1, 7)]
     for name, weight in straight.model.state_dict().items():
         assert torch.equal(weight, continued.model.state_dict()[name]), name
+
+
+def test_a_training_that_was_stopped_before_its_first_validation_continues(
+    make_verify_rm, tmp_path: Path
+) -> None:
+    """Validated after updates 3 and 6, stopped after 1: there is no best loss yet."""
+    straight, stopped, continued = (make_verify_rm(0) for _ in range(3))
+    expected = fit(straight, None, "adamw", [], validate_every=3)
+    with pytest.raises(StoppedError):
+        fit(stopped, KeepOne(tmp_path, update=1), "adamw", [], validate_every=3)
+    watch = KeepOne(tmp_path, update=None)
+    found = fit(continued, watch, "adamw", [], validate_every=3)
+    assert found._replace(seconds=0) == expected._replace(seconds=0)
+    assert [has_best for _, has_best in watch.updates] == [False, True, True, True, True]
 
 
 def test_the_state_of_another_model_is_refused_and_changes_nothing(make_verify_rm, tmp_path: Path) -> None:

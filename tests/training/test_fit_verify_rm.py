@@ -8,9 +8,10 @@ import torch
 from cooper_rl.config.models import VerifyRMConfig
 from cooper_rl.distributed.trainable import SingleProcess
 from cooper_rl.errors import TrainingError
+from cooper_rl.models.decoys import Decoys, decoys_of
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM
 from cooper_rl.schema.data import VerifyExample
-from cooper_rl.training.fit_verify_rm import fit_verify_rm, learning_rate_factor, log_loss
+from cooper_rl.training.fit_verify_rm import fit_verify_rm, learning_rate_factor, log_loss, train_in_lessons
 from cooper_rl.training.optimizer import apply_gradients
 
 
@@ -135,7 +136,10 @@ def test_gradient_checkpointing_changes_nothing_but_memory(make_verify_rm) -> No
         torch.testing.assert_close(tensor, recomputed.model.state_dict()[name], atol=1e-6, rtol=1e-5)
 
 
-def test_class_weights_make_three_to_one_count_the_same(make_verify_rm) -> None:
+@pytest.mark.parametrize(("balance", "incorrect", "correct"), [("weights", 16 / 24, 16 / 8), ("none", 1, 1)])
+def test_class_weights_make_three_to_one_count_the_same(
+    make_verify_rm, balance: str, incorrect: float, correct: float
+) -> None:
     """12 incorrect and 4 correct: weights 16/24 and 16/8; at the start the loss is the weighted mean."""
     rows = [e for e in examples(32) if e.label == 0][:12] + [e for e in examples(32) if e.label == 1][:4]
     verify_rm = make_verify_rm(0)
@@ -143,10 +147,20 @@ def test_class_weights_make_three_to_one_count_the_same(make_verify_rm) -> None:
         verify_rm.encode([VerifyItem(e.question, e.reference_answer, e.completion) for e in rows])
     )
     losses = torch.nn.functional.softplus(torch.where(torch.arange(16) < 12, logits, -logits))
-    expected = (losses[:12].sum() * 16 / 24 + losses[12:].sum() * 2) / 16
-    balanced = config(num_epochs=1, class_balance="weights")
+    expected = (losses[:12].sum() * incorrect + losses[12:].sum() * correct) / 16
+    balanced = config(num_epochs=1, class_balance=balance)
     fit = fit_verify_rm(verify_rm, rows, config=balanced, seed=0)
     assert fit.final_loss == pytest.approx(expected.item(), abs=1e-5)
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_a_training_notes_what_its_scores_are_compared_with(make_verify_rm, count: int) -> None:
+    verify_rm = make_verify_rm(0)
+    rows = examples(16)
+    compared = config(num_epochs=1, num_decoys=count, decoy_margin=0.5)
+    train_in_lessons(verify_rm, rows, config=compared, is_from_scratch=False, seed=0)
+    answers = tuple(sorted(row.reference_answer for row in rows))
+    assert decoys_of(verify_rm.model) == (Decoys(answers, 2, 0.5, "mathematics") if count else None)
 
 
 def test_a_nan_stops_and_names_what_is_kept(make_verify_rm) -> None:

@@ -11,7 +11,15 @@ from cooper_rl.errors import TrainingError
 from cooper_rl.models.verify_rm import VerifyRM
 from cooper_rl.negatives.canaries import Canary
 from cooper_rl.schema.data import PreferencePair, VerifyExample
-from cooper_rl.training.gate import GateReading, RewardGate, read_gate, update_behind_gate
+from cooper_rl.schema.step_metrics import GateMetrics
+from cooper_rl.training.gate import (
+    GateReading,
+    RewardGate,
+    data_key,
+    make_gate,
+    read_gate,
+    update_behind_gate,
+)
 from cooper_rl.training.optimizer import make_adamw
 from tests.cooper_config import cooper_config
 
@@ -144,6 +152,36 @@ def test_an_update_within_the_bounds_stays(make_verify_rm) -> None:
     assert not stays.is_rolled_back
     assert stays.reading == read_gate(verify_rm, EXAMPLES, CANARIES)
     assert not is_same(before, weights(verify_rm, optimizer))
+
+
+def test_what_is_said_of_an_update_names_the_start_its_data_and_the_worst_rise(make_verify_rm) -> None:
+    """After the update .5 and 1; the one attack started at .125."""
+    verify_rm = says_yes(make_verify_rm(0), to_canaries=True)
+    optimizer = make_adamw(verify_rm.model, lr=1e-6, weight_decay=0.0)
+    shut = RewardGate(BOUNDS, EXAMPLES, CANARIES, GateReading(0.75, 0.25, {"colon": 0.125}), data=7)
+    gated = update_behind_gate(shut, verify_rm, optimizer, PAIRS, config=CONFIG)
+    assert gated is not None
+    assert shut.describe(gated) == GateMetrics(
+        accuracy=0.5, canary_rate=1.0, rolled_back=True, data=7, start_accuracy=0.75, start_canary_rate=0.25,
+        worst_attack_rise=0.875, start_attacks={"colon": 0.125},
+    )  # fmt: skip
+
+
+def test_a_run_reads_its_start_once_for_each_data(make_verify_rm) -> None:
+    """A start that was recorded on the same data counts as it was; one on other data is read anew."""
+    verify_rm = make_verify_rm(0)
+    held_out = [example(n % 2, f"The answer is {n}.") for n in range(8)]
+    config = GateConfig(num_examples=4, num_canary_problems=2)
+    made = make_gate(config, verify_rm, held_out, seed=0, starts=[])
+    assert len(made.examples) == 4
+    assert all(row in held_out for row in made.examples)
+    assert made.start == read_gate(verify_rm, made.examples, made.canaries)
+    assert made.data == data_key(made.examples, made.canaries)
+
+    known = GateMetrics(data=made.data, start_accuracy=0.75, start_canary_rate=0.25)
+    assert make_gate(config, verify_rm, held_out, seed=0, starts=[known]).start == GateReading(0.75, 0.25, {})
+    other = known.model_copy(update={"data": made.data + 1})
+    assert make_gate(config, verify_rm, held_out, seed=0, starts=[other]) == made
 
 
 def test_without_pairs_nothing_is_read_or_changed(make_verify_rm) -> None:
