@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from cooper_rl.config import names
-from cooper_rl.method.advantages import ESTIMATORS, group_advantages, overlong_penalties
+from cooper_rl.method.advantages import ESTIMATORS, group_advantages, is_flat, overlong_penalties
 
 
 def test_half_right_group_gives_plus_and_minus_root_three_quarters() -> None:
@@ -25,6 +25,10 @@ def test_equal_rewards_give_zero_advantages_exactly() -> None:
     """.1 three times has a mean that is not .1 in binary; the result is 0 all the same."""
     found = group_advantages(torch.tensor([0.1, 0.1, 0.1]), group_size=3, std_floor=1e-6)
     assert found.tolist() == [0.0, 0.0, 0.0]
+
+
+def test_a_group_is_flat_by_its_own_rewards() -> None:
+    assert is_flat(torch.tensor([[1.0, 1], [0, 1], [0, 0], [0.5, 0.5]])).tolist() == [True, False, True, True]
 
 
 def test_near_ties_stay_near_zero_under_the_floor() -> None:

@@ -185,6 +185,28 @@ def test_the_interval_of_auroc_is_the_hand_worked_one():
     assert (found.low, found.high) == pytest.approx((0.460655, 0.913325), abs=1e-5)
 
 
+def test_the_interval_of_auroc_counts_a_tie_half() -> None:
+    """Four of each class at one score, 8 problems: A = .5, every influence 0.
+
+    Added: 2 * (.25 + .25)/4 / 4^2 = .015625, so v = 8/7 * .015625 = .0178571 and .25/v = 14 outcomes. By
+    Wilson: .5 -+ .232008.
+    """
+    found = score_intervals([1] * 4 + [0] * 4, [0.7] * 8, problems=list("abcdefgh"))["auroc"]
+    assert (found.value, found.low, found.high) == pytest.approx((0.5, 0.267992, 0.732008), abs=1e-5)
+
+
+def test_one_problem_with_both_classes_is_one_outcome() -> None:
+    """1 of 1 by Wilson: low = 1 / (1 + 3.841459) = .206549."""
+    found = score_intervals([1, 0], [0.9, 0.1], problems=["a", "a"])["auroc"]
+    assert (found.value, found.low, found.high) == pytest.approx((1, 0.206549, 1), abs=1e-6)
+
+
+@pytest.mark.parametrize("problems", [["a"], ["a", "b", "c"]])
+def test_problems_of_other_examples_than_the_scores_are_refused(problems: list[str]) -> None:
+    with pytest.raises(ValueError, match="zip"):
+        score_intervals([1, 0], [0.9, 0.1], problems=problems)
+
+
 @pytest.mark.parametrize(("area", "num_samples"), [(0.98, 50), (0.9, 30), (0.8, 50)])
 def test_95_percent_or_more_of_the_intervals_of_auroc_cover_the_truth(area, num_samples):
     """Normal scores of both classes, apart so that a positive's is above with that probability."""
