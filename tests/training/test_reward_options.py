@@ -11,7 +11,9 @@ from cooper_rl.errors import TrainingError
 from cooper_rl.method.losses import label_loss, pair_loss
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM
 from cooper_rl.schema.data import PreferencePair, VerifyExample
+from cooper_rl.schema.step_metrics import VerifyRMMetrics
 from cooper_rl.training.optimizer import make_adamw, restore_optimizer
+from cooper_rl.training.reward_learner import describe_verify_rm
 from cooper_rl.training.reward_update import update_verify_rm
 from tests.cooper_config import cooper_config
 
@@ -66,6 +68,10 @@ def test_replay_adds_its_weighted_mean_loss_to_the_gradient(make_verify_rm, max_
     assert found.replay_loss == pytest.approx(replay_loss, abs=1e-5)
     for name, tensor in weights(verify_rm).items():
         torch.testing.assert_close(before[name] - tensor, gradient[name], atol=1e-5, rtol=1e-3)
+
+
+def test_a_step_without_an_update_still_says_how_the_anchors_score() -> None:
+    assert describe_verify_rm(0.25, None) == VerifyRMMetrics(anchor_score=0.25)
 
 
 def test_labels_are_learned_without_any_pair(make_verify_rm) -> None:
