@@ -50,10 +50,20 @@ def read_results(folder: Path) -> dict[str, str]:
     """Mutant -> what became of it; those that were not run are left out."""
     found: dict[str, str] = {}
     for path in sorted(folder.rglob("*.py.meta")):
-        for name, code in json.loads(path.read_text(encoding="utf-8"))["exit_code_by_key"].items():
+        for name, code in _exit_codes(path).items():
             if code is not None:
                 found[name] = BY_EXIT_CODE.get(code, "other")
     return found
+
+
+def _exit_codes(path: Path) -> dict[str, int | None]:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))["exit_code_by_key"]
+    # mutmut rewrites the file in place after every mutant.
+    except json.JSONDecodeError:
+        sys.exit(
+            f"{path} is half written; repeat with --read, or delete it and run again if mutmut was killed"
+        )
 
 
 def tabulate(found: Mapping[str, str]) -> str:

@@ -37,3 +37,11 @@ def test_each_survivor_is_named(
         "survived: cooper_rl.method.losses.x_d",
         "reached by no test: cooper_rl.method.losses.x_f",
     ]
+
+
+def test_a_file_that_mutmut_is_writing_is_named(tmp_path: Path) -> None:
+    write(tmp_path, "method.losses", {"a": 1})
+    path = next(tmp_path.rglob("*.meta"))
+    path.write_text(path.read_text()[:9])
+    with pytest.raises(SystemExit, match=r"losses\.py\.meta is half written; repeat with --read"):
+        read_results(tmp_path)
