@@ -31,7 +31,7 @@ from cooper_rl.models.packed.batching import pad_right
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM, make_from_scratch
 from cooper_rl.records.files import read_rows
 from cooper_rl.schema.data import PreferencePair, VerifyExample
-from cooper_rl.training.fit_verify_rm import fit_verify_rm, log_loss
+from cooper_rl.training.fitting.fit_verify_rm import fit_verify_rm, log_loss
 from cooper_rl.training.optimizer import make_adamw
 from cooper_rl.training.reward_update import update_verify_rm
 

@@ -22,7 +22,7 @@ from cooper_rl.tiny.tasks import (
     solve,
 )
 from cooper_rl.tiny.world import find_world
-from cooper_rl.training.curriculum import swap_references
+from cooper_rl.training.fitting.curriculum import swap_references
 from cooper_rl.verdicts.hybrid import JudgeItem
 
 CONFIG = load("programs_laptop")

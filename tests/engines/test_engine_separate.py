@@ -80,7 +80,7 @@ def test_what_the_trainer_changes_later_reaches_the_engine_with_the_next_weights
 def test_weights_that_were_taken_leave_no_files(engine: SeparateEngine) -> None:
     engine.load_weights(weights(0))
     engine.generate(PROMPTS, GREEDY, samples=1, seed=0)
-    assert list(engine._folder.glob("weights-*")) == []
+    assert list(engine.folder.glob("weights-*")) == []
 
 
 def test_an_error_of_the_process_is_raised_here_and_the_next_draw_goes_on(engine: SeparateEngine) -> None:
@@ -91,8 +91,8 @@ def test_an_error_of_the_process_is_raised_here_and_the_next_draw_goes_on(engine
 
 
 def test_sigterm_to_the_whole_job_leaves_the_engine_to_the_trainer(engine: SeparateEngine) -> None:
-    os.kill(engine._process.pid or 0, signal.SIGTERM)
-    os.kill(engine._process.pid or 0, signal.SIGINT)
+    os.kill(engine.process.pid or 0, signal.SIGTERM)
+    os.kill(engine.process.pid or 0, signal.SIGINT)
     engine.load_weights(weights(0))
     assert ids(engine.generate(PROMPTS, GREEDY, samples=1, seed=0)) == greedy_ids(make_model(0))
 
@@ -101,7 +101,7 @@ def test_a_process_that_is_gone_is_told_by_what_waits_and_by_what_follows() -> N
     engine = SeparateEngine(as_policy(make_model(0)), OWN)
     try:
         drawn = engine.begin(PROMPTS, LONG, samples=64, seed=0, places=range(4))
-        engine._process.kill()
+        engine.process.kill()
         with pytest.raises(TrainingError, match=r"has ended \(exit status -9;.*engine.process=same"):
             drawn.result()
         engine.load_weights(weights(0))
@@ -121,8 +121,8 @@ def test_weights_that_cannot_be_taken_stop_the_next_draw_and_an_idle_process_end
             engine.generate(PROMPTS, GREEDY, samples=1, seed=0)
     finally:
         engine.close()
-    assert engine._process.exitcode == 0
-    assert not engine._folder.exists()
+    assert engine.process.exitcode == 0
+    assert not engine.folder.exists()
 
 
 @pytest.mark.slow
@@ -131,8 +131,8 @@ def test_closing_does_not_wait_for_a_draw() -> None:
     drawn = [engine.begin(PROMPTS, LONG, samples=1000, seed=0, places=range(4)) for _ in range(3)]
     time.sleep(0.5)
     engine.close()
-    assert engine._process.exitcode == -signal.SIGKILL
-    assert not engine._folder.exists()
+    assert engine.process.exitcode == -signal.SIGKILL
+    assert not engine.folder.exists()
     assert all(each.cancelled() or each.exception() is not None for each in drawn)
 
 
@@ -153,8 +153,8 @@ def test_the_process_ends_with_a_trainer_that_is_killed(tmp_path: Path) -> None:
         if __name__ == "__main__":
             engine = SeparateEngine(as_policy(make_model(0)), EngineConfig(process="own"))
             engine.begin(PROMPTS, LONG, samples=1000, seed=0, places=range(4))
-            print(engine._process.pid, flush=True)
-            engine._process.join()
+            print(engine.process.pid, flush=True)
+            engine.process.join()
     """
     script = tmp_path / "trainer.py"
     script.write_text(textwrap.dedent(code))

@@ -20,7 +20,7 @@ from cooper_rl.errors import ModelError
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM, make_from_backbone, save_verify_rm
 from cooper_rl.schema.data import VerifyExample
 from cooper_rl.tiny.tokenizer import build_tokenizer
-from cooper_rl.training.fit_verify_rm import fit_verify_rm
+from cooper_rl.training.fitting.fit_verify_rm import fit_verify_rm
 
 KINDS = {
     "qwen2": (Qwen2Config, Qwen2ForCausalLM),

@@ -5,7 +5,7 @@ import re
 
 from cooper_rl.config.models import VerifyRMConfig
 from cooper_rl.schema.data import VerifyExample
-from cooper_rl.training.curriculum import plan_lessons, swap_references
+from cooper_rl.training.fitting.curriculum import plan_lessons, swap_references
 from cooper_rl.verdicts.answers.matching import matching_examples
 from cooper_rl.verdicts.answers.verify import is_another_answer
 

@@ -12,8 +12,8 @@ from cooper_rl.errors import DataError, ModelError, StoppedError
 from cooper_rl.models.packed.forward import use_packed
 from cooper_rl.models.verify_rm import VerifyRM
 from cooper_rl.schema.data import VerifyExample
-from cooper_rl.training.fit_state import FitWatch, restore_fit
-from cooper_rl.training.fit_verify_rm import Fit, fit_verify_rm
+from cooper_rl.training.fitting.fit_state import FitWatch, restore_fit
+from cooper_rl.training.fitting.fit_verify_rm import Fit, fit_verify_rm
 from cooper_rl.training.optimizer import make_adamw
 
 

@@ -11,7 +11,12 @@ from cooper_rl.errors import TrainingError
 from cooper_rl.models.decoys import Decoys, decoys_of
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM
 from cooper_rl.schema.data import VerifyExample
-from cooper_rl.training.fit_verify_rm import fit_verify_rm, learning_rate_factor, log_loss, train_in_lessons
+from cooper_rl.training.fitting.fit_verify_rm import (
+    fit_verify_rm,
+    learning_rate_factor,
+    log_loss,
+    train_in_lessons,
+)
 from cooper_rl.training.optimizer import apply_gradients
 
 

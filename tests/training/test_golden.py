@@ -20,7 +20,7 @@ from cooper_rl.schema.data import PreferencePair, Problem, VerifyExample
 from cooper_rl.servers.open import open_assistant, open_judge
 from cooper_rl.tiny.problems import Story, generate_stories
 from cooper_rl.tiny.solutions import Habits, solve
-from cooper_rl.training.fit_verify_rm import fit_verify_rm
+from cooper_rl.training.fitting.fit_verify_rm import fit_verify_rm
 from cooper_rl.training.pairing import PairMaker
 from cooper_rl.training.step import run_step, step_problems
 from cooper_rl.verdicts.hybrid import JudgeItem, decide

@@ -22,7 +22,7 @@ from cooper_rl.negatives.pairs import RewriteItem
 from cooper_rl.schema.data import PreferencePair, Problem, VerifyExample
 from cooper_rl.tiny.assistant import TinyAssistant
 from cooper_rl.tiny.problems import generate_problems
-from cooper_rl.training.fit_verify_rm import fit_verify_rm
+from cooper_rl.training.fitting.fit_verify_rm import fit_verify_rm
 from cooper_rl.training.optimizer import make_adamw
 from cooper_rl.training.pairing import PairMaker
 from cooper_rl.training.policy_update import update_policy

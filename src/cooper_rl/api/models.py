@@ -26,7 +26,7 @@ from cooper_rl.models.verify_rm import (
 from cooper_rl.models.verify_rm_card import write_card
 from cooper_rl.records.written import check_replaceable
 from cooper_rl.schema.data import VerifyExample
-from cooper_rl.training.fit_verify_rm import train_in_lessons
+from cooper_rl.training.fitting.fit_verify_rm import train_in_lessons
 
 
 def load_verify_rm(

@@ -73,10 +73,10 @@ class SeparateEngine:
         self._failure: Exception | None = None
         self._num_loads = 0
         self._stack = ExitStack()
-        self._folder = self._stack.enter_context(scratch_folder())
+        self.folder = self._stack.enter_context(scratch_folder())
         start = Start(
             shape=policy.model.config,
-            weights=self._folder / "start.pt",
+            weights=self.folder / "start.pt",
             config=config.model_copy(update={"process": "same", "devices": None, "sleep": False}),
             end_ids=policy.end_ids,
             pad_id=policy.pad_id,
@@ -90,7 +90,7 @@ class SeparateEngine:
         context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()
         # vLLM starts processes of its own for several GPUs, which a daemon may not.
-        self._process = context.Process(
+        self.process = context.Process(
             target=_serve, args=(theirs, start), name="engine", daemon=config.tensor_parallel_size == 1
         )
         # One thread: calls take effect in their order.
@@ -98,7 +98,7 @@ class SeparateEngine:
         self._last: Future[Any] | None = None
         try:
             self._write(policy.model.state_dict().items(), start.weights)
-            self._process.start()
+            self.process.start()
             theirs.close()  # else its end would not be noticed here
             self._submit(self._answer).result()
         except BaseException:
@@ -141,7 +141,7 @@ class SeparateEngine:
         Raises:
             DataError: TMPDIR has no room for them.
         """
-        path = self._folder / f"weights-{self._num_loads}.pt"
+        path = self.folder / f"weights-{self._num_loads}.pt"
         self._num_loads += 1
         self._write(weights, path)
         self._submit(self._load, path)
@@ -151,13 +151,13 @@ class SeparateEngine:
 
     def close(self) -> None:
         """End the process, whatever it does."""
-        if self._process.is_alive() and (self._last is None or self._last.done()):
+        if self.process.is_alive() and (self._last is None or self._last.done()):
             with suppress(OSError):
                 self._connection.send(None)
-            self._process.join(END_SECONDS)
-        if self._process.pid is not None:
-            self._process.kill()
-            self._process.join()
+            self.process.join(END_SECONDS)
+        if self.process.pid is not None:
+            self.process.kill()
+            self.process.join()
         self._thread.shutdown(wait=True, cancel_futures=True)
         self._connection.close()
         self._stack.close()
@@ -197,9 +197,9 @@ class SeparateEngine:
         try:
             value, error = self._connection.recv()
         except (EOFError, OSError) as gone:
-            self._process.join(END_SECONDS)
+            self.process.join(END_SECONDS)
             raise TrainingError(
-                f"the engine's process has ended (exit status {self._process.exitcode}; -9 is how a system "
+                f"the engine's process has ended (exit status {self.process.exitcode}; -9 is how a system "
                 "ends one for memory): its own lines above say why; or set engine.process=same"
             ) from gone
         if error is not None:

@@ -3,8 +3,8 @@
     <verify_rm>.unfinished/                 beside the output, without a storage.uri
     <storage.uri>/_fits/<hash>/             the hash of what the numbers depend on
 
-Both are places for checkpoints (`checkpoints/store.py`) whose files `training/fit_state.py` writes. They are
-removed when the stage has finished. The second is named by its content, not by a run, so that the task needs
+Both are places for checkpoints (`checkpoints/store.py`) whose files `training/fitting/fit_state.py` writes. They
+are removed when the stage has finished. The second is named by its content, not by a run, so that the task needs
 no name of its run, which would keep Kubeflow from using its cache. Two runs that train the same at once
 share it: the one whose states come later goes on without.
 """
@@ -39,7 +39,7 @@ from cooper_rl.records.written import MARKER, copy_written, remove_written
 from cooper_rl.run.stopping import StopRequest
 from cooper_rl.storage.base import ObjectStore
 from cooper_rl.storage.open import open_store
-from cooper_rl.training.fit_state import PROGRESS, FitProgress, FitWatch
+from cooper_rl.training.fitting.fit_state import PROGRESS, FitProgress, FitWatch
 
 logger = logging.getLogger(__name__)
 

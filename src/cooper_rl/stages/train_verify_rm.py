@@ -44,7 +44,7 @@ from cooper_rl.schema.paths import Input, OutputFile, OutputFolder
 from cooper_rl.schema.reports import TrainVerifyRMReport
 from cooper_rl.storage.model_reference import handed_over
 from cooper_rl.storage.models import at_hand
-from cooper_rl.training.fit_verify_rm import train_in_lessons
+from cooper_rl.training.fitting.fit_verify_rm import train_in_lessons
 
 logger = logging.getLogger(__name__)
 

@@ -5,8 +5,7 @@ policy_update  clipped policy gradient            reward_update  pair loss on Ve
 pairing        preference pairs                   pair_queue     pairs in the background
 gate           harmful reward updates go back     optimizer      AdamW and what steps it
 reward_learner rewards, pairs and reward update   refill         other problems for flat groups
-fit_verify_rm  supervised training                curriculum     lessons for a model from scratch
 auditing       labels of the best paid rollouts   rollout_queue  rollouts of later steps
-fit_state      what an update of VerifyRM's training depends on
 negative_sources  one class for every source of negatives
+fitting        VerifyRM's supervised training, a room of its own
 """

@@ -1,8 +1,8 @@
 """Binary cross-entropy training of VerifyRM on labelled examples (before any co-training; rows 4 and 5).
 
 Validation decides which weights are kept and when to stop. What is learned in which order is in
-`training/curriculum.py`; where weights are kept is the caller's `keep`. What an update depends on is in
-`training/fit_state.py`.
+`curriculum.py`; where weights are kept is the caller's `keep`. What an update depends on is in
+`fit_state.py`.
 """
 
 import logging
@@ -31,8 +31,8 @@ from cooper_rl.models.verify_rm import VerifyItem, VerifyRM, score_examples
 from cooper_rl.progress import Progress
 from cooper_rl.randomness import derive_seed
 from cooper_rl.schema.data import VerifyExample
-from cooper_rl.training.curriculum import plan_lessons
-from cooper_rl.training.fit_state import FitProgress, FitWatch, restore_fit, write_fit
+from cooper_rl.training.fitting.curriculum import plan_lessons
+from cooper_rl.training.fitting.fit_state import FitProgress, FitWatch, restore_fit, write_fit
 from cooper_rl.training.optimizer import apply_gradients, make_adamw, set_recomputing
 
 logger = logging.getLogger(__name__)
