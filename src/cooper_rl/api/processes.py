@@ -7,7 +7,7 @@ from torch import distributed
 
 from cooper_rl.api.rows import Row
 from cooper_rl.distributed.ranks import ALONE, Ranks
-from cooper_rl.errors import CooperError
+from cooper_rl.errors import CooperError, LaunchError
 
 
 def is_first_process() -> bool:
@@ -32,15 +32,27 @@ def gather_rows(ranks: Ranks, read: Callable[[], list[Row]]) -> list[list[Row]]:
     """The rows of every process, in the order of the processes. Collective.
 
     Raises:
-        CooperError: what `read` raised on some process is raised on all, or they would wait for it.
+        CooperError: what `read` raised on some process is raised on all, or they would wait for it. An error
+            that is no CooperError is a LaunchError on the others.
     """
     found: list[Row] | CooperError
+    own: Exception | None = None
     try:
         found = read()
     except CooperError as error:
         found = error
+    # Broad on purpose: whatever went wrong here, the exchange below must still be reached.
+    except Exception as error:
+        own = error
+        found = LaunchError(
+            f"process {ranks.rank} of {ranks.size} failed: {type(error).__name__}: {error}; its own log says "
+            "where"
+        )
     parts: list[list[Row]] = []
-    for part in ranks.every(found):
+    told = ranks.every(found)
+    if own is not None:
+        raise own
+    for part in told:
         if isinstance(part, CooperError):
             raise part
         parts.append(part)
