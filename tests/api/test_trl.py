@@ -152,6 +152,19 @@ def test_training_that_resumes_goes_on_with_the_reward_of_its_checkpoint(start: 
         assert not same_weights(resumed.verify_rm, saved)
 
 
+def test_an_evaluation_before_training_resumes_does_not_hide_the_rewards_state(start: Path) -> None:
+    options = {"save_strategy": "steps", "save_steps": 1, "max_steps": 1}
+    with right(start) as before:
+        make_trainer(start, before, rows(), **options).train()
+    with right(start) as resumed:
+        trainer = make_trainer(start, resumed, rows(), **(options | {"max_steps": 2}))
+        trainer.evaluate()
+        assert resumed.step == 0
+        trainer.train(resume_from_checkpoint=True)
+        assert [row["step"] for row in resumed.metrics] == [1, 2]
+        assert resumed.metrics[:1] == before.metrics
+
+
 def test_a_checkpoint_without_the_rewards_state_is_refused(start: Path) -> None:
     options = {"save_strategy": "steps", "save_steps": 1, "max_steps": 1}
     with make_reward(start) as reward:

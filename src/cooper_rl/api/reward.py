@@ -97,6 +97,8 @@ class CooperReward:
         self._lock = threading.RLock()
         self._ranks: Ranks | None = None
         self._trainer: Any = None
+        self._may_resume = False
+        """Of the trainer: it began, and whether it resumed was not looked at yet."""
         self._run: RewardRun | None = None
         self._is_closed = False
         self.is_learning = True
@@ -238,15 +240,23 @@ class CooperReward:
         return self._first
 
     def _meet(self, log_metric: Any) -> Ranks:
-        """The processes that call together; at a trainer's first call its checkpoints are followed."""
+        """The processes that call together; from a trainer's first call on its checkpoints are followed."""
         if self._ranks is None:
             self._ranks = join_processes()
         trainer = trl.trainer_of(log_metric)
         if trainer is not None and trainer is not self._trainer:
             self._trainer = trainer
-            trl.follow(self, trainer, has_folder=self._has_folder)
+            trl.follow(self, trainer, has_folder=self._has_folder, begin=self._begin)
+            self._begin()
+        if trainer is not None and self._may_resume:
+            # In a call and not when training begins: all processes are to hear of an error.
             self._ranks.first(lambda: trl.resume(self, trainer))
+            self._may_resume = False
         return self._ranks
+
+    def _begin(self) -> None:
+        """Training begins, perhaps after evaluations: a checkpoint may have been resumed since."""
+        self._may_resume = True
 
     def _find_references(
         self, reference_answers: Sequence[str] | None, columns: Mapping[str, Any]

@@ -33,8 +33,8 @@ def trainer_of(log_metric: Any) -> Any | None:
     return trainer if hasattr(trainer, "add_callback") and hasattr(trainer, "model") else None
 
 
-def follow(reward: "CooperReward", trainer: Any, *, has_folder: bool) -> None:
-    """Save the reward with every checkpoint of this trainer.
+def follow(reward: "CooperReward", trainer: Any, *, has_folder: bool, begin: Callable[[], None]) -> None:
+    """Save the reward with every checkpoint of this trainer, and call `begin` whenever training begins.
 
     Raises:
         ConfigError: the reward has a folder of its own, which would not go back with the trainer.
@@ -47,7 +47,10 @@ def follow(reward: "CooperReward", trainer: Any, *, has_folder: bool) -> None:
     from transformers import TrainerCallback
 
     class SavesReward(TrainerCallback):
-        """Writes the reward's state into the checkpoint that the trainer just wrote."""
+        """Writes the reward's state into the checkpoint that was just written, and hears of resuming."""
+
+        def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            begin()
 
         def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             if state.is_world_process_zero:
