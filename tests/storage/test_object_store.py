@@ -191,7 +191,8 @@ def test_what_interrupted_uploads_left_is_removed_and_never_listed(bucket: str, 
         upload = client._create_multipart_upload(bucket, name, {})
         client._upload_part(bucket, name, b"x", {}, upload, 1)
     assert store.keys("") == []
-    own = [("step-1/a", "0" * 64), ("step-1/b", "0" * 64)]
+    # S3 does not tell what was being uploaded: of a key every upload counts, once, whatever the hashes are.
+    own = [("step-1/a", "0" * 64), ("step-1/a", "1" * 64), ("step-1/b", "0" * 64)]
     assert store.remove_unfinished(own) == 2
     assert store.remove_unfinished(own) == 0
     left = client._list_multipart_uploads(bucket).uploads

@@ -90,7 +90,9 @@ class ObjectStore(Protocol):
     def remove_unfinished(self, objects: Iterable[tuple[str, str]]) -> int:
         """Remove what interrupted writes of these objects (key, hash) left behind; returns how many.
 
-        Unfinished writes of other keys or other content belong to somebody else and stay.
+        Unfinished writes of other keys belong to somebody else and stay. Those of other content stay where
+        the store knows what was being written: a folder does. S3 shows no metadata of an upload before it is
+        complete, so there every unfinished upload of these keys is removed.
         """
         ...
 

@@ -207,8 +207,9 @@ class S3Store:
             self._request("DELETE", key, is_missing_ok=True)
 
     def remove_unfinished(self, objects: Iterable[tuple[str, str]]) -> int:
-        # One request for every key: MinIO lists uploads of whole names only.
-        names = [self._name(key) for key, _ in objects]
+        # One request for every key: MinIO lists uploads of whole names only. Hashes are of no use: S3 tells
+        # no metadata of an upload before it is complete.
+        names = dict.fromkeys(self._name(key) for key, _ in objects)
         found = [upload for name in names for upload in self._uploads(name)]
         for upload in found:
             self._abort(upload.object_name, str(upload.upload_id))
