@@ -3,10 +3,10 @@
     <verify_rm>.unfinished/                 beside the output, without a storage.uri
     <storage.uri>/_fits/<hash>/             the hash of what the numbers depend on
 
-Both are places for checkpoints (`checkpoints/store.py`) whose files `training/fitting/fit_state.py` writes. They
-are removed when the stage has finished. The second is named by its content, not by a run, so that the task needs
-no name of its run, which would keep Kubeflow from using its cache. Two runs that train the same at once
-share it: the one whose states come later goes on without.
+Both are places for checkpoints (`checkpoints/store.py`) whose files `training/fitting/fit_state.py` writes.
+They are removed when the stage has finished. The second is named by its content, not by a run, so that the
+task needs no name of its run, which would keep Kubeflow from using its cache. Two runs that train the same
+at once share it: the one whose states come later goes on without.
 """
 
 import hashlib
