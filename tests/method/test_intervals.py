@@ -12,6 +12,7 @@ from cooper_rl.method.intervals import (
     t_quantile,
     weighted_total,
     widened_by_runs,
+    wilson_bounds,
 )
 from cooper_rl.schema.reports import Interval
 
@@ -71,6 +72,18 @@ def test_equal_scores_and_a_single_problem_still_have_a_width():
     assert clustered_interval([[0.7]] * 5).high > 0.7 > clustered_interval([[0.7]] * 5).low
     lone = clustered_interval([[0.2, 0.9]])
     assert lone.high - lone.low > 0.5
+
+
+def test_one_problem_is_one_outcome_however_many_samples_it_has():
+    """.5 of 1 by Wilson: half 1.959964 * sqrt(.25 + 3.841459/4) / 4.841459 = .445382."""
+    for found in (clustered_interval([[1.0, 0.0]]), clustered_interval([[1.0, 0.0] * 50])):
+        assert (found.low, found.high) == pytest.approx((0.054618, 0.945382), abs=1e-5)
+
+
+@pytest.mark.parametrize("size", range(1, 101))
+def test_bounds_at_nothing_and_everything_are_exact(size: int):
+    assert wilson_bounds(0.0, size)[0] == 0.0
+    assert wilson_bounds(1.0, size)[1] == 1.0
 
 
 def test_two_problems_of_scores_say_nothing():

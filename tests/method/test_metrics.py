@@ -205,6 +205,8 @@ def test_one_problem_with_both_classes_is_one_outcome() -> None:
 def test_problems_of_other_examples_than_the_scores_are_refused(problems: list[str]) -> None:
     with pytest.raises(ValueError, match="zip"):
         score_intervals([1, 0], [0.9, 0.1], problems=problems)
+    with pytest.raises(ValueError, match="zip"):
+        binary_scores([1, 0], [0.9, 0.1], problems=problems)
 
 
 @pytest.mark.parametrize(("area", "num_samples"), [(0.98, 50), (0.9, 30), (0.8, 50)])
