@@ -236,7 +236,18 @@ def test_the_same_seed_gives_the_same_pairs(rule) -> None:
     weights = dict.fromkeys(names.NEGATIVE_SOURCES.names, 1.0)
     one, same, other = (make(rule, groups, negatives=weights, seed=seed) for seed in (1, 1, 2))
     assert one == same
-    assert [pair.source for pair in one.pairs] != [pair.source for pair in other.pairs]
+    assert one != other
+
+
+def test_sources_are_drawn_by_the_seed(rule) -> None:
+    """One positive and one wrong rollout each, from which both sources make a pair."""
+    groups = [rollouts(RIGHT, W12, name=f"p{place}") for place in range(20)]
+    one, other = (
+        [pair.source for pair in make(rule, groups, negatives={"perturb": 1, "rollout": 1}, seed=seed).pairs]
+        for seed in (1, 2)
+    )
+    assert set(one) == set(other) == {"perturb", "rollout"}
+    assert one != other
 
 
 # Items behind a network go their own ways
