@@ -140,6 +140,20 @@ def test_replay_draws_as_many_examples_as_are_configured_and_there(make_policy, 
     assert losses[2] == pytest.approx(losses[3])
 
 
+def test_the_same_step_replays_the_same_examples(make_policy, make_verify_rm, rule) -> None:
+    """Every rank, and a resumed run, draws 3 of these 100 as the others do."""
+    examples = [
+        VerifyExample(question=f"Q{n}", reference_answer=str(n), completion=f"It is {n}.", label=n % 2)
+        for n in range(100)
+    ]
+    losses = []
+    for _ in range(2):
+        trainer = make_trainer(make_policy, make_verify_rm, rule, MIXED, reward__num_replay_examples=3)
+        result = run_step(with_reward(trainer, replay=examples), 1, PROBLEMS)
+        losses.append(result.metrics.verify_rm.replay_loss)
+    assert losses[0] == losses[1] is not None
+
+
 def test_where_nothing_is_right_audits_alone_move_verify_rm(make_policy, make_verify_rm, rule) -> None:
     """Replay without pairs teaches nothing new; an audited rollout does, and the replay goes with it."""
     wrong = [[WRONG] * 4, [WRONG] * 4]
