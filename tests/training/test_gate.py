@@ -184,6 +184,16 @@ def test_a_run_reads_its_start_once_for_each_data(make_verify_rm) -> None:
     assert make_gate(config, verify_rm, held_out, seed=0, starts=[other]) == made
 
 
+def test_the_gates_examples_are_drawn_by_the_seed(make_verify_rm) -> None:
+    verify_rm = make_verify_rm(0)
+    held_out = [example(n % 2, f"The answer is {n}.") for n in range(40)]
+    one, same, other = (
+        make_gate(GateConfig(num_examples=8), verify_rm, held_out, seed=seed, starts=[]) for seed in (1, 1, 2)
+    )
+    assert one.examples == same.examples
+    assert one.examples != other.examples
+
+
 def test_without_pairs_nothing_is_read_or_changed(make_verify_rm) -> None:
     verify_rm = make_verify_rm(0)
     optimizer = make_adamw(verify_rm.model, lr=1e-3, weight_decay=0.1)

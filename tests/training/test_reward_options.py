@@ -14,7 +14,7 @@ from cooper_rl.schema.data import PreferencePair, VerifyExample
 from cooper_rl.schema.step_metrics import VerifyRMMetrics
 from cooper_rl.training.optimizer import make_adamw, restore_optimizer
 from cooper_rl.training.reward_learner import describe_verify_rm
-from cooper_rl.training.reward_update import update_verify_rm
+from cooper_rl.training.reward_update import RewardUpdate, update_verify_rm
 from tests.cooper_config import cooper_config
 
 PAIR = PreferencePair(
@@ -72,6 +72,13 @@ def test_replay_adds_its_weighted_mean_loss_to_the_gradient(make_verify_rm, max_
 
 def test_a_step_without_an_update_still_says_how_the_anchors_score() -> None:
     assert describe_verify_rm(0.25, None) == VerifyRMMetrics(anchor_score=0.25)
+
+
+def test_a_step_tells_the_numbers_of_its_update() -> None:
+    update = RewardUpdate(loss=0.5, pair_accuracy=0.75, grad_norm=2.0, replay_loss=0.125)
+    assert describe_verify_rm(None, update) == VerifyRMMetrics(
+        anchor_score=None, loss=0.5, pair_accuracy=0.75, grad_norm=2.0, replay_loss=0.125
+    )
 
 
 def test_labels_are_learned_without_any_pair(make_verify_rm) -> None:
