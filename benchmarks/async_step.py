@@ -26,15 +26,11 @@ from typing import NamedTuple
 
 import torch
 
-from cooper_rl.checkpoints.state import TrainingState
 from cooper_rl.config.load import load
 from cooper_rl.engines.base import Engine
-from cooper_rl.machine.device import pick_device
-from cooper_rl.models.policy import load_policy
-from cooper_rl.models.verify_rm import load_verify_rm
 from cooper_rl.records.files import read_records
-from cooper_rl.records.model_set import read_models
 from cooper_rl.run.build import SideData, make_trainer
+from cooper_rl.run.plan import Inputs, starting_state
 from cooper_rl.schema.data import Problem
 from cooper_rl.training.step import run_step, step_problems
 
@@ -77,9 +73,10 @@ def main() -> int:
     say("|---|---|---|---|---|")
     for staleness, found in enumerate(zip(*rounds, strict=True)):
         say(
-            f"| {staleness} | {middle(each.step for each in found):.2f} | "
-            f"{middle(each.waiting for each in found):.2f} | {middle(each.updating for each in found):.2f} | "
-            f"{1000 * middle(each.handing_over for each in found):.0f} ms |"
+            f"| {staleness} | {statistics.median(each.step for each in found):.2f} | "
+            f"{statistics.median(each.waiting for each in found):.2f} | "
+            f"{statistics.median(each.updating for each in found):.2f} | "
+            f"{1000 * statistics.median(each.handing_over for each in found):.0f} ms |"
         )
     gains = [turns.step / ahead.step for turns, ahead in rounds]
     bounds = [turns.step / max(turns.waiting, turns.updating) for turns, _ in rounds]
@@ -94,15 +91,8 @@ def measure(staleness: int, options: argparse.Namespace) -> Measured:
     config = load("laptop", [*values, "engine.process=own", "cooper.monitor=null", *options.set])
     problems = read_records(options.problems, Problem)
     with ExitStack() as stack:
-        state = TrainingState(
-            step=0,
-            policy=load_policy(read_models(options.models).policy, device=pick_device()),
-            verify_rm=load_verify_rm(options.verify_rm, device=pick_device()),
-            policy_optimizer={},
-            verify_rm_optimizer={},
-            metrics=[],
-            pairs=[],
-        )
+        inputs = Inputs(options.models, options.verify_rm, options.problems, Path(), None, {})
+        state = starting_state(config, inputs, None)
         data = SideData((), (), ())
         trainer = make_trainer(config, state, problems, data, stack, models=options.models, place="the start")
         engine = Timed(trainer.engine)
@@ -136,10 +126,6 @@ class Timed:
         started = time.perf_counter()
         self._engine.load_weights(weights)
         self.handing_over.append(time.perf_counter() - started)
-
-
-def middle(numbers: Iterable[float]) -> float:
-    return statistics.median(numbers)
 
 
 def say(text: str) -> None:

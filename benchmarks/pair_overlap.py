@@ -40,17 +40,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cooper_rl.checkpoints.state import TrainingState
 from cooper_rl.config.load import load
 from cooper_rl.config.root import Config
-from cooper_rl.machine.device import pick_device
-from cooper_rl.models.policy import load_policy
-from cooper_rl.models.verify_rm import load_verify_rm
 from cooper_rl.negatives.pairs import RewriteItem
 from cooper_rl.randomness import derive_seed
 from cooper_rl.records.files import read_records
-from cooper_rl.records.model_set import read_models
 from cooper_rl.run.build import SideData, make_trainer
+from cooper_rl.run.plan import Inputs, starting_state
 from cooper_rl.schema.data import Pairing, Problem
 from cooper_rl.schema.step_metrics import StepMetrics
 from cooper_rl.servers.assistant import ChatAssistant
@@ -152,15 +148,8 @@ def measure(way: str, repeat: int, url: str, options: argparse.Namespace) -> Mea
     config = configure(way, repeat, url, options)
     problems = read_records(options.problems, Problem)
     with ExitStack() as stack:
-        state = TrainingState(
-            step=0,
-            policy=load_policy(read_models(options.models).policy, device=pick_device()),
-            verify_rm=load_verify_rm(options.verify_rm, device=pick_device()),
-            policy_optimizer={},
-            verify_rm_optimizer={},
-            metrics=[],
-            pairs=[],
-        )
+        inputs = Inputs(options.models, options.verify_rm, options.problems, Path(), None, {})
+        state = starting_state(config, inputs, None)
         data = SideData((), (), ())
         trainer = make_trainer(config, state, problems, data, stack, models=options.models, place="the start")
         if way in WAYS[:2]:
