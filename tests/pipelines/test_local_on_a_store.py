@@ -98,8 +98,10 @@ def finished(gateway: Gateway, tmp_path_factory: pytest.TempPathFactory) -> Fini
     )
     assert done.returncode == 0, done.stdout + done.stderr
     client = make_client(gateway.port, gateway.account)
-    kept = client.list_objects("end-to-end", prefix="runs/", recursive=True)
-    (run,) = {entry.object_name.split("/")[1] for entry in kept} - {"_models", "_verdicts"}
+    kept = [entry.object_name for entry in client.list_objects("end-to-end", prefix="runs/", recursive=True)]
+    # Shared by runs: the mark of the place where VerifyRM's training kept its states stays, they do not.
+    assert all(name.endswith("/.cooper-rl") for name in kept if name.startswith("runs/_fits/"))
+    (run,) = {name.split("/")[1] for name in kept} - {"_fits", "_models", "_verdicts"}
     assert re.fullmatch("[0-9]{1,8}", run)  # kfp.local's id of the run
     store = open_store(storage, f"s3://end-to-end/runs/{run}")
     return Finished(output, done.stdout + done.stderr, store, gateway.account)
