@@ -7,7 +7,7 @@ import pytest
 from tests.report.browser import CHROMIUM, Browser, browser
 from tests.report.test_watch import begin, watched
 from tests.stages.run_files import COMPLETIONS, make_completion, make_metrics
-from tests.stages.test_report import HOSTILE, make_report
+from tests.stages.test_report import HOSTILE, frozen_arm, make_report
 
 pytest.importorskip("websocket", reason="the package websocket-client, which drives the browser, is absent")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no browser: apt-get install chromium")
@@ -37,6 +37,16 @@ def test_nothing_is_wider_than_the_screen(tab: Browser, address: str, width: int
     assert tab.value("document.documentElement.scrollWidth") == width
     assert tab.value("[...document.querySelectorAll('figure svg')].every((s) => s.clientWidth > 250)")
     assert tab.problems == []
+
+
+def test_a_phone_shows_the_frozen_arm_and_every_attack_without_scrolling(
+    tab: Browser, tmp_path: Path
+) -> None:
+    make_report(tmp_path, frozen=frozen_arm(tmp_path / "frozen"))
+    tab.open((tmp_path / "out" / "page").rename(tmp_path / "page.html").as_uri(), width=420)
+    for heading in ("VerifyRM frozen", "what it is"):
+        table = f"[...document.querySelectorAll('.table')].find((t) => t.textContent.includes('{heading}'))"
+        assert tab.value(f"{table}.scrollWidth - {table}.clientWidth") == 0, heading
 
 
 def test_without_scripts_everything_can_be_read(tab: Browser, address: str) -> None:

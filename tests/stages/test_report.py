@@ -27,8 +27,10 @@ from tests.stages.run_files import COMPLETIONS, make_completion, make_evaluation
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)> {{ 7*7 }} $\\frac{1}$ & \"quoted\" 'text'"
 
 
-def make_report(folder: Path, *overrides: str, **changes) -> tuple[str, str, RunReport]:
-    paths = write_run(folder, **changes)
+def make_report(
+    folder: Path, *overrides: str, frozen: dict[str, Path] | None = None, **changes
+) -> tuple[str, str, RunReport]:
+    paths = write_run(folder, **changes) | (frozen or {})
     outputs = {name: folder / "out" / name for name in ("page", "summary", "report")}
     result = report.run(load("laptop", overrides), **paths, **outputs)
     assert read_report(outputs["report"], RunReport) == result
@@ -359,14 +361,19 @@ def test_the_red_teams_result_stands_on_the_page_and_in_the_conclusion(tmp_path)
     assert result.promotion_objection.startswith("VerifyRM pays the red team's best universal text on 62.0 %")
 
 
-def test_an_arm_with_a_frozen_verify_rm_stands_beside_cooper(tmp_path):
+def frozen_arm(folder: Path) -> dict[str, Path]:
+    """The report's inputs of an arm that was hacked."""
     hacked = [make_completion(n, completion=HOSTILE, judge="incorrect", score=0.99) for n in range(40, 42)]
     frozen = write_run(
-        tmp_path / "frozen",
+        folder,
         evaluations=[make_evaluation(0, 0.40, 0.45), make_evaluation(40, 0.05, 0.9)],
         completions=hacked,
     )
-    given = {f"frozen_{name}": frozen[name] for name in ("evaluations", "completions", "checkpoint")}
+    return {f"frozen_{name}": frozen[name] for name in ("evaluations", "completions", "checkpoint")}
+
+
+def test_an_arm_with_a_frozen_verify_rm_stands_beside_cooper(tmp_path):
+    given = frozen_arm(tmp_path / "frozen")
     paths = write_run(tmp_path / "run")
     outputs = {name: tmp_path / name for name in ("page", "summary", "report")}
     result = report.run(load("laptop"), **paths, **outputs, **given)
