@@ -47,4 +47,5 @@ def test_the_tutorial_runs_from_an_empty_folder_to_the_readers_own_model(tmp_pat
             (folder / name).write_text(text)
     assert re.findall(r"^(\w+) - ", shown, re.MULTILINE) == ["correct", "incorrect", "unparsable"]
     assert (folder / "checkpoint" / "LATEST").is_file()
+    assert "The same problems, before and after" in (folder / "report.html").read_text(encoding="utf-8")
     assert (folder / "own" / "checkpoint" / "LATEST").is_file()
