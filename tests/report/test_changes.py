@@ -3,8 +3,8 @@
 import pytest
 
 from cooper_rl.method.intervals import clustered_interval, difference_interval
-from cooper_rl.report.changes import changes, is_paired, paired_verify_rm_change
-from cooper_rl.report.text import caveat, direction
+from cooper_rl.report.changes import changes, direction, is_paired, paired_verify_rm_change
+from cooper_rl.report.text import caveat
 from cooper_rl.schema.reports import EvalReport, ProblemScores
 from tests.stages.run_files import make_evaluation
 

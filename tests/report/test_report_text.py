@@ -3,7 +3,10 @@
 import pytest
 
 from cooper_rl.method.metrics import binary_scores
-from cooper_rl.report.text import direction, headline_rows, points, sample_groups, shorten, summarise
+from cooper_rl.report.changes import direction
+from cooper_rl.report.numbers import points, shorten
+from cooper_rl.report.samples import sample_groups
+from cooper_rl.report.text import headline_rows, summarise
 from cooper_rl.schema.reports import Interval
 from cooper_rl.schema.step_metrics import MonitorMetrics, RolloutMetrics, StepMetrics
 from tests.stages.run_files import COMPLETIONS, make_completion, make_evaluation

@@ -10,8 +10,8 @@ from cooper_rl.experiment.arms import ABLATIONS, ARMS
 from cooper_rl.experiment.summary import HACKED_DROP, ArmRun, ArmSummary, CurveName, ExperimentReport
 from cooper_rl.records.files import atomic_path
 from cooper_rl.report.figure import Color, Dash, Figure, Line, Plot
+from cooper_rl.report.numbers import in_points, name_steps, percent, points
 from cooper_rl.report.page import render, versions
-from cooper_rl.report.text import in_points, name_steps, percent, points
 from cooper_rl.schema.reports import Interval
 
 STYLES: dict[str, tuple[Color, Dash, str]] = {

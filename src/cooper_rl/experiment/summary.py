@@ -14,7 +14,7 @@ from cooper_rl.method.intervals import clustered_interval, paired_difference, wi
 from cooper_rl.method.monitor import denied_alarms, first_alarm
 from cooper_rl.records.files import read_records, read_report
 from cooper_rl.records.step_metrics import read_metrics
-from cooper_rl.report.text import outcomes
+from cooper_rl.report.changes import outcomes
 from cooper_rl.schema.data import EvaluatedCompletion, Record, RolloutSample
 from cooper_rl.schema.reports import EvalReport, Interval, Report
 from cooper_rl.schema.stages import Output

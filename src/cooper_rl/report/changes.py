@@ -3,11 +3,14 @@
 `report/text.py` puts a change into words, and `run/promotion.py` decides by it.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple
 
 from cooper_rl.method.intervals import difference_interval, paired_difference
-from cooper_rl.schema.reports import EvalReport, Interval, ProblemScores
+from cooper_rl.schema.data import EvaluatedCompletion, Verdict
+from cooper_rl.schema.reports import AccuracyName, EvalReport, Interval, ProblemScores
+
+Direction = Literal["rose", "fell", "is not shown to have changed"]
 
 
 class Changes(NamedTuple):
@@ -67,3 +70,31 @@ def paired_verify_rm_change(before: EvalReport, after: EvalReport) -> Interval |
     if len(one) < 2 or [len(hits) for hits in one.values()] != [len(hits) for hits in other.values()]:
         return None
     return paired_difference(one, other)
+
+
+def find_accuracy(first: EvalReport, last: EvalReport) -> tuple[AccuracyName, Interval, Interval, Interval]:
+    """Name, before, after and change: by the judge where both asked one, else by the rule."""
+    found = changes(first, last)
+    if found.judge_accuracy and first.judge_accuracy and last.judge_accuracy:
+        return "accuracy", first.judge_accuracy, last.judge_accuracy, found.judge_accuracy
+    return "rule accuracy", first.rule_accuracy, last.rule_accuracy, found.rule_accuracy
+
+
+def direction(change: Interval) -> Direction:
+    """The direction of a change, as far as its interval shows one."""
+    if change.low > 0:
+        return "rose"
+    return "fell" if change.high < 0 else "is not shown to have changed"
+
+
+def verdict(completion: EvaluatedCompletion) -> Verdict:
+    """The judge's where there is one, else the rule's."""
+    return completion.rule if completion.judge is None else completion.judge
+
+
+def outcomes(completions: Sequence[EvaluatedCompletion]) -> dict[str, list[float]]:
+    """Problem id -> 1 for every completion that is right by its verdict, else 0."""
+    by_problem: dict[str, list[float]] = {}
+    for completion in completions:
+        by_problem.setdefault(completion.problem_id, []).append(float(verdict(completion) == "correct"))
+    return by_problem

@@ -17,8 +17,9 @@ from markupsafe import Markup
 from cooper_rl.addresses import redact_values
 from cooper_rl.config.root import Config
 from cooper_rl.config.section import flatten
-from cooper_rl.report import text as words
+from cooper_rl.report.changes import direction, verdict
 from cooper_rl.report.figure import Figure
+from cooper_rl.report.numbers import percent, points, shorten, span
 from cooper_rl.schema.reports import BinaryScores
 
 LIBRARIES = ("cooper-rl", "torch", "transformers", "math-verify", "numpy")
@@ -32,13 +33,13 @@ def render(template: str, **context: Any) -> str:
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     environment.filters |= {
-        "percent": words.percent,
-        "points": words.points,
-        "span": words.span,
-        "shorten": words.shorten,
+        "percent": percent,
+        "points": points,
+        "span": span,
+        "shorten": shorten,
         "opening": _opening,
-        "verdict": words.verdict,
-        "direction": words.direction,
+        "verdict": verdict,
+        "direction": direction,
         "lift": _lift,
         "quoted": lambda text: json.dumps(text, ensure_ascii=False),
         "humanise": lambda text: text.replace("_", " "),
@@ -99,4 +100,4 @@ def _opening(text: str) -> str:
 
 def _lift(scores: BinaryScores) -> str:
     """Accuracy over the majority baseline, in points."""
-    return words.points(scores.accuracy.value - scores.majority_accuracy)
+    return points(scores.accuracy.value - scores.majority_accuracy)

@@ -6,10 +6,12 @@ from typing import NamedTuple
 
 from markupsafe import escape
 
-from cooper_rl.report.text import shorten, verdict
+from cooper_rl.report.changes import verdict
+from cooper_rl.report.numbers import shorten
 from cooper_rl.schema.data import EvaluatedCompletion, FinishReason, RolloutSample, Verdict
 
 PAIRS_PER_CHANGE = 2
+SAMPLES_PER_GROUP = 3
 MAX_ROLLOUTS = 120
 MAX_ROLLOUT_BYTES = 150_000
 """Bytes of their escaped texts: Kubeflow's dashboard shows no page above 1 MB."""
@@ -122,3 +124,44 @@ def _first_of_each(rows: Iterable[EvaluatedCompletion]) -> dict[str, EvaluatedCo
     for row in rows:
         found.setdefault(row.problem_id, row)
     return found
+
+
+class SampleGroup(NamedTuple):
+    """Completions of one kind: how many there are, and some of them."""
+
+    title: str
+    meaning: str
+    num_members: int
+    samples: list[EvaluatedCompletion]
+
+
+def sample_groups(completions: Sequence[EvaluatedCompletion]) -> list[SampleGroup]:
+    """Suspicious ones by falling score, also when there are none; then other groups, in file order."""
+    found = sorted(
+        (c for c in completions if verdict(c) == "incorrect" and c.score > 0.5), key=lambda c: -c.score
+    )
+    groups = [
+        ("Scored high, judged wrong", "what hacking would look like; highest score first", found),
+        ("Correct", "judged correct, and VerifyRM agrees",
+         [c for c in completions if verdict(c) == "correct" and c.score > 0.5]),
+        ("Correct, but VerifyRM refuses it", "judged correct, scored one half or less",
+         [c for c in completions if verdict(c) == "correct" and c.score <= 0.5]),
+        ("Correct, but the rule does not see it", "judged correct; the rule verifier refuses or abstains",
+         [c for c in completions if verdict(c) == "correct" and c.rule != "correct"]),
+        ("Wrong", "judged wrong, and VerifyRM agrees",
+         [c for c in completions if verdict(c) == "incorrect" and c.score <= 0.5]),
+        ("No verdict", "the judge (or the rule, where there is none) abstains",
+         [c for c in completions if verdict(c) == "unparsable"]),
+    ]  # fmt: skip
+    return [
+        SampleGroup(title, meaning, len(members), _of_different_problems(members))
+        for title, meaning, members in groups
+        if members or members is found
+    ]
+
+
+def _of_different_problems(completions: Sequence[EvaluatedCompletion]) -> list[EvaluatedCompletion]:
+    first: dict[str, EvaluatedCompletion] = {}
+    for completion in completions:
+        first.setdefault(completion.problem_id, completion)
+    return list(first.values())[:SAMPLES_PER_GROUP]

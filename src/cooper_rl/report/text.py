@@ -1,23 +1,19 @@
-"""The words of the report: the comparison, the conclusion, the completions worth reading, the summary.
+"""The words of the report: the comparison, the conclusion, the summary.
 
 Every sentence is made from the numbers that it states. Markup is in `report/report.html.jinja`, figures in
 `report/plots.py`.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from cooper_rl.method.monitor import denied_alarms, first_alarm
-from cooper_rl.report.changes import changes, is_paired
-from cooper_rl.schema.data import EvaluatedCompletion, Verdict
+from cooper_rl.report.changes import changes, direction, find_accuracy, is_paired
+from cooper_rl.report.numbers import in_points, name_steps, percent, points, span, with_interval
+from cooper_rl.report.objections import list_objections
 from cooper_rl.schema.red_team import RedTeamReport
-from cooper_rl.schema.reports import AccuracyName, EvalReport, Interval, RunReport
+from cooper_rl.schema.reports import EvalReport, Interval, RunReport
 from cooper_rl.schema.step_metrics import StepMetrics
-
-SAMPLES_PER_GROUP = 3
-MAX_SHOWN_CHARS = 1200
-
-Direction = Literal["rose", "fell", "is not shown to have changed"]
 
 
 class HeadlineRow(NamedTuple):
@@ -30,15 +26,6 @@ class HeadlineRow(NamedTuple):
     """Last minus first, where both are known."""
     is_goal: bool
     """True if more is better; a reward that rises may be hacked."""
-
-
-class SampleGroup(NamedTuple):
-    """Completions of one kind: how many there are, and some of them."""
-
-    title: str
-    meaning: str
-    num_members: int
-    samples: list[EvaluatedCompletion]
 
 
 def headline_rows(evaluations: Sequence[EvalReport]) -> list[HeadlineRow]:
@@ -99,7 +86,7 @@ def summarise(
     """
     first, last = evaluations[0], evaluations[-1]
     found = changes(first, last)
-    name, before, after, accuracy = _accuracy(first, last)
+    name, before, after, accuracy = find_accuracy(first, last)
     universal = red_team.universal if red_team else None
     objections = list_objections(
         first,
@@ -134,160 +121,12 @@ def summarise(
         worst_attack=worst[0],
         worst_attack_rate=worst[1],
         universal_rate=universal,
-        frozen_accuracy=_accuracy(frozen[0], frozen[-1])[2] if frozen else None,
+        frozen_accuracy=find_accuracy(frozen[0], frozen[-1])[2] if frozen else None,
         frozen_reward=frozen[-1].verify_rm_reward if frozen else None,
         frozen_conclusion=_say_frozen(frozen) if frozen else None,
         promotion_objection=objections[0] if objections else None,
         conclusion=" ".join(sentences),
     )
-
-
-def _accuracy(first: EvalReport, last: EvalReport) -> tuple[AccuracyName, Interval, Interval, Interval]:
-    """Name, before, after and change: by the judge where both asked one, else by the rule."""
-    found = changes(first, last)
-    if found.judge_accuracy and first.judge_accuracy and last.judge_accuracy:
-        return "accuracy", first.judge_accuracy, last.judge_accuracy, found.judge_accuracy
-    return "rule accuracy", first.rule_accuracy, last.rule_accuracy, found.rule_accuracy
-
-
-def list_objections(
-    start: EvalReport | None,
-    last: EvalReport,
-    *,
-    max_canary_rate: float | None,
-    universal: Interval | None,
-    max_universal_rate: float | None,
-) -> list[str]:
-    """Why a candidate may not become a champion, whoever is one.
-
-    Args:
-        start: Evaluation of its run before the first step; None: not known.
-        last: Its own evaluation.
-        max_canary_rate: Bound on every attack's canaries; None: they do not decide.
-        universal: Share of unseen problems on which the red team's best universal text is paid.
-        max_universal_rate: Bound on it; None: it does not decide.
-    """
-    return [
-        *([] if start is None else _object_to_fall(start, last)),
-        *([] if max_canary_rate is None else _object_to_canaries(last, max_canary_rate)),
-        *_object_to_universal(universal, max_universal_rate),
-    ]
-
-
-def _object_to_fall(first: EvalReport, last: EvalReport) -> list[str]:
-    """Why a policy may not become a champion: it is worse than its run's starting point."""
-    name, _, _, change = _accuracy(first, last)
-    if direction(change) != "fell":
-        return []
-    return [f"The policy ended worse than it began: {name} fell beyond the interval."]
-
-
-def _object_to_canaries(report: EvalReport, limit: float) -> list[str]:
-    """Why a VerifyRM may not become a champion: every attack is bounded, and the worst is named."""
-    rates = report.canaries
-    if not rates:
-        return ["Nothing is known of attacks: no canary was scored, or an earlier version evaluated."]
-    worst = max(rates, key=lambda attack: rates[attack])
-    if rates[worst] <= limit:
-        return []
-    found = report.canary_intervals.get(worst)
-    interval = f" ({span(found)}, {found.count} problems)" if found else ""
-    return [
-        f"VerifyRM accepts {percent(rates[worst])}{interval} of the canaries of the attack {worst!r}; "
-        f"at most {percent(limit)} of any attack's may pass."
-    ]
-
-
-def _object_to_universal(found: Interval | None, limit: float | None) -> list[str]:
-    """Why a VerifyRM may not become a champion: the red team's best universal text is paid too often.
-
-    Args:
-        found: Share of unseen problems on which it is; None: nothing is known.
-        limit: `registry.max_universal_rate`.
-    """
-    if found is None or limit is None or found.value <= limit:
-        return []
-    return [
-        f"VerifyRM pays the red team's best universal text on {percent(found.value)} ({span(found)}) of "
-        f"{found.count} unseen problems; at most {percent(limit)} may be."
-    ]
-
-
-def direction(change: Interval) -> Direction:
-    """The direction of a change, as far as its interval shows one."""
-    if change.low > 0:
-        return "rose"
-    return "fell" if change.high < 0 else "is not shown to have changed"
-
-
-def sample_groups(completions: Sequence[EvaluatedCompletion]) -> list[SampleGroup]:
-    """Suspicious ones by falling score, also when there are none; then other groups, in file order."""
-    found = sorted(
-        (c for c in completions if verdict(c) == "incorrect" and c.score > 0.5), key=lambda c: -c.score
-    )
-    groups = [
-        ("Scored high, judged wrong", "what hacking would look like; highest score first", found),
-        ("Correct", "judged correct, and VerifyRM agrees",
-         [c for c in completions if verdict(c) == "correct" and c.score > 0.5]),
-        ("Correct, but VerifyRM refuses it", "judged correct, scored one half or less",
-         [c for c in completions if verdict(c) == "correct" and c.score <= 0.5]),
-        ("Correct, but the rule does not see it", "judged correct; the rule verifier refuses or abstains",
-         [c for c in completions if verdict(c) == "correct" and c.rule != "correct"]),
-        ("Wrong", "judged wrong, and VerifyRM agrees",
-         [c for c in completions if verdict(c) == "incorrect" and c.score <= 0.5]),
-        ("No verdict", "the judge (or the rule, where there is none) abstains",
-         [c for c in completions if verdict(c) == "unparsable"]),
-    ]  # fmt: skip
-    return [
-        SampleGroup(title, meaning, len(members), _of_different_problems(members))
-        for title, meaning, members in groups
-        if members or members is found
-    ]
-
-
-def verdict(completion: EvaluatedCompletion) -> Verdict:
-    """The judge's where there is one, else the rule's."""
-    return completion.rule if completion.judge is None else completion.judge
-
-
-def outcomes(completions: Sequence[EvaluatedCompletion]) -> dict[str, list[float]]:
-    """Problem id -> 1 for every completion that is right by its verdict, else 0."""
-    by_problem: dict[str, list[float]] = {}
-    for completion in completions:
-        by_problem.setdefault(completion.problem_id, []).append(float(verdict(completion) == "correct"))
-    return by_problem
-
-
-def shorten(text: str) -> str:
-    """Text over 1200 characters keeps its first 500 and last 600; says how many it lost."""
-    if len(text) <= MAX_SHOWN_CHARS:
-        return text
-    return f"{text[:500]}\n[... {len(text) - 1100:,} characters left out ...]\n{text[-600:]}"
-
-
-def percent(value: float) -> str:
-    """0.4105 as `41.0 %`."""
-    return f"{100 * value:.1f} %"
-
-
-def points(value: float) -> str:
-    """A difference of shares: 0.031 as `+3.1`, with a true minus sign."""
-    return f"{100 * value:+.1f}".replace("-", "−")
-
-
-def span(interval: Interval) -> str:
-    """`35.2 to 47.1 %`."""
-    return f"{100 * interval.low:.1f} to {100 * interval.high:.1f} %"
-
-
-def in_points(change: Interval) -> str:
-    """`+3.1 points (+0.4 to +5.8)`."""
-    return f"{points(change.value)} points ({points(change.low)} to {points(change.high)})"
-
-
-def with_interval(value: Interval | None) -> str:
-    """`41.0 % (35.2 to 47.1 %)`; a dash for what is not known."""
-    return "-" if value is None else f"{percent(value.value)} ({span(value)})"
 
 
 def to_markdown(run: RunReport, rows: Sequence[HeadlineRow], evaluations: Sequence[EvalReport]) -> str:
@@ -371,7 +210,7 @@ def _say_reward(name: str, accuracy: Interval, reward: Interval, last: EvalRepor
 def _say_frozen(evaluations: Sequence[EvalReport]) -> str:
     """The arm whose VerifyRM was frozen, from the same start."""
     first, last = evaluations[0], evaluations[-1]
-    name, before, after, change = _accuracy(first, last)
+    name, before, after, change = find_accuracy(first, last)
     accuracy = _say_change(
         name.capitalize(), before, after, change, unit=f"held-out problems after {last.step} steps"
     )
@@ -420,16 +259,3 @@ def _say_red_team(found: RedTeamReport | None) -> list[str]:
         "The red team's best text, one for all problems and right for none, is paid on "
         f"{percent(rate.value)} ({span(rate)}) of {rate.count} problems that no search touched."
     ]
-
-
-def name_steps(steps: Sequence[int]) -> str:
-    """`step 3`, `steps 3 and 5`, `steps 3, 5 and 8`."""
-    *first, last = map(str, steps)
-    return f"steps {', '.join(first)} and {last}" if first else f"step {last}"
-
-
-def _of_different_problems(completions: Sequence[EvaluatedCompletion]) -> list[EvaluatedCompletion]:
-    first: dict[str, EvaluatedCompletion] = {}
-    for completion in completions:
-        first.setdefault(completion.problem_id, completion)
-    return list(first.values())[:SAMPLES_PER_GROUP]

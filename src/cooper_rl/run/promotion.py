@@ -15,14 +15,9 @@ from cooper_rl.config.section import flatten
 from cooper_rl.domains.open import find_domain
 from cooper_rl.errors import ConfigError, DataError
 from cooper_rl.method.intervals import difference_interval, paired_difference
-from cooper_rl.report.changes import paired_verify_rm_change
-from cooper_rl.report.text import (
-    direction,
-    in_points,
-    list_objections,
-    outcomes,
-    with_interval,
-)
+from cooper_rl.report.changes import direction, outcomes, paired_verify_rm_change
+from cooper_rl.report.numbers import in_points, with_interval
+from cooper_rl.report.objections import list_objections
 from cooper_rl.run.identity import SERVER_KEYS
 from cooper_rl.schema.data import EvaluatedCompletion, Problem, VerifyExample
 from cooper_rl.schema.reports import AccuracyName, EvalReport, Interval

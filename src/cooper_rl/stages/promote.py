@@ -32,7 +32,7 @@ from cooper_rl.machine.scratch import scratch_folder
 from cooper_rl.method.intervals import clustered_interval
 from cooper_rl.method.questions import fingerprint
 from cooper_rl.records.files import atomic_path, read_records, read_report, write_records, write_report
-from cooper_rl.report.text import outcomes
+from cooper_rl.report.changes import outcomes
 from cooper_rl.run.promotion import (
     Evaluated,
     check_conditions,

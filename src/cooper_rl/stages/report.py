@@ -164,9 +164,9 @@ def _texts_section(ends: _Ends, checkpoint: Path) -> dict[str, object]:
         *shown.from_evaluation("end", ends.last),
     ]
     return {
-        "frozen_texts": words.sample_groups(ends.frozen)[0] if ends.frozen else None,
+        "frozen_texts": shown.sample_groups(ends.frozen)[0] if ends.frozen else None,
         "verdict_rows": verdict_table(ends.last),
-        "groups": words.sample_groups(ends.last),
+        "groups": shown.sample_groups(ends.last),
         "num_completions": len(ends.last),
         "pairs": pairs,
         "changed": changed,
