@@ -1,4 +1,4 @@
-"""Texts that the page shows: the same problems before and after, and the rollouts that can be filtered."""
+"""Texts that the page shows: completions by kind, problems before and after, and rollouts to filter."""
 
 from collections.abc import Iterable, Sequence
 from itertools import zip_longest
@@ -48,6 +48,15 @@ class Rollout(NamedTuple):
     rule: Verdict
     judge: Verdict | None
     score: float
+
+
+class SampleGroup(NamedTuple):
+    """Completions of one kind: how many there are, and some of them."""
+
+    title: str
+    meaning: str
+    num_members: int
+    samples: list[EvaluatedCompletion]
 
 
 def before_after(
@@ -119,22 +128,6 @@ def choose_rollouts(rows: Sequence[Rollout]) -> list[Rollout]:
     return sorted(chosen, key=lambda row: -row.score)
 
 
-def _first_of_each(rows: Iterable[EvaluatedCompletion]) -> dict[str, EvaluatedCompletion]:
-    found: dict[str, EvaluatedCompletion] = {}
-    for row in rows:
-        found.setdefault(row.problem_id, row)
-    return found
-
-
-class SampleGroup(NamedTuple):
-    """Completions of one kind: how many there are, and some of them."""
-
-    title: str
-    meaning: str
-    num_members: int
-    samples: list[EvaluatedCompletion]
-
-
 def sample_groups(completions: Sequence[EvaluatedCompletion]) -> list[SampleGroup]:
     """Suspicious ones by falling score, also when there are none; then other groups, in file order."""
     found = sorted(
@@ -154,14 +147,14 @@ def sample_groups(completions: Sequence[EvaluatedCompletion]) -> list[SampleGrou
          [c for c in completions if verdict(c) == "unparsable"]),
     ]  # fmt: skip
     return [
-        SampleGroup(title, meaning, len(members), _of_different_problems(members))
+        SampleGroup(title, meaning, len(members), list(_first_of_each(members).values())[:SAMPLES_PER_GROUP])
         for title, meaning, members in groups
         if members or members is found
     ]
 
 
-def _of_different_problems(completions: Sequence[EvaluatedCompletion]) -> list[EvaluatedCompletion]:
-    first: dict[str, EvaluatedCompletion] = {}
-    for completion in completions:
-        first.setdefault(completion.problem_id, completion)
-    return list(first.values())[:SAMPLES_PER_GROUP]
+def _first_of_each(rows: Iterable[EvaluatedCompletion]) -> dict[str, EvaluatedCompletion]:
+    found: dict[str, EvaluatedCompletion] = {}
+    for row in rows:
+        found.setdefault(row.problem_id, row)
+    return found
