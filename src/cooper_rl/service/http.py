@@ -21,11 +21,11 @@ from cooper_rl.servers.batcher import QueueFullError
 from cooper_rl.servers.guard import Guard
 from cooper_rl.servers.listening import DRAIN_SHARE, check_listening, end_at_once, listen
 from cooper_rl.servers.pages import Message, add_pages
-from cooper_rl.service import run as runs_module
+from cooper_rl.service import requests
 from cooper_rl.service.journal import Entry
 from cooper_rl.service.numbers import RewardNumbers
 from cooper_rl.service.openrlhf import OpenRLHFRequest, OpenRLHFResponse, read_openrlhf
-from cooper_rl.service.run import ConflictError, Learn, RunStoppedError
+from cooper_rl.service.requests import ConflictError, Learn, RunStoppedError
 from cooper_rl.service.runs import ServedRuns, Start, take_state
 
 logger = logging.getLogger(__name__)
@@ -116,7 +116,7 @@ def _add_rewards(app: FastAPI, config: LearnConfig) -> None:
     async def rewards(run: str, request: RewardRequest, raw: Request) -> RewardResponse:
         """Rewards of a batch from VerifyRM as it is; it learns from the batch when the answer is sent."""
         rows = tuple(Row(i.question, i.reference_answer, i.completion, i.group) for i in request.items)
-        entry = await _ask(raw, run, runs_module.Request(request.request_id, rows, request.learn))
+        entry = await _ask(raw, run, requests.Request(request.request_id, rows, request.learn))
         return RewardResponse(
             rewards=list(entry.rewards),
             run=run,
@@ -129,7 +129,7 @@ def _add_rewards(app: FastAPI, config: LearnConfig) -> None:
     @app.post("/v1/runs/{run}/openrlhf", responses=ERRORS)
     async def openrlhf(run: str, request: OpenRLHFRequest, raw: Request) -> OpenRLHFResponse:
         """OpenRLHF's protocol; what it sends is collected into steps of `collect_items` completions."""
-        entry = await _ask(raw, run, runs_module.Request(None, read_openrlhf(request, config), "later"))
+        entry = await _ask(raw, run, requests.Request(None, read_openrlhf(request, config), "later"))
         return OpenRLHFResponse(rewards=list(entry.rewards), scores=list(entry.rewards))
 
     @app.get("/v1/runs", responses={401: ERRORS[401]})
@@ -138,7 +138,7 @@ def _add_rewards(app: FastAPI, config: LearnConfig) -> None:
         return [run.describe() for run in raw.app.state.runs.all()]
 
 
-async def _ask(raw: Request, name: str, request: runs_module.Request) -> Entry:
+async def _ask(raw: Request, name: str, request: requests.Request) -> Entry:
     raw.state.facts.update(run=name[:80], items=len(request.rows), learn=request.learn)
     answer = raw.app.state.runs.get(name).submit(request)
     # A client that goes away takes back nothing: it will ask again.

@@ -6,8 +6,6 @@ updates its policy. So every answer comes from a VerifyRM that has learned from 
 are taken again.
 """
 
-import hashlib
-import json
 import logging
 import math
 import threading
@@ -15,9 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, NamedTuple
 
 from cooper_rl.api.reward_run import RewardRun, ScoredRows
 from cooper_rl.api.rows import Row, group_rows
@@ -26,41 +22,13 @@ from cooper_rl.errors import CooperError, DataError, ServerError, StorageError
 from cooper_rl.servers.batcher import MAX_RETRY_SECONDS, QueueFullError
 from cooper_rl.service.journal import Entry, Journal
 from cooper_rl.service.numbers import RewardNumbers
+from cooper_rl.service.requests import ConflictError, Request, RunStoppedError, Waiting, regroup
 
 logger = logging.getLogger(__name__)
 
-Learn = Literal["now", "later", "never"]
 SHUTTING_DOWN = "the server is shutting down; send the request again when it is back"
 MAX_ITEMS_SCORED_TOGETHER = 256
 """Of requests that need no step between them."""
-
-
-class ConflictError(CooperError):
-    """A request that contradicts what the run has; sent again, it fails again."""
-
-
-class RunStoppedError(CooperError):
-    """A run that takes no more requests until the server is started again."""
-
-
-class Request(NamedTuple):
-    """Completions to reward."""
-
-    id: str | None
-    """The client's own; a repeated request has the same. None: it is not known again."""
-    rows: tuple[Row, ...]
-    learn: Learn
-    """now: they are one step; later: they are part of the step that `collect_items` completions make."""
-
-    @property
-    def digest(self) -> str:
-        return _digest([self.rows, self.learn])
-
-
-@dataclass(eq=False)
-class _Waiting:
-    request: Request
-    answer: Future[Entry] = field(default_factory=Future[Entry])
 
 
 class ServedRun:
@@ -82,8 +50,8 @@ class ServedRun:
         self._numbers = numbers
         self._changed = threading.Condition()
         """Guards everything below that callers and the thread share."""
-        self._queue: deque[_Waiting] = deque()
-        self._under_way: dict[str, _Waiting] = {}
+        self._queue: deque[Waiting] = deque()
+        self._under_way: dict[str, Waiting] = {}
         self._is_closing = False
         self._stopped: str | None = None
         self._journal: Journal | None = None
@@ -92,7 +60,7 @@ class ServedRun:
         self._seconds_per_item = 0.0
         self._collected: list[tuple[Row, ...]] = []
         """Requests of the step that is being collected, which `learn=later` adds to."""
-        self._taken: list[_Waiting] = []
+        self._taken: list[Waiting] = []
         self.num_waiting = 0
         """Completions that wait or are being scored."""
         self.opened: Future[None] = Future()
@@ -154,7 +122,7 @@ class ServedRun:
                     f"try again in {seconds} s",
                     retry_seconds=seconds,
                 )
-            waiting = _Waiting(request)
+            waiting = Waiting(request)
             if request.id is not None:
                 self._under_way[request.id] = waiting
             self._queue.append(waiting)
@@ -241,7 +209,7 @@ class ServedRun:
         logger.info("run %s: takes requests after step %d", self.name, run.step)
         return run, journal
 
-    def _submit_again(self, waiting: _Waiting) -> None:
+    def _submit_again(self, waiting: Waiting) -> None:
         try:
             again = self.submit(waiting.request)
         except CooperError as error:
@@ -249,7 +217,7 @@ class ServedRun:
             return
         again.add_done_callback(lambda done: _copy(done, waiting.answer))
 
-    def _take(self) -> list[_Waiting]:
+    def _take(self) -> list[Waiting]:
         """The next request with `learn=now`, or those up to it that need no step between them; none: the
         end."""
         with self._changed:
@@ -268,7 +236,7 @@ class ServedRun:
                     break
             return self._taken
 
-    def _answer(self, batch: list[_Waiting], run: RewardRun, journal: Journal) -> None:
+    def _answer(self, batch: list[Waiting], run: RewardRun, journal: Journal) -> None:
         """Score, write, answer; then learn, where a step is complete."""
         started = time.monotonic()
         # A request that is a whole step is learned from these scores; collected ones are scored again
@@ -276,7 +244,7 @@ class ServedRun:
         is_step = batch[0].request.learn == "now" and not self._collected
         rows = [row for waiting in batch for row in waiting.request.rows]
         try:
-            scored = run.score(rows if is_step else _regroup(rows), is_training=is_step)
+            scored = run.score(rows if is_step else regroup(rows), is_training=is_step)
             entries = self._make_entries(batch, scored.rewards, run)
             journal.append([entry for entry in entries if entry.rows or entry.id is not None])
         except CooperError as error:  # nothing has happened: each may be sent again
@@ -293,7 +261,7 @@ class ServedRun:
         if entries[-1].ends_step:
             self._learn(run, journal, scored=scored if is_step else None)
 
-    def _make_entries(self, batch: list[_Waiting], rewards: list[float], run: RewardRun) -> list[Entry]:
+    def _make_entries(self, batch: list[Waiting], rewards: list[float], run: RewardRun) -> list[Entry]:
         entries: list[Entry] = []
         collected, start = self._num_collected, 0
         for waiting in batch:
@@ -323,7 +291,7 @@ class ServedRun:
     def _step_rows(self) -> list[Row]:
         """Of the step that was collected; of one request they are as they came, as with `CooperReward`."""
         rows = [row for request in self._collected for row in request]
-        return rows if len(self._collected) == 1 else _regroup(rows)
+        return rows if len(self._collected) == 1 else regroup(rows)
 
     def _learn(self, run: RewardRun, journal: Journal, *, scored: ScoredRows | None = None) -> None:
         """Take the step of the completions that were collected.
@@ -360,7 +328,7 @@ class ServedRun:
         except DataError as error:
             logger.error("run %s: %s", self.name, error)  # noqa: TRY400 the next checkpoint tries again
 
-    def _finish(self, waiting: _Waiting, result: Entry | Exception) -> None:
+    def _finish(self, waiting: Waiting, result: Entry | Exception) -> None:
         with self._changed:
             if waiting.request.id is not None:
                 self._under_way.pop(waiting.request.id, None)
@@ -391,15 +359,6 @@ class ServedRun:
             self._run.close(saves=False)
         if not self.opened.done():
             self.opened.set_result(None)
-
-
-def _regroup(rows: list[Row]) -> list[Row]:
-    """Completions of one problem are one group, whatever other requests call theirs."""
-    return [row._replace(group=_digest([row.group, row.question, row.reference_answer])) for row in rows]
-
-
-def _digest(content: object) -> str:
-    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
 def _copy(done: Future[Entry], answer: Future[Entry]) -> None:

@@ -11,7 +11,8 @@ from cooper_rl.config.serve import LearnConfig
 from cooper_rl.errors import DataError
 from cooper_rl.machine.locking import lock
 from cooper_rl.service.numbers import RewardNumbers
-from cooper_rl.service.run import ConflictError, ServedRun
+from cooper_rl.service.requests import ConflictError
+from cooper_rl.service.run import ServedRun
 
 NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?")
 

@@ -1,0 +1,52 @@
+"""Requests to a run with their ids, and the errors that refuse them."""
+
+import hashlib
+import json
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from cooper_rl.api.rows import Row
+from cooper_rl.errors import CooperError
+from cooper_rl.service.journal import Entry
+
+Learn = Literal["now", "later", "never"]
+
+
+class ConflictError(CooperError):
+    """A request that contradicts what the run has; sent again, it fails again."""
+
+
+class RunStoppedError(CooperError):
+    """A run that takes no more requests until the server is started again."""
+
+
+class Request(NamedTuple):
+    """Completions to reward."""
+
+    id: str | None
+    """The client's own; a repeated request has the same. None: it is not known again."""
+    rows: tuple[Row, ...]
+    learn: Learn
+    """now: they are one step; later: they are part of the step that `collect_items` completions make."""
+
+    @property
+    def digest(self) -> str:
+        return _digest([self.rows, self.learn])
+
+
+@dataclass(eq=False)
+class Waiting:
+    """A request without an answer yet."""
+
+    request: Request
+    answer: Future[Entry] = field(default_factory=Future[Entry])
+
+
+def regroup(rows: list[Row]) -> list[Row]:
+    """Completions of one problem are one group, whatever other requests call theirs."""
+    return [row._replace(group=_digest([row.group, row.question, row.reference_answer])) for row in rows]
+
+
+def _digest(content: object) -> str:
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
