@@ -140,3 +140,68 @@ def _compare_ratios(reference: str, answer: str) -> AnswerCheck:
     total, other_total = sum(left), sum(right)
     is_equal = [part * other_total for part in left] == [part * total for part in right] and bool(total)
     return AnswerCheck("correct" if is_equal or left == right else "incorrect", what)
+
+
+_QUANTIFIER = re.compile(r"\\forall|\\exists|[∀∃]")
+
+
+_SKIPPED = re.compile(
+    r"\.\.\.|…|\\(?:c|l|v)?dots|\\x(?:left|right)arrow|\\u[\dA-Fa-f]{4}|\\hline|\\begin ?\{(?![pbBvV]?matrix)"
+    r"|\\\{[^{}]{0,200}(?:\\mid|\|)"
+)
+
+
+_STRAY = re.compile(r"(?<!\\)(?:\\\\)*\\(?![A-Za-z{}|\\])|^(?!.*\\begin).*\\\\", re.DOTALL)
+"""A backslash before no command: math-verify reads nothing past it, so `k\\(4k)` would equal `k\\(9k)`."""
+
+
+_HUGE = re.compile(
+    r"\d{6,}\s?!|!\s?\)*\s?!|\^\s?\{?\s?-?\d{6,}|\d\s?\^\s?\{?\s?\d+\s?(?:\^|!)|\\binom\s?\{\s?\d{6,}"
+    r"|\([^()]{0,80}[a-z][^()]{0,80}\)\s?\^\s?\{?\s?(?:[5-9]\d{3}|\d{5,})"
+)
+"""sympy computes these when it parses them, which takes a worker's whole time."""
+
+
+_INNER_DOLLAR = re.compile(r"[^$\s].*\$.*\w", re.DOTALL)
+
+
+_NO_EXPONENT = re.compile(r"\^\s*(?:$|\^)")
+
+
+_ENVIRONMENT = re.compile(r"\\(?:begin|end)\s?\{[A-Za-z]+\*?\}")
+
+
+_WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{3,}")
+
+
+_SIDE_BY_SIDE = re.compile(r"(?<![\d._^])(?<!\\frac)(?<!\\frac )[\d.]+ +[\d.]")
+"""`1 2`; not `\\frac 1 2`, nor `\\log_2 8`."""
+
+
+_MATH_WORDS = frozenset(
+    ("sqrt", "sin", "cos", "tan", "log", "ln", "exp", "pi", "and", "or", "min", "max", "mod", "gcd", "lcm")
+)
+
+
+_DOUBTS = (
+    (_SIDE_BY_SIDE, "two numbers side by side"),
+    (re.compile("°"), "degrees in an expression"),
+    (_HUGE, "a number or a power too large to compute"),
+    (_INNER_DOLLAR, "a dollar sign within an expression"),
+    (_NO_EXPONENT, "a power without an exponent"),
+    (_STRAY, "a backslash that begins no command"),
+    (_QUANTIFIER, "a statement with quantifiers"),
+    (_SKIPPED, "notation that math-verify skips"),
+)
+
+
+def find_doubt(reference: str, answer: str) -> str | None:
+    """Words, and numbers side by side, that math-verify would read as products or sums or skip."""
+    for pattern, doubt in _DOUBTS:
+        if pattern.search(reference) or pattern.search(answer):
+            return doubt
+    if holds_statement(reference) or holds_statement(answer):
+        return "a statement without a value"
+    words = [word.lower() for word in _WORD.findall(_ENVIRONMENT.sub("", f"{reference} {answer}"))]
+    unknown = sorted({word for word in words if word not in _MATH_WORDS})
+    return f"words beside the mathematics: {', '.join(unknown)[:100]}" if unknown else None
