@@ -1,7 +1,7 @@
 r"""Answers whose notation algebra would skip over (row 3): congruences, ratios, limits, primes, `and`, `or`.
 
 math-verify takes `x \equiv 3 \pmod 5` for `x \equiv 2 \pmod 5` and `2:3:5` for `2:5:3`. Ratios of two and
-number bases are compared in `comparison.py`.
+number bases are compared in `comparison.py`. `find_doubt` names what it would misread or skip.
 """
 
 import re
@@ -22,6 +22,7 @@ _OPERATION = re.compile(r"\\(?:lim|int|iint|oint|sum|prod)(?![A-Za-z])")
 _STATEMENT = re.compile(
     r"\\(?:forall|exists|ne|subset|subseteq|parallel|perp|cong|sim|to|rightarrow|implies)(?![A-Za-z])"
 )
+r"""What says something and has no value: `x \ne 2`, `A \parallel B`."""
 
 
 def compare_notation(reference: str, answer: str) -> AnswerCheck | None:
@@ -115,11 +116,6 @@ def value_of_operation(text: str) -> str:
     return value.strip() if is_operation and value.strip() else text
 
 
-def holds_statement(text: str) -> bool:
-    r"""Whether the text says something that has no value: `x \ne 2`, `A \parallel B`."""
-    return _STATEMENT.search(text) is not None
-
-
 def _compare_congruences(reference: str, answer: str) -> AnswerCheck:
     left, right = _CONGRUENCE.fullmatch(reference), _CONGRUENCE.fullmatch(answer)
     what = f"{shorten(answer)} against {shorten(reference)}"
@@ -143,46 +139,26 @@ def _compare_ratios(reference: str, answer: str) -> AnswerCheck:
 
 
 _QUANTIFIER = re.compile(r"\\forall|\\exists|[∀∃]")
-
-
 _SKIPPED = re.compile(
     r"\.\.\.|…|\\(?:c|l|v)?dots|\\x(?:left|right)arrow|\\u[\dA-Fa-f]{4}|\\hline|\\begin ?\{(?![pbBvV]?matrix)"
     r"|\\\{[^{}]{0,200}(?:\\mid|\|)"
 )
-
-
 _STRAY = re.compile(r"(?<!\\)(?:\\\\)*\\(?![A-Za-z{}|\\])|^(?!.*\\begin).*\\\\", re.DOTALL)
 """A backslash before no command: math-verify reads nothing past it, so `k\\(4k)` would equal `k\\(9k)`."""
-
-
 _HUGE = re.compile(
     r"\d{6,}\s?!|!\s?\)*\s?!|\^\s?\{?\s?-?\d{6,}|\d\s?\^\s?\{?\s?\d+\s?(?:\^|!)|\\binom\s?\{\s?\d{6,}"
     r"|\([^()]{0,80}[a-z][^()]{0,80}\)\s?\^\s?\{?\s?(?:[5-9]\d{3}|\d{5,})"
 )
 """sympy computes these when it parses them, which takes a worker's whole time."""
-
-
 _INNER_DOLLAR = re.compile(r"[^$\s].*\$.*\w", re.DOTALL)
-
-
 _NO_EXPONENT = re.compile(r"\^\s*(?:$|\^)")
-
-
 _ENVIRONMENT = re.compile(r"\\(?:begin|end)\s?\{[A-Za-z]+\*?\}")
-
-
 _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{3,}")
-
-
 _SIDE_BY_SIDE = re.compile(r"(?<![\d._^])(?<!\\frac)(?<!\\frac )[\d.]+ +[\d.]")
 """`1 2`; not `\\frac 1 2`, nor `\\log_2 8`."""
-
-
 _MATH_WORDS = frozenset(
     ("sqrt", "sin", "cos", "tan", "log", "ln", "exp", "pi", "and", "or", "min", "max", "mod", "gcd", "lcm")
 )
-
-
 _DOUBTS = (
     (_SIDE_BY_SIDE, "two numbers side by side"),
     (re.compile("°"), "degrees in an expression"),
@@ -192,6 +168,7 @@ _DOUBTS = (
     (_STRAY, "a backslash that begins no command"),
     (_QUANTIFIER, "a statement with quantifiers"),
     (_SKIPPED, "notation that math-verify skips"),
+    (_STATEMENT, "a statement without a value"),
 )
 
 
@@ -200,8 +177,6 @@ def find_doubt(reference: str, answer: str) -> str | None:
     for pattern, doubt in _DOUBTS:
         if pattern.search(reference) or pattern.search(answer):
             return doubt
-    if holds_statement(reference) or holds_statement(answer):
-        return "a statement without a value"
     words = [word.lower() for word in _WORD.findall(_ENVIRONMENT.sub("", f"{reference} {answer}"))]
     unknown = sorted({word for word in words if word not in _MATH_WORDS})
     return f"words beside the mathematics: {', '.join(unknown)[:100]}" if unknown else None
