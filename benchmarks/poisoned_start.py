@@ -31,7 +31,7 @@ from cooper_rl.redteam.seeds import fill
 from cooper_rl.schema.data import Problem, RolloutSample
 from cooper_rl.schema.red_team import AttackText
 from cooper_rl.stages import train_cooper
-from cooper_rl.training.rollout import collect_rollouts
+from cooper_rl.training.rollout import begin_rollouts
 
 BATCH_SIZE = 32
 ATTACKS_PER_BATCH = 8
@@ -118,9 +118,10 @@ def draw(
     """Four rollouts of each problem, with the text that the policy wrote."""
     engine = HFEngine(policy.model, end_ids=policy.end_ids, pad_id=policy.pad_id)
     with torch.no_grad():
-        groups = collect_rollouts(
+        wait = begin_rollouts(
             engine, policy, problems, config.cooper.generation, group_size=4, instruction=None, seed=seed
         )
+        groups = wait()
     return [(group.problem, text) for group in groups for text in group.texts]
 
 

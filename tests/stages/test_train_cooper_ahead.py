@@ -13,7 +13,7 @@ from cooper_rl.models.policy import load_policy
 from cooper_rl.records.files import read_records
 from cooper_rl.schema.data import DrawnStep, Problem
 from cooper_rl.training.reward_learner import step_seed
-from cooper_rl.training.rollout import collect_rollouts
+from cooper_rl.training.rollout import begin_rollouts
 from cooper_rl.training.step import step_problems
 from tests.stages.conftest import SMALL, Files
 from tests.stages.test_guards import ALARMED, go, guarded, warned
@@ -32,7 +32,7 @@ def test_rollouts_are_those_of_the_policy_before_the_last_update(files: Files, t
 
     config = load("laptop", [*SMALL, *values])
     policy = load_policy(tmp_path / "run" / "step-000001" / "policy", device=torch.device("cpu"))
-    groups = collect_rollouts(
+    wait = begin_rollouts(
         open_engine(policy, config.engine),
         policy,
         step_problems(read_records(files.problems, Problem), 3, count=4, seed=0),
@@ -41,6 +41,7 @@ def test_rollouts_are_those_of_the_policy_before_the_last_update(files: Files, t
         instruction=None,
         seed=step_seed(0, 3),
     )
+    groups = wait()
     assert [group.problem for group in groups] == [group.problem for group in kept.groups]
     for drawn, again in zip(kept.groups, groups, strict=True):
         assert drawn.prompt_ids == again.prompt_ids

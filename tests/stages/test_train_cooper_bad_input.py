@@ -30,7 +30,7 @@ from cooper_rl.randomness import derive_seed
 from cooper_rl.records.files import read_records
 from cooper_rl.schema.data import PreferencePair, Problem
 from cooper_rl.storage.local import LocalStore
-from cooper_rl.training.rollout import collect_rollouts
+from cooper_rl.training.rollout import begin_rollouts
 from cooper_rl.training.step import step_problems
 from tests.stages.conftest import SMALL, Files
 from tests.stages.test_train_cooper import logged, numbers, read, train
@@ -189,11 +189,12 @@ def test_policy_and_verify_rm_may_have_different_tokenizers(
 
     config = load("laptop", SMALL)
     problems = step_problems(read_records(sevens.problems, Problem), 1, count=4, seed=config.seed)
-    groups = collect_rollouts(
+    wait = begin_rollouts(
         HFEngine(policy.model, end_ids=policy.end_ids, pad_id=policy.pad_id), policy, problems,
         config.cooper.generation, group_size=4, instruction=config.instruction,
         seed=derive_seed(config.seed, "step", 1),
     )  # fmt: skip
+    groups = wait()
     texts = [(group.problem, text) for group in groups for text in group.texts]
     scores = verify_rm.score([VerifyItem(p.question, p.reference_answer, text) for p, text in texts])
     first = numbers(tmp_path / "run")[0]

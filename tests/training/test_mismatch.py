@@ -13,7 +13,7 @@ from cooper_rl.schema.data import Problem
 from cooper_rl.schema.step_metrics import PolicyMetrics
 from cooper_rl.training.optimizer import make_adamw
 from cooper_rl.training.policy_update import update_policy
-from cooper_rl.training.rollout import RolloutGroup, collect_rollouts
+from cooper_rl.training.rollout import RolloutGroup, begin_rollouts
 from tests.cooper_config import cooper_config
 
 ADVANTAGES = torch.tensor([1.0, -0.5, 0.5, -1.0])
@@ -32,9 +32,9 @@ def cooper(**values) -> CooperConfig:
 
 def rollouts(policy: Policy) -> list[RolloutGroup]:
     engine = HFEngine(policy.model, end_ids=policy.end_ids, pad_id=policy.pad_id)
-    return collect_rollouts(
+    return begin_rollouts(
         engine, policy, PROBLEMS, cooper().generation, group_size=2, instruction=None, seed=0
-    )
+    )()
 
 
 def update(make_policy, *, shift: float = 0.0, **values) -> tuple[PolicyMetrics, list[int]]:

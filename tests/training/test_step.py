@@ -12,7 +12,7 @@ from cooper_rl.schema.data import Pairing, Problem, VerifyExample
 from cooper_rl.tiny.assistant import TinyAssistant
 from cooper_rl.tiny.judge import TinyJudge
 from cooper_rl.training.pairing import PairMaker
-from cooper_rl.training.rollout import Scores, collect_rollouts
+from cooper_rl.training.rollout import Scores, begin_rollouts
 from cooper_rl.training.step import Trainer, run_step, step_problems
 from tests.cooper_config import cooper_config
 from tests.training.scripted import scripted_trainer, with_reward
@@ -204,10 +204,11 @@ class PaddedAssistant:
 def test_white_space_at_the_ends_does_not_tell_the_halves_apart(make_policy, make_verify_rm, rule) -> None:
     """The release's negatives end in an extra newline that its positives lack."""
     trainer = make_trainer(make_policy, make_verify_rm, rule, [[RIGHT + "\n"], [f" {OTHER_RIGHT}"]])
-    groups = collect_rollouts(
+    wait = begin_rollouts(
         trainer.engine, trainer.policy, PROBLEMS, trainer.config.generation,
         group_size=2, instruction=None, seed=0,
     )  # fmt: skip
+    groups = wait()
     pairs = pair_up(groups, PaddedAssistant(), rule, max_attempts=1).pairs
     assert [(pair.positive, pair.negative) for pair in pairs] == [(OTHER_RIGHT, WRONG), (RIGHT, WRONG)]
 
@@ -324,10 +325,11 @@ class StubbornAssistant:
 def test_a_rewrite_is_asked_for_again_until_it_parses_and_is_wrong(make_policy, make_verify_rm, rule) -> None:
     """The release takes an empty parse for a wrong answer, and a copy of the positive gets through."""
     trainer = make_trainer(make_policy, make_verify_rm, rule, [[RIGHT], [WRONG]])
-    groups = collect_rollouts(
+    wait = begin_rollouts(
         trainer.engine, trainer.policy, PROBLEMS[:1], trainer.config.generation,
         group_size=2, instruction=None, seed=0,
     )  # fmt: skip
+    groups = wait()
     few = pair_up(groups, StubbornAssistant(), rule, max_attempts=3)
     assert few.pairs == []
     assert few.num_rewrites == 3

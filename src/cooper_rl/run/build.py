@@ -42,7 +42,7 @@ from cooper_rl.training.optimizer import make_adamw, restore_optimizer
 from cooper_rl.training.pair_queue import PairQueue
 from cooper_rl.training.pairing import PairMaker
 from cooper_rl.training.reward_learner import RewardLearner
-from cooper_rl.training.rollout import collect_rollouts
+from cooper_rl.training.rollout import begin_rollouts
 from cooper_rl.training.rollout_queue import RolloutQueue, read_drawn
 from cooper_rl.training.step import Trainer
 from cooper_rl.verdicts.hybrid import Judge
@@ -291,7 +291,7 @@ def _draw_anchors(config: Config, reference: Policy, problems: Sequence[Problem]
     if monitor is None:
         return []
     seed = derive_seed(config.seed, "anchors")
-    groups = collect_rollouts(
+    wait = begin_rollouts(
         open_engine(reference, EngineConfig()),
         reference,
         random.Random(seed).sample(list(problems), min(monitor.num_anchors, len(problems))),
@@ -300,6 +300,7 @@ def _draw_anchors(config: Config, reference: Policy, problems: Sequence[Problem]
         instruction=config.instruction,
         seed=seed,
     )
+    groups = wait()
     return [
         VerifyItem(each.problem.question, each.problem.reference_answer, each.texts[0]) for each in groups
     ]

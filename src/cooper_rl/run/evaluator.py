@@ -27,7 +27,7 @@ from cooper_rl.redteam.negatives import draw_canaries
 from cooper_rl.schema.data import EvaluatedCompletion, Problem, Verdict, VerifyExample
 from cooper_rl.schema.reports import EvalReport, Interval, ProblemScores, SourceScores, VerifyRMDetails
 from cooper_rl.servers.open import check_fits, open_judge
-from cooper_rl.training.rollout import ask_judge, collect_rollouts, score_rollouts
+from cooper_rl.training.rollout import ask_judge, begin_rollouts, score_rollouts
 from cooper_rl.verdicts.hybrid import Judge
 from cooper_rl.verdicts.verifier import Verifier
 
@@ -71,7 +71,7 @@ class Evaluator:
             TrainingError: a score is not finite.
         """
         config = self.config.evaluation
-        groups = collect_rollouts(
+        wait = begin_rollouts(
             engine,
             policy,
             self.problems,
@@ -81,6 +81,7 @@ class Evaluator:
             seed=derive_seed(self.config.seed, "evaluate"),
             ranks=self.ranks,
         )
+        groups = wait()
         scores = score_rollouts(
             groups,
             verify_rm,

@@ -25,7 +25,7 @@ from cooper_rl.schema.data import Completion, Problem
 from cooper_rl.schema.paths import Input, OutputFile
 from cooper_rl.schema.reports import SampleReport
 from cooper_rl.storage.models import at_hand
-from cooper_rl.training.rollout import collect_rollouts
+from cooper_rl.training.rollout import begin_rollouts
 
 logger = logging.getLogger(__name__)
 
@@ -102,7 +102,7 @@ def _draw(
     size = max(1, COMPLETIONS_PER_CALL // samples)
     with closing(open_engine(policy, config.engine)) as engine:
         for start in range(0, len(problems), size):
-            groups = collect_rollouts(
+            wait = begin_rollouts(
                 engine,
                 policy,
                 problems[start : start + size],
@@ -111,6 +111,7 @@ def _draw(
                 instruction=config.instruction,
                 seed=derive_seed(config.seed, "sample_completions", name, start),
             )
+            groups = wait()
             for group in groups:
                 per_problem.append(
                     [

@@ -58,35 +58,6 @@ class Scores:
     """None where nobody was asked."""
 
 
-def collect_rollouts(
-    engine: Engine,
-    policy: Policy,
-    problems: Sequence[Problem],
-    generation: GenerationConfig,
-    *,
-    group_size: int,
-    instruction: str | None,
-    seed: int,
-    ranks: Ranks = ALONE,
-) -> list[RolloutGroup]:
-    """`group_size` rollouts for every problem, groups in the order of the problems; every rank draws a share.
-
-    Raises:
-        TrainingError: a log-probability is not finite; names the question. Or out of memory.
-    """
-    wait = begin_rollouts(
-        engine,
-        policy,
-        problems,
-        generation,
-        group_size=group_size,
-        instruction=instruction,
-        seed=seed,
-        ranks=ranks,
-    )
-    return wait()
-
-
 def begin_rollouts(
     engine: Engine,
     policy: Policy,
@@ -98,10 +69,11 @@ def begin_rollouts(
     seed: int,
     ranks: Ranks = ALONE,
 ) -> Callable[[], list[RolloutGroup]]:
-    """Begin `collect_rollouts`, with the weights that the engine has now.
+    """Begin to draw `group_size` rollouts of every problem, with the weights that the engine has now.
 
     Returns:
-        What waits for the groups, and raises what drawing them raised; collective.
+        Waits for the groups, in the order of the problems; collective, and every rank draws a share. Raises
+        TrainingError where a log-probability is not finite (names the question), or out of memory.
     """
     remedy = (
         f"lower generation.batch_size={generation.batch_size} of this stage's section (cooper, evaluation or "
