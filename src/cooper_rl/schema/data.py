@@ -12,6 +12,8 @@ from cooper_rl.schema.texts import replace_surrogates
 
 Verdict = Literal["correct", "incorrect", "unparsable"]
 """A verifier's word on a completion. `unparsable` is an abstention, never a "no"."""
+DECISIVE: tuple[Verdict, Verdict] = ("correct", "incorrect")
+"""Yes and no."""
 
 JudgeFailure = Literal["refused", "unreachable"]
 """Nobody judged: the request was refused, or no answer came."""

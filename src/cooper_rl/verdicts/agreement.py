@@ -7,11 +7,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from itertools import combinations
 
-from cooper_rl.schema.data import Label, Verdict
+from cooper_rl.schema.data import DECISIVE, Label, Verdict
 from cooper_rl.schema.reports import AnswerTypeLabels, LabelAgreement, VoterAgreement
 
 _Table = Counter[tuple[Verdict, Verdict]]
-DECISIVE: tuple[Verdict, Verdict] = ("correct", "incorrect")
 
 
 class AgreementCounter:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from cooper_rl.schema.data import JudgeFailure, JudgeVote, Verdict
+from cooper_rl.schema.data import DECISIVE, JudgeFailure, JudgeVote
 from cooper_rl.verdicts.journal import KeptVerdict
 
 
@@ -13,8 +13,7 @@ def take_majority(votes: Sequence[JudgeVote]) -> KeptVerdict:
     """
     if len(votes) == 1:
         return KeptVerdict(votes[0].verdict, votes[0].reason, votes[0].failure)
-    decisive: tuple[Verdict, Verdict] = ("correct", "incorrect")
-    for verdict in decisive:
+    for verdict in DECISIVE:
         named = [vote.voter for vote in votes if vote.verdict == verdict]
         if 2 * len(named) > len(votes):
             return KeptVerdict(verdict, f"{len(named)} of {len(votes)} judges say so: {', '.join(named)}")
