@@ -11,7 +11,7 @@ from cooper_rl.machine.scratch import scratch_folder
 from cooper_rl.schema.data import FinishReason, Verdict
 from cooper_rl.schema.texts import replace_surrogates
 from cooper_rl.servers.open import open_judge
-from cooper_rl.verdicts.hybrid import Judge, JudgeItem, decide
+from cooper_rl.verdicts.hybrid import Judge, JudgeItem
 from cooper_rl.verdicts.journal import Journal
 from cooper_rl.verdicts.votes import Electorate, collect_votes
 
@@ -95,12 +95,7 @@ def label(
     labelled: list[Labelled] = []
     for vote in votes:
         judged = vote.judge.verdict if vote.judge else None
-        decision = decide(
-            vote.rule.verdict,
-            judged,
-            vote.third.verdict if vote.third else None,
-            unparsable_rule=config.unparsable_rule,
-        )
+        decision = vote.decide(config)
         found = None if decision.is_correct is None else int(decision.is_correct)
         labelled.append(Labelled(found, decision.reason, vote.rule.verdict, judged))
     return labelled

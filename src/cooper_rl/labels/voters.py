@@ -8,7 +8,7 @@ from cooper_rl.config.data import LabelingConfig
 from cooper_rl.domains.base import Domain
 from cooper_rl.labels.rows import Row, Rows
 from cooper_rl.schema.data import Label
-from cooper_rl.verdicts.hybrid import Judge, JudgeItem, StreamingJudge, decide
+from cooper_rl.verdicts.hybrid import Judge, JudgeItem, StreamingJudge
 from cooper_rl.verdicts.journal import Journal
 from cooper_rl.verdicts.votes import Batch, Electorate, Votes, announce_votes, collect_votes
 
@@ -115,18 +115,16 @@ def _read(rows: Sequence[Row]) -> Batch:
 
 
 def _decide(row: Row, votes: Votes, judge_model: str | None, config: LabelingConfig) -> Label:
-    judge = votes.judge.verdict if votes.judge else None
-    third = votes.third.verdict if votes.third else None
-    decision = decide(votes.rule.verdict, judge, third, unparsable_rule=config.unparsable_rule)
+    decision = votes.decide(config)
     return Label(
         completion_id=row.completion.id,
         rule=votes.rule.verdict,
         rule_reason=votes.rule.reason,
-        judge=judge,
+        judge=votes.judge.verdict if votes.judge else None,
         judge_model=judge_model if votes.judge else None,
         judge_reason=votes.judge.reason if votes.judge else None,
         judge_failure=votes.judge.failure if votes.judge else None,
-        third=third,
+        third=votes.third.verdict if votes.third else None,
         third_voter=votes.third_voter,
         third_reason=votes.third.reason if votes.third else None,
         third_failure=votes.third.failure if votes.third else None,

@@ -14,11 +14,13 @@ from cooper_rl.progress import Progress
 from cooper_rl.randomness import derive_seed
 from cooper_rl.schema.data import FinishReason, JudgeVote
 from cooper_rl.verdicts.hybrid import (
+    Decision,
     Judge,
     JudgeItem,
     JudgeResult,
     StreamingJudge,
     check_judged,
+    decide,
     needs_third_vote,
 )
 from cooper_rl.verdicts.journal import Journal, KeptVerdict, verdict_key
@@ -40,6 +42,12 @@ class Votes(NamedTuple):
     third_voter: str | None
     panel: tuple[JudgeVote, ...] = ()
     """Each judge's verdict, in their order; `judge` is the majority."""
+
+    def decide(self, config: LabelingConfig) -> Decision:
+        """The label that they make."""
+        judge = self.judge.verdict if self.judge else None
+        third = self.third.verdict if self.third else None
+        return decide(self.rule.verdict, judge, third, unparsable_rule=config.unparsable_rule)
 
 
 class Electorate(NamedTuple):
