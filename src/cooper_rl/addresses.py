@@ -58,10 +58,19 @@ def redact_all(text: str, *known: str) -> str:
 
 
 class RedactingFormatter(logging.Formatter):
-    """Formats a log record, tracebacks included, and redacts the addresses in it."""
+    """What another formatter makes of a record, tracebacks included, without what opens an address in it.
+
+    Args:
+        inner: The other formatter.
+        known: Addresses that are redacted whatever they hold.
+    """
+
+    def __init__(self, inner: logging.Formatter, known: tuple[str, ...] = ()) -> None:
+        super().__init__()
+        self.inner, self.known = inner, known
 
     def format(self, record: logging.LogRecord) -> str:
-        return redact_all(super().format(record))
+        return redact_all(self.inner.format(record), *self.known)
 
 
 def split_user(address: str) -> tuple[str, str | None]:
@@ -123,8 +132,8 @@ def redact_output(*known: str) -> None:
     """
     for handler in logging.getLogger().handlers:
         inner = handler.formatter or logging.Formatter()
-        before = inner if isinstance(inner, _Around) else _Around(inner, ())
-        handler.setFormatter(_Around(before.inner, (*before.known, *known)))
+        before = inner if isinstance(inner, RedactingFormatter) else RedactingFormatter(inner)
+        handler.setFormatter(RedactingFormatter(before.inner, (*before.known, *known)))
     redact_tracebacks(*known)
 
 
@@ -135,14 +144,3 @@ def redact_tracebacks(*known: str) -> None:
         sys.stderr.write(redact_all("".join(traceback.format_exception(kind, error, trace)), *known))
 
     sys.excepthook = show
-
-
-class _Around(logging.Formatter):
-    """What another formatter makes of a record, redacted."""
-
-    def __init__(self, inner: logging.Formatter, known: tuple[str, ...]) -> None:
-        super().__init__()
-        self.inner, self.known = inner, known
-
-    def format(self, record: logging.LogRecord) -> str:
-        return redact_all(self.inner.format(record), *self.known)

@@ -24,7 +24,7 @@ def show_log() -> None:
     Addresses in it are redacted.
     """
     handler = AboveBars()
-    handler.setFormatter(RedactingFormatter("%(asctime)s %(message)s", datefmt="%H:%M:%S"))
+    handler.setFormatter(RedactingFormatter(logging.Formatter("%(asctime)s %(message)s", datefmt="%H:%M:%S")))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     logging.captureWarnings(True)
     redact_tracebacks()
