@@ -67,7 +67,7 @@ def judge_prompt(question: str, reference_answer: str, completion: str, *, nonce
 
 
 def assistant_prompt(question: str, reference_answer: str, solution: str, *, nonce: str) -> ChatPrompt:
-    """Ask for a rewrite of a correct solution that reaches a wrong final answer (METHOD.md, step 5).
+    """Ask for a rewrite of a correct solution that reaches a wrong final answer (row 11).
 
     The tags of the rewrite are described and not written out: a model that repeats what it reads gives none.
     """

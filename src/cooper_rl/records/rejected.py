@@ -1,7 +1,7 @@
 """Rows of an input file that a stage cannot use: set aside with file, row and reason, while the rest goes on.
 
 On the command line they stand beside the report unless the stage is told where; a pipeline gives them an
-artifact of their own, since Kubeflow stores nothing else. `collect_problems.py` reads foreign layouts.
+artifact of their own, since Kubeflow stores nothing else. `layouts.py` reads foreign rows.
 """
 
 import logging

@@ -1,6 +1,6 @@
 """The rows of the files that stages read and write (rows 1-5, 11 and 14 of the walk).
 
-Records are frozen, refuse unknown keys, and round-trip through JSONL and Parquet (`records.py`).
+Records are frozen, refuse unknown keys, and round-trip through JSONL and Parquet (`records/`).
 Memory-only batches live beside their maker as frozen dataclasses, not here.
 """
 
