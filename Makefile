@@ -38,9 +38,9 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 VLLM_TESTS := tests/engines/test_engine_contract.py tests/engines/test_engine_vllm.py \
-    tests/stages/test_train_cooper_vllm.py
+    tests/stages/train_cooper/test_vllm.py
 TRAINING_TESTS := tests/training --ignore tests/training/test_against_trl.py tests/models/packed/test_packed_forward.py \
-    tests/stages/test_train_cooper.py tests/stages/test_train_verify_rm.py
+    tests/stages/train_cooper/test_train_cooper.py tests/stages/test_train_verify_rm.py
 
 TRAINERS := verifiers openrlhf verl swift
 
@@ -75,7 +75,7 @@ test-cluster: $(VENV)/.dev  ## Run the acceptance tests on the cluster that KUBE
 	$(BIN)/python -m pytest -m cluster tests/on_cluster --log-level=INFO $(ARGS)
 
 test-deepspeed: $(VENV)/.deepspeed  ## Run the tests of training in several processes (installs DeepSpeed; minutes)
-	$(BIN)/python -m pytest -m deepspeed tests/stages/test_distributed.py $(ARGS)
+	$(BIN)/python -m pytest -m deepspeed tests/stages/train_cooper/test_distributed.py $(ARGS)
 
 torture: $(VENV)/.dev  ## Kill, stop and damage small runs at random for MINUTES; prints a table
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults.torture --minutes $(MINUTES) $(ARGS)

@@ -1,4 +1,4 @@
-"""What processes share, as one process can show it; `tests/stages/test_distributed.py` has the rest."""
+"""What processes share, as one shows it; `tests/stages/train_cooper/test_distributed.py` has the rest."""
 
 import importlib.util
 

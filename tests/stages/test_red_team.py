@@ -19,7 +19,7 @@ from cooper_rl.schema.red_team import AttackText, RedTeamReport
 from cooper_rl.stages import red_team, train_cooper
 from cooper_rl.tiny.problems import generate_problems
 from tests.stages.conftest import SMALL, Files
-from tests.stages.test_train_cooper import logged
+from tests.stages.train_cooper.test_train_cooper import logged
 
 BUDGET = [
     "red_team.max_queries=420",

@@ -30,7 +30,7 @@ from cooper_rl.schema.data import Completion, Problem
 from cooper_rl.stages import summarise_run
 from pipelines.__main__ import main as pipelines_main
 from tests.stages.conftest import Files
-from tests.stages.test_train_cooper import train
+from tests.stages.train_cooper.test_train_cooper import train
 from tests.stand_ins.chat import Reply, ScriptedServer
 from tests.stand_ins.kfp_api import KfpApi, run_kfp_api
 

@@ -16,8 +16,8 @@ from cooper_rl.training.reward_learner import step_seed
 from cooper_rl.training.rollout import begin_rollouts
 from cooper_rl.training.step import step_problems
 from tests.stages.conftest import SMALL, Files
-from tests.stages.test_guards import ALARMED, go, guarded, warned
-from tests.stages.test_train_cooper import is_same_state, numbers, read, train
+from tests.stages.train_cooper.test_guards import ALARMED, go, guarded, warned
+from tests.stages.train_cooper.test_train_cooper import is_same_state, numbers, read, train
 
 __all__ = ["guarded", "warned"]
 AHEAD = ["cooper.max_rollout_staleness=1", "cooper.policy.max_importance_weight=2.0"]

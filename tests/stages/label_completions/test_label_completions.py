@@ -216,7 +216,8 @@ def test_a_run_that_is_killed_goes_on_without_asking_the_judge_twice(
         f'labeling.judge={{server={{base_url="{url}", model="judge-1", max_concurrency=1}}}}',
     ]
     code = (
-        "import os, sys; from pathlib import Path; from tests.stages.test_label_completions import label\n"
+        "import os, sys; from pathlib import Path\n"
+        "from tests.stages.label_completions.test_label_completions import label\n"
         "from cooper_rl.config.load import load\n"
         "from cooper_rl.verdicts.journal import Journal\n"
         "keep, left = Journal.keep, [int(sys.argv[2])]\n"

@@ -13,8 +13,8 @@ from cooper_rl.records.files import write_report
 from cooper_rl.schema.reports import ModelSet
 from tests.engines.test_engine_contract import needs_vllm
 from tests.stages.conftest import Files
-from tests.stages.test_distributed import assert_same_numbers, train_alone, train_together
-from tests.stages.test_train_cooper import numbers, train
+from tests.stages.train_cooper.test_distributed import assert_same_numbers, train_alone, train_together
+from tests.stages.train_cooper.test_train_cooper import numbers, train
 
 pytestmark = [pytest.mark.slow, pytest.mark.vllm, needs_vllm]
 

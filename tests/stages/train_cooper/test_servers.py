@@ -10,7 +10,7 @@ import pytest
 
 from cooper_rl.errors import ServerError
 from tests.stages.conftest import Files
-from tests.stages.test_train_cooper import numbers, train
+from tests.stages.train_cooper.test_train_cooper import numbers, train
 from tests.stand_ins.chat import Reply, ScriptedServer
 
 ROLLOUTS_PER_STEP = 16

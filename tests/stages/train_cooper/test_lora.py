@@ -12,7 +12,7 @@ from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.errors import ConfigError, ModelError
 from cooper_rl.models.policy import save_policy
 from tests.stages.conftest import Files
-from tests.stages.test_train_cooper import numbers, train
+from tests.stages.train_cooper.test_train_cooper import numbers, train
 
 LORA = [
     "cooper.policy.lora.rank=2",

@@ -22,7 +22,7 @@ from cooper_rl.storage.base import file_sha256
 from cooper_rl.storage.local import LocalStore
 from cooper_rl.storage.open import open_store
 from tests.stages.conftest import SMALL, Files
-from tests.stages.test_train_cooper import numbers
+from tests.stages.train_cooper.test_train_cooper import numbers
 from tests.stand_ins.fixtures import Moto, bucket, gateway, s3_server
 from tests.stand_ins.kubernetes_api import Cluster, Json, run_cluster
 from tests.stand_ins.radosgw import Gateway

@@ -33,7 +33,7 @@ from cooper_rl.storage.local import LocalStore
 from cooper_rl.training.rollout import begin_rollouts
 from cooper_rl.training.step import step_problems
 from tests.stages.conftest import SMALL, Files
-from tests.stages.test_train_cooper import logged, numbers, read, train
+from tests.stages.train_cooper.test_train_cooper import logged, numbers, read, train
 
 CPU = torch.device("cpu")
 

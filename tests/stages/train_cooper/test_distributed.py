@@ -25,7 +25,7 @@ from cooper_rl.records.written import MARKER
 from cooper_rl.schema.data import Problem, VerifyExample
 from cooper_rl.stages import train_cooper
 from tests.stages.conftest import SMALL, Files, with_other_questions
-from tests.stages.test_train_cooper import numbers, read
+from tests.stages.train_cooper.test_train_cooper import numbers, read
 
 pytestmark = [
     pytest.mark.deepspeed,

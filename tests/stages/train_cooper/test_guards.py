@@ -14,7 +14,7 @@ from cooper_rl.records.files import read_records, write_records, write_report
 from cooper_rl.schema.data import Problem, VerifyExample
 from cooper_rl.schema.reports import ModelSet
 from tests.stages.conftest import Files, with_other_questions
-from tests.stages.test_train_cooper import is_same_state, numbers, read, train
+from tests.stages.train_cooper.test_train_cooper import is_same_state, numbers, read, train
 
 RIGHT, WRONG = "7-2=5;5*2=10.\n#### 10", "7-2=5;5*2=12.\n#### 12"
 ALARMED = [
