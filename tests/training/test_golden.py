@@ -3,7 +3,7 @@
 Problems, labels, VerifyRM's training and three Cooper steps, with the laptop preset's settings on random
 models and solver-written completions in place of drawn ones, so that nothing can tip over on another
 processor; judge, rule verifier and assistant are the real ones. The engine and the stages' wiring are in
-`tests/pipelines/test_local.py`. `make golden` records again; commit that on its own.
+`tests/pipelines/local/test_local.py`. `make golden` records again; commit that on its own.
 """
 
 import json

@@ -29,7 +29,7 @@ __all__ = ["gateway"]
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[3]
 
 
 class Finished(NamedTuple):

@@ -13,7 +13,7 @@ from kfp import compiler, dsl
 from pipelines.local.fork import has_gpu
 from pipelines.local.lines import read_line
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[3]
 
 
 def component(function: Callable[..., Any]) -> Any:
