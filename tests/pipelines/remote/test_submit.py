@@ -1,34 +1,17 @@
-"""`submit` and `schedule` with the real kfp.Client against a server that speaks KFP's REST API."""
+"""`submit` with the real kfp.Client against a server that speaks KFP's REST API."""
 
 import re
-from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pipelines.__main__ import main
-from tests.stand_ins.kfp_api import Fault, KfpApi, run_kfp_api
-
-NIGHTLY = ["--cron", "0 0 2 * * *"]
-
-
-@pytest.fixture
-def api(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Generator[KfpApi]:
-    monkeypatch.setenv("HOME", str(tmp_path))  # kfp reads and writes ~/.config/kfp
-    monkeypatch.setattr("kfp.Client._LOCAL_KFP_CONTEXT", str(tmp_path / "context.json"))
-    for name in ("KFP_TOKEN", "KF_PIPELINES_ENDPOINT", "KF_PIPELINES_UI_ENDPOINT"):
-        monkeypatch.delenv(name, raising=False)
-    with run_kfp_api(KfpApi()) as running:
-        yield running
+from tests.stand_ins.kfp_api import Fault, KfpApi
 
 
 def submit(api: KfpApi, *more: str) -> int:
     return main(["submit", "verify_rm", "--host", api.url, "--every-seconds", "0.01", *more])
-
-
-def schedule(api: KfpApi, action: str, *more: str) -> int:
-    return main(["schedule", action, *more, "--host", api.url])
 
 
 def test_a_submitted_run_has_its_version_its_parameters_and_a_link(
@@ -245,12 +228,6 @@ def test_an_error_of_use_is_one_sentence(
     assert message in capsys.readouterr().err
 
 
-def test_a_page_to_log_in_is_no_success(api: KfpApi, capsys: pytest.CaptureFixture[str]) -> None:
-    api.faults = [Fault("GET", "/recurringruns", 200, kind="text/html; charset=utf-8")]
-    assert schedule(api, "list") == 2
-    assert "answers with a web page, perhaps to log in; check --host" in capsys.readouterr().err
-
-
 def test_an_empty_token_file_is_refused(
     api: KfpApi, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -275,184 +252,6 @@ def test_a_time_is_above_zero(
     with pytest.raises(SystemExit, match="2"):
         submit(api, f"{option}={seconds}")
     assert f"{seconds} is no time; give seconds above 0" in capsys.readouterr().err
-
-
-def test_a_schedule_is_made_once_and_said_in_words(api: KfpApi, capsys: pytest.CaptureFixture[str]) -> None:
-    for _ in range(2):
-        assert schedule(api, "apply", "end_to_end", *NIGHTLY, "--max-concurrency", "2") == 0
-    (run,) = api.recurring.values()
-    assert run["trigger"] == {"cron_schedule": {"cron": "0 0 2 * * *"}}
-    assert (run["max_concurrency"], run["no_catchup"], run["mode"]) == ("2", True, "ENABLE")
-    assert "run_key" not in run["runtime_config"]["parameters"]
-    shown = capsys.readouterr().out
-    assert "end-to-end: created\n" in shown
-    assert "end-to-end: unchanged\n" in shown
-    assert re.search(r"At 02:00 \(UTC\)\n  next: \w{3} \d{4}-\d\d-\d\d 02:00:00, \w{3} ", shown)
-    assert api.count("POST", "/recurringruns") == 1
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        (["--cron", "0 0 3 * * *"], "time changed"),
-        ([*NIGHTLY, "--profile", "local", "--preset", "paper"], "pipeline changed"),
-        ([*NIGHTLY, "--set", "seed=1"], "parameters changed"),
-        ([*NIGHTLY, "--max-concurrency", "3"], "concurrency changed"),
-        ([*NIGHTLY, "--experiment", "nights"], "experiment changed"),
-    ],
-)
-def test_a_schedule_is_made_again_when_something_changed(
-    api: KfpApi, capsys: pytest.CaptureFixture[str], change: list[str], reason: str
-) -> None:
-    assert schedule(api, "apply", "verify_rm", *NIGHTLY) == 0
-    (before,) = api.recurring
-    assert schedule(api, "apply", "verify_rm", *change) == 0
-    (after,) = api.recurring
-    assert before != after
-    assert f"verify-rm: created again ({reason}" in capsys.readouterr().out
-
-
-def test_a_schedule_that_cannot_be_made_again_stays_as_it_was(api: KfpApi) -> None:
-    assert schedule(api, "apply", "verify_rm", *NIGHTLY) == 0
-    before = dict(api.recurring)
-    api.faults = [Fault("POST", "/recurringruns", 500)]
-    assert schedule(api, "apply", "verify_rm", "--cron", "0 0 3 * * *") == 2
-    assert api.recurring == before
-
-
-def test_a_schedule_can_be_paused_resumed_listed_and_deleted(
-    api: KfpApi, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert schedule(api, "apply", "verify_rm", *NIGHTLY) == 0
-    assert schedule(api, "pause", "verify-rm") == 0
-    assert [run["mode"] for run in api.recurring.values()] == ["DISABLE"]
-    assert schedule(api, "list") == 0
-    assert "verify-rm: paused, version version-" in capsys.readouterr().out
-    assert schedule(api, "apply", "verify_rm", *NIGHTLY) == 0
-    assert [run["mode"] for run in api.recurring.values()] == ["ENABLE"]
-    assert "verify-rm: resumed" in capsys.readouterr().out
-    assert schedule(api, "delete", "verify-rm") == 0
-    assert schedule(api, "list") == 0
-    assert "no schedules" in capsys.readouterr().out
-
-
-def test_a_schedule_waits_for_its_run_before_it_is_deleted(
-    api: KfpApi, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """On a real server the run's workflow belongs to the schedule, and would end with it."""
-    assert schedule(api, "apply", "verify_rm", *NIGHTLY) == 0
-    (first,) = api.recurring
-    api.runs["run-7"] = {"run_id": "run-7", "recurring_run_id": first, "state": "RUNNING"}
-    assert schedule(api, "delete", "verify-rm") == 2
-    assert (
-        "its run run-7 is in progress and would end with it; the schedule is paused"
-        in capsys.readouterr().err
-    )
-    assert [run["mode"] for run in api.recurring.values()] == ["DISABLE"]
-    changed = ("apply", "verify_rm", *NIGHTLY, "--set", "seed=3")
-    assert schedule(api, *changed) == 2
-    assert len(api.recurring) == 2
-    api.runs["run-7"]["state"] = "SUCCEEDED"
-    assert schedule(api, *changed) == 0
-    assert first not in api.recurring
-    assert len(api.recurring) == 1
-
-
-def test_a_schedule_with_an_interval_is_listed_as_what_it_is(
-    api: KfpApi, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """As the dashboard makes them."""
-    assert schedule(api, "apply", "verify_rm", *NIGHTLY) == 0
-    (run,) = api.recurring.values()
-    run["trigger"] = {"periodic_schedule": {"interval_second": "3600"}}
-    capsys.readouterr()
-    assert schedule(api, "list") == 0
-    assert capsys.readouterr().out.splitlines()[1:] == ["  every 3600 s"]
-
-
-def test_a_schedule_on_a_later_page_is_found(api: KfpApi) -> None:
-    api.page_size = 1
-    for name in ("one", "two", "three"):
-        assert schedule(api, "apply", "verify_rm", *NIGHTLY, "--name", name) == 0
-    assert schedule(api, "delete", "three") == 0
-    assert [run["display_name"] for run in api.recurring.values()] == ["one", "two"]
-
-
-def test_several_schedules_of_one_name_become_one(api: KfpApi, capsys: pytest.CaptureFixture[str]) -> None:
-    assert schedule(api, "apply", "verify_rm", *NIGHTLY) == 0
-    (run,) = api.recurring.values()
-    api.recurring["copy"] = run | {"recurring_run_id": "copy"}
-    assert schedule(api, "apply", "verify_rm", *NIGHTLY) == 0
-    assert list(api.recurring) == [run["recurring_run_id"]]
-    assert "verify-rm: unchanged\nverify-rm: 1 more of this name deleted\n" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    "fault",
-    [Fault("POST", "/recurringruns", 500, is_late=True), Fault("DELETE", "/recurringruns/", 403)],
-    ids=["answer to the new one lost", "old one not deleted"],
-)
-def test_a_schedule_that_was_made_again_and_half_failed_is_not_made_a_third_time(
-    api: KfpApi, capsys: pytest.CaptureFixture[str], fault: Fault
-) -> None:
-    assert schedule(api, "apply", "verify_rm", *NIGHTLY) == 0
-    api.faults = [fault]
-    changed = ["apply", "verify_rm", "--cron", "0 0 3 * * *"]
-    assert schedule(api, *changed) == 2
-    _, made = api.recurring
-    if fault.method == "DELETE":
-        assert (
-            "cannot delete the old schedule 'verify-rm', which stays beside the right one: 403"
-            in capsys.readouterr().err
-        )
-    assert schedule(api, *changed) == 0
-    assert list(api.recurring) == [made]
-
-
-def test_a_schedule_stays_where_the_new_one_was_not_made(
-    api: KfpApi, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert schedule(api, "apply", "verify_rm", *NIGHTLY) == 0
-    before = dict(api.recurring)
-    api.faults = [Fault("POST", "/recurringruns", 200, body="{}")]
-    assert schedule(api, "apply", "verify_rm", "--cron", "0 0 3 * * *") == 2
-    assert "answers as no KFP API server does, without recurring_run_id" in capsys.readouterr().err
-    assert api.recurring == before
-
-
-@pytest.mark.parametrize(
-    "arguments", [["delete", "verify-rm"], ["apply", "verify_rm", "--cron", "0 0 3 * * *"]]
-)
-def test_a_schedule_that_somebody_else_deleted_meanwhile_is_no_error(
-    api: KfpApi, arguments: list[str]
-) -> None:
-    assert schedule(api, "apply", "verify_rm", *NIGHTLY) == 0
-    (before,) = api.recurring
-    api.recurring["copy"] = api.recurring[before] | {"recurring_run_id": "copy"}
-    api.faults = [Fault("DELETE", "/recurringruns/", 404, is_late=True)]
-    assert schedule(api, *arguments) == 0
-    assert api.faults[0].times == 0
-    assert not {before, "copy"} & set(api.recurring)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["delete", "nightly"], "no schedule 'nightly'; there are: none"),
-        (["apply", "verify_rm", "--cron", "0 2 * * *"], "has five fields"),
-        (["apply", "verify_rm", *NIGHTLY, "--max-concurrency", "11"], "--max-concurrency 11: choose 1 to 10"),
-        (
-            ["apply", "end_to_end", *NIGHTLY, "--param", "run_key=nightly"],
-            "--param run_key: every run of a schedule would go on with the checkpoints of the first",
-        ),
-    ],
-)
-def test_a_schedule_that_cannot_be_is_refused(
-    api: KfpApi, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
-) -> None:
-    assert schedule(api, *arguments) == 2
-    assert message in capsys.readouterr().err
-    assert api.recurring == {}
 
 
 def look(state: str, *tasks: tuple[str, str]) -> dict[str, Any]:
