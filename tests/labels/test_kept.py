@@ -17,15 +17,15 @@ from cooper_rl.schema.reports import LabelReport
 from cooper_rl.storage.local import LocalStore
 from cooper_rl.storage.open import open_store
 from cooper_rl.verdicts.journal import Journal, KeptVerdict
-from tests.stages.label_completions.test_label_completions import judge_server as judge_server  # a fixture
-from tests.stages.label_completions.test_label_completions import label, write_inputs
+from tests.stages.label_completions.conftest import judge_server as judge_server  # a fixture
+from tests.stages.label_completions.labelling import label, write_inputs
 from tests.stand_ins.fixtures import make_client, storage_config
 
 DIE_AT = (95, 30, 1, 20)
 """Verdicts that each pod keeps before it is killed; the first has 90 of the rule to keep too."""
 KILLED = (
     "import os, sys; from pathlib import Path\n"
-    "from tests.stages.label_completions.test_label_completions import label\n"
+    "from tests.stages.label_completions.labelling import label\n"
     "from cooper_rl.config.load import load\n"
     "from cooper_rl.verdicts.journal import Journal\n"
     "keep, left = Journal.keep, [int(sys.argv[2])]\n"

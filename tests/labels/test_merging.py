@@ -14,8 +14,8 @@ from cooper_rl.schema.reports import JudgeUsage, LabelReport
 from cooper_rl.stages import merge_labels
 from tests.labels.old_splits import write_inputs
 from tests.stages.champions import EXAMPLES
-from tests.stages.label_completions.test_label_completions import damage, label, rule_only
-from tests.stages.label_completions.test_label_completions import write_inputs as write_tiny_inputs
+from tests.stages.label_completions.labelling import damage, label, rule_only
+from tests.stages.label_completions.labelling import write_inputs as write_tiny_inputs
 
 FILES = ("labels.jsonl", "train.jsonl", "validation.jsonl", "test.jsonl", "report.json.rejected.jsonl")
 NUM_SHARDS = 4

@@ -13,7 +13,7 @@ from cooper_rl.machine.index import temporary_index
 from cooper_rl.records.files import read_records
 from cooper_rl.schema.data import VerifyExample
 from tests.labels.old_splits import SEEDS, write_inputs
-from tests.stages.label_completions.test_label_completions import label, rule_only
+from tests.stages.label_completions.labelling import label, rule_only
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "label_splits.json"
 

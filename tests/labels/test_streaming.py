@@ -11,7 +11,7 @@ from cooper_rl.records.files import read_records
 from cooper_rl.schema.data import Label, VerifyExample
 from cooper_rl.stages import label_completions
 from tests.labels.old_splits import write_inputs
-from tests.stages.label_completions.test_label_completions import label, rule_only
+from tests.stages.label_completions.labelling import label, rule_only
 
 BATCH = "cooper_rl.labels.rows.BATCH_ROWS"
 

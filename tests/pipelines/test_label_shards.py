@@ -19,7 +19,7 @@ from pipelines.resources import Tasks
 from pipelines.steps import add_steps
 from tests.labels.old_splits import write_inputs
 from tests.pipelines.test_rules import broken_cluster_rules, broken_rules, read
-from tests.stages.label_completions.test_label_completions import label, rule_only
+from tests.stages.label_completions.labelling import label, rule_only
 
 SETTINGS = ["labeling.judge=null", "labeling.rule.num_workers=1", "seed=3"]
 

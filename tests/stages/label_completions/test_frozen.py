@@ -8,7 +8,7 @@ from cooper_rl.errors import DataError
 from cooper_rl.records.files import read_records, write_records
 from cooper_rl.schema.data import VerifyExample
 from tests.stages.champions import EXAMPLES
-from tests.stages.label_completions.test_label_completions import NUM_PROBLEMS, label, rule_only, write_inputs
+from tests.stages.label_completions.labelling import NUM_PROBLEMS, label, rule_only, write_inputs
 
 SPLITS = ("train", "validation", "test")
 
