@@ -12,17 +12,9 @@ from safetensors.torch import load_file
 from transformers import GenerationConfig
 
 from cooper_rl.checkpoints import state as checkpoint_module
-from cooper_rl.checkpoints.identity import RunIdentity
 from cooper_rl.checkpoints.logs import METRICS
-from cooper_rl.checkpoints.manifest import CheckpointEntry, CheckpointManifest, dump_manifest, retained
+from cooper_rl.checkpoints.manifest import CheckpointEntry, CheckpointManifest, retained
 from cooper_rl.checkpoints.ownership import claim, mark
-from cooper_rl.checkpoints.reading import Found, read_manifest
-from cooper_rl.checkpoints.reference import (
-    CheckpointReference,
-    check_reference_folder,
-    open_checkpoint,
-    write_reference,
-)
 from cooper_rl.checkpoints.state import (
     TrainingState,
     read_state,
@@ -30,93 +22,23 @@ from cooper_rl.checkpoints.state import (
     take_snapshot,
     write_snapshot,
 )
-from cooper_rl.checkpoints.store import CheckpointStore
 from cooper_rl.checkpoints.writer import CheckpointWriter, mark_staging
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.errors import (
     ConfigError,
     CooperWarning,
-    DamagedObjectError,
     DataError,
     ModelError,
     StorageError,
     TrainingError,
     WriteConflictError,
 )
-from cooper_rl.records.files import write_report
 from cooper_rl.records.step_metrics import read_metrics
-from cooper_rl.schema.data import PreferencePair
-from cooper_rl.schema.step_metrics import RolloutMetrics, StepMetrics
 from cooper_rl.storage.base import Content, ObjectStore
 from cooper_rl.storage.open import open_store
-from tests.stand_ins.fixtures import storage_config
+from tests.checkpoints.saving import CPU, checkpoints, newest, overwrite, pieces, save
 
-CPU = torch.device("cpu")
-PAIR = PreferencePair(
-    step=1, problem_id="p", question="q", reference_answer="1", source="t",
-    positive="a\u2028b\u2029c\x85d\x0be\r\nf", negative="2",
-)  # fmt: skip
-"""With everything that Python takes for the end of a line."""
-IDENTITY = {"seed": "0", "cooper.group_size": "8", "data.problems": "abc"}
 Tamper = Callable[[str, bytes], None]
-
-
-@pytest.fixture
-def state(make_policy, make_verify_rm) -> TrainingState:
-    return TrainingState(
-        step=3,
-        policy=make_policy(0),
-        verify_rm=make_verify_rm(0),
-        policy_optimizer={"a/exp_avg": torch.arange(3.0)},
-        verify_rm_optimizer={},
-        metrics=[StepMetrics(step=3, rollout=RolloutMetrics(verify_rm_reward=0.5, rule_accuracy=0.25))],
-        pairs=[PAIR],
-    )
-
-
-@pytest.fixture(params=["folder", "s3"])
-def config(request, tmp_path: Path) -> StorageConfig:
-    if request.param == "folder":
-        return StorageConfig(uri=str(tmp_path / "store"), run_key="run")
-    return storage_config(
-        request.getfixturevalue("s3_server").endpoint, request.getfixturevalue("bucket"), run_key="run"
-    )
-
-
-@pytest.fixture
-def store(config: StorageConfig) -> ObjectStore:
-    return open_store(config, f"{config.uri}/{config.run_key}")
-
-
-def checkpoints(
-    store: ObjectStore, *, identity: dict[str, str] = IDENTITY, **kept: object
-) -> CheckpointStore:
-    """As a starting process opens it."""
-    return CheckpointStore(
-        store, identity=RunIdentity(identity), retention=StorageConfig.model_validate(kept)
-    )
-
-
-def save(opened: CheckpointStore, state: TrainingState, work: Path, *steps: int, score: float = 0) -> None:
-    with CheckpointWriter(opened, work) as writer:
-        for step in steps:
-            state.step = step
-            writer.save(state, score=score)
-
-
-def newest(store: ObjectStore, folder: Path, *, last_step: int = 1000) -> Found | None:
-    return checkpoints(store).newest(folder, last_step=last_step)
-
-
-def pieces(store: ObjectStore) -> list[str]:
-    """Of the log, in order."""
-    return sorted({key.rpartition("/")[0] for key in store.keys("logs/")})
-
-
-def overwrite(store: ObjectStore, key: str, data: bytes) -> None:
-    """What somebody else does to an object."""
-    store.delete([key])
-    store.write(key, data, replaces=None)
 
 
 def test_what_is_saved_is_what_is_loaded(state: TrainingState, store: ObjectStore, tmp_path: Path) -> None:
@@ -490,127 +412,6 @@ def test_a_store_that_ignores_conditions_is_refused(store: ObjectStore, monkeypa
     assert store.keys("") == []
 
 
-def test_of_a_finished_run_only_what_reports_read_is_fetched(
-    state: TrainingState, store: ObjectStore, tmp_path: Path
-) -> None:
-    save(checkpoints(store), state, tmp_path / "work", 3)
-    store.delete(["step-000003/policy/model.safetensors"])
-    found = newest(store, tmp_path / "fetched", last_step=3)
-    assert found is not None
-    assert read_metrics(*found.log[METRICS]) == state.metrics
-    assert not (found.folder / "policy" / "model.safetensors").exists()
-
-
-def test_a_reference_is_small_and_leads_to_the_checkpoint(
-    state: TrainingState, config: StorageConfig, store: ObjectStore, tmp_path: Path
-) -> None:
-    opened = checkpoints(store)
-    save(opened, state, tmp_path / "artifact", 3)
-    found = opened.published(tmp_path / "fetched")
-    write_reference(tmp_path / "artifact", found, uri=opened.uri)
-    files = sorted(
-        path.relative_to(tmp_path / "artifact").as_posix()
-        for path in (tmp_path / "artifact").rglob("*")
-        if path.is_file()
-    )
-    assert files == ["LATEST", "reference.json", "step-000003/manifest.json", "step-000003/metrics.jsonl"]
-    needed = ("policy/", "verify_rm/")
-    with open_checkpoint(tmp_path / "artifact", config, starting_with=needed) as there:
-        assert there.manifest.step == 3
-        assert (there.folder / "policy" / "model.safetensors").is_file()
-        assert (there.folder / "policy_optimizer.safetensors").exists() == (store.path_of("x") is not None)
-
-
-def test_a_reference_to_another_place_or_another_manifest_is_refused(
-    state: TrainingState, config: StorageConfig, store: ObjectStore, tmp_path: Path
-) -> None:
-    opened = checkpoints(store)
-    save(opened, state, tmp_path / "work", 3)
-    write_reference(tmp_path / "artifact", opened.published(tmp_path / "fetched"), uri=opened.uri)
-    with (
-        pytest.raises(
-            StorageError, match=r"reference\.json: leads to .* not below storage\.uri; set storage"
-        ),
-        open_checkpoint(tmp_path / "artifact", StorageConfig()),
-    ):
-        pass
-    reference = tmp_path / "artifact" / "reference.json"
-    content = json.loads(reference.read_text())
-    reference.write_text(json.dumps(content | {"checksum": "0" * 64}))
-    with (
-        pytest.raises(DamagedObjectError, match=r"manifest\.json: is not the one that .* was written for"),
-        open_checkpoint(tmp_path / "artifact", config),
-    ):
-        pass
-
-
-@pytest.mark.parametrize("name", [b"", b"../x"])
-def test_a_pointer_that_names_no_checkpoint_is_named(tmp_path: Path, name: bytes) -> None:
-    (tmp_path / "LATEST").write_bytes(name)
-    with (
-        pytest.raises(DataError, match=r"its LATEST file names .*, which is no checkpoint; write the name"),
-        open_checkpoint(tmp_path, StorageConfig()),
-    ):
-        pass
-
-
-def test_a_reader_without_a_pointer_reads_the_newest_and_names_it(
-    state: TrainingState, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    store = open_store(StorageConfig(), tmp_path / "run")
-    opened = checkpoints(store)
-    for step in (1, 2):
-        save(opened, state, tmp_path / "work", step)
-    store.delete(["LATEST"])
-    with open_checkpoint(tmp_path / "run", StorageConfig()) as found:
-        assert found.name == "step-000002"
-    assert f"{tmp_path / 'run'}: LATEST is missing; reading step-000002" in caplog.messages
-
-
-def test_a_reader_reads_what_builds_on_the_pointers_checkpoint_as_training_does(
-    state: TrainingState, tmp_path: Path
-) -> None:
-    store = open_store(StorageConfig(), tmp_path / "run")
-    opened = checkpoints(store)
-    for step in (1, 2):
-        save(opened, state, tmp_path / "work", step)
-    (tmp_path / "run" / "LATEST").write_text("step-000001\n")
-    with open_checkpoint(tmp_path / "run", StorageConfig()) as found:
-        assert found.name == "step-000002"
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"sha256": {"policy/config.json": "0" * 64}}, r"step-000002 and step-000002-0123abcd differ; write"),
-        ({"identity": {"seed": "1"}, "defaults": {}}, r"step-000002 and step-000002-0123abcd are of two"),
-    ],
-)  # fmt: skip
-def test_a_reader_without_a_pointer_refuses_what_is_uncertain(
-    state: TrainingState, tmp_path: Path, change: dict[str, object], said: str
-) -> None:
-    """A second checkpoint of the same step: another state, or another run."""
-    store = open_store(StorageConfig(), tmp_path / "run")
-    opened = checkpoints(store)
-    save(opened, state, tmp_path / "work", 2)
-    other = read_manifest(store, "step-000002").model_copy(update=change).sealed()
-    store.write("step-000002-0123abcd/manifest.json", dump_manifest(other), replaces=None)
-    store.delete(["LATEST"])
-    with (
-        pytest.raises(ConfigError, match=f"LATEST is missing .* {said}"),
-        open_checkpoint(tmp_path / "run", StorageConfig()),
-    ):
-        pass
-
-
-def test_an_empty_folder_holds_no_checkpoint(tmp_path: Path) -> None:
-    with (
-        pytest.raises(DataError, match="holds no checkpoint"),
-        open_checkpoint(tmp_path, StorageConfig()),
-    ):
-        pass
-
-
 def test_optimiser_state_that_is_not_safetensors_is_refused(state: TrainingState, tmp_path: Path) -> None:
     """Nothing is ever unpickled."""
     store = open_store(StorageConfig(), tmp_path / "store")
@@ -620,22 +421,3 @@ def test_optimiser_state_that_is_not_safetensors_is_refused(state: TrainingState
     (folder / "policy_optimizer.safetensors").write_bytes(b"pickle")
     with pytest.raises(ModelError, match="optimiser state is not safetensors"):
         read_state(folder, step=3, device=CPU)
-
-
-@pytest.mark.parametrize("other", ["models/model.safetensors", "step-000001/policy/model.safetensors"])
-def test_a_folder_with_anything_else_is_not_cleared_for_a_reference(tmp_path: Path, other: str) -> None:
-    """A run that was killed, or has ended, may leave what is its own."""
-    folder = tmp_path / "run"
-    check_reference_folder(folder)
-    for own in (".staging-12345678/x", "step-000001/metrics.jsonl", "LATEST"):
-        (folder / own).parent.mkdir(parents=True, exist_ok=True)
-        (folder / own).touch()
-    reference = CheckpointReference(uri="s3://b/r", name="step-000001", step=1, checksum="0")
-    write_report(folder / "reference.json", reference)
-    check_reference_folder(folder)
-    (folder / other).parent.mkdir(parents=True)
-    (folder / other).touch()
-    with pytest.raises(
-        ConfigError, match=rf"holds '{other.split('/')[0]}', which .*give a folder of its own"
-    ):
-        check_reference_folder(folder)
