@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -37,8 +36,6 @@ from cooper_rl.records.step_metrics import read_metrics
 from cooper_rl.storage.base import Content, ObjectStore
 from cooper_rl.storage.open import open_store
 from tests.checkpoints.saving import CPU, checkpoints, newest, overwrite, pieces, save
-
-Tamper = Callable[[str, bytes], None]
 
 
 def test_what_is_saved_is_what_is_loaded(state: TrainingState, store: ObjectStore, tmp_path: Path) -> None:
