@@ -19,7 +19,7 @@ from cooper_rl.errors import ConfigError, DataError
 from cooper_rl.models.policy import load_policy, save_policy
 from cooper_rl.models.verify_rm import VerifyRM, save_verify_rm
 from cooper_rl.tiny.problems import generate_problems
-from tests.api.test_reward import same_weights
+from tests.api.rewarding import same_weights
 
 ROOT = Path(__file__).parent.parent.parent
 RULE = RuleConfig(num_workers=1, policy=AnswerPolicy(number_words=False))

@@ -16,15 +16,11 @@ from cooper_rl.schema.data import PreferencePair
 from cooper_rl.storage.base import ObjectStore
 
 CPU = torch.device("cpu")
-
-
 PAIR = PreferencePair(
     step=1, problem_id="p", question="q", reference_answer="1", source="t",
     positive="a\u2028b\u2029c\x85d\x0be\r\nf", negative="2",
 )  # fmt: skip
 """With everything that Python takes for the end of a line."""
-
-
 IDENTITY = {"seed": "0", "cooper.group_size": "8", "data.problems": "abc"}
 
 

@@ -24,7 +24,7 @@ from cooper_rl.service.http import make_app
 from cooper_rl.service.journal import Entry, Journal
 from cooper_rl.service.numbers import RewardNumbers
 from cooper_rl.service.runs import ServedRuns, Start
-from tests.api.test_reward import same_weights
+from tests.api.rewarding import same_weights
 from tests.full_disk import no_file_beyond
 from tests.service.service_world import SETTINGS, items
 

@@ -1,0 +1,205 @@
+"""The state of `CooperReward`: what a killed one goes on from, and what its folder holds."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cooper_rl import CooperReward, load_verify_rm
+from cooper_rl.errors import (
+    ConfigError,
+    WriteConflictError,
+)
+from cooper_rl.models.verify_rm import VerifyRM, save_verify_rm
+from tests.api.rewarding import HELD_OUT, PROBLEMS, REPLAY, RULE, ask, make_reward, same_weights
+
+
+@pytest.mark.parametrize("staleness", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_reward_that_was_killed_goes_on_exactly(make_verify_rm, tmp_path, staleness: int) -> None:
+    """Six steps at once, and three, a new object without a close, and three."""
+    save_verify_rm(make_verify_rm(0), tmp_path / "verify_rm")
+    options: dict[str, Any] = {
+        "config": {
+            "checkpoint_every": 3,
+            "pairs": {"max_staleness": staleness},
+            "reward": {"lr": 3e-3, "ema_decay": 0.5},
+            "gate": {"max_accuracy_drop": 0.5, "max_canary_rise": 1, "max_attack_rise": 1},
+            "monitor": {"num_anchors": 5, "window": 2},
+        },
+        "rule": RULE, "replay": REPLAY, "held_out": HELD_OUT, "device": "cpu",
+    }  # fmt: skip
+
+    def start(name: str) -> CooperReward:
+        return CooperReward(tmp_path / "verify_rm", folder=tmp_path / name, **options)
+
+    with start("whole") as whole:
+        expected = [ask(whole, PROBLEMS[n % 2 :]) for n in range(6)]
+    broken = start("broken")
+    found = [ask(broken, PROBLEMS[n % 2 :]) for n in range(4)]  # the fourth is lost with the process
+    with start("broken") as resumed:
+        assert resumed.step == 3
+        found[3:] = [ask(resumed, PROBLEMS[n % 2 :]) for n in range(3, 6)]
+        assert found == expected
+        assert same_weights(resumed.verify_rm, whole_verify_rm := load_state(tmp_path / "whole"))
+        assert not same_weights(whole_verify_rm, make_verify_rm(0))
+        assert without_seconds(resumed) == without_seconds(whole)
+        assert resumed.pairs == whole.pairs
+    with pytest.raises(WriteConflictError, match="somebody else"):  # it would put its own back
+        broken.close()
+
+
+def without_seconds(reward: CooperReward) -> list[dict[str, float]]:
+    return [
+        {key: value for key, value in row.items() if not key.startswith("seconds/")} for row in reward.metrics
+    ]
+
+
+def rows_of_pieces(folder: Path, kind: str) -> list[int]:
+    """Rows in each piece of the log, oldest first."""
+    return [len((piece / kind).read_text().splitlines()) for piece in sorted((folder / "logs").iterdir())]
+
+
+@pytest.mark.parametrize("is_saved_whole", [False, True], ids=["in pieces", "whole, as by earlier versions"])
+def test_the_log_of_its_folder_is_written_once_in_pieces(make_verify_rm, tmp_path, is_saved_whole) -> None:
+    """Six steps in three checkpoints; the first two steps, whole, become one piece with the next two."""
+    save_verify_rm(make_verify_rm(0), tmp_path / "verify_rm")
+    options: Any = {"config": {"checkpoint_every": 2}, "rule": RULE, "device": "cpu"}
+    run = tmp_path / "run"
+    with CooperReward(tmp_path / "verify_rm", folder=tmp_path / "straight", **options) as straight:
+        for _ in range(6):
+            ask(straight)
+    with CooperReward(tmp_path / "verify_rm", folder=None if is_saved_whole else run, **options) as first:
+        for _ in range(2):
+            ask(first)
+        if is_saved_whole:
+            first.save(run)
+    with CooperReward(tmp_path / "verify_rm", folder=run, **options) as reward:
+        for _ in range(4):
+            ask(reward)
+    assert rows_of_pieces(tmp_path / "straight", "metrics.jsonl") == [2, 2, 2]
+    assert rows_of_pieces(run, "metrics.jsonl") == ([4, 2] if is_saved_whole else [2, 2, 2])
+    assert sum(rows_of_pieces(run, "pairs.jsonl")) == len(straight.pairs) > 0
+    last = run / (run / "LATEST").read_text().strip()
+    assert not (last / "metrics.jsonl").exists()
+    assert not (last / "pairs.jsonl").exists()
+    with CooperReward(tmp_path / "verify_rm", folder=run, **options) as again:
+        assert without_seconds(again) == without_seconds(straight)
+        assert again.pairs == straight.pairs
+        assert same_weights(again.verify_rm, straight.verify_rm)
+
+
+def test_a_state_loaded_from_elsewhere_begins_the_folders_log_anew(make_verify_rm, tmp_path) -> None:
+    """Three steps in the folder, then on from one of another run: no row of the three is read again."""
+    save_verify_rm(make_verify_rm(0), tmp_path / "verify_rm")
+    options: Any = {"config": {"checkpoint_every": 1}, "rule": RULE, "device": "cpu"}
+    with CooperReward(tmp_path / "verify_rm", **options) as other:
+        ask(other, PROBLEMS[2:])
+        other.save(tmp_path / "other")
+    with CooperReward(tmp_path / "verify_rm", folder=tmp_path / "run", **options) as reward:
+        for _ in range(3):
+            ask(reward)
+        assert reward.load(tmp_path / "other")
+        for _ in range(3):
+            ask(reward)
+        expected = without_seconds(reward), list(reward.pairs)
+    with CooperReward(tmp_path / "verify_rm", folder=tmp_path / "run", **options) as again:
+        assert again.step == 4
+        assert (without_seconds(again), again.pairs) == expected
+
+
+@pytest.mark.parametrize("place", ["elsewhere", "run", "link"])
+def test_a_state_saved_between_checkpoints_leaves_the_folder_complete(
+    make_verify_rm, tmp_path, place: str
+) -> None:
+    """Saved elsewhere, or into its own folder, at the start, after a step, and twice; then closed."""
+    save_verify_rm(make_verify_rm(0), tmp_path / "verify_rm")
+    (tmp_path / "link").symlink_to(tmp_path / "run")
+    options: Any = {"config": {"checkpoint_every": 10}, "rule": RULE, "device": "cpu"}
+    with CooperReward(tmp_path / "verify_rm", folder=tmp_path / "run", **options) as reward:
+        reward.save(tmp_path / place)
+        for _ in range(2):
+            ask(reward)
+            reward.save(tmp_path / place)
+        reward.save(tmp_path / place)
+    for folder in {"run", place}:
+        with CooperReward(tmp_path / "verify_rm", folder=tmp_path / folder, **options) as again:
+            assert again.step == 2
+            assert (without_seconds(again), again.pairs) == (without_seconds(reward), reward.pairs)
+            assert same_weights(again.verify_rm, reward.verify_rm)
+
+
+@pytest.mark.parametrize("place", ["elsewhere", "run"])
+def test_a_state_before_the_first_step_is_saved_and_loaded(make_verify_rm, tmp_path, place: str) -> None:
+    save_verify_rm(make_verify_rm(0), tmp_path / "verify_rm")
+    options: Any = {"rule": RULE, "folder": tmp_path / "run", "device": "cpu"}
+    with CooperReward(tmp_path / "verify_rm", **options) as reward:
+        reward.save(tmp_path / place)
+        ask(reward)
+        assert reward.load(tmp_path / place)
+    with CooperReward(tmp_path / "verify_rm", **options) as again:
+        assert (again.step, again.metrics, again.pairs) == (0, [], [])
+        assert same_weights(again.verify_rm, make_verify_rm(0))
+
+
+@pytest.mark.parametrize("num_steps", [0, 3])
+def test_a_state_that_was_loaded_from_elsewhere_and_closed_at_once_is_its_folders(
+    make_verify_rm, tmp_path, num_steps: int
+) -> None:
+    """One step elsewhere; none or three in the folder before."""
+    save_verify_rm(make_verify_rm(0), tmp_path / "verify_rm")
+    options: Any = {"rule": RULE, "device": "cpu"}
+    with CooperReward(tmp_path / "verify_rm", **options) as other:
+        ask(other, PROBLEMS[2:])
+        other.save(tmp_path / "other")
+    with CooperReward(tmp_path / "verify_rm", folder=tmp_path / "run", **options) as reward:
+        for _ in range(num_steps):
+            ask(reward)
+        assert reward.load(tmp_path / "other")
+    with CooperReward(tmp_path / "verify_rm", folder=tmp_path / "run", **options) as again:
+        assert (without_seconds(again), again.pairs) == (without_seconds(other), other.pairs)
+        assert same_weights(again.verify_rm, other.verify_rm)
+
+
+def test_a_state_of_its_own_folder_is_gone_back_to(make_verify_rm, tmp_path) -> None:
+    """A step after the last checkpoint is dropped, and taken again."""
+    save_verify_rm(make_verify_rm(0), tmp_path / "verify_rm")
+    options: Any = {"rule": RULE, "folder": tmp_path / "run", "device": "cpu"}
+    with CooperReward(tmp_path / "verify_rm", **options) as reward:
+        ask(reward)
+        reward.save(tmp_path / "run")
+        ask(reward)
+        expected = without_seconds(reward)
+        assert reward.load(tmp_path / "run")
+        assert reward.step == 1
+        ask(reward)
+        assert without_seconds(reward) == expected
+    with CooperReward(tmp_path / "verify_rm", **options) as again:
+        assert without_seconds(again) == expected
+
+
+def load_state(folder: Path) -> VerifyRM:
+    (name,) = (folder / "LATEST").read_text().split()
+    return load_verify_rm(folder / name / "verify_rm", device="cpu")
+
+
+def test_a_folder_of_another_configuration_is_refused(make_verify_rm, tmp_path) -> None:
+    save_verify_rm(make_verify_rm(0), tmp_path / "verify_rm")
+    with CooperReward(tmp_path / "verify_rm", rule=RULE, folder=tmp_path / "run", device="cpu") as reward:
+        ask(reward)
+    with pytest.raises(
+        ConfigError, match=r"holds a run of another configuration .*cooper.reward.lr: 1e-05 there"
+    ):
+        CooperReward(
+            tmp_path / "verify_rm",
+            config={"reward": {"lr": 1e-3}},
+            rule=RULE,
+            folder=tmp_path / "run",
+            device="cpu",
+        )
+
+
+def test_the_trained_model_is_saved_as_a_folder_that_loads(make_verify_rm, tmp_path) -> None:
+    with make_reward(make_verify_rm) as reward:
+        ask(reward)
+        reward.save_verify_rm(tmp_path / "trained")
+        assert same_weights(load_verify_rm(tmp_path / "trained", device="cpu"), reward.verify_rm)
