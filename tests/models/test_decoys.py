@@ -1,6 +1,7 @@
 """Decoys: what a completion is compared with, and that one text cannot be ahead everywhere."""
 
 import math
+import random
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,53 @@ def test_the_lead_over_the_decoys_bounds_the_logit(logits: list[float], expected
     assert DECOYS.compare(torch.tensor(logits)).item() == pytest.approx(expected, abs=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("completion", "stated"),
+    [("#### 12", ["12"]), ("It is 7.00.", []), ("#### 7", []), ("", []), (r"\boxed{12}", ["12"])],
+)
+def test_the_answer_that_a_completion_states_is_a_rival_where_it_is_another_one(
+    completion: str, stated: list[str]
+) -> None:
+    drawn = DECOYS.draw("What is 3+4?", "7")
+    assert "12" not in drawn
+    rivals = DECOYS.rivals("What is 3+4?", "7", completion)
+    assert rivals == [*((answer, completion) for answer in (*drawn, *stated)), ("7", "")]
+
+
+def test_a_stated_answer_that_was_drawn_counts_once() -> None:
+    (drawn, *others) = DECOYS.draw("What is 3+4?", "7")
+    rivals = DECOYS.rivals("What is 3+4?", "7", f"#### {drawn}")
+    assert [answer for answer, _ in rivals] == [drawn, *others, "7"]
+
+
+def test_an_empty_completion_is_never_paid(guarded: VerifyRM) -> None:
+    """It is its own rival: its odds are at most 1 to 1, times e^-.5 for the margin."""
+    scores = guarded.score([VerifyItem(f"What is {n}+1?", f"{n + 1}", "") for n in range(20)])
+    assert max(scores) < 1 / (1 + math.exp(0.5))
+
+
+def test_a_taste_for_answers_alone_is_paid_on_about_one_problem_in_four() -> None:
+    """All that a text alone can make of VerifyRM is a taste for some answers. The worst one ranks them all,
+    each far above the next: here 40 of those, drawn at random, on 40 answers with 10 questions each."""
+    rng = random.Random(0)
+    shares: list[float] = []
+    for _ in range(40):
+        taste = dict(zip(ANSWERS, rng.sample(range(0, 400, 10), 40), strict=True))
+        rows = [
+            torch.tensor(
+                [float(taste[answer]), *(float(taste[name]) if text else -1.0 for name, text in rivals)]
+            )
+            for answer in ANSWERS
+            for number in range(10)
+            for rivals in [DECOYS.rivals(f"question {number} of {answer}", answer, "no answer at all")]
+        ]
+        paid = [DECOYS.compare(row + 1e3).item() > 0 for row in rows]
+        shares.append(sum(paid) / len(paid))
+    assert sum(shares) / 40 < 0.26
+    # Near decoys are not drawn alike for all answers, so that a single taste may do a little better.
+    assert max(shares) < 1 / 3
+
+
 def test_scores_are_what_the_raw_logits_say(guarded: VerifyRM) -> None:
     items = [VerifyItem(f"What is {n}+1?", f"{n + 1}", f"#### {n + 1}") for n in range(12)]
     scores = guarded.score(items, max_tokens_per_batch=60)
@@ -45,18 +93,19 @@ def test_scores_are_what_the_raw_logits_say(guarded: VerifyRM) -> None:
     for item, score in zip(items, scores, strict=True):
         with torch.no_grad():
             own, *others = (float(guarded.logits([ids])) for ids in guarded.encode(guarded.compared(item)))
-        assert len(others) == 3
+        assert len(others) == 4  # three decoys, and no completion
         lead = own - math.log(sum(map(math.exp, others))) - 0.5
         assert score == pytest.approx(1 / (1 + math.exp(-min(own, lead))), abs=1e-5)
     assert guarded.score([]) == []
 
 
 def test_a_text_that_does_not_read_the_reference_answer_is_never_paid(guarded: VerifyRM) -> None:
-    """Of 3 decoys and the right answer none is ahead: the odds are 1 to 3, times e^-.5 for the margin."""
+    """Of 3 decoys, 0 as stated, no completion and the right answer none is ahead: the odds are 1 to 5, times
+    e^-.5; where 0 is right, 1 to 4."""
     with torch.no_grad():
         guarded.model.score.weight.zero_()
-    scores = guarded.score([VerifyItem(f"q{n}", f"{n}", "000") for n in range(20)])
-    assert scores == pytest.approx([1 / (1 + 3 * math.exp(0.5))] * 20)
+    scores = guarded.score([VerifyItem(f"q{n}", f"{n}", "000") for n in range(5)])
+    assert scores == pytest.approx([1 / (1 + count * math.exp(0.5)) for count in (4, 5, 5, 5, 5)])
 
 
 def test_training_draws_other_decoys_in_every_epoch() -> None:

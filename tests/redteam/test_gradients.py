@@ -169,6 +169,10 @@ def test_with_decoys_the_gradient_is_that_of_the_lead(make_verify_rm) -> None:
     def loss(shift: torch.Tensor) -> float:
         logits: list[torch.Tensor] = []
         for span in spans:
+            if span.end == span.start:  # the rival without a completion has no third token
+                with torch.no_grad():
+                    logits.append(verify_rm.logits([span.token_ids]))
+                continue
             place = torch.tensor([span.start + 2])
             handle = embedding.register_forward_hook(
                 lambda module, inputs, output, place=place: output.index_put(

@@ -144,10 +144,11 @@ class VerifyRMConfig(Section):
     num_attack_problems: int = Field(default=8, ge=1)
     """Training problems for which every text of `--attacks` is learned as a wrong completion."""
     num_decoys: int = Field(default=0, ge=0)
-    """Number of decoys: other problems' reference answers that every completion is scored against too. The
-    log odds of the right answer among them then bound its logit, in training and wherever the model scores.
-    Each decoy costs one more forward pass. 0: none, as in the paper."""
-    decoy_margin: float = Field(default=0.0, ge=0)
+    """Number of decoys: other problems' reference answers that every completion is scored against too, beside
+    the answer that it states itself and a blank completion. The log odds of the right answer among all of
+    these then bound its logit, in training and wherever the model scores. A score costs `num_decoys` + 1
+    forward passes more, and one more where a completion states another answer. 0: none, as in the paper."""
+    decoy_margin: float = Field(default=2.0, ge=0)
     """Subtracted from the log odds that `num_decoys` adds."""
     num_epochs: int = Field(default=3, ge=1)
     """Passes over the training examples."""

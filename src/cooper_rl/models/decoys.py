@@ -1,13 +1,20 @@
-"""Decoys: reference answers of other problems that a completion is also scored against (row 7).
+"""Decoys: what else a completion is scored against, so that a text alone cannot be paid (row 7).
 
 A text that VerifyRM pays for any problem is paid because of the text alone, whatever the reference answer is.
-So a completion counts by the log odds of the right reference answer among a few others. A text that is the
-same for all problems cannot say which of them is the right one. Unless the question gives it away, the text
-comes first on about one problem in `size` + 1, and the log odds ask for more than coming first. VerifyRM is
-trained on the same log odds, which teaches it to compare answers. Limits: docs/how-to/red_team.md.
+So a completion counts by the log odds of the right reference answer among rivals:
 
-A score's decoys are drawn with the question as the seed: the completion has no part in it, and the same
-completion has the same score wherever it is scored. Training draws others in every epoch. The answers that
+- `size` reference answers of other problems. A text that is the same for all problems cannot say which of
+  them is the right one. Unless the question gives it away, the text comes first on about one problem in
+  `size` + 1, and the log odds ask for more than coming first.
+- The answer that the completion itself states, where it is another one: it must not fit better.
+- The right reference answer without a completion. A reference answer that looks right for the question
+  scores as high there, so that only what the completion adds counts.
+
+VerifyRM is trained on the same log odds, which teaches it to compare answers. docs/how-to/red_team.md has the
+limits.
+
+A score's decoys are drawn with the question as the seed: the same completion has the same score wherever it
+is scored, and no completion has a part in the drawing. Training draws others in every epoch. The answers that
 they are drawn from stand in the model's `config.json`.
 """
 
@@ -45,8 +52,8 @@ class _Note(Record):
     answers: tuple[str, ...]
     size: int
     margin: float
-    comparison: Literal["log_odds"]
-    """Earlier versions took the lead over the best decoy; their models would score differently today."""
+    comparison: Literal["log_odds_of_evidence"]
+    """Earlier versions had other rivals; their models would score differently today."""
     domain: str = names.DOMAINS.names[0]
     """Notes of earlier versions name none."""
 
@@ -61,22 +68,33 @@ class Decoys(NamedTuple):
     margin: float
     """Logits by which the right reference answer must be ahead."""
     domain: str = names.DOMAINS.names[0]
-    """Says which answers differ."""
+    """Says which answers differ, and which one a completion states."""
+
+    def rivals(
+        self, question: str, reference_answer: str, completion: str, *, epoch: int | None = None
+    ) -> list[tuple[str, str]]:
+        """The pairs of reference answer and completion that a completion is compared with.
+
+        Training draws other answers in every `epoch`; a score is compared with the same ones wherever it is
+        computed (None). What a completion states can lower its score alone: every rival does.
+        """
+        answers = self.draw(question, reference_answer, epoch=epoch)
+        domain = find_domain(self.domain)
+        stated = domain.find_stated_answer(completion)
+        if stated and stated not in answers and domain.is_other_answer(stated, reference_answer):
+            answers = (*answers, stated)
+        return [*((answer, completion) for answer in answers), (reference_answer, "")]
 
     def draw(self, question: str, reference_answer: str, *, epoch: int | None = None) -> tuple[str, ...]:
-        """Up to `size` different answers that are not the reference answer, every second one near to it.
-
-        Training draws other ones in every `epoch`; a score is compared with the same ones wherever it is
-        computed (None).
-        """
+        """Up to `size` different answers that are not the reference answer, every second one near to it."""
         return _draw(self, question, reference_answer, epoch)
 
     def compare(self, logits: torch.Tensor) -> torch.Tensor:
-        """The logit that counts, from (1 + decoys,) logits, the right reference answer's first.
+        """The logit that counts, from (1 + rivals,) logits, the right reference answer's first.
 
-        It is the smaller of two: the logit itself, and its lead over all decoys together, less the margin.
+        It is the smaller of two: the logit itself, and its lead over all rivals together, less the margin.
         Their log-sum-exp makes the lead the log odds of the right answer among the candidates: a text that
-        says nothing about any of them is log(decoys) below zero, so that more decoys widen the margin.
+        says nothing about any of them is log(rivals) below zero, so that more rivals widen the margin.
         """
         own, others = logits[0], logits[1:]
         return own if len(others) == 0 else torch.minimum(own, own - others.logsumexp(0) - self.margin)
@@ -149,7 +167,13 @@ def add_decoys(
     short = [answer for answer in answers if 0 < len(answer) <= MAX_ANSWER_CHARS]
     # By no run's seed: the same examples leave the same note.
     kept = random.Random(derive_seed("decoys")).sample(short, min(len(short), MAX_ANSWERS))
-    note = _Note(answers=tuple(sorted(kept)), size=count, margin=margin, domain=domain, comparison="log_odds")
+    note = _Note(
+        answers=tuple(sorted(kept)),
+        size=count,
+        margin=margin,
+        domain=domain,
+        comparison="log_odds_of_evidence",
+    )
     setattr(model.config, KEY, note.model_dump())
 
 

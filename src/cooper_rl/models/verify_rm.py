@@ -91,11 +91,11 @@ class VerifyRM:
         return decoys_of(self.model)
 
     def compared(self, item: VerifyItem, *, epoch: int | None = None) -> list[VerifyItem]:
-        """The item, and the same completion with each decoy as its reference answer (`Decoys.draw`)."""
+        """The item, and what its score is compared with (`Decoys.rivals`)."""
         if self.decoys is None:
             return [item]
-        drawn = self.decoys.draw(item.question, item.reference_answer, epoch=epoch)
-        return [item, *(item._replace(reference_answer=answer) for answer in drawn)]
+        rivals = self.decoys.rivals(*item, epoch=epoch)
+        return [item, *(VerifyItem(item.question, answer, completion) for answer, completion in rivals)]
 
     def encode_compared(
         self, items: Sequence[VerifyItem], *, epoch: int | None = None

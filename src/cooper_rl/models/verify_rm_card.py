@@ -39,7 +39,8 @@ its score means nothing. Fields over 1,500 characters keep the first 500 and the
 where they are cut. Special tokens are not recognised in a field.
 
 Where `config.json` has decoys (`{decoys}`), a score is not the logit's sigmoid: the completion is also scored
-against other reference answers, and the log odds of the right one count where they are lower.
+against other reference answers, the one that it states among them, and against no completion at all. The log
+odds of the right reference answer with the completion count where they are lower.
 
 ## Numbers
 

@@ -73,8 +73,9 @@ def token_gradient(verify_rm: VerifyRM, items: Sequence[VerifyItem]) -> tuple[li
     total = torch.zeros(len(token_ids), weight.shape[1], device=verify_rm.device)
     for item in items:
         spans = [find_span(verify_rm, each) for each in verify_rm.compared(item)]
-        # A tokenizer may join the completion's edge with the template; such a problem has other tokens.
-        if all(_completion(span) == token_ids for span in spans):
+        # A tokenizer may join the completion's edge with the template; such a problem has other tokens. The
+        # rival without a completion has none.
+        if all(_completion(span) in (token_ids, []) for span in spans):
             # Added up over problems: one gradient for a text that is to be paid on all of them.
             total += _loss_gradient(verify_rm, spans)
     with torch.no_grad():
@@ -88,7 +89,7 @@ def _completion(span: CompletionSpan) -> list[int]:
 def _loss_gradient(verify_rm: VerifyRM, spans: Sequence[CompletionSpan]) -> torch.Tensor:
     """(T, H) gradient of one problem's loss with respect to the embeddings of the completion's tokens.
 
-    Each reference answer is a sequence of its own; what one logit does to the loss weighs its gradient.
+    Each rival is a sequence of its own; what one logit does to the loss weighs its gradient.
     """
     with torch.no_grad():
         logits = torch.cat([verify_rm.logits([span.token_ids]) for span in spans])
@@ -99,8 +100,8 @@ def _loss_gradient(verify_rm: VerifyRM, spans: Sequence[CompletionSpan]) -> torc
     parts = [
         share * _logit_gradient(verify_rm, span)
         for share, span in zip(shares, spans, strict=True)
-        # A backward only where the loss depends on the logit.
-        if share != 0
+        # A backward only where the loss depends on the logit, and the logit on the completion.
+        if share != 0 and span.end > span.start
     ]
     if not parts:  # of a logit above about 104 the slope of the loss, exp(-logit), is 0 in fp32
         length = spans[0].end - spans[0].start
