@@ -33,6 +33,7 @@ from benchmarks._step_setting import Clock, RolloutPairs, make_problems, make_to
 from cooper_rl.config.load import load
 from cooper_rl.config.root import Config
 from cooper_rl.distributed.trainable import SingleProcess
+from cooper_rl.domains.open import default_domain
 from cooper_rl.engines.hf import HFEngine
 from cooper_rl.models.budget import Card, make_budget
 from cooper_rl.models.memory import GIB, RESERVED
@@ -169,7 +170,8 @@ def make_random_trainer(
     )
     rule = stack.enter_context(RuleVerifier(config.labeling.rule))
     reward = RewardLearner(
-        verify_rm=verify_rm, rule=rule, judge=None, gate=None, anchors=(), replay=(), config=cooper, seed=0,
+        verify_rm=verify_rm, rule=rule, judge=None, gate=None, anchors=(), replay=(), domain=default_domain(),
+        config=cooper, seed=0,
         optimizer=SingleProcess(
             verify_rm.model, make_adamw(verify_rm.model, lr=cooper.reward.lr, weight_decay=0.01)
         ),

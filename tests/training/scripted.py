@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from cooper_rl.distributed.trainable import SingleProcess
+from cooper_rl.domains.open import default_domain
 from cooper_rl.engines.base import ScriptedEngine
 from cooper_rl.models.policy import Policy
 from cooper_rl.models.verify_rm import VerifyRM
@@ -42,6 +43,7 @@ def scripted_trainer(
         gate=None,
         anchors=(),
         replay=(),
+        domain=default_domain(),
         config=config,
         seed=0,
     )

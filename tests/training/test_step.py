@@ -1,13 +1,16 @@
 """The whole step, with real models, the laptop's assistant and a scripted engine."""
 
+import random
 from dataclasses import replace
 
 import pytest
 import torch
 
+from cooper_rl.domains.open import default_domain
 from cooper_rl.errors import TrainingError
 from cooper_rl.models.verify_rm import VerifyItem
 from cooper_rl.negatives.pairs import RewriteItem
+from cooper_rl.redteam.hostile import hostile_examples
 from cooper_rl.schema.data import Pairing, Problem, VerifyExample
 from cooper_rl.tiny.assistant import TinyAssistant
 from cooper_rl.tiny.judge import TinyJudge
@@ -152,6 +155,28 @@ def test_the_same_step_replays_the_same_examples(make_policy, make_verify_rm, ru
         result = run_step(with_reward(trainer, replay=examples), 1, PROBLEMS)
         losses.append(result.metrics.verify_rm.replay_loss)
     assert losses[0] == losses[1] is not None
+
+
+def test_hostile_texts_beside_the_replayed_examples_are_learned_as_wrong(
+    make_policy, make_verify_rm, rule
+) -> None:
+    """Of 16 other texts than the 8 steps draw, on the problems of the replayed examples, which are right."""
+    examples = [
+        VerifyExample(question=f"Q{n}", reference_answer=str(n), completion=f"It is {n}.", label=1)
+        for n in range(20, 40)
+    ]
+    texts = hostile_examples(examples, 16, random.Random(7), domain=default_domain())
+    scores: list[float] = []
+    for fraction in (0.0, 1.0):
+        changes = {"reward__lr": 3e-3, "reward__hostile_fraction": fraction}
+        trainer = with_reward(
+            make_trainer(make_policy, make_verify_rm, rule, MIXED, **changes), replay=examples
+        )
+        for step in range(1, 9):
+            run_step(trainer, step, PROBLEMS)
+        items = [VerifyItem(row.question, row.reference_answer, row.completion) for row in texts]
+        scores.append(sum(trainer.reward.verify_rm.score(items)) / len(items))
+    assert scores[1] < scores[0] - 0.1
 
 
 def test_where_nothing_is_right_audits_alone_move_verify_rm(make_policy, make_verify_rm, rule) -> None:

@@ -258,6 +258,7 @@ class RewardRun:
             gate=gate,
             anchors=anchors,
             replay=settings.replay,
+            domain=domain,
             config=config,
             seed=settings.seed if config.seed is None else config.seed,
         )

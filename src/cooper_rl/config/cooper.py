@@ -187,6 +187,9 @@ class RewardConfig(Section):
     num_replay_examples: int = Field(default=64, ge=0)
     """Labelled examples, drawn anew for every step, whose label loss is added to the pairs' loss. Used
     where the stage is given examples to replay; the paper has none."""
+    hostile_fraction: float = Field(default=0.0, ge=0, le=1)
+    """Number of hostile texts for each replayed example, drawn anew for every step and learned as wrong
+    completions beside them: what a search would try (`verify_rm.hostile_fraction`)."""
     num_audited_rollouts: int = Field(default=0, ge=0)
     """Most rollouts of a step whose verdicts are learned as labels, beside the replayed examples: of each
     problem the one that VerifyRM pays most, the best paid problems first. They need no positive, so VerifyRM

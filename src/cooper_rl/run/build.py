@@ -183,6 +183,7 @@ def make_trainer(
         gate=_make_gate(config, verify_rm, state.run.gate_starts, data),
         anchors=anchors,
         replay=data.replay,
+        domain=domain,
         config=cooper,
         seed=seed,
     )

@@ -15,10 +15,12 @@ from typing import NamedTuple
 from cooper_rl.config import names
 from cooper_rl.config.cooper import CooperConfig
 from cooper_rl.distributed.trainable import Trainable
+from cooper_rl.domains.base import Domain
 from cooper_rl.machine.memory import explains_memory
 from cooper_rl.method.advantages import accuracies, mix_rewards
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM
 from cooper_rl.randomness import derive_seed
+from cooper_rl.redteam.hostile import hostile_examples
 from cooper_rl.schema.data import Pairing, PreferencePair, VerifyExample
 from cooper_rl.schema.step_metrics import GateMetrics, PairMetrics, Phase, RolloutMetrics, VerifyRMMetrics
 from cooper_rl.training.gate import RewardGate, update_behind_gate
@@ -69,6 +71,8 @@ class RewardLearner:
     """Completions of the starting policy that show VerifyRM's level to the monitor; may be empty."""
     replay: Sequence[VerifyExample]
     """Labelled examples that `reward.num_replay_examples` are drawn from."""
+    domain: Domain
+    """Says which hostile texts hold an answer."""
     config: CooperConfig
     seed: int
 
@@ -131,11 +135,7 @@ class RewardLearner:
 
     def _update(self, pairing: Pairing, *, seed: int) -> tuple[RewardUpdate | None, GateMetrics]:
         config, pairs = self.config, pairing.pairs
-        # From the step's seed: every rank must draw the same examples, of which each then learns its share.
-        draw = random.Random(derive_seed(seed, "replay"))
-        replay = draw.sample(self.replay, min(config.reward.num_replay_examples, len(self.replay)))
-        # Replayed examples alone hold nothing of this step.
-        labelled = [*pairing.audited, *replay] if pairs or pairing.audited else []
+        labelled = self._draw_labelled(pairing, seed)
         if self.gate is None:
             update = update_verify_rm(self.verify_rm, self.optimizer, pairs, labelled, config=config)
             return update, GateMetrics()
@@ -143,6 +143,18 @@ class RewardLearner:
         if gated is None:
             return None, GateMetrics()
         return gated.update, self.gate.describe(gated)
+
+    def _draw_labelled(self, pairing: Pairing, seed: int) -> list[VerifyExample]:
+        """The examples whose label loss is added: audited rollouts, replayed examples and hostile texts."""
+        if not pairing.pairs and not pairing.audited:  # replayed examples alone hold nothing of this step
+            return []
+        settings = self.config.reward
+        # From the step's seed: every rank must draw the same examples, of which each then learns its share.
+        draw = random.Random(derive_seed(seed, "replay"))
+        replay = draw.sample(self.replay, min(settings.num_replay_examples, len(self.replay)))
+        count = round(settings.hostile_fraction * len(replay))
+        rng = random.Random(derive_seed(seed, "replay_hostile"))
+        return [*pairing.audited, *replay, *hostile_examples(replay, count, rng, domain=self.domain)]
 
 
 def step_seed(seed: int, step: int) -> int:
