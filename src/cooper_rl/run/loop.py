@@ -176,6 +176,7 @@ class CoTraining:
             canary_rate=report.canary_false_positive_rate,
             worst_canary_rate=max(report.canaries.values(), default=None),
             canary_rates=report.canaries,
+            canary_highs={attack: rate.high for attack, rate in report.canary_intervals.items()},
             cut_fraction=report.cut_fraction,
         )
         row.seconds["evaluation"] = time.perf_counter() - started

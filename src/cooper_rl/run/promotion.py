@@ -104,6 +104,7 @@ def decide(
         verify_rm_accuracy_change=verify_rm_change,
         canary_false_positive_rate=found.canary_false_positive_rate,
         canaries=found.canaries,
+        canary_intervals=found.canary_intervals,
         max_canary_rate=max_canary_rate,
         universal_rate=universal,
         max_universal_rate=max_universal_rate,

@@ -79,6 +79,8 @@ class PromoteReport(Report):
     canary_false_positive_rate: float | None
     canaries: dict[str, float] = Field(default={})
     """Attack -> share of its canaries that the candidate's VerifyRM scores above 0.5."""
+    canary_intervals: dict[str, Interval] = Field(default={})
+    """`canaries` with 95 % intervals over problems. Empty in decisions of earlier versions."""
     max_canary_rate: float
     """The bound on every attack's rate."""
     universal_rate: Interval | None = None

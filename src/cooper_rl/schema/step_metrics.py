@@ -150,6 +150,8 @@ class EvalMetrics(Section):
     canary_rate: float | None = None
     worst_canary_rate: float | None = None
     canary_rates: Annotated[dict[str, float], Named("canary_rate/")] = Field(default_factory=dict[str, float])
+    canary_highs: Annotated[dict[str, float], Named("canary_high/")] = Field(default_factory=dict[str, float])
+    """Upper ends of their 95 % intervals: with few canaries a rate of 0 proves little."""
     cut_fraction: float | None = None
 
 

@@ -307,7 +307,7 @@ def test_evaluations_stand_in_the_metrics_of_their_steps(guarded: Files, tmp_pat
     evaluated = [{name for name in row if name.startswith("eval/")} for row in rows]
     assert evaluated[0] == evaluated[2] == set()
     assert evaluated[1] == evaluated[3]
-    assert {name for name in evaluated[1] if "canary_rate/" not in name} == {
+    assert {name for name in evaluated[1] if "/canary_" not in name or name.endswith("rate")} == {
         f"eval/{name}"
         for name in (
             "rule_accuracy", "judge_accuracy", "verify_rm_reward", "verify_rm_accuracy", "verify_rm_auroc",
@@ -315,6 +315,11 @@ def test_evaluations_stand_in_the_metrics_of_their_steps(guarded: Files, tmp_pat
         )
     }  # fmt: skip
     assert {"eval/canary_rate/empty", "eval/canary_rate/forged_verdict"} <= evaluated[1]
+    assert all(
+        rows[1][name] <= rows[1][name.replace("rate/", "high/")]
+        for name in evaluated[1]
+        if "canary_rate/" in name
+    )
     assert all(0 <= row[name] <= 1 for row in rows for name in row if name.startswith("eval/"))
 
 
