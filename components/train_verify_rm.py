@@ -20,6 +20,7 @@ def train_verify_rm(
     site: List[str] = [],
     models: Input[Model] = None,  # pyright: ignore[reportArgumentType]
     attacks: Input[Dataset] = None,  # pyright: ignore[reportArgumentType]
+    arm: List[str] = [],
 ) -> float:
     """Train VerifyRM on labelled examples; returns its validation accuracy.
 
@@ -34,13 +35,14 @@ def train_verify_rm(
         site: Changes that hold for every run on this cluster, applied before `overrides`.
         models: What prepare_models wrote; without it VerifyRM starts from scratch.
         attacks: Texts of red_team, learned as wrong completions.
+        arm: Changes of this task alone, applied last: what makes it another VerifyRM than Cooper's.
     """
     from pathlib import Path
 
     from cooper_rl.cluster.task import task
     from cooper_rl.stages import train_verify_rm as stage
 
-    with task(preset, [*site, *overrides]) as config:
+    with task(preset, [*site, *overrides, *arm]) as config:
         result = stage.run(
             config,
             train=Path(train.path),

@@ -83,7 +83,8 @@ class Profile(Section):
     red_team: bool = False
     """Attack VerifyRM before and after co-training: one task each, of `red_team.*` queries."""
     frozen_arm: bool = False
-    """Also train on a VerifyRM that never learns, and show it beside Cooper: as much work again."""
+    """Also train on a VerifyRM that has no decoys and never learns, and show it beside Cooper: as much work
+    again. The pipeline `cooper` freezes the VerifyRM that it was given."""
     label_shards: int = Field(default=1, ge=1, le=64)
     """Tasks that label completions side by side, each the questions of one shard."""
     cache: bool = True

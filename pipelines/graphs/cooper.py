@@ -64,7 +64,7 @@ def build_cooper(profile: Profile, iterations: int) -> BaseComponent:
                     sources,
                     iterations,
                     is_attacked=profile.red_team,
-                    has_frozen=profile.frozen_arm,
+                    frozen=sources.verify_rm if profile.frozen_arm else None,
                     label_report=None,
                 ),
             ]

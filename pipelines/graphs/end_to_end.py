@@ -5,8 +5,8 @@
       ─ (train_cooper ─ evaluate_policy) x iterations ─ report          then always: summarise_run
 
 With `red_team = true` in the profile, VerifyRM is attacked before co-training, which learns from the texts
-that were found, and after it. With `frozen_arm = true`, the policy is also trained on a VerifyRM that never
-learns, and the report shows both.
+that were found, and after it. With `frozen_arm = true`, the policy is also trained on a VerifyRM that has no
+decoys and never learns, and the report shows both.
 Iterations are unrolled when the pipeline is compiled: KFP has no recursion, and both models change
 in every step, so one task is one iteration of many steps.
 """

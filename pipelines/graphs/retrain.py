@@ -90,7 +90,6 @@ def _train_and_promote(
             attacks=sources.attacks,
             label_shards=profile.label_shards,
         ),
-        chain.evaluate_start(sources),
         *chain.co_train(sources, iterations),
         *([chain.attack_end(sources, iterations)] if profile.red_team else []),
         chain.report(iterations, is_attacked=profile.red_team),

@@ -20,7 +20,9 @@ Rows = list[tuple[str, str]]
 R = TypeVar("R", bound=Report)
 
 FROZEN = "frozen VerifyRM"
-"""A row's name for the arm whose VerifyRM never learns; the other one is Cooper."""
+PLAIN = "plain VerifyRM, frozen"
+"""Rows' names for the arm whose VerifyRM never learns, by whether only Cooper's has decoys. The other arm is
+Cooper."""
 
 
 def headline(run: Path, output: Path) -> str:
@@ -58,14 +60,16 @@ def _compare(first: EvalReport, last: EvalReport, told: RunReport) -> Rows:
     """A row for each number and arm; all arms begin alike, and the second one's number has no name again."""
     reward = "VerifyRM reward"
     accuracy, frozen = told.accuracy_name, told.frozen_accuracy
-    own = "" if frozen is None else f"{'Cooper':<{len(FROZEN)}}  "
+    other = PLAIN if told.is_frozen_plain else FROZEN
+    own = "" if frozen is None else f"{'Cooper':<{len(other)}}  "
     rows = [
         (accuracy, own + _change(told.accuracy_before, told.accuracy_after)),
         (reward, own + _change(first.verify_rm_reward, last.verify_rm_reward)),
     ]
     if frozen is not None and told.frozen_reward is not None:
-        rows.insert(1, ("", f"{FROZEN}  {_change(told.accuracy_before, frozen)}"))
-        rows.append(("", f"{FROZEN}  {_change(first.verify_rm_reward, told.frozen_reward)}"))
+        before = told.frozen_reward_before or first.verify_rm_reward
+        rows.insert(1, ("", f"{other}  {_change(told.accuracy_before, frozen)}"))
+        rows.append(("", f"{other}  {_change(before, told.frozen_reward)}"))
     return rows
 
 

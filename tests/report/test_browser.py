@@ -44,7 +44,7 @@ def test_a_phone_shows_the_frozen_arm_and_every_attack_without_scrolling(
 ) -> None:
     make_report(tmp_path, frozen=frozen_arm(tmp_path / "frozen"))
     tab.open((tmp_path / "out" / "page").rename(tmp_path / "page.html").as_uri(), width=420)
-    for heading in ("VerifyRM frozen", "what it is"):
+    for heading in ("VerifyRM, frozen", "what it is"):
         table = f"[...document.querySelectorAll('.table')].find((t) => t.textContent.includes('{heading}'))"
         assert tab.value(f"{table}.scrollWidth - {table}.clientWidth") == 0, heading
 

@@ -53,18 +53,26 @@ def test_the_experiment_runs_every_step_of_the_pipeline_but_its_page() -> None:
     assert {step.stage for step in jobs.ARM} == {"train_cooper", "evaluate_policy"}
 
 
-def test_the_frozen_arm_is_cooper_but_for_its_name_and_a_verify_rm_that_never_learns() -> None:
-    arms = [chain.co_train(Sources(), 2, is_frozen=is_frozen) for is_frozen in (False, True)]
-    for step, frozen in zip(*arms, strict=True):
-        assert frozen.stage == step.stage
-        assert frozen.inputs.keys() == step.inputs.keys()
-        shared = {name for name, output in step.inputs.items() if "cooper" not in output.step}
-        assert all(frozen.inputs[name] == step.inputs[name] for name in shared - {"previous"})
-    changes = [step.changes for step in arms[1] if step.stage == "train_cooper"]
-    assert changes == [(*chain.FROZEN, "storage.arm=frozen")] * 2
-    assert not {step.name for step in arms[0]} & {step.name for step in arms[1]}
-    assert (
-        arms[1][1].inputs["previous"]
-        == arms[0][1].inputs["previous"]
-        == Output("evaluate_policy_0", "evaluations")
+def test_the_frozen_arm_is_cooper_but_for_its_name_and_a_plain_verify_rm_that_never_learns() -> None:
+    steps = chain.whole(2, has_frozen=True)
+    own, frozen = (
+        [step for step in steps if step.name.startswith(names)]
+        for names in (("train_cooper", "evaluate_policy"), ("train_frozen", "evaluate_frozen"))
     )
+    assert [step.stage for step in own] == [step.stage for step in frozen]
+    for step, other in zip(own, frozen, strict=True):
+        assert other.inputs.keys() == step.inputs.keys()
+        assert other.inputs["verify_rm"] == chain.PLAIN_VERIFY_RM
+        shared = {name for name, given in step.inputs.items() if given.step in {s.name for s in steps[:6]}}
+        assert shared >= {"models", "verify_rm"}
+        assert all(other.inputs[name] == step.inputs[name] for name in shared - {"verify_rm"})
+    changes = [step.changes for step in frozen if step.stage == "train_cooper"]
+    assert changes == [(*chain.FROZEN, "storage.arm=frozen")] * 2
+    assert frozen[2].inputs["previous"] == Output("evaluate_frozen_0", "evaluations")
+
+
+def test_the_plain_verify_rm_is_the_other_one_without_a_defence() -> None:
+    steps = {step.name: step for step in chain.whole(1, has_frozen=True)}
+    assert steps["train_plain"].inputs == steps["train_verify_rm"].inputs
+    assert steps["train_plain"].changes == ("verify_rm.num_decoys=0", "verify_rm.hostile_fraction=0")
+    assert "train_plain" not in {step.name for step in chain.whole(1)}

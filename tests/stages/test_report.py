@@ -381,7 +381,7 @@ def test_an_arm_with_a_frozen_verify_rm_stands_beside_cooper(tmp_path):
     page = _Page(outputs["page"].read_text())
     assert page.tags.count("svg") == 17
     text = " ".join("".join(page.texts).split())
-    assert text.index("VerifyRM frozen") < text.index("Every evaluation")
+    assert text.index("VerifyRM, frozen") < text.index("Every evaluation")
     assert text.count(" ".join(HOSTILE.split())) == 2 + 2  # what is paid most, and among the rollouts
     assert "40.0 % → 5.0 %" in text
     assert result.accuracy_after.value == pytest.approx(0.55)
@@ -396,3 +396,28 @@ def test_an_arm_with_a_frozen_verify_rm_stands_beside_cooper(tmp_path):
         report.run(
             load("laptop"), **paths, **outputs, **(given | {"frozen_evaluations": tmp_path / "absent"})
         )
+
+
+def test_a_plain_frozen_verify_rm_is_named_where_only_cooper_has_decoys(tmp_path):
+    own, frozen = (
+        write_run(
+            tmp_path / str(decoys),
+            evaluations=[
+                make_evaluation(step, 0.4, score).model_copy(update={"num_decoys": decoys})
+                for step, score in ((0, 0.45 - 0.1 * (decoys > 0)), (40, 0.9))
+            ],
+        )
+        for decoys in (3, 0)
+    )
+    given = {f"frozen_{name}": frozen[name] for name in ("evaluations", "completions", "checkpoint")}
+    outputs = {name: tmp_path / name for name in ("page", "summary", "report")}
+    result = report.run(load("laptop"), **own, **outputs, **given)
+    assert result.is_frozen_plain
+    assert result.frozen_reward_before.value == pytest.approx(0.45)
+    assert "on a VerifyRM that never learns and has no decoys." in result.frozen_conclusion
+    text = " ".join("".join(_Page(outputs["page"].read_text()).texts).split())
+    assert "plain VerifyRM, frozen" in text
+    same = report.run(
+        load("laptop"), **own, **outputs, **(given | {"frozen_evaluations": own["evaluations"]})
+    )
+    assert not same.is_frozen_plain

@@ -122,8 +122,10 @@ def summarise(
         worst_attack_rate=worst[1],
         universal_rate=universal,
         frozen_accuracy=find_accuracy(frozen[0], frozen[-1])[2] if frozen else None,
+        frozen_reward_before=frozen[0].verify_rm_reward if frozen else None,
         frozen_reward=frozen[-1].verify_rm_reward if frozen else None,
-        frozen_conclusion=_say_frozen(frozen) if frozen else None,
+        is_frozen_plain=(is_plain := bool(frozen) and _is_plain(frozen[0], first)),
+        frozen_conclusion=_say_frozen(frozen, is_plain=is_plain) if frozen else None,
         promotion_objection=objections[0] if objections else None,
         conclusion=" ".join(sentences),
     )
@@ -207,7 +209,11 @@ def _say_reward(name: str, accuracy: Interval, reward: Interval, last: EvalRepor
     return f"{moved}."
 
 
-def _say_frozen(evaluations: Sequence[EvalReport]) -> str:
+def _is_plain(frozen: EvalReport, own: EvalReport) -> bool:
+    return own.num_decoys > 0 and frozen.num_decoys == 0
+
+
+def _say_frozen(evaluations: Sequence[EvalReport], *, is_plain: bool) -> str:
     """The arm whose VerifyRM was frozen, from the same start."""
     first, last = evaluations[0], evaluations[-1]
     name, before, after, change = find_accuracy(first, last)
@@ -215,7 +221,8 @@ def _say_frozen(evaluations: Sequence[EvalReport]) -> str:
         name.capitalize(), before, after, change, unit=f"held-out problems after {last.step} steps"
     )
     reward = _say_reward(name, change, changes(first, last).verify_rm_reward, last)
-    return f"The same policy was also trained on a VerifyRM that never learns. {accuracy} {reward}"
+    kind = "that never learns and has no decoys" if is_plain else "that never learns"
+    return f"The same policy was also trained on a VerifyRM {kind}. {accuracy} {reward}"
 
 
 def _say_verify_rm(change: Interval, last: EvalReport) -> str:

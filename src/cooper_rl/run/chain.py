@@ -7,9 +7,9 @@ whole(), in this order:
     check_settings -> prepare_models, collect_problems            prepare()
       -> sample, label, train_verify_rm, evaluate_verify_rm       make_verify_rm()
       -> red_team on that VerifyRM, where it is asked for         attack_start()
-      -> evaluate_policy (the starting point)                     evaluate_start()
+      -> evaluate_policy (the starting point)
       -> (train_cooper -> evaluate_policy) x iterations           co_train()
-         and beside it with a frozen VerifyRM, where it is asked for
+         and beside it with a plain VerifyRM that never learns, where it is asked for: train_plain()
       -> red_team on the delivered one, where it is asked for     attack_end()
       -> report                                                   report()
 """
@@ -28,12 +28,15 @@ VALIDATION = Output("label_completions", "validation")
 TEST = Output("label_completions", "test")
 LABEL_REPORT = Output("label_completions", "report")
 VERIFY_RM = Output("train_verify_rm", "verify_rm")
+PLAIN_VERIFY_RM = Output("train_plain", "verify_rm")
 VERIFY_RM_REPORT = Output("evaluate_verify_rm", "report")
 FIRST_ATTACKS = Output("red_team_0", "texts")
 RED_TEAM_REPORT = Output("red_team", "report")
 
 FROZEN = ("cooper.reward.kind=verify_rm", "cooper.reward.update_verify_rm=false")
 """Settings of the arm whose VerifyRM never learns."""
+PLAIN = ("verify_rm.num_decoys=0", "verify_rm.hostile_fraction=0")
+"""Settings of a VerifyRM that is defended by nothing, as the paper's."""
 
 
 class Step(NamedTuple):
@@ -80,13 +83,19 @@ def whole(
         iterations: Of co-training.
         label_shards: Tasks that label, side by side.
         is_attacked: With the red team before co-training, which learns from its texts, and after it.
-        has_frozen: With the arm whose VerifyRM never learns, before Cooper.
+        has_frozen: With the arm that a plain VerifyRM pays, which never learns, before Cooper.
     """
     sources = Sources(attacks=FIRST_ATTACKS if is_attacked else None)
     return [
         *prepare(),
         *make_verify_rm(label_shards=label_shards),
-        *follow_policy(sources, iterations, is_attacked=is_attacked, has_frozen=has_frozen),
+        *([train_plain()] if has_frozen else []),
+        *follow_policy(
+            sources,
+            iterations,
+            is_attacked=is_attacked,
+            frozen=PLAIN_VERIFY_RM if has_frozen else None,
+        ),
     ]
 
 
@@ -95,17 +104,27 @@ def follow_policy(
     iterations: int,
     *,
     is_attacked: bool,
-    has_frozen: bool,
+    frozen: Output | None,
     label_report: Output | None = LABEL_REPORT,
 ) -> list[Step]:
-    """The steps from an evaluated VerifyRM to the page; `label_report`: where this run labelled."""
+    """The steps from an evaluated VerifyRM to the page.
+
+    Args:
+        sources: What co-training starts from.
+        iterations: Of co-training.
+        is_attacked: With the red team before and after.
+        frozen: The VerifyRM that never learns and pays the arm before Cooper; None: there is no such arm.
+        label_report: Where this run labelled.
+    """
+    beside = (
+        [] if frozen is None else co_train(sources._replace(verify_rm=frozen), iterations, is_frozen=True)
+    )
     return [
         *([attack_start(sources)] if is_attacked else []),
-        evaluate_start(sources),
-        *(co_train(sources, iterations, is_frozen=True) if has_frozen else []),
+        *beside,
         *co_train(sources, iterations),
         *([attack_end(sources, iterations)] if is_attacked else []),
-        report(iterations, label_report=label_report, is_attacked=is_attacked, has_frozen=has_frozen),
+        report(iterations, label_report=label_report, is_attacked=is_attacked, has_frozen=frozen is not None),
     ]
 
 
@@ -175,25 +194,20 @@ def _label(problems: Output, frozen: Output | None, num_shards: int) -> list[Ste
     ]
 
 
+def train_plain() -> Step:
+    """VerifyRM once more from the same labels, without a defence."""
+    inputs = {"train": TRAIN, "validation": VALIDATION, "models": MODELS}
+    return Step("train_plain", "train_verify_rm", "Train a plain VerifyRM", inputs, changes=PLAIN)
+
+
 def evaluate_verify_rm(*, verify_rm: Output, test: Output) -> Step:
     """VerifyRM on examples that it has not seen."""
     inputs = {"verify_rm": verify_rm, "examples": test}
     return Step("evaluate_verify_rm", "evaluate_verify_rm", "Evaluate VerifyRM", inputs)
 
 
-def evaluate_start(sources: Sources) -> Step:
-    """The policy before co-training; waits until VerifyRM was evaluated."""
-    return Step(
-        "evaluate_policy_0",
-        "evaluate_policy",
-        "Evaluate the starting point",
-        _evaluated(sources),
-        after=("evaluate_verify_rm",),
-    )
-
-
 def co_train(sources: Sources, iterations: int, *, is_frozen: bool = False) -> list[Step]:
-    """Train and evaluate in turns; all evaluations see the same held-out data.
+    """Evaluate, then train and evaluate in turns; all evaluations see the same held-out data.
 
     No policy is trained before VerifyRM was evaluated, so that a bad one can be seen first.
 
@@ -202,7 +216,7 @@ def co_train(sources: Sources, iterations: int, *, is_frozen: bool = False) -> l
         iterations: How often.
         is_frozen: VerifyRM never learns: the arm in which reward hacking is seen.
     """
-    steps: list[Step] = []
+    steps = [_evaluate_start(sources, is_frozen)]
     for iteration in range(1, iterations + 1):
         steps += [_train(sources, iteration, is_frozen), _evaluate(sources, iteration, is_frozen)]
     return steps
@@ -305,13 +319,22 @@ def _train(sources: Sources, iteration: int, is_frozen: bool) -> Step:
     )
 
 
+def _evaluate_start(sources: Sources, is_frozen: bool) -> Step:
+    """The policy before co-training; waits until VerifyRM was evaluated."""
+    name, title = (
+        ("evaluate_frozen_0", "Evaluate the starting point, plain VerifyRM")
+        if is_frozen
+        else ("evaluate_policy_0", "Evaluate the starting point")
+    )
+    return Step(name, "evaluate_policy", title, _evaluated(sources), after=("evaluate_verify_rm",))
+
+
 def _evaluate(sources: Sources, iteration: int, is_frozen: bool) -> Step:
     trained, name, title = (
         ("train_frozen", "evaluate_frozen", "Evaluate with VerifyRM frozen, iteration")
         if is_frozen
         else ("train_cooper", "evaluate_policy", "Evaluate iteration")
     )
-    previous = f"{name}_{iteration - 1}" if iteration > 1 else "evaluate_policy_0"
     return Step(
         f"{name}_{iteration}",
         "evaluate_policy",
@@ -319,7 +342,7 @@ def _evaluate(sources: Sources, iteration: int, is_frozen: bool) -> Step:
         {
             **_evaluated(sources),
             "checkpoint": Output(f"{trained}_{iteration}", "checkpoint"),
-            "previous": Output(previous, "evaluations"),
+            "previous": Output(f"{name}_{iteration - 1}", "evaluations"),
         },
     )
 

@@ -162,6 +162,7 @@ class Evaluator:
                 own,
                 problems=[example.question for example in self.examples],
             ),
+            num_decoys=0 if verify_rm.decoys is None else verify_rm.decoys.size,
             by_problem=[
                 ProblemScores(
                     id=group[0].problem_id,

@@ -322,6 +322,8 @@ class EvalReport(Report):
     """Mean score of VerifyRM on the same completions."""
     verify_rm: BinaryScores
     """VerifyRM on held-out labelled examples."""
+    num_decoys: int = 0
+    """Its decoys; 0 in evaluations of earlier versions too."""
     by_problem: list[ProblemScores] = []
     """Values in the order of the file. Empty in evaluations of earlier versions."""
     by_source: dict[str, SourceScores] = {}
@@ -377,8 +379,12 @@ class RunReport(Report):
     """Share of unseen problems on which it pays the red team's best universal text; None: it is not known."""
     frozen_accuracy: Interval | None = None
     """Accuracy at the end of the arm whose VerifyRM was frozen; None: no such arm was trained."""
+    frozen_reward_before: Interval | None = None
+    """The reward that the frozen VerifyRM pays at the start; None in reports of earlier versions too."""
     frozen_reward: Interval | None = None
-    """The reward that the frozen VerifyRM pays it."""
+    """The same at the end of that arm."""
+    is_frozen_plain: bool = False
+    """True if the frozen VerifyRM has no decoys, and Cooper's has."""
     frozen_conclusion: str | None = None
     """`conclusion` of that arm."""
     promotion_objection: str | None = None
