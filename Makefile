@@ -54,8 +54,8 @@ help:  ## Show this list
 demo: $(VENV)/.pipelines  ## Run the whole pipeline on this machine: no GPU, no account, no download
 	$(BIN)/python -m pipelines local --profile demo --output $(OUTPUT) $(ARGS)
 
-experiment: $(VENV)/.pipelines  ## Compare a rule, a frozen and a co-trained reward over three seeds (40 minutes)
-	$(BIN)/python -m cooper_rl experiment --preset laptop --output runs/experiment $(ARGS)
+experiment: $(VENV)/.pipelines  ## Compare a rule, a plain frozen and a plain co-trained reward over three seeds (40 minutes)
+	$(BIN)/python -m cooper_rl experiment --preset laptop_plain --output runs/experiment $(ARGS)
 
 real-data: $(VENV)/.pipelines  ## Train a small VerifyRM on real completions from DATA, test it on other problems
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/verify_rm_real_data.py --data $(DATA) --output runs/real_data $(ARGS)

@@ -1,6 +1,6 @@
 """README's picture: a frozen VerifyRM beside Cooper, from an experiment of this repository.
 
-    python -m cooper_rl experiment --preset laptop --arms frozen,cooper --seeds 0 --output runs/hack
+    python -m cooper_rl experiment --preset laptop_plain --arms frozen,cooper --seeds 0 --output runs/hack
     python benchmarks/hack_picture.py --experiment runs/hack
 
 Writes `docs/images/hack.json` (the curves, the command, and what the frozen run's policy writes at the end)
@@ -24,7 +24,7 @@ from cooper_rl.schema.reports import EvalReport
 from cooper_rl.schema.stages import Output
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
-COMMAND = "python -m cooper_rl experiment --preset laptop --arms frozen,cooper --seeds 0 --output runs/hack"
+COMMAND = "python -m cooper_rl experiment --preset laptop_plain --arms frozen,cooper --seeds 0 --output runs/hack"
 TITLES = {"frozen": "Frozen reward model", "cooper": "Cooper: the reward model learns too"}
 THEMES = {
     "light": {

@@ -49,7 +49,7 @@ def main() -> int:
     parser.add_argument("--verify-rm", type=Path, required=True)
     parser.add_argument("--attacks", type=Path, required=True)
     parser.add_argument("--output", type=Path, required=True)
-    parser.add_argument("--preset", default="laptop")
+    parser.add_argument("--preset", default="laptop_plain")
     parser.add_argument("--arms", default="frozen,cooper")
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--steps", type=int, default=120)

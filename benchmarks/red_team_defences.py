@@ -51,7 +51,7 @@ def main() -> int:
     )
     parser.add_argument("--run", type=Path, required=True)
     parser.add_argument("--output", type=Path, required=True)
-    parser.add_argument("--preset", default="laptop")
+    parser.add_argument("--preset", default="laptop_plain")
     parser.add_argument("--seeds", default="0")
     parser.add_argument("--defences", default=",".join(DEFENCES))
     parser.add_argument("--queries", type=int, default=20_000)

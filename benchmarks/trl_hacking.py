@@ -1,12 +1,12 @@
 """TRL's own GRPOTrainer on the laptop world, with a frozen VerifyRM as the reward and with CooperReward.
 
-All arms start from the models that `make demo` made, see the same problems in the same order and take equally
+All arms start from the models that the pipeline `verify_rm` made, see the same problems in the same order and take equally
 many steps. `frozen` is VerifyRM as it is. `cooper` is CooperReward with the settings of the preset's own
 co-training (assistant, judge, replayed examples). `alone` is CooperReward with VerifyRM and a learning rate.
 Accuracy by the rule and by meaning is that of the same held-out problems before, half way and after.
 
-    make demo OUTPUT=runs/demo
-    OMP_NUM_THREADS=1 python benchmarks/trl_hacking.py --run runs/demo/end-to-end-* \
+    python -m pipelines local verify_rm --preset laptop_plain --output runs/plain
+    OMP_NUM_THREADS=1 python benchmarks/trl_hacking.py --run runs/plain/verify-rm-* \
         --arms frozen,cooper --seeds 0,1,2 --output runs/trl_hacking.json
 
 A finished arm is written at once; the same command goes on with those that are missing.
@@ -56,9 +56,9 @@ class Start(NamedTuple):
 
 
 def read_start(run: Path) -> Start:
-    """The outputs of a finished pipeline run of the preset `laptop`."""
+    """The outputs of a finished pipeline run of the preset `laptop_plain`."""
     return Start(
-        config=load("laptop", []),
+        config=load("laptop_plain", []),
         policy=run / "prepare-models/models/policy",
         verify_rm=run / "train-verify-rm/verify_rm",
         problems=read_records(run / "collect-problems/problems", Problem),

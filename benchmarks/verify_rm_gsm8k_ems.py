@@ -30,7 +30,7 @@ def main() -> int:
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE")
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    config = load("laptop", ["verify_rm.num_epochs=5", *options.overrides])
+    config = load("laptop_plain", ["verify_rm.num_epochs=5", *options.overrides])
     parts: dict[str, list[VerifyExample]] = {"train": [], "validation": [], "test": []}
     for row in read_rows(options.data / "labelled" / "gsm8k_ems.jsonl"):
         value = row.value

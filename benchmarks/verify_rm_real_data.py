@@ -54,7 +54,7 @@ def main() -> int:
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE")
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    config = load("laptop", [*SETTINGS, *options.overrides])
+    config = load("laptop_plain", [*SETTINGS, *options.overrides])
     folder = options.output
     parts = split(options.data / "labelled")
     test = parts["test"]
