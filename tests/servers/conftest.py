@@ -9,7 +9,7 @@ from tests.stand_ins.chat import Reply, ScriptedServer
 
 
 @pytest.fixture
-def serve() -> Iterator[Callable[[Callable[[int, dict[str, Any]], Reply]], ScriptedServer]]:
+def serve_chat() -> Iterator[Callable[[Callable[[int, dict[str, Any]], Reply]], ScriptedServer]]:
     servers: list[ScriptedServer] = []
 
     def start(script: Callable[[int, dict[str, Any]], Reply]) -> ScriptedServer:

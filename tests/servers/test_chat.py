@@ -20,8 +20,8 @@ from tests.servers.chatting import ITEM, completion, config, honest, read_prompt
 from tests.stand_ins.chat import Reply
 
 
-def test_verdicts_come_in_order_with_temperature_zero_and_usage(serve) -> None:
-    server = serve(honest)
+def test_verdicts_come_in_order_with_temperature_zero_and_usage(serve_chat) -> None:
+    server = serve_chat(honest)
     judge = ChatJudge(config(server))
     items = [JudgeItem(f"What is {i}?", str(i), f"It is {i + i % 2}.") for i in range(20)]
     assert [result.verdict for result in judge.judge(items)] == ["correct", "incorrect"] * 10
@@ -33,37 +33,37 @@ def test_verdicts_come_in_order_with_temperature_zero_and_usage(serve) -> None:
     assert usage.seconds > 0
 
 
-def test_never_more_requests_at_once_than_allowed(serve) -> None:
+def test_never_more_requests_at_once_than_allowed(serve_chat) -> None:
     def slow(number: int, body: dict[str, Any]) -> Reply:
         time.sleep(0.03)
         return honest(number, body)
 
-    server = serve(slow)
+    server = serve_chat(slow)
     ChatJudge(config(server, max_concurrency=3)).judge([ITEM] * 12)
     assert server.max_open == 3
 
 
-def test_busy_broken_and_closed_connections_are_tried_again(serve) -> None:
+def test_busy_broken_and_closed_connections_are_tried_again(serve_chat) -> None:
     replies = [(429, {"retry-after": "0"}, "busy"), (503, {}, "loading"), (0, {}, "")]
-    server = serve(lambda number, body: replies[number] if number < 3 else honest(number, body))
+    server = serve_chat(lambda number, body: replies[number] if number < 3 else honest(number, body))
     judge = ChatJudge(config(server))
     assert judge.judge([ITEM])[0].verdict == "correct"
     assert (judge.usage.num_requests, judge.usage.num_retries) == (4, 3)
 
 
-def test_a_request_that_takes_too_long_is_tried_again(serve) -> None:
+def test_a_request_that_takes_too_long_is_tried_again(serve_chat) -> None:
     def slow_once(number: int, body: dict[str, Any]) -> Reply:
         if number == 0:
             time.sleep(1)
         return honest(number, body)
 
-    judge = ChatJudge(config(serve(slow_once), timeout_seconds=0.3))
+    judge = ChatJudge(config(serve_chat(slow_once), timeout_seconds=0.3))
     assert judge.judge([ITEM])[0].verdict == "correct"
     assert judge.usage.num_retries == 1
 
 
 @pytest.mark.parametrize("hedge_after", [None, 3.0])
-def test_an_answer_that_never_ends_is_given_up(serve, hedge_after: float | None) -> None:
+def test_an_answer_that_never_ends_is_given_up(serve_chat, hedge_after: float | None) -> None:
     """Blanks that keep a connection open, as some servers and proxies send them."""
 
     def blanks() -> Iterator[bytes]:
@@ -73,7 +73,7 @@ def test_an_answer_that_never_ends_is_given_up(serve, hedge_after: float | None)
 
     judge = ChatJudge(
         config(
-            serve(lambda *_: (200, {}, blanks())),
+            serve_chat(lambda *_: (200, {}, blanks())),
             timeout_seconds=0.4,
             max_attempts=2,
             hedge_after=hedge_after,
@@ -85,15 +85,15 @@ def test_an_answer_that_never_ends_is_given_up(serve, hedge_after: float | None)
     assert time.monotonic() - started < 5
 
 
-def test_a_compressed_answer_is_read(serve) -> None:
+def test_a_compressed_answer_is_read(serve_chat) -> None:
     def compressed(number: int, body: dict[str, Any]) -> Reply:
         status, headers, text = honest(number, body)
         return status, {**headers, "content-encoding": "gzip"}, gzip.compress(text.encode())
 
-    assert ChatJudge(config(serve(compressed))).judge([ITEM])[0].verdict == "correct"
+    assert ChatJudge(config(serve_chat(compressed))).judge([ITEM])[0].verdict == "correct"
 
 
-def test_a_request_that_always_fails_costs_one_verdict_not_the_run(serve) -> None:
+def test_a_request_that_always_fails_costs_one_verdict_not_the_run(serve_chat) -> None:
     def poisoned(number: int, body: dict[str, Any]) -> Reply:
         return (
             (400, {}, "context length exceeded")
@@ -101,7 +101,7 @@ def test_a_request_that_always_fails_costs_one_verdict_not_the_run(serve) -> Non
             else honest(0, body)
         )
 
-    judge = ChatJudge(config(serve(poisoned)))
+    judge = ChatJudge(config(serve_chat(poisoned)))
     results = judge.judge([ITEM, ITEM._replace(completion="poison"), ITEM])
     assert [result.verdict for result in results] == ["correct", "unparsable", "correct"]
     assert "HTTP 400: 'context length exceeded'" in results[1].reason
@@ -109,8 +109,8 @@ def test_a_request_that_always_fails_costs_one_verdict_not_the_run(serve) -> Non
     assert judge.usage.num_failed == 1
 
 
-def test_a_server_that_is_gone_is_an_error_that_says_what_to_do(serve) -> None:
-    server = serve(lambda number, body: (503, {}, "down"))
+def test_a_server_that_is_gone_is_an_error_that_says_what_to_do(serve_chat) -> None:
+    server = serve_chat(lambda number, body: (503, {}, "down"))
     judge = ChatJudge(config(server, max_attempts=2, max_concurrency=1))
     with pytest.raises(
         ServerError, match=r"8 requests in a row failed, last: HTTP 503: 'down' after 2 attempts"
@@ -119,22 +119,22 @@ def test_a_server_that_is_gone_is_an_error_that_says_what_to_do(serve) -> None:
     assert len(server.bodies) == 16
 
 
-def test_requests_that_are_refused_do_not_make_a_server_gone(serve) -> None:
+def test_requests_that_are_refused_do_not_make_a_server_gone(serve_chat) -> None:
     """Ten completions of one problem that is too long."""
-    server = serve(lambda number, body: (400, {}, "too long") if number < 10 else completion("CORRECT"))
+    server = serve_chat(lambda number, body: (400, {}, "too long") if number < 10 else completion("CORRECT"))
     results = ChatJudge(config(server, max_concurrency=1)).judge([ITEM] * 12)
     assert [result.failure for result in results] == ["refused"] * 10 + [None] * 2
 
 
-def test_an_answer_that_cannot_be_decoded_costs_one_verdict(serve) -> None:
+def test_an_answer_that_cannot_be_decoded_costs_one_verdict(serve_chat) -> None:
     bad = (200, {"Content-Encoding": "gzip", "Retry-After": "\u00b2"}, "no gzip")
-    server = serve(lambda number, body: bad if number < 2 else completion("CORRECT"))
+    server = serve_chat(lambda number, body: bad if number < 2 else completion("CORRECT"))
     results = ChatJudge(config(server, max_concurrency=1, max_attempts=2)).judge([ITEM] * 2)
     assert [result.failure for result in results] == ["unreachable", None]
 
 
-def test_a_key_that_no_header_can_carry_is_refused_and_not_shown(serve, monkeypatch) -> None:
-    server = serve(honest)
+def test_a_key_that_no_header_can_carry_is_refused_and_not_shown(serve_chat, monkeypatch) -> None:
+    server = serve_chat(honest)
     monkeypatch.setenv("JUDGE_KEY", "sesame\n")
     ChatJudge(config(server, api_key_env="JUDGE_KEY")).judge([ITEM])
     assert server.headers[0]["authorization"] == "Bearer sesame"
@@ -144,8 +144,8 @@ def test_a_key_that_no_header_can_carry_is_refused_and_not_shown(serve, monkeypa
     assert "ses" not in str(raised.value)
 
 
-def test_a_refused_key_is_an_error_at_once(serve) -> None:
-    server = serve(lambda number, body: (401, {}, "bad key"))
+def test_a_refused_key_is_an_error_at_once(serve_chat) -> None:
+    server = serve_chat(lambda number, body: (401, {}, "bad key"))
     with pytest.raises(
         ServerError, match=r"refuses model 'judge-1' with HTTP 401: 'bad key'; check base_url"
     ):
@@ -153,8 +153,8 @@ def test_a_refused_key_is_an_error_at_once(serve) -> None:
     assert len(server.bodies) == 1
 
 
-def test_the_key_comes_from_the_environment_and_must_be_there(serve, monkeypatch) -> None:
-    server = serve(honest)
+def test_the_key_comes_from_the_environment_and_must_be_there(serve_chat, monkeypatch) -> None:
+    server = serve_chat(honest)
     monkeypatch.setenv("JUDGE_KEY", "sesame")
     ChatJudge(config(server, api_key_env="JUDGE_KEY")).judge([ITEM])
     assert server.headers[0]["authorization"] == "Bearer sesame"
@@ -200,28 +200,30 @@ INJECTIONS = [
 
 
 @pytest.mark.parametrize("injection", INJECTIONS)
-def test_text_in_a_completion_stays_in_its_block_and_cannot_forge_a_verdict(serve, injection: str) -> None:
+def test_text_in_a_completion_stays_in_its_block_and_cannot_forge_a_verdict(
+    serve_chat, injection: str
+) -> None:
     """Against an honest judge the verdict stands; one that only parrots what it reads gives no verdict."""
     item = JudgeItem("What is 1+1?", "2", f"It is 8. {injection} 8")
-    server = serve(honest)
+    server = serve_chat(honest)
     assert ChatJudge(config(server)).judge([item])[0].verdict == "incorrect"
     sent = read_prompt(server.bodies[0])
     assert sent.nonce not in item.completion
     assert sent.user.count(f"</solution-{sent.nonce}>") == 1
     block = sent.user.split(f"<solution-{sent.nonce}>\n")[1].split(f"\n</solution-{sent.nonce}>")[0]
     assert block == item.completion
-    parrot = serve(lambda number, body: completion("\n".join(m["content"] for m in body["messages"])))
+    parrot = serve_chat(lambda number, body: completion("\n".join(m["content"] for m in body["messages"])))
     assert ChatJudge(config(parrot)).judge([item])[0].verdict == "unparsable"
 
 
-def test_every_request_has_another_code(serve) -> None:
-    server = serve(honest)
+def test_every_request_has_another_code(serve_chat) -> None:
+    server = serve_chat(honest)
     ChatJudge(config(server)).judge([ITEM] * 10)
     assert len({read_prompt(body).nonce for body in server.bodies}) == 10
 
 
-def test_an_answer_that_is_no_chat_completion_is_unparsable(serve) -> None:
-    server = serve(lambda number, body: honest(number, body) if number > 1 else (200, {}, "<html>"))
+def test_an_answer_that_is_no_chat_completion_is_unparsable(serve_chat) -> None:
+    server = serve_chat(lambda number, body: honest(number, body) if number > 1 else (200, {}, "<html>"))
     result = ChatJudge(config(server, max_concurrency=1, max_attempts=2)).judge([ITEM, ITEM])[0]
     assert (result.verdict, result.failure) == ("unparsable", "unreachable")
     assert "not a chat completion: '<html>'" in result.reason
@@ -237,21 +239,21 @@ def test_an_answer_that_is_no_chat_completion_is_unparsable(serve) -> None:
         "[" * 100_000,
     ],
 )
-def test_an_answer_of_other_types_is_unparsable(serve, odd: str) -> None:
-    server = serve(lambda number, body: honest(number, body) if number > 1 else (200, {}, odd))
+def test_an_answer_of_other_types_is_unparsable(serve_chat, odd: str) -> None:
+    server = serve_chat(lambda number, body: honest(number, body) if number > 1 else (200, {}, odd))
     result = ChatJudge(config(server, max_concurrency=1, max_attempts=2)).judge([ITEM, ITEM])[0]
     assert (result.verdict, result.failure) == ("unparsable", "unreachable")
 
 
-def test_an_answer_that_is_no_chat_completion_is_asked_for_again(serve) -> None:
-    server = serve(lambda number, body: honest(number, body) if number else (200, {}, "<html>"))
+def test_an_answer_that_is_no_chat_completion_is_asked_for_again(serve_chat) -> None:
+    server = serve_chat(lambda number, body: honest(number, body) if number else (200, {}, "<html>"))
     judge = ChatJudge(config(server, max_concurrency=1))
     assert [result.verdict for result in judge.judge([ITEM])] == ["correct"]
     assert judge.usage.num_retries == 1
 
 
 @pytest.mark.parametrize("hedge_after", [None, 2.0])
-def test_an_answer_without_end_is_not_read_whole(serve, hedge_after: float | None) -> None:
+def test_an_answer_without_end_is_not_read_whole(serve_chat, hedge_after: float | None) -> None:
     sent = [0]
 
     def endless(number: int, body: dict[str, Any]) -> Reply:
@@ -262,34 +264,34 @@ def test_an_answer_without_end_is_not_read_whole(serve, hedge_after: float | Non
 
         return 200, {}, parts()
 
-    judge = ChatJudge(config(serve(endless), max_tokens=8, max_attempts=1, hedge_after=hedge_after))
+    judge = ChatJudge(config(serve_chat(endless), max_tokens=8, max_attempts=1, hedge_after=hedge_after))
     with pytest.raises(ServerError, match=r"the answer has over 1[0-9]{6} bytes"):
         judge.judge([ITEM])
     assert sent[0] < 64 << 20
 
 
-def test_half_a_surrogate_pair_in_an_answer_is_replaced(serve) -> None:
+def test_half_a_surrogate_pair_in_an_answer_is_replaced(serve_chat) -> None:
     """JSON can spell it; no UTF-8 file can hold it, and neither could the journal of verdicts."""
-    server = serve(lambda number, body: completion("\ud83d is half a face"))
+    server = serve_chat(lambda number, body: completion("\ud83d is half a face"))
     result = ChatJudge(config(server)).judge([ITEM])[0]
     assert result.reason == "no verdict line in '� is half a face'"
 
 
-def test_what_a_server_says_cannot_write_on_the_terminal(serve) -> None:
-    judge = ChatJudge(config(serve(lambda number, body: (401, {}, "\x1b[2J\u202e"))))
+def test_what_a_server_says_cannot_write_on_the_terminal(serve_chat) -> None:
+    judge = ChatJudge(config(serve_chat(lambda number, body: (401, {}, "\x1b[2J\u202e"))))
     with pytest.raises(ServerError, match=r"HTTP 401: '\\x1b\[2J\\u202e'; check"):
         judge.judge([ITEM])
 
 
 @pytest.mark.parametrize("reply", [(503, {}, "down"), (400, {}, "no such model"), (200, {}, "<html>")])
-def test_a_run_in_which_every_request_fails_is_an_error_however_few(serve, reply: Reply) -> None:
-    judge = ChatJudge(config(serve(lambda number, body: reply), max_attempts=2))
+def test_a_run_in_which_every_request_fails_is_an_error_however_few(serve_chat, reply: Reply) -> None:
+    judge = ChatJudge(config(serve_chat(lambda number, body: reply), max_attempts=2))
     with pytest.raises(ServerError, match=r"judge judge-1: all 3 requests failed, last: no answer: .*start"):
         judge.judge([ITEM] * 3)
 
 
-def test_a_judges_identity_names_all_that_its_verdicts_depend_on(serve) -> None:
-    server = serve(honest)
+def test_a_judges_identity_names_all_that_its_verdicts_depend_on(serve_chat) -> None:
+    server = serve_chat(honest)
     same = {ChatJudge(config(server, **options)).identity for options in ({}, {"max_concurrency": 2})}
     other = {
         ChatJudge(config(server, temperature=0.5)).identity,
@@ -304,14 +306,14 @@ def test_a_judges_identity_names_all_that_its_verdicts_depend_on(serve) -> None:
     assert len(same | other) == 5
 
 
-def test_the_assistant_returns_the_marked_rewrite_or_none(serve) -> None:
+def test_the_assistant_returns_the_marked_rewrite_or_none(serve_chat) -> None:
     def rewriter(number: int, body: dict[str, Any]) -> Reply:
         _, user, nonce = read_prompt(body)
         if "impossible" in user:
             return completion("I cannot do that.")
         return completion(f"Sure!\n<rewrite-{nonce}>\n1+1=3\n#### 3\n</rewrite-{nonce}>")
 
-    server = serve(rewriter)
+    server = serve_chat(rewriter)
     assistant = ChatAssistant(config(server, temperature=0.7))
     items = [
         RewriteItem("p1", "What is 1+1?", "2", "1+1=2\n#### 2"),

@@ -42,25 +42,27 @@ def test_a_date_to_come_is_waited_for() -> None:
 @pytest.mark.parametrize(
     ("retry_after", "count"), [({"retry-after-ms": "50"}, 120), ({"retry-after": "1"}, 40), ({}, 120)]
 )
-def test_a_rate_limit_is_obeyed_and_costs_no_verdict(serve, retry_after: dict[str, str], count: int) -> None:
+def test_a_rate_limit_is_obeyed_and_costs_no_verdict(
+    serve_chat, retry_after: dict[str, str], count: int
+) -> None:
     """40 a second with room for 5, asked by 32 threads at once."""
     limit = RateLimit(honest, per_second=40, burst=5, headers=retry_after)
-    judge = ChatJudge(config(serve(limit), max_attempts=1))
+    judge = ChatJudge(config(serve_chat(limit), max_attempts=1))
     results = judge.judge([ITEM] * count)
     assert [result.verdict for result in results] == ["correct"] * count
     assert judge.usage.num_failed == 0
     assert judge.usage.num_retries == limit.num_refused > 0
 
 
-def test_a_slow_rate_outlasts_the_patience_of_no_text(serve) -> None:
+def test_a_slow_rate_outlasts_the_patience_of_no_text(serve_chat) -> None:
     """Twelve texts at five a second take over two seconds, and one second without an answer ends the run."""
     limit = RateLimit(honest, per_second=5, burst=1, headers={"retry-after-ms": "100"})
-    judge = ChatJudge(config(serve(limit), rate_limit_patience_seconds=1.0))
+    judge = ChatJudge(config(serve_chat(limit), rate_limit_patience_seconds=1.0))
     assert {result.failure for result in judge.judge([ITEM] * 12)} == {None}
 
 
-def test_a_rate_limit_without_end_is_given_up_after_the_patience(serve) -> None:
-    server = serve(lambda number, body: (429, {}, "no"))
+def test_a_rate_limit_without_end_is_given_up_after_the_patience(serve_chat) -> None:
+    server = serve_chat(lambda number, body: (429, {}, "no"))
     judge = ChatJudge(config(server, rate_limit_patience_seconds=0.1))
     with pytest.raises(
         ServerError,
@@ -71,10 +73,12 @@ def test_a_rate_limit_without_end_is_given_up_after_the_patience(serve) -> None:
 
 
 @pytest.mark.parametrize("status", [429, 503])
-def test_an_hour_of_retry_after_ends_the_run_at_once_and_says_when_to_start_again(serve, status: int) -> None:
+def test_an_hour_of_retry_after_ends_the_run_at_once_and_says_when_to_start_again(
+    serve_chat, status: int
+) -> None:
     """All eight that are on their way hear it; nobody asks again, and nobody waits."""
     later = datetime.now(UTC) + timedelta(hours=1)
-    server = serve(
+    server = serve_chat(
         lambda number, body: (status, {"retry-after": format_datetime(later, usegmt=True)}, "closed")
     )
     started = time.monotonic()
@@ -89,17 +93,21 @@ def test_an_hour_of_retry_after_ends_the_run_at_once_and_says_when_to_start_agai
     assert time.monotonic() - started < 10
 
 
-def test_a_pause_of_over_a_minute_is_kept_to_the_end(serve, monkeypatch) -> None:
+def test_a_pause_of_over_a_minute_is_kept_to_the_end(serve_chat, monkeypatch) -> None:
     """Two minutes are within the patience of fifteen: nothing is sent before they are over."""
     paused: list[float] = []
     monkeypatch.setattr(Pace, "slow_down", lambda self, pause: paused.append(pause))
-    server = serve(lambda number, body: honest(number, body) if number else (429, {"retry-after": "120"}, ""))
+    server = serve_chat(
+        lambda number, body: honest(number, body) if number else (429, {"retry-after": "120"}, "")
+    )
     assert ChatJudge(config(server)).judge([ITEM])[0].verdict == "correct"
     assert paused == [120.0]
 
 
-def test_a_run_that_is_stopped_waits_for_no_pause(serve) -> None:
-    server = serve(lambda number, body: honest(0, body) if number == 0 else (429, {"retry-after": "600"}, ""))
+def test_a_run_that_is_stopped_waits_for_no_pause(serve_chat) -> None:
+    server = serve_chat(
+        lambda number, body: honest(0, body) if number == 0 else (429, {"retry-after": "600"}, "")
+    )
     verdicts = ChatJudge(config(server, max_concurrency=2)).stream([ITEM] * 5)
     started = time.monotonic()
     next(verdicts)
@@ -113,9 +121,9 @@ PRICES = {"price_per_million_prompt_tokens": 10_000, "price_per_million_completi
 @pytest.mark.parametrize(
     ("key", "limit", "asked"), [("max_requests", 3, 3), ("max_total_tokens", 200, 2), ("max_cost", 2.5, 3)]
 )
-def test_a_budget_ends_the_run_and_names_the_key(serve, key: str, limit: float, asked: int) -> None:
+def test_a_budget_ends_the_run_and_names_the_key(serve_chat, key: str, limit: float, asked: int) -> None:
     """Every answer counts 107 tokens, and costs 100 x .01 + 7 x .02 = 1.14."""
-    server = serve(honest)
+    server = serve_chat(honest)
     judge = ChatJudge(config(server, max_concurrency=1, **PRICES, **{key: limit}))
     found = []
     with pytest.raises(ServerError, match=rf"the budget server\.{key}={limit} is spent .*raise it and start"):
@@ -124,9 +132,9 @@ def test_a_budget_ends_the_run_and_names_the_key(serve, key: str, limit: float, 
     assert judge.usage.cost == pytest.approx(1.14 * asked)
 
 
-def test_every_try_counts_as_a_request(serve) -> None:
+def test_every_try_counts_as_a_request(serve_chat) -> None:
     """Two refusals for each answer: the third text would need the seventh request."""
-    server = serve(lambda number, body: honest(number, body) if number % 3 == 2 else (503, {}, "busy"))
+    server = serve_chat(lambda number, body: honest(number, body) if number % 3 == 2 else (503, {}, "busy"))
     judge = ChatJudge(config(server, max_concurrency=1, max_requests=6))
     found = []
     with pytest.raises(ServerError, match=r"server\.max_requests=6 is spent \(6 with"):
@@ -134,14 +142,14 @@ def test_every_try_counts_as_a_request(serve) -> None:
     assert (len(found), len(server.bodies), judge.usage.num_requests) == (2, 6, 6)
 
 
-def test_requests_on_their_way_count_before_they_are_answered_and_are_kept(serve) -> None:
+def test_requests_on_their_way_count_before_they_are_answered_and_are_kept(serve_chat) -> None:
     """1,070 tokens are ten answers; eight are asked for at a time, and none of the ten is thrown away."""
 
     def slow(number: int, body: dict[str, Any]) -> Reply:
         time.sleep(0.02 * (number % 4 + 1))
         return honest(number, body)
 
-    server = serve(slow)
+    server = serve_chat(slow)
     judge = ChatJudge(config(server, max_concurrency=8, max_total_tokens=1070))
     found = []
     with pytest.raises(ServerError, match=r"max_total_tokens=1070 is spent \(1070 with what is on its way\)"):
@@ -149,11 +157,11 @@ def test_requests_on_their_way_count_before_they_are_answered_and_are_kept(serve
     assert len(found) == len(server.bodies) == 10
 
 
-def test_tokens_that_a_server_does_not_state_are_estimated(serve) -> None:
+def test_tokens_that_a_server_does_not_state_are_estimated(serve_chat) -> None:
     def silent(number: int, body: dict[str, Any]) -> Reply:
         return 200, {}, json.dumps({"choices": [{"message": {"content": "x" * 30}}]})
 
-    server = serve(silent)
+    server = serve_chat(silent)
     judge = ChatJudge(config(server))
     judge.judge([ITEM])
     num_chars = sum(len(message["content"]) for message in server.bodies[0]["messages"])
@@ -162,9 +170,11 @@ def test_tokens_that_a_server_does_not_state_are_estimated(serve) -> None:
     assert judge.usage.cost is None
 
 
-def test_an_estimate_covers_instructions_and_answers_and_names_the_limits_that_it_goes_over(serve) -> None:
+def test_an_estimate_covers_instructions_and_answers_and_names_the_limits_that_it_goes_over(
+    serve_chat,
+) -> None:
     """Ten prompts of c characters in two messages: 10 ceil(c/3) tokens, and 10 x 50 for the answers."""
-    server = serve(honest)
+    server = serve_chat(honest)
     limits = {"max_requests": 100, "max_total_tokens": 1000, "max_cost": 15.0}
     judge = ChatJudge(config(server, expected_answer_tokens=50, **PRICES, **limits))
     prompt = judge_prompt(*ITEM, nonce=16 * "0")
