@@ -329,6 +329,21 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(
     assert read_metrics(*found.log[METRICS]) == state.metrics
 
 
+def test_where_the_only_checkpoint_is_damaged_the_error_names_the_file(
+    state: TrainingState, store: ObjectStore, tmp_path: Path
+) -> None:
+    save(checkpoints(store), state, tmp_path / "work", 3)
+    key = f"{pieces(store)[-1]}/{METRICS}"
+    store.delete([key])
+    with (
+        pytest.warns(CooperWarning, match="step-000003 is passed over"),
+        pytest.raises(
+            DataError, match=rf"'step-000003', which is damaged \(.*{key}: missing.*\); restore the"
+        ),
+    ):
+        newest(store, tmp_path / "fetched")
+
+
 def test_after_a_fallback_the_run_goes_on_and_replaces_what_was_damaged(
     state: TrainingState, store: ObjectStore, tmp_path: Path
 ) -> None:

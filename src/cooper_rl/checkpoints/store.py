@@ -106,6 +106,7 @@ class CheckpointStore:
         pointer = self._store.read(LATEST)
         self._tag = pointer.tag if pointer else None
         latest = pointer.name if pointer else None
+        damage: dict[str, str] = {}
         manifests = read_manifests(self._store)
         if latest is not None and latest not in manifests and NAME.fullmatch(latest):
             try:
@@ -122,6 +123,7 @@ class CheckpointStore:
                 found = fetch(self._store, name, manifest, folder=folder, starting_with=needed, logs=logs)
             except DamagedObjectError as error:
                 _warn(name, error)
+                damage[name] = str(error).partition(";")[0]  # without the remedy, which is another one here
                 continue
             if name != latest:
                 logger.warning(
@@ -140,11 +142,12 @@ class CheckpointStore:
             )
         if pointer is None and not manifests:
             return None
-        held = (
-            f"names {latest!r}, which holds no checkpoint"
-            if pointer
-            else "is missing, and no checkpoint is whole"
-        )
+        if pointer is None:
+            held = "is missing, and no checkpoint is whole"
+        elif latest in damage:
+            held = f"names {latest!r}, which is damaged ({damage[latest]})"
+        else:
+            held = f"names {latest!r}, which holds no checkpoint"
         raise DataError(
             f"{self.uri}/{LATEST}: {held}; restore the folder, or choose another folder or run_key"
             + (f", or remove {LATEST} to start anew" if pointer and not manifests else "")
