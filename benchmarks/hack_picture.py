@@ -24,7 +24,9 @@ from cooper_rl.schema.reports import EvalReport
 from cooper_rl.schema.stages import Output
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
-COMMAND = "python -m cooper_rl experiment --preset laptop_plain --arms frozen,cooper --seeds 0 --output runs/hack"
+COMMAND = (
+    "python -m cooper_rl experiment --preset laptop_plain --arms frozen,cooper --seeds 0 --output runs/hack"
+)
 TITLES = {"frozen": "Frozen reward model", "cooper": "Cooper: the reward model learns too"}
 THEMES = {
     "light": {

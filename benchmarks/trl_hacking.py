@@ -1,8 +1,9 @@
 """TRL's own GRPOTrainer on the laptop world, with a frozen VerifyRM as the reward and with CooperReward.
 
-All arms start from the models that the pipeline `verify_rm` made, see the same problems in the same order and take equally
-many steps. `frozen` is VerifyRM as it is. `cooper` is CooperReward with the settings of the preset's own
-co-training (assistant, judge, replayed examples). `alone` is CooperReward with VerifyRM and a learning rate.
+All arms start from the models that the pipeline `verify_rm` made, see the same problems in the same order and
+take equally many steps. `frozen` is VerifyRM as it is. `cooper` is CooperReward with the settings of the
+preset's own co-training (assistant, judge, replayed examples). `alone` is CooperReward with VerifyRM and a
+learning rate.
 Accuracy by the rule and by meaning is that of the same held-out problems before, half way and after.
 
     python -m pipelines local verify_rm --preset laptop_plain --output runs/plain

@@ -33,6 +33,7 @@ SETTINGS = [
     "cooper.gate=null",
     "cooper.reward.lr=2e-4",
     "cooper.monitor={ window = 4 }",
+    "cooper.reward.hostile_fraction=0",
 ]
 
 
@@ -43,6 +44,7 @@ RELEASED = [
     "cooper.policy.lr=1e-3",
     "cooper.checkpoint_every=1",
     "labeling.rule.num_workers=1",
+    "cooper.reward.hostile_fraction=0",
 ]
 
 

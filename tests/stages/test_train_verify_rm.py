@@ -40,7 +40,7 @@ def train(
     tmp_path: Path, train_rows: list[object], validation_rows: list[object], *overrides: str, **paths: Path
 ):
     return train_verify_rm.run(
-        load("laptop", ["verify_rm.num_epochs=1", "verify_rm.scratch.vocab_size=300", *overrides]),
+        load("laptop_plain", ["verify_rm.num_epochs=1", "verify_rm.scratch.vocab_size=300", *overrides]),
         train=write_rows(tmp_path / "train.jsonl", train_rows),
         validation=write_rows(tmp_path / "validation.jsonl", validation_rows),
         verify_rm=tmp_path / "verify_rm",

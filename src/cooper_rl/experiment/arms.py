@@ -18,6 +18,7 @@ ABLATIONS: dict[str, tuple[str, ...]] = {
         "cooper.pairs.negatives={ assistant = 1, rollout = 0 }",
         "cooper.pairs.per_problem=1",
         "cooper.reward.num_replay_examples=0",
+        "cooper.reward.hostile_fraction=0",
         "cooper.advantages.std_floor=1e-6",
         "cooper.policy.warmup_steps=0",
         "cooper.judge=null",
