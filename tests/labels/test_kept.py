@@ -18,24 +18,11 @@ from cooper_rl.storage.local import LocalStore
 from cooper_rl.storage.open import open_store
 from cooper_rl.verdicts.journal import Journal, KeptVerdict
 from tests.stages.label_completions.conftest import judge_server as judge_server  # a fixture
-from tests.stages.label_completions.labelling import label, write_inputs
+from tests.stages.label_completions.labelling import KILLED, label, write_inputs
 from tests.stand_ins.fixtures import make_client, storage_config
 
 DIE_AT = (95, 30, 1, 20)
 """Verdicts that each pod keeps before it is killed; the first has 90 of the rule to keep too."""
-KILLED = (
-    "import os, sys; from pathlib import Path\n"
-    "from tests.stages.label_completions.labelling import label\n"
-    "from cooper_rl.config.load import load\n"
-    "from cooper_rl.verdicts.journal import Journal\n"
-    "keep, left = Journal.keep, [int(sys.argv[2])]\n"
-    "def keep_then_die(self, *verdict):\n"
-    "    keep(self, *verdict)\n"
-    "    left[0] -= 1\n"
-    "    if left[0] == 0: os.kill(os.getpid(), 9)\n"
-    "Journal.keep = keep_then_die\n"
-    "label(Path(sys.argv[1]), load('laptop', sys.argv[3:]))\n"
-)
 
 
 @pytest.fixture(params=["folder", "s3"])

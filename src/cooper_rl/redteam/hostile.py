@@ -30,7 +30,7 @@ def hostile_examples(
         rng: Draws everything.
         domain: Says which texts hold an answer.
     """
-    if not examples:
+    if not examples or not count:
         return []
     # Sorted: the order of a set of texts differs from process to process, and the draws would with it.
     words = sorted({word for example in examples for word in example.completion.split()}) or ["."]

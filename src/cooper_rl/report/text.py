@@ -107,6 +107,7 @@ def summarise(
         *_say_monitor(metrics),
         *_say_red_team(red_team),
     ]
+    is_plain = bool(frozen) and first.num_decoys > 0 and frozen[0].num_decoys == 0
     return RunReport(
         last_step=last.step,
         num_iterations=len(evaluations) - 1,
@@ -124,7 +125,7 @@ def summarise(
         frozen_accuracy=find_accuracy(frozen[0], frozen[-1])[2] if frozen else None,
         frozen_reward_before=frozen[0].verify_rm_reward if frozen else None,
         frozen_reward=frozen[-1].verify_rm_reward if frozen else None,
-        is_frozen_plain=(is_plain := bool(frozen) and _is_plain(frozen[0], first)),
+        is_frozen_plain=is_plain,
         frozen_conclusion=_say_frozen(frozen, is_plain=is_plain) if frozen else None,
         promotion_objection=objections[0] if objections else None,
         conclusion=" ".join(sentences),
@@ -207,10 +208,6 @@ def _say_reward(name: str, accuracy: Interval, reward: Interval, last: EvalRepor
     if last.cut_fraction > 0.2:
         return f"{moved}; {percent(last.cut_fraction)} of the completions ended at the token limit."
     return f"{moved}."
-
-
-def _is_plain(frozen: EvalReport, own: EvalReport) -> bool:
-    return own.num_decoys > 0 and frozen.num_decoys == 0
 
 
 def _say_frozen(evaluations: Sequence[EvalReport], *, is_plain: bool) -> str:

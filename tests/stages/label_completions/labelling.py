@@ -38,6 +38,22 @@ def write_inputs(folder: Path, texts: list[str], *, source: str = "test") -> Non
     write_records(folder / "completions.jsonl", completions)
 
 
+KILLED = (
+    "import os, sys; from pathlib import Path\n"
+    "from tests.stages.label_completions.labelling import label\n"
+    "from cooper_rl.config.load import load\n"
+    "from cooper_rl.verdicts.journal import Journal\n"
+    "keep, left = Journal.keep, [int(sys.argv[2])]\n"
+    "def keep_then_die(self, *verdict):\n"
+    "    keep(self, *verdict)\n"
+    "    left[0] -= 1\n"
+    "    if left[0] == 0: os.kill(os.getpid(), 9)\n"
+    "Journal.keep = keep_then_die\n"
+    "label(Path(sys.argv[1]), load('laptop', sys.argv[3:]))\n"
+)
+"""Labels in a folder, and is killed after so many verdicts were kept; its other arguments are overrides."""
+
+
 def label(folder: Path, config: Config, **frozen: Path) -> LabelReport:
     return label_completions.run(
         config,

@@ -10,7 +10,14 @@ from cooper_rl.records.files import read_records
 from cooper_rl.schema.data import Label, RejectedRow, VerifyExample
 from cooper_rl.verdicts.journal import Journal, KeptVerdict
 from tests.full_disk import no_file_beyond
-from tests.stages.label_completions.labelling import NUM_PROBLEMS, damage, label, rule_only, write_inputs
+from tests.stages.label_completions.labelling import (
+    KILLED,
+    NUM_PROBLEMS,
+    damage,
+    label,
+    rule_only,
+    write_inputs,
+)
 
 
 def test_without_a_judge_the_rule_decides_and_what_it_cannot_read_is_dropped(tmp_path: Path) -> None:
@@ -113,23 +120,10 @@ def test_a_run_that_is_killed_goes_on_without_asking_the_judge_twice(
         "labeling.rule.num_workers=1",
         f'labeling.judge={{server={{base_url="{url}", model="judge-1", max_concurrency=1}}}}',
     ]
-    code = (
-        "import os, sys; from pathlib import Path\n"
-        "from tests.stages.label_completions.labelling import label\n"
-        "from cooper_rl.config.load import load\n"
-        "from cooper_rl.verdicts.journal import Journal\n"
-        "keep, left = Journal.keep, [int(sys.argv[2])]\n"
-        "def keep_then_die(self, *verdict):\n"
-        "    keep(self, *verdict)\n"
-        "    left[0] -= 1\n"
-        "    if left[0] == 0: os.kill(os.getpid(), 9)\n"
-        "Journal.keep = keep_then_die\n"
-        "label(Path(sys.argv[1]), load('laptop', sys.argv[3:]))\n"
-    )
     # 90 rule verdicts come first; then each run dies at another place among the 90 judge verdicts.
     for deadline in (95, 30, 1, 20):
         killed = subprocess.run(
-            [sys.executable, "-c", code, str(tmp_path), str(deadline), *overrides], check=False
+            [sys.executable, "-c", KILLED, str(tmp_path), str(deadline), *overrides], check=False
         )
         assert killed.returncode == -9
         assert not (tmp_path / "labels.jsonl").exists()
