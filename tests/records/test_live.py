@@ -1,7 +1,10 @@
 """The live file of a run: every step once, whatever the process that wrote it came to."""
 
 import json
+import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 
 from cooper_rl.records.live import LiveFile, LiveHeader, find_live, live_path
 from cooper_rl.schema.step_metrics import RolloutMetrics, StepMetrics
@@ -59,6 +62,26 @@ def test_a_file_that_is_no_live_file_is_left_out(tmp_path: Path) -> None:
     for name, text in {"a": "", "b": "{}\n", "c": json.dumps({"step": 1}) + "\n"}.items():
         live_path(tmp_path / name).write_text(text)
     assert find_live(tmp_path) == []
+
+
+def test_folders_that_come_and_go_are_passed_over(tmp_path: Path) -> None:
+    """A checkpoint's staging folder is removed while the page of an experiment is made."""
+    write(tmp_path / "checkpoint", 1)
+    is_over = Event()
+
+    def come_and_go() -> None:
+        while not is_over.is_set():
+            for place in (tmp_path / f".staging-{number}" for number in range(8)):
+                (place / "tokenizers").mkdir(parents=True)
+                shutil.rmtree(place)
+
+    with ThreadPoolExecutor(1) as threads:
+        work = threads.submit(come_and_go)
+        try:
+            assert all(len(find_live(tmp_path)) == 1 for _ in range(1000))
+        finally:
+            is_over.set()
+        work.result()
 
 
 def test_a_disk_that_refuses_is_warned_of_once_and_stops_nothing(tmp_path: Path, caplog) -> None:

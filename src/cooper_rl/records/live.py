@@ -9,7 +9,9 @@ checkpoint, which it trains again. A disk that refuses a line is warned of once,
 
 import json
 import logging
+import os
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
 
@@ -94,7 +96,7 @@ def live_path(checkpoint: Path) -> Path:
 def find_live(folder: Path) -> list[LiveRun]:
     """All runs below a folder by path; a file whose header is not whole yet is left out."""
     found: list[LiveRun] = []
-    for path in sorted(folder.rglob(f"*{SUFFIX}")):
+    for path in files_below(folder, f"*{SUFFIX}"):
         try:
             with path.open(encoding="utf-8", errors="replace") as lines:
                 header = LiveHeader.model_validate_json(lines.readline())
@@ -104,6 +106,17 @@ def find_live(folder: Path) -> list[LiveRun]:
             continue
         found.append(LiveRun(path, header, [rows[step] for step in sorted(rows)], updated))
     return found
+
+
+def files_below(folder: Path, *patterns: str) -> list[Path]:
+    """Files whose names match a pattern, by path. A folder that a run removes meanwhile is passed over."""
+    # Path.rglob raises for such a folder until Python 3.13.
+    return sorted(
+        Path(place, name)
+        for place, _, names in os.walk(folder)
+        for name in names
+        if any(fnmatchcase(name, pattern) for pattern in patterns)
+    )
 
 
 def _rows(path: Path) -> Iterator[StepMetrics]:

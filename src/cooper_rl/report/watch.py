@@ -10,7 +10,7 @@ from pathlib import Path
 from threading import Lock
 
 from cooper_rl.errors import ConfigError
-from cooper_rl.records.live import SUFFIX
+from cooper_rl.records.live import SUFFIX, files_below
 from cooper_rl.report.live import live_page
 from cooper_rl.report.page import render
 
@@ -63,14 +63,13 @@ class Watcher(ThreadingHTTPServer):
 def _fingerprint(folder: Path) -> list[tuple[str, int, int]]:
     """A fingerprint of the files; when it changes, the page is made anew."""
     found: list[tuple[str, int, int]] = []
-    for pattern in (f"*{SUFFIX}", "evaluations", "evaluations.jsonl", "LATEST"):
-        for path in folder.rglob(pattern):
-            try:
-                state = path.stat()
-            except OSError:
-                continue
-            found.append((str(path), state.st_mtime_ns, state.st_size))
-    return sorted(found)
+    for path in files_below(folder, f"*{SUFFIX}", "evaluations", "evaluations.jsonl", "LATEST"):
+        try:
+            state = path.stat()
+        except OSError:
+            continue
+        found.append((str(path), state.st_mtime_ns, state.st_size))
+    return found
 
 
 class _Handler(BaseHTTPRequestHandler):
