@@ -26,7 +26,7 @@ from tests.stand_ins.radosgw import Gateway
 
 NAMED = [
     ("fit_backward", 1), ("fit_backward", 4), ("after fit_step", 3), ("fit_step", 9), ("fit_validation", 2),
-    ("after fit_validation", 3), ("fit_best", 1), ("after fit_best", 2), ("fit_state", 1),
+    ("after fit_validation", 3), ("fit_best", 1), ("after fit_best", 1), ("fit_state", 1),
     ("after fit_state", 6), ("fit_copy", 2), ("after claim", 3), ("upload", 2), ("upload", 17),
     ("after conditional_write", 5), ("conditional_write", 8), ("after conditional_write", 11), ("delete", 4),
     ("fit_card", 1), ("after fit_card", 1), ("fit_report", 1), ("after fit_report", 1), ("fit_clear", 1),
