@@ -268,7 +268,8 @@ def add_template(
 def note_domain(model: Any, domain: str) -> None:
     """Note in the configuration of a model with a template whose way to cut completions it learns.
 
-    A domain that cuts as mathematics does leaves no note.
+    A domain that cuts as mathematics does leaves no note. To be called before the model's first score, since
+    `VerifyRM.template` reads the note once.
 
     Raises:
         ConfigError: the domain is not registered.
