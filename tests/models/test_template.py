@@ -198,8 +198,8 @@ def folder_with(template: object, path: Any, make_verify_rm: Any) -> Any:
 @pytest.mark.parametrize(
     ("template", "said"),
     [
-        (None, "was trained with the paper's tags, which any completion can write, and .* reads template 2"),
-        ({"version": 3}, "was trained with template 3 and .*; train it again from its backbone"),
+        (None, "was trained with the paper's tags, which any completion can write, and .* reads templates 2"),
+        ({"version": 4}, "was trained with template 4 and .*; train it again from its backbone"),
         ({"version": 2}, "verify_rm_template in config.json is damaged .'separators'"),
         (
             {"version": 2, "separators": {"question": 700}, "reads_added_words": True},

@@ -265,11 +265,14 @@ def test_the_template_is_not_written_twice() -> None:
         "src/cooper_rl/redteam/library.py",
     ]
     assert [
-        path for path, text in sources.items() if "cut_field(" in text and "def cut_field" not in text
+        path for path, text in sources.items() if "cut_field(" in text and "def cut_field(" not in text
     ] == [
+        "src/cooper_rl/domains/programs.py",  # of a completion, the program
         "src/cooper_rl/models/template.py",
-        "src/cooper_rl/stages/train_verify_rm.py",  # a tokenizer's training texts
     ]
+    assert [
+        path for path, text in sources.items() if "cut_fields(" in text and "def cut_fields" not in text
+    ] == ["src/cooper_rl/stages/train_verify_rm.py"], "a tokenizer's training texts"
 
 
 def test_training_does_not_render_otherwise_than_scoring(make_verify_rm) -> None:

@@ -9,6 +9,7 @@ import torch
 from pydantic import ValidationError
 
 from cooper_rl.config.models import VerifyRMConfig
+from cooper_rl.domains.open import default_domain, find_domain
 from cooper_rl.errors import ConfigError, DataError
 from cooper_rl.machine.device import pick_device
 from cooper_rl.method.questions import with_questions
@@ -63,6 +64,7 @@ def train_verify_rm(
     config: VerifyRMConfig | Mapping[str, Any] | None = None,
     seed: int = 0,
     device: str | torch.device | None = None,
+    domain: str | None = None,
 ) -> VerifyRM:
     """Train VerifyRM on labelled completions with binary cross-entropy, and save it.
 
@@ -74,12 +76,13 @@ def train_verify_rm(
         config: Section `verify_rm` of the configuration, as an object or a mapping of its keys.
         seed: Of the head, the order of examples and the generated lessons.
         device: As for `load_verify_rm`.
+        domain: What the problems are about, as in `problems.domain`; None: mathematics.
 
     Returns:
         The saved VerifyRM, ready to score.
 
     Raises:
-        ConfigError: an unknown or invalid key.
+        ConfigError: an unknown or invalid key, or an unknown domain.
         DataError: a question stands in both sets, or the folder cannot be written or holds files of others.
         ModelError: the backbone cannot be used.
         TrainingError: one class only, a gradient that is not finite, or out of memory.
@@ -95,6 +98,7 @@ def train_verify_rm(
     folder = Path(folder)
     check_replaceable(folder)
     section = config if isinstance(config, VerifyRMConfig) else _verify_rm_section(config or {})
+    subject = default_domain() if domain is None else find_domain(domain)
     shared = with_questions(list(validation), list(examples))
     if shared:
         raise DataError(
@@ -114,6 +118,7 @@ def train_verify_rm(
         config=section,
         is_from_scratch=backbone is None,
         seed=seed,
+        domain=subject,
         validation=validation,
         keep=lambda: save_verify_rm(model, folder),
     )
@@ -123,7 +128,7 @@ def train_verify_rm(
     # The folder holds the best weights, this process the last ones.
     if fit.best_update != fit.num_updates:
         model = load_verify_rm(folder, device=place, precision=section.precision)
-    write_card(folder, measure(model, validation))
+    write_card(folder, model.model, measure(model, validation))
     return model
 
 

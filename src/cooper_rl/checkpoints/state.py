@@ -162,7 +162,7 @@ def save_tokenizers(state: TrainingState, folder: Path) -> None:
     try:
         for name, tokenizer in (("policy", state.policy.tokenizer), ("verify_rm", state.verify_rm.tokenizer)):
             tokenizer.save_pretrained(folder / name)
-        write_card(folder / "verify_rm")
+        write_card(folder / "verify_rm", state.verify_rm.model)
     except OSError as error:
         raise DataError(f"{folder}: the tokenizers cannot be written ({error}); free space there") from error
 

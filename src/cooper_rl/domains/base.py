@@ -88,6 +88,17 @@ class MakeMatching(Protocol):
     def __call__(self, count: int, rng: random.Random, /) -> list[VerifyExample]: ...
 
 
+class CutCompletion(Protocol):
+    """What VerifyRM reads of a completion: one part, or several between which something is left out."""
+
+    def __call__(self, reference_answer: str, completion: str, /) -> tuple[str, ...]:
+        """Bounded in length, quick on garbage, and the same for the same two texts: every score asks for it.
+
+        A folder of VerifyRM notes the domain and not the function: whoever changes it trains VerifyRM again.
+        """
+        ...
+
+
 class NameVerdicts(Protocol):
     """Names everything that a verdict depends on beside the two texts; kept verdicts are found by it."""
 
@@ -118,6 +129,8 @@ class Domain:
     """Makes right examples of wrong ones (`verify_rm.swapped_references`)."""
     name_answer_type: Callable[[str], str] | None = None
     """The kind of a reference answer, by which labels are counted; None: all are of one kind."""
+    cut_completion: CutCompletion | None = None
+    """None: VerifyRM reads the completion itself, cut as every field is (`method/prompts.py: cut_field`)."""
 
 
 DOMAINS: Registry[Domain] = Registry(names.DOMAINS)

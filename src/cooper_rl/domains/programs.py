@@ -1,7 +1,7 @@
 """The second domain: short programs, verified by running their tests.
 
 The reference answer is the list of tests, so VerifyRM, judge and assistant read the tests where they read an
-answer in mathematics. Fields are cut as in mathematics (`method/prompts.py`).
+answer in mathematics. Of a completion VerifyRM reads the program that the verifier runs (`cut_completion`).
 """
 
 import random
@@ -13,13 +13,13 @@ from importlib.metadata import version
 
 from cooper_rl.config.data import RuleConfig
 from cooper_rl.domains.base import Domain
-from cooper_rl.method.prompts import ChatPrompt
+from cooper_rl.method.prompts import ChatPrompt, cut_field
 from cooper_rl.negatives.canaries import Attacks, CanaryWriter, Case, make_canaries
 from cooper_rl.negatives.pairs import RewriteItem
 from cooper_rl.negatives.text_attacks import TEXT_ATTACKS
 from cooper_rl.randomness import derive_seed
 from cooper_rl.schema.data import Verdict
-from cooper_rl.verdicts.programs import ProgramVerifier, contradicts, parse_tests
+from cooper_rl.verdicts.programs import ProgramRun, ProgramVerifier, contradicts, find_run, parse_tests
 
 _CODE = re.compile(r"\b(?:return|def|lambda)\b")
 _PIECE = re.compile(r"(?<![\w.])\d+(?![\w.])|(?<=\s)[-+*](?=\s)|\b[a-z]\b")
@@ -49,6 +49,15 @@ def check_mention(reference_answer: str, completion: str) -> Verdict:
 def holds_answer(_reference_answer: str, completion: str, /) -> bool:
     """True if there is anything to run. A search makes too many texts to run the tests on each of them."""
     return _CODE.search(completion) is not None
+
+
+def cut_completion(reference_answer: str, completion: str, /) -> tuple[str, ...]:
+    """The program that the verifier runs, cut where it is too long; where it runs none, the completion.
+
+    Text around a program cannot speak to VerifyRM, and no text can push the program out of what it reads.
+    """
+    found = find_run(reference_answer, completion)
+    return cut_field(found.program if isinstance(found, ProgramRun) else completion)
 
 
 def judge_prompt(question: str, reference_answer: str, completion: str, /, *, nonce: str) -> ChatPrompt:
@@ -161,4 +170,5 @@ PROGRAMS = Domain(
     is_other_answer=contradicts,
     make_matching=None,
     find_stated_answer=lambda completion, /: None,
+    cut_completion=cut_completion,
 )

@@ -13,14 +13,21 @@ from typing import Any, NamedTuple, Self
 import torch
 from tokenizers import Tokenizer
 
-from cooper_rl.errors import ModelError
+from cooper_rl.config import names
+from cooper_rl.domains.base import CutCompletion
+from cooper_rl.domains.open import find_domain
+from cooper_rl.errors import ConfigError, ModelError
 from cooper_rl.method.prompts import cut_field
 from cooper_rl.schema.texts import replace_surrogates
 
 VERSION = 2
 """1 was the paper's: tags that a completion could write itself."""
+DOMAIN_VERSION = 3
+"""The same, with a domain that cuts completions in its own way: what knows version 2 alone would cut them in
+another one, and refuses."""
 KEY = "verify_rm_template"
-"""The key in a model's `config.json`: version, separators, and whether added words are read in fields."""
+"""The key in a model's `config.json`: version, separators, whether added words are read in fields, and in
+version 3 the domain."""
 
 _WORDS = {
     "question": " question",
@@ -62,11 +69,18 @@ class Separators(NamedTuple):
 
 
 class Fields(NamedTuple):
-    """The three fields of an input, each in the one or two parts that `cut_field` left of it."""
+    """The three fields of an input, each in the one or two parts that are left of it."""
 
     question: tuple[str, ...]
     reference_answer: tuple[str, ...]
     completion: tuple[str, ...]
+
+
+def cut_fields(item: tuple[str, str, str], cut_completion: CutCompletion | None = None) -> Fields:
+    """What VerifyRM reads of (question, reference answer, completion); `cut_completion` is its domain's."""
+    question, reference_answer, completion = item
+    read = cut_completion(reference_answer, completion) if cut_completion else cut_field(completion)
+    return Fields(cut_field(question), cut_field(reference_answer), read)
 
 
 @dataclass(frozen=True)
@@ -78,6 +92,8 @@ class Template:
     """Encodes text as text; see `make_field_tokenizer`."""
     control_ids: frozenset[int]
     """Control tokens that a word-level or Unigram vocabulary holds itself: left out of an encoded field."""
+    cut_completion: CutCompletion | None = None
+    """That of the model's domain (`Domain.cut_completion`)."""
 
     def encode(self, items: Iterable[tuple[str, str, str]]) -> list[list[int]]:
         """Token ids of (question, reference answer, completion), one list per item.
@@ -86,7 +102,7 @@ class Template:
         token of their ids. A lone surrogate, which is no character, is read as U+FFFD. Each text is encoded
         once, however many items share it.
         """
-        cut = [tuple(cut_field(text) for text in item) for item in items]
+        cut = [cut_fields(item, self.cut_completion) for item in items]
         texts = list(dict.fromkeys(part for fields in cut for parts in fields for part in parts))
         encodings = self.field_tokenizer.encode_batch_fast(
             [replace_surrogates(text) for text in texts], add_special_tokens=False
@@ -99,9 +115,10 @@ class Template:
         for fields in cut:
             sequence: list[int] = []
             for (opening, closing), parts in zip(self.separators.pairs, fields, strict=True):
-                sequence += [opening, *ids[parts[0]]]
-                for part in parts[1:]:
-                    sequence += [self.separators.cut, *ids[part]]
+                separator = opening
+                for part in parts:
+                    sequence += [separator, *ids[part]]
+                    separator = self.separators.cut
                 sequence.append(closing)
             sequences.append(sequence)
         return sequences
@@ -135,6 +152,8 @@ class TemplateRecord(NamedTuple):
     reads_added_words: bool
     """True if fields are read with the words that were added to the tokenizer. False for tokenizers of
     others, whose added tokens direct a conversation."""
+    domain: str = names.DOMAINS.names[0]
+    """Whose `cut_completion` it was trained with."""
 
     @classmethod
     def of(cls, config: Any, name: str) -> Self:
@@ -145,16 +164,17 @@ class TemplateRecord(NamedTuple):
         """
         found: Any = getattr(config, KEY, {})
         version = found.get("version") if isinstance(found, dict) else None
-        if version != VERSION:
+        if version not in (VERSION, DOMAIN_VERSION):
             was = "the paper's tags, which any completion can write," if not found else f"template {version}"
             raise ModelError(
-                f"{name}: this VerifyRM was trained with {was} and this version of cooper-rl reads template "
-                f"{VERSION} ({KEY} in config.json); train it again from its backbone with train-verify-rm, "
-                "and start a new run or registry with it"
+                f"{name}: this VerifyRM was trained with {was} and this version of cooper-rl reads templates "
+                f"{VERSION} and {DOMAIN_VERSION} ({KEY} in config.json); train it again from its backbone "
+                "with train-verify-rm, and start a new run or registry with it"
             )
         try:
             ids = {str(key): int(value) for key, value in found["separators"].items()}
-            return cls(Separators(**ids), bool(found["reads_added_words"]))
+            record = cls(Separators(**ids), bool(found["reads_added_words"]))
+            return record._replace(domain=str(found["domain"])) if version == DOMAIN_VERSION else record
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ModelError(
                 f"{name}: {KEY} in config.json is damaged ({error}); copy the folder again"
@@ -175,7 +195,7 @@ def make_template(tokenizer: Any, record: TemplateRecord, *, num_embeddings: int
     """Check that the separators are beyond the tokenizer and within the model.
 
     Raises:
-        ModelError: they are not, or the tokenizer has no tokenizer.json.
+        ModelError: they are not, the tokenizer has no tokenizer.json, or the domain is not registered.
     """
     separators = record.separators
     known = set(tokenizer.get_vocab().values())
@@ -189,7 +209,18 @@ def make_template(tokenizer: Any, record: TemplateRecord, *, num_embeddings: int
             f"{name}: the model knows {num_embeddings} tokens, and its separators are {tuple(separators)}; "
             "copy the folder again"
         )
-    return Template(separators, *make_field_tokenizer(tokenizer, reads_added_words=record.reads_added_words))
+    field_tokenizer = make_field_tokenizer(tokenizer, reads_added_words=record.reads_added_words)
+    return Template(separators, *field_tokenizer, _find_cut(record.domain, name))
+
+
+def _find_cut(domain: str, name: str) -> CutCompletion | None:
+    try:
+        return find_domain(domain).cut_completion
+    except ConfigError as error:
+        raise ModelError(
+            f"{name}: this VerifyRM reads completions as problems.domain={domain} cuts them ({KEY} in "
+            f"config.json), and {error}"
+        ) from error
 
 
 def add_template(
@@ -232,6 +263,29 @@ def add_template(
                 weight[row] = weight[pieces].mean(dim=0) + _step_aside(weight[row], length, seed=row - first)
     note = {"version": VERSION, "separators": separators._asdict(), "reads_added_words": reads_added_words}
     setattr(model.config, KEY, note)
+
+
+def note_domain(model: Any, domain: str) -> None:
+    """Note in the configuration of a model with a template whose way to cut completions it learns.
+
+    A domain that cuts as mathematics does leaves no note. To be called before the model's first score, since
+    `VerifyRM.template` reads the note once.
+
+    Raises:
+        ConfigError: the domain is not registered.
+    """
+    note = {key: value for key, value in getattr(model.config, KEY).items() if key != "domain"}
+    if find_domain(domain).cut_completion is None:
+        note["version"] = VERSION
+    else:
+        note |= {"version": DOMAIN_VERSION, "domain": domain}
+    setattr(model.config, KEY, note)
+
+
+def noted_domain(model: Any) -> str | None:
+    """The domain in a model's note; None: it has no such note, and completions are cut as every field is."""
+    note: Any = getattr(model.config, KEY, None)
+    return note.get("domain") if isinstance(note, dict) else None
 
 
 def _usual_length(weight: torch.Tensor) -> float:

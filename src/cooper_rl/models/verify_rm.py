@@ -271,7 +271,7 @@ def save_verify_rm(verify_rm: VerifyRM, path: Path) -> None:
     True
     """
     save_folder(verify_rm.model, verify_rm.tokenizer, path)
-    write_card(path)
+    write_card(path, verify_rm.model)
 
 
 def _train_tokenizer(texts: Iterable[str], vocab_size: int) -> Any:

@@ -1,10 +1,11 @@
 """The model card (README.md) of a VerifyRM folder."""
 
 from pathlib import Path
+from typing import Any
 
 from cooper_rl.errors import DataError
 from cooper_rl.models.decoys import KEY as DECOYS
-from cooper_rl.models.template import KEY, VERSION
+from cooper_rl.models.template import DOMAIN_VERSION, KEY, VERSION, noted_domain
 from cooper_rl.records.written import note_written
 from cooper_rl.schema.reports import BinaryScores
 
@@ -36,7 +37,7 @@ The three fields stand between separators: token ids ({key} in `config.json`, ve
 the tokenizer does not have, so that no completion can write them. `pipeline("text-classification")` and
 `tokenizer(text)` therefore cannot make this model's input: a text with tags in it is plain text here, and
 its score means nothing. Fields over 1,500 characters keep the first 500 and the last 1,000, with a separator
-where they are cut. Special tokens are not recognised in a field.
+where they are cut. Special tokens are not recognised in a field.{domain}
 
 Where `config.json` has decoys (`{decoys}`), a score is not the logit's sigmoid: the completion is also scored
 against other reference answers, the one that it states among them, and against no completion at all. The log
@@ -51,7 +52,13 @@ with `cooper-rl evaluate-verify-rm`, which also says how it can be fooled.
 """
 
 
-def write_card(folder: Path, validation: BinaryScores | None = None) -> None:
+DOMAIN = """
+
+It was trained for `problems.domain={name}`: of a completion it reads what that domain takes out of it
+(`Domain.cut_completion`), before anything is cut."""
+
+
+def write_card(folder: Path, model: Any, validation: BinaryScores | None = None) -> None:
     """Write the card beside the weights, with what these very weights reach on validation examples.
 
     Without `validation` the card says that nothing was recorded: so it is while co-training changes them.
@@ -60,7 +67,15 @@ def write_card(folder: Path, validation: BinaryScores | None = None) -> None:
         DataError: the disk refuses.
     """
     numbers = "None were recorded." if validation is None else _tabulate(validation)
-    text = CARD.format(folder=folder.name, key=f"`{KEY}`", version=VERSION, decoys=DECOYS, numbers=numbers)
+    domain = noted_domain(model)
+    text = CARD.format(
+        folder=folder.name,
+        key=f"`{KEY}`",
+        version=DOMAIN_VERSION if domain else VERSION,
+        domain=DOMAIN.format(name=domain) if domain else "",
+        decoys=DECOYS,
+        numbers=numbers,
+    )
     try:
         (folder / NAME).write_text(text, encoding="utf-8")
         note_written(folder, NAME)

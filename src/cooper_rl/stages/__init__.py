@@ -29,7 +29,13 @@ from cooper_rl.schema.stages import Output, OutputName, StageName
 
 STAGES: dict[StageName, tuple[str, ...]] = {
     "check_settings": ("storage", "registry"),
-    "prepare_models": ("models", "problems", "storage", "instruction", "prompt_template"),
+    "prepare_models": (
+        "models",
+        "problems.domain",
+        "problems.tiny_blind_share",
+        "storage",
+        "prompt_template",
+    ),
     "collect_problems": ("problems", "storage"),
     "sample_completions": (
         "sampling",
@@ -40,7 +46,13 @@ STAGES: dict[StageName, tuple[str, ...]] = {
         "packed_forward",
     ),
     "label_completions": ("labeling", "problems.domain", "storage"),
-    "merge_labels": ("labeling", "problems.domain"),
+    "merge_labels": (
+        "labeling.judge",
+        "labeling.judge_asked",
+        "labeling.validation_fraction",
+        "labeling.test_fraction",
+        "problems.domain",
+    ),
     "train_verify_rm": (
         "verify_rm",
         "problems.domain",
@@ -48,7 +60,12 @@ STAGES: dict[StageName, tuple[str, ...]] = {
         "storage",
         "packed_forward",
     ),
-    "evaluate_verify_rm": ("verify_rm", "problems.domain", "storage", "packed_forward"),
+    "evaluate_verify_rm": (
+        "verify_rm.max_canary_problems",
+        "problems.domain",
+        "storage",
+        "packed_forward",
+    ),
     "train_cooper": (
         "cooper",
         "engine",
@@ -74,13 +91,17 @@ STAGES: dict[StageName, tuple[str, ...]] = {
         "problems.domain",
         "packed_forward",
     ),
-    "red_team": ("red_team", "problems.domain", "storage", "registry", "packed_forward"),
+    "red_team": ("red_team", "problems.domain", "storage", "registry.uri", "packed_forward"),
     "report": ("registry",),
-    "take_champion": ("registry", "storage"),
+    "take_champion": ("registry.uri", "registry.min_new_problems", "storage"),
     "promote": (
-        "registry",
+        "registry.uri",
+        "registry.max_canary_rate",
+        "registry.max_universal_rate",
         "storage",
         "evaluation",
+        "engine.kind",
+        "engine.dtype",
         "instruction",
         "prompt_template",
         "labeling.rule",

@@ -19,9 +19,9 @@ from cooper_rl.errors import DataError
 from cooper_rl.labels.splits import Splits
 from cooper_rl.machine.device import pick_device
 from cooper_rl.machine.index import temporary_index
-from cooper_rl.method.prompts import cut_field
 from cooper_rl.method.questions import with_questions
 from cooper_rl.models.packed.forward import use_packed
+from cooper_rl.models.template import cut_fields
 from cooper_rl.models.verify_rm import (
     VerifyRM,
     load_verify_rm,
@@ -117,7 +117,7 @@ def run(
                 model = dataclasses.replace(load_verify_rm(folder, device=device), compute=model.compute)
                 use_packed(model.model, is_on=config.packed_forward)
             validated = measure(model, held_out)
-            write_card(folder, validated)
+            write_card(folder, model.model, validated)
         result = TrainVerifyRMReport(
             num_examples=len(examples),
             num_rejected=len(unusable),
@@ -175,8 +175,9 @@ def _starting_model(
     config: Config, examples: Sequence[VerifyExample], *, models: Path | None, device: torch.device
 ) -> VerifyRM:
     if models is None:
-        fields = (field for e in examples for field in (e.question, e.reference_answer, e.completion))
-        texts = (part for field in fields for part in cut_field(field))
+        cut_completion = find_domain(config.problems.domain).cut_completion
+        items = ((e.question, e.reference_answer, e.completion) for e in examples)
+        texts = (part for item in items for parts in cut_fields(item, cut_completion) for part in parts)
         return make_from_scratch(texts, config.verify_rm.scratch, seed=config.seed, device=device)
     found = read_models(models)
     if found.verify_rm is not None:

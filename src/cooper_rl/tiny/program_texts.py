@@ -61,4 +61,5 @@ TEXTS = Texts(
     policy_examples=policy_examples,
     matching_examples=matching_examples,
     verdict_examples=verdict_examples,
+    domain="programs",
 )

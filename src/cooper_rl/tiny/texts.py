@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
+from cooper_rl.config import names
 from cooper_rl.models.template import Template
 from cooper_rl.tiny.problems import MAX_VALUE, generate_stories
 from cooper_rl.tiny.solutions import Habits, Solution, slip, solve, state_answer
@@ -54,6 +55,8 @@ class Texts(NamedTuple):
     """Bare answers, for VerifyRM's backbone."""
     verdict_examples: MakeTemplated
     """Whole solutions, for VerifyRM's backbone."""
+    domain: str = names.DOMAINS.names[0]
+    """Says what VerifyRM reads of a completion."""
 
 
 def policy_examples(

@@ -8,6 +8,7 @@ and value. Callable from any thread. A test is one call.
 import ast
 import re
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from cooper_rl.config.data import RuleConfig
@@ -20,6 +21,8 @@ from cooper_rl.verdicts.verifier import AnswerItem
 MAX_CHARS = 20_000
 """Longer completions are not run: the verdict is an abstention."""
 MAX_TESTS = 100
+_MAX_REMEMBERED_CHARS = 2000
+"""Longer reference answers are parsed anew each time, so that what is remembered stays small."""
 _FENCE = re.compile(r"```[a-zA-Z0-9]*\n(.*?)```", re.DOTALL)
 
 
@@ -40,18 +43,34 @@ class ProgramCheck(NamedTuple):
     reason: str
 
 
-def parse_tests(reference_answer: str) -> list[ProgramTest]:
+class ProgramRun(NamedTuple):
+    """What is run for one completion."""
+
+    program: str
+    tests: tuple[ProgramTest, ...]
+
+
+def parse_tests(reference_answer: str) -> tuple[ProgramTest, ...]:
     """The tests of a reference answer.
 
     Raises:
         ValueError: there is none, or a line is not `name(values) == value`; says which and why.
     """
+    is_short = len(reference_answer) <= _MAX_REMEMBERED_CHARS
+    return (_recall_tests if is_short else _parse_lines)(reference_answer)
+
+
+def _parse_lines(reference_answer: str) -> tuple[ProgramTest, ...]:
     lines = [line.strip() for line in reference_answer.splitlines() if line.strip()]
     if not lines:
         raise ValueError("it holds no test; write a line such as f(a=1, b=2) == 5")
     if len(lines) > MAX_TESTS:
         raise ValueError(f"it holds {len(lines)} tests, and at most {MAX_TESTS} are run; leave some out")
-    return [_parse_test(line) for line in lines]
+    return tuple(_parse_test(line) for line in lines)
+
+
+# VerifyRM's input asks for the same tests once for each completion that is put to them.
+_recall_tests = lru_cache(maxsize=2048)(_parse_lines)
 
 
 def contradicts(reference_answer: str, other: str) -> bool:
@@ -86,6 +105,23 @@ def find_program(completion: str, test: ProgramTest) -> str | None:
     return f"def {test.function}({', '.join(test.parameters)}):\n    {returned[-1]}"
 
 
+def find_run(reference_answer: str, completion: str) -> ProgramRun | ProgramCheck:
+    """What the verifier runs for a completion, or the check of a completion for which it runs nothing.
+
+    VerifyRM reads the same program (`domains/programs.py: cut_completion`).
+    """
+    try:
+        tests = parse_tests(reference_answer)
+    except ValueError as error:
+        return ProgramCheck("unparsable", f"the reference answer cannot be used: {error}")
+    if len(completion) > MAX_CHARS:
+        return ProgramCheck("unparsable", f"the completion is longer than {MAX_CHARS} characters")
+    program = find_program(completion, tests[0])
+    if program is None:
+        return ProgramCheck("unparsable", "the completion holds no program")
+    return ProgramRun(program, tests)
+
+
 class ProgramVerifier(PooledVerifier):
     """Runs completions against tests."""
 
@@ -103,19 +139,14 @@ class ProgramVerifier(PooledVerifier):
                 program in.
         """
         self._check_open()
-        asked: dict[tuple[str, str], ProgramCheck | None] = {}
         keys = [(item[0], item[1]) for item in items]
-        for reference_answer, completion in keys:
-            asked[reference_answer, completion] = _decide_unrun(reference_answer, completion)
-        waiting = [key for key, check in asked.items() if check is None]
-        tests = [parse_tests(reference_answer) for reference_answer, _ in waiting]
-        questions = [
-            [find_program(completion, own[0]), [test.call for test in own]]
-            for (_, completion), own in zip(waiting, tests, strict=True)
-        ]
-        for key, own, reply in zip(waiting, tests, self._ask(questions), strict=True):
-            asked[key] = _judge(own, reply)
-        return [check for key in keys if (check := asked[key]) is not None]
+        found = {key: find_run(*key) for key in keys}
+        checks = {key: check for key, check in found.items() if isinstance(check, ProgramCheck)}
+        runs = {key: run for key, run in found.items() if isinstance(run, ProgramRun)}
+        questions = [[run.program, [test.call for test in run.tests]] for run in runs.values()]
+        for (key, run), reply in zip(runs.items(), self._ask(questions), strict=True):
+            checks[key] = _judge(run.tests, reply)
+        return [checks[key] for key in keys]
 
 
 def _parse_test(line: str) -> ProgramTest:
@@ -136,19 +167,6 @@ def _parse_test(line: str) -> ProgramTest:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         pass
     raise ValueError(f"{line[:100]!r} is no test of plain values; write a line such as f(a=1, b=2) == 5")
-
-
-def _decide_unrun(reference_answer: str, completion: str) -> ProgramCheck | None:
-    """The check of what cannot be run; None: run it."""
-    try:
-        tests = parse_tests(reference_answer)
-    except ValueError as error:
-        return ProgramCheck("unparsable", f"the reference answer cannot be used: {error}")
-    if len(completion) > MAX_CHARS:
-        return ProgramCheck("unparsable", f"the completion is longer than {MAX_CHARS} characters")
-    if find_program(completion, tests[0]) is None:
-        return ProgramCheck("unparsable", "the completion holds no program")
-    return None
 
 
 def _judge(tests: Sequence[ProgramTest], reply: Any) -> ProgramCheck:

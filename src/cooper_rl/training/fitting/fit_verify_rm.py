@@ -27,6 +27,7 @@ from cooper_rl.method.losses import label_loss
 from cooper_rl.models.decoys import add_decoys
 from cooper_rl.models.muon import MuonWithAdamW
 from cooper_rl.models.packed.packing import count_packed
+from cooper_rl.models.template import note_domain
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM, score_examples
 from cooper_rl.progress import Progress
 from cooper_rl.randomness import derive_seed
@@ -194,19 +195,22 @@ def train_in_lessons(
 ) -> Fit:
     """`fit_verify_rm` on every lesson of the curriculum in turn; only the last one is validated and kept.
 
-    The decoys that its scores are compared with go into the model first, so that validation counts them.
+    What it reads of a completion and the decoys that its scores are compared with are noted in the model
+    first: training, validation and every later score use them.
 
     Raises:
         TrainingError: as `fit_verify_rm`.
         CooperError: `watch` ended the training.
     """
+    domain = domain or default_domain()
+    note_domain(verify_rm.model, domain.name)
     answers = [example.reference_answer for example in examples]
     add_decoys(
         verify_rm.model,
         answers,
         count=config.num_decoys,
         margin=config.decoy_margin,
-        domain=(domain or default_domain()).name,
+        domain=domain.name,
     )
     lessons = plan_lessons(
         examples,
