@@ -116,6 +116,13 @@ def test_an_unknown_override_is_one_message_and_exit_status_2(
             "experiment.steps=3",
             "does not read experiment.steps; leave it out, or change",
         ),
+        (
+            "train-verify-rm",
+            "verify_rm.max_canary_problems=3",
+            "does not read verify_rm.max_canary_problems (read by evaluate-verify-rm); leave it out, or "
+            "change seed or a key of verify_rm, problems, labeling, storage, packed_forward that `cooper-rl "
+            "train-verify-rm --help` shows",
+        ),
     ],
 )
 def test_a_key_that_the_stage_does_not_read_is_refused(stage: str, override: str, message: str) -> None:
