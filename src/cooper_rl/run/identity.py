@@ -63,6 +63,7 @@ def run_identity(
         chosen["prompt_template"] = config.prompt_template
     chosen["engine"] = {key: values["engine"][key] for key in ("kind", "dtype")}
     chosen["labeling"] = {"rule": values["labeling"]["rule"]}
+    chosen["problems"] = {"domain": values["problems"]["domain"]}
     identity = {key: json.dumps(value) for key, value in flatten(chosen) if key not in MAY_DIFFER}
     identity["data.models.policy"] = _model_sha256(config.storage, read_models(models).policy)
     identity["data.verify_rm"] = _model_sha256(config.storage, model_in(verify_rm))
