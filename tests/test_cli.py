@@ -50,7 +50,7 @@ def test_help_lists_every_configuration_key_that_the_stage_reads(stage: str) -> 
         is_part_of_longer = any(other.startswith(f"{key}.") for other in keys)
         is_of_whole_config = key.partition(".")[0] in Config.model_fields
         if is_of_whole_config and not is_part_of_longer:
-            # Or a part of it: tests/stages/test_keys_read.py holds which.
+            # Or a part of it: tests/stages/every_stage/test_keys_read.py holds which.
             check_overrides(stage, [f"{key}=null"])
 
 
