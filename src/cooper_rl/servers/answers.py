@@ -44,14 +44,15 @@ def to_response(answer: httpx.Response, content: bytearray, server: ServerConfig
     headers = answer.headers.copy()
     encoding = headers.pop("content-encoding", "identity").strip().lower()
     headers.pop("content-length", None)  # of the packed bytes
+    body = bytes(content)
     if encoding == ACCEPTED_ENCODING:
-        content = _unpack(content, server)
+        body = _unpack(body, server)
     elif encoding != "identity":
         raise httpx.DecodingError(f"the answer is packed as {encoding[:50]!r}, which was not asked for")
-    return httpx.Response(answer.status_code, headers=headers, content=bytes(content))
+    return httpx.Response(answer.status_code, headers=headers, content=body)
 
 
-def _unpack(content: bytearray, server: ServerConfig) -> bytes:
+def _unpack(content: bytes, server: ServerConfig) -> bytes:
     try:
         unpacked = zlib.decompressobj(_GZIP_HEADER).decompress(content, _max_bytes(server) + 1)
     except zlib.error as error:
