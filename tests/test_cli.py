@@ -50,7 +50,7 @@ def test_help_lists_every_configuration_key_that_the_stage_reads(stage: str) -> 
         is_part_of_longer = any(other.startswith(f"{key}.") for other in keys)
         is_of_whole_config = key.partition(".")[0] in Config.model_fields
         if is_of_whole_config and not is_part_of_longer:
-            # Or a part of it: tests/stages/test_keys_read.py holds which.
+            # Or a part of it: tests/stages/every_stage/test_keys_read.py holds which.
             check_overrides(stage, [f"{key}=null"])
 
 
@@ -115,6 +115,13 @@ def test_an_unknown_override_is_one_message_and_exit_status_2(
             "train-verify-rm",
             "experiment.steps=3",
             "does not read experiment.steps; leave it out, or change",
+        ),
+        (
+            "train-verify-rm",
+            "verify_rm.max_canary_problems=3",
+            "does not read verify_rm.max_canary_problems (read by evaluate-verify-rm); leave it out, or "
+            "change seed or a key of verify_rm, problems, labeling, storage, packed_forward that `cooper-rl "
+            "train-verify-rm --help` shows",
         ),
     ],
 )

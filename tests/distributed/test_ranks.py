@@ -81,7 +81,39 @@ def test_ranks_agree_or_all_of_them_fail(tmp_path: Path) -> None:
     found = run_on_two(agree, tmp_path)
     common = ["ServerError: the first reaches nobody", "ServerError: the second reaches nobody"]
     assert found[0] == [*common, "ValueError: a bug", "rank 0 answers"]
-    assert found[1] == [*common, "LaunchError: rank 0 of 2 failed: ValueError: a bug", "rank 0 answers"]
+    assert found[1] == [
+        *common,
+        "LaunchError: rank 0 of 2 failed: ValueError: a bug; its own log says where",
+        "rank 0 answers",
+    ]
+
+
+def collect(rank: int, folder: Path, answers: Any) -> None:
+    """The second process meets an error that nobody foresaw; then both go on."""
+    distributed.init_process_group("gloo", init_method=f"file://{folder}/met", rank=rank, world_size=2)
+    ranks = Ranks(rank, 2, distributed.group.WORLD)
+    try:
+        ranks.collect(lambda: [rank] * (1 // (1 - rank)))
+    except Exception as error:
+        found = f"{type(error).__name__}: {error}"
+    else:
+        found = "no error"
+    answers.put((rank, [found, ranks.collect(lambda: [rank] * (rank + 1))]))
+    distributed.destroy_process_group()
+
+
+@pytest.mark.slow
+def test_ranks_collect_what_each_has_or_all_of_them_fail(tmp_path: Path) -> None:
+    """Lists of another length on each rank, such as the rows of a trainer's processes."""
+    error = "ZeroDivisionError: integer division or modulo by zero"
+    found = run_on_two(collect, tmp_path)
+    assert found[0] == [f"LaunchError: rank 1 of 2 failed: {error}; its own log says where", [[0], [1, 1]]]
+    assert found[1] == [error, [[0], [1, 1]]]
+
+
+def test_a_process_alone_meets_its_own_error() -> None:
+    with pytest.raises(ZeroDivisionError):
+        Ranks().collect(lambda: 1 // 0)
 
 
 def settle_without_a_start(rank: int, folder: Path, answers: Any) -> None:

@@ -1,9 +1,6 @@
 """Co-training as a task of a pipeline: killed in its first attempt, and handed over by reference."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +16,7 @@ from pipelines.local.folder import run_folders
 from tests.faults.conftest import Outcome, Trainer, outcome, straight, trainer
 from tests.faults.kill_server import OVERRIDES
 from tests.faults.test_store_faults import environment, overrides
+from tests.pipelines.worker import run_worker
 from tests.stand_ins.fixtures import gateway, make_client, s3_server, storage_config
 from tests.stand_ins.radosgw import Account
 
@@ -26,7 +24,6 @@ pytestmark = pytest.mark.slow
 
 __all__ = ["gateway", "s3_server", "straight", "trainer"]
 
-ROOT = Path(__file__).parent.parent.parent
 # Python runs this before anything else: the process is the product's own but for the kill that it prepares.
 KILL_ONCE = """
 import os, sys
@@ -68,35 +65,19 @@ def killed(trainer: Trainer, s3_server: Any, tmp_path_factory: pytest.TempPathFa
     (folder / "sitecustomize.py").write_text(KILL_ONCE)
     for name, key in (("access_key", account.access_key), ("secret_key", account.secret_key)):
         (secret / name).write_text(key)
-    request = {
-        "pipeline": str(pipeline),
-        "arguments": {"run_key": "from-the-pipeline"},
-        "root": str(folder / "root"),
-        "run": "two-iterations-2026-01-01",
-        "cache": str(folder / "cache"),
-        "image": None,
-        "containers": None,
-        "forks": False,
-        "tasks_at_once": None,
-    }
-    done = subprocess.run(
-        [sys.executable, "-m", "pipelines.local.worker"],
-        input=json.dumps(request) + "\n",
-        cwd=ROOT,
-        env=os.environ
-        | environment(account)
-        | {
-            "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT), os.environ.get("PYTHONPATH", "")]),
+    status, log = run_worker(
+        pipeline,
+        {"run_key": "from-the-pipeline"},
+        root=folder / "root",
+        run="two-iterations-2026-01-01",
+        import_first=folder,
+        environment={
+            **environment(account),
             "KILLED_ONCE": str(folder / "killed"),
             "OMP_NUM_THREADS": "1",
         },
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
     )
-    log = done.stdout + done.stderr
-    assert done.returncode == 0, log[-5000:]
+    assert status == 0, log[-5000:]
     (folder / "log").write_text(log)
     run = run_folders(folder / "root", "two-iterations")[-1]
     storage = storage.model_copy(update={"credentials": secret})

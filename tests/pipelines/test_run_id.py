@@ -1,10 +1,6 @@
 """The run's id through kfp.local: the same in every task, in a branch, and in the exit task."""
 
-import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +13,7 @@ from cooper_rl.schema.runs import SettingsReport
 from pipelines.profile import load_profile
 from pipelines.resources import Tasks
 from pipelines.steps import checkpoints_of, component_of, summarised
-
-ROOT = Path(__file__).parent.parent.parent
+from tests.pipelines.worker import run_worker
 
 
 @dsl.component(base_image="python:3.11", install_kfp_package=False)
@@ -48,28 +43,14 @@ def compile_branches(folder: Path) -> Path:
 
 def run(folder: Path, **arguments: Any) -> Path:
     """Run the pipeline; returns the folder of its tasks."""
-    request = {
-        "pipeline": str(compile_branches(folder)),
-        "arguments": {"overrides": [f"storage.uri={folder / 'store'}"], **arguments},
-        "root": str(folder),
-        "run": "branches-run",
-        "cache": str(folder / "cache"),
-        "image": None,
-        "containers": None,
-        "forks": True,
-        "tasks_at_once": None,
-    }
-    done = subprocess.run(
-        [sys.executable, "-m", "pipelines.local.worker"],
-        input=json.dumps(request) + "\n",
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
+    status, printed = run_worker(
+        compile_branches(folder),
+        {"overrides": [f"storage.uri={folder / 'store'}"], **arguments},
+        root=folder,
+        run="branches-run",
+        forks=True,
     )
-    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+    assert status == 0, printed[-3000:]
     return folder / "branches-run"
 
 

@@ -2,6 +2,7 @@
 
 import gzip
 import time
+import tracemalloc
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -268,6 +269,37 @@ def test_an_answer_without_end_is_not_read_whole(serve_chat, hedge_after: float 
     with pytest.raises(ServerError, match=r"the answer has over 1[0-9]{6} bytes"):
         judge.judge([ITEM])
     assert sent[0] < 64 << 20
+
+
+@pytest.mark.parametrize("hedge_after", [None, 2.0])
+def test_a_small_answer_that_unpacks_to_a_large_one_is_not_unpacked_whole(
+    serve_chat, hedge_after: float | None
+) -> None:
+    """50 MB of zeros, which gzip packs into 50 KB: 8 tokens of 64 bytes and 1 MiB to spare are the bound."""
+    bomb = gzip.compress(bytes(50_000_000))
+    assert len(bomb) < 100_000
+    server = serve_chat(lambda number, body: (200, {"content-encoding": "gzip"}, bomb))
+    judge = ChatJudge(config(server, max_tokens=8, max_attempts=1, hedge_after=hedge_after))
+    tracemalloc.start()
+    try:
+        with pytest.raises(
+            ServerError, match=r"the answer has over 1049088 bytes after 1 attempts; check that the server"
+        ):
+            judge.judge([ITEM])
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("encoding", ["br", "gzip, gzip"])
+def test_an_answer_that_is_packed_as_nobody_asked_is_not_unpacked(serve_chat, encoding: str) -> None:
+    """Packed twice, 50 KB can unpack to 50 GB."""
+    server = serve_chat(lambda number, body: (200, {"content-encoding": encoding}, "packed"))
+    with pytest.raises(
+        ServerError, match=f"packed as '{encoding}', which was not asked for after 1 attempts"
+    ):
+        ChatJudge(config(server, max_attempts=1)).judge([ITEM])
+    assert server.headers[0]["accept-encoding"] == "gzip"
 
 
 def test_half_a_surrogate_pair_in_an_answer_is_replaced(serve_chat) -> None:

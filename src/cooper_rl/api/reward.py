@@ -14,7 +14,7 @@ from typing import Any, Self
 import torch
 
 from cooper_rl.api import trl
-from cooper_rl.api.processes import gather_rows, is_first_process, join_processes
+from cooper_rl.api.processes import is_first_process, join_processes
 from cooper_rl.api.reward_config import Examples, make_settings
 from cooper_rl.api.reward_run import RewardRun
 from cooper_rl.api.rows import read_rows
@@ -162,8 +162,7 @@ class CooperReward:
             trainer = trl.trainer_of(log_metric)
             # TRL's evaluations call as well: the model's mode alone tells them from training.
             is_training = self.is_learning and (trainer is None or bool(trainer.model.training))
-            parts = gather_rows(
-                ranks,
+            parts = ranks.collect(
                 lambda: read_rows(
                     completions,
                     prompts=prompts,

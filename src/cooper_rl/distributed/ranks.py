@@ -81,8 +81,8 @@ class Ranks:
             raise error
         return value
 
-    def agree(self, compute: Callable[[], T]) -> T:
-        """The first rank's result, once every rank has computed its own, in one exchange.
+    def collect(self, compute: Callable[[], T]) -> list[T]:
+        """Every rank's result, in the order of ranks, in one exchange.
 
         The error of any rank is raised on all of them, so that no rank waits for one that failed. An error
         that is no CooperError is a LaunchError on the other ranks.
@@ -96,17 +96,28 @@ class Ranks:
             own = error
         told = own
         if own is not None and not isinstance(own, CooperError):
-            told = LaunchError(f"rank {self.rank} of {self.size} failed: {type(own).__name__}: {own}")
-        # The value goes out from the first rank alone: it may be large, and all_gather sends everything to
-        # everybody.
-        answers = self._exchange((value if self.is_first else None, told))
+            told = LaunchError(
+                f"rank {self.rank} of {self.size} failed: {type(own).__name__}: {own}; its own log says where"
+            )
+        answers = self._exchange((value, told))
         if own is not None:
             raise own
         # In the order of ranks, so that all of them raise the same error and their logs agree.
         for _, error in answers:
             if error is not None:
                 raise error
-        first: Any = answers[0][0]
+        return [answer for answer, _ in answers]
+
+    def agree(self, compute: Callable[[], T]) -> T:
+        """The first rank's result, once every rank has computed its own; errors as in `collect`."""
+
+        def of_first() -> T | None:
+            value = compute()
+            # It goes out from the first rank alone: it may be large, and all_gather sends everything to
+            # everybody.
+            return value if self.is_first else None
+
+        first: Any = self.collect(of_first)[0]
         return first
 
     def sums(self, *values: float) -> list[float]:

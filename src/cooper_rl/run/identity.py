@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from cooper_rl.checkpoints.identity import RunIdentity, split_identity
 from cooper_rl.checkpoints.manifest import CheckpointManifest, files_below
@@ -62,6 +63,7 @@ def run_identity(
         chosen["prompt_template"] = config.prompt_template
     chosen["engine"] = {key: values["engine"][key] for key in ("kind", "dtype")}
     chosen["labeling"] = {"rule": values["labeling"]["rule"]}
+    chosen["problems"] = {"domain": values["problems"]["domain"]}
     identity = {key: json.dumps(value) for key, value in flatten(chosen) if key not in MAY_DIFFER}
     identity["data.models.policy"] = _model_sha256(config.storage, read_models(models).policy)
     identity["data.verify_rm"] = _model_sha256(config.storage, model_in(verify_rm))
@@ -71,21 +73,19 @@ def run_identity(
     return split_identity(identity)
 
 
-FIT_KEYS_THAT_MAY_DIFFER = (
-    "verify_rm.checkpoint_seconds",
-    "verify_rm.gradient_checkpointing",
-    "verify_rm.max_canary_problems",
-)
+FIT_KEYS_THAT_MAY_DIFFER = {"checkpoint_seconds", "gradient_checkpointing", "max_canary_problems"}
+"""Of the section `verify_rm`."""
 
 
 def fit_identity(config: Config, *, models: Path | None, files: Mapping[str, Path | None]) -> RunIdentity:
     """The same of the training of VerifyRM; `models`: what it starts from, None: from scratch."""
     values = config.model_dump(mode="json")
-    chosen = {"seed": values["seed"], "verify_rm": values["verify_rm"]}
+    chosen: dict[str, Any] = {"seed": values["seed"]}
+    chosen["verify_rm"] = config.verify_rm.model_dump(mode="json", exclude=FIT_KEYS_THAT_MAY_DIFFER)
     chosen["problems"] = {"domain": values["problems"]["domain"]}
     chosen["labeling"] = {"validation_fraction": values["labeling"]["validation_fraction"]}
     chosen["packed_forward"] = values["packed_forward"]
-    found = {key: json.dumps(value) for key, value in flatten(chosen) if key not in FIT_KEYS_THAT_MAY_DIFFER}
+    found = {key: json.dumps(value) for key, value in flatten(chosen)}
     if models is not None:
         starts = read_models(models)
         found["data.models"] = _model_sha256(config.storage, starts.verify_rm or starts.backbone)

@@ -27,8 +27,9 @@ from cooper_rl.errors import ConfigError, ServerError
 from cooper_rl.method.prompts import ChatPrompt
 from cooper_rl.schema.reports import JudgeUsage
 from cooper_rl.schema.texts import replace_surrogates
+from cooper_rl.servers.answers import ACCEPTED_ENCODING, Posted, add_part, to_response
 from cooper_rl.servers.budget import Estimate, Ledger, count_tokens
-from cooper_rl.servers.hedging import Hedger, Posted, add_part, to_response
+from cooper_rl.servers.hedging import Hedger
 from cooper_rl.servers.pacing import Pace
 
 logger = logging.getLogger(__name__)
@@ -74,7 +75,7 @@ class ChatClient:
         # As many connections as requests: with fewer, a request's time-out would run while it waits for
         # one.
         limits = httpx.Limits(max_connections=server.max_concurrency)
-        headers = _headers(server)
+        headers = {**_authorization(server), "Accept-Encoding": ACCEPTED_ENCODING}
         self._http = httpx.Client(timeout=server.timeout_seconds, limits=limits, headers=headers)
         self._ledger = Ledger(server)
         hedger = None if server.hedge_after is None else Hedger(server, headers, self._ledger)
@@ -241,7 +242,7 @@ class ChatClient:
                 add_part(content, part, self.server)
                 if time.monotonic() > ends:
                     raise httpx.ReadTimeout(f"the answer took over {self.server.timeout_seconds} s")
-        return Posted(to_response(answer, content))
+        return Posted(to_response(answer, content, self.server))
 
     def _read(self, answer: httpx.Response, body: dict[str, Any], num_requests: int) -> str:
         try:
@@ -258,7 +259,7 @@ class ChatClient:
         return _without_thought(text)
 
 
-def _headers(server: ServerConfig) -> dict[str, str]:
+def _authorization(server: ServerConfig) -> dict[str, str]:
     user = split_user(server.base_url)[1]
     if user is not None:
         return {"Authorization": f"Basic {b64encode(user.encode()).decode()}"}

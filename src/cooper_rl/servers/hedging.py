@@ -2,7 +2,7 @@
 
 A few answers of a chat server take many times as long as the others, and a step waits for its last one. The
 loser is cancelled and its connection closed, so that it holds up nobody and the server may stop writing.
-`servers/chat.py` retries, and reads the answers of single requests by the bound that stands here.
+`servers/chat.py` retries.
 """
 
 import asyncio
@@ -11,11 +11,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import httpx
 
 from cooper_rl.config.data import ServerConfig
+from cooper_rl.servers.answers import Posted, add_part, to_response
 from cooper_rl.servers.budget import Ledger
 
 MIN_TIMED = 5
@@ -23,33 +24,8 @@ MIN_TIMED = 5
 NUM_TIMED = 256
 """Newest answers that the median is taken of."""
 POLL_SECONDS = 0.05
-MAX_BYTES_PER_TOKEN, SPARE_BYTES = 64, 1 << 20
-"""An answer of more bytes than `max_tokens` can need is not read to its end."""
 
 _Request = asyncio.Task[httpx.Response]
-
-
-class Posted(NamedTuple):
-    """An answer, and by how many requests it was asked for."""
-
-    answer: httpx.Response
-    num_requests: int = 1
-
-
-def add_part(content: bytearray, part: bytes, server: ServerConfig) -> None:
-    """Append a part as it came over the network: what is counted against the bound are raw bytes.
-
-    Raises:
-        httpx.ReadError: the answer is too long.
-    """
-    content += part
-    if len(content) > server.max_tokens * MAX_BYTES_PER_TOKEN + SPARE_BYTES:
-        raise httpx.ReadError(f"the answer has over {len(content)} bytes")
-
-
-def to_response(answer: httpx.Response, content: bytearray) -> httpx.Response:
-    """The answer with the content that was read from its stream, decoded as its headers say."""
-    return httpx.Response(answer.status_code, headers=answer.headers, content=bytes(content))
 
 
 class Hedger:
@@ -120,7 +96,7 @@ class Hedger:
                     add_part(content, part, self._server)
         except TimeoutError as error:
             raise httpx.ReadTimeout(f"the answer took over {self._server.timeout_seconds} s") from error
-        return to_response(answer, content)
+        return to_response(answer, content, self._server)
 
     async def _is_late(self, request: _Request, started: float) -> bool:
         """Whether a request takes too long and there is room and budget for another, which are then taken."""

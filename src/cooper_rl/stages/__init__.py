@@ -20,12 +20,16 @@ from importlib import import_module, resources
 from pathlib import Path
 from typing import NamedTuple, Protocol, cast
 
+from cooper_rl.config.models import VerifyRMConfig
 from cooper_rl.config.root import Config
 from cooper_rl.errors import ConfigError
 from cooper_rl.schema import paths
 from cooper_rl.schema.paths import Inputs, OutputFile, OutputFolder, PathKind
 from cooper_rl.schema.reports import Report
 from cooper_rl.schema.stages import Output, OutputName, StageName
+
+OF_EVALUATION = "max_canary_problems"
+"""The key of the section `verify_rm` that is no setting of the training."""
 
 STAGES: dict[StageName, tuple[str, ...]] = {
     "check_settings": ("storage", "registry"),
@@ -54,14 +58,14 @@ STAGES: dict[StageName, tuple[str, ...]] = {
         "problems.domain",
     ),
     "train_verify_rm": (
-        "verify_rm",
+        *(f"verify_rm.{key}" for key in VerifyRMConfig.model_fields if key != OF_EVALUATION),
         "problems.domain",
         "labeling.validation_fraction",
         "storage",
         "packed_forward",
     ),
     "evaluate_verify_rm": (
-        "verify_rm.max_canary_problems",
+        f"verify_rm.{OF_EVALUATION}",
         "problems.domain",
         "storage",
         "packed_forward",
@@ -177,11 +181,13 @@ def check_overrides(stage: StageName, overrides: Sequence[str]) -> None:
         key = override.partition("=")[0].strip()
         if _reads(stage, key):
             continue
+        sections = dict.fromkeys(known.partition(".")[0] for known in STAGES[stage])
         readers = [name.replace("_", "-") for name in STAGES if name not in READ_WHOLE and _reads(name, key)]
         read_by = f" (read by {', '.join(readers)})" if readers else ""
+        command = stage.replace("_", "-")
         raise ConfigError(
-            f"override {override!r}: {stage.replace('_', '-')} does not read {key}{read_by}; leave it out, "
-            f"or change seed or a key of {', '.join(STAGES[stage])}"
+            f"override {override!r}: {command} does not read {key}{read_by}; leave it out, or change seed or "
+            f"a key of {', '.join(sections)} that `cooper-rl {command} --help` shows"
         )
 
 

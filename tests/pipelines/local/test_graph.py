@@ -1,9 +1,5 @@
 """A graph whose tasks run at once, through kfp.local itself: order, failures, branches, output."""
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,8 +8,7 @@ from kfp import compiler, dsl
 
 from pipelines.local.fork import has_gpu
 from pipelines.local.lines import read_line
-
-ROOT = Path(__file__).parents[3]
+from tests.pipelines.worker import Ended, run_worker
 
 
 def component(function: Callable[..., Any]) -> Any:
@@ -56,33 +51,13 @@ def keep(status: dsl.PipelineTaskFinalStatus, folder: str):
     (Path(folder) / "end").write_text(status.state)
 
 
-def run(pipeline: Callable[..., None], folder: Path, *, at_once: int = 2) -> tuple[int, str]:
-    """Compile a pipeline and run it; returns the worker's exit status and what it printed."""
+def run(pipeline: Callable[..., None], folder: Path, *, at_once: int = 2) -> Ended:
+    """Compile a pipeline and run it."""
     path = folder / "pipeline.yaml"
     compiler.Compiler().compile(dsl.pipeline(name="tried")(pipeline), str(path))
-    request = {
-        "pipeline": str(path),
-        "arguments": {"folder": str(folder)},
-        "root": str(folder / "root"),
-        "run": "tried-run",
-        "cache": str(folder / "cache"),
-        "image": None,
-        "containers": None,
-        "forks": False,
-        "tasks_at_once": at_once,
-    }
-    done = subprocess.run(
-        [sys.executable, "-m", "pipelines.local.worker"],
-        input=json.dumps(request) + "\n",
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=300,
-        check=False,
+    return run_worker(
+        path, {"folder": str(folder)}, root=folder / "root", run="tried-run", tasks_at_once=at_once
     )
-    return done.returncode, done.stdout
 
 
 def started(printed: str) -> list[str]:

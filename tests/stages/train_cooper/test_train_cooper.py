@@ -186,6 +186,15 @@ def test_another_seed_gives_another_run(files: Files, straight: Path, tmp_path: 
     assert numbers(tmp_path / "run")[0] != numbers(straight)[0]
 
 
+def test_a_run_is_not_continued_in_another_domain(files: Files, straight: Path) -> None:
+    """What is verified, and how, decides every reward. A run in mathematics is known by nothing more."""
+    assert "problems.domain" not in read_manifest(LocalStore(straight), "step-000004").identity
+    with pytest.raises(
+        ConfigError, match=r'\(problems\.domain: "mathematics" there, "programs" here\); choose another'
+    ):
+        train(files, straight, "cooper.steps=5", "problems.domain=programs")
+
+
 def test_a_store_without_a_run_key_is_refused_before_anything_is_read(tmp_path: Path) -> None:
     nowhere = {name: tmp_path / name for name in ("models", "verify_rm", "problems", "checkpoint", "report")}
     with pytest.raises(ConfigError, match=r"storage\.uri needs storage\.run_key"):

@@ -16,8 +16,8 @@ from cooper_rl.stages import READ_WHOLE, STAGES, check_overrides, import_run
 from cooper_rl.tiny.problems import generate_problems
 from tests.stages.champions import HELD_OUT, TRAINING, make_candidate
 from tests.stages.conftest import SMALL, Files, with_other_questions
+from tests.stages.every_stage.recording import leaves, noting_reads
 from tests.stages.label_completions.labelling import write_inputs
-from tests.stages.recording import leaves, noting_reads
 from tests.stages.test_prepare_models import TINY
 from tests.stages.test_red_team import BUDGET
 from tests.tiny_models import random_policy, random_verify_rm

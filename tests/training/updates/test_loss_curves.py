@@ -8,7 +8,7 @@ import torch
 
 from cooper_rl.training.policy_update import update_policy
 from cooper_rl.training.reward_update import update_verify_rm
-from tests.training.test_updates import ADVANTAGES, cooper, groups_of, pairs_of
+from tests.training.updates.test_updates import ADVANTAGES, cooper, groups_of, pairs_of
 
 BUDGETS = (1, 60, 10_000)
 """One sequence at a time, a few, all at once."""
