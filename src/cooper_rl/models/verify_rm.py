@@ -22,7 +22,7 @@ from cooper_rl.method.metrics import binary_scores
 from cooper_rl.models.decoys import Decoys, decoys_of
 from cooper_rl.models.packed.batching import pad_right, split_by_tokens
 from cooper_rl.models.packed.forward import can_pack, limit_tokens, packed_logits
-from cooper_rl.models.packed.packing import pack, split_packed
+from cooper_rl.models.packed.packing import MAX_ROWS, pack, split_packed
 from cooper_rl.models.packed.varlen import can_vary
 from cooper_rl.models.policy import (
     check_architecture,
@@ -36,6 +36,9 @@ from cooper_rl.models.template import Template, add_template, open_template
 from cooper_rl.models.verify_rm_card import write_card
 from cooper_rl.schema.data import VerifyExample
 from cooper_rl.schema.reports import BinaryScores
+
+CPU_ROWS = 8
+"""`MAX_ROWS` of a pass on a CPU, whose memory is not what a batch is bounded for."""
 
 
 class VerifyItem(NamedTuple):
@@ -116,7 +119,9 @@ class VerifyRM:
         """
         if not can_pack(self.model):
             return split_by_tokens([len(unit) * max(map(len, unit)) for unit in units], max_tokens)
-        return split_packed(units, limit_tokens(self.model, self.compute, max_tokens))
+        limit = limit_tokens(self.model, self.compute, max_tokens)
+        # Decoys share nearly all rows: with the bound for a GPU a pass would compute a few hundred tokens.
+        return split_packed(units, limit, max_rows=CPU_ROWS if self.device.type == "cpu" else MAX_ROWS)
 
     def logits(self, sequences: Sequence[Sequence[int]]) -> torch.Tensor:
         """Raw logits (N,) in fp32 for N encoded items in one forward pass, differentiable."""

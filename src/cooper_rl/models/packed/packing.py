@@ -146,11 +146,13 @@ def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
     return low
 
 
-def split_packed(units: Sequence[Sequence[Sequence[int]]], max_tokens: int) -> list[list[int]]:
+def split_packed(
+    units: Sequence[Sequence[Sequence[int]]], max_tokens: int, *, max_rows: int = MAX_ROWS
+) -> list[list[int]]:
     """Indices of units (one sequence, or a pair that must stay together) in packed batches under a budget.
 
     Units that begin alike come together. The count of a batch is what it computes, shared beginnings once, or
-    its sequences' whole lengths over `MAX_ROWS`, where that is more: short completions of one long prompt. A
+    its sequences' whole lengths over `max_rows`, where that is more: short completions of one long prompt. A
     unit over the budget is a batch of its own; every index appears exactly once.
     """
     batches: list[list[int]] = []
@@ -165,7 +167,7 @@ def split_packed(units: Sequence[Sequence[Sequence[int]]], max_tokens: int) -> l
         whole = sum(map(len, unit))
         # Two bounds: what is computed, and the rows of attention, in which a shared prompt stands once for
         # every completion.
-        if batches and total + added <= max_tokens and rows + whole <= MAX_ROWS * max_tokens:
+        if batches and total + added <= max_tokens and rows + whole <= max_rows * max_tokens:
             batches[-1].append(index)
             total, rows = total + added, rows + whole
         else:
