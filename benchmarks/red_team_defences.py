@@ -31,7 +31,7 @@ from cooper_rl.stages import evaluate_verify_rm, red_team, train_verify_rm
 HOSTILE = "verify_rm.hostile_fraction=0.25"
 CANARIES = "verify_rm.num_canary_problems=10"
 EPOCHS = "verify_rm.num_epochs=5"
-DECOYS = ("verify_rm.num_decoys=3", EPOCHS)
+DECOYS = ("verify_rm.num_decoys=23", EPOCHS)
 DEFENCES: dict[str, tuple[str, ...]] = {
     "separators alone": (),
     "five epochs": (EPOCHS,),

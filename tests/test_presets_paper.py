@@ -49,7 +49,7 @@ def test_the_other_presets_are_the_paper_but_for_what_they_say() -> None:
     llama = load("paper", ["models.policy=meta-llama/Llama-3.2-1B-Instruct"])
     assert load("llama") == llama
     values = ["cooper.max_tokens_per_batch=16384", "cooper.gradient_checkpointing=true"]
-    values += ["verify_rm.num_decoys=3"]
+    values += ["verify_rm.num_decoys=23"]
     assert load("single_gpu") == load("paper", values)
 
 

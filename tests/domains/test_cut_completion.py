@@ -20,7 +20,7 @@ from cooper_rl.domains.open import find_domain
 from cooper_rl.errors import ModelError
 from cooper_rl.method.prompts import cut_field
 from cooper_rl.models.decoys import add_decoys
-from cooper_rl.models.template import KEY, note_domain
+from cooper_rl.models.template import KEY, note_reading
 from cooper_rl.models.verify_rm import load_verify_rm as load
 from cooper_rl.models.verify_rm import save_verify_rm
 from cooper_rl.servers.verify_rm_http import make_app
@@ -121,7 +121,7 @@ def test_what_verify_rm_reads_is_what_the_verifier_runs(verifier: Any, pieces: l
 @pytest.fixture
 def reads_programs(make_verify_rm: Callable[[int], VerifyRM]) -> VerifyRM:
     verify_rm = make_verify_rm(0)
-    note_domain(verify_rm.model, "programs")
+    note_reading(verify_rm.model, domain="programs", reference_last=False)
     return verify_rm
 
 
@@ -150,9 +150,7 @@ def test_the_fields_come_back_from_the_token_ids(
 
 
 def test_decoys_read_the_program_too(reads_programs: VerifyRM) -> None:
-    add_decoys(
-        reads_programs.model, ["f(a=1, b=2) == 6", "f(a=1, b=2) == 7"], count=2, margin=0.5, domain="programs"
-    )
+    add_decoys(reads_programs.model, ["f(a=1, b=2) == 6", "f(a=1, b=2) == 7"], count=2, domain="programs")
     (group,) = reads_programs.encode_compared([VerifyItem("Write f.", TESTS, "So: \nreturn a + 2 * b")])
     found = [reads_programs.template.decode(ids).completion for ids in group]
     assert found == [(RIGHT,)] * 3 + [("",)]
@@ -225,7 +223,6 @@ def test_a_folder_names_its_domain_in_config_and_card(tmp_path: Path) -> None:
         train_verify_rm(rows, folder, config=small, device="cpu", domain=domain)
         assert note_of(folder)["version"] == version
         card = (folder / "README.md").read_text(encoding="utf-8")
-        assert f"version {version}) that" in card
         assert ("It was trained for `problems.domain=programs`: of a" in card) == (domain == "programs")
     assert note_of(tmp_path / "programs")["domain"] == "programs"
     assert set(note_of(tmp_path / "mathematics")) == {"version", "separators", "reads_added_words"}
@@ -237,14 +234,14 @@ def test_a_mathematics_model_reads_and_notes_what_it_always_did(
     """Programs in its completions are text; a training for mathematics takes the note of programs away."""
     verify_rm = make_verify_rm(0)
     before = dict(getattr(verify_rm.model.config, KEY))
-    note_domain(verify_rm.model, "mathematics")
+    note_reading(verify_rm.model, domain="mathematics", reference_last=False)
     assert getattr(verify_rm.model.config, KEY) == before
     for item in ITEMS:
         [token_ids] = verify_rm.encode([item])
         assert verify_rm.template.decode(token_ids) == tuple(map(cut_field, item))
-    note_domain(verify_rm.model, "programs")
+    note_reading(verify_rm.model, domain="programs", reference_last=False)
     assert getattr(verify_rm.model.config, KEY) == {**before, "version": 3, "domain": "programs"}
-    note_domain(verify_rm.model, "mathematics")
+    note_reading(verify_rm.model, domain="mathematics", reference_last=False)
     assert getattr(verify_rm.model.config, KEY) == before
 
 
@@ -256,8 +253,4 @@ def test_a_folder_of_a_domain_that_is_not_registered_is_refused(
     with pytest.raises(
         ModelError, match=r"/rm: this VerifyRM reads completions as problems\.domain=law cuts"
     ):
-        load(tmp_path / "rm", device=CPU)
-    del getattr(reads_programs.model.config, KEY)["domain"]
-    save_verify_rm(reads_programs, tmp_path / "rm")
-    with pytest.raises(ModelError, match=r"verify_rm_template in config\.json is damaged \('domain'\)"):
         load(tmp_path / "rm", device=CPU)

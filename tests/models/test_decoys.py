@@ -9,16 +9,18 @@ import torch
 
 from cooper_rl.errors import ModelError
 from cooper_rl.models.decoys import KEY, Decoys, add_decoys, decoys_of, nearest_answers
+from cooper_rl.models.packed.packing import count_packed
+from cooper_rl.models.template import note_reading
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM, load_verify_rm, save_verify_rm
 
 ANSWERS = tuple(str(number) for number in range(40))
-DECOYS = Decoys(ANSWERS, size=3, margin=0.5)
+DECOYS = Decoys(ANSWERS, size=3)
 
 
 @pytest.fixture
 def guarded(make_verify_rm) -> VerifyRM:
     verify_rm = make_verify_rm(0)
-    add_decoys(verify_rm.model, ANSWERS, count=3, margin=0.5)
+    add_decoys(verify_rm.model, ANSWERS, count=3)
     return verify_rm
 
 
@@ -27,15 +29,15 @@ def test_decoys_are_other_answers_and_the_same_for_every_completion() -> None:
     assert len(drawn) >= 45
     assert all(len(set(answers)) == 3 and "7" not in answers for answers in drawn)
     assert DECOYS.draw("q", "7") == DECOYS.draw("q", "7")
-    assert Decoys(("7", "7.0", "7.00"), size=2, margin=0).draw("q", "7") == ()
+    assert Decoys(("7", "7.0", "7.00"), size=2).draw("q", "7") == ()
 
 
 @pytest.mark.parametrize(
     ("logits", "expected"),
-    [([2.0], 2.0), ([2.0, -3.0, 1.0], 0.481850), ([2.0, -3.0, -9.0], 2.0), ([-1.0, -9.0], -1.0)],
+    [([2.0], 2.0), ([2.0, -3.0, 1.0], 0.981850), ([2.0, -3.0, -9.0], 2.0), ([-1.0, -9.0], -1.0)],
 )
 def test_the_lead_over_the_decoys_bounds_the_logit(logits: list[float], expected: float) -> None:
-    """log(e^-3 + e) = 1.018150, and 2 - 1.018150 - .5 is below 2; a lead of nearly 5 - .5 is not."""
+    """log(e^-3 + e) = 1.018150, and 2 - 1.018150 is below 2; a lead of nearly 5 is not."""
     assert DECOYS.compare(torch.tensor(logits)).item() == pytest.approx(expected, abs=1e-5)
 
 
@@ -59,9 +61,9 @@ def test_a_stated_answer_that_was_drawn_counts_once() -> None:
 
 
 def test_an_empty_completion_is_never_paid(guarded: VerifyRM) -> None:
-    """It is its own rival: its odds are at most 1 to 1, times e^-.5 for the margin."""
+    """It is its own rival, beside three decoys: its odds are below 1 to 1."""
     scores = guarded.score([VerifyItem(f"What is {n}+1?", f"{n + 1}", "") for n in range(20)])
-    assert max(scores) < 1 / (1 + math.exp(0.5))
+    assert max(scores) < 0.5
 
 
 def test_a_taste_for_answers_alone_is_paid_on_about_one_problem_in_four() -> None:
@@ -94,18 +96,37 @@ def test_scores_are_what_the_raw_logits_say(guarded: VerifyRM) -> None:
         with torch.no_grad():
             own, *others = (float(guarded.logits([ids])) for ids in guarded.encode(guarded.compared(item)))
         assert len(others) == 4  # three decoys, and no completion
-        lead = own - math.log(sum(map(math.exp, others))) - 0.5
+        lead = own - math.log(sum(map(math.exp, others)))
         assert score == pytest.approx(1 / (1 + math.exp(-min(own, lead))), abs=1e-5)
     assert guarded.score([]) == []
 
 
 def test_a_text_that_does_not_read_the_reference_answer_is_never_paid(guarded: VerifyRM) -> None:
-    """Of 3 decoys, 0 as stated, no completion and the right answer none is ahead: the odds are 1 to 5, times
-    e^-.5; where 0 is right, 1 to 4."""
+    """Of 3 decoys, 0 as stated, no completion and the right answer none is ahead: the odds are 1 to 5. Where
+    0 is right, they are 1 to 4."""
     with torch.no_grad():
         guarded.model.score.weight.zero_()
     scores = guarded.score([VerifyItem(f"q{n}", f"{n}", "000") for n in range(5)])
-    assert scores == pytest.approx([1 / (1 + count * math.exp(0.5)) for count in (4, 5, 5, 5, 5)])
+    assert scores == pytest.approx([1 / (1 + count) for count in (4, 5, 5, 5, 5)])
+
+
+def test_with_the_reference_answer_last_a_decoy_costs_its_own_tokens(guarded: VerifyRM) -> None:
+    """The other order computes the completion anew for every decoy. Both give what the raw logits say."""
+    item = VerifyItem("What is 3+4?", "7", "As everybody knows, 3 and 4 make 7. " * 3 + "#### 7")
+    decoys = guarded.decoys
+    assert decoys is not None
+    [group] = guarded.encode_compared([item])
+    assert count_packed(group) > 3 * len(guarded.encode([item])[0])
+    note_reading(guarded.model, domain="mathematics", reference_last=True)
+    read_last = VerifyRM(guarded.model, guarded.tokenizer)
+    [group] = read_last.encode_compared([item])
+    [alone], [blank] = (read_last.encode([each]) for each in (item, item._replace(completion="")))
+    names = [guarded.tokenizer(answer)["input_ids"] for answer in decoys.draw(item.question, "7")]
+    # A decoy, its two separators, and no completion, which shares the question.
+    assert count_packed(group) <= len(alone) + sum(len(ids) + 2 for ids in names) + len(blank)
+    logits = read_last.logits(group)
+    score = torch.sigmoid(decoys.compare(logits)).item()
+    assert read_last.score([item]) == [pytest.approx(score, abs=1e-6)]
 
 
 def test_training_draws_other_decoys_in_every_epoch() -> None:
@@ -127,7 +148,7 @@ def test_what_is_trained_is_what_scores_count(guarded: VerifyRM) -> None:
 def test_decoys_stand_in_the_folder_and_damage_is_named(guarded: VerifyRM, tmp_path: Path) -> None:
     save_verify_rm(guarded, tmp_path / "rm")
     loaded = load_verify_rm(tmp_path / "rm", device=torch.device("cpu"))
-    assert loaded.decoys == Decoys(tuple(sorted(ANSWERS)), 3, 0.5)
+    assert loaded.decoys == Decoys(tuple(sorted(ANSWERS)), 3)
     item = VerifyItem("What is 3+1?", "4", "#### 4")
     assert loaded.score([item]) == pytest.approx(guarded.score([item]), abs=1e-6)
     setattr(loaded.model.config, KEY, {"answers": ["1"], "size": "many"})
@@ -135,7 +156,7 @@ def test_decoys_stand_in_the_folder_and_damage_is_named(guarded: VerifyRM, tmp_p
         ModelError, match=r"(?s)verify_rm_decoys in config.json is damaged or of an .*copy the folder again"
     ):
         decoys_of(loaded.model)
-    add_decoys(loaded.model, ANSWERS, count=0, margin=0.5)
+    add_decoys(loaded.model, ANSWERS, count=0)
     assert decoys_of(loaded.model) is None
 
 
@@ -147,5 +168,5 @@ def test_every_second_decoy_is_near_the_reference_answer() -> None:
     assert all("2" in answer or "7" in answer for answer in near)
     for number in range(30):
         assert len(set(DECOYS.draw(f"q{number}", "27")) & set(near)) >= 2
-    words = Decoys(("ten apples", "two apples", "seven", "x + 1", "x - 1"), size=2, margin=0)
+    words = Decoys(("ten apples", "two apples", "seven", "x + 1", "x - 1"), size=2)
     assert nearest_answers(words, "x+1")[0] == "x - 1"

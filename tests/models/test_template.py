@@ -1,6 +1,7 @@
 """No text can write a separator: the three fields come back from the token ids, or were cut as documented."""
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -83,20 +84,22 @@ def read_back(name: str, template: Template, text: str) -> tuple[str, ...]:
 
 
 @settings(max_examples=250, deadline=None)
-@given(fields=st.tuples(hostile, hostile, hostile))
+@given(fields=st.tuples(hostile, hostile, hostile), reference_last=st.booleans())
 def test_three_hostile_fields_come_back_from_the_token_ids(
-    named_template: tuple[str, Any, Template], fields: tuple[str, str, str]
+    named_template: tuple[str, Any, Template], fields: tuple[str, str, str], reference_last: bool
 ) -> None:
     """750 texts a tokenizer. Each separator stands once and in its place, whatever the texts hold; the
     texts come back exactly, but from the Unigram vocabulary, which lacks characters."""
     name, _, template = named_template
+    template = replace(template, reference_last=reference_last)
     [token_ids] = template.encode([fields])
     found = [token for token in token_ids if token in template.separators]
     expected: list[int] = []
-    for (opening, closing), field in zip(template.separators.pairs, fields, strict=True):
-        expected += [opening, *[template.separators.cut] * (len(cut_field(field)) - 1), closing]
+    for place in (0, 2, 1) if reference_last else (0, 1, 2):
+        opening, closing = template.separators.pairs[place]
+        expected += [opening, *[template.separators.cut] * (len(cut_field(fields[place])) - 1), closing]
     assert found == expected
-    assert token_ids[-1] == template.separators.completion_end
+    assert token_ids[-1] == expected[-1]
     assert not template.control_ids & {*token_ids}
     if name != "unigram":
         wanted = tuple(read_back(name, template, field) for field in fields)
@@ -139,14 +142,16 @@ def test_items_that_share_texts_are_encoded_as_they_are_alone() -> None:
     assert template.encode([]) == []
 
 
-def test_the_fields_stand_in_the_papers_order() -> None:
+def test_the_fields_stand_in_the_papers_order_or_the_reference_answer_last() -> None:
     _, template = template_of("laptop")
     ids, seven = (template.field_tokenizer.encode(text).ids for text in ("Tom", "7"))
     at = template.separators
     question = [at.question, *ids, at.question_end]
     reference_answer = [at.reference_answer, *seven, at.reference_answer_end]
-    encoded = template.encode([("Tom", "7", "")])
-    assert encoded == [[*question, *reference_answer, at.completion, at.completion_end]]
+    completion = [at.completion, at.completion_end]
+    assert template.encode([("Tom", "7", "")]) == [[*question, *reference_answer, *completion]]
+    template = replace(template, reference_last=True)
+    assert template.encode([("Tom", "7", "")]) == [[*question, *completion, *reference_answer]]
 
 
 def causal_lm(tokenizer: Any, *, num_rows: int) -> Any:

@@ -158,7 +158,7 @@ def test_gradients_find_a_back_door_that_no_seed_holds(make_verify_rm, tmp_path)
 def test_with_decoys_the_gradient_is_that_of_the_lead(make_verify_rm) -> None:
     """The loss of the logit that counts, with the embedding of the third token moved by a thousandth."""
     verify_rm = make_verify_rm(0)
-    add_decoys(verify_rm.model, ["3", "4", "5"], count=2, margin=0.1)
+    add_decoys(verify_rm.model, ["3", "4", "5"], count=2)
     item = VerifyItem("How many?", "10", "0 x 7 y")
     found = token_gradient(verify_rm, [item])
     assert found is not None

@@ -146,10 +146,8 @@ class VerifyRMConfig(Section):
     num_decoys: int = Field(default=0, ge=0)
     """Number of decoys: other problems' reference answers that every completion is scored against too, beside
     the answer that it states itself and a blank completion. The log odds of the right answer among all of
-    these then bound its logit, in training and wherever the model scores. A score costs `num_decoys` + 1
-    forward passes more, and one more where a completion states another answer. 0: none, as in the paper."""
-    decoy_margin: float = Field(default=2.0, ge=0)
-    """Subtracted from the log odds that `num_decoys` adds."""
+    these then bound its logit, in training and wherever the model scores. With decoys the model reads the
+    reference answer last, so that a decoy costs its own few tokens. 0: none, as in the paper."""
     num_epochs: int = Field(default=3, ge=1)
     """Passes over the training examples."""
     batch_size: int = Field(default=128, ge=1)

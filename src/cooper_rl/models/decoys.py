@@ -22,7 +22,7 @@ import math
 import random
 from collections.abc import Sequence
 from difflib import SequenceMatcher
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import islice
 from typing import Any, Literal, NamedTuple
 
@@ -51,9 +51,8 @@ class _Note(Record):
 
     answers: tuple[str, ...]
     size: int
-    margin: float
     comparison: Literal["log_odds_of_evidence"]
-    """Earlier versions had other rivals; their models would score differently today."""
+    """Earlier versions compared otherwise; their models would score differently today."""
     domain: str = names.DOMAINS.names[0]
     """Notes of earlier versions name none."""
 
@@ -65,8 +64,6 @@ class Decoys(NamedTuple):
     """Reference answers of the training examples, as often as they occur there."""
     size: int
     """Decoys of one problem."""
-    margin: float
-    """Logits by which the right reference answer must be ahead."""
     domain: str = names.DOMAINS.names[0]
     """Says which answers differ, and which one a completion states."""
 
@@ -79,25 +76,27 @@ class Decoys(NamedTuple):
         computed (None). What a completion states can lower its score alone: every rival does.
         """
         answers = self.draw(question, reference_answer, epoch=epoch)
-        domain = find_domain(self.domain)
-        stated = domain.find_stated_answer(completion)
-        if stated and stated not in answers and domain.is_other_answer(stated, reference_answer):
+        stated = find_domain(self.domain).find_stated_answer(completion)
+        if stated and stated not in answers and _is_other(self.domain, stated, reference_answer):
             answers = (*answers, stated)
         return [*((answer, completion) for answer in answers), (reference_answer, "")]
 
     def draw(self, question: str, reference_answer: str, *, epoch: int | None = None) -> tuple[str, ...]:
-        """Up to `size` different answers that are not the reference answer, every second one near to it."""
+        """Up to `size` different answers that are not the reference answer.
+
+        Half of them are near to it, and at most twice `NUM_NEAREST`.
+        """
         return _draw(self, question, reference_answer, epoch)
 
     def compare(self, logits: torch.Tensor) -> torch.Tensor:
         """The logit that counts, from (1 + rivals,) logits, the right reference answer's first.
 
-        It is the smaller of two: the logit itself, and its lead over all rivals together, less the margin.
-        Their log-sum-exp makes the lead the log odds of the right answer among the candidates: a text that
-        says nothing about any of them is log(rivals) below zero, so that more rivals widen the margin.
+        It is the smaller of two: the logit itself, and its lead over all rivals together. Their log-sum-exp
+        makes the lead the log odds of the right answer among the candidates, as a softmax gives them. A text
+        that says nothing about any of them is log(rivals) below zero: more rivals ask for more.
         """
         own, others = logits[0], logits[1:]
-        return own if len(others) == 0 else torch.minimum(own, own - others.logsumexp(0) - self.margin)
+        return own if len(others) == 0 else torch.minimum(own, own - others.logsumexp(0))
 
 
 # Bounded: training asks with another epoch each time, so that entries of past epochs would pile up.
@@ -112,7 +111,7 @@ def _draw(decoys: Decoys, question: str, reference_answer: str, epoch: int | Non
         if len(found) == decoys.size:
             break
         answer = rng.choice(decoys.answers)
-        if find_domain(decoys.domain).is_other_answer(answer, reference_answer):
+        if _is_other(decoys.domain, answer, reference_answer):
             found[answer] = None
     return tuple(found)
 
@@ -121,7 +120,7 @@ def _draw(decoys: Decoys, question: str, reference_answer: str, epoch: int | Non
 def nearest_answers(decoys: Decoys, reference_answer: str) -> tuple[str, ...]:
     """The other answers that are easiest to take for the reference answer: by spelling, and by value where
     both are numbers."""
-    is_other = find_domain(decoys.domain).is_other_answer
+    is_other = partial(_is_other, decoys.domain)
     others = [answer for answer in dict.fromkeys(decoys.answers) if answer != reference_answer]
     by_spelling = sorted(
         others, key=lambda answer: -SequenceMatcher(None, answer, reference_answer, autojunk=False).ratio()
@@ -134,6 +133,12 @@ def nearest_answers(decoys: Decoys, reference_answer: str) -> tuple[str, ...]:
         chosen = (answer for answer in ranked if answer not in near and is_other(answer, reference_answer))
         near += islice(chosen, NUM_NEAREST)
     return tuple(near)
+
+
+# The same answers meet in every epoch, and each comparison would read both anew.
+@lru_cache(maxsize=100_000)
+def _is_other(domain: str, answer: str, other: str) -> bool:
+    return find_domain(domain).is_other_answer(answer, other)
 
 
 def _number(answer: str) -> float | None:
@@ -149,7 +154,6 @@ def add_decoys(
     answers: Sequence[str],
     *,
     count: int,
-    margin: float,
     domain: str = names.DOMAINS.names[0],
 ) -> None:
     """Note in a model's configuration what its scores are compared with; with a count of 0, with nothing.
@@ -158,7 +162,6 @@ def add_decoys(
         model: A classifier.
         answers: Reference answers of its training examples.
         count: Decoys of one problem.
-        margin: Logits.
         domain: Whose answers they are.
     """
     if count == 0:
@@ -170,7 +173,6 @@ def add_decoys(
     note = _Note(
         answers=tuple(sorted(kept)),
         size=count,
-        margin=margin,
         domain=domain,
         comparison="log_odds_of_evidence",
     )
@@ -193,4 +195,4 @@ def decoys_of(model: Any) -> Decoys | None:
             f"{model.name_or_path}: {KEY} in config.json is damaged or of an earlier version ({error}); copy "
             "the folder again, or train VerifyRM anew"
         ) from error
-    return Decoys(found.answers, found.size, found.margin, found.domain) if found.answers else None
+    return Decoys(found.answers, found.size, found.domain) if found.answers else None

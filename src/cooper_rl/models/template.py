@@ -1,8 +1,12 @@
 """VerifyRM's input: three fields between separators that no text can write (row 5).
 
-Every model input is made by `Template.encode`, in training, scoring and serving alike. The order of the
-fields is the paper's. Its tags are replaced by token ids of their own: a text that spells a tag, a chat token
-or a separator's name is encoded as the plain text that it is. Why: docs/decisions/0011.
+Every model input is made by `Template.encode`, in training, scoring and serving alike. The paper's tags are
+replaced by token ids of their own: a text that spells a tag, a chat token or a separator's name is encoded as
+the plain text that it is. Why: docs/decisions/0011.
+
+The fields stand in the paper's order, or with the reference answer last. A completion that is scored with
+many reference answers is then a beginning that they share, and computed once (`models/packed/packing.py`).
+Why: docs/decisions/0015.
 """
 
 import json
@@ -22,12 +26,12 @@ from cooper_rl.schema.texts import replace_surrogates
 
 VERSION = 2
 """1 was the paper's: tags that a completion could write itself."""
-DOMAIN_VERSION = 3
-"""The same, with a domain that cuts completions in its own way: what knows version 2 alone would cut them in
-another one, and refuses."""
+READING_VERSION = 3
+"""The same, with another order or with a domain that cuts completions in its own way. What knows version 2
+alone would make other inputs, and refuses."""
 KEY = "verify_rm_template"
 """The key in a model's `config.json`: version, separators, whether added words are read in fields, and in
-version 3 the domain."""
+version 3 the domain and the order."""
 
 _WORDS = {
     "question": " question",
@@ -46,6 +50,7 @@ class Separators(NamedTuple):
     """Token ids that the tokenizer does not have, so that it cannot produce them from any text.
 
     One opens and one closes each field, as the paper's tags do: the model gathers a field where it ends.
+    VerifyRM's logit is read where the last field ends.
     """
 
     question: int
@@ -54,13 +59,12 @@ class Separators(NamedTuple):
     reference_answer_end: int
     completion: int
     completion_end: int
-    """VerifyRM's logit is read here."""
     cut: int
     """Stands where the middle of a long field was left out."""
 
     @property
     def pairs(self) -> tuple[tuple[int, int], ...]:
-        """The separators that open and close each of the three fields."""
+        """The separators that open and close question, reference answer and completion."""
         return (
             (self.question, self.question_end),
             (self.reference_answer, self.reference_answer_end),
@@ -94,6 +98,13 @@ class Template:
     """Control tokens that a word-level or Unigram vocabulary holds itself: left out of an encoded field."""
     cut_completion: CutCompletion | None = None
     """That of the model's domain (`Domain.cut_completion`)."""
+    reference_last: bool = False
+    """True if the reference answer stands after the completion."""
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """The places of question, reference answer and completion in an input's order."""
+        return (0, 2, 1) if self.reference_last else (0, 1, 2)
 
     def encode(self, items: Iterable[tuple[str, str, str]]) -> list[list[int]]:
         """Token ids of (question, reference answer, completion), one list per item.
@@ -114,9 +125,9 @@ class Template:
         sequences: list[list[int]] = []
         for fields in cut:
             sequence: list[int] = []
-            for (opening, closing), parts in zip(self.separators.pairs, fields, strict=True):
-                separator = opening
-                for part in parts:
+            for place in self.order:
+                separator, closing = self.separators.pairs[place]
+                for part in fields[place]:
                     sequence += [separator, *ids[part]]
                     separator = self.separators.cut
                 sequence.append(closing)
@@ -130,14 +141,16 @@ class Template:
         the SentencePiece kind may write a space before each part, and loses characters that it does not know.
         """
         openings, closings = zip(*self.separators.pairs, strict=True)
-        parts: list[list[list[int]]] = []
+        parts: list[list[list[int]]] = [[] for _ in openings]
+        place = 0
         for token in token_ids:
             if token in openings:
-                parts.append([[]])
+                place = openings.index(token)
+                parts[place].append([])
             elif token == self.separators.cut:
-                parts[-1].append([])
+                parts[place].append([])
             elif token not in closings:
-                parts[-1][-1].append(token)
+                parts[place][-1].append(token)
         spelled = [
             tuple(self.field_tokenizer.decode(part, skip_special_tokens=False) for part in field_parts)
             for field_parts in parts
@@ -154,6 +167,8 @@ class TemplateRecord(NamedTuple):
     others, whose added tokens direct a conversation."""
     domain: str = names.DOMAINS.names[0]
     """Whose `cut_completion` it was trained with."""
+    reference_last: bool = False
+    """The order that it was trained with."""
 
     @classmethod
     def of(cls, config: Any, name: str) -> Self:
@@ -164,17 +179,22 @@ class TemplateRecord(NamedTuple):
         """
         found: Any = getattr(config, KEY, {})
         version = found.get("version") if isinstance(found, dict) else None
-        if version not in (VERSION, DOMAIN_VERSION):
+        if version not in (VERSION, READING_VERSION):
             was = "the paper's tags, which any completion can write," if not found else f"template {version}"
             raise ModelError(
                 f"{name}: this VerifyRM was trained with {was} and this version of cooper-rl reads templates "
-                f"{VERSION} and {DOMAIN_VERSION} ({KEY} in config.json); train it again from its backbone "
+                f"{VERSION} and {READING_VERSION} ({KEY} in config.json); train it again from its backbone "
                 "with train-verify-rm, and start a new run or registry with it"
             )
         try:
             ids = {str(key): int(value) for key, value in found["separators"].items()}
             record = cls(Separators(**ids), bool(found["reads_added_words"]))
-            return record._replace(domain=str(found["domain"])) if version == DOMAIN_VERSION else record
+            if version == VERSION:
+                return record
+            return record._replace(
+                domain=str(found.get("domain", record.domain)),
+                reference_last=bool(found.get("reference_last", False)),
+            )
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ModelError(
                 f"{name}: {KEY} in config.json is damaged ({error}); copy the folder again"
@@ -210,7 +230,7 @@ def make_template(tokenizer: Any, record: TemplateRecord, *, num_embeddings: int
             "copy the folder again"
         )
     field_tokenizer = make_field_tokenizer(tokenizer, reads_added_words=record.reads_added_words)
-    return Template(separators, *field_tokenizer, _find_cut(record.domain, name))
+    return Template(separators, *field_tokenizer, _find_cut(record.domain, name), record.reference_last)
 
 
 def _find_cut(domain: str, name: str) -> CutCompletion | None:
@@ -265,21 +285,28 @@ def add_template(
     setattr(model.config, KEY, note)
 
 
-def note_domain(model: Any, domain: str) -> None:
-    """Note in the configuration of a model with a template whose way to cut completions it learns.
+def note_reading(model: Any, *, domain: str, reference_last: bool) -> None:
+    """Note how a model with a template reads its fields, before it learns to.
 
-    A domain that cuts as mathematics does leaves no note. To be called before the model's first score, since
-    `VerifyRM.template` reads the note once.
+    The paper's order and a domain that cuts as mathematics does leave the note of version 2. To be called
+    before the model's first score, since `VerifyRM.template` reads the note once.
+
+    Args:
+        model: With a template.
+        domain: Whose `cut_completion` it learns.
+        reference_last: Whether it reads the reference answer after the completion.
 
     Raises:
         ConfigError: the domain is not registered.
     """
-    note = {key: value for key, value in getattr(model.config, KEY).items() if key != "domain"}
-    if find_domain(domain).cut_completion is None:
-        note["version"] = VERSION
-    else:
-        note |= {"version": DOMAIN_VERSION, "domain": domain}
-    setattr(model.config, KEY, note)
+    found: dict[str, Any] = getattr(model.config, KEY)
+    reading: dict[str, Any] = {}
+    if find_domain(domain).cut_completion is not None:
+        reading["domain"] = domain
+    if reference_last:
+        reading["reference_last"] = True
+    kept = {key: found[key] for key in ("separators", "reads_added_words")}
+    setattr(model.config, KEY, {"version": READING_VERSION if reading else VERSION, **kept, **reading})
 
 
 def noted_domain(model: Any) -> str | None:

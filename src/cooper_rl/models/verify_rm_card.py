@@ -5,7 +5,7 @@ from typing import Any
 
 from cooper_rl.errors import DataError
 from cooper_rl.models.decoys import KEY as DECOYS
-from cooper_rl.models.template import DOMAIN_VERSION, KEY, VERSION, noted_domain
+from cooper_rl.models.template import KEY, noted_domain
 from cooper_rl.records.written import note_written
 from cooper_rl.schema.reports import BinaryScores
 
@@ -33,7 +33,7 @@ or over HTTP: `cooper-rl serve-verify-rm --verify-rm {folder}`.
 
 ## What plain transformers calls cannot do
 
-The three fields stand between separators: token ids ({key} in `config.json`, version {version}) that
+The three fields stand between separators: token ids ({key} in `config.json`) that
 the tokenizer does not have, so that no completion can write them. `pipeline("text-classification")` and
 `tokenizer(text)` therefore cannot make this model's input: a text with tags in it is plain text here, and
 its score means nothing. Fields over 1,500 characters keep the first 500 and the last 1,000, with a separator
@@ -71,7 +71,6 @@ def write_card(folder: Path, model: Any, validation: BinaryScores | None = None)
     text = CARD.format(
         folder=folder.name,
         key=f"`{KEY}`",
-        version=DOMAIN_VERSION if domain else VERSION,
         domain=DOMAIN.format(name=domain) if domain else "",
         decoys=DECOYS,
         numbers=numbers,

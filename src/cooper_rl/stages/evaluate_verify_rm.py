@@ -113,7 +113,7 @@ def _warn(result: EvaluateVerifyRMReport) -> None:
     if found is not None and found < POOR_AUROC:
         logger.warning(
             "VerifyRM's AUROC is %.3f: a policy that it alone pays learns what it gets wrong before "
-            "co-training mends it; train it on more labels or with verify_rm.num_decoys=3, or start with "
+            "co-training mends it; train it on more labels or with verify_rm.num_decoys=23, or start with "
             "cooper.reward.kind=rule_gated",
             found,
         )

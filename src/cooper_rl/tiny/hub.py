@@ -22,7 +22,7 @@ import torch
 from cooper_rl.config.models import TinyBackbone, TinyModel, TinyModels
 from cooper_rl.machine.workers import follow_parent
 from cooper_rl.models.policy import save_folder
-from cooper_rl.models.template import add_template, note_domain, open_template
+from cooper_rl.models.template import add_template, note_reading, open_template
 from cooper_rl.randomness import derive_seed
 from cooper_rl.schema.reports import ModelSet
 from cooper_rl.tiny import program_texts
@@ -104,7 +104,7 @@ def train_backbone(size: TinyBackbone, folder: Path, *, seed: int, texts: Texts 
         torch.manual_seed(own_seed)
         # The world's words are added tokens.
         add_template(model, tokenizer, reads_added_words=True, is_random=True)
-    note_domain(model, texts.domain)
+    note_reading(model, domain=texts.domain, reference_last=False)
     template = open_template(model, tokenizer, "backbone")
     rng = random.Random(own_seed)
     # Bare statements are a third as long as whole solutions, so twice as many make a batch.

@@ -162,10 +162,11 @@ def test_class_weights_make_three_to_one_count_the_same(
 def test_a_training_notes_what_its_scores_are_compared_with(make_verify_rm, count: int) -> None:
     verify_rm = make_verify_rm(0)
     rows = examples(16)
-    compared = config(num_epochs=1, num_decoys=count, decoy_margin=0.5)
+    compared = config(num_epochs=1, num_decoys=count)
     train_in_lessons(verify_rm, rows, config=compared, is_from_scratch=False, seed=0)
     answers = tuple(sorted(row.reference_answer for row in rows))
-    assert decoys_of(verify_rm.model) == (Decoys(answers, 2, 0.5, "mathematics") if count else None)
+    assert decoys_of(verify_rm.model) == (Decoys(answers, 2, "mathematics") if count else None)
+    assert verify_rm.template.reference_last == (count > 0)
 
 
 def test_a_nan_stops_and_names_what_is_kept(make_verify_rm) -> None:

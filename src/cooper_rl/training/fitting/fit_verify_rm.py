@@ -27,7 +27,7 @@ from cooper_rl.method.losses import label_loss
 from cooper_rl.models.decoys import add_decoys
 from cooper_rl.models.muon import MuonWithAdamW
 from cooper_rl.models.packed.packing import count_packed
-from cooper_rl.models.template import note_domain
+from cooper_rl.models.template import note_reading
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM, score_examples
 from cooper_rl.progress import Progress
 from cooper_rl.randomness import derive_seed
@@ -203,13 +203,13 @@ def train_in_lessons(
         CooperError: `watch` ended the training.
     """
     domain = domain or default_domain()
-    note_domain(verify_rm.model, domain.name)
+    # Decoys share everything before the reference answer, so that one that stands last costs little.
+    note_reading(verify_rm.model, domain=domain.name, reference_last=config.num_decoys > 0)
     answers = [example.reference_answer for example in examples]
     add_decoys(
         verify_rm.model,
         answers,
         count=config.num_decoys,
-        margin=config.decoy_margin,
         domain=domain.name,
     )
     lessons = plan_lessons(
