@@ -58,7 +58,9 @@ def main() -> int:
     options = parser.parse_args()
     show_log()
     config = load(options.preset, options.set)
-    attack = max(read_records(options.attacks, AttackText), key=lambda found: found.search_rate).text
+    # White space alone would be found in every completion.
+    texts = [found for found in read_records(options.attacks, AttackText) if found.text.strip()]
+    attack = max(texts, key=lambda found: found.search_rate).text
     problems = read_records(options.run / "collect-problems" / "problems", Problem)
     models = options.output / "models"
     if not models.is_dir():
