@@ -96,7 +96,7 @@ def live_path(checkpoint: Path) -> Path:
 def find_live(folder: Path) -> list[LiveRun]:
     """All runs below a folder by path; a file whose header is not whole yet is left out."""
     found: list[LiveRun] = []
-    for path in files_below(folder, f"*{SUFFIX}"):
+    for path in files_named(folder, f"*{SUFFIX}"):
         try:
             with path.open(encoding="utf-8", errors="replace") as lines:
                 header = LiveHeader.model_validate_json(lines.readline())
@@ -108,7 +108,7 @@ def find_live(folder: Path) -> list[LiveRun]:
     return found
 
 
-def files_below(folder: Path, *patterns: str) -> list[Path]:
+def files_named(folder: Path, *patterns: str) -> list[Path]:
     """Files whose names match a pattern, by path. A folder that a run removes meanwhile is passed over."""
     # Path.rglob raises for such a folder until Python 3.13.
     return sorted(

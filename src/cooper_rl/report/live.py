@@ -12,7 +12,7 @@ from typing import NamedTuple
 from cooper_rl.checkpoints.logs import LOGS, ROLLOUTS
 from cooper_rl.errors import CooperError
 from cooper_rl.records.files import read_records
-from cooper_rl.records.live import SUFFIX, LiveRun, files_below, find_live
+from cooper_rl.records.live import SUFFIX, LiveRun, files_named, find_live
 from cooper_rl.report.figure import COLORS, Figure
 from cooper_rl.report.page import render, versions
 from cooper_rl.report.plots import Arm, training_figures
@@ -119,7 +119,7 @@ def _standing(folder: Path, run: LiveRun) -> Standing:
 def _evaluations(folder: Path) -> list[Evaluations]:
     """The evaluations of every task, unless a later task has taken them over."""
     found: list[tuple[str, list[EvalReport]]] = []
-    for path in files_below(folder, "evaluations", "evaluations.jsonl"):
+    for path in files_named(folder, "evaluations", "evaluations.jsonl"):
         try:
             points = read_records(path, EvalReport)
         except CooperError:

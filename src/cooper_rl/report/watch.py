@@ -10,7 +10,7 @@ from pathlib import Path
 from threading import Lock
 
 from cooper_rl.errors import ConfigError
-from cooper_rl.records.live import SUFFIX, files_below
+from cooper_rl.records.live import SUFFIX, files_named
 from cooper_rl.report.live import live_page
 from cooper_rl.report.page import render
 
@@ -63,7 +63,7 @@ class Watcher(ThreadingHTTPServer):
 def _fingerprint(folder: Path) -> list[tuple[str, int, int]]:
     """A fingerprint of the files; when it changes, the page is made anew."""
     found: list[tuple[str, int, int]] = []
-    for path in files_below(folder, f"*{SUFFIX}", "evaluations", "evaluations.jsonl", "LATEST"):
+    for path in files_named(folder, f"*{SUFFIX}", "evaluations", "evaluations.jsonl", "LATEST"):
         try:
             state = path.stat()
         except OSError:
