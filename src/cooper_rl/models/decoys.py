@@ -76,8 +76,9 @@ class Decoys(NamedTuple):
         computed (None). What a completion states can lower its score alone: every rival does.
         """
         answers = self.draw(question, reference_answer, epoch=epoch)
-        stated = find_domain(self.domain).find_stated_answer(completion)
-        if stated and stated not in answers and _is_other(self.domain, stated, reference_answer):
+        domain = find_domain(self.domain)
+        stated = domain.find_stated_answer(completion)
+        if stated and stated not in answers and domain.is_other_answer(stated, reference_answer):
             answers = (*answers, stated)
         return [*((answer, completion) for answer in answers), (reference_answer, "")]
 
@@ -135,7 +136,8 @@ def nearest_answers(decoys: Decoys, reference_answer: str) -> tuple[str, ...]:
     return tuple(near)
 
 
-# The same answers meet in every epoch, and each comparison would read both anew.
+# The same reference answers meet in every epoch, and each comparison would read both anew. What completions
+# state is not kept here: it would push them out.
 @lru_cache(maxsize=100_000)
 def _is_other(domain: str, answer: str, other: str) -> bool:
     return find_domain(domain).is_other_answer(answer, other)
