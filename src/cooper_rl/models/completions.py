@@ -10,6 +10,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 
@@ -91,17 +92,16 @@ def batch_completions(
     else:
         tokens = pad_right(rows, pad_id=policy.pad_id, device=device)
         width = tokens.input_ids.shape[1]
-        places = [range(start * width, (start + 1) * width) for start in range(len(rows))]
+        places = [np.arange(start * width, (start + 1) * width) for start in range(len(rows))]
     predictors = [
-        place
-        for prompt, row, own in zip(prompts, rows, places, strict=True)
         # The token before a completion's first one is the prompt's last: logits are read one place early.
-        for place in own[len(prompt) - 1 : len(row)]
+        own[len(prompt) - 1 : len(row)]
+        for prompt, row, own in zip(prompts, rows, places, strict=True)
     ]
     lengths = torch.tensor([len(completion) for completion in completions])
     return CompletionBatch(
         tokens=tokens,
-        predictors=torch.tensor(predictors, device=device),
+        predictors=torch.as_tensor(np.concatenate(predictors)).to(device),
         targets=torch.tensor([token for row in completions for token in row], device=device),
         mask=(torch.arange(int(lengths.max()))[None, :] < lengths[:, None]).to(device),
     )

@@ -122,17 +122,25 @@ class Template:
             text: [token for token in encoding.ids if token not in self.control_ids]
             for text, encoding in zip(texts, encodings, strict=True)
         }
-        sequences: list[list[int]] = []
-        for fields in cut:
-            sequence: list[int] = []
-            for place in self.order:
-                separator, closing = self.separators.pairs[place]
-                for part in fields[place]:
-                    sequence += [separator, *ids[part]]
-                    separator = self.separators.cut
-                sequence.append(closing)
-            sequences.append(sequence)
-        return sequences
+        # Rivals of a completion share two fields of three: each is laid out once.
+        different = {(place, fields[place]) for fields in cut for place in self.order}
+        laid_out = {
+            (place, parts): self._lay_out(place, [ids[part] for part in parts]) for place, parts in different
+        }
+        first, second, third = self.order
+        return [
+            laid_out[first, fields[first]] + laid_out[second, fields[second]] + laid_out[third, fields[third]]
+            for fields in cut
+        ]
+
+    def _lay_out(self, place: int, parts: Sequence[Sequence[int]]) -> list[int]:
+        """A field's token ids between its separators."""
+        separator, closing = self.separators.pairs[place]
+        sequence: list[int] = []
+        for part in parts:
+            sequence += [separator, *part]
+            separator = self.separators.cut
+        return [*sequence, closing]
 
     def decode(self, token_ids: Sequence[int]) -> Fields:
         """The fields of an encoded input, as the tokenizer spells them.

@@ -6,17 +6,22 @@ which tokens make up which sequence, and which of them ask. `models/packed/forwa
 the model.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from cooper_rl.models.packed.varlen import Bounds, make_bounds
 
 MIN_LENGTH_RATIO = 0.8
 """Lowest ratio of each sequence of an attention group to its first: the shorter's length over the longer's,
 in queries and in keys."""
+Places = NDArray[np.int64]
+"""Of a sequence's tokens in the batch. Arrays, since thousands of lists are slow to pad."""
 MAX_ROWS = 2
 """Rows of attention for a token of a batch's budget: sequences are whole there, shared beginnings too."""
 
@@ -53,7 +58,7 @@ class PackedBatch:
     """(N,) int64."""
     positions: torch.Tensor
     """(N,) int64, from 0 in every sequence."""
-    places: list[list[int]]
+    places: list[Places]
     """The places of each given sequence's tokens."""
     groups: list[AttentionGroup]
     """Every sequence is in exactly one; none where there are whole rows."""
@@ -76,10 +81,10 @@ def pack(sequences: Sequence[Sequence[int]], *, device: torch.device, has_groups
     """
     token_ids: list[int] = []
     positions: list[int] = []
-    places: list[list[int]] = [[]] * len(sequences)
+    before_places = np.empty(0, dtype=np.int64)
+    places = [before_places] * len(sequences)
     starts = [0] * len(sequences)
     before: Sequence[int] = ()
-    before_places: list[int] = []
     # After sorting, the sequence with the longest shared prefix is the previous one.
     for index in sorted(range(len(sequences)), key=lambda i: tuple(sequences[i])):
         ids = sequences[index]
@@ -91,7 +96,7 @@ def pack(sequences: Sequence[Sequence[int]], *, device: torch.device, has_groups
         # computing the beginning's queries again costs less there.
         if device.type == "cpu" and has_groups:
             starts[index] = shared
-        places[index] = before_places[:shared] + list(range(start, len(token_ids)))
+        places[index] = np.concatenate([before_places[:shared], np.arange(start, len(token_ids))])
         before, before_places = ids, places[index]
     ids, own = torch.tensor(token_ids, device=device), torch.tensor(positions, device=device)
     if not has_groups:
@@ -119,8 +124,8 @@ def pack(sequences: Sequence[Sequence[int]], *, device: torch.device, has_groups
     )
 
 
-def _whole_rows(places: Sequence[list[int]], device: torch.device) -> WholeRows:
-    tokens = torch.tensor([place for row in places for place in row], device=device)
+def _whole_rows(places: Sequence[Places], device: torch.device) -> WholeRows:
+    tokens = torch.as_tensor(np.concatenate(places)).to(device)
     return WholeRows(tokens, make_bounds([len(row) for row in places], device=device))
 
 
@@ -187,45 +192,47 @@ def count_packed(sequences: Sequence[Sequence[int]]) -> int:
     return total
 
 
-def _similar(places: Sequence[list[int]], starts: Sequence[int]) -> list[list[int]]:
+def _similar(places: Sequence[Places], starts: Sequence[int]) -> list[list[int]]:
     """Indices of sequences with similar numbers of queries and of keys, most queries first."""
 
     def is_similar(first: int, second: int) -> bool:
         return min(first, second) >= MIN_LENGTH_RATIO * max(first, second)
 
-    keys = [len(row) for row in places]
-    queries = [length - start for length, start in zip(keys, starts, strict=True)]
-    found: list[list[int]] = []
+    alike: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for index, (row, start) in enumerate(zip(places, starts, strict=True)):
+        alike[len(row) - start, len(row)].append(index)
+    found: list[tuple[int, int, list[int]]] = []
     # A group is padded to its longest: with that one first, a shorter sequence either fits or begins a
     # group.
-    for index in sorted(range(len(keys)), key=lambda index: (-queries[index], -keys[index])):
-        for members in found:
-            first = members[0]
-            if is_similar(queries[first], queries[index]) and is_similar(keys[first], keys[index]):
-                members.append(index)
+    for queries, keys in sorted(alike, reverse=True):
+        for most_queries, first_keys, members in found:
+            if is_similar(most_queries, queries) and is_similar(first_keys, keys):
+                members += alike[queries, keys]
                 break
         else:
-            found.append([index])
-    return found
+            found.append((queries, keys, alike[queries, keys]))
+    return [members for _, _, members in found]
 
 
 def _group(
-    members: list[int], places: Sequence[list[int]], starts: Sequence[int], device: torch.device
+    members: list[int], places: Sequence[Places], starts: Sequence[int], device: torch.device
 ) -> AttentionGroup:
-    tokens = _rectangle([places[member] for member in members])
-    queries = _rectangle([places[member][starts[member] :] for member in members])
+    rows = [places[member] for member in members]
+    first: Places = np.array([starts[member] for member in members])
+    tokens = _rectangle(rows)
+    queries = _rectangle([row[start:] for row, start in zip(rows, first, strict=True)])
     mask = None
-    if any(starts[member] for member in members):
-        asking = (
-            torch.arange(queries.shape[1]) + torch.tensor([starts[member] for member in members])[:, None]
-        )
+    if first.any():
+        asking = torch.arange(queries.shape[1]) + torch.as_tensor(first)[:, None]
         mask = (torch.arange(tokens.shape[1]) <= asking[:, :, None]).to(device)
-    lengths = torch.tensor([len(places[member]) for member in members], device=device)
+    lengths = torch.tensor([len(row) for row in rows], device=device)
     return AttentionGroup(tokens.to(device), queries.to(device), mask, lengths, members)
 
 
-def _rectangle(rows: Sequence[list[int]]) -> torch.Tensor:
+def _rectangle(rows: Sequence[Places]) -> torch.Tensor:
     """Rows padded with their last entries."""
-    longest = max(map(len, rows))
+    lengths: Places = np.array([len(row) for row in rows])
+    ends = lengths.cumsum()
     # With a real place, so that gathering stays within bounds; no query that counts looks there.
-    return torch.tensor([row + row[-1:] * (longest - len(row)) for row in rows])
+    columns = np.minimum(np.arange(max(map(len, rows))), lengths[:, None] - 1)
+    return torch.as_tensor(np.concatenate(rows)[(ends - lengths)[:, None] + columns])
