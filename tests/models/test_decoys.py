@@ -60,6 +60,25 @@ def test_a_stated_answer_that_was_drawn_counts_once() -> None:
     assert [answer for answer, _ in rivals] == [drawn, *others, "7"]
 
 
+@pytest.mark.parametrize(
+    ("question", "reference_answer", "completion"),
+    [
+        ("Simplify the root.", r"2\sqrt{2}", r"\boxed{\sqrt{8}}"),
+        ("Add x to 1.", "x+1", "#### 1+x"),
+        ("When does the train leave?", "3:30 pm", "#### 15:30"),
+        ("Which city?", "Paris, France", "The answer is Paris."),
+        ("How many coins are left?", "twelve coins and no more", "#### 12"),
+        ("Round 1/3 to the nearest tenth.", "1/3", "#### 0.3"),
+        ("Which is larger? (A) 3 (B) 4", "4", "The answer is (B)."),
+    ],
+)
+def test_a_right_answer_in_other_words_is_no_rival(
+    question: str, reference_answer: str, completion: str
+) -> None:
+    answers = {answer for answer, _ in DECOYS.rivals(question, reference_answer, completion)}
+    assert answers == {*DECOYS.draw(question, reference_answer), reference_answer}
+
+
 def test_an_empty_completion_is_never_paid(guarded: VerifyRM) -> None:
     """It is its own rival, beside three decoys: its odds are below 1 to 1."""
     scores = guarded.score([VerifyItem(f"What is {n}+1?", f"{n + 1}", "") for n in range(20)])

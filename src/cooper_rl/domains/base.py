@@ -82,6 +82,14 @@ class FindStatedAnswer(Protocol):
     def __call__(self, completion: str, /) -> str | None: ...
 
 
+class FindContradiction(Protocol):
+    """The reference answer by which a completion would be right, where it is certainly wrong by this one."""
+
+    def __call__(self, question: str, reference_answer: str, completion: str, /) -> str | None:
+        """None where it is right, states no answer, or states one that is not quickly compared."""
+        ...
+
+
 class MakeMatching(Protocol):
     """Made-up examples of what counts as the same answer, for a VerifyRM from scratch."""
 
@@ -131,6 +139,8 @@ class Domain:
     """The kind of a reference answer, by which labels are counted; None: all are of one kind."""
     cut_completion: CutCompletion | None = None
     """None: VerifyRM reads the completion itself, cut as every field is (`method/prompts.py: cut_field`)."""
+    find_contradiction: FindContradiction | None = None
+    """Finds a rival of the reference answer (`models/decoys.py`); None: the domain has no such rival."""
 
 
 DOMAINS: Registry[Domain] = Registry(names.DOMAINS)

@@ -14,8 +14,9 @@ from cooper_rl.negatives.perturb import Perturber
 from cooper_rl.verdicts.answer_type import name_answer_type
 from cooper_rl.verdicts.answers.extraction import find_final_answer
 from cooper_rl.verdicts.answers.matching import matching_examples
-from cooper_rl.verdicts.answers.verify import is_another_answer, parse_reference
+from cooper_rl.verdicts.answers.verify import is_another_answer, parse_reference, verify_quickly
 from cooper_rl.verdicts.rule import RuleVerifier, fingerprint
+from cooper_rl.verdicts.verifier import AnswerItem
 
 MAX_STATED_CHARS = 100
 
@@ -39,6 +40,16 @@ def find_stated_answer(completion: str) -> str | None:
     """The final answer in its own spelling, where that is short."""
     found = find_final_answer(completion, AnswerPolicy())
     return found.text if found is not None and len(found.text) <= MAX_STATED_CHARS else None
+
+
+def find_contradiction(question: str, reference_answer: str, completion: str, /) -> str | None:
+    """The final answer in its own spelling, where it needs no algebra to see that it is not the reference
+    answer. Answers that the rule verifier cannot compare contradict nothing: they may be right."""
+    stated = find_stated_answer(completion)
+    if stated is None:
+        return None
+    verdict = verify_quickly(AnswerItem(reference_answer, completion, question, None), AnswerPolicy())
+    return stated if verdict == "incorrect" else None
 
 
 def judge_prompt(question: str, reference_answer: str, completion: str, *, nonce: str) -> ChatPrompt:
@@ -105,4 +116,5 @@ MATHEMATICS = Domain(
     make_matching=matching_examples,
     find_stated_answer=find_stated_answer,
     name_answer_type=name_answer_type,
+    find_contradiction=find_contradiction,
 )

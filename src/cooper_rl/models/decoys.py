@@ -6,7 +6,8 @@ So a completion counts by the log odds of the right reference answer among rival
 - `size` reference answers of other problems. A text that is the same for all problems cannot say which of
   them is the right one. Unless the question gives it away, the text comes first on about one problem in
   `size` + 1, and the log odds ask for more than coming first.
-- The answer that the completion itself states, where it is another one: it must not fit better.
+- The answer that the completion itself states, where it is certainly another one: it must not fit better. An
+  answer that cannot be compared may be the right one in other words, and is no rival.
 - The right reference answer without a completion. A reference answer that looks right for the question
   scores as high there, so that only what the completion adds counts.
 
@@ -76,9 +77,9 @@ class Decoys(NamedTuple):
         computed (None). What a completion states can lower its score alone: every rival does.
         """
         answers = self.draw(question, reference_answer, epoch=epoch)
-        domain = find_domain(self.domain)
-        stated = domain.find_stated_answer(completion)
-        if stated and stated not in answers and domain.is_other_answer(stated, reference_answer):
+        find_contradiction = find_domain(self.domain).find_contradiction
+        stated = find_contradiction(question, reference_answer, completion) if find_contradiction else None
+        if stated and stated not in answers:
             answers = (*answers, stated)
         return [*((answer, completion) for answer in answers), (reference_answer, "")]
 

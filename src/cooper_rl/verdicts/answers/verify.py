@@ -11,6 +11,7 @@ from fractions import Fraction
 from typing import Literal, NamedTuple
 
 from cooper_rl.config.data import AnswerPolicy
+from cooper_rl.schema.data import Verdict
 from cooper_rl.verdicts.answers.arithmetic import evaluate
 from cooper_rl.verdicts.answers.comparison import AnswerCheck, compare_exactly, read_quantity, shorten
 from cooper_rl.verdicts.answers.extraction import find_final_answer
@@ -65,6 +66,13 @@ def verify_answer(
     policy = policy or AnswerPolicy()
     stated = state_answer(AnswerItem(reference_answer, completion, question, finish_reason), policy)
     return stated if isinstance(stated, AnswerCheck) else compare_answers(stated, policy)
+
+
+def verify_quickly(item: AnswerItem, policy: AnswerPolicy) -> Verdict | None:
+    """The rule verdict on a completion in bounded time; None where it needs algebra."""
+    stated = state_answer(item, policy)
+    check = stated if isinstance(stated, AnswerCheck) else compare_quickly(stated, policy)
+    return None if check is None else check.verdict
 
 
 def state_answer(item: AnswerItem, policy: AnswerPolicy) -> Comparison | AnswerCheck:
