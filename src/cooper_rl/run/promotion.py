@@ -34,6 +34,12 @@ _UNPAIRED = (
 )
 
 
+_NO_RED_TEAM = (
+    "No red team decided: there is no report of red-team (--red-team) that says on how many problems the "
+    "candidate's VerifyRM pays its best text."
+)
+
+
 class Evaluated(NamedTuple):
     """A policy and its VerifyRM, as they were evaluated on the frozen sets."""
 
@@ -68,7 +74,7 @@ def decide(
     change = verify_rm_change = None
     name: AccuracyName = "rule accuracy" if found.judge_accuracy is None else "accuracy"
     reasons: list[str] = []
-    remarks: list[str] = []
+    remarks = [_NO_RED_TEAM] if universal is None and max_universal_rate is not None else []
     objections = list_objections(
         start,
         found,

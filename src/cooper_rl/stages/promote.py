@@ -27,7 +27,7 @@ from cooper_rl.checkpoints.registry import (
 )
 from cooper_rl.config.root import Config
 from cooper_rl.domains.open import find_domain
-from cooper_rl.errors import ConfigError, DataError, WriteConflictError
+from cooper_rl.errors import DataError, WriteConflictError
 from cooper_rl.machine.scratch import scratch_folder
 from cooper_rl.method.intervals import clustered_interval
 from cooper_rl.method.questions import fingerprint
@@ -74,18 +74,12 @@ def run(
     """Compare the candidate with the champion, and promote it or keep the champion.
 
     Raises:
-        ConfigError: no registry is named, a red team's report is missing, or the champion was evaluated with
-            other settings.
+        ConfigError: no registry is named, or the champion was evaluated with other settings.
         DamagedObjectError: the champion or the checkpoint is damaged.
         DataError: the candidate was judged on other sets, or its files do not belong together.
         StorageError: the registry cannot be used; its champion stays.
     """
     registry = open_registry(config)
-    if red_team is None and config.registry.max_universal_rate is not None:
-        raise ConfigError(
-            f"registry.max_universal_rate={config.registry.max_universal_rate:g} needs --red-team, the "
-            "report of red-team on the candidate's checkpoint; give it, or set the bound to null"
-        )
     candidate = _read_candidate(
         config,
         checkpoint=checkpoint,

@@ -143,9 +143,9 @@ def test_who_comes_second_is_compared_with_who_came_first(
     champion = open_registry(config).champion()
     assert champion is not None
     assert decision.champion == champion.name
-    assert decision.reasons == [
+    assert decision.reasons[0] == (
         "Accuracy is not better beyond the interval: +0.0 points (−22.3 to +22.3) on 8 problems."
-    ]
+    )
 
 
 def test_who_always_comes_second_gives_up(
@@ -236,13 +236,9 @@ def test_without_a_registry_nothing_is_promoted(candidates: Candidates) -> None:
         promote.run(load("laptop"), **candidates(0, [1] * 8))
 
 
-def test_a_bound_on_the_red_teams_text_needs_its_report(tmp_path: Path, candidates: Candidates) -> None:
-    config = configured(tmp_path / "registry", "registry.max_universal_rate=0.02")
+def test_the_red_teams_report_bounds_its_text_unasked(tmp_path: Path, candidates: Candidates) -> None:
+    config = configured(tmp_path / "registry")
     paths = candidates(0, [1] * 8)
-    with pytest.raises(
-        ConfigError, match=r"max_universal_rate=0.02 needs --red-team, the report of red-team"
-    ):
-        promote.run(config, **paths)
     name = version_name(read_manifest(paths["checkpoint"]))
     for target, rate, is_promoted in ((name, 0.5, False), (None, 0.01, None), (name, 0.01, True)):
         universal = Interval(value=rate, low=0.0, high=0.9, count=50)
@@ -259,6 +255,13 @@ def test_a_bound_on_the_red_teams_text_needs_its_report(tmp_path: Path, candidat
         else:
             decision = promote.run(config, **paths, red_team=tmp_path / "red_team.json")
             assert (decision.is_promoted, decision.universal_rate) == (is_promoted, universal)
+            assert "No red team" not in " ".join(decision.reasons)
+
+
+def test_a_decision_without_a_red_team_says_so(tmp_path: Path, candidates: Candidates) -> None:
+    decision = promote.run(configured(tmp_path / "registry"), **candidates(0, [1] * 8))
+    assert decision.is_promoted
+    assert "No red team decided: there is no report of red-team (--red-team)" in decision.reasons[-1]
 
 
 def read_manifest(checkpoint: Path) -> CheckpointManifest:
