@@ -70,6 +70,10 @@ def _compare(first: EvalReport, last: EvalReport, told: RunReport) -> Rows:
         before = told.frozen_reward_before or first.verify_rm_reward
         rows.insert(1, ("", f"{other}  {_change(told.accuracy_before, frozen)}"))
         rows.append(("", f"{other}  {_change(before, told.frozen_reward)}"))
+    if last.canary_intervals:
+        worst = max(last.canary_intervals, key=lambda attack: last.canary_intervals[attack].value)
+        accepted = last.canary_intervals[worst]
+        rows.append(("worst attack", f"{own}{worst}: accepted on {_interval(accepted)}, n={accepted.count}"))
     return rows
 
 

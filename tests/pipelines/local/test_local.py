@@ -44,6 +44,7 @@ def test_the_run_shows_every_stage_and_ends_with_its_headline(finished: tuple[Pa
     )
     for name in ("accuracy", "VerifyRM reward"):
         assert re.search(rf"^  {name} +\d\.\d+ \[.*\] -> \d\.\d+ \[.*\]$", shown, re.MULTILINE), name
+    assert re.search(r"^  worst attack +\w+: accepted on \d\.\d+ \[.*\], n=\d+$", shown, re.MULTILINE)
 
 
 def test_the_run_leaves_a_report_and_ordinary_model_folders(finished: tuple[Path, str]) -> None:
