@@ -83,6 +83,7 @@ def main() -> int:
     logging.disable(logging.WARNING)
     torch.set_num_threads(1)
     examples = read_examples(options.data / "labelled")
+    pairs = pairs_of(examples, 16)
     if options.distinct:
         examples = list({example.question: example for example in examples}.values())
     size = ScratchModel(hidden_size=options.hidden, num_layers=options.layers, num_heads=options.hidden // 64)
@@ -103,7 +104,7 @@ def main() -> int:
     if "score" in options.parts:
         score(verify_rm, examples[: options.examples * 2], options)
     if "pairs" in options.parts:
-        update_pairs(verify_rm, pairs_of(examples, 16), options)
+        update_pairs(verify_rm, pairs, options)
     return 0
 
 
