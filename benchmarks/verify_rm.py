@@ -5,10 +5,10 @@
 The plain recipe: `Trainer` with its default collator and AdamW, batches of a fixed size padded to their
 longest, weights and lengths as ours; for the pair update also the released code's padding to 1024 tokens. An
 expert's recipe batches texts of similar length: all are sorted, in training and in scoring, which bounds what
-`train_sampling_strategy="group_by_length"` gains. Both sides: real completions, the same model and weights, batch size, epochs,
-learning rate and precision, one thread. With `--distinct` no two examples share a question. Times are CPU
-seconds of the process, so that a busy machine disturbs both alike. Tokens are counted as the examples have
-them; the padding fraction is what the plain recipe adds.
+`train_sampling_strategy="group_by_length"` gains. All sides: real completions, the same model and weights,
+batch size, epochs, learning rate and precision, one thread. With `--distinct` no two examples share a
+question. Times are CPU seconds of the process, so that a busy machine disturbs both alike. Tokens are counted
+as the examples have them; the padding fraction is what the plain recipe adds.
 
 Losses after training are compared where both sides make the same updates: one batch, several epochs, and our
 schedule of learning rates in the Trainer too.
