@@ -102,6 +102,8 @@ class Site:
         command = [sys.executable, "-m", "pipelines", *arguments]
         if arguments[0] == "submit" or arguments[:2] == ("schedule", "apply"):
             command += ["--profile", str(self.profile_path), "--preset", "laptop", "--experiment", self.id]
+        if self.server.place.namespace:
+            command += ["--namespace", self.server.place.namespace]
         done = subprocess.run(
             command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False, env=os.environ.copy()
         )
