@@ -32,6 +32,17 @@ def test_a_typing_error_in_an_override(site: Site) -> None:
     assert len(site.pods(run_id, "check-settings")) == 1, "a mistake is tried once"
 
 
+def test_the_summary_of_a_failed_run_says_why(site: Site) -> None:
+    """Below the store's prefix is no such file, which only the task that reads it finds out."""
+    missing = f"{site.checkpoints}/no-such-problems.jsonl"
+    run_id = begin(site, site.profile, f'problems.sources=["{missing}"]')
+    assert site.wait_for_end(run_id, minutes=10) == "FAILED"
+    (pod,) = site.pods(run_id, "summarise-run")
+    said = site.log(pod["metadata"]["name"])
+    assert "summarise_run state=FAILED failures=['collect-problems: " in said
+    assert missing in said
+
+
 def with_wrong_image(profile: Profile) -> Profile:
     wrong = "registry.invalid/cooper-rl-cpu:0.0.0"
     return profile.model_copy(update={"cpu_image": wrong, "gpu_image": wrong})

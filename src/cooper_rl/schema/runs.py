@@ -3,7 +3,7 @@
 `schema/data.py` has the records that follow the walk of the data.
 """
 
-from pydantic import Field
+from pydantic import AwareDatetime, Field
 
 from cooper_rl.schema.data import Record
 from cooper_rl.schema.reports import AccuracyName, EvalReport, Interval, Report
@@ -30,6 +30,17 @@ class RunEnding(Record):
     message: str = ""
 
 
+class TaskFailure(Record):
+    """The reason why one try of a pipeline's task failed."""
+
+    task: str
+    """The stage, as the command line names it."""
+    message: str
+    """Without anything that opens an address."""
+    failed_at: AwareDatetime
+    """UTC."""
+
+
 class RunEndReport(Report):
     """The end of a run."""
 
@@ -40,6 +51,8 @@ class RunEndReport(Report):
     """The step of the newest checkpoint; None where no store keeps them."""
     checkpoints: dict[str, str]
     """Iteration's folder -> name of its newest checkpoint."""
+    failures: list[str] = Field(default=[])
+    """Why tasks failed, the last at the end. Empty in a run that succeeded, and where no store keeps it."""
 
 
 class ChampionReport(Report):
