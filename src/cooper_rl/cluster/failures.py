@@ -1,12 +1,13 @@
 """Why tasks of a pipeline failed: one small object for each task and try, which the run's summary reads.
 
-Kubeflow tells the exit task that a run failed, and not why (`taskFinalStatus` in KFP 2.17.0). A task that fails
-therefore writes its message below `storage.uri`, under the name of its pod. Most tasks do not know `run_key`:
-as an input it would keep them from Kubeflow's cache. The name of a pod begins with that of the run's Argo
-workflow (`GeneratePodName` in Argo 4.0.5), and Kubeflow gives both: KFP_POD_NAME to every task, the workflow's
-name to the exit task. Outside a cluster there is no such variable, and nothing is written.
+Kubeflow tells the exit task that a run failed, and not why (`taskFinalStatus` in KFP 2.17.0). A task that
+fails therefore writes its message below `storage.uri`, under the name of its pod. Most tasks do not know
+`run_key`: as an input it would keep them from Kubeflow's cache. The name of a pod begins with that of the
+run's Argo workflow (`GeneratePodName` in Argo 4.0.5), and Kubeflow gives both: KFP_POD_NAME to every task,
+the workflow's name to the exit task. Outside a cluster there is no such variable, and nothing is written.
 """
 
+import itertools
 import logging
 import os
 from collections import Counter
@@ -82,5 +83,5 @@ def in_words(failures: Sequence[TaskFailure]) -> list[str]:
 
 def _name_of_task(arguments: Sequence[str]) -> str:
     """As the stage is named on the command line."""
-    names = [name for word, name in zip(arguments, arguments[1:], strict=False) if word == FUNCTION]
+    names = [name for word, name in itertools.pairwise(arguments) if word == FUNCTION]
     return names[-1].replace("_", "-") if names else "a task"

@@ -1,7 +1,7 @@
 """Stage: the summary of a run: its end and why, its checkpoints, and how to go on.
 
-It is the exit task of every pipeline. It runs after a failure too, so it needs nothing that the run should have
-written, and a store that cannot be reached is a sentence in the summary. `report.py` shows the results.
+It is the exit task of every pipeline. It runs after a failure too, so it needs nothing that the run should
+have written, and a store that cannot be reached is a sentence in the summary. `report.py` shows the results.
 """
 
 import json
