@@ -17,6 +17,8 @@ class SettingsReport(Report):
     """Address below which the run's checkpoints are kept; None: in the tasks' own folders."""
     champion: str | None
     """The registry's at the time; None: no registry, or no champion in it."""
+    servers: list[str] = Field(default=[])
+    """Keys of the chat servers that answered."""
 
 
 class RunEnding(Record):
