@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import uuid
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +18,8 @@ from typing import Any, TypeVar
 from cooper_rl.config.load import load
 from pipelines.profile import Profile
 from pipelines.remote.server import Server
-from pipelines.remote.submit import FINAL_STATES, find_experiment
+from pipelines.remote.submit import FINAL_STATES, find_experiment, start, upload
+from tests.on_cluster.objects import make_pod
 from tests.small_run import ROOT, SMALL
 
 T = TypeVar("T")
@@ -30,8 +32,13 @@ TRAINING = [
 RUN_LABEL = "workflows.argoproj.io/workflow"
 """Pods with it may reach the object store (manifests/base/storage/network-policies.yaml)."""
 NODE_NAME = "workflows.argoproj.io/node-name"
-WORKER = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
-POD = {"runAsNonRoot": True, "runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"}}
+LAUNCHER = "kfp-launcher"
+"""The ConfigMap that says where Kubeflow keeps the artifacts of a namespace's runs."""
+ARTIFACTS_SECRET = "object-store-kfp"
+"""It opens the bucket of artifacts (manifests/base/runs/launcher.yaml)."""
+TRAINJOBS = "trainjobs.trainer.kubeflow.org"
+PIPELINES = ("end-to-end", "retrain")
+"""Names that Kubeflow has for the pipelines of these tests."""
 STORE = """
 import json, sys
 from minio import Minio
@@ -56,6 +63,9 @@ class Site:
     storage_namespace: str
     id: str = field(default_factory=lambda: f"acceptance-{uuid.uuid4().hex[:8]}")
     runs: list[str] = field(default_factory=list[str])
+    artifacts: list[str] = field(default_factory=list[str])
+    """Addresses below which deleted runs left artifacts and logs. They go at the end: Kubeflow's cache hands
+    them to later runs."""
 
     def __post_init__(self) -> None:
         storage = load(self.profile.preset, self.profile.overrides).storage
@@ -97,11 +107,22 @@ class Site:
         self.runs.append(run_id)
         return run_id
 
+    def start(self, profile: Profile, *overrides: str, run_key: str = "") -> str:
+        """Start a run with another profile as the dashboard does, without the checks of `submit`."""
+        given: dict[str, Any] = {"preset": "laptop", "overrides": [*self.overrides, *overrides]}
+        given |= {"run_key": run_key} if run_key else {}
+        version = upload(self.server, "end_to_end", profile=profile, iterations=1, parameters=given)
+        run_id = start(self.server, version, experiment=self.id)
+        self.runs.append(run_id)
+        return run_id
+
     def pipelines(self, *arguments: str) -> str:
         """Run `python -m pipelines` with this site's profile and preset laptop."""
         command = [sys.executable, "-m", "pipelines", *arguments]
         if arguments[0] == "submit" or arguments[:2] == ("schedule", "apply"):
             command += ["--profile", str(self.profile_path), "--preset", "laptop", "--experiment", self.id]
+        if self.server.place.namespace:
+            command += ["--namespace", self.server.place.namespace]
         done = subprocess.run(
             command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False, env=os.environ.copy()
         )
@@ -176,22 +197,14 @@ class Site:
             for key, variable in each.env.items()
             if is_run
         ]
-        container = {
-            "name": "main",
-            "image": self.profile.cpu_image,
-            "command": ["python", "-c", script, json.dumps({"endpoint": self.endpoint, **given})],
-            "env": environment,
-            "securityContext": WORKER,
-        }
-        metadata = {"name": name, "labels": {RUN_LABEL: name} if is_run else {}}
-        pulls = [{"name": secret} for secret in self.profile.image_pull_secrets]
-        spec = {
-            "containers": [container],
-            "restartPolicy": "Never",
-            "securityContext": POD,
-            "imagePullSecrets": pulls,
-        }
-        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+        pod = make_pod(
+            name,
+            self.profile.cpu_image,
+            ["python", "-c", script, json.dumps({"endpoint": self.endpoint, **given})],
+            labels={RUN_LABEL: name} if is_run else {},
+            environment=environment,
+            pull_secrets=self.profile.image_pull_secrets,
+        )
         self.kubectl("--namespace", namespace, "create", "--filename=-", given=pod)
         try:
             wait_for(lambda: self._has_ended(name, namespace), minutes=5, what=f"pod {name} to end")
@@ -204,27 +217,59 @@ class Site:
         assert phase != "Failed", self.log(pod, namespace)
         return phase == "Succeeded"
 
-    def weights(self, run_key: str) -> dict[str, str]:
-        """Relative path -> hash of the models in a run's last checkpoint."""
+    def weights(self, run_key: str) -> dict[str, Any]:
+        """Relative path -> hash of the models in a run's last checkpoint; and its `step`."""
         return self.ask_store(LAST_CHECKPOINT, uri=f"{self.checkpoints}/{run_key}")
+
+    def knows(self, resource: str) -> bool:
+        """True if the cluster has a kind, such as `trainjobs.trainer.kubeflow.org`."""
+        group = resource.partition(".")[2]
+        return resource in self.kubectl("api-resources", f"--api-group={group}", "--output=name").split()
 
     def remove(self, run_id: str) -> None:
         """End a run and delete it: a pod whose image is nowhere waits on, and keeps what it asked for."""
+        self.artifacts += self.artifacts_of(run_id)
         if self.state(run_id) not in FINAL_STATES:
             self.server.client.terminate_run(run_id)
         self.server.client.delete_run(run_id)
         self.runs.remove(run_id)
+
+    def artifacts_of(self, run_id: str) -> list[str]:
+        """Addresses of a run's artifacts and logs, as `manifests/` has them; none where a site has not."""
+        place = ("--namespace", self.namespace, "get", "configmap", LAUNCHER, "--ignore-not-found")
+        root = self.kubectl(*place, "--output=jsonpath={.data.defaultPipelineRoot}")
+        if not root.startswith("s3://"):
+            return []
+        selector = ("--selector", f"pipeline/runid={run_id}")
+        logs = [
+            f"{root.removesuffix('/v2/artifacts')}/logs/{workflow['metadata']['name']}-"
+            for workflow in self.get("workflows.argoproj.io", *selector)
+        ]
+        return [*(f"{root}/{pipeline}/{run_id}/" for pipeline in PIPELINES), *logs]
 
     def experiment_id(self) -> str:
         """Of the experiment that holds every run of these tests."""
         return find_experiment(self.server, self.id)
 
     def clean(self) -> None:
-        """Remove every run, experiment and object that the tests made."""
+        """Remove every run, job, experiment and object that the tests made; say what stays."""
         for run_id in list(self.runs):
             self.remove(run_id)
+        for job in self.jobs():
+            self.kubectl("--namespace", self.namespace, "delete", TRAINJOBS, job["metadata"]["name"])
         self.server.client.delete_experiment(self.experiment_id())
-        self.ask_store(REMOVE, uri=self.checkpoints)
+        self.ask_store(REMOVE, uris=[f"{self.checkpoints}/"])
+        secrets = ("get", "secret", ARTIFACTS_SECRET, "--ignore-not-found", "--output=name")
+        if not self.artifacts or not self.kubectl("--namespace", self.namespace, *secrets):
+            stays = ", ".join(self.artifacts) or "below the pipeline root"
+            warnings.warn(f"artifacts and logs of {self.id} stay: {stays}", stacklevel=1)
+            return
+        self.ask_store(REMOVE, secret=ARTIFACTS_SECRET, uris=self.artifacts)
+
+    def jobs(self, run_key: str = "") -> list[dict[str, Any]]:
+        """The TrainJobs of these tests, or of one of their runs; their arguments hold its address."""
+        found = self.get(TRAINJOBS) if self.knows(TRAINJOBS) else []
+        return [job for job in found if self.id in (said := json.dumps(job["spec"])) and run_key in said]
 
 
 def _executes(pod: dict[str, Any], task: str) -> bool:
@@ -253,9 +298,11 @@ weights = {name: value for name, value in manifest["sha256"].items() if name.end
 print(json.dumps({"step": manifest["step"], **weights}))
 """
 REMOVE = """
-bucket, _, prefix = given["uri"].removeprefix("s3://").partition("/")
-names = [each.object_name for each in store.list_objects(bucket, prefix=prefix + "/", recursive=True)]
-for name in names:
-    store.remove_object(bucket, name)
-print(json.dumps(len(names)))
+number = 0
+for uri in given["uris"]:
+    bucket, _, prefix = uri.removeprefix("s3://").partition("/")
+    for each in list(store.list_objects(bucket, prefix=prefix, recursive=True)):
+        store.remove_object(bucket, each.object_name)
+        number += 1
+print(json.dumps(number))
 """

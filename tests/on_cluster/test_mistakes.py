@@ -1,28 +1,17 @@
 """Mistakes of a person or a platform: each shows within two minutes, where the dashboard shows it."""
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 from pipelines.profile import Profile, Secret
-from pipelines.remote.submit import start, upload
 from tests.on_cluster.site import Site, wait_for
 
 pytestmark = pytest.mark.cluster
 
 
-def begin(site: Site, profile: Profile, *overrides: str) -> str:
-    """Start a run as the dashboard does, without the checks of `submit`."""
-    given: dict[str, Any] = {"preset": "laptop", "overrides": [*site.overrides, *overrides]}
-    version = upload(site.server, "end_to_end", profile=profile, iterations=1, parameters=given)
-    run_id = start(site.server, version, experiment=site.id)
-    site.runs.append(run_id)
-    return run_id
-
-
 def test_a_typing_error_in_an_override(site: Site) -> None:
-    run_id = begin(site, site.profile, "cooper.stepz=3")
+    run_id = site.start(site.profile, "cooper.stepz=3")
     wait_for(
         lambda: "cooper.stepz: unknown key; did you mean 'steps'?" in site.messages(run_id),
         minutes=2,
@@ -30,6 +19,17 @@ def test_a_typing_error_in_an_override(site: Site) -> None:
     )
     assert site.wait_for_end(run_id, minutes=5) == "FAILED"
     assert len(site.pods(run_id, "check-settings")) == 1, "a mistake is tried once"
+
+
+def test_the_summary_of_a_failed_run_says_why(site: Site) -> None:
+    """Below the store's prefix is no such file, which only the task that reads it finds out."""
+    missing = f"{site.checkpoints}/no-such-problems.jsonl"
+    run_id = site.start(site.profile, f'problems.sources=["{missing}"]')
+    assert site.wait_for_end(run_id, minutes=10) == "FAILED"
+    (pod,) = site.pods(run_id, "summarise-run")
+    said = site.log(pod["metadata"]["name"])
+    assert "summarise_run state=FAILED failures=['collect-problems: " in said
+    assert missing in said
 
 
 def with_wrong_image(profile: Profile) -> Profile:
@@ -50,6 +50,6 @@ def with_wrong_secret(profile: Profile) -> Profile:
 def test_what_the_cluster_does_not_have(
     site: Site, change: Callable[[Profile], Profile], message: str
 ) -> None:
-    run_id = begin(site, change(site.profile))
+    run_id = site.start(change(site.profile))
     wait_for(lambda: message in site.messages(run_id), minutes=2, what=f"a message with {message}")
     site.remove(run_id)

@@ -44,6 +44,8 @@ class KfpApi:
     """What the server knows."""
 
     token: str | None = None
+    namespace: str | None = None
+    """The only one on a Kubeflow for many users, which refuses experiments and lists without it."""
     url: str = ""
     page_size: int = 100
     pipelines: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -145,7 +147,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _handle(self, method: str, path: str, query: dict[str, str], body: bytes) -> dict[str, Any]:
         state = self.state
         if (method, path) == ("GET", "/healthz"):
-            return {"multi_user": False}
+            return {"multi_user": state.namespace is not None}
         if (method, path) == ("POST", "/pipelines/upload_version"):
             return self._upload_version(query, body)
         if method == "GET" and (match := re.fullmatch(r"/pipelines/([^/]+)/versions", path)):
@@ -158,6 +160,8 @@ class _Handler(BaseHTTPRequestHandler):
             ("recurringruns", state.recurring, "recurring_run_id"),
         ):
             if path == f"/{name}" and method == "GET":
+                if name == "experiments" or (name != "pipelines" and "experiment_id" not in query):
+                    self._check_namespace(query)
                 return self._page(
                     {"recurringruns": "recurringRuns"}.get(name, name), list(table.values()), query
                 )
@@ -186,6 +190,11 @@ class _Handler(BaseHTTPRequestHandler):
         }
         return self.state.versions[version_id]
 
+    def _check_namespace(self, given: dict[str, Any]) -> None:
+        """Pipelines may be everybody's, and the namespace of a run is that of its experiment."""
+        if self.state.namespace is not None and given.get("namespace") != self.state.namespace:
+            raise Answer(400, {"message": "Invalid input error: In multi-user mode, name the namespace"})
+
     def _create(
         self, name: str, table: dict[str, dict[str, Any]], key: str, values: dict[str, Any]
     ) -> dict[str, Any]:
@@ -193,6 +202,8 @@ class _Handler(BaseHTTPRequestHandler):
             row["display_name"] == values["display_name"] for row in table.values()
         ):
             raise Answer(409, {"message": f"{values['display_name']} exists"})
+        if name == "experiments":
+            self._check_namespace(values)
         if name in ("runs", "recurringruns"):
             reference = values["pipeline_version_reference"]
             if reference["pipeline_version_id"] not in self.state.versions:

@@ -1,5 +1,5 @@
 """Co-training as a Kubeflow TrainJob.
 
 sdk  the Kubeflow SDK's client      trainjob  the job's specification      launch  start and follow it
-task  the task that a person sees failing: its message and its exit code
+task  the task that a person sees failing: its message      failures  the same message for the run's summary
 """

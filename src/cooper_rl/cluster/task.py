@@ -3,16 +3,19 @@
 Argo repeats a failed task without knowing why it failed, and KFP's launcher turns every exit status into 1.
 Only the container's termination message gets through: Argo appends it to the node's message, which
 `retryStrategy.expression` can read (read in the source of KFP 2.17.0 and Argo 4.0.5). `FINAL` in it means
-that no further try can help; `manifests/components/kfp/workflow-controller.yaml` looks for it.
+that no further try can help; `manifests/components/kfp/workflow-controller.yaml` looks for it. `failures.py`
+keeps the message for the run's summary too.
 """
 
 import json
 import re
+import sys
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from cooper_rl.addresses import addresses_in, redact_all, redact_output
+from cooper_rl.cluster.failures import keep_failure
 from cooper_rl.config.load import load
 from cooper_rl.config.root import Config
 from cooper_rl.errors import ConfigError, CooperError, DataError, HackingError
@@ -57,17 +60,20 @@ def task(
     # Kubernetes keeps the log, and Kubeflow shows it to all who see the run.
     known = list(addresses_in(list(overrides)))
     redact_output(*known)
+    config: Config | None = None
     try:
         config = load(preset, with_run_key(overrides, run_key=run_key, run_id=run_id))
         known += addresses_in(config.model_dump(mode="json"))  # those of the preset too
         redact_output(*known)
         yield config
-    except MISTAKES as error:
-        _tell(termination_log, error, known)
-        # The message says it all, and frames would bury it in the log that the dashboard shows.
-        raise error.with_traceback(None) from None
     except Exception as error:
-        _tell(termination_log, error, known)
+        message = _in_words(error, known)
+        _tell(termination_log, FINAL if isinstance(error, MISTAKES) else AGAIN, message)
+        if config is not None:
+            keep_failure(config.storage, message, arguments=sys.argv)
+        if isinstance(error, MISTAKES):
+            # The message says it all, and frames would bury it in the log that the dashboard shows.
+            raise error.with_traceback(None) from None
         raise
 
 
@@ -77,14 +83,17 @@ def with_run_key(overrides: Sequence[str], *, run_key: str, run_id: str) -> list
     return [*([f"storage.run_key={json.dumps(name)}"] if name else []), *overrides]
 
 
-def _tell(place: Path, error: Exception, known: Sequence[str]) -> None:
-    begin = FINAL if isinstance(error, MISTAKES) else AGAIN
+def _in_words(error: Exception, known: Sequence[str]) -> str:
     # Our own messages are sentences; the class of any other error is half of what it says.
     text = str(error) if isinstance(error, CooperError) else f"{type(error).__name__}: {error}"
     text += CACHE_ADVICE if MOUNTED.search(text) else ""
-    message = f"{begin} {redact_all(text, *known)}".encode(errors="replace")[:MAX_MESSAGE_BYTES]
+    encoded = redact_all(text, *known).encode(errors="replace")
+    return encoded[:MAX_MESSAGE_BYTES].decode(errors="ignore")
+
+
+def _tell(place: Path, begin: str, message: str) -> None:
     try:
         if place.exists():
-            place.write_bytes(message)
+            place.write_bytes(f"{begin} {message}".encode()[:MAX_MESSAGE_BYTES])
     except OSError:
         pass  # the log has the message too

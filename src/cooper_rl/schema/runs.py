@@ -3,7 +3,7 @@
 `schema/data.py` has the records that follow the walk of the data.
 """
 
-from pydantic import Field
+from pydantic import AwareDatetime, Field
 
 from cooper_rl.schema.data import Record
 from cooper_rl.schema.reports import AccuracyName, EvalReport, Interval, Report
@@ -17,6 +17,8 @@ class SettingsReport(Report):
     """Address below which the run's checkpoints are kept; None: in the tasks' own folders."""
     champion: str | None
     """The registry's at the time; None: no registry, or no champion in it."""
+    servers: list[str] = Field(default=[])
+    """Keys of the chat servers that answered."""
 
 
 class RunEnding(Record):
@@ -30,6 +32,17 @@ class RunEnding(Record):
     message: str = ""
 
 
+class TaskFailure(Record):
+    """The reason why one try of a pipeline's task failed."""
+
+    task: str
+    """The stage, as the command line names it."""
+    message: str
+    """Without anything that opens an address."""
+    failed_at: AwareDatetime
+    """UTC."""
+
+
 class RunEndReport(Report):
     """The end of a run."""
 
@@ -40,6 +53,8 @@ class RunEndReport(Report):
     """The step of the newest checkpoint; None where no store keeps them."""
     checkpoints: dict[str, str]
     """Iteration's folder -> name of its newest checkpoint."""
+    failures: list[str] = Field(default=[])
+    """Why tasks failed, the last at the end. Empty in a run that succeeded, and where no store keeps it."""
 
 
 class ChampionReport(Report):

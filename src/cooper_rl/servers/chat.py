@@ -118,16 +118,7 @@ class ChatClient:
             ServerError: the server refuses this model or key, nothing at all is answered any more, or the
                 budget is spent.
         """
-        body = {
-            "model": self.server.model,
-            "messages": [
-                {"role": "system", "content": prompt.system},
-                {"role": "user", "content": prompt.user},
-            ],
-            "temperature": self.server.temperature,
-            "max_tokens": self.server.max_tokens,
-            "seed": seed & 0x7FFFFFFF,
-        }
+        body = self._body(prompt, seed)
         started = time.monotonic()
         try:
             text = self._ask_patiently(body, random.Random(seed))
@@ -140,6 +131,30 @@ class ChatClient:
         with self._lock:
             self._failures_in_a_row = 0
         return text
+
+    def probe(self, prompt: ChatPrompt) -> str | None:
+        """Ask once; why there is no answer, or None: a rate that is refused is an answer too.
+
+        Raises:
+            ServerError: the server refuses this model or key.
+        """
+        try:
+            self._try_once(self._body(prompt, 0))
+        except (_RetryError, RequestError) as failure:
+            return None if isinstance(failure, _RetryError) and failure.is_limited else str(failure)
+        return None
+
+    def _body(self, prompt: ChatPrompt, seed: int) -> dict[str, Any]:
+        return {
+            "model": self.server.model,
+            "messages": [
+                {"role": "system", "content": prompt.system},
+                {"role": "user", "content": prompt.user},
+            ],
+            "temperature": self.server.temperature,
+            "max_tokens": self.server.max_tokens,
+            "seed": seed & 0x7FFFFFFF,
+        }
 
     def _count_failure(self, reason: str, kind: FailureKind) -> None:
         with self._lock:

@@ -1,6 +1,6 @@
 """The stages of the method: one module each, with one public `run(config, *, <paths>, report) -> Report`.
 
-    check_settings     configuration and stores
+    check_settings     configuration, stores, servers
     prepare_models     models to start from            train_verify_rm      labels to a reward model
     collect_problems   questions with answers          evaluate_verify_rm   its accuracy on unseen problems
     sample_completions several models answer           train_cooper         both models, together
@@ -32,7 +32,16 @@ OF_EVALUATION = "max_canary_problems"
 """The key of the section `verify_rm` that is no setting of the training."""
 
 STAGES: dict[StageName, tuple[str, ...]] = {
-    "check_settings": ("storage", "registry"),
+    "check_settings": (
+        "storage",
+        "registry",
+        "labeling.judge",
+        "labeling.other_judges",
+        "labeling.third_vote",
+        "evaluation.judge",
+        "cooper.judge",
+        "cooper.pairs.assistant",
+    ),
     "prepare_models": (
         "models",
         "problems.domain",

@@ -1,7 +1,8 @@
-"""Stage: the configuration and the stores that it names; the first task of every pipeline.
+"""Stage: the configuration, and the stores and chat servers that it names; the first task of every pipeline.
 
-Every later stage reads the same configuration, so a wrong key ends the run here, in seconds, instead of in a
-GPU's pod hours later. Models and problems are looked at by the two stages that come next.
+Every later stage reads the same configuration, so a wrong key, or a judge that is down, ends the run here, in
+seconds, instead of in a GPU's pod hours later. Models and problems are looked at by the two stages that come
+next.
 """
 
 import logging
@@ -14,6 +15,7 @@ from cooper_rl.config.root import Config
 from cooper_rl.records.files import write_report
 from cooper_rl.schema.paths import OutputFile
 from cooper_rl.schema.runs import SettingsReport
+from cooper_rl.servers.trial import servers_of, try_servers
 from cooper_rl.storage.open import open_store
 
 logger = logging.getLogger(__name__)
@@ -22,20 +24,27 @@ logger = logging.getLogger(__name__)
 def run(
     config: Config, *, report: Annotated[Path, OutputFile("Where to write the report (JSON)")]
 ) -> SettingsReport:
-    """Check access to the stores of checkpoints and champions, and report the run's name.
+    """Check access to the stores of checkpoints and champions, ask each chat server for one word, and report
+    the run's name.
 
     Raises:
-        ConfigError: storage.uri is set, and no run_key.
+        ConfigError: storage.uri is set, and no run_key; or a chat server's address cannot be used.
         DamagedObjectError: the registry's champion is damaged.
         DataError: the report cannot be written.
+        ServerError: a chat server does not answer, or refuses.
         StorageError: a store cannot be read, or that of checkpoints cannot be written safely.
     """
     checkpoints = config.storage.run_uri()
     if checkpoints is not None:
         check_conditional_writes(open_store(config.storage, checkpoints))
     champion = open_registry(config).champion() if config.registry.uri is not None else None
+    servers = servers_of(config)
+    try_servers(servers)
     result = SettingsReport(
-        seed=config.seed, checkpoints=checkpoints, champion=champion.name if champion else None
+        seed=config.seed,
+        checkpoints=checkpoints,
+        champion=champion.name if champion else None,
+        servers=[key for keys, _ in servers for key in keys],
     )
     logger.info("check_settings checkpoints=%s champion=%s", result.checkpoints, result.champion)
     write_report(report, result)

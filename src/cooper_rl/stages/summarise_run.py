@@ -1,16 +1,18 @@
-"""Stage: the summary of a run: its end, its checkpoints, and how to go on. The exit task of every pipeline.
+"""Stage: the summary of a run: its end and why, its checkpoints, and how to go on.
 
-It runs after a failure too, so it needs nothing that the run should have written, and a store that cannot be
-reached is a sentence in the summary. `report.py` shows the results.
+It is the exit task of every pipeline. It runs after a failure too, so it needs nothing that the run should
+have written, and a store that cannot be reached is a sentence in the summary. `report.py` shows the results.
 """
 
 import json
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
 from cooper_rl.addresses import redact, redact_all, redact_values
 from cooper_rl.checkpoints.manifest import LATEST, NAME
+from cooper_rl.cluster.failures import failures_of, in_words
 from cooper_rl.cluster.task import with_run_key
 from cooper_rl.config.load import load
 from cooper_rl.config.root import Config
@@ -19,6 +21,8 @@ from cooper_rl.records.files import atomic_path, read_report, write_report
 from cooper_rl.schema.paths import Input, OutputFile
 from cooper_rl.schema.runs import RunEnding, RunEndReport
 from cooper_rl.storage.open import open_store
+
+logger = logging.getLogger(__name__)
 
 ENDINGS = {
     "SUCCEEDED": ("succeeded", True),
@@ -36,9 +40,10 @@ UNRECORDED = (
     "run's page for the task without a result."
 )
 WHERE_TO_LOOK = (
-    "Kubeflow does not tell this task why. The red task on the run's page has the log; the error is also the "
-    "termination message of its pod (`kubectl describe pod`)."
+    "No task said why. The red task on the run's page has the log; an error of ours is also the termination "
+    "message of its pod (`kubectl describe pod`)."
 )
+LOGS = "The red task on the run's page has the log."
 
 
 class Loaded(NamedTuple):
@@ -69,23 +74,41 @@ def run(
         DataError: the status is not readable, or an output cannot be written.
     """
     ending = read_report(status, RunEnding)
-    checkpoints: dict[str, str] = {}
-    trouble = ""
-    try:
-        checkpoints = {} if config is None else find_checkpoints(config)
-    except (ConfigError, StorageError) as error:
-        trouble = f"The checkpoints could not be looked up: {error}"
-    steps = [int(match[1]) for name in checkpoints.values() if (match := NAME.fullmatch(name))]
+    found = _look_up(config, ending)
+    steps = [int(match[1]) for name in found.checkpoints.values() if (match := NAME.fullmatch(name))]
     result = RunEndReport(
         state=ending.state,
         has_succeeded=_ending_of(ending)[1],
         last_step=max(steps, default=None),
-        checkpoints=checkpoints,
+        checkpoints=found.checkpoints,
+        failures=found.failures,
     )
     with atomic_path(summary) as draft:
-        draft.write_text(to_markdown(ending, result, config, trouble=trouble), encoding="utf-8")
+        draft.write_text(to_markdown(ending, result, config, trouble=found.trouble), encoding="utf-8")
     write_report(report, result)
+    logger.info("summarise_run state=%s failures=%s", result.state, result.failures)
     return result
+
+
+class _Found(NamedTuple):
+    """What the store has of a run."""
+
+    checkpoints: dict[str, str]
+    failures: list[str]
+    trouble: str
+    """Why it could not be asked for all of it."""
+
+
+def _look_up(config: Config | None, ending: RunEnding) -> _Found:
+    if config is None:
+        return _Found({}, [], "")
+    failures: list[str] = []
+    try:
+        if not _ending_of(ending)[1]:
+            failures = in_words(failures_of(config.storage, ending.run))
+        return _Found(find_checkpoints(config), failures, "")
+    except (ConfigError, StorageError) as error:
+        return _Found({}, failures, f"The checkpoints could not be looked up: {error}")
 
 
 def find_checkpoints(config: Config) -> dict[str, str]:
@@ -109,12 +132,7 @@ def find_checkpoints(config: Config) -> dict[str, str]:
 def to_markdown(ending: RunEnding, result: RunEndReport, config: Config | None, *, trouble: str) -> str:
     """The summary for the dashboard."""
     lines = [f"# Run {_ending_of(ending)[0]}", "", f"`{ending.run}`"]
-    if ending.message:
-        lines += ["", "```", redact_all(ending.message).replace("```", "'''"), "```"]
-    elif result.has_succeeded is None:
-        lines += ["", UNRECORDED.format(state=ending.state)]
-    elif not result.has_succeeded:
-        lines += ["", WHERE_TO_LOOK]
+    lines += _why(ending, result)
     if trouble:
         lines += ["", trouble]
     if result.checkpoints:
@@ -132,6 +150,18 @@ def to_markdown(ending: RunEnding, result: RunEndReport, config: Config | None, 
     if config is not None:
         lines += ["", "Settings that name this run:", "", "```json", _settings(config), "```"]
     return "\n".join([*lines, ""])
+
+
+def _why(ending: RunEnding, result: RunEndReport) -> list[str]:
+    reasons = [ending.message] if ending.message else result.failures
+    lines = (
+        ["", "```", *(redact_all(each).replace("```", "'''") for each in reasons), "```"] if reasons else []
+    )
+    if ending.message or result.has_succeeded:
+        return lines
+    if result.has_succeeded is None:
+        return [*lines, "", UNRECORDED.format(state=ending.state)]
+    return [*lines, "", LOGS if reasons else WHERE_TO_LOOK]
 
 
 def _ending_of(ending: RunEnding) -> tuple[str, bool | None]:
