@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 import pytest
 import yaml
+from fastapi import FastAPI
 from prometheus_client.parser import text_string_to_metric_families
-from starlette.types import ASGIApp
 
 from cooper_rl.config.load import load_learn
 from cooper_rl.config.serve import ServeConfig
@@ -56,10 +56,10 @@ def numbers_in(expression: str) -> set[str]:
     return set(re.findall(r"[A-Za-z_][\w:]*", bare)) - WORDS
 
 
-async def scrape(app: ASGIApp) -> str:
+async def scrape(app: FastAPI) -> str:
     transport = httpx.ASGITransport(app=app)
     async with (
-        app.router.lifespan_context(app),  # pyright: ignore[reportAttributeAccessIssue] a FastAPI
+        app.router.lifespan_context(app),
         httpx.AsyncClient(transport=transport, base_url="http://server") as client,
     ):
         return (await client.get("/metrics")).text

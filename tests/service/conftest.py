@@ -42,12 +42,12 @@ class Server:
         self.url = ""
         self.process = 0
 
-    def start(self, state: Path, kill: dict[str, Any]) -> bool:
+    def start(self, state: Path, kill: dict[str, Any], *settings: str) -> bool:
         """Whether it got ready, which it need not when it is killed."""
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
-        self._write({"state": str(state), "port": port, "kill": kill})
+        self._write({"state": str(state), "port": port, "kill": kill, "settings": settings})
         self.url, self.process = f"http://127.0.0.1:{port}", self._read()
         for _ in range(600):
             try:
@@ -59,10 +59,17 @@ class Server:
             time.sleep(0.05)
         raise AssertionError("the server was not ready in time")
 
-    def post(self, body: dict[str, Any], *, run: str = "run") -> dict[str, Any]:
-        answer = self._http.post(f"{self.url}/v1/runs/{run}/rewards", json=body)
+    def post(self, body: dict[str, Any]) -> dict[str, Any]:
+        answer = self.ask(body)
         assert answer.status_code == 200, answer.text
         return answer.json()
+
+    def ask(self, body: dict[str, Any]) -> httpx.Response:
+        return self._http.post(f"{self.url}/v1/runs/run/rewards", json=body)
+
+    def describe(self) -> dict[str, Any]:
+        """Its one run."""
+        return self._http.get(f"{self.url}/v1/runs").json()[0]
 
     def wait(self) -> int:
         """The status that it ended with."""
