@@ -52,6 +52,16 @@ def test_what_fits_into_the_grace_period_is_answered_learned_and_saved(
     assert read_outcome(tmp_path / "state" / "run", [first, second.json()]) == straight
 
 
+def test_a_step_has_what_requests_leave_of_the_grace_period(server: Server, tmp_path: Path) -> None:
+    """Nothing waits, so that a step may take more than the last fifth, which is three seconds."""
+    assert server.start(tmp_path / "state", {"point": "learn", "hit": 1, "seconds": 5}, "grace_seconds=15")
+    server.post(ONE)
+    assert server.stop() == 0
+    assert server.start(tmp_path / "state", {})
+    assert server.describe()["saved_step"] == 1
+    assert server.stop() == 0
+
+
 def test_a_step_beyond_the_grace_period_ends_with_an_error_and_is_taken_again(
     server: Server, tmp_path: Path
 ) -> None:
