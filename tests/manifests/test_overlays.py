@@ -12,7 +12,6 @@ import yaml
 from cooper_rl.__main__ import build_parser
 from cooper_rl.cluster.task import AGAIN, FINAL
 from cooper_rl.config.load import load, load_learn, load_serve
-from cooper_rl.servers.numbers import ServerNumbers
 from cooper_rl.storage import buckets as prepare_buckets
 from cooper_rl.storage import models as fetch_model
 from manifests.check.__main__ import check, main
@@ -221,16 +220,6 @@ def test_prometheus_reaches_what_it_reads_and_nobody_else_does(tmp_path: Path) -
         for pod in chosen:
             names = {port["name"] for container in pod.containers for port in container.get("ports", [])}
             assert endpoint["port"] in names
-
-
-def test_alerts_on_verify_rm_are_about_numbers_that_its_server_gives(tmp_path: Path) -> None:
-    resources = kustomize(tmp_path, resources=[MANIFESTS / "overlays" / "minio"], components=MONITORING)
-    rules = find(resources, "PrometheusRule", "cooper-rl").spec["groups"][0]["rules"]
-    named = {name for rule in rules for name in re.findall(r"verify_rm_\w+", rule["expr"])}
-    served = ServerNumbers().text().decode()
-    families = set(re.findall(r"^# TYPE (\w+) ", served, flags=re.MULTILINE))
-    assert {name.removesuffix("_bucket") for name in named} <= families
-    assert len(named) == 2
 
 
 def test_the_alert_on_the_queue_sees_tasks_that_wait_for_quota(tmp_path: Path) -> None:

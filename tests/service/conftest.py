@@ -1,5 +1,6 @@
-"""A server of rewards as a process of its own, which may be killed."""
+"""Servers of rewards: one in this process, and one as a process of its own, which may be killed."""
 
+import asyncio
 import json
 import os
 import signal
@@ -7,15 +8,20 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from cooper_rl.config.load import load_learn
 from cooper_rl.models.verify_rm import save_verify_rm
+from cooper_rl.schema.data import VerifyExample
+from cooper_rl.service.http import make_app
+from tests.service.service_world import SETTINGS, start_of
 
+Talk = Callable[[httpx.AsyncClient], Awaitable[Any]]
 ROOT = Path(__file__).parent.parent.parent
 
 
@@ -36,12 +42,12 @@ class Server:
         self.url = ""
         self.process = 0
 
-    def start(self, state: Path, kill: dict[str, Any]) -> bool:
+    def start(self, state: Path, kill: dict[str, Any], *settings: str) -> bool:
         """Whether it got ready, which it need not when it is killed."""
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
-        self._write({"state": str(state), "port": port, "kill": kill})
+        self._write({"state": str(state), "port": port, "kill": kill, "settings": settings})
         self.url, self.process = f"http://127.0.0.1:{port}", self._read()
         for _ in range(600):
             try:
@@ -53,10 +59,17 @@ class Server:
             time.sleep(0.05)
         raise AssertionError("the server was not ready in time")
 
-    def post(self, body: dict[str, Any], *, run: str = "run") -> dict[str, Any]:
-        answer = self._http.post(f"{self.url}/v1/runs/{run}/rewards", json=body)
+    def post(self, body: dict[str, Any]) -> dict[str, Any]:
+        answer = self.ask(body)
         assert answer.status_code == 200, answer.text
         return answer.json()
+
+    def ask(self, body: dict[str, Any]) -> httpx.Response:
+        return self._http.post(f"{self.url}/v1/runs/run/rewards", json=body)
+
+    def describe(self) -> dict[str, Any]:
+        """Its one run."""
+        return self._http.get(f"{self.url}/v1/runs").json()[0]
 
     def wait(self) -> int:
         """The status that it ended with."""
@@ -87,9 +100,36 @@ class Server:
 
 
 @pytest.fixture(scope="module")
-def server(make_verify_rm, tmp_path_factory) -> Iterator[Server]:
-    folder = tmp_path_factory.mktemp("service") / "verify_rm"
-    save_verify_rm(make_verify_rm(0), folder)
-    server = Server(folder)
+def server(verify_rm: Path) -> Iterator[Server]:
+    server = Server(verify_rm)
     yield server
     server.close()
+
+
+@pytest.fixture(scope="module")
+def verify_rm(make_verify_rm, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("start") / "verify_rm"
+    save_verify_rm(make_verify_rm(0), folder)
+    return folder
+
+
+@pytest.fixture
+def visit(verify_rm: Path, tmp_path: Path) -> Callable[..., Any]:
+    """Talks to the app from its start to its shutdown; several times, it is one server that starts again."""
+
+    def talk_to(talk: Talk, *settings: str, held_out: Sequence[VerifyExample] = ()) -> Any:
+        async def run() -> Any:
+            start = start_of(verify_rm, tmp_path / "state", *settings, held_out=held_out)
+            app = make_app(start, load_learn([*SETTINGS, *settings]))
+            async with app.router.lifespan_context(app):
+                transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
+                async with httpx.AsyncClient(transport=transport, base_url="http://server") as client:
+                    while (await client.get("/readyz")).status_code != 200:
+                        await asyncio.sleep(0.02)
+                    found = await talk(client)
+            assert not app.state.is_stuck
+            return found
+
+        return asyncio.run(run())
+
+    return talk_to

@@ -8,6 +8,9 @@ points are put around functions from outside: the product has no hook for them.
     {"point": "score", "hit": 2}           before the second call of the function behind the name
     {"point": "after score", "hit": 2}     after it
     {"point": "torn", "hit": 2}            when half of the second line of the journal is on the disk
+    {"point": "learn", "hit": 2, "seconds": 9}   not killed: the second call takes nine seconds longer
+
+"settings" of a job are those of the server beside the common ones.
 """
 
 import importlib
@@ -15,6 +18,7 @@ import json
 import os
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -77,7 +81,11 @@ def serve(job: dict[str, Any], verify_rm: str) -> None:
     status = 1
     try:
         install(job["kill"])
-        settings = [word for setting in (f"port={job['port']}", *SETTINGS) for word in ("--set", setting)]
+        settings = [
+            word
+            for setting in (f"port={job['port']}", *SETTINGS, *job["settings"])
+            for word in ("--set", setting)
+        ]
         arguments = ["serve", "--learn", "--verify-rm", verify_rm, "--state", job["state"], *settings]
         status = command(arguments)
     except BaseException:
@@ -104,16 +112,24 @@ def install(kill: dict[str, Any]) -> None:
                 path = Path(self._path)
                 with path.open("ab") as file:
                     file.write(line[: len(line) // 2])
-                os.kill(os.getpid(), signal.SIGKILL)
+                die()
             append(self, entries)
 
         journal.Journal.append = tear
         return
     name = kill["point"]
-    wrap(POINTS[name.removeprefix("after ")], is_due, is_after=name.startswith("after "))
+    place = POINTS[name.removeprefix("after ")]
+    if "seconds" in kill:
+        wrap(place, is_due, is_after=False, act=lambda: time.sleep(kill["seconds"]))
+        return
+    wrap(place, is_due, is_after=name.startswith("after "), act=die)
 
 
-def wrap(place: str, is_due: Callable[[], bool], *, is_after: bool) -> None:
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def wrap(place: str, is_due: Callable[[], bool], *, is_after: bool, act: Callable[[], None]) -> None:
     module, _, path = place.partition(":")
     holder: Any = importlib.import_module(module)
     *outer, name = path.split(".")
@@ -124,10 +140,10 @@ def wrap(place: str, is_due: Callable[[], bool], *, is_after: bool) -> None:
     def wrapped(*arguments: Any, **options: Any) -> Any:
         is_now = is_due()
         if is_now and not is_after:
-            os.kill(os.getpid(), signal.SIGKILL)
+            act()
         result = function(*arguments, **options)
-        if is_now:
-            os.kill(os.getpid(), signal.SIGKILL)
+        if is_now and is_after:
+            act()
         return result
 
     setattr(holder, name, wrapped)

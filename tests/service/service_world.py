@@ -2,10 +2,17 @@
 
 import hashlib
 import json
+from collections.abc import Awaitable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import httpx
+
+from cooper_rl.api.reward_config import make_settings
 from cooper_rl.checkpoints.manifest import LATEST
+from cooper_rl.config.load import load_learn
+from cooper_rl.schema.data import VerifyExample
+from cooper_rl.service.runs import Start
 
 SETTINGS = [
     "cooper.reward.lr=1e-3",
@@ -28,6 +35,16 @@ def items(start: int, *, size: int = 4) -> list[dict[str, str]]:
         for more in range(2)
         for number in range(size)
     ]
+
+
+HELD_OUT = [
+    VerifyExample(
+        question=f"{n} + 9?", reference_answer=str(n + 9), completion=f"It is {n + 8 + label}.", label=label
+    )
+    for n in range(4)
+    for label in (0, 1)
+]
+"""For the gate and its canaries."""
 
 
 REQUESTS: list[dict[str, Any]] = [
@@ -71,3 +88,26 @@ def read_log(place: Path, kind: str) -> bytes:
     return b"".join(
         (place.parent / each["name"] / kind).read_bytes() for each in pieces if kind in each["sha256"]
     )
+
+
+def start_of(verify_rm: Path, state: Path, *settings: str, held_out: Sequence[VerifyExample] = ()) -> Start:
+    config = load_learn([*SETTINGS, *settings])
+    made = make_settings(
+        config.cooper, rule=config.rule, replay=(), held_out=held_out, seed=config.seed, device="cpu"
+    )
+    return Start(verify_rm, made, state)
+
+
+def post(
+    client: httpx.AsyncClient, name: str, batch: list[dict[str, str]], run: str = "a", **more: Any
+) -> Awaitable[httpx.Response]:
+    body = {"request_id": name, "items": batch, **more}
+    return client.post(f"/v1/runs/{run}/rewards", json=body, timeout=60)
+
+
+def falling(n: int) -> list[dict[str, str]]:
+    """All right in the first steps, all wrong afterwards."""
+    return [
+        {**item, "completion": f"The answer is {item['reference_answer'] if n < 4 else 77}."}
+        for item in items(1)
+    ]

@@ -4,7 +4,7 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -14,66 +14,16 @@ import pytest
 
 from cooper_rl import CooperReward, RewardClient
 from cooper_rl.__main__ import main
-from cooper_rl.api.reward_config import make_settings
 from cooper_rl.api.rows import Row
 from cooper_rl.config.load import load_learn
 from cooper_rl.config.serve import LearnConfig
 from cooper_rl.errors import ConfigError, DataError, ServerError
-from cooper_rl.models.verify_rm import save_verify_rm
-from cooper_rl.service.http import make_app
 from cooper_rl.service.journal import Entry, Journal
 from cooper_rl.service.numbers import RewardNumbers
-from cooper_rl.service.runs import ServedRuns, Start
+from cooper_rl.service.runs import ServedRuns
 from tests.api.rewarding import same_weights
 from tests.full_disk import no_file_beyond
-from tests.service.service_world import SETTINGS, items
-
-Talk = Callable[[httpx.AsyncClient], Awaitable[Any]]
-
-
-@pytest.fixture(scope="module")
-def verify_rm(make_verify_rm, tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("start") / "verify_rm"
-    save_verify_rm(make_verify_rm(0), folder)
-    return folder
-
-
-@pytest.fixture
-def visit(verify_rm: Path, tmp_path: Path) -> Callable[..., Any]:
-    """Talks to the app from its start to its shutdown; several times, it is one server that starts again."""
-
-    def talk_to(talk: Talk, *settings: str) -> Any:
-        async def run() -> Any:
-            app = make_app(
-                start_of(verify_rm, tmp_path / "state", *settings), load_learn([*SETTINGS, *settings])
-            )
-            async with app.router.lifespan_context(app):
-                transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
-                async with httpx.AsyncClient(transport=transport, base_url="http://server") as client:
-                    while (await client.get("/readyz")).status_code != 200:
-                        await asyncio.sleep(0.02)
-                    found = await talk(client)
-            assert not app.state.is_stuck
-            return found
-
-        return asyncio.run(run())
-
-    return talk_to
-
-
-def start_of(verify_rm: Path, state: Path, *settings: str) -> Start:
-    config = load_learn([*SETTINGS, *settings])
-    made = make_settings(
-        config.cooper, rule=config.rule, replay=(), held_out=(), seed=config.seed, device="cpu"
-    )
-    return Start(verify_rm, made, state)
-
-
-def post(
-    client: httpx.AsyncClient, name: str, batch: list[dict[str, str]], run: str = "a", **more: Any
-) -> Awaitable[httpx.Response]:
-    body = {"request_id": name, "items": batch, **more}
-    return client.post(f"/v1/runs/{run}/rewards", json=body, timeout=60)
+from tests.service.service_world import SETTINGS, falling, items, post, start_of
 
 
 def test_rewards_and_weights_are_those_of_cooper_reward(visit, verify_rm: Path, tmp_path: Path) -> None:
@@ -287,34 +237,6 @@ def test_a_run_that_has_stopped_does_not_count_as_stuck(visit) -> None:
     stopped, health = visit(talk, monitor, "stuck_seconds=0.2")
     assert "the monitor found reward hacking at step" in stopped
     assert (health.status_code, health.text) == (200, "ok")
-
-
-def falling(n: int) -> list[dict[str, str]]:
-    """All right in the first steps, all wrong afterwards."""
-    return [
-        {**item, "completion": f"The answer is {item['reference_answer'] if n < 4 else 77}."}
-        for item in items(1)
-    ]
-
-
-def test_numbers_of_the_runs(visit) -> None:
-    async def talk(client: httpx.AsyncClient) -> str:
-        await post(client, "one", items(1))
-        await post(client, "one", items(1))
-        while 'cooper_reward_step{run="a"} 1.0' not in (await client.get("/metrics")).text:
-            await asyncio.sleep(0.05)
-        return (await client.get("/metrics")).text
-
-    metrics = visit(talk)
-    for line in (
-        'cooper_reward_requests_total{status="200"} 2.0',
-        "cooper_reward_items_total 8.0",
-        'cooper_reward_repeated_total{run="a"} 1.0',
-        'cooper_reward_learn_seconds_count{run="a"} 1.0',
-        "cooper_reward_waiting_items 0.0",
-        'cooper_reward_saved_step{run="a"} 0.0',  # no checkpoint yet
-    ):
-        assert line in metrics
 
 
 def test_a_folder_serves_one_server_at_a_time(visit, verify_rm: Path, tmp_path: Path) -> None:

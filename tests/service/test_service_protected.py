@@ -16,7 +16,6 @@ import pytest
 from cooper_rl import RewardClient
 from cooper_rl.__main__ import main
 from cooper_rl.errors import ServerError
-from cooper_rl.models.verify_rm import save_verify_rm
 from tests.servers.test_serve_protected import make_certificate
 from tests.service.service_world import SETTINGS, items
 
@@ -48,13 +47,6 @@ class Server(NamedTuple):
 
     def runs(self) -> list[str]:
         return [row["run"] for row in self.http.get("/v1/runs", headers=ALLOWED).json()]
-
-
-@pytest.fixture(scope="module")
-def verify_rm(make_verify_rm, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("start") / "verify_rm"
-    save_verify_rm(make_verify_rm(0), folder)
-    return folder
 
 
 @pytest.fixture(scope="module")

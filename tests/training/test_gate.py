@@ -79,10 +79,15 @@ def gate(start: GateReading) -> RewardGate:
 
 
 def test_the_gates_reading_is_accuracy_and_mean_canary_rate(make_verify_rm) -> None:
-    """One text under both labels: half are right. One canary: 1 or 0 with the sign of the head."""
+    """One text under both labels: half are right. One canary: 1 or 0 with the sign of the head.
+
+    Wilson's upper end of none in one is z^2 / (1 + z^2), with z = 1.959964: .79345.
+    """
     yes, no = (says_yes(make_verify_rm(0), to_canaries=flag) for flag in (True, False))
-    assert read_gate(yes, EXAMPLES, CANARIES) == GateReading(0.5, 1.0, {"colon": 1.0})
-    assert read_gate(no, EXAMPLES, CANARIES) == GateReading(0.5, 0.0, {"colon": 0.0})
+    assert read_gate(yes, EXAMPLES, CANARIES) == GateReading(0.5, 1.0, {"colon": 1.0}, 1.0)
+    reading = read_gate(no, EXAMPLES, CANARIES)
+    assert reading._replace(worst_high=None) == GateReading(0.5, 0.0, {"colon": 0.0})
+    assert reading.worst_high == pytest.approx(0.79345, abs=1e-5)
     assert read_gate(no, EXAMPLES, []) == GateReading(accuracy=0.5, canary_rate=0.0)
 
 
@@ -134,7 +139,7 @@ def test_an_update_beyond_a_bound_leaves_the_weights_and_teaches_the_optimiser(
     shut = update_behind_gate(gate(start), verify_rm, optimizer, PAIRS[:2], config=config)
     assert shut is not None
     assert shut.is_rolled_back
-    assert shut.reading == GateReading(0.5, 1.0, {"colon": 1.0})
+    assert shut.reading == GateReading(0.5, 1.0, {"colon": 1.0}, 1.0)
     assert is_same(before, weights(verify_rm, optimizer))
 
     update_behind_gate(WIDE, twin, other, PAIRS[:2], config=config)
@@ -163,7 +168,7 @@ def test_what_is_said_of_an_update_names_the_start_its_data_and_the_worst_rise(m
     assert gated is not None
     assert shut.describe(gated) == GateMetrics(
         accuracy=0.5, canary_rate=1.0, rolled_back=True, data=7, start_accuracy=0.75, start_canary_rate=0.25,
-        worst_attack_rise=0.875, start_attacks={"colon": 0.125},
+        worst_attack_rise=0.875, worst_canary_high=1.0, start_attacks={"colon": 0.125},
     )  # fmt: skip
 
 

@@ -122,6 +122,9 @@ class GateMetrics(Section):
     start_accuracy: float | None = None
     start_canary_rate: float | None = None
     worst_attack_rise: float | None = None
+    worst_canary_high: float | None = None
+    """Highest upper end of the attacks' 95 % intervals; like `canary_rate` after the update, also after one
+    that was taken back."""
     start_attacks: Annotated[dict[str, float], Named("start_canary_rate/")] = Field(
         default_factory=dict[str, float]
     )

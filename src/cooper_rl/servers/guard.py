@@ -158,7 +158,8 @@ class Guard:
 
     async def _refuse(self, exchange: "_Exchange", status: int, reason: str, detail: str) -> None:
         self._numbers.rejected.labels(reason).inc()
-        headers = {401: {"www-authenticate": "Bearer"}, 429: {"retry-after": "1"}}.get(status)
+        again = {"retry-after": "1"}
+        headers = {401: {"www-authenticate": "Bearer"}, 429: again, 503: again}.get(status)
         response = JSONResponse({"detail": detail}, status, headers=headers)
         await response(exchange.scope, _nothing, exchange.send)
 

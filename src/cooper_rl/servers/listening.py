@@ -5,10 +5,14 @@ import os
 import signal
 import socket
 import ssl
+import sys
+import time
+from contextlib import suppress
+from types import FrameType
 from typing import Never
 
 import uvicorn
-from starlette.types import ASGIApp
+from fastapi import FastAPI
 
 from cooper_rl.config.serve import HttpConfig
 from cooper_rl.errors import ConfigError
@@ -21,14 +25,35 @@ ARRIVAL_SHARE = 0.2
 DRAIN_SHARE = 0.8
 """Likewise: until then requests may finish, afterwards the batch of the moment may."""
 EXIT_STUCK = 1
+EXIT_NOT_STARTED = 3
+"""As uvicorn's own command has it."""
 
 
-def listen(app: ASGIApp, config: HttpConfig, numbers: HttpNumbers) -> None:
+class _Server(uvicorn.Server):
+    """Writes down when it was first asked to end, for `rest_of_grace`."""
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        app = self.config.app
+        assert isinstance(app, FastAPI), "`listen` gave it"
+        app.state.asked_to_end = getattr(app.state, "asked_to_end", time.monotonic())
+        super().handle_exit(sig, frame)
+
+
+def rest_of_grace(app: FastAPI, config: HttpConfig) -> float:
+    """Seconds that are left for the work of the moment once requests are done; at least one."""
+    asked = getattr(app.state, "asked_to_end", None)
+    if asked is None:
+        return max(1.0, config.grace_seconds * (1 - DRAIN_SHARE))
+    # Requests may have been done at once: all that they left is the work's.
+    return max(1.0, asked + config.grace_seconds - time.monotonic())
+
+
+def listen(app: FastAPI, config: HttpConfig, numbers: HttpNumbers) -> None:
     """Answer requests until SIGTERM or Ctrl-C, then finish those in progress."""
     # uvicorn drains, then raises the signal again for whoever handled it before: without a handler the
     # process would end as if killed.
     signal.signal(signal.SIGTERM, lambda *_: None)
-    uvicorn.run(
+    settings = uvicorn.Config(
         app,
         host=config.host,
         port=config.port,
@@ -48,6 +73,11 @@ def listen(app: ASGIApp, config: HttpConfig, numbers: HttpNumbers) -> None:
         log_config=None,
         access_log=False,
     )
+    server = _Server(settings)
+    with suppress(KeyboardInterrupt):  # raised again by uvicorn when it has ended
+        server.run()
+    if not server.started:
+        sys.exit(EXIT_NOT_STARTED)
 
 
 def end_at_once() -> Never:

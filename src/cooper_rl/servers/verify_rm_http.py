@@ -19,7 +19,7 @@ from cooper_rl.errors import CooperError, ServerError
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM
 from cooper_rl.servers.batcher import QueueFullError, ScoreBatcher
 from cooper_rl.servers.guard import Guard
-from cooper_rl.servers.listening import DRAIN_SHARE, check_listening, end_at_once, listen
+from cooper_rl.servers.listening import check_listening, end_at_once, listen, rest_of_grace
 from cooper_rl.servers.numbers import ServerNumbers
 from cooper_rl.servers.pages import Message, add_pages
 
@@ -66,8 +66,7 @@ def make_app(verify_rm: VerifyRM, config: ServeConfig, *, name: str) -> FastAPI:
         is_ready = True
         yield
         is_ready = False
-        # Requests have had most of the grace period by then.
-        await batcher.close(seconds=max(1.0, config.grace_seconds * (1 - DRAIN_SHARE)))
+        await batcher.close(seconds=rest_of_grace(app, config))
 
     app = FastAPI(title="VerifyRM", version="1", lifespan=lifespan, docs_url=None, redoc_url=None)
     app.state.batcher, app.state.numbers = batcher, numbers

@@ -19,7 +19,7 @@ from cooper_rl.config.serve import LearnConfig
 from cooper_rl.errors import CooperError, DataError, ServerError
 from cooper_rl.servers.batcher import QueueFullError
 from cooper_rl.servers.guard import Guard
-from cooper_rl.servers.listening import DRAIN_SHARE, check_listening, end_at_once, listen
+from cooper_rl.servers.listening import check_listening, end_at_once, listen, rest_of_grace
 from cooper_rl.servers.pages import Message, add_pages
 from cooper_rl.service import requests
 from cooper_rl.service.journal import Entry
@@ -66,8 +66,7 @@ def make_app(start: Start, config: LearnConfig, *, held: IO[str] | None = None) 
         nonlocal runs
         app.state.runs = runs = ServedRuns(start, config, numbers, held=held)
         yield
-        # uvicorn has given the rest of the grace period to requests by now.
-        seconds = max(1.0, config.grace_seconds * (1 - DRAIN_SHARE))
+        seconds = rest_of_grace(app, config)
         app.state.is_stuck = not await asyncio.to_thread(runs.close, seconds=seconds)
         runs = None
 

@@ -182,6 +182,8 @@ class ServedRun:
         self._folder.mkdir(parents=True, exist_ok=True)
         journal = Journal(self._folder, kept_rewards=self._config.kept_rewards)
         self._run = run = self._make(self._folder / "checkpoints")
+        self._numbers.open_run(self.name, run.metrics)
+        self._show(run)
         for entry in journal.unlearned:
             if entry.step is None or entry.step <= run.step:
                 continue
@@ -310,12 +312,19 @@ class ServedRun:
                 raise
             # The step is done, its checkpoint could not be written: the journal stands in for it.
             logger.error("run %s: step %d: %s", self.name, step, error)  # noqa: TRY400 one line says it
+        finally:
+            # Also the step at which the monitor stops the run: it counts, and its alarm has to be seen.
+            if run.step == step:
+                self._numbers.add_step(self.name, run.metrics[-1])
+                self._numbers.learn_seconds.labels(self.name).observe(time.monotonic() - started)
+                self._show(run)
         self._collected = []
-        self._numbers.learn_seconds.labels(self.name).observe(time.monotonic() - started)
-        self._numbers.step.labels(self.name).set(run.step)
+        self._tidy(run, journal, before=saved_step)
+
+    def _show(self, run: RewardRun) -> None:
+        self._numbers.staleness.labels(self.name).set(run.staleness)
         # Also where no checkpoint was ever written, which is when an alert has to see it.
         self._numbers.saved_step.labels(self.name).set(run.saved_step)
-        self._tidy(run, journal, before=saved_step)
 
     def _tidy(self, run: RewardRun, journal: Journal, *, before: int) -> None:
         """After a checkpoint: the journal need not go back beyond the one before, should the last be

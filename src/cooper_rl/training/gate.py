@@ -34,6 +34,9 @@ class GateReading(NamedTuple):
     """Mean over the attacks of the share that scores above 0.5."""
     attacks: Mapping[str, float] = {}
     """The share of each attack."""
+    worst_high: float | None = None
+    """The highest upper end of the 95 % intervals of these shares; None without canaries, or where an earlier
+    process read it."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,7 @@ class RewardGate:
             start_accuracy=self.start.accuracy,
             start_canary_rate=self.start.canary_rate,
             worst_attack_rise=self.worst_rise(gated.reading),
+            worst_canary_high=gated.reading.worst_high,
             start_attacks=dict(self.start.attacks),
         )
 
@@ -144,6 +148,7 @@ def read_gate(
         accuracy=sum(hits) / len(hits),
         canary_rate=mean_rate(rates),
         attacks={attack: rate.value for attack, rate in rates.items()},
+        worst_high=max((rate.high for rate in rates.values()), default=None),
     )
 
 
