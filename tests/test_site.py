@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.report.browser import CHROMIUM, browser
+from tests.report.browser import browser, needs_browser
 
 pytest.importorskip("material", reason="the extra `docs` is not installed")
 
@@ -130,11 +130,10 @@ def test_a_foreign_script_style_or_font_would_be_found() -> None:
     assert addresses('<a href="https://example.org">a link is followed by a reader</a>') == []
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no browser: apt-get install chromium")
+@needs_browser
 @pytest.mark.parametrize("page", ["index.html", "concepts/cooper.html"])
 def test_the_site_is_searched_from_a_disk(site: Path, tmp_path: Path, page: str) -> None:
     """A word that is typed finds the tutorial over `file://`, and the browser complains of nothing."""
-    pytest.importorskip("websocket", reason="no websocket-client, which drives the browser")
     with browser(tmp_path / "profile") as tab:
         tab.open((site / page).as_uri(), width=1280)
         tab.value("document.querySelector('#__search').click()")
