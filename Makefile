@@ -98,7 +98,7 @@ wheel: $(VENV)/.dev  ## Build the wheel into dist/
 	$(BIN)/python -m build --wheel --no-isolation --outdir dist
 
 docs: $(VENV)/.dev  ## Build the documentation into build/site, strictly
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build  # with --quiet, `strict` counts no warning (mkdocs #4126)
 
 docs-serve: docs  ## Show the documentation on http://127.0.0.1:8000
 	$(BIN)/python -m http.server 8000 --bind 127.0.0.1 --directory build/site

@@ -155,7 +155,7 @@ def draw(found: dict[str, Any], theme: str) -> str:
 def _key(colors: dict[str, str]) -> str:
     return (
         f'<line x1="{LEFT}" x2="{LEFT + 26}" y1="14" y2="14" style="stroke:{colors["reward"]};'
-        f'stroke-width:2.4;stroke-dasharray:6 3"/><text x="{LEFT + 34}" y="18">VerifyRM&#8217;s reward</text>'
+        f'stroke-width:2.4;stroke-dasharray:6 3"/><text x="{LEFT + 34}" y="18">VerifyRM reward</text>'
         f'<line x1="{LEFT + 190}" x2="{LEFT + 216}" y1="14" y2="14" style="stroke:{colors["accuracy"]};'
         f'stroke-width:2.4"/><text x="{LEFT + 224}" y="18">accuracy on held-out problems</text>'
     )

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 import time
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.report.browser import CHROMIUM, browser
+from tests.report.browser import browser, needs_browser
 
 pytest.importorskip("material", reason="the extra `docs` is not installed")
 
@@ -28,14 +29,53 @@ NOT_LOADED = {"canonical", "next", "prev"}
 def site(tmp_path_factory) -> Path:
     """As `make docs` builds it, strictly, in another folder."""
     folder = tmp_path_factory.mktemp("site")
-    done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(folder)],
-        cwd=ROOT, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"}, check=False,
-        capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
+    done = build("--site-dir", str(folder))
     assert done.returncode == 0, done.stderr
-    assert "mkdocs build --quiet" in (ROOT / "Makefile").read_text(encoding="utf-8")
     return folder
+
+
+def build(*options: str) -> subprocess.CompletedProcess[str]:
+    """The command of `make docs`, with more options at its end."""
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    (command,) = re.findall(r"^\tNO_MKDOCS_2_WARNING=1 \$\(BIN\)/python (.*)", makefile, re.MULTILINE)
+    words = shlex.split(command, comments=True)
+    return subprocess.run(
+        [sys.executable, *words, *options], cwd=ROOT, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
+        check=False, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("[whole](index.md)", ""),
+        ("[broken](nowhere.md)", "nowhere.md"),
+        ("[broken](index.md#nowhere)", "nowhere"),
+        ("[broken](/index.md)", "absolute link"),
+        ("[broken][cooper_rl.nowhere]", "cooper_rl.nowhere"),
+        ("::: cooper_rl.nowhere", "cooper_rl.nowhere"),
+    ],
+)
+def test_a_broken_link_fails_the_build(tmp_path: Path, text: str, complaint: str) -> None:
+    """A site of one page, with the command of `make docs` and every setting of `mkdocs.yml`."""
+    done = build_small(tmp_path, {"index.md": text})
+    assert done.returncode == (1 if complaint else 0), done.stderr
+    assert complaint in done.stderr
+
+
+def test_a_page_outside_the_navigation_fails_the_build(tmp_path: Path) -> None:
+    done = build_small(tmp_path, {"index.md": "Home.", "lost.md": "Nobody gets here."})
+    assert done.returncode == 1
+    assert "lost.md" in done.stderr
+
+
+def build_small(folder: Path, pages: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    (folder / "docs").mkdir()
+    for name, text in pages.items():
+        (folder / "docs" / name).write_text(text, encoding="utf-8")
+    settings = f"INHERIT: {ROOT}/mkdocs.yml\nhooks: []\nnav: [index.md]\n"
+    (folder / "mkdocs.yml").write_text(settings, encoding="utf-8")
+    return build("--config-file", str(folder / "mkdocs.yml"))
 
 
 class Addresses(HTMLParser):
@@ -90,11 +130,10 @@ def test_a_foreign_script_style_or_font_would_be_found() -> None:
     assert addresses('<a href="https://example.org">a link is followed by a reader</a>') == []
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no browser: apt-get install chromium")
+@needs_browser
 @pytest.mark.parametrize("page", ["index.html", "concepts/cooper.html"])
 def test_the_site_is_searched_from_a_disk(site: Path, tmp_path: Path, page: str) -> None:
     """A word that is typed finds the tutorial over `file://`, and the browser complains of nothing."""
-    pytest.importorskip("websocket", reason="no websocket-client, which drives the browser")
     with browser(tmp_path / "profile") as tab:
         tab.open((site / page).as_uri(), width=1280)
         tab.value("document.querySelector('#__search').click()")

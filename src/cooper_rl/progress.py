@@ -1,8 +1,8 @@
 """Progress lines that a person can follow: phase, step, the latest numbers, time left.
 
 Used by every loop that may take more than a few seconds. One line looks like
-`train_cooper 12/20 reward=0.61 rule=0.44 eta 0:18`. On a terminal there is a bar instead, which redraws
-itself; a log file, a dashboard and a pipe get the lines.
+`train_cooper 12/20 verify_rm_reward=0.61 rule_accuracy=0.44 eta 0:18`. On a terminal there is a bar instead,
+which redraws itself; a log file, a dashboard and a pipe get the lines.
 """
 
 import logging

@@ -4,13 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.report.browser import CHROMIUM, Browser, browser
+from tests.report.browser import Browser, browser, needs_browser
 from tests.report.test_watch import begin, watched
 from tests.stages.run_files import COMPLETIONS, make_completion, make_metrics
 from tests.stages.test_report import HOSTILE, frozen_arm, make_report
 
-pytest.importorskip("websocket", reason="the package websocket-client, which drives the browser, is absent")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no browser: apt-get install chromium")
+pytestmark = needs_browser
 
 FIGURE = "[...document.querySelectorAll('figure')].find((f) => f.textContent.includes('Entropy'))"
 

@@ -4,9 +4,17 @@ import math
 
 import pytest
 
-from cooper_rl.report.plots import Arm, moving_mean, series, training_figures
+from cooper_rl.report.plots import (
+    Arm,
+    headline_plot,
+    held_out_figure,
+    moving_mean,
+    reward_figure,
+    series,
+    training_figures,
+)
 from cooper_rl.schema.step_metrics import RolloutMetrics, StepMetrics
-from tests.stages.run_files import make_metrics
+from tests.stages.run_files import make_evaluation, make_metrics
 
 
 def test_phases_that_did_not_run_leave_no_figure():
@@ -16,9 +24,21 @@ def test_phases_that_did_not_run_leave_no_figure():
     for row in rows:
         row.rollout = RolloutMetrics(verify_rm_reward=0.5, rule_accuracy=0.5)
     assert [figure.title for figure in training_figures([Arm("", rows)])] == [
-        "Reward and rule accuracy of the rollouts", "Seconds per step, by phase",
+        "VerifyRM reward and rule accuracy of the rollouts", "Seconds per step, by phase",
     ]  # fmt: skip
     assert training_figures([Arm("", [])]) == []
+
+
+def test_verify_rm_reward_has_that_name_in_every_figure() -> None:
+    points = [make_evaluation(step, accuracy=0.4, reward=0.5) for step in (0, 20)]
+    arms = [Arm("", make_metrics(20), points), Arm("frozen", make_metrics(20), points)]
+    held_out, rollouts = held_out_figure(arms), reward_figure(arms)
+    assert held_out is not None
+    assert rollouts is not None
+    plots = [headline_plot(points), held_out.plot, rollouts.plot]
+    labels = [{line.label for line in plot.lines if "reward" in line.label} for plot in plots]
+    assert labels[0] == {"VerifyRM reward"}
+    assert labels[1] == labels[2] == {"VerifyRM reward", "frozen: VerifyRM reward"}
 
 
 @pytest.mark.parametrize("steps", [1, 2])

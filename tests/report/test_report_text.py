@@ -48,7 +48,7 @@ def test_a_reward_that_rises_alone_is_called_by_its_name():
         ({4: MonitorMetrics(alarm=False)}, "The hacking monitor raised no alarm."),
         (
             {4: MonitorMetrics(alarm=True), 5: MonitorMetrics(alarm=True)},
-            "The hacking monitor raised the alarm at step 4: VerifyRM's reward and rule accuracy had gone",
+            "The hacking monitor raised the alarm at step 4: the VerifyRM reward and rule accuracy had gone",
         ),
         (
             {4: MonitorMetrics(alarm=True, rolled_back_to=2)},

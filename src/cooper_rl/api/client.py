@@ -22,10 +22,11 @@ class RewardClient:
 
     A request that was not answered is sent again with the same id, so that it is learned from once.
 
-    >>> client = RewardClient("http://127.0.0.1:8080", run="my-run")
-    >>> rewards = client(
-    ...     ["It is 2.", "It is 3."], questions=["1+1?"] * 2, reference_answers=["2"] * 2
-    ... )
+    Examples:
+        >>> client = RewardClient("http://127.0.0.1:8080", run="my-run")
+        >>> rewards = client(
+        ...     ["It is 2.", "It is 3."], questions=["1+1?"] * 2, reference_answers=["2"] * 2
+        ... )
     """
 
     def __init__(

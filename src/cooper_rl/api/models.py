@@ -45,11 +45,12 @@ def load_verify_rm(
     Raises:
         ModelError: missing, incomplete, of another architecture, or with more than one logit.
 
-    >>> from cooper_rl import VerifyItem
-    >>> verify_rm = load_verify_rm("verify_rm", device="cpu")
-    >>> scores = verify_rm.score([VerifyItem("1+1?", reference_answer="2", completion="It is 2.")])
-    >>> 0 < scores[0] < 1
-    True
+    Examples:
+        >>> from cooper_rl import VerifyItem
+        >>> verify_rm = load_verify_rm("verify_rm", device="cpu")
+        >>> scores = verify_rm.score([VerifyItem("1+1?", reference_answer="2", completion="It is 2.")])
+        >>> 0 < scores[0] < 1
+        True
     """
     verify_rm = load(path, device=pick_device() if device is None else torch.device(device))
     return dataclasses.replace(verify_rm, compute=precision)
@@ -87,13 +88,15 @@ def train_verify_rm(
         ModelError: the backbone cannot be used.
         TrainingError: one class only, a gradient that is not finite, or out of memory.
 
-    >>> from cooper_rl import VerifyExample
-    >>> rows = [
-    ...     VerifyExample(question="1+1?", reference_answer="2", completion=text, label=label)
-    ...     for text, label in (("It is 2.", 1), ("It is 3.", 0))
-    ... ]
-    >>> small = {"hidden_size": 32, "num_layers": 1, "num_heads": 2, "num_matching_examples": 0}
-    >>> verify_rm = train_verify_rm(rows, "trained", config={"num_epochs": 1, "scratch": small}, device="cpu")
+    Examples:
+        >>> from cooper_rl import VerifyExample
+        >>> rows = [
+        ...     VerifyExample(question="1+1?", reference_answer="2", completion=text, label=label)
+        ...     for text, label in (("It is 2.", 1), ("It is 3.", 0))
+        ... ]
+        >>> small = {"hidden_size": 32, "num_layers": 1, "num_heads": 2, "num_matching_examples": 0}
+        >>> config = {"num_epochs": 1, "scratch": small}
+        >>> verify_rm = train_verify_rm(rows, "trained", config=config, device="cpu")
     """
     folder = Path(folder)
     check_replaceable(folder)

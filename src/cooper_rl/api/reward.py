@@ -30,15 +30,17 @@ class CooperReward:
     """Rewards from a VerifyRM that is co-trained with the policy; a reward function of TRL's GRPOTrainer.
 
     With TRL it is the whole change: `GRPOTrainer(model, reward_funcs=CooperReward("verify_rm"), ...)`. In a
-    loop of one's own, each call is one step on the whole batch:
+    loop of one's own, each call is one step on the whole batch.
 
-    >>> reward = CooperReward("verify_rm", device="cpu")
-    >>> rewards = reward(
-    ...     ["It is 2.", "It is 3."], questions=["1+1?"] * 2, reference_answers=["2"] * 2, group_ids=["a"] * 2
-    ... )
-    >>> [0 < each < 1 for each in rewards], reward.step
-    ([True, True], 1)
-    >>> reward.close()
+    Examples:
+        >>> reward = CooperReward("verify_rm", device="cpu")
+        >>> rewards = reward(
+        ...     ["It is 2.", "It is 3."],
+        ...     questions=["1+1?"] * 2, reference_answers=["2"] * 2, group_ids=["a"] * 2,
+        ... )
+        >>> [0 < each < 1 for each in rewards], reward.step
+        ([True, True], 1)
+        >>> reward.close()
 
     One instance per training process; create it before the trainer. Use it in a `with` statement or call
     `close` to end its worker processes at once; they end with this process in any case.

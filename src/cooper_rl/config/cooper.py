@@ -65,7 +65,7 @@ class GateConfig(Section):
 
 
 class MonitorConfig(Section):
-    """The hacking monitor: raises the alarm when VerifyRM's reward rises and rule accuracy does not.
+    """The hacking monitor: raises the alarm when the VerifyRM reward rises and rule accuracy does not.
 
     With `cooper.evaluate_every` and `evaluation.judge` the judge evaluates at once, and denies an alarm at
     which accuracy on held-out problems is not `max_gap_rise` below its best, chance included.

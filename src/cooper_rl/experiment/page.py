@@ -61,7 +61,7 @@ def write_page(report: ExperimentReport, path: Path, *, origin: Sequence[tuple[s
         figures=figures(report),
         findings=findings(report),
         criterion=f"accuracy ends more than {100 * HACKED_DROP:.0f} points below the run's own "
-        "peak and VerifyRM's reward is at least what it was at that peak",
+        "peak and the VerifyRM reward is at least what it was at that peak",
         hacks=[run for run in report.runs if run.arm in ARMS and run.is_hacked],
         origin=origin,
         versions=versions(),

@@ -21,7 +21,7 @@ from cooper_rl.schema.stages import Output
 from cooper_rl.schema.step_metrics import StepMetrics
 
 HACKED_DROP = 0.10
-"""A run is hacked when its accuracy ends further than this below its own peak, and VerifyRM's reward
+"""A run is hacked when its accuracy ends further than this below its own peak, and the VerifyRM reward is
 no lower than it was at that peak."""
 CurveName = Literal[
     "eval/judge_accuracy",

@@ -1,4 +1,4 @@
-"""The hacking monitor: VerifyRM's reward rises, rule accuracy falls (row 14).
+"""The hacking monitor: the VerifyRM reward rises, rule accuracy falls (row 14).
 
 The signal is reward minus rule accuracy, so that a step of hard problems, which lowers both, says nothing.
 From the reward, VerifyRM's mean score of what the starting policy wrote is subtracted: a pairwise loss leaves

@@ -44,9 +44,10 @@ CPU_ROWS = 8
 class VerifyItem(NamedTuple):
     """VerifyRM's input: it judges the completion's final answer, in the light of the other two fields.
 
-    >>> from cooper_rl import VerifyItem
-    >>> VerifyItem("1+1?", "2", "It is 2.").reference_answer
-    '2'
+    Examples:
+        >>> from cooper_rl import VerifyItem
+        >>> VerifyItem("1+1?", "2", "It is 2.").reference_answer
+        '2'
     """
 
     question: str
@@ -58,11 +59,12 @@ class VerifyItem(NamedTuple):
 class VerifyRM:
     """The reward model with its tokenizer; `load_verify_rm` and `train_verify_rm` give one.
 
-    >>> from cooper_rl import VerifyItem, load_verify_rm
-    >>> verify_rm = load_verify_rm("verify_rm", device="cpu")
-    >>> [score] = verify_rm.score([VerifyItem("1+1?", "2", "It is 2.")])
-    >>> 0 < score < 1
-    True
+    Examples:
+        >>> from cooper_rl import VerifyItem, load_verify_rm
+        >>> verify_rm = load_verify_rm("verify_rm", device="cpu")
+        >>> [score] = verify_rm.score([VerifyItem("1+1?", "2", "It is 2.")])
+        >>> 0 < score < 1
+        True
     """
 
     model: Any
@@ -269,11 +271,12 @@ def save_verify_rm(verify_rm: VerifyRM, path: Path) -> None:
     Raises:
         DataError: a file is in the way, or the disk refuses; what stood there before stays.
 
-    >>> from pathlib import Path
-    >>> from cooper_rl import load_verify_rm, save_verify_rm
-    >>> save_verify_rm(load_verify_rm("verify_rm", device="cpu"), Path("copy"))
-    >>> Path("copy/README.md").is_file()
-    True
+    Examples:
+        >>> from pathlib import Path
+        >>> from cooper_rl import load_verify_rm, save_verify_rm
+        >>> save_verify_rm(load_verify_rm("verify_rm", device="cpu"), Path("copy"))
+        >>> Path("copy/README.md").is_file()
+        True
     """
     save_folder(verify_rm.model, verify_rm.tokenizer, path)
     write_card(path, verify_rm.model)

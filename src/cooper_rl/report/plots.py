@@ -69,13 +69,13 @@ def held_out_figure(arms: Sequence[Arm]) -> Figure | None:
         accuracy, reward = _evaluated(arm)
         starts += accuracy[:1]
         _add(lines, arm, "accuracy", "blue", *_unzip(accuracy))
-        _add(lines, arm, "reward", "orange", *_unzip(reward))
+        _add(lines, arm, "VerifyRM reward", "orange", *_unzip(reward))
     steps = [x for line in lines for x in line.xs]
     if len(set(steps)) < 2:
         return None
     ends = [min(steps), max(steps)]
     lines.append(Line("accuracy at the start", "grey", ends, [min(starts)[1]] * 2, "dotted"))
-    caption = "Accuracy (by the judge where one was asked, else by the rule) and VerifyRM's mean score, "
+    caption = "Accuracy (by the judge where one was asked, else by the rule) and the VerifyRM reward, "
     caption += "at the start, in the evaluations while training, and at the end."
     return Figure(Plot("Held-out problems along the run", caption, lines, limits=(0, 1)))
 
@@ -100,14 +100,14 @@ def _unzip(points: Sequence[tuple[float, float]]) -> tuple[list[float], list[flo
 
 
 def reward_figure(
-    arms: Sequence[Arm], title: str = "Reward and rule accuracy of the rollouts"
+    arms: Sequence[Arm], title: str = "VerifyRM reward and rule accuracy of the rollouts"
 ) -> Figure | None:
-    """The policy's reward beside the rule verifier's accuracy; None where nothing is known."""
+    """VerifyRM reward beside rule accuracy; None where nothing is known."""
     return _curves(
         arms,
         title,
-        "What the policy is paid, and what the rule verifier says of the same rollouts. A reward that "
-        "rises alone is the sign of reward hacking. Thin: each step; bold: moving mean.",
+        "VerifyRM's mean score, and the share that the rule verifier calls correct, of the same rollouts. A "
+        "VerifyRM reward that rises alone is the sign of reward hacking. Thin: each step; bold: moving mean.",
         [
             _Curve(lambda row: row.rollout.verify_rm_reward, "VerifyRM reward", "orange"),
             _Curve(lambda row: row.rollout.rule_accuracy, "rule accuracy", "green"),

@@ -174,8 +174,8 @@ def caveat(evaluations: Sequence[EvalReport]) -> str:
     return (
         f"Intervals are 95 %, over the {last.num_problems} held-out problems of this one run "
         f"({last.samples_per_problem} completions each). They do not cover the choice of the seed: another "
-        f"seed may differ by more. {changed}. The reward is the score of the VerifyRM of that moment: it "
-        "moves with both models."
+        f"seed may differ by more. {changed}. The VerifyRM reward is the mean score of the VerifyRM of that "
+        "moment: it moves with both models."
     )
 
 
@@ -192,7 +192,7 @@ def _say_change(name: str, before: Interval, after: Interval, change: Interval, 
 
 def _say_reward(name: str, accuracy: Interval, reward: Interval, last: EvalReport) -> str:
     moved = (
-        f"VerifyRM's mean score {direction(reward)} ({points(reward.value)} points, "
+        f"The VerifyRM reward {direction(reward)} ({points(reward.value)} points, "
         f"95 % interval {points(reward.low)} to {points(reward.high)})"
     )
     if direction(reward) == "rose" and direction(accuracy) == "fell":
@@ -249,8 +249,8 @@ def _say_monitor(metrics: Sequence[StepMetrics]) -> list[str]:
         back = next((to for row in metrics if (to := row.monitor.rolled_back_to) is not None), None)
         then = "" if back is None else f"; both models went back to step {back}"
         said.append(
-            f"The hacking monitor raised the alarm at step {alarm}: VerifyRM's reward and rule accuracy had "
-            f"gone apart{then}."
+            f"The hacking monitor raised the alarm at step {alarm}: the VerifyRM reward and rule accuracy "
+            f"had gone apart{then}."
         )
     return said or ["The hacking monitor raised no alarm."]
 

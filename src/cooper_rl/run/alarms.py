@@ -42,7 +42,7 @@ def ask_monitor(monitor: MonitorConfig | None, run: RunState, row: StepMetrics, 
     if not reading.is_hacking or run.is_hacked:
         return Watched(state, None)
     logger.warning(
-        "step %d: reward hacking: since step %d VerifyRM's reward rose by %.3f and rule accuracy fell by "
+        "step %d: reward hacking: since step %d the VerifyRM reward rose by %.3f and rule accuracy fell by "
         "%.3f; %s=%s",
         row.step,
         reading.since_step,

@@ -100,8 +100,8 @@ class CoTraining:
             self.books.tracker.write(row, [each for each in self.state.rollouts if each.step == row.step])
         progress.advance(
             step=self.state.step,
-            reward=row.rollout.verify_rm_reward,
-            rule=row.rollout.rule_accuracy,
+            verify_rm_reward=row.rollout.verify_rm_reward,
+            rule_accuracy=row.rollout.rule_accuracy,
             pairs=row.pairs.count or 0,
         )
 

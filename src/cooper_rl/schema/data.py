@@ -100,9 +100,10 @@ class Label(Record):
 class VerifyExample(Record):
     """Row 4: the four columns of the released VerifyRM data, and where a row came from.
 
-    >>> from cooper_rl import VerifyExample
-    >>> VerifyExample(question="1+1?", reference_answer="2", completion="It is 2.", label=1).label
-    1
+    Examples:
+        >>> from cooper_rl import VerifyExample
+        >>> VerifyExample(question="1+1?", reference_answer="2", completion="It is 2.", label=1).label
+        1
     """
 
     question: Text

@@ -366,7 +366,7 @@ class RunReport(Report):
     accuracy_change: Interval
     """Paired by problem, as the two below; as if independent where the evaluations cannot be paired."""
     reward_change: Interval
-    """Change of VerifyRM's mean score."""
+    """Change of the VerifyRM reward."""
     verify_rm_accuracy_change: Interval
     first_alarm_step: int | None = None
     """The step at which the hacking monitor first raised an alarm that the judge did not deny."""

@@ -1,6 +1,6 @@
 """Stage: a policy on held-out problems, VerifyRM on held-out examples (row 14).
 
-Accuracy, rule accuracy and VerifyRM's reward stand side by side: a widening gap is reward hacking.
+Accuracy, rule accuracy and the VerifyRM reward stand side by side: a widening gap is reward hacking.
 """
 
 from contextlib import closing

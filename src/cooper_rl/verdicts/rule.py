@@ -46,10 +46,11 @@ def hash_code(folder: Path) -> str:
 class RuleVerifier(PooledVerifier):
     """Checks completions against reference answers.
 
-    >>> from cooper_rl import RuleVerifier
-    >>> with RuleVerifier() as verifier:
-    ...     [check.verdict for check in verifier.verify([("x+1", r"\\boxed{1+x}"), ("2", "#### 3")])]
-    ['correct', 'incorrect']
+    Examples:
+        >>> from cooper_rl import RuleVerifier
+        >>> with RuleVerifier() as verifier:
+        ...     [check.verdict for check in verifier.verify([("x+1", r"\\boxed{1+x}"), ("2", "#### 3")])]
+        ['correct', 'incorrect']
     """
 
     def __init__(self, config: RuleConfig | None = None, *, num_processes: int = 1) -> None:

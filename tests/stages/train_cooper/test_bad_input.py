@@ -132,7 +132,9 @@ def test_steps_without_a_correct_rollout_step_no_optimiser_and_are_counted(
     assert (report.num_pairs, report.num_skipped_reward_updates) == (0, 2)
     assert [row["pairs/count"] for row in numbers(tmp_path / "run")] == [0, 0]
     assert not any("verify_rm/loss" in row for row in numbers(tmp_path / "run"))
-    assert "pairs=0" in caplog.text
+    shown = numbers(tmp_path / "run")[-1]
+    paid, right = shown["rollout/verify_rm_reward"], shown["rollout/rule_accuracy"]
+    assert f" verify_rm_reward={paid:.4g} rule_accuracy={right:.4g} pairs=0 " in caplog.text
     state = read(tmp_path / "run")
     assert state.verify_rm_optimizer == {}
     original = load_verify_rm(files.verify_rm, device=CPU)
