@@ -59,6 +59,14 @@ def test_the_page_is_whole_and_loads_nothing(output: Path) -> None:
     assert "accuracy ends more than 10 points below" in page
     assert "Ablations" in page
     assert "<th>judge calls</th>" in page
+    for title in (
+        "KL against accuracy",
+        "KL against reward",
+        "Groups of equal rewards",
+        "Entropy",
+        "Completion length",
+    ):
+        assert f"<h3>{title}</h3>" in page
     assert "The monitor stayed silent in all runs of cooper." in page
     assert "runs of rule." not in page  # whose reward is not VerifyRM's
 

@@ -31,6 +31,10 @@ CurveName = Literal[
     "eval/canary_rate",
     "pairs/shortcut_auroc",
     "rollout/rejected_score",
+    "rollout/entropy",
+    "rollout/completion_tokens",
+    "rollout/equal_groups",
+    "policy/kl",
 ]
 CURVES: Mapping[CurveName, Callable[[StepMetrics], float | None]] = {
     "eval/judge_accuracy": lambda row: row.eval.judge_accuracy,
@@ -40,6 +44,10 @@ CURVES: Mapping[CurveName, Callable[[StepMetrics], float | None]] = {
     "eval/canary_rate": lambda row: row.eval.canary_rate,
     "pairs/shortcut_auroc": lambda row: row.pairs.shortcut_auroc,
     "rollout/rejected_score": lambda row: row.rollout.rejected_score,
+    "rollout/entropy": lambda row: row.rollout.entropy,
+    "rollout/completion_tokens": lambda row: row.rollout.completion_tokens,
+    "rollout/equal_groups": lambda row: row.rollout.equal_groups,
+    "policy/kl": lambda row: row.policy and row.policy.kl,
 }
 NUM_SAMPLES = 3
 
