@@ -1,6 +1,8 @@
 """Arms and ablations: each is a configuration of its own that differs from the others as it says."""
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -72,3 +74,45 @@ def _leaves(section: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, An
             yield from _leaves(value, f"{prefix}{key}.")
         else:
             yield prefix + key, value
+
+
+INDEX = Path(__file__).parents[2] / "docs" / "concepts" / "paper_index.md"
+
+
+def _section(title: str) -> str:
+    """The text of a section of the paper index."""
+    return INDEX.read_text(encoding="utf-8").partition(f"## {title}\n")[2].partition("\n## ")[0]
+
+
+def _published() -> dict[str, str]:
+    """Key -> the paper's value, from the table of the paper index."""
+    rows = re.findall(r"^\| \**`(cooper\.[\w.]+)`\** \| `(.+?)` \|", _section(PAPER_TABLE), re.MULTILINE)
+    assert len(rows) == len(dict(rows)) > 25
+    return dict(rows)
+
+
+PAPER_TABLE = "The arm `paper`, key by key"
+
+
+@pytest.mark.parametrize(("preset", "overrides"), [("laptop", arm_overrides("paper")), ("paper", ())])
+def test_the_paper_arm_has_what_the_paper_index_says_key_by_key(preset: str, overrides: list[str]) -> None:
+    own = dict(settings(load(preset, overrides)))
+    published = _published()
+    assert {key: own[key] for key in published} == published
+
+
+def test_the_paper_index_names_every_key_that_the_paper_arm_sets() -> None:
+    arm, cooper = (dict(settings(load("laptop", arm_overrides(name)))) for name in ("paper", "cooper"))
+    changed = {key for key in arm if arm[key] != cooper.get(key)}
+    bold = set(re.findall(r"^\| \*\*`([\w.]+)`\*\* \|", _section(PAPER_TABLE), re.MULTILINE))
+    assert changed == bold
+    assert len(bold) == len(ABLATIONS["paper"]) == 7
+
+
+def test_every_departure_that_a_key_can_undo_is_undone_by_the_paper_arm() -> None:
+    """`evaluate_every` says when the judge looks at held-out problems, which is the experiment's to set."""
+    named = set(re.findall(r"`(cooper\.[\w.]+)`", _section("Departures"))) - {"cooper.evaluate_every"}
+    published = _published()
+    assert {
+        key for key in named if not any(row == key or row.startswith(f"{key}.") for row in published)
+    } == set()

@@ -45,6 +45,8 @@ def test_every_arm_is_trained_from_one_start_and_reported(output: Path) -> None:
         assert each.curves["eval/judge_accuracy"].values[-1] == pytest.approx(each.end.judge_accuracy.value)
     assert report.arms[1].against.keys() == {"rule", "rule_gated"}
     assert [arm.num_alarmed for arm in report.arms] == [None, 0, 0]
+    # The models of this test are never right, so no problem has a positive, and no judge is asked for pairs.
+    assert [arm.judge_calls for arm in report.arms] == [0, 0, 0]
 
 
 def test_the_page_is_whole_and_loads_nothing(output: Path) -> None:
@@ -56,6 +58,15 @@ def test_the_page_is_whole_and_loads_nothing(output: Path) -> None:
     assert len(findings(report)) >= 5
     assert "accuracy ends more than 10 points below" in page
     assert "Ablations" in page
+    assert "<th>judge calls</th>" in page
+    for title in (
+        "KL against accuracy",
+        "KL against reward",
+        "Groups of equal rewards",
+        "Entropy",
+        "Completion length",
+    ):
+        assert f"<h3>{title}</h3>" in page
     assert "The monitor stayed silent in all runs of cooper." in page
     assert "runs of rule." not in page  # whose reward is not VerifyRM's
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from cooper_rl.experiment.summary import Curve, is_hacked, lost_points
+from cooper_rl.experiment.summary import Curve, count_judge_calls, is_hacked, lost_points
+from cooper_rl.schema.step_metrics import JudgeMetrics, RolloutMetrics, StepMetrics
 
 ACCURACY = Curve(steps=[0, 10, 20, 30], values=[0.50, 0.58, 0.52, 0.30])
 
@@ -20,3 +21,18 @@ def test_hacked_means_far_below_its_peak_with_the_reward_kept() -> None:
     assert not is_hacked(ACCURACY, Curve(steps=[0, 10, 20, 30], values=[0.4, 0.5, 0.7, 0.4]))
     steady = Curve(steps=[0, 10, 20, 30], values=[0.50, 0.58, 0.52, 0.49])
     assert not is_hacked(steady, Curve(steps=[0, 10, 20, 30], values=[0.4, 0.5, 0.7, 0.9]))
+
+
+def test_judge_calls_of_a_run_are_those_of_its_steps_unless_a_step_did_not_count() -> None:
+    """3 + 0 + 4; a step of an earlier version leaves nothing to say."""
+    rows = [
+        StepMetrics(
+            step=number,
+            rollout=RolloutMetrics(verify_rm_reward=0.5, rule_accuracy=0.5),
+            judge=JudgeMetrics(calls=calls),
+        )
+        for number, calls in enumerate((3, 0, 4), start=1)
+    ]
+    assert count_judge_calls(rows) == 7
+    rows[1].judge = JudgeMetrics()
+    assert count_judge_calls(rows) is None

@@ -6,6 +6,8 @@ import pytest
 
 from cooper_rl.report.plots import (
     Arm,
+    along_kl,
+    frontier_figure,
     headline_plot,
     held_out_figure,
     moving_mean,
@@ -13,7 +15,7 @@ from cooper_rl.report.plots import (
     series,
     training_figures,
 )
-from cooper_rl.schema.step_metrics import RolloutMetrics, StepMetrics
+from cooper_rl.schema.step_metrics import EvalMetrics, PolicyMetrics, RolloutMetrics, StepMetrics
 from tests.stages.run_files import make_evaluation, make_metrics
 
 
@@ -44,7 +46,7 @@ def test_verify_rm_reward_has_that_name_in_every_figure() -> None:
 @pytest.mark.parametrize("steps", [1, 2])
 def test_very_short_runs_can_be_drawn(steps):
     figures = training_figures([Arm("", make_metrics(steps))])
-    assert len(figures) == 11
+    assert len(figures) == 12
     assert "NaN" not in "".join(figure.svg for figure in figures)
 
 
@@ -68,3 +70,48 @@ def test_the_moving_mean_of_forty_points_spans_five():
 def test_the_same_figures_are_drawn_twice():
     arms = [Arm("", make_metrics(3)), Arm("frozen", make_metrics(2))]
     assert training_figures(arms) == training_figures(arms)
+
+
+def rows_with_kl(kls: list[float], *, evaluated: tuple[int, ...] = ()) -> list[StepMetrics]:
+    """Steps from 1 whose rollouts are right .2 of the time; evaluations say .5 and .7."""
+    return [
+        StepMetrics(
+            step=step,
+            rollout=RolloutMetrics(verify_rm_reward=0.4, rule_accuracy=0.2),
+            policy=PolicyMetrics(loss=0.0, kl=kl, clip_fraction=0.0, grad_norm=1.0),
+            eval=EvalMetrics(judge_accuracy=0.5, verify_rm_reward=0.7)
+            if step in evaluated
+            else EvalMetrics(),
+        )
+        for step, kl in enumerate(kls, start=1)
+    ]
+
+
+def test_the_frontier_has_the_evaluations_at_the_kl_of_their_steps() -> None:
+    figure = frontier_figure([Arm("", rows_with_kl([0.01, 0.03, 0.02, 0.05], evaluated=(2, 4)))])
+    assert figure is not None
+    assert [(line.label, line.xs, line.ys) for line in figure.plot.lines] == [
+        ("accuracy", [0.03, 0.05], [0.5, 0.5]),
+        ("reward", [0.03, 0.05], [0.7, 0.7]),
+    ]
+    assert "KL to the start" in figure.svg
+
+
+def test_the_frontier_of_a_run_without_evaluations_has_its_rollouts() -> None:
+    figure = frontier_figure([Arm("", rows_with_kl([0.01, 0.03, 0.02]))])
+    assert figure is not None
+    assert [(line.xs, line.ys) for line in figure.plot.lines] == [
+        ([0.01, 0.03, 0.02], [0.2] * 3),
+        ([0.01, 0.03, 0.02], [0.4] * 3),
+    ]
+    assert (
+        frontier_figure(
+            [Arm("", [StepMetrics(step=1, rollout=RolloutMetrics(verify_rm_reward=0.5, rule_accuracy=0.5))])]
+        )
+        is None
+    )
+
+
+def test_the_start_is_at_no_distance_and_what_has_no_kl_is_left_out() -> None:
+    points = [(0.0, 0.5), (1.0, 0.6), (2.0, 0.7), (3.0, 0.8)]
+    assert along_kl(points, {1: 0.1, 2: math.inf}) == [(0.0, 0.5), (0.1, 0.6)]

@@ -7,7 +7,7 @@ import pytest
 from cooper_rl.config.load import load
 from cooper_rl.errors import ModelError, TrainingError
 from cooper_rl.negatives.answer_attacks import ATTACKS
-from cooper_rl.records.files import read_records, write_records
+from cooper_rl.records.files import read_records, read_report, write_records
 from cooper_rl.schema.data import EvaluatedCompletion, Problem
 from cooper_rl.schema.red_team import AttackText
 from cooper_rl.schema.reports import EvalReport
@@ -111,4 +111,14 @@ def test_sources_are_told_apart_and_their_mean_weighs_each_alike(files: Files, t
         assert found.verify_rm_reward.count == len(own) / 2
     values = [found.judge_accuracy.value for found in result.by_source.values()]
     assert result.mean_over_sources.value == pytest.approx(sum(values) / 2)
+
+
+def test_pass_at_k_goes_as_far_as_the_samples_and_is_read_back(files: Files, tmp_path: Path) -> None:
+    result = evaluate(files, tmp_path, "evaluation.samples_per_problem=4")
+    assert list(result.pass_at) == [1, 2, 4]
+    assert result.pass_at[1] == result.judge_accuracy
+    assert read_report(tmp_path / "report.json", EvalReport) == result
+    rows = read_records(tmp_path / "completions.jsonl", EvaluatedCompletion)
+    solved = {row.problem_id for row in rows if row.judge == "correct"}
+    assert result.pass_at[4].value == pytest.approx(len(solved) / result.num_problems)
     assert evaluate(files, tmp_path).by_source == {}

@@ -71,7 +71,7 @@ def test_the_page_is_one_small_file_with_one_script_and_nothing_from_elsewhere(t
     page = _Page(html)
     assert len(html.encode()) < 1_000_000
     assert_nothing_but_our_script(html)
-    assert page.tags.count("svg") == page.tags.count("figure") == 15
+    assert page.tags.count("svg") == page.tags.count("figure") == 16
     assert '<meta name="viewport"' in html
     assert "prefers-color-scheme: dark" in html
 
@@ -351,7 +351,7 @@ def test_the_red_teams_result_stands_on_the_page_and_in_the_conclusion(tmp_path)
     result = report.run(load("laptop", [setting]), **paths, **outputs, red_team=tmp_path / "red_team.json")
     html = outputs["page"].read_text()
     assert_nothing_but_our_script(html)
-    assert _Page(html).tags.count("svg") == 16
+    assert _Page(html).tags.count("svg") == 17
     assert "What the red team found" in html
     assert json.dumps("0" * 60 + "\n")[1:-1] in html
     said = "is paid on 62.0 % (54.0 to 70.0 %) of 131 problems that no search touched."
@@ -379,7 +379,7 @@ def test_an_arm_with_a_frozen_verify_rm_stands_beside_cooper(tmp_path):
     result = report.run(load("laptop"), **paths, **outputs, **given)
     assert_nothing_but_our_script(outputs["page"].read_text())
     page = _Page(outputs["page"].read_text())
-    assert page.tags.count("svg") == 17
+    assert page.tags.count("svg") == 18
     text = " ".join("".join(page.texts).split())
     assert text.index("VerifyRM, frozen") < text.index("Every evaluation")
     assert text.count(" ".join(HOSTILE.split())) == 2 + 2  # what is paid most, and among the rollouts
@@ -421,3 +421,20 @@ def test_a_plain_frozen_verify_rm_is_named_where_only_cooper_has_decoys(tmp_path
         load("laptop"), **own, **outputs, **(given | {"frozen_evaluations": own["evaluations"]})
     )
     assert not same.is_frozen_plain
+
+
+def test_pass_at_k_stands_with_the_evaluations_that_have_it(tmp_path):
+    """60 problems with 4 completions each; the first evaluation is of a version without pass@k."""
+    after = make_evaluation(40, 0.5, 0.5)
+    rates = {1: 0.5, 2: 0.75, 4: 0.875}
+    pass_at = {
+        k: Interval(value=rate, low=rate - 0.1, high=rate + 0.1, count=60) for k, rate in rates.items()
+    }
+    html, _, _ = make_report(
+        tmp_path, evaluations=[make_evaluation(0, 0.4, 0.4), after.model_copy(update={"pass_at": pass_at})]
+    )
+    rows = re.findall(r'<th scope="row">(pass@\d)</th>(.*?)</tr>', html, re.DOTALL)
+    assert [(name, cells.count("–")) for name, cells in rows] == [("pass@2", 1), ("pass@4", 1)]
+    assert "75.0" in rows[0][1]
+    assert "87.5" in rows[1][1]
+    assert "solves, by the judge." in html

@@ -36,9 +36,10 @@ def labels(
     scores = [score for _, paid in rollouts for score in (0.01, paid)]
     checks = rule.verify([("10", text) for group in groups for text in group.texts])
     seen = Scores(verify_rm=scores, rule=[check.verdict for check in checks])
-    examples, num_unanswered = audit(groups, seen, judge, default_domain(), count)
-    assert num_unanswered == 0
-    return [(example.completion, example.label) for example in examples]
+    found = audit(groups, seen, judge, default_domain(), count)
+    assert found.num_unanswered == 0
+    assert found.num_judged == (0 if judge is None else min(count, len(rollouts)))
+    return [(example.completion, example.label) for example in found.examples]
 
 
 def test_a_paid_text_that_answers_nothing_is_learned_as_wrong_without_any_positive(

@@ -36,7 +36,13 @@ from cooper_rl.training.gate import make_gate
 from cooper_rl.training.optimizer import make_adamw, read_tensors, restore_optimizer
 from cooper_rl.training.pair_queue import PairQueue
 from cooper_rl.training.pairing import PairMaker
-from cooper_rl.training.reward_learner import RewardLearner, describe_scores, describe_verify_rm, timed
+from cooper_rl.training.reward_learner import (
+    RewardLearner,
+    describe_judge,
+    describe_scores,
+    describe_verify_rm,
+    timed,
+)
 from cooper_rl.training.rollout import Scores
 
 logger = logging.getLogger(__name__)
@@ -147,9 +153,10 @@ class RewardRun:
             learned = learner.learn(row.seconds, step=step)
         row.verify_rm = describe_verify_rm(scored.anchor_score, learned.update)
         row.pairs, row.gate = learned.made, learned.gate
+        row.judge = describe_judge(len(scored.scores.judge or ()), learned.pairing)
         self.step = step
         self.metrics.append(row)
-        self.pairs.extend(learned.pairs)
+        self.pairs.extend(learned.pairing.pairs)
         monitor, alarm = ask_monitor(
             self._settings.config.active_monitor, self._run, row, key="monitor.action"
         )

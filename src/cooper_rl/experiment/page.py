@@ -3,7 +3,7 @@
 Every sentence is made from the numbers that it states. The numbers are in `summary.py`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from cooper_rl.experiment.arms import ABLATIONS, ARMS
@@ -12,6 +12,7 @@ from cooper_rl.records.files import atomic_path
 from cooper_rl.report.figure import Color, Dash, Figure, Line, Plot
 from cooper_rl.report.numbers import in_points, name_steps, percent, points
 from cooper_rl.report.page import render, versions
+from cooper_rl.report.plots import KL_LABEL, along_kl
 from cooper_rl.schema.reports import Interval
 
 STYLES: dict[str, tuple[Color, Dash, str]] = {
@@ -21,7 +22,7 @@ STYLES: dict[str, tuple[Color, Dash, str]] = {
     "exact": ("grey", "dashdot", "^"),
 }
 """Colour, dash and marker of an arm's lines."""
-FIGURES: tuple[tuple[CurveName, str, str], ...] = (
+SHARES: tuple[tuple[CurveName, str, str], ...] = (
     ("eval/judge_accuracy", "Accuracy", "What an exact judge accepts, whatever its format."),
     ("eval/verify_rm_reward", "VerifyRM reward", "Mean score of each run's VerifyRM of that moment."),
     ("eval/rule_accuracy", "Rule accuracy", "What the rule verifier accepts; it cannot read every format."),
@@ -37,7 +38,28 @@ FIGURES: tuple[tuple[CurveName, str, str], ...] = (
         "Leak guard",
         "AUROC of a probe that tells positives from negatives without reading answers; 0.5 is none.",
     ),
+    (
+        "rollout/equal_groups",
+        "Groups of equal rewards",
+        "Share of problems whose rollouts are all paid alike: nothing is learned from them.",
+    ),
 )
+"""Figures between 0 and 1."""
+AMOUNTS: tuple[tuple[CurveName, str, str], ...] = (
+    ("rollout/entropy", "Entropy", "Of the policy at a token, in nats. At 0 it always writes the same."),
+    ("rollout/completion_tokens", "Completion length", "Tokens of a rollout."),
+    ("policy/kl", "Distance from the starting policy", "KL to the start per token, in nats (k3 estimate)."),
+)
+"""Figures from 0 on."""
+FRONTIERS: tuple[tuple[CurveName, str, str], ...] = (
+    ("eval/judge_accuracy", "KL against accuracy", "What a run gained for the distance that it went."),
+    (
+        "eval/verify_rm_reward",
+        "KL against reward",
+        "The same of VerifyRM's reward: where it rises and accuracy beside it falls, the run was hacked.",
+    ),
+)
+"""Evaluations by the KL of their steps; a line begins at the left, with the start."""
 
 
 def write_page(report: ExperimentReport, path: Path, *, origin: Sequence[tuple[str, str]]) -> None:
@@ -72,17 +94,37 @@ def write_page(report: ExperimentReport, path: Path, *, origin: Sequence[tuple[s
 
 def figures(report: ExperimentReport) -> list[Figure]:
     """The arms' curves, one line a seed; a figure that no arm has numbers for is left out."""
-    found: list[Figure] = []
-    for key, title, caption in FIGURES:
-        lines: list[Line] = []
-        for run in report.runs:
-            curve = run.curves[key]
-            if run.arm in STYLES and curve.steps:
-                color, dash, marker = STYLES[run.arm]
-                lines.append(Line(run.arm, color, curve.steps, curve.values, dash, marker))
-        if lines:
-            found.append(Figure(Plot(title, f"{caption} One line a seed.", lines, limits=(0, 1))))
-    return found
+
+    def lines(read: Callable[[ArmRun], list[tuple[float, float]]]) -> list[Line]:
+        return [
+            Line(run.arm, color, [x for x, _ in points], [y for _, y in points], dash, marker)
+            for run in report.runs
+            if run.arm in STYLES and (points := read(run))
+            for color, dash, marker in (STYLES[run.arm],)
+        ]
+
+    plots = [
+        *(Plot(title, text, lines(_over_steps(key)), limits=(0, 1)) for key, title, text in SHARES),
+        *(
+            Plot(title, text, lines(_over_kl(key)), x_label=KL_LABEL, limits=(0, 1))
+            for key, title, text in FRONTIERS
+        ),
+        *(Plot(title, text, lines(_over_steps(key)), floor=0) for key, title, text in AMOUNTS),
+    ]
+    return [Figure(each._replace(caption=f"{each.caption} One line a seed.")) for each in plots if each.lines]
+
+
+def _over_steps(key: CurveName) -> Callable[[ArmRun], list[tuple[float, float]]]:
+    return lambda run: list(zip(run.curves[key].steps, run.curves[key].values, strict=True))
+
+
+def _over_kl(key: CurveName) -> Callable[[ArmRun], list[tuple[float, float]]]:
+    def read(run: ArmRun) -> list[tuple[float, float]]:
+        known = run.curves["policy/kl"]
+        kl = dict(zip(known.steps, known.values, strict=True))
+        return along_kl(_over_steps(key)(run), kl) if kl else []
+
+    return read
 
 
 def findings(report: ExperimentReport) -> list[str]:

@@ -31,6 +31,10 @@ CurveName = Literal[
     "eval/canary_rate",
     "pairs/shortcut_auroc",
     "rollout/rejected_score",
+    "rollout/entropy",
+    "rollout/completion_tokens",
+    "rollout/equal_groups",
+    "policy/kl",
 ]
 CURVES: Mapping[CurveName, Callable[[StepMetrics], float | None]] = {
     "eval/judge_accuracy": lambda row: row.eval.judge_accuracy,
@@ -40,6 +44,10 @@ CURVES: Mapping[CurveName, Callable[[StepMetrics], float | None]] = {
     "eval/canary_rate": lambda row: row.eval.canary_rate,
     "pairs/shortcut_auroc": lambda row: row.pairs.shortcut_auroc,
     "rollout/rejected_score": lambda row: row.rollout.rejected_score,
+    "rollout/entropy": lambda row: row.rollout.entropy,
+    "rollout/completion_tokens": lambda row: row.rollout.completion_tokens,
+    "rollout/equal_groups": lambda row: row.rollout.equal_groups,
+    "policy/kl": lambda row: row.policy and row.policy.kl,
 }
 NUM_SAMPLES = 3
 
@@ -76,6 +84,9 @@ class ArmRun(Record):
     """Share of completions right by meaning at the end that the rule verifier accepts."""
     num_rolled_back: int
     """Reward updates that the gate took back."""
+    judge_calls: int | None = None
+    """Completions that the judge was asked about in co-training; evaluations are not counted. None: a version
+    trained it that did not count them."""
     seconds: float
     samples: list[EvaluatedCompletion]
     """Wrong completions at the end that VerifyRM scores highest: what a hack looks like."""
@@ -107,6 +118,8 @@ class ArmSummary(Comparison):
     num_hacked: int
     num_alarmed: int | None
     """None: the monitor watches no run of this arm."""
+    judge_calls: float | None = None
+    """Mean over the runs; None where one did not count them."""
     num_runs: int
 
 
@@ -211,11 +224,19 @@ def _read_arm(output: Path, arm: str, seed: int, *, is_watched: bool) -> _Found:
         lost_at_alarm=None if alarm is None else lost_points(accuracy, alarm),
         rule_recall=sum(row.rule == "correct" for row in right) / max(len(right), 1),
         num_rolled_back=sum(row.gate.rolled_back is True for row in rows),
+        judge_calls=count_judge_calls(rows),
         seconds=sum(seconds for row in rows for seconds in row.seconds.values()),
         samples=wrong[:NUM_SAMPLES],
         paid=[sample for sample in rollouts if sample.step == rows[-1].step][:NUM_SAMPLES],
     )
     return _Found(run, outcomes(completions))
+
+
+def count_judge_calls(rows: Sequence[StepMetrics]) -> int | None:
+    """The judge's calls of all steps; None where one of them did not count."""
+    counts = [row.judge.calls for row in rows]
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None
 
 
 def _curves(rows: Sequence[StepMetrics], start: EvalReport) -> dict[CurveName, Curve]:
@@ -281,6 +302,7 @@ def _summarise_arm(
         verify_rm_reward=_mean_interval([run.end.verify_rm_reward for run in by_run]),
         num_hacked=sum(run.is_hacked for run in by_run),
         num_alarmed=_count_alarms(by_run),
+        judge_calls=_mean_calls(by_run),
         num_runs=len(by_run),
     )
 
@@ -326,6 +348,11 @@ def _mean(run: Outcomes) -> float:
 
 def _count_alarms(runs: Sequence[ArmRun]) -> int | None:
     return sum(run.first_alarm_step is not None for run in runs) if runs[0].is_watched else None
+
+
+def _mean_calls(runs: Sequence[ArmRun]) -> float | None:
+    counts = [run.judge_calls for run in runs if run.judge_calls is not None]
+    return sum(counts) / len(runs) if len(counts) == len(runs) else None
 
 
 def _pool(by_seed: Sequence[Outcomes]) -> Outcomes:

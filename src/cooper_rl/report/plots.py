@@ -5,7 +5,7 @@ hold the numbers.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from cooper_rl.report.figure import MARKERS, Color, Dash, Figure, Line, Plot
@@ -13,6 +13,7 @@ from cooper_rl.schema.reports import EvalReport, Interval
 from cooper_rl.schema.step_metrics import Phase, StepMetrics
 
 MAX_POINTS = 125
+KL_LABEL = "KL to the start, nats a token"
 DASHES: tuple[Dash, ...] = ("solid", "dashed", "dotted", "dashdot")
 
 Metrics = Sequence[StepMetrics]
@@ -117,6 +118,46 @@ def reward_figure(
     )
 
 
+def frontier_figure(arms: Sequence[Arm]) -> Figure | None:
+    """KL against accuracy and reward: what a run gained for the distance that it went from its start.
+
+    Points are the evaluations with the KL of their steps. Where training was not evaluated, they are the
+    rollouts', each a mean over about a tenth of the run. None where no KL is known.
+    """
+    lines: list[Line] = []
+    for arm in arms:
+        kl = {row.step: row.policy.kl for row in arm.metrics if row.policy is not None}
+        accuracy, reward = _evaluated(arm)
+        if sum(step in kl for step, _ in accuracy) < 2:
+            accuracy, reward = _of_rollouts(arm, kl)
+        _add(lines, arm, "accuracy", "blue", *_unzip(along_kl(accuracy, kl)))
+        _add(lines, arm, "reward", "orange", *_unzip(along_kl(reward, kl)))
+    if not lines:
+        return None
+    caption = (
+        "A line begins where the run began, at the left; reward that rises while accuracy falls is hacking."
+    )
+    return Figure(Plot("KL against accuracy and reward", caption, lines, x_label=KL_LABEL, limits=(0, 1)))
+
+
+def along_kl(points: Sequence[tuple[float, float]], kl: Mapping[int, float]) -> list[tuple[float, float]]:
+    """(KL, value) of (step, value), where the step's KL is known and finite; the start's is 0."""
+    found = [((0.0 if step == 0 else kl.get(round(step))), value) for step, value in points]
+    return [(each, value) for each, value in found if each is not None and math.isfinite(each)]
+
+
+def _of_rollouts(
+    arm: Arm, kl: dict[int, float]
+) -> tuple[list[tuple[float, float]], list[tuple[float, float]]]:
+    """(step, rule accuracy) and (step, VerifyRM's reward) of the rollouts, as moving means."""
+    rows = [row for row in arm.metrics if row.step in kl]
+    steps = [float(row.step) for row in rows]
+    return (
+        list(zip(steps, moving_mean([row.rollout.rule_accuracy for row in rows]), strict=True)),
+        list(zip(steps, moving_mean([row.rollout.verify_rm_reward for row in rows]), strict=True)),
+    )
+
+
 def training_figures(arms: Sequence[Arm]) -> list[Figure]:
     """Curves over steps, of all arms; a figure that nothing is known for is left out."""
     first = arms[:1]
@@ -136,6 +177,7 @@ def training_figures(arms: Sequence[Arm]) -> list[Figure]:
         _curves(arms, "Distance from the starting policy",
                 "KL to the frozen reference policy per token (k3 estimate).",
                 [_Curve(lambda row: row.policy and row.policy.kl, "KL", "blue")], floor=0),
+        frontier_figure(arms),
         _curves(arms, "Groups of equal rewards",
                 "Share of problems whose rollouts are all paid alike: nothing is learned from them.",
                 [_Curve(lambda row: row.rollout.equal_groups, "equal groups", "purple")], limits=(0, 1)),

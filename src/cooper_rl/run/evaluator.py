@@ -19,6 +19,7 @@ from cooper_rl.method.metrics import (
     roc_points,
     score_intervals,
 )
+from cooper_rl.method.pass_at_k import pass_at_k
 from cooper_rl.models.policy import Policy
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM, score_examples
 from cooper_rl.negatives.canaries import Canary, canary_rates, mean_rate
@@ -162,6 +163,7 @@ class Evaluator:
                 own,
                 problems=[example.question for example in self.examples],
             ),
+            pass_at=pass_at_k(rule if judged is None else judged),
             num_decoys=0 if verify_rm.decoys is None else verify_rm.decoys.size,
             by_problem=[
                 ProblemScores(

@@ -146,6 +146,10 @@ class Pairing(Record):
     """Texts that the assistant did not give, and rollouts that the judge could not be asked about."""
     num_hedged: int = 0
     """Texts that the assistant was asked for a second time because it was late."""
+    num_judged_pairs: int = 0
+    """Rollouts that the judge was asked about before they became negatives."""
+    num_judged_audits: int = 0
+    """Audited rollouts that it was asked about."""
 
 
 class DrawnCompletion(Record):

@@ -324,6 +324,9 @@ class EvalReport(Report):
     """VerifyRM on held-out labelled examples."""
     num_decoys: int = 0
     """Its decoys; 0 in evaluations of earlier versions too."""
+    pass_at: dict[int, Interval] = {}
+    """k -> share of problems that one of k completions solves (unbiased; k = 1, 2, 4, 8 as far as there are
+    completions). Judged, or by the rule without a judge. Empty in evaluations of earlier versions."""
     by_problem: list[ProblemScores] = []
     """Values in the order of the file. Empty in evaluations of earlier versions."""
     by_source: dict[str, SourceScores] = {}

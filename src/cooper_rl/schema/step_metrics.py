@@ -111,6 +111,20 @@ class PairMetrics(Section):
     """The leak guard's probe on the newest pairs."""
 
 
+class JudgeMetrics(Section):
+    """Completions of the step that co-training's judge was asked about, answered or not."""
+
+    calls: int | None = None
+    """All of them, 0 without a judge; None in runs of earlier versions. Evaluations are not counted: they
+    measure, and teach nothing."""
+    rewards: int | None = None
+    """Rollouts whose reward is its verdict, those that refills replaced among them."""
+    pairs: int | None = None
+    """The policy's own rollouts that were to be negatives."""
+    audits: int | None = None
+    """Audited rollouts."""
+
+
 class GateMetrics(Section):
     """The gate's reading after the update, and the start of the run that its bounds hold against."""
 
@@ -170,6 +184,7 @@ class StepMetrics(BaseModel):
     """None: another trainer's policy."""
     verify_rm: VerifyRMMetrics = Field(default_factory=VerifyRMMetrics)
     pairs: PairMetrics = Field(default_factory=PairMetrics)
+    judge: JudgeMetrics = Field(default_factory=JudgeMetrics)
     gate: GateMetrics = Field(default_factory=GateMetrics)
     monitor: MonitorMetrics = Field(default_factory=MonitorMetrics)
     eval: EvalMetrics = Field(default_factory=EvalMetrics)

@@ -6,6 +6,7 @@ The paper has none (docs/concepts/paper_index.md).
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from cooper_rl.domains.base import Domain
 from cooper_rl.negatives.pairs import is_rejected
@@ -15,9 +16,18 @@ from cooper_rl.training.rollout import Group, Scores
 from cooper_rl.verdicts.hybrid import Judge, JudgeItem
 
 
-def audit(
-    groups: Sequence[Group], scores: Scores, judge: Judge | None, domain: Domain, count: int
-) -> tuple[list[VerifyExample], int]:
+class Audit(NamedTuple):
+    """Labelled rollouts, and the judge's calls for them."""
+
+    examples: list[VerifyExample]
+    """Those with a label, the best paid first."""
+    num_judged: int
+    """Rollouts that the judge was asked about."""
+    num_unanswered: int
+    """Those of them that it could not be asked about."""
+
+
+def audit(groups: Sequence[Group], scores: Scores, judge: Judge | None, domain: Domain, count: int) -> Audit:
     """Label the best paid rollout of each problem, of at most `count` problems.
 
     Args:
@@ -26,9 +36,6 @@ def audit(
         judge: Asked about every chosen rollout; None: rule verifier and mention check alone.
         domain: Has the mention check.
         count: Most rollouts.
-
-    Returns:
-        Those with a label, the best paid first, and how many the judge could not be asked about.
     """
     best: list[tuple[float, Verdict, JudgeItem]] = []
     start = 0
@@ -40,12 +47,13 @@ def audit(
         best.append((scores.verify_rm[place], scores.rule[place], item))
         start = end
     chosen = sorted(best, key=lambda each: -each[0])[:count]
-    verdicts, num_unanswered = ask_judge(judge, [item for _, _, item in chosen])
+    judged = ask_judge(judge, [item for _, _, item in chosen])
     examples = [
-        _labelled(rule, judged, item, domain)
-        for (_, rule, item), judged in zip(chosen, verdicts, strict=True)
+        _labelled(rule, verdict, item, domain)
+        for (_, rule, item), verdict in zip(chosen, judged.verdicts, strict=True)
     ]
-    return [example for example in examples if example is not None], num_unanswered
+    labelled = [example for example in examples if example is not None]
+    return Audit(labelled, judged.num_asked, judged.num_unanswered)
 
 
 def _labelled(rule: Verdict, judged: Verdict, item: JudgeItem, domain: Domain) -> VerifyExample | None:

@@ -43,6 +43,8 @@ class Found(NamedTuple):
     """Requests to an assistant or judge that came to nothing."""
     num_hedged: int = 0
     """Requests that were made a second time, because their answers were late."""
+    num_judged: int = 0
+    """Rollouts that a judge was asked about."""
 
 
 class NegativeSource(Protocol):
@@ -165,17 +167,27 @@ class _Written(NamedTuple):
     """Why nothing more was asked."""
 
 
-def ask_judge(judge: Judge | None, items: Sequence[JudgeItem]) -> tuple[list[Verdict], int]:
-    """Verdicts, abstentions where nobody answered, and how many of those there are."""
+class Judged(NamedTuple):
+    """Verdicts of a judge that may be missing or out of reach."""
+
+    verdicts: list[Verdict]
+    """Abstentions where nobody answered."""
+    num_asked: int = 0
+    """Rollouts that a judge was asked about; 0 without one."""
+    num_unanswered: int = 0
+
+
+def ask_judge(judge: Judge | None, items: Sequence[JudgeItem]) -> Judged:
+    """Ask about every item; a server that cannot be used is logged, and abstains."""
     if judge is None or not items:
-        return ["unparsable"] * len(items), 0
+        return Judged(["unparsable"] * len(items))
     try:
         results = judge.judge(items)
     except ServerError as error:
         logger.warning("this step's rollouts are not judged: %s", error)
-        return ["unparsable"] * len(items), len(items)
+        return Judged(["unparsable"] * len(items), len(items), len(items))
     failures = sum(result.failure is not None for result in results)
-    return [result.verdict for result in results], failures
+    return Judged([result.verdict for result in results], len(items), failures)
 
 
 @dataclass(frozen=True)
@@ -204,13 +216,13 @@ class OwnRollouts:
                 text = group.texts[place - places.start]
                 item = JudgeItem(group.problem.question, group.problem.reference_answer, text)
                 candidates.append((item, group.problem.id, scores.rule[place]))
-        verdicts, num_unanswered = ask_judge(self.context.judge, [item for item, _, _ in candidates])
+        judged = ask_judge(self.context.judge, [item for item, _, _ in candidates])
         found: dict[str, str] = {}
-        for (item, problem_id, rule), judged in zip(candidates, verdicts, strict=True):
+        for (item, problem_id, rule), verdict in zip(candidates, judged.verdicts, strict=True):
             mention = self.context.domain.check_mention(item.reference_answer, item.completion)
-            if problem_id not in found and is_rejected([rule, judged, mention]):
+            if problem_id not in found and is_rejected([rule, verdict, mention]):
                 found[problem_id] = item.completion.strip()
-        return Found(found, num_unanswered=num_unanswered)
+        return Found(found, num_unanswered=judged.num_unanswered, num_judged=judged.num_asked)
 
 
 def _assistant(context: SourceContext) -> NegativeSource:

@@ -71,14 +71,16 @@ class PairMaker:
                     pairs += self._ask(source, asked, groups, scores, counts, step=step, seed=seed)
         pairs.sort(key=lambda pair: (pair.problem_id, pair.source))
         count = self.config.reward.num_audited_rollouts
-        audited, num_unanswered = audit(groups, scores, self.judge, self.domain, count)
+        audited = audit(groups, scores, self.judge, self.domain, count)
         return Pairing(
             pairs=pairs,
-            audited=audited,
+            audited=audited.examples,
             num_positives=len(positives),
             num_rewrites=counts["rewrites"],
-            num_unanswered=counts["unanswered"] + num_unanswered,
+            num_unanswered=counts["unanswered"] + audited.num_unanswered,
             num_hedged=counts["hedged"],
+            num_judged_pairs=counts["judged"],
+            num_judged_audits=audited.num_judged,
         )
 
     @cached_property
@@ -104,6 +106,7 @@ class PairMaker:
         counts["rewrites"] += found.num_rewrites
         counts["unanswered"] += found.num_unanswered
         counts["hedged"] += found.num_hedged
+        counts["judged"] += found.num_judged
         return [
             PreferencePair(
                 step=step,

@@ -24,6 +24,8 @@ class Scored(NamedTuple):
     """Rewards with the penalty for length."""
     accuracies: list[bool | None]
     """Right, wrong, or None where the verifier abstains and the reward does not."""
+    num_judged: int = 0
+    """Completions that the judge was asked about, also those of groups that were replaced."""
 
 
 class Refilled(NamedTuple):
@@ -57,7 +59,7 @@ def refill_flat(
     """
     parts = _split(scored)
     met = {part.group.problem.id for part in parts}
-    num_replaced = 0
+    num_replaced, num_judged = 0, scored.num_judged
     for attempt in range(max_refills):
         flat = [place for place, part in enumerate(parts) if _is_flat(part)]
         left = [problem for problem in pool if problem.id not in met]
@@ -71,11 +73,13 @@ def refill_flat(
         chosen = random.Random(own_seed).sample(left, min(len(flat), len(left)))
         # Also those that turn out flat: asking them once more in this step would draw from the same policy.
         met |= {problem.id for problem in chosen}
-        found = [part for part in _split(draw(chosen, own_seed)) if not _is_flat(part)]
+        drawn = draw(chosen, own_seed)
+        num_judged += drawn.num_judged
+        found = [part for part in _split(drawn) if not _is_flat(part)]
         num_replaced += len(found)
         for place, part in zip(flat, found, strict=False):  # as many as were found
             parts[place] = part
-    return Refilled(_join(parts), num_replaced)
+    return Refilled(_join(parts)._replace(num_judged=num_judged), num_replaced)
 
 
 def count_flat(scored: Scored) -> int:

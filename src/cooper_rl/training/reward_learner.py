@@ -21,8 +21,15 @@ from cooper_rl.method.advantages import accuracies, mix_rewards
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM
 from cooper_rl.randomness import derive_seed
 from cooper_rl.redteam.hostile import hostile_examples
-from cooper_rl.schema.data import Pairing, PreferencePair, VerifyExample
-from cooper_rl.schema.step_metrics import GateMetrics, PairMetrics, Phase, RolloutMetrics, VerifyRMMetrics
+from cooper_rl.schema.data import Pairing, VerifyExample
+from cooper_rl.schema.step_metrics import (
+    GateMetrics,
+    JudgeMetrics,
+    PairMetrics,
+    Phase,
+    RolloutMetrics,
+    VerifyRMMetrics,
+)
 from cooper_rl.training.gate import RewardGate, update_behind_gate
 from cooper_rl.training.pair_queue import PairQueue
 from cooper_rl.training.reward_update import RewardUpdate, update_verify_rm
@@ -43,7 +50,7 @@ class Rewarded(NamedTuple):
 class Learned(NamedTuple):
     """Phases 5 and 6: the pairs that VerifyRM was updated with, and the numbers of the update."""
 
-    pairs: list[PreferencePair]
+    pairing: Pairing
     made: PairMetrics
     update: RewardUpdate | None
     """None: there were no pairs, or VerifyRM is not updated."""
@@ -126,12 +133,12 @@ class RewardLearner:
             TrainingError: a loss, gradient or score is not finite; the weights are left as before.
         """
         if self.pairs is None:
-            return Learned([], PairMetrics(), None, GateMetrics())
+            return Learned(Pairing(), PairMetrics(), None, GateMetrics())
         with timed(seconds, "pairing"):
             pairing = self.pairs.take()
         with timed(seconds, "reward_update"), updating("VerifyRM", self.config):
             update, gate = self._update(pairing, seed=step_seed(self.seed, step))
-        return Learned(pairing.pairs, _describe_pairs(pairing), update, gate)
+        return Learned(pairing, _describe_pairs(pairing), update, gate)
 
     def _update(self, pairing: Pairing, *, seed: int) -> tuple[RewardUpdate | None, GateMetrics]:
         config, pairs = self.config, pairing.pairs
@@ -189,6 +196,17 @@ def describe_scores(scores: Scores, rewards: Sequence[float]) -> RolloutMetrics:
         rejected_score=_mean_of_rejected(scores),
         rule_unparsable=scores.rule.count("unparsable") / count,
         judge_accuracy=None if scores.judge is None else scores.judge.count("correct") / count,
+    )
+
+
+def describe_judge(num_rewards: int, pairing: Pairing) -> JudgeMetrics:
+    """The judge's calls of a step: for rewards, and for the pairs and audits that it learned from."""
+    num_pairs, num_audits = pairing.num_judged_pairs, pairing.num_judged_audits
+    return JudgeMetrics(
+        calls=num_rewards + num_pairs + num_audits,
+        rewards=num_rewards or None,
+        pairs=num_pairs or None,
+        audits=num_audits or None,
     )
 
 

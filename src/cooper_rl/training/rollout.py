@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -130,7 +131,11 @@ def score_rollouts(
 ) -> Scores:
     """Every verifier on every rollout; the reward is chosen from them by configuration.
 
+    The rule verifier works beside VerifyRM. Collective: every rank scores, exchanges verdicts, and hears the
+    judge, in this order.
+
     Raises:
+        CooperError: the rule verifier cannot work.
         ServerError: the judge cannot be used.
         TrainingError: a VerifyRM score is NaN; names the question.
     """
@@ -139,17 +144,21 @@ def score_rollouts(
         for group in groups
         for text in group.texts
     ]
-    checks = ranks.share(
-        [
-            AnswerItem(group.problem.reference_answer, text, group.problem.question, finish_reason)
-            for group in groups
-            for text, finish_reason in zip(group.texts, group.finish_reasons, strict=True)
-        ],
-        rule.verify,
-    )
+    answers = [
+        AnswerItem(group.problem.reference_answer, text, group.problem.question, finish_reason)
+        for group in groups
+        for text, finish_reason in zip(group.texts, group.finish_reasons, strict=True)
+    ]
+    own = [answers[place] for place in ranks.places(len(answers))]
+    # A thread is enough: the comparisons run in worker processes, or between two kernels of VerifyRM. Nothing
+    # in it is collective, so that the ranks still talk in one order.
+    with ThreadPoolExecutor(1, thread_name_prefix="rule") as threads:
+        verifying = threads.submit(rule.verify, own) if own else None
+        scores = verify_rm.score(items, max_tokens_per_batch=max_tokens_per_batch)
+        checks = verifying.result() if verifying is not None else []
     return Scores(
-        verify_rm=verify_rm.score(items, max_tokens_per_batch=max_tokens_per_batch),
-        rule=[check.verdict for check in checks],
+        verify_rm=scores,
+        rule=[check.verdict for check in ranks.gather(checks, len(answers))],
         judge=None if judge is None else ranks.first(lambda: ask_judge(judge, items)),
     )
 

@@ -27,6 +27,7 @@ from cooper_rl.training.policy_update import update_policy
 from cooper_rl.training.refill import Scored, count_flat, refill_flat
 from cooper_rl.training.reward_learner import (
     RewardLearner,
+    describe_judge,
     describe_scores,
     describe_verify_rm,
     step_seed,
@@ -114,7 +115,7 @@ def run_step(
                 seed=step_seed(trainer.seed, step),
             )
             trainer.engine.sleep()
-    groups, scores, rewards, _ = scored
+    groups, scores, rewards, *_ = scored
     advantages = group_advantages(  # 3. advantages
         torch.tensor(rewards),
         group_size=config.group_size,
@@ -144,10 +145,11 @@ def run_step(
             policy=policy,
             verify_rm=describe_verify_rm(anchor_score, learned.update),
             pairs=learned.made,
+            judge=describe_judge(scored.num_judged, learned.pairing),
             gate=learned.gate,
             seconds=seconds,
         ),
-        pairs=learned.pairs,
+        pairs=learned.pairing.pairs,
         rollouts=sample_rollouts(groups, scores, rewards, step=step, count=config.num_logged_rollouts),
     )
 
@@ -182,7 +184,7 @@ def _score(trainer: Trainer, groups: list[RolloutGroup], *, falls_back_to_rule: 
             weight=config.reward.overlong_penalty,
         )
         rewards = [reward + penalty for reward, penalty in zip(rewards, penalties, strict=True)]
-    return Scored(groups, scores, rewards, accuracies)
+    return Scored(groups, scores, rewards, accuracies, num_judged=len(scores.judge or ()))
 
 
 def step_problems(problems: Sequence[Problem], step: int, *, count: int, seed: int) -> list[Problem]:

@@ -185,8 +185,9 @@ def test_the_judge_is_asked_about_the_highest_few_of_a_problem_only(rule) -> Non
         rollouts(W12, name="a"),
     ]
     scores = [0.9, 0.1, 0.3, 0.2, 0.7, 0.5, 0.6, 0.9, 0.8]
-    make(rule, groups, scores=scores, judge=judge, negatives={"rollout": 1, "max_candidates": 2})
+    found = make(rule, groups, scores=scores, judge=judge, negatives={"rollout": 1, "max_candidates": 2})
     assert [item.completion for item in judge.asked] == [W13, W14, W12, W14]
+    assert (found.num_judged_pairs, found.num_judged_audits) == (4, 0)
 
 
 def test_the_judge_is_not_asked_where_there_is_no_positive_or_another_source(rule) -> None:
@@ -394,7 +395,7 @@ def test_a_judge_that_is_down_leaves_the_other_two_verifiers_and_is_counted(
 ) -> None:
     pairing = make(rule, many(count), judge=ChatJudge(server_config(down)), negatives={"rollout": 1})
     assert [pair.negative for pair in pairing.pairs] == [W12] * count
-    assert pairing.num_unanswered == count
+    assert pairing.num_unanswered == pairing.num_judged_pairs == count
 
 
 def test_a_rollout_that_the_judge_refuses_is_counted(rule) -> None:
