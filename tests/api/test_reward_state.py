@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 
 from cooper_rl import CooperReward, load_verify_rm
-from cooper_rl.errors import (
-    ConfigError,
-    WriteConflictError,
-)
+from cooper_rl.checkpoints.manifest import MANIFEST, dump_manifest
+from cooper_rl.checkpoints.reading import read_manifest
+from cooper_rl.errors import ConfigError, WriteConflictError
+from cooper_rl.models import precision
 from cooper_rl.models.verify_rm import VerifyRM, save_verify_rm
+from cooper_rl.storage.local import LocalStore
 from tests.api.rewarding import HELD_OUT, PROBLEMS, REPLAY, RULE, ask, make_reward, same_weights
 
 
@@ -46,6 +47,29 @@ def test_a_reward_that_was_killed_goes_on_exactly(make_verify_rm, tmp_path, stal
         assert resumed.pairs == whole.pairs
     with pytest.raises(WriteConflictError, match="somebody else"):  # it would put its own back
         broken.close()
+
+
+def test_a_reward_that_goes_on_elsewhere_says_so_and_keeps_its_type(
+    make_verify_rm, tmp_path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if its first step had been taken in bf16 on another processor."""
+    monkeypatch.setattr(precision, "bfloat16_gain", lambda: 1.0)  # on whatever processor the test runs
+    save_verify_rm(make_verify_rm(0), tmp_path / "verify_rm")
+    options: Any = {"config": {"checkpoint_every": 1}, "rule": RULE, "device": "cpu"}
+    with CooperReward(tmp_path / "verify_rm", folder=tmp_path / "run", **options) as reward:
+        ask(reward)
+    with CooperReward(tmp_path / "verify_rm", folder=tmp_path / "run", **options) as same:
+        assert same.verify_rm.compute == "float32"
+    assert not any("continues, " in line for line in caplog.messages)
+    manifest = read_manifest(LocalStore(tmp_path / "run"), "step-000001")
+    changes = {"processor": "MOS 6502", "precision of VerifyRM": "bfloat16"}
+    changed = manifest.model_copy(update={"versions": manifest.versions | changes}).sealed()
+    (tmp_path / "run" / "step-000001" / MANIFEST).write_bytes(dump_manifest(changed))
+    with CooperReward(tmp_path / "verify_rm", folder=tmp_path / "run", **options) as other:
+        assert other.verify_rm.compute == "bfloat16"
+    here = manifest.versions["processor"]
+    reason = f"because processor is {here} and was MOS 6502"
+    assert f"cooper_reward: continues, but not bit for bit, {reason}" in caplog.messages
 
 
 def without_seconds(reward: CooperReward) -> list[dict[str, float]]:

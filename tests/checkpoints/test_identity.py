@@ -4,11 +4,18 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 from pydantic import create_model
 
 from cooper_rl.checkpoints.identity import RunIdentity, differences, is_default, split_identity
 from cooper_rl.checkpoints.manifest import CheckpointManifest
-from cooper_rl.checkpoints.versions import say_differences
+from cooper_rl.checkpoints.versions import (
+    VARIABLES,
+    VERIFY_RM,
+    numeric_versions,
+    recorded_precision,
+    say_differences,
+)
 from cooper_rl.config.cooper import CooperConfig, GateConfig, LoRAConfig, PolicyConfig
 from cooper_rl.config.load import load
 from cooper_rl.config.root import Config
@@ -134,4 +141,42 @@ def test_what_bears_on_numbers_is_named_when_it_differs() -> None:
     assert say_differences({"torch": "2.13"}, here) == (
         "continues, perhaps not bit for bit, because the version that wrote it did not record "
         "CPU capability, threads"
+    )
+
+
+def test_variables_by_which_libraries_choose_kernels_are_compared_also_when_they_are_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With AVX512 as the capability, MKL and oneDNN multiply to other bits under these."""
+    device = torch.device("cpu")
+    monkeypatch.setenv("ONEDNN_VERBOSE", "1")
+    monkeypatch.setenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "256")  # we set it ourselves
+    plain = numeric_versions(device, {})
+    assert plain[VARIABLES] == "none"
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
+    monkeypatch.setenv("MKL_CBWR", "COMPATIBLE")
+    held = numeric_versions(device, {})
+    said = "MKL_CBWR=COMPATIBLE ONEDNN_MAX_CPU_ISA=AVX2"
+    reason = "continues, but not bit for bit, because variables of MKL, oneDNN and ATen is"
+    assert say_differences(plain, held) == f"{reason} {said} and was none"
+    assert say_differences(held, plain) == f"{reason} none and was {said}"
+
+
+def test_the_processor_is_recorded_with_its_vector_instructions() -> None:
+    here = numeric_versions(torch.device("cpu"), {})
+    assert here["processor"]
+    if Path("/proc/cpuinfo").is_file():
+        words = set(Path("/proc/cpuinfo").read_text().split())
+        assert set(here["vector instructions"].split()) <= words
+        assert not {"sse", "sse2"} & set(here["vector instructions"].split())
+
+
+def test_a_type_is_kept_of_a_run_on_a_cpu_and_chosen_anew_after_one_on_a_gpu() -> None:
+    there = numeric_versions(torch.device("cpu"), {VERIFY_RM: "bfloat16"})
+    assert recorded_precision(there, VERIFY_RM) == "bfloat16"
+    assert recorded_precision(there | {"device": "NVIDIA H100"}, VERIFY_RM) is None
+    assert recorded_precision({"device": "cpu"}, VERIFY_RM) is None
+    here = there | {"precision of VerifyRM": "float32"}
+    assert say_differences(there, here) == (
+        "continues, but not bit for bit, because precision of VerifyRM is float32 and was bfloat16"
     )

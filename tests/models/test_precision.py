@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from cooper_rl.models import precision
-from cooper_rl.models.precision import NUM_TRIES, compare_types, is_bfloat16
+from cooper_rl.models.precision import MIN_GAIN, NUM_TRIES, compare_types, is_bfloat16, settle
 
 LARGE = SimpleNamespace(device=torch.device("cpu"), num_parameters=lambda: 20_000_000)
 SMALL = SimpleNamespace(device=torch.device("cpu"), num_parameters=lambda: 1_000_000)
@@ -40,7 +40,7 @@ def clock(*, bfloat16: list[float], float32: list[float]) -> Callable[[], float]
 def test_bf16_is_taken_where_it_multiplies_clearly_faster(
     bfloat16: list[float], float32: list[float], expected: bool
 ) -> None:
-    assert compare_types(clock(bfloat16=bfloat16, float32=float32)) is expected
+    assert (compare_types(clock(bfloat16=bfloat16, float32=float32)) >= MIN_GAIN) is expected
 
 
 def test_the_choice_is_said_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
@@ -57,12 +57,12 @@ def test_a_process_tries_once_for_large_models_and_never_for_small_ones(
 ) -> None:
     tried: list[bool] = []
 
-    def compare() -> bool:
+    def compare() -> float:
         tried.append(True)
-        return True
+        return 3.0
 
     monkeypatch.setattr(precision, "compare_types", compare)
-    precision.multiplies_bfloat16_fast.cache_clear()
+    precision.bfloat16_gain.cache_clear()
     assert not is_bfloat16(SMALL, "auto")
     assert not is_bfloat16(LARGE, "float32")
     assert is_bfloat16(SMALL, "bfloat16")
@@ -70,13 +70,35 @@ def test_a_process_tries_once_for_large_models_and_never_for_small_ones(
     assert is_bfloat16(LARGE, "auto")
     assert is_bfloat16(LARGE, "auto")
     assert tried == [True]
-    precision.multiplies_bfloat16_fast.cache_clear()
+    precision.bfloat16_gain.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("gain", "recorded", "expected"),
+    [
+        (3.0, "float32", "float32"),  # a processor that is faster in the other type
+        (1.1, "bfloat16", "bfloat16"),
+        (0.01, "bfloat16", "float32"),  # emulated: the run would never end
+        (3.0, None, "bfloat16"),  # a checkpoint of a version that recorded none
+        (1.1, None, "float32"),
+        (3.0, "auto", "bfloat16"),
+    ],
+)
+def test_the_recorded_type_is_kept_where_the_processor_would_choose_another(
+    monkeypatch: pytest.MonkeyPatch, gain: float, recorded: str | None, expected: str
+) -> None:
+    monkeypatch.setattr(precision, "bfloat16_gain", lambda: gain)
+    assert settle(LARGE, "auto", recorded=recorded) == expected
+    assert settle(LARGE, "float32", recorded="bfloat16") == "float32"  # as configured
 
 
 @pytest.mark.slow
 def test_a_processor_held_to_avx2_is_found_out() -> None:
     """oneDNN emulates bf16 then, and reads its limit at its start. Needs an x86 processor."""
 
-    code = "from cooper_rl.models.precision import compare_types; raise SystemExit(int(compare_types()))"
+    code = (
+        "from cooper_rl.models.precision import MIN_GAIN, compare_types; "
+        "raise SystemExit(int(compare_types() >= MIN_GAIN))"
+    )
     limited = os.environ | {"ONEDNN_MAX_CPU_ISA": "AVX2"}
     assert subprocess.run([sys.executable, "-c", code], env=limited, check=False).returncode == 0

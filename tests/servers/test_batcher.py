@@ -201,3 +201,50 @@ def test_every_request_gets_its_own_scores_in_order_whoever_goes_meanwhile(
         assert all(count <= 10 and (tokens <= 100 or count == 1) for count, tokens in seen)
 
     run(talk())
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    requests=st.lists(
+        st.tuples(st.lists(st.integers(1, 150), min_size=1, max_size=15), st.integers(0, 3)),
+        min_size=2,
+        max_size=10,
+    )
+)
+def test_no_request_waits_for_more_tokens_of_another_than_it_had_and_one_item(
+    requests: list[tuple[list[int], int]],
+) -> None:
+    """Each comes after so many more batches. Short items get as many tokens as long ones, not turns."""
+
+    async def talk() -> tuple[list[list[str]], list[int]]:
+        scorer = Scorer(is_free=False)
+        batcher = make(scorer)
+        await batcher.start()
+        asked: list[asyncio.Task[Any]] = []
+        arrivals: list[int] = []
+        for number, (sizes, num_batches) in enumerate(requests):
+            for _ in range(num_batches):
+                seen = len(scorer.batches)
+                if batcher.num_waiting:
+                    scorer.gate.release()
+                    await until(lambda seen=seen: len(scorer.batches) > seen or not batcher.num_waiting)
+            arrivals.append(len(scorer.batches))  # the batch under way is without it
+            asked.append(asyncio.create_task(batcher.submit(items(str(number), len(sizes)), sizes)))
+            await until(lambda: scorer.batches)
+        scorer.gate.release(1000)
+        await asyncio.gather(*asked)
+        await batcher.close()
+        return scorer.batches, arrivals
+
+    batches, arrivals = run(talk())
+    for number, (own, _) in enumerate(requests):
+        of_others = [0] * len(requests)
+        had = 0
+        for question in (each for batch in batches[arrivals[number] :] for each in batch):
+            name, index = map(int, question.split("/"))
+            if name != number:
+                of_others[name] += requests[name][0][index]
+                continue
+            for other, taken in enumerate(of_others):
+                assert taken <= had + max(requests[other][0]), (number, index, other)
+            had += own[index]

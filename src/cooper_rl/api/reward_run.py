@@ -16,10 +16,18 @@ from typing import NamedTuple
 import torch
 
 from cooper_rl.api.reward_config import RewardSettings
-from cooper_rl.api.reward_state import Logged, RewardState, open_states, read_state, write_state
+from cooper_rl.api.reward_state import (
+    Logged,
+    RewardState,
+    open_states,
+    read_state,
+    versions_here,
+    write_state,
+)
 from cooper_rl.api.rows import CompletionGroup, Row, group_rows
 from cooper_rl.checkpoints.run_state import RunState, replay
 from cooper_rl.checkpoints.store import CheckpointStore
+from cooper_rl.checkpoints.versions import VERIFY_RM, recorded_precision, say_differences
 from cooper_rl.config.section import flatten
 from cooper_rl.distributed.trainable import SingleProcess
 from cooper_rl.domains.open import default_domain
@@ -205,6 +213,9 @@ class RewardRun:
     def _go_on(self, state: RewardState, *, is_own: bool) -> None:
         logger.info("cooper_reward continues from step %d", state.step)
         self._learner = self._open(state.verify_rm, state)
+        said = say_differences(state.versions, versions_here(self._learner.verify_rm))
+        if said is not None:
+            logger.warning("cooper_reward: %s", said)
         self._saved_step = state.step if is_own else None
         self._logged = (state.logged if is_own else None) or Logged()
         if not is_own and self._store is not None:
@@ -231,7 +242,8 @@ class RewardRun:
         settings, config = self._settings, self._settings.config
         if not isinstance(verify_rm, VerifyRM):
             verify_rm = load_verify_rm(verify_rm, device=settings.device)
-        model = replace(verify_rm, compute=settle(verify_rm.model, config.precision))
+        recorded = recorded_precision(state.versions, VERIFY_RM) if state is not None else None
+        model = replace(verify_rm, compute=settle(verify_rm.model, config.precision, recorded=recorded))
         adamw = make_adamw(model.model, lr=config.reward.lr, weight_decay=config.reward.weight_decay)
         optimizer = SingleProcess(model.model, adamw)
         pending: Sequence[Pairing] = ()

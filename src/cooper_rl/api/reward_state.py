@@ -14,7 +14,7 @@ leaves the checkpoint before.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,7 +25,7 @@ from cooper_rl.checkpoints.identity import RunIdentity
 from cooper_rl.checkpoints.logs import LOGS, METRICS, PAIRS, ROLLOUTS, write_piece
 from cooper_rl.checkpoints.state import PENDING
 from cooper_rl.checkpoints.store import CheckpointStore
-from cooper_rl.checkpoints.versions import numeric_versions
+from cooper_rl.checkpoints.versions import VERIFY_RM, numeric_versions
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.machine.scratch import scratch_folder
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM, load_verify_rm, save_verify_rm
@@ -64,6 +64,8 @@ class RewardState:
     anchors: Sequence[VerifyItem]
     logged: Logged | None = None
     """Of these rows; None: the checkpoint is to hold all rows itself."""
+    versions: Mapping[str, str] = field(default_factory=dict[str, str])
+    """See `numeric_versions`: of the process that wrote it."""
 
 
 def open_states(folder: Path, identity: Mapping[str, str]) -> CheckpointStore:
@@ -90,7 +92,12 @@ def write_state(state: RewardState, store: CheckpointStore) -> None:
         write_records(draft / PENDING, state.pending)
         rows = (json.dumps(item._asdict(), ensure_ascii=False) + "\n" for item in state.anchors)
         (draft / ANCHORS).write_text("".join(rows), encoding="utf-8")
-        store.publish(draft, step=state.step, score=None, versions=numeric_versions(state.verify_rm.device))
+        store.publish(draft, step=state.step, score=None, versions=versions_here(state.verify_rm))
+
+
+def versions_here(verify_rm: VerifyRM) -> dict[str, str]:
+    """What this process writes into a state: everything that a reward's numbers depend on."""
+    return numeric_versions(verify_rm.device, {VERIFY_RM: verify_rm.compute})
 
 
 def _write_piece(folder: Path, state: RewardState, logged: Logged) -> None:
@@ -131,6 +138,7 @@ def read_state(store: CheckpointStore, *, device: torch.device) -> RewardState |
             pending=[Pairing.model_validate_json(line) for line in _lines(place / PENDING)],
             anchors=[VerifyItem(**json.loads(line)) for line in _lines(place / ANCHORS)],
             logged=logged,
+            versions=found.manifest.versions,
         )
 
 

@@ -3,13 +3,16 @@
 They are written into every manifest and compared when a run continues.
 """
 
+import os
 import platform
+import re
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 
 import torch
 from torch import distributed
 
+from cooper_rl.machine.processor import processor_model, vector_instructions
 from cooper_rl.machine.sources import source_digest
 
 LIBRARIES = (
@@ -35,11 +38,21 @@ SOURCES = {
 }  # fmt: skip
 """Our own modules that make numbers: a version's name stands for many states of them."""
 
+POLICY, VERIFY_RM = "policy and reference", "VerifyRM"
+"""The models whose type is recorded. The reference computes in the policy's."""
+VARIABLES = "variables of MKL, oneDNN and ATen"
+_CHOOSES_KERNELS = re.compile(r"(ATEN|DNNL|MKL|ONEDNN)_(?!.*(VERBOSE|CACHE|JIT))\w+")
+"""Variables by which a library chooses kernels; not those of its log and of the memory for its kernels."""
 
-def numeric_versions(device: torch.device) -> dict[str, str]:
+
+def numeric_versions(device: torch.device, precision: Mapping[str, str]) -> dict[str, str]:
     """Everything beside configuration and data that the numbers depend on.
 
     Called by the thread that trains: the number of threads is its own.
+
+    Args:
+        device: Where the numbers are made.
+        precision: Model, such as `VERIFY_RM` -> type of its forward passes (`models/precision.settle`).
     """
     libraries = {name: _version(name) for name in LIBRARIES}
     return {
@@ -49,8 +62,17 @@ def numeric_versions(device: torch.device) -> dict[str, str]:
         "python": platform.python_version(),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
         "CPU capability": torch.backends.cpu.get_cpu_capability(),
+        "processor": processor_model(),
+        "vector instructions": vector_instructions(),
+        VARIABLES: _variables(os.environ),
         "threads": str(torch.get_num_threads()),
+        **{_precision_of(model): name for model, name in precision.items()},
     }
+
+
+def recorded_precision(versions: Mapping[str, str], model: str) -> str | None:
+    """The type in which a run computed on a CPU, which chooses it by timing; None: not recorded, or a GPU."""
+    return versions.get(_precision_of(model)) if versions.get("device") == "cpu" else None
 
 
 def say_differences(there: Mapping[str, str], here: Mapping[str, str]) -> str | None:
@@ -69,6 +91,16 @@ def say_differences(there: Mapping[str, str], here: Mapping[str, str]) -> str | 
             + ", ".join(unknown)
         )
     return None
+
+
+def _precision_of(model: str) -> str:
+    return f"precision of {model}"
+
+
+def _variables(environment: Mapping[str, str]) -> str:
+    """One entry for all: a variable that is no longer set differs too."""
+    found = sorted(name for name in environment if _CHOOSES_KERNELS.fullmatch(name))
+    return " ".join(f"{name}={environment[name]}" for name in found) or "none"
 
 
 def _version(name: str) -> str:

@@ -15,8 +15,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import torch
-
 from cooper_rl.checkpoints.ownership import MARKER
 from cooper_rl.checkpoints.state import (
     TrainingState,
@@ -25,7 +23,7 @@ from cooper_rl.checkpoints.state import (
     write_snapshot,
 )
 from cooper_rl.checkpoints.store import CheckpointStore, remove_folder
-from cooper_rl.checkpoints.versions import numeric_versions
+from cooper_rl.checkpoints.versions import POLICY, VERIFY_RM, numeric_versions
 from cooper_rl.errors import CooperError, DataError, WriteConflictError
 
 logger = logging.getLogger(__name__)
@@ -123,24 +121,24 @@ class CheckpointWriter:
             shutil.copytree(tokenizers, draft)
             write_snapshot(snapshot, draft)
 
-        versions = numeric_versions(state.policy.device)
+        precision = {POLICY: state.policy.compute, VERIFY_RM: state.verify_rm.compute}
+        versions = numeric_versions(state.policy.device, precision)
         self._under_way = self._thread.submit(self._write, fill, state.step, score, versions, back_to)
         return time.perf_counter() - started
 
-    def write(self, fill: Callable[[Path], None], *, step: int, device: torch.device) -> None:
+    def write(self, fill: Callable[[Path], None], *, step: int, versions: dict[str, str]) -> None:
         """Write a checkpoint of any other kind, and wait for it.
 
         Args:
             fill: Makes a folder that is absent, with the checkpoint's files.
             step: The checkpoint's.
-            device: Where the numbers are made.
+            versions: See `numeric_versions`.
 
         Raises:
             StorageError, DataError: it could not be written.
         """
         self.finish()
         mark_staging(self._staging, self._checkpoints.mark())
-        versions = numeric_versions(device)
         self._under_way = self._thread.submit(self._write, fill, step, None, versions, ())
         self.finish()
 

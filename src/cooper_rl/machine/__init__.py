@@ -7,4 +7,5 @@ locking  locks between processes            lines    an append-only file, under 
 scratch  temporary folders that do not outlive a killed run
 index    tables on disk, for more rows than memory holds
 sources  digests of our own code           command  the command line that was typed
+processor  its name and vector instructions
 """

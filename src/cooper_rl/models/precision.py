@@ -2,7 +2,9 @@
 (`training/optimizer.py`).
 
 A processor's flags do not say how fast it is: oneDNN may be held to an older instruction set, and emulates
-bf16 then, a hundred times slower than fp32. So both types are tried on one product.
+bf16 then, a hundred times slower than fp32. So both types are tried on one product, by a clock: two starts on
+one processor may choose differently. A checkpoint therefore records the choice (`checkpoints/versions.py`),
+and a run that continues on a CPU keeps it.
 """
 
 import logging
@@ -24,6 +26,8 @@ PRODUCT = (128, 512, 512)
 NUM_TRIES = 3
 MIN_GAIN = 1.25
 """The least speed-up of bf16 that counts: less does not pay for its rounding, and could be chance."""
+EMULATED_GAIN = 0.1
+"""Slower than this, bf16 is emulated, and a run that computed in it could not go on in any useful time."""
 
 
 def is_bfloat16(model: Any, compute: Compute) -> bool:
@@ -39,11 +43,23 @@ def is_bfloat16(model: Any, compute: Compute) -> bool:
     # A model of that size is bound by the number of operations and not by their width.
     if model.device.type != "cpu" or model.num_parameters() < SMALL_MODEL_PARAMETERS:
         return False
-    return multiplies_bfloat16_fast()
+    return bfloat16_gain() >= MIN_GAIN
 
 
-def settle(model: Any, compute: Compute) -> Compute:
-    """The type that `auto` means for this model; ask before its weights are divided."""
+def settle(model: Any, compute: Compute, *, recorded: str | None = None) -> Compute:
+    """The type that `auto` means for this model; ask before its weights are divided.
+
+    Args:
+        model: Of transformers.
+        compute: As configured.
+        recorded: The type in which the run that is continued computed on a CPU, if any. It is kept on a CPU,
+            except where bf16 is emulated: the difference of versions says so then.
+    """
+    if compute == "auto" and model.device.type == "cpu":
+        if recorded == "float32":
+            return "float32"
+        if recorded == "bfloat16":
+            return "bfloat16" if bfloat16_gain() >= EMULATED_GAIN else "float32"
     return "bfloat16" if is_bfloat16(model, compute) else "float32"
 
 
@@ -70,26 +86,27 @@ def round_layers(model: Any) -> None:
 
 
 @cache
-def multiplies_bfloat16_fast() -> bool:
-    """True if this processor multiplies bf16 fast; tried once in a process."""
+def bfloat16_gain() -> float:
+    """How many times as fast as fp32 this processor multiplies bf16; tried once in a process."""
     return compare_types()
 
 
-def compare_types(clock: Callable[[], float] = time.thread_time) -> bool:
-    """True if a product takes clearly less time in bf16 than in fp32, on the CPU.
+def compare_types(clock: Callable[[], float] = time.thread_time) -> float:
+    """The time of a product in fp32 over that of the same in bf16, on the CPU.
 
     Args:
         clock: Seconds, read before and after each product. The default counts this thread's alone, so that
             other programs decide nothing.
     """
     in_bfloat16, in_float32 = (_seconds(dtype, clock) for dtype in (torch.bfloat16, torch.float32))
-    is_fast = in_bfloat16 * MIN_GAIN <= in_float32
+    gain = in_float32 / max(in_bfloat16, 1e-9)  # a clock may be coarser than the product
     rows, inner, columns = PRODUCT
     logger.info(
         "this processor multiplies %dx%d by %dx%d in %.2f ms in bf16 and in %.2f ms in fp32: auto is %s",
-        rows, inner, inner, columns, 1000 * in_bfloat16, 1000 * in_float32, "bf16" if is_fast else "fp32",
+        rows, inner, inner, columns, 1000 * in_bfloat16, 1000 * in_float32,
+        "bf16" if gain >= MIN_GAIN else "fp32",
     )  # fmt: skip
-    return is_fast
+    return gain
 
 
 def _seconds(dtype: torch.dtype, clock: Callable[[], float]) -> float:

@@ -14,6 +14,7 @@ from pathlib import Path
 from cooper_rl.config.load import load, preset_names
 from cooper_rl.machine.command import known_command
 from cooper_rl.machine.cores import usable_cores
+from cooper_rl.machine.processor import processor_name
 from cooper_rl.report.page import settings
 from cooper_rl.schema.step_metrics import StepMetrics
 
@@ -89,12 +90,6 @@ def _commit() -> str:
 
 
 def _machine() -> str:
-    processor = platform.processor() or platform.machine()
-    with suppress(OSError):
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        processor = next(
-            (line.split(": ", 1)[1] for line in lines if line.startswith("model name")), processor
-        )
     gpus = [
         line.split(":", 1)[1].strip()
         for path in sorted(_GPUS.glob("*/information"))
@@ -102,7 +97,7 @@ def _machine() -> str:
         if line.startswith("Model:")
     ]
     cores = usable_cores()
-    parts = [processor, f"{cores} core{'s' if cores > 1 else ''}", *(gpus or ["no NVIDIA GPU"])]
+    parts = [processor_name(), f"{cores} core{'s' if cores > 1 else ''}", *(gpus or ["no NVIDIA GPU"])]
     return ", ".join([*parts, f"{platform.system()} {platform.release()}"])
 
 

@@ -26,7 +26,7 @@ from cooper_rl.models.completions import check_head
 from cooper_rl.models.lora import adapter_weights, add_adapters, merged_weights
 from cooper_rl.models.packed.forward import use_packed
 from cooper_rl.models.policy import Policy, load_policy
-from cooper_rl.models.precision import round_layers, round_weights, settle
+from cooper_rl.models.precision import round_layers, round_weights
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM
 from cooper_rl.randomness import derive_seed
 from cooper_rl.records.files import read_records
@@ -143,9 +143,9 @@ def make_trainer(
     )
     use_packed(reference.model, is_on=config.packed_forward)
     check_head(reference)
-    reference = replace(reference, compute=settle(reference.model, cooper.precision))
+    reference = replace(reference, compute=state.policy.compute)
     anchors = _draw_anchors(config, reference, problems)
-    drawing = replace(state.policy, compute=reference.compute)  # what the engine draws with
+    drawing = state.policy  # what the engine draws with
     if cooper.policy.lora is not None:
         # The adapted model is the reference, without its adapters; the engine has the other one.
         seed = derive_seed(config.seed, "adapters")
@@ -249,8 +249,7 @@ class _Trained(NamedTuple):
 def _make_trained(config: Config, state: TrainingState, ranks: Ranks, *, place: str) -> _Trained:
     """Both models as the state holds them; divided over the ranks if the configuration says so."""
     cooper = config.cooper
-    policy = replace(state.policy, compute=settle(state.policy.model, cooper.precision))
-    verify_rm = replace(state.verify_rm, compute=settle(state.verify_rm.model, cooper.precision))
+    policy, verify_rm = state.policy, state.verify_rm
     is_offloaded = config.distributed.offload_optimizer
     policy_adamw = make_adamw(
         policy.model,

@@ -28,7 +28,7 @@ from cooper_rl.checkpoints.manifest import LATEST, files_below
 from cooper_rl.checkpoints.ownership import read_marker
 from cooper_rl.checkpoints.reading import Found
 from cooper_rl.checkpoints.store import CheckpointStore
-from cooper_rl.checkpoints.versions import numeric_versions, say_differences
+from cooper_rl.checkpoints.versions import VERIFY_RM, numeric_versions, recorded_precision, say_differences
 from cooper_rl.checkpoints.writer import CheckpointWriter, staging_folders
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.config.root import Config
@@ -87,19 +87,31 @@ class FitCheckpoints(FitWatch):
             self._lesson = read_report(self._found.folder / PROGRESS, FitProgress).lesson
             self._step = self._found.manifest.step
 
-    def open(self, folder: Path, device: torch.device) -> None:
+    @property
+    def recorded_precision(self) -> str | None:
+        """The type in which the state that is continued computed on a CPU, if any."""
+        if self._found is None:
+            return None
+        return recorded_precision(self._found.manifest.versions, VERIFY_RM)
+
+    def open(self, folder: Path, device: torch.device, precision: str) -> None:
         """Before the training: where it keeps its best weights, which are put back, and what computes.
+
+        Args:
+            folder: Of the best weights.
+            device: Of VerifyRM.
+            precision: The type of its forward passes.
 
         Raises:
             DataError: the folder holds files of others.
             StorageError: states cannot be written.
         """
-        self._folder, self._device = folder, device
+        self._folder, self._device, self._precision = folder, device, {VERIFY_RM: precision}
         self._checkpoints.prepare()
         if self._found is None:
             return
         logger.info("train_verify_rm continues from %s/%s", self._checkpoints.uri, self._found.name)
-        said = say_differences(self._found.manifest.versions, numeric_versions(device))
+        said = say_differences(self._found.manifest.versions, numeric_versions(device, self._precision))
         if said is not None:
             logger.warning("%s: %s", self._found.name, said)
         if (self._found.folder / BEST).is_dir():
@@ -155,7 +167,8 @@ class FitCheckpoints(FitWatch):
         try:
             with CheckpointWriter(self._checkpoints, self._work) as writer:
                 # Waited for: a copy for a thread would be the model and its moments once more in memory.
-                writer.write(fill, step=self._step, device=self._device)
+                versions = numeric_versions(self._device, self._precision)
+                writer.write(fill, step=self._step, versions=versions)
         except WriteConflictError as error:
             if not self._is_shared:
                 raise

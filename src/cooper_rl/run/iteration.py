@@ -95,7 +95,9 @@ def _open_books(
         tracker=stack.enter_context(Tracker(config.tracker, run=name, settings=shown)),
         live=stack.enter_context(closing(LiveFile(inputs.checkpoint, header, step=step))),
         # Read only when an alarm goes back so far; onto the CPU, since the device holds both models.
-        first=lambda: starting_state(config, inputs, lead.begun, device=torch.device("cpu")),
+        first=lambda: starting_state(
+            config, inputs, lead.begun, device=torch.device("cpu"), precision=plan.precision
+        ),
         prompt_template=config.prompt_template,
     )
 
@@ -104,6 +106,6 @@ def _follow(config: Config, inputs: Inputs, plan: Plan) -> TrainingState:
     """The state on another rank: the first one's numbers. Its weights come when the trainer is made."""
     # The starting models and not the checkpoint: their shapes are all that is needed, and eight ranks that
     # fetch the same gigabytes would share one network.
-    state = starting_state(config, inputs, None)
+    state = starting_state(config, inputs, None, precision=plan.precision)
     state.step, state.run = plan.step, plan.run
     return state

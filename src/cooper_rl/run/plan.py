@@ -7,7 +7,7 @@ rank takes part in it exactly once, and the error of one ends all of them.
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,7 +19,13 @@ from cooper_rl.checkpoints.reference import open_checkpoint
 from cooper_rl.checkpoints.run_state import NUM_RECENT_PAIRS, RunState, replay
 from cooper_rl.checkpoints.state import TrainingState, read_lines, read_state
 from cooper_rl.checkpoints.store import CheckpointStore
-from cooper_rl.checkpoints.versions import numeric_versions, say_differences
+from cooper_rl.checkpoints.versions import (
+    POLICY,
+    VERIFY_RM,
+    numeric_versions,
+    recorded_precision,
+    say_differences,
+)
 from cooper_rl.config.root import Config
 from cooper_rl.distributed.ranks import Ranks
 from cooper_rl.errors import DataError
@@ -28,6 +34,8 @@ from cooper_rl.machine.scratch import scratch_folder
 from cooper_rl.method.questions import without_questions
 from cooper_rl.models.packed.forward import use_packed
 from cooper_rl.models.policy import load_policy
+from cooper_rl.models.precision import Compute
+from cooper_rl.models.precision import settle as settle_precision
 from cooper_rl.models.verify_rm import load_verify_rm
 from cooper_rl.records.files import check_unique, read_records
 from cooper_rl.records.model_set import read_models
@@ -75,6 +83,8 @@ class Plan(NamedTuple):
     """The last one that was done."""
     run: RunState = RunState()
     """The state after that step."""
+    precision: Mapping[str, Compute] | None = None
+    """Model, such as `VERIFY_RM` -> type of its forward passes; None: nothing is trained here."""
 
 
 class Lead(NamedTuple):
@@ -129,13 +139,46 @@ def settle(config: Config, inputs: Inputs, ranks: Ranks, stack: ExitStack) -> St
 
 
 def starting_state(
-    config: Config, inputs: Inputs, found: Found | None, *, device: torch.device | None = None
+    config: Config,
+    inputs: Inputs,
+    found: Found | None,
+    *,
+    device: torch.device | None = None,
+    precision: Mapping[str, Compute] | None = None,
 ) -> TrainingState:
-    """A checkpoint's state, or the starting models, where training goes on unless told a device."""
-    state = _read_state(config, inputs, found, device=device or pick_device())
+    """A checkpoint's state, or the starting models, where training goes on unless told a device.
+
+    Args:
+        config: Of the run.
+        inputs: Its files.
+        found: The checkpoint; None: the starting models.
+        device: Where the models are put.
+        precision: Of the plan, which the first rank makes; None: this is the plan.
+    """
+    device = device or pick_device()
+    state = _read_state(config, inputs, found, device=device)
     for model in (state.policy.model, state.verify_rm.model):
         use_packed(model, is_on=config.packed_forward)
+    versions = {} if found is None else found.manifest.versions
+    # One rank chooses for all: they time a processor each, and their gradients are summed.
+    chosen = precision or _choose_precision(config, state, versions)
+    state.policy = replace(state.policy, compute=chosen[POLICY])
+    state.verify_rm = replace(state.verify_rm, compute=chosen[VERIFY_RM])
+    # After the models were loaded, which sets the number of threads.
+    said = say_differences(versions, numeric_versions(device, chosen)) if found is not None else None
+    if found is not None and said is not None:
+        logger.warning("%s: %s", found.name, said)
     return state
+
+
+def _choose_precision(
+    config: Config, state: TrainingState, versions: Mapping[str, str]
+) -> dict[str, Compute]:
+    """The types of forward passes: the recorded ones where `auto` left them open."""
+    return {
+        name: settle_precision(model, config.cooper.precision, recorded=recorded_precision(versions, name))
+        for name, model in ((POLICY, state.policy.model), (VERIFY_RM, state.verify_rm.model))
+    }
 
 
 def _read_state(
@@ -162,10 +205,6 @@ def _read_state(
     if found.manifest.log is None:  # a version that logged every step in every checkpoint
         rows, pairs = read_metrics(found.folder / METRICS), read_lines(found.folder / PAIRS, PreferencePair)
         state.run = replay(rows, pairs[-NUM_RECENT_PAIRS:], config.cooper.active_monitor)
-    # After the models were loaded, which sets the number of threads.
-    said = say_differences(found.manifest.versions, numeric_versions(device))
-    if said is not None:
-        logger.warning("%s: %s", found.name, said)
     return state
 
 
@@ -196,7 +235,8 @@ def _decide(config: Config, inputs: Inputs, stack: ExitStack) -> tuple[Plan, Lea
     # Last of what can fail, and before the first step: a store that refuses writes would else be noticed
     # after hours.
     checkpoints.prepare()
-    plan = Plan(first_step, last_step, is_finished=False, step=state.step, run=state.run)
+    precision: dict[str, Compute] = {POLICY: state.policy.compute, VERIFY_RM: state.verify_rm.compute}
+    plan = Plan(first_step, last_step, False, step=state.step, run=state.run, precision=precision)
     return plan, Lead(checkpoints, fetched, begun, found, state)
 
 

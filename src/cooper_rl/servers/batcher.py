@@ -1,15 +1,18 @@
 """Scoring for many requests at a time: waiting requests are scored together (row 7, as a service).
 
-One thread scores, so that requests never share the model. A batch takes one item of each waiting request in
-turn, up to a number of tokens: a small request does not wait behind a large one. HTTP is in
+One thread scores, so that requests never share the model. Waiting requests share it by tokens, with
+start-time fair queueing (Goyal, Vin and Cheng 1996): the next item is always one of the request that has had
+the fewest tokens, where a new request begins with what the last one served had. So before an item is taken,
+each other request gets at most as many tokens as this request had, and one item. HTTP is in
 `servers/verify_rm_http.py`.
 """
 
 import asyncio
+import heapq
+import itertools
 import queue
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -45,9 +48,14 @@ class _Waiting:
     num_tokens: list[int]
     result: asyncio.Future[Scored]
     arrived: float
+    order: tuple[int, int]
+    """Whose turn it is, the lowest first: tokens served, counted from where it began, then the arrival."""
     num_taken: int = 0
     queue_seconds: float = 0.0
     scores: list[float] = field(default_factory=list)
+
+    def __lt__(self, other: "_Waiting") -> bool:
+        return self.order < other.order
 
 
 class ScoreBatcher:
@@ -80,7 +88,11 @@ class ScoreBatcher:
         self._on_batch = on_batch
         # Touched by the event loop's thread alone, so that it needs no lock; the scoring thread gets lists
         # of its own.
-        self._queue: deque[_Waiting] = deque()
+        self._queue: list[_Waiting] = []
+        """A heap: whose turn it is comes first."""
+        self._served = 0
+        """Tokens that the last one served had had; what a new request begins with."""
+        self._arrivals = itertools.count()
         self._arrival = asyncio.Event()
         self._scoring: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._worker: asyncio.Task[None] | None = None
@@ -139,8 +151,9 @@ class ScoreBatcher:
         """
         self.check_room(len(items))
         result: asyncio.Future[Scored] = asyncio.get_running_loop().create_future()
-        waiting = _Waiting(items, num_tokens, result, time.monotonic())
-        self._queue.append(waiting)
+        order = (self._served, next(self._arrivals))
+        waiting = _Waiting(items, num_tokens, result, time.monotonic(), order)
+        heapq.heappush(self._queue, waiting)
         self.num_waiting += len(items)
         self._arrival.set()
         try:
@@ -153,6 +166,7 @@ class ScoreBatcher:
         # By identity (eq=False): two requests with the same texts are still two.
         if waiting in self._queue:
             self._queue.remove(waiting)
+            heapq.heapify(self._queue)
             self.num_waiting -= len(waiting.items) - waiting.num_taken
 
     def _seconds_to_wait(self) -> int:
@@ -178,14 +192,14 @@ class ScoreBatcher:
                 await self._score_batch(batch)
 
     def _next_batch(self) -> list[tuple[_Waiting, int]]:
-        """Items as (request, index), one of each request in turn; whose turn is next stays first."""
+        """Items as (request, index), each of the request that has had the fewest tokens."""
         batch: list[tuple[_Waiting, int]] = []
         num_tokens = 0
         while self._queue and len(batch) < self._max_items:
             waiting = self._queue[0]
             index = waiting.num_taken
-            # An item over the budget still gets a batch, or it would wait for ever at the head of the
-            # queue.
+            # An item over the budget still gets a batch, or it would wait for ever. Nobody whose item would
+            # fit overtakes one that does not: long items would wait for as long as short ones come.
             if batch and num_tokens + waiting.num_tokens[index] > self._max_tokens:
                 break
             if index == 0:
@@ -193,10 +207,11 @@ class ScoreBatcher:
             batch.append((waiting, index))
             num_tokens += waiting.num_tokens[index]
             waiting.num_taken += 1
-            # Round robin: a request of 10,000 items delays a request of one by one item, not by 10,000.
-            self._queue.popleft()
+            heapq.heappop(self._queue)
+            self._served, arrival = waiting.order
+            waiting.order = (self._served + waiting.num_tokens[index], arrival)
             if waiting.num_taken < len(waiting.items):
-                self._queue.append(waiting)
+                heapq.heappush(self._queue, waiting)
         if batch:
             self._on_batch(len(batch), num_tokens)
         return batch

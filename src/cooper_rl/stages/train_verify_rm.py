@@ -21,6 +21,7 @@ from cooper_rl.machine.device import pick_device
 from cooper_rl.machine.index import temporary_index
 from cooper_rl.method.questions import with_questions
 from cooper_rl.models.packed.forward import use_packed
+from cooper_rl.models.precision import settle
 from cooper_rl.models.template import cut_fields
 from cooper_rl.models.verify_rm import (
     VerifyRM,
@@ -98,9 +99,10 @@ def run(
         device = pick_device()
         with handed_over(config.storage, verify_rm) as folder:
             model = _starting_model(config, examples, models=models, device=device)
-            model = dataclasses.replace(model, compute=config.verify_rm.precision)
+            precision = settle(model.model, config.verify_rm.precision, recorded=watch.recorded_precision)
+            model = dataclasses.replace(model, compute=precision)
             use_packed(model.model, is_on=config.packed_forward)
-            watch.open(folder, device)
+            watch.open(folder, device, precision)
             fit = train_in_lessons(
                 model,
                 examples,

@@ -15,6 +15,7 @@ from cooper_rl.checkpoints.state import TrainingState, read_state
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.config.load import load
 from cooper_rl.errors import ConfigError, DataError, ModelError
+from cooper_rl.models import precision
 from cooper_rl.models.verify_rm import load_verify_rm
 from cooper_rl.records.files import R, read_records, write_records
 from cooper_rl.records.step_metrics import read_metrics
@@ -122,7 +123,8 @@ def test_a_stopped_run_continues_in_its_own_folder(files: Files, straight: Path,
 @pytest.mark.parametrize(
     ("name", "was"),
     [("threads", "17"), ("math-verify", "0.1"), ("CPU capability", "MMX"), ("processes", "3"),
-     ("code of rewards", "0123456789ab"), ("tokenizers", "0.1")],
+     ("code of rewards", "0123456789ab"), ("tokenizers", "0.1"), ("processor", "MOS 6502"),
+     ("vector instructions", "mmx"), ("variables of MKL, oneDNN and ATen", "MKL_CBWR=COMPATIBLE")],
 )  # fmt: skip
 def test_a_run_that_continues_with_something_else_that_bears_on_numbers_says_so(
     files: Files, tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, was: str
@@ -131,16 +133,35 @@ def test_a_run_that_continues_with_something_else_that_bears_on_numbers_says_so(
     checkpoint = tmp_path / "checkpoint"
     train(files, checkpoint, "cooper.steps=1")
     assert not any("continues, " in line for line in caplog.messages)
-    store = LocalStore(checkpoint)
-    manifest = read_manifest(store, "step-000001")
-    changed = manifest.model_copy(update={"versions": manifest.versions | {name: was}}).sealed()
-    (checkpoint / "step-000001" / MANIFEST).write_bytes(dump_manifest(changed))
+    now = record(checkpoint, {name: was})[name]
     train(files, checkpoint, "cooper.steps=2")
-    now = manifest.versions[name]
     assert (
         f"step-000001: continues, but not bit for bit, because {name} is {now} and was {was}"
         in caplog.messages
     )
+
+
+def record(checkpoint: Path, changes: dict[str, str]) -> dict[str, str]:
+    """Change what the first step's manifest records of the machine; returns what it recorded."""
+    manifest = read_manifest(LocalStore(checkpoint), "step-000001")
+    changed = manifest.model_copy(update={"versions": manifest.versions | changes}).sealed()
+    (checkpoint / "step-000001" / MANIFEST).write_bytes(dump_manifest(changed))
+    return manifest.versions
+
+
+def test_a_run_goes_on_in_the_types_that_its_checkpoint_records(
+    files: Files, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here `auto` means fp32, since the models are small. As if the run had chosen bf16 for VerifyRM."""
+    monkeypatch.setattr(precision, "bfloat16_gain", lambda: 1.0)  # on whatever processor the test runs
+    checkpoint, other = "precision of VerifyRM", "precision of policy and reference"
+    train(files, tmp_path / "run", "cooper.steps=1")
+    recorded = record(tmp_path / "run", {checkpoint: "bfloat16"})
+    assert (recorded[checkpoint], recorded[other]) == ("float32", "float32")
+    train(files, tmp_path / "run", "cooper.steps=2")
+    assert not any("continues, " in line for line in caplog.messages)
+    now = read_manifest(LocalStore(tmp_path / "run"), "step-000002").versions
+    assert (now[checkpoint], now[other]) == ("bfloat16", "float32")
 
 
 def test_a_finished_run_is_not_trained_again(files: Files, straight: Path) -> None:
