@@ -5,11 +5,12 @@
         --max-new-tokens 8                         # a rehearsal: the same code, numbers of no meaning
 
 Weights are random, so nothing is downloaded; every token of the vocabulary has four characters of text. A
-step is the product's own (`training/step.py`) with the Hugging Face engine: 16 problems, 16 rollouts of 512
-tokens, rewards, policy update with a reference policy, and a reward update on two rollouts of every problem.
+step is the product's own (`training/step.py`): 16 problems, 16 rollouts of 512 tokens, rewards, policy update
+with a reference policy, and a reward update on two rollouts of every problem. `--engine` names who draws.
 The first step warms up and is left out. Model FLOPs of the policy update are 6 N T for the policy and 2 N T
 for the reference, N weights and T tokens with every prompt counted once, without attention; the recomputed
-forward pass does not count. Beside the seconds stand those of `cooper-rl plan --seconds` for the same step.
+forward pass does not count. `phases` has the seconds of each phase: the floor and the reckoned ones of
+`cooper-rl plan --seconds`, the measured ones, and their ratio to the reckoned ones.
 """
 
 import argparse
@@ -22,8 +23,8 @@ import sys
 import tempfile
 import time
 import types
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
 from typing import Any
 
 import torch
@@ -34,8 +35,9 @@ from cooper_rl.config.load import load
 from cooper_rl.config.root import Config
 from cooper_rl.distributed.trainable import SingleProcess
 from cooper_rl.domains.open import default_domain
-from cooper_rl.engines.hf import HFEngine
-from cooper_rl.models.budget import Card, make_budget
+from cooper_rl.engines.open import open_engine
+from cooper_rl.errors import CooperError
+from cooper_rl.models.budget import ENGINE_BYTES, OPTIMIZER_BYTES, Card, Phase, make_budget
 from cooper_rl.models.memory import GIB, RESERVED
 from cooper_rl.models.policy import Policy
 from cooper_rl.models.shape import count_weights, read_shape
@@ -58,7 +60,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     found: dict[str, Any] = {"torch": torch.__version__, "device": name_device(options.device)}
     if not options.only_step:
         found["pipeline_seconds"] = run_pipeline()
-    say(json.dumps(found | measure_steps(options), indent=2))
+    try:
+        say(json.dumps(found | measure_steps(options), indent=2))
+    except CooperError as error:
+        say(f"gpu_check: {error}")
+        return 2
     return 0
 
 
@@ -68,6 +74,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--only-step", action="store_true", help="without the pipeline")
+    parser.add_argument("--engine", choices=["hf", "vllm"], default="hf", help="who draws (default: hf)")
     parser.add_argument("--hidden", type=int, default=1536)
     parser.add_argument("--layers", type=int, default=28)
     parser.add_argument("--vocab", type=int, default=151936)
@@ -106,7 +113,7 @@ def measure_steps(options: argparse.Namespace) -> dict[str, Any]:
         "single_gpu",
         [
             f"cooper.problems_per_step={options.problems}", f"cooper.group_size={options.group}",
-            f"cooper.generation.max_new_tokens={options.max_new_tokens}", "engine.kind=hf",
+            f"cooper.generation.max_new_tokens={options.max_new_tokens}", f"engine.kind={options.engine}",
             "cooper.generation.batch_size=256",
         ],
     )  # fmt: skip
@@ -128,19 +135,57 @@ def measure_steps(options: argparse.Namespace) -> dict[str, Any]:
     work = make_work(config, prompt_tokens=round(prompts / options.problems))
     shape = read_shape(sizes, place="the random policy")
     card = Card(options.peak_tflops * 1e12, options.peak_tb_per_second * 1e12)
-    phases = {phase.name: phase for phase in make_budget(shape, shape, work)}
+    measured = {key.removeprefix("seconds/"): median[key] for key in median if "seconds/" in key}
     return {
-        "reckoned_seconds": {
-            name: {"floor": phase.floor(card), "usual": phase.reckoned(card)}
-            for name, phase in phases.items()
-        },
-        "seconds": {key.removeprefix("seconds/"): median[key] for key in median if "seconds/" in key},
+        "engine": options.engine,
+        "phases": compare_phases(make_budget(shape, shape, work), card, measured),
         "rollout_tokens": median["rollout/tokens"],
         "rollout_tokens_per_second": median["rollout/tokens"] / median["seconds/rollout"],
         "policy_update_mfu": flops / median["seconds/policy_update"] / (options.peak_tflops * 1e12),
         "peak_gib": torch.cuda.max_memory_allocated() / GIB if device.type == "cuda" else None,
         "planned_gib": (plan.bytes + RESERVED) / GIB,
     }
+
+
+RECKONED_IN = {
+    "rollouts": "rollout",
+    "reward": "reward",
+    "reference policy": "policy_update",
+    "policy update": "policy_update",
+    "reward update": "reward_update",
+}
+"""Phase of the budget -> phase of a step in whose seconds it is measured."""
+OPTIMIZERS = "optimisers, weights to the engine"
+POLICY_SHARE = (OPTIMIZER_BYTES + ENGINE_BYTES) / (2 * OPTIMIZER_BYTES + ENGINE_BYTES)
+"""Share of that phase in the policy update, the rest in the reward update: both models are of one size."""
+
+
+def compare_phases(
+    budget: Sequence[Phase], card: Card, measured: Mapping[str, float]
+) -> dict[str, dict[str, float | None]]:
+    """Phase of a step -> its seconds at the floor, reckoned and measured, and measured over reckoned.
+
+    A phase of which nothing is reckoned (pairs) has no more than its measured seconds.
+    """
+    reckoned: dict[str, tuple[float, float]] = {}
+
+    def add(name: str, phase: Phase, share: float = 1.0) -> None:
+        for place in (name, "step"):
+            floor, usual = reckoned.get(place, (0.0, 0.0))
+            reckoned[place] = (floor + share * phase.floor(card), usual + share * phase.reckoned(card))
+
+    for phase in budget:
+        if phase.name == OPTIMIZERS:
+            add("policy_update", phase, POLICY_SHARE)
+            add("reward_update", phase, 1 - POLICY_SHARE)
+        else:
+            add(RECKONED_IN[phase.name], phase)
+    found: dict[str, dict[str, float | None]] = {}
+    for name, seconds in measured.items():
+        floor, usual = reckoned.get(name, (None, None))
+        ratio = seconds / usual if usual else None
+        found[name] = {"floor": floor, "reckoned": usual, "measured": seconds, "ratio": ratio}
+    return found
 
 
 def make_random_trainer(
@@ -179,7 +224,7 @@ def make_random_trainer(
     )  # fmt: skip
     return Trainer(
         policy=policy, reference=reference, reward=reward, config=cooper, instruction=None, seed=0,
-        engine=HFEngine(model, end_ids=end_ids, pad_id=pad_id, compute=cooper.precision),
+        engine=stack.enter_context(closing(open_engine(policy, config.engine))),
         policy_optimizer=SingleProcess(model, make_adamw(model, lr=cooper.policy.lr, weight_decay=0.01)),
     )  # fmt: skip
 

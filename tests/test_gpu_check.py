@@ -1,11 +1,13 @@
 """The check of a GPU: skipped with a line where there is none, and rehearsed on the CPU."""
 
 import json
+from importlib.util import find_spec
 
 import pytest
 import torch
 
-from benchmarks.gpu_check import main
+from benchmarks.gpu_check import OPTIMIZERS, RECKONED_IN, compare_phases, main
+from cooper_rl.models.budget import Card, Load, Phase
 
 SIZES = ["--hidden=64", "--layers=1", "--vocab=1000", "--problems=2", "--group=2", "--max-new-tokens=8"]
 
@@ -23,11 +25,60 @@ def test_the_check_measures_whole_steps(capsys: pytest.CaptureFixture[str], monk
     monkeypatch.setattr(reward_learner, "time", reward_learner.time)  # which the check replaces
     assert main(["--device", "cpu", "--only-step", "--steps=1", *SIZES]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert {"rollout", "reward", "policy_update", "reward_update", "step"} <= found["seconds"].keys()
-    assert all(seconds > 0 for phase, seconds in found["seconds"].items() if phase != "pairing")
-    assert found["seconds"]["step"] == pytest.approx(sum(found["seconds"].values()) / 2, rel=0.2)
+    phases = found["phases"]
+    reckoned = {"rollout", "reward", "policy_update", "reward_update", "step"}
+    assert reckoned <= phases.keys()
+    seconds = {name: each["measured"] for name, each in phases.items()}
+    assert all(each > 0 for name, each in seconds.items() if name != "pairing")
+    assert seconds["step"] == pytest.approx(sum(seconds.values()) / 2, rel=0.2)
+    for name in reckoned:
+        assert phases[name]["reckoned"] > phases[name]["floor"] > 0
+        assert phases[name]["ratio"] == pytest.approx(seconds[name] / phases[name]["reckoned"])
+    parts = sum(phases[name]["reckoned"] for name in reckoned - {"step"})
+    assert phases["step"]["reckoned"] == pytest.approx(parts)
+    assert phases["pairing"] == {
+        "floor": None,
+        "reckoned": None,
+        "measured": seconds["pairing"],
+        "ratio": None,
+    }
+    assert found["engine"] == "hf"
     assert 4 <= found["rollout_tokens"] <= 4 * 8
     assert found["policy_update_mfu"] > 0
     assert found["planned_gib"] > 2
-    assert {"rollouts", "reward", "policy update", "reward update"} <= found["reckoned_seconds"].keys()
-    assert all(each["usual"] > each["floor"] > 0 for each in found["reckoned_seconds"].values())
+
+
+def test_every_phase_of_the_budget_is_compared_with_what_was_measured_of_it() -> None:
+    """Products alone on a card of 1 FLOP/s at .65: 65 FLOPs are 65 s at the floor, and 100 s reckoned.
+
+    Optimisers: 70 bytes at 1 byte/s, 38 for the policy (32 + 6) and 32 for VerifyRM; 0.8 of the bandwidth.
+    """
+    names = [*RECKONED_IN, OPTIMIZERS]
+    budget = [Phase(name, Load(65.0), Load(), Load()) for name in names[:-1]]
+    budget.append(Phase(OPTIMIZERS, Load(bytes=70.0), Load(), Load()))
+    measured = {
+        "rollout": 200.0,
+        "policy_update": 247.5,
+        "reward_update": 14.0,
+        "pairing": 1.0,
+        "step": 585.0,
+    }
+    found = compare_phases(budget, Card(1.0, 1.0), measured)
+    assert found["rollout"] == pytest.approx({"floor": 65, "reckoned": 100, "measured": 200, "ratio": 2})
+    assert found["policy_update"] == pytest.approx(
+        {"floor": 130 + 38, "reckoned": 200 + 47.5, "measured": 247.5, "ratio": 1}
+    )
+    assert found["reward_update"] == pytest.approx(
+        {"floor": 65 + 32, "reckoned": 100 + 40, "measured": 14, "ratio": 0.1}
+    )
+    assert found["step"]["reckoned"] == pytest.approx(500 + 87.5)
+    assert found["pairing"]["ratio"] is None
+
+
+@pytest.mark.skipif(find_spec("vllm") is not None, reason="vLLM is installed")
+def test_without_vllm_the_check_says_so(capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
+    import cooper_rl.training.reward_learner as reward_learner
+
+    monkeypatch.setattr(reward_learner, "time", reward_learner.time)
+    assert main(["--device", "cpu", "--only-step", "--engine=vllm", *SIZES]) == 2
+    assert capsys.readouterr().out.startswith("gpu_check: engine.kind=vllm: ")

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+import tracemalloc
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -254,3 +255,29 @@ def test_published_problem_sets_are_read_almost_whole(tmp_path):
     assert sum("math_train" in row.file for row in found.rejected) == 4
     answers = {problem.id: problem.reference_answer for problem in found.held_out}
     assert (answers["gsm8k_test-0"], answers["svamp-0"], answers["olympiadbench-0"]) == ("18", "145", "2")
+
+
+def _peak_bytes(folder: Path, source: Path) -> int:
+    values = [
+        "problems.num_tiny=0",
+        "problems.num_held_out=10",
+        f"problems.sources={json.dumps([str(source)])}",
+    ]
+    out = {name: folder / name for name in ("problems", "held_out", "rejected", "report")}
+    tracemalloc.start()
+    try:
+        collect_problems.run(load("laptop", values), **out)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_memory_holds_the_places_of_problems_and_not_their_texts(tmp_path: Path) -> None:
+    """1,000 problems, then 7,000: at most 250 bytes for each of the 6,000, bounded caches of answers among
+    them. Held with their ids and questions they took 1,470."""
+    for name, count in (("few", 1000), ("many", 7000)):
+        _write(tmp_path / f"{name}.jsonl", _rows(count))
+    _peak_bytes(tmp_path / "few", tmp_path / "few.jsonl")  # what is loaded once and stays
+    few = _peak_bytes(tmp_path / "few", tmp_path / "few.jsonl")
+    many = _peak_bytes(tmp_path / "many", tmp_path / "many.jsonl")
+    assert many - few < 1_500_000

@@ -1,5 +1,8 @@
 """The evaluation stage: three views of the same completions, and the history in front."""
 
+import json
+import os
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -11,7 +14,7 @@ from cooper_rl.records.files import read_records, read_report, write_records
 from cooper_rl.schema.data import EvaluatedCompletion, Problem
 from cooper_rl.schema.red_team import AttackText
 from cooper_rl.schema.reports import EvalReport
-from cooper_rl.stages import evaluate_policy, train_cooper
+from cooper_rl.stages import collect_problems, evaluate_policy, train_cooper
 from tests.stages.conftest import SMALL, Files
 
 
@@ -122,3 +125,34 @@ def test_pass_at_k_goes_as_far_as_the_samples_and_is_read_back(files: Files, tmp
     solved = {row.problem_id for row in rows if row.judge == "correct"}
     assert result.pass_at[4].value == pytest.approx(len(solved) / result.num_problems)
     assert evaluate(files, tmp_path).by_source == {}
+
+
+REAL_DATA = (
+    Path(os.environ.get("COOPER_REAL_DATA", Path(__file__).parents[3] / "shared" / "data")) / "problems"
+)
+BENCHMARKS = ("gsm8k_test", "svamp", "math500", "olympiadbench")
+
+
+@pytest.mark.real_data
+@pytest.mark.skipif(not REAL_DATA.is_dir(), reason="no public data: set COOPER_REAL_DATA to its folder")
+def test_several_published_benchmarks_are_told_apart_in_one_evaluation(files: Files, tmp_path: Path) -> None:
+    """The first five problems of each of four of the paper's benchmarks; MathOdyssey is not in the folder."""
+    for name in BENCHMARKS:
+        with (REAL_DATA / f"{name}.jsonl").open(encoding="utf-8") as rows:
+            (tmp_path / f"{name}.jsonl").write_text("".join(islice(rows, 5)), encoding="utf-8")
+    sources = json.dumps([str(tmp_path / f"{name}.jsonl") for name in BENCHMARKS])
+    out = {name: tmp_path / f"collected-{name}" for name in ("problems", "held_out", "rejected", "report")}
+    values = ["problems.num_tiny=20", "problems.num_held_out=0", f"problems.held_out_sources={sources}"]
+    collect_problems.run(load("laptop", values), **out)
+    result = evaluate(files, tmp_path, "evaluation.judge=null", problems=out["held_out"])
+    rows = read_records(tmp_path / "completions.jsonl", EvaluatedCompletion)
+    assert list(result.by_source) == [f"{name}.jsonl" for name in BENCHMARKS]
+    for source, found in result.by_source.items():
+        own = [row.rule == "correct" for row in rows if row.source == source]
+        assert (found.rule_accuracy.count, len(own)) == (5, 10)
+        assert found.rule_accuracy.value == sum(own) / 10
+        assert found.rule_accuracy.low <= found.rule_accuracy.value < found.rule_accuracy.high
+    accuracies = [found.rule_accuracy.value for found in result.by_source.values()]
+    mean = result.mean_over_sources
+    assert mean.value == pytest.approx(sum(accuracies) / 4)
+    assert mean.low <= mean.value < mean.high

@@ -1,3 +1,5 @@
+import gc
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -112,3 +114,38 @@ def test_a_sampler_with_damaged_weights_is_refused(make_policy, files, tmp_path:
     with pytest.raises(TrainingError, match="log-probabilities are not finite"):
         sample(tmp_path, files.problems, tmp_path)
     assert not (tmp_path / "completions").exists()
+
+
+def peak_bytes(models: Path, problems: Path, folder: Path) -> int:
+    """Most bytes of Python objects at a time while 128 completions of a token are drawn for each problem."""
+    config = load("laptop", ["sampling.generation.max_new_tokens=1", "sampling.completions_per_problem=128"])
+    gc.collect()
+    tracemalloc.start()
+    try:
+        sample_completions.run(
+            config, models=models, problems=problems, completions=folder / "c", report=folder / "r"
+        )
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_memory_does_not_grow_with_the_completions(files, models: Path, tmp_path: Path) -> None:
+    """Two samplers, 512 completions a call: 2,048 completions, then 12,288."""
+    problem = read_records(files.problems, Problem)[0]
+    for name, count in (("few", 8), ("many", 48)):
+        rows = [problem.model_copy(update={"id": f"p{number}"}) for number in range(count)]
+        write_records(tmp_path / f"{name}.jsonl", rows)
+    peak_bytes(models, tmp_path / "few.jsonl", tmp_path)  # what is loaded once and stays
+    few = peak_bytes(models, tmp_path / "few.jsonl", tmp_path)
+    many = peak_bytes(models, tmp_path / "many.jsonl", tmp_path)
+    assert len(read_records(tmp_path / "c", Completion)) == 12_288
+    assert many - few < 1_000_000
+
+
+def test_a_place_that_cannot_be_written_to_is_refused_before_anything_is_drawn(
+    files, models: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "completions").mkdir()
+    with pytest.raises(DataError, match="no regular file"):
+        sample(models, files.problems, tmp_path, "sampling.generation.max_new_tokens=1000000000000000")

@@ -6,6 +6,11 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
+def in_batches_of(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """Consecutive items, `size` of them in each batch but the last."""
+    return in_batches(items, max_items=size, max_chars=1, count_chars=lambda _: 0)
+
+
 def in_batches(
     items: Iterable[T], *, max_items: int, max_chars: int, count_chars: Callable[[T], int]
 ) -> Iterator[list[T]]:

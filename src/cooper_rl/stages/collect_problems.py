@@ -2,16 +2,19 @@
 
 Problems are generated in the laptop world, or read from files, URLs, stores and the hub in the layouts of
 `records/layouts.py`. A row that cannot be used is set aside with its reason. No question is in both outputs:
-what is held out stays whole, and its double among the training problems is set aside.
+what is held out stays whole, and its double among the training problems is set aside. Rows pass through one
+by one, and problems wait on disk: memory holds a number for each.
 """
 
 import json
 import logging
 import os
 import random
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from functools import partial
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, NamedTuple
 from urllib.parse import urlsplit
@@ -23,6 +26,8 @@ from cooper_rl.config.root import Config
 from cooper_rl.domains.base import Domain
 from cooper_rl.domains.open import find_domain
 from cooper_rl.errors import DataError
+from cooper_rl.labels.spool import Spool
+from cooper_rl.machine.index import temporary_index
 from cooper_rl.machine.scratch import scratch_folder
 from cooper_rl.method.questions import question_key
 from cooper_rl.progress import track
@@ -38,6 +43,7 @@ from cooper_rl.storage.remote_data import download, fetch_object, parse_hub_id, 
 
 logger = logging.getLogger(__name__)
 
+_SEEN = ("id", "question")
 NUM_LAYOUT_ROWS = 100
 """Rows from the start of a file that decide its layout."""
 
@@ -61,33 +67,31 @@ def run(
     _check_sources(
         [*options.held_out_sources, *options.sources], outputs=[problems, held_out, rejected, report]
     )
-    collection = _Collection()
-    evaluated = _read_sources(options.held_out_sources, config, collection)
-    collected = [
-        *_generate(config, collection),
-        *_read_sources(options.sources, config, collection),
-    ]
-    write_records(rejected, collection.rejected)
-    if options.max_problems is not None and len(collected) > options.max_problems:
-        collected, _ = _draw(
-            collected, options.max_problems, seed=derive_seed(config.seed, "collect", "max_problems")
+    with ExitStack() as stack:
+        folder = stack.enter_context(scratch_folder())
+        evaluated, collected = (
+            stack.enter_context(Spool(folder / name, Problem)) for name in ("evaluated", "collected")
         )
-    if options.num_held_out >= len(collected):
-        raise DataError(
-            f"problems.num_held_out={options.num_held_out} leaves nothing to train on: {len(collected)} "
-            f"usable problems were collected, {len(collection.rejected)} rows set aside (see {rejected}); "
-            "lower it or add sources"
+        set_aside = stack.enter_context(Spool(folder / "rejected", RejectedRow))
+        collection = _Collection(stack.enter_context(temporary_index()), set_aside)
+        for name in options.held_out_sources:
+            _read_source(name, config, collection, evaluated)
+        _generate(config, collection, collected)
+        for name in options.sources:
+            _read_source(name, config, collection, collected)
+        write_records(rejected, set_aside)
+        kept, drawn = _choose(len(collected), config)
+        if not kept:
+            raise DataError(
+                f"problems.num_held_out={options.num_held_out} leaves nothing to train on: {len(drawn)} "
+                f"usable problems were collected, {len(set_aside)} rows set aside (see {rejected}); "
+                "lower it or add sources"
+            )
+        num_problems = write_records(problems, _at(collected, kept))
+        num_held_out = write_records(held_out, chain(evaluated, _at(collected, drawn)))
+        result = CollectReport(
+            num_problems=num_problems, num_held_out=num_held_out, num_rejected=len(set_aside)
         )
-    drawn, training = _draw(
-        collected, options.num_held_out, seed=derive_seed(config.seed, "collect", "held_out")
-    )
-    write_records(problems, training)
-    write_records(held_out, [*evaluated, *drawn])
-    result = CollectReport(
-        num_problems=len(training),
-        num_held_out=len(evaluated) + len(drawn),
-        num_rejected=len(collection.rejected),
-    )
     write_report(report, result)
     return result
 
@@ -100,16 +104,15 @@ def _check_sources(names: Sequence[str], *, outputs: Sequence[Path]) -> None:
             )
 
 
-@dataclass
 class _Collection:
-    """The problems seen so far, over all sources."""
+    """The problems seen so far, over all sources; ids and questions are looked up on disk."""
 
-    ids: dict[str, str] = field(default_factory=dict[str, str])
-    """Id -> place."""
-    questions: dict[str, str] = field(default_factory=dict[str, str])
-    """Question without case and spacing -> place."""
-    stems: list[str] = field(default_factory=list[str])
-    rejected: list[RejectedRow] = field(default_factory=list[RejectedRow])
+    def __init__(self, index: sqlite3.Connection, rejected: Spool[RejectedRow]) -> None:
+        self.rejected = rejected
+        self.stems: list[str] = []
+        self._index = index
+        for kind in _SEEN:
+            index.execute(f"CREATE TABLE {kind} (value TEXT PRIMARY KEY, place TEXT) WITHOUT ROWID")
 
     def admit(self, problem: Problem, place: str) -> None:
         """Note a problem.
@@ -117,12 +120,13 @@ class _Collection:
         Raises:
             DataError: its id or its question was seen before.
         """
-        question = question_key(problem.question)
-        for kind, value, seen in (("id", problem.id, self.ids), ("question", question, self.questions)):
-            if value in seen:
-                raise DataError(f"duplicate {kind} {value[:80]!r}, first seen in {seen[value]}")
-        self.ids[problem.id] = place
-        self.questions[question] = place
+        values = (problem.id, question_key(problem.question))
+        for kind, value in zip(_SEEN, values, strict=True):
+            found = self._index.execute(f"SELECT place FROM {kind} WHERE value = ?", [value]).fetchone()
+            if found is not None:
+                raise DataError(f"duplicate {kind} {value[:80]!r}, first seen in {found[0]}")
+        for kind, value in zip(_SEEN, values, strict=True):
+            self._index.execute(f"INSERT INTO {kind} VALUES (?, ?)", [value, place])
 
     def new_stem(self, name: str) -> str:
         """A prefix for ids that no earlier source has: `train`, then `train-2` for another train.jsonl."""
@@ -132,25 +136,26 @@ class _Collection:
 
 
 class _Source(NamedTuple):
-    """A source that was read."""
+    """A source of which the first rows were read."""
 
     name: str
     """The source as the configuration names it, without credentials."""
     label: str
     """The `source` of its problems."""
     stem: str
-    rows: list[RawRow]
+    first: list[RawRow]
+    """The rows up to the one that completes those which decide the layout."""
+    rest: Iterator[RawRow]
 
 
-def _generate(config: Config, collection: _Collection) -> list[Problem]:
+def _generate(config: Config, collection: _Collection, kept: Spool[Problem]) -> None:
     options = config.problems
     if options.num_tiny == 0:
-        return []
+        return
     from cooper_rl.tiny.world import find_world
 
     blind_share = options.tiny_blind_share
     generate_problems = find_world(options.domain, blind_share=blind_share).generate_problems
-    kept: list[Problem] = []
     if blind_share:
         generate_problems = partial(generate_problems, blind_share=blind_share)
     for row, problem in enumerate(generate_problems(options.num_tiny, config.seed), start=1):
@@ -160,95 +165,106 @@ def _generate(config: Config, collection: _Collection) -> list[Problem]:
         except DataError as error:
             content = problem.model_dump_json()
             collection.rejected.append(reject(RawRow("tiny", row, None, content, None), str(error)))
-    return kept
 
 
-def _read_sources(names: Sequence[str], config: Config, collection: _Collection) -> list[Problem]:
-    """The problems of all sources in order; rows that cannot be used go to `collection.rejected`."""
-    return [problem for name in names for problem in _read_source(name, config, collection)]
-
-
-def _read_source(name: str, config: Config, collection: _Collection) -> list[Problem]:
+def _read_source(name: str, config: Config, collection: _Collection, kept: Spool[Problem]) -> None:
+    """Keep a source's problems in order; rows that cannot be used go to `collection.rejected`."""
     source = _open(name, config.storage, collection)
     layout = _find_layout(source, config.problems)
     domain = find_domain(config.problems.domain)
-    kept: list[Problem] = []
-    num_readable = 0
+    num_rows = num_readable = num_kept = 0
     first_reason = ""
-    for row in track(source.rows, name=f"collect {source.label}", total=len(source.rows), logger=logger):
+    rows = chain(source.first, source.rest)
+    for row in track(rows, name=f"collect {source.label}", total=None, logger=logger):
+        num_rows += 1
         try:
             problem = _to_problem(row, layout, source, domain)
             num_readable += 1
             collection.admit(problem, f"{row.file}:{row.row}")
             kept.append(problem)
+            num_kept += 1
         except DataError as error:
             first_reason = first_reason or f"{row.file}:{row.row}: {error}"
             collection.rejected.append(reject(row, str(error)))
-    num_rejected = len(source.rows) - len(kept)
+    num_rejected = num_rows - num_kept
     if num_readable == 0:
-        raise DataError(f"{source.name}: no usable row among {len(source.rows)}; the first: {first_reason}")
+        raise DataError(f"{source.name}: no usable row among {num_rows}; the first: {first_reason}")
     logger.info(
         "collect_problems source=%s question=%s answer=%s (%s) problems=%d set_aside=%d",
-        source.name, "+".join(layout.question_columns), layout.answer_column, layout.form, len(kept),
+        source.name, "+".join(layout.question_columns), layout.answer_column, layout.form, num_kept,
         num_rejected,
     )  # fmt: skip
     if num_rejected:
         logger.warning("%s: %d rows set aside; the first: %s", source.name, num_rejected, first_reason)
-    return kept
 
 
 def _open(name: str, storage: StorageConfig, collection: _Collection) -> _Source:
-    """Read all rows of a source, whichever kind it is.
+    """Begin to read a source, whichever kind it is.
 
     Raises:
         DataError: it cannot be read, or has no rows.
         StorageError: its object store cannot be used.
     """
     if is_stored(name) or name.startswith(("http://", "https://")):
-        rows = list(_fetched_rows(name, storage))
+        rows = _fetched_rows(name, storage)
         label = PurePosixPath(urlsplit(name).path).name or redact(name)
     elif name == str(STANDARD_INPUT):
         label = "stdin"
-        with standard_input() as path:
-            rows = list(read_rows(path))
+        rows = _piped_rows()
     elif Path(name).is_file() or name.endswith(SUFFIXES):
         label = Path(name).name
-        rows = list(read_rows(Path(name)))
+        rows = read_rows(Path(name), is_limited=False)
     elif Path(name).is_dir():
         raise DataError(f"{name}: is a folder; name the .jsonl or .parquet files in it")
     elif parse_hub_id(name) is not None and not name.startswith("."):
         label = name
-        rows = list(read_hub(name))
+        rows = read_hub(name)
     else:
         raise DataError(
             f"problems source {redact(name)!r}: no such file, and neither an address (https://..., s3://...) "
             "nor a hub data set id (owner/name:config:split); check the path"
         )
-    if not rows:
+    first = _first_rows(rows)
+    if not first:
         raise DataError(f"{redact(name)}: is empty; give a source with at least one problem")
     stem = label.replace("/", "_").replace(":", "-")
     for suffix in SUFFIXES:
         stem = stem.removesuffix(suffix)
-    return _Source(redact(name), label, collection.new_stem(stem), rows)
+    return _Source(redact(name), label, collection.new_stem(stem), first, rows)
+
+
+def _first_rows(rows: Iterator[RawRow]) -> list[RawRow]:
+    """Take the rows up to the last of `NUM_LAYOUT_ROWS` that can be read."""
+    first: list[RawRow] = []
+    num_readable = 0
+    while num_readable < NUM_LAYOUT_ROWS and (row := next(rows, None)) is not None:
+        first.append(row)
+        num_readable += row.problem is None
+    return first
+
+
+def _piped_rows() -> Iterator[RawRow]:
+    with standard_input() as path:
+        yield from read_rows(path, is_limited=False)
 
 
 def _fetched_rows(address: str, storage: StorageConfig) -> Iterator[RawRow]:
     with scratch_folder() as folder:
         path = fetch_object(storage, address, folder) if is_stored(address) else download(address, folder)
         try:
-            for row in read_rows(path):
+            for row in read_rows(path, is_limited=False):
                 yield row._replace(file=redact(address))
         except DataError as error:
             raise DataError(str(error).replace(str(path), redact(address))) from error
 
 
 def _find_layout(source: _Source, options: ProblemsConfig) -> Layout:
-    first = [row.value for row in source.rows if row.problem is None][:NUM_LAYOUT_ROWS]
+    first = [row.value for row in source.first if row.problem is None]
     layout = find_layout(first, question_column=options.question_column, answer_column=options.answer_column)
     if layout is not None:
         return layout
     if not first:
-        row = source.rows[0]
+        row = source.first[0]
         raise DataError(
             f"{source.name}: no readable row; the first: {row.file}:{row.row}: {row.problem}; a .jsonl file "
             "has one JSON object per line"
@@ -283,10 +299,36 @@ def _identity(value: Any, *, stem: str, row: int) -> str:
     return f"{stem}-{text}" if text.isdecimal() else text
 
 
-def _draw(problems: Sequence[Problem], count: int, *, seed: int) -> tuple[list[Problem], list[Problem]]:
-    """`count` problems drawn with the seed, and the others; both in the order of the input."""
-    chosen = frozenset(random.Random(seed).sample(range(len(problems)), count))
+def _choose(count: int, config: Config) -> tuple[list[int], list[int]]:
+    """Places of the problems to train on, and of those held out, among `count` collected ones.
+
+    Drawn with the seed, each in the order of the input. None to train on: too few were collected.
+    """
+    options = config.problems
+    places: Sequence[int] = range(count)
+    if options.max_problems is not None and count > options.max_problems:
+        _, places = _draw(
+            places, options.max_problems, seed=derive_seed(config.seed, "collect", "max_problems")
+        )
+    if options.num_held_out >= len(places):
+        return [], list(places)
+    return _draw(places, options.num_held_out, seed=derive_seed(config.seed, "collect", "held_out"))
+
+
+def _draw(places: Sequence[int], count: int, *, seed: int) -> tuple[list[int], list[int]]:
+    """The others, and `count` places drawn with the seed; both in the order of the input."""
+    chosen = frozenset(random.Random(seed).sample(range(len(places)), count))
     return (
-        [problem for place, problem in enumerate(problems) if place in chosen],
-        [problem for place, problem in enumerate(problems) if place not in chosen],
+        [place for number, place in enumerate(places) if number not in chosen],
+        [place for number, place in enumerate(places) if number in chosen],
     )
+
+
+def _at(problems: Iterable[Problem], places: Iterable[int]) -> Iterator[Problem]:
+    """The problems at some places, which rise."""
+    wanted = iter(places)
+    following = next(wanted, None)
+    for place, problem in enumerate(problems):
+        if place == following:
+            yield problem
+            following = next(wanted, None)

@@ -1,25 +1,30 @@
 """Stage: completions of every sampler for the problems (row 2), which VerifyRM will learn from.
 
-Outer order = problems, then samplers, then samples. `label_completions.py` labels them.
+Outer order = problems, then samplers, then samples. A sampler's completions wait on disk for those of the
+others, so that memory holds those of one call. `label_completions.py` labels them.
 """
 
 import logging
 import time
-from collections.abc import Sequence
-from contextlib import closing
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 from cooper_rl.config.data import GenerationConfig
 from cooper_rl.config.root import Config
 from cooper_rl.engines.open import open_engine
 from cooper_rl.errors import ConfigError
+from cooper_rl.labels.spool import Spool
 from cooper_rl.machine.device import pick_device
+from cooper_rl.machine.scratch import scratch_folder
 from cooper_rl.models.packed.forward import use_packed
 from cooper_rl.models.policy import load_policy
 from cooper_rl.progress import Progress
 from cooper_rl.randomness import derive_seed
-from cooper_rl.records.files import check_unique, read_records, write_records, write_report
+from cooper_rl.records.batches import in_batches_of
+from cooper_rl.records.files import check_output, check_unique, read_records, write_records, write_report
 from cooper_rl.records.model_set import read_models
 from cooper_rl.schema.data import Completion, Problem
 from cooper_rl.schema.paths import Input, OutputFile
@@ -61,33 +66,46 @@ def run(
         raise ConfigError(
             f"sampling.temperatures.{unknown[0]}: no such sampler in {models}; there are {sorted(samplers)}"
         )
-    drawn: list[_Drawn] = []
-    for name, model in samplers.items():
-        temperature = sampling.temperatures.get(name, sampling.generation.temperature)
-        generation = sampling.generation.model_copy(update={"temperature": temperature})
-        drawn.append(_draw(config, asked, generation, name=name, model=model))
-    rows = [row for index in range(len(asked)) for sampler in drawn for row in sampler.per_problem[index]]
-    write_records(completions, rows)
+    check_output(completions)  # now, and not after all that is drawn
+    counts: Counter[str] = Counter()
+    with scratch_folder() as folder, ExitStack() as stack:
+        drawn: list[Spool[Completion]] = []
+        for place, (name, model) in enumerate(samplers.items()):
+            temperature = sampling.temperatures.get(name, sampling.generation.temperature)
+            generation = sampling.generation.model_copy(update={"temperature": temperature})
+            spool = stack.enter_context(Spool(folder / f"{place}.jsonl", Completion))
+            _draw(config, asked, generation, spool, counts, name=name, model=model)
+            drawn.append(spool)
+        num_completions = write_records(completions, _in_order(drawn, sampling.completions_per_problem))
     result = SampleReport(
-        num_completions=len(rows),
-        num_cut=sum(row.finish_reason == "length" for row in rows),
-        num_tokens=sum(sampler.num_tokens for sampler in drawn),
+        num_completions=num_completions,
+        num_cut=counts["cut"],
+        num_tokens=counts["tokens"],
         seconds=time.monotonic() - started,
     )
     write_report(report, result)
     return result
 
 
-class _Drawn(NamedTuple):
-    """The completions of one sampler."""
-
-    per_problem: list[list[Completion]]
-    num_tokens: int
+def _in_order(drawn: Sequence[Spool[Completion]], num_samples: int) -> Iterator[Completion]:
+    """All completions: problems in the outer order, then samplers, then samples."""
+    samplers = [in_batches_of(spool, num_samples) for spool in drawn]
+    for of_problem in zip(*samplers, strict=True):
+        for batch in of_problem:
+            yield from batch
 
 
 def _draw(
-    config: Config, problems: Sequence[Problem], generation: GenerationConfig, *, name: str, model: str
-) -> _Drawn:
+    config: Config,
+    problems: Sequence[Problem],
+    generation: GenerationConfig,
+    spool: Spool[Completion],
+    counts: Counter[str],
+    *,
+    name: str,
+    model: str,
+) -> None:
+    """Draw one sampler's completions into its spool; `counts` learns of cut ones and of tokens."""
     samples = config.sampling.completions_per_problem
     policy = load_policy(
         at_hand(config.storage, model),
@@ -97,8 +115,6 @@ def _draw(
     )
     use_packed(policy.model, is_on=config.packed_forward)
     progress = Progress(f"sample_completions {name}", len(problems) * samples, logger)
-    per_problem: list[list[Completion]] = []
-    num_tokens = 0
     size = max(1, COMPLETIONS_PER_CALL // samples)
     with closing(open_engine(policy, config.engine)) as engine:
         for start in range(0, len(problems), size):
@@ -113,8 +129,8 @@ def _draw(
             )
             groups = wait()
             for group in groups:
-                per_problem.append(
-                    [
+                for sample, (text, generated) in enumerate(zip(group.texts, group.generations, strict=True)):
+                    spool.append(
                         Completion(
                             id=f"{group.problem.id}/{name}/{sample}",
                             problem_id=group.problem.id,
@@ -122,11 +138,7 @@ def _draw(
                             text=text,
                             finish_reason=generated.finish_reason,
                         )
-                        for sample, (text, generated) in enumerate(
-                            zip(group.texts, group.generations, strict=True)
-                        )
-                    ]
-                )
-                num_tokens += sum(len(generated.token_ids) for generated in group.generations)
+                    )
+                    counts["cut"] += generated.finish_reason == "length"
+                    counts["tokens"] += len(generated.token_ids)
             progress.advance(len(groups) * samples)
-    return _Drawn(per_problem, num_tokens)
