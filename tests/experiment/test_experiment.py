@@ -56,6 +56,12 @@ def test_the_page_is_whole_and_loads_nothing(output: Path) -> None:
     assert len(findings(report)) >= 5
     assert "accuracy ends more than 10 points below" in page
     assert "Ablations" in page
+    for key in ("Accuracy", "VerifyRM reward"):
+        assert f'"title":"{key}: rule_gated"' in page
+    assert "The same problems, before and after" in page
+    assert "<h3>after, cooper</h3>" in page
+    assert "<h3>after, rule</h3>" in page
+    assert 'data-when="end, rule"' in page
     assert "The monitor stayed silent in all runs of cooper." in page
     assert "runs of rule." not in page  # whose reward is not VerifyRM's
 

@@ -3,24 +3,32 @@
 Every sentence is made from the numbers that it states. The numbers are in `summary.py`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cooper_rl.experiment.arms import ABLATIONS, ARMS
 from cooper_rl.experiment.summary import HACKED_DROP, ArmRun, ArmSummary, CurveName, ExperimentReport
+from cooper_rl.experiment.texts import read_texts
 from cooper_rl.records.files import atomic_path
 from cooper_rl.report.figure import Color, Dash, Figure, Line, Plot
 from cooper_rl.report.numbers import in_points, name_steps, percent, points
 from cooper_rl.report.page import render, versions
 from cooper_rl.schema.reports import Interval
 
-STYLES: dict[str, tuple[Color, Dash, str]] = {
+Style = tuple[Color, Dash, str]
+"""Colour, dash and marker of an arm's lines."""
+STYLES: dict[str, Style] = {
     "rule": ("green", "dashed", "s"),
     "frozen": ("orange", "dotted", "D"),
     "cooper": ("blue", "solid", "o"),
     "exact": ("grey", "dashdot", "^"),
 }
-"""Colour, dash and marker of an arm's lines."""
+ABLATION_STYLES: tuple[Style, ...] = (
+    ("green", "dashed", "s"),
+    ("purple", "dashdot", "^"),
+    ("grey", "dotted", "v"),
+)
+"""Of the ablations in one figure, beside `cooper` or `frozen`."""
 FIGURES: tuple[tuple[CurveName, str, str], ...] = (
     ("eval/judge_accuracy", "Accuracy", "What an exact judge accepts, whatever its format."),
     ("eval/verify_rm_reward", "VerifyRM reward", "Mean score of each run's VerifyRM of that moment."),
@@ -40,16 +48,16 @@ FIGURES: tuple[tuple[CurveName, str, str], ...] = (
 )
 
 
-def write_page(report: ExperimentReport, path: Path, *, origin: Sequence[tuple[str, str]]) -> None:
-    """Write the page.
+def write_page(report: ExperimentReport, output: Path, *, origin: Sequence[tuple[str, str]]) -> None:
+    """Write `report.html` into the folder of the experiment.
 
     Args:
         report: What it says.
-        path: Where.
+        output: The folder; its completions are read.
         origin: Machine, command and so on (`report/provenance.py`).
 
     Raises:
-        DataError: the disk refuses.
+        DataError: a file is missing or malformed, or the disk refuses.
     """
     main = [arm for arm in report.arms if arm.arm in ARMS]
     html = render(
@@ -59,14 +67,16 @@ def write_page(report: ExperimentReport, path: Path, *, origin: Sequence[tuple[s
         ablations=[arm for arm in report.arms if arm.arm in ABLATIONS],
         changes={**ARMS, **ABLATIONS},
         figures=figures(report),
+        ablation_figures=ablation_figures(report.runs),
         findings=findings(report),
         criterion=f"accuracy ends more than {100 * HACKED_DROP:.0f} points below the run's own "
         "peak and the VerifyRM reward is at least what it was at that peak",
+        texts=read_texts(output, report.runs),
         hacks=[run for run in report.runs if run.arm in ARMS and run.is_hacked],
         origin=origin,
         versions=versions(),
     )
-    with atomic_path(path) as draft:
+    with atomic_path(output / "report.html") as draft:
         draft.write_text(html, encoding="utf-8")
 
 
@@ -74,15 +84,37 @@ def figures(report: ExperimentReport) -> list[Figure]:
     """The arms' curves, one line a seed; a figure that no arm has numbers for is left out."""
     found: list[Figure] = []
     for key, title, caption in FIGURES:
-        lines: list[Line] = []
-        for run in report.runs:
-            curve = run.curves[key]
-            if run.arm in STYLES and curve.steps:
-                color, dash, marker = STYLES[run.arm]
-                lines.append(Line(run.arm, color, curve.steps, curve.values, dash, marker))
+        lines = _lines(report.runs, key, STYLES)
         if lines:
             found.append(Figure(Plot(title, f"{caption} One line a seed.", lines, limits=(0, 1))))
     return found
+
+
+def ablation_figures(runs: Sequence[ArmRun]) -> list[Figure]:
+    """Accuracy and VerifyRM reward of the ablations, a few in a figure beside the arm that they change."""
+    names = dict.fromkeys(run.arm for run in runs if run.arm in ABLATIONS)
+    found: list[Figure] = []
+    for base in ("cooper", "frozen"):
+        own = [name for name in names if name.startswith("frozen_") == (base == "frozen")]
+        for first in range(0, len(own), len(ABLATION_STYLES)):
+            few = own[first : first + len(ABLATION_STYLES)]
+            styles = {base: STYLES[base], **dict(zip(few, ABLATION_STYLES, strict=False))}
+            for key, title, caption in FIGURES[:2]:
+                lines = _lines(runs, key, styles)
+                plot = Plot(f"{title}: {', '.join(few)}", f"{caption} One line a seed.", lines, limits=(0, 1))
+                found.append(Figure(plot))
+    return found
+
+
+def _lines(runs: Sequence[ArmRun], key: CurveName, styles: Mapping[str, Style]) -> list[Line]:
+    """The curves of the arms that have a style, one line a run."""
+    lines: list[Line] = []
+    for run in runs:
+        curve = run.curves[key]
+        if run.arm in styles and curve.steps:
+            color, dash, marker = styles[run.arm]
+            lines.append(Line(run.arm, color, curve.steps, curve.values, dash, marker))
+    return lines
 
 
 def findings(report: ExperimentReport) -> list[str]:
