@@ -1,8 +1,13 @@
-"""Shell lines in the documentation run as written: programs, sub-commands, options, keys, targets, paths."""
+"""Shell lines of the documentation parse: programs, sub-commands, options, keys, targets, paths.
 
+README's block "Stages and pipelines" also runs as it is written, in a slow test.
+"""
+
+import os
 import re
 import shutil
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -13,6 +18,7 @@ from cooper_rl.config.root import Config
 from cooper_rl.errors import ConfigError
 from pipelines.options import NAMES
 from tests.documented_commands import FOLDERS, ROOT, blocks_of, check, commands_of, lines_of, plain
+from tests.stand_ins.kfp_api import KfpApi, run_kfp_api
 
 HISTORY = ROOT / "docs" / "lab" / "history.md"
 """Names commands of older versions."""
@@ -100,6 +106,56 @@ def test_every_line_of_a_block_is_checked_or_begins_with_a_program_of_others(pag
         if line not in checked and line.split()[0].rpartition("/bin/")[2] not in known and not is_set(line)
     ]
     assert unknown == []
+
+
+def test_the_readme_is_short_and_its_badges_are_true() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert text.count("\n") < 150
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    python = project["requires-python"].removeprefix(">=")
+    badges = re.findall(r"!\[([^]]*)\]\(https://img\.shields\.io/badge/([^)]*)\)", text)
+    assert badges == [
+        (f"Licence: {project['license']}", f"licence-{project['license'].replace('-', '--')}-blue"),
+        (f"Python: {python} or later", f"python-{python}%20or%20later-blue"),
+    ]
+    assert text.count("img.shields.io") == len(badges)
+
+
+@pytest.mark.slow
+def test_the_readmes_stages_and_pipelines_run_in_their_order(tmp_path: Path) -> None:
+    """Minutes. The folder stands for a clone after `make demo`, and a stand-in for `https://kfp.example`."""
+    for name in ("components", "pipelines", "src"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / ".venv").symlink_to(sys.prefix)
+    (tmp_path / "token").write_text("a-token", encoding="utf-8")
+    section = (ROOT / "README.md").read_text(encoding="utf-8").partition("\n## Stages and pipelines\n")[2]
+    bash = shutil.which("bash")
+    assert bash is not None
+    api = KfpApi(token="a-token", script=[{"state": "RUNNING"}, {"state": "SUCCEEDED"}])
+    with run_kfp_api(api):
+        block = blocks_of(section)[0].replace("https://kfp.example", api.url)
+        assert api.url in block
+        done = subprocess.run(
+            [bash, "-euo", "pipefail", "-c", block], cwd=tmp_path, check=False,
+            env=without_servers() | {"PYTHONPATH": str(tmp_path / "src"), "HOME": str(tmp_path)},
+            capture_output=True, text=True, timeout=3000,
+        )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    runs, compiled = tmp_path / "runs", tmp_path / "build" / "pipelines"
+    assert len((runs / "held_out.jsonl").read_text(encoding="utf-8").splitlines()) == 200
+    assert "Cooper run: 10 steps of co-training" in (runs / "mine" / "report.html").read_text(
+        encoding="utf-8"
+    )
+    assert {path.stem for path in compiled.glob("*.yaml")} == set(NAMES)
+    assert [run["state"] for run in api.runs.values()] == ["SUCCEEDED"]
+    (schedule,) = api.recurring.values()
+    assert schedule["trigger"]["cron_schedule"]["cron"] == "0 0 2 * * *"
+    assert len(api.versions) == 2
+
+
+def without_servers() -> dict[str, str]:
+    """The environment without a KFP of the machine's own."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("KF_", "KFP_"))}
 
 
 def is_set(line: str) -> bool:

@@ -58,7 +58,7 @@ def redact_all(text: str, *known: str) -> str:
 
 
 class RedactingFormatter(logging.Formatter):
-    """What another formatter makes of a record, tracebacks included, without what opens an address in it.
+    """Another formatter's text of a record, tracebacks included, without what opens an address in it.
 
     Args:
         inner: The other formatter.

@@ -67,6 +67,12 @@ def test_the_page_is_whole_and_loads_nothing(output: Path) -> None:
         "Completion length",
     ):
         assert f"<h3>{title}</h3>" in page
+    for key in ("Accuracy", "VerifyRM reward"):
+        assert f'"title":"{key}: rule_gated"' in page
+    assert "The same problems, before and after" in page
+    assert "<h3>after, cooper</h3>" in page
+    assert "<h3>after, rule</h3>" in page
+    assert 'data-when="end, rule"' in page
     assert "The monitor stayed silent in all runs of cooper." in page
     assert "runs of rule." not in page  # whose reward is not VerifyRM's
 

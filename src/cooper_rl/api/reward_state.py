@@ -42,7 +42,7 @@ NEVER = 2**62
 
 
 class Logged(NamedTuple):
-    """How many rows the log of a place holds."""
+    """The numbers of rows that the log of a place holds."""
 
     num_metrics: int = 0
     num_pairs: int = 0

@@ -97,7 +97,7 @@ class MakeMatching(Protocol):
 
 
 class CutCompletion(Protocol):
-    """What VerifyRM reads of a completion: one part, or several between which something is left out."""
+    """The text that VerifyRM reads of a completion: one part, or several with gaps between them."""
 
     def __call__(self, reference_answer: str, completion: str, /) -> tuple[str, ...]:
         """Bounded in length, quick on garbage, and the same for the same two texts: every score asks for it.

@@ -28,7 +28,7 @@ class HFEngine:
     def __init__(
         self, model: Any, *, end_ids: frozenset[int], pad_id: int, compute: Compute = "auto"
     ) -> None:
-        """Where it computes in bf16 it keeps a copy of the weights in bf16, which `load_weights` renews."""
+        """With bf16 it keeps a copy of the weights in bf16, which `load_weights` renews."""
         if is_bfloat16(model, compute) and model.dtype != torch.bfloat16:
             # A copy, because the trained weights stay fp32: an update of 1e-6 would vanish when it is added
             # to a bf16 weight.

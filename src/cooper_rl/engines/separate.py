@@ -42,7 +42,7 @@ LAUNCHER = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR
 
 
 class Start(NamedTuple):
-    """What the process needs to open its engine."""
+    """Settings that the process opens its engine with."""
 
     shape: Any
     """Configuration of the policy's model."""

@@ -3,11 +3,12 @@
 Every sentence is made from the numbers that it states. The numbers are in `summary.py`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from cooper_rl.experiment.arms import ABLATIONS, ARMS
 from cooper_rl.experiment.summary import HACKED_DROP, ArmRun, ArmSummary, CurveName, ExperimentReport
+from cooper_rl.experiment.texts import read_texts
 from cooper_rl.records.files import atomic_path
 from cooper_rl.report.figure import Color, Dash, Figure, Line, Plot
 from cooper_rl.report.numbers import in_points, name_steps, percent, points
@@ -15,13 +16,20 @@ from cooper_rl.report.page import render, versions
 from cooper_rl.report.plots import KL_LABEL, along_kl
 from cooper_rl.schema.reports import Interval
 
-STYLES: dict[str, tuple[Color, Dash, str]] = {
+Style = tuple[Color, Dash, str]
+"""Colour, dash and marker of an arm's lines."""
+STYLES: dict[str, Style] = {
     "rule": ("green", "dashed", "s"),
     "frozen": ("orange", "dotted", "D"),
     "cooper": ("blue", "solid", "o"),
     "exact": ("grey", "dashdot", "^"),
 }
-"""Colour, dash and marker of an arm's lines."""
+ABLATION_STYLES: tuple[Style, ...] = (
+    ("green", "dashed", "s"),
+    ("purple", "dashdot", "^"),
+    ("grey", "dotted", "v"),
+)
+"""Of the ablations in one figure, beside `cooper` or `frozen`."""
 SHARES: tuple[tuple[CurveName, str, str], ...] = (
     ("eval/judge_accuracy", "Accuracy", "What an exact judge accepts, whatever its format."),
     ("eval/verify_rm_reward", "VerifyRM reward", "Mean score of each run's VerifyRM of that moment."),
@@ -62,16 +70,16 @@ FRONTIERS: tuple[tuple[CurveName, str, str], ...] = (
 """Evaluations by the KL of their steps; a line begins at the left, with the start."""
 
 
-def write_page(report: ExperimentReport, path: Path, *, origin: Sequence[tuple[str, str]]) -> None:
-    """Write the page.
+def write_page(report: ExperimentReport, output: Path, *, origin: Sequence[tuple[str, str]]) -> None:
+    """Write `report.html` into the folder of the experiment.
 
     Args:
         report: What it says.
-        path: Where.
+        output: The folder; its completions are read.
         origin: Machine, command and so on (`report/provenance.py`).
 
     Raises:
-        DataError: the disk refuses.
+        DataError: a file is missing or malformed, or the disk refuses.
     """
     main = [arm for arm in report.arms if arm.arm in ARMS]
     html = render(
@@ -81,35 +89,29 @@ def write_page(report: ExperimentReport, path: Path, *, origin: Sequence[tuple[s
         ablations=[arm for arm in report.arms if arm.arm in ABLATIONS],
         changes={**ARMS, **ABLATIONS},
         figures=figures(report),
+        ablation_figures=ablation_figures(report.runs),
         findings=findings(report),
         criterion=f"accuracy ends more than {100 * HACKED_DROP:.0f} points below the run's own "
         "peak and the VerifyRM reward is at least what it was at that peak",
+        texts=read_texts(output, report.runs),
         hacks=[run for run in report.runs if run.arm in ARMS and run.is_hacked],
         origin=origin,
         versions=versions(),
     )
-    with atomic_path(path) as draft:
+    with atomic_path(output / "report.html") as draft:
         draft.write_text(html, encoding="utf-8")
 
 
 def figures(report: ExperimentReport) -> list[Figure]:
     """The arms' curves, one line a seed; a figure that no arm has numbers for is left out."""
-
-    def lines(read: Callable[[ArmRun], list[tuple[float, float]]]) -> list[Line]:
-        return [
-            Line(run.arm, color, [x for x, _ in points], [y for _, y in points], dash, marker)
-            for run in report.runs
-            if run.arm in STYLES and (points := read(run))
-            for color, dash, marker in (STYLES[run.arm],)
-        ]
-
+    runs = report.runs
     plots = [
-        *(Plot(title, text, lines(_over_steps(key)), limits=(0, 1)) for key, title, text in SHARES),
+        *(Plot(title, text, _lines(runs, _over_steps(key)), limits=(0, 1)) for key, title, text in SHARES),
         *(
-            Plot(title, text, lines(_over_kl(key)), x_label=KL_LABEL, limits=(0, 1))
+            Plot(title, text, _lines(runs, _over_kl(key)), x_label=KL_LABEL, limits=(0, 1))
             for key, title, text in FRONTIERS
         ),
-        *(Plot(title, text, lines(_over_steps(key)), floor=0) for key, title, text in AMOUNTS),
+        *(Plot(title, text, _lines(runs, _over_steps(key)), floor=0) for key, title, text in AMOUNTS),
     ]
     return [Figure(each._replace(caption=f"{each.caption} One line a seed.")) for each in plots if each.lines]
 
@@ -125,6 +127,36 @@ def _over_kl(key: CurveName) -> Callable[[ArmRun], list[tuple[float, float]]]:
         return along_kl(_over_steps(key)(run), kl) if kl else []
 
     return read
+
+
+def ablation_figures(runs: Sequence[ArmRun]) -> list[Figure]:
+    """Accuracy and VerifyRM reward of the ablations, a few in a figure beside the arm that they change."""
+    names = dict.fromkeys(run.arm for run in runs if run.arm in ABLATIONS)
+    found: list[Figure] = []
+    for base in ("cooper", "frozen"):
+        own = [name for name in names if name.startswith("frozen_") == (base == "frozen")]
+        for first in range(0, len(own), len(ABLATION_STYLES)):
+            few = own[first : first + len(ABLATION_STYLES)]
+            styles = {base: STYLES[base], **dict(zip(few, ABLATION_STYLES, strict=False))}
+            for key, title, caption in SHARES[:2]:
+                lines = _lines(runs, _over_steps(key), styles)
+                plot = Plot(f"{title}: {', '.join(few)}", f"{caption} One line a seed.", lines, limits=(0, 1))
+                found.append(Figure(plot))
+    return found
+
+
+def _lines(
+    runs: Sequence[ArmRun],
+    read: Callable[[ArmRun], list[tuple[float, float]]],
+    styles: Mapping[str, Style],
+) -> list[Line]:
+    """The curves of the arms that have a style, one line a run."""
+    return [
+        Line(run.arm, color, [x for x, _ in points], [y for _, y in points], dash, marker)
+        for run in runs
+        if run.arm in styles and (points := read(run))
+        for color, dash, marker in (styles[run.arm],)
+    ]
 
 
 def findings(report: ExperimentReport) -> list[str]:

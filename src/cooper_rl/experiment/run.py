@@ -90,7 +90,7 @@ def run_experiment(
     result = summarise(output, is_watched=is_watched, seeds=seeds, config=config)
     result = result.model_copy(update={"seconds": time.monotonic() - started})
     origin = describe(settings(config), seconds=result.seconds)
-    write_page(result, output / "report.html", origin=origin)
+    write_page(result, output, origin=origin)
     write_report(output / "report.json", result)
     return result
 

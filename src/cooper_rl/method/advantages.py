@@ -14,7 +14,7 @@ from cooper_rl.schema.data import Verdict
 
 
 class Estimator(Protocol):
-    """What a reward is compared with: a pure function over groups, registered in `ESTIMATORS`."""
+    """The baseline of a reward: a pure function over groups, registered in `ESTIMATORS`."""
 
     def __call__(self, groups: torch.Tensor) -> torch.Tensor:
         """(N, G) rewards of N groups to (N, G) centred rewards."""
@@ -94,7 +94,7 @@ def is_flat(groups: torch.Tensor) -> torch.Tensor:
 def overlong_penalties(
     num_tokens: Sequence[int], *, max_new_tokens: int, buffer_tokens: int, weight: float
 ) -> list[float]:
-    """What lengths cost: 0 up to the buffer before the limit, then in a line down to -weight at the limit.
+    """Penalties for length: 0 up to the buffer before the limit, then in a line down to -weight at the limit.
 
     Args:
         num_tokens: (B,) completion tokens.
@@ -116,7 +116,7 @@ RewardKind = Literal["verify_rm", "rule", "rule_gated", "judge"]
 def accuracies(
     kind: RewardKind, *, rule: Sequence[Verdict], judge: Sequence[Verdict] | None
 ) -> list[bool | None]:
-    """Whether completions are right, (B,), as dynamic sampling counts it; None where nobody can say.
+    """Right or wrong by completion, (B,), as dynamic sampling counts them; None where nobody can say.
 
     A reward that is a verdict pays an abstention nothing, so there it counts as wrong. A reward with VerifyRM
     in it can tell completions apart on which the rule verifier abstains.
@@ -138,7 +138,7 @@ def mix_rewards(
     rule: Sequence[Verdict],
     judge: Sequence[Verdict] | None,
 ) -> list[float]:
-    """What the policy is trained on, (B,) in [0, 1]; an abstention earns nothing from a verdict.
+    """Rewards that the policy is trained on, (B,) in [0, 1]; an abstention earns nothing from a verdict.
 
     `rule_gated`: 1 where the rule verifier says correct, VerifyRM's score elsewhere.
     """

@@ -35,7 +35,7 @@ class Clip(NamedTuple):
 
 
 class BatchSize(NamedTuple):
-    """What a batch's loss is divided by; counts of the whole batch, whose parts are added up."""
+    """Divisors of a batch's loss: counts of the whole batch, whose parts are added up."""
 
     num_tokens: int
     num_completions: int

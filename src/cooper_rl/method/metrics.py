@@ -54,7 +54,7 @@ def binary_scores(
 
 
 def right_verdicts(labels: Sequence[int], scores: Sequence[float]) -> list[bool]:
-    """Whether each score is on its label's side of the threshold."""
+    """True for each score that is on its label's side of the threshold."""
     return [(score > THRESHOLD) == (label == 1) for label, score in zip(labels, scores, strict=True)]
 
 

@@ -21,7 +21,7 @@ from cooper_rl.schema.step_metrics import StepMetrics
 
 
 class Reading(NamedTuple):
-    """What the monitor sees after a step: the last window against the one with the lowest gap."""
+    """The monitor's view after a step: the last window against the one with the lowest gap."""
 
     gap_rise: float
     """Reward minus rule accuracy."""
@@ -55,7 +55,7 @@ class Window(Record):
 
 
 class MonitorState(Record):
-    """What the monitor keeps of the steps so far."""
+    """The steps so far, as far as the monitor keeps them."""
 
     points: tuple[Point, ...] = ()
     """Of the last two windows, oldest first."""
@@ -112,7 +112,7 @@ def watch(state: MonitorState, row: StepMetrics, config: MonitorConfig) -> Watch
 
 
 def is_denied(best: float | None, judged: Interval, config: MonitorConfig) -> bool:
-    """Whether the judge excludes, at an alarm, that accuracy has lost what the gap has gained.
+    """True if the judge excludes, at an alarm, that accuracy has lost what the gap has gained.
 
     That is a loss of `max_gap_rise` from the best accuracy so far; few held-out problems exclude nothing.
 

@@ -25,7 +25,7 @@ def cut_field(text: str) -> tuple[str, ...]:
 
 
 class ChatPrompt(NamedTuple):
-    """What a chat server is sent: the rules, and the data to apply them to."""
+    """The messages to a chat server: the rules, and the data to apply them to."""
 
     system: str
     user: str

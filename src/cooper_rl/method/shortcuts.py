@@ -57,7 +57,7 @@ def pair_shortcut_auroc(pairs: Sequence[PreferencePair]) -> float | None:
 
 
 def shortcut_features(completion: str) -> list[float]:
-    """What can be seen of a completion without reading it."""
+    """Features of a completion that can be seen without reading it."""
     lines = completion.split("\n")
     last_line, last_digit = lines[-1], max(_digit_places(completion), default=-1)
     size = max(len(completion), 1)

@@ -131,7 +131,7 @@ def describe_budget(phases: list[Phase], card: Card) -> str:
 
 
 class _Pass(NamedTuple):
-    """What a forward pass goes through."""
+    """The sizes of one forward pass."""
 
     shape: Shape
     tokens: int

@@ -81,7 +81,10 @@ class Fields(NamedTuple):
 
 
 def cut_fields(item: tuple[str, str, str], cut_completion: CutCompletion | None = None) -> Fields:
-    """What VerifyRM reads of (question, reference answer, completion); `cut_completion` is its domain's."""
+    """The fields (question, reference answer, completion) as VerifyRM reads them.
+
+    `cut_completion` is the domain's.
+    """
     question, reference_answer, completion = item
     read = cut_completion(reference_answer, completion) if cut_completion else cut_field(completion)
     return Fields(cut_field(question), cut_field(reference_answer), read)
@@ -324,7 +327,7 @@ def noted_domain(model: Any) -> str | None:
 
 
 def _usual_length(weight: torch.Tensor) -> float:
-    """How far an embedding usually is from the mean of all; the first ten thousand stand for a vocabulary."""
+    """The usual distance of an embedding from the mean; the first ten thousand stand for a vocabulary."""
     rows = weight[:10_000].float()
     return float((rows - rows.mean(dim=0)).norm(dim=1).median())
 

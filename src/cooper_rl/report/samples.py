@@ -1,6 +1,6 @@
 """Texts that the page shows: completions by kind, problems before and after, and rollouts to filter."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 from typing import NamedTuple
 
@@ -60,26 +60,27 @@ class SampleGroup(NamedTuple):
 
 
 def before_after(
-    start: Sequence[EvaluatedCompletion],
-    end: Sequence[EvaluatedCompletion],
-    frozen: Sequence[EvaluatedCompletion] = (),
+    start: Sequence[EvaluatedCompletion], ends: Mapping[str, Sequence[EvaluatedCompletion]]
 ) -> tuple[list[BeforeAfter], str]:
     """A few problems of each change, in the order of the file, and a sentence that counts all of them.
 
     The first completion of a problem stands for it: evaluations draw with the same seed.
+
+    Args:
+        start: before training.
+        ends: title of a side -> after training; the first one's verdicts say what changed.
     """
-    firsts, lasts, others = (_first_of_each(rows) for rows in (start, end, frozen))
+    firsts = _first_of_each(start)
+    lasts, *_ = sides = [_first_of_each(rows) for rows in ends.values()]
     found: dict[Change, list[BeforeAfter]] = {change: [] for change in _CHANGES}
     for problem, last in lasts.items():
         first = firsts.get(problem)
         if first is None or first.question != last.question:
             continue
         change = (verdict(first) == "correct", verdict(last) == "correct")
-        sides = [("before", first), ("after", last)]
-        if problem in others:
-            sides.append(("after, VerifyRM frozen", others[problem]))
-        pair = BeforeAfter(_CHANGES[change], last.question, last.reference_answer, sides)
-        found[change].append(pair)
+        after = [(title, side[problem]) for title, side in zip(ends, sides, strict=True) if problem in side]
+        shown = [("before", first), *after]
+        found[change].append(BeforeAfter(_CHANGES[change], last.question, last.reference_answer, shown))
     counts = ", ".join(f"{len(pairs)} {_CHANGES[change]}" for change, pairs in found.items())
     total = sum(map(len, found.values()))
     said = f"The first completion of each of {total} held-out problems: {counts}. Some of each:"

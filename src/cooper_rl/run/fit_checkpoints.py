@@ -215,7 +215,7 @@ def fit_checkpoints(
 
 
 def _name(identity: RunIdentity) -> str:
-    """What differs from the defaults alone: a key that a later version adds changes no name."""
+    """A name from what differs from the defaults: a key that a later version adds changes no name."""
     return hashlib.sha256(json.dumps(sorted(identity.chosen.items())).encode()).hexdigest()
 
 

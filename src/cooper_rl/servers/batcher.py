@@ -106,7 +106,7 @@ class ScoreBatcher:
 
     @property
     def batch_seconds(self) -> float:
-        """How long the batch of the moment has taken; 0 without one."""
+        """Seconds that the batch of the moment has taken; 0 without one."""
         return 0.0 if self._batch_started is None else time.monotonic() - self._batch_started
 
     async def start(self) -> None:

@@ -19,7 +19,7 @@ PER_MILLION = 1e6
 
 
 class Estimate(NamedTuple):
-    """What asking will take if every request is answered at once."""
+    """The cost of asking if every request is answered at once."""
 
     num_requests: int = 0
     prompt_tokens: int = 0
@@ -34,7 +34,7 @@ def count_tokens(text: str) -> int:
 
 
 def estimate(prompts: Iterable[ChatPrompt], server: ServerConfig) -> Estimate:
-    """What asking these takes; the prompts are read one by one, and none is kept."""
+    """The cost of asking these; the prompts are read one by one, and none is kept."""
     num_requests = prompt_tokens = 0
     for prompt in prompts:
         num_requests += 1
@@ -88,7 +88,7 @@ class Ledger:
 
     @property
     def usage(self) -> JudgeUsage:
-        """What was spent so far."""
+        """Usage so far."""
         with self._lock:
             return JudgeUsage(
                 num_requests=self._sent,

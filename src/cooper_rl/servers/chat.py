@@ -92,7 +92,7 @@ class ChatClient:
 
     @property
     def usage(self) -> JudgeUsage:
-        """What was spent so far."""
+        """Usage so far."""
         return self._ledger.usage
 
     def begin(self) -> None:
@@ -102,7 +102,7 @@ class ChatClient:
             self._stopped.clear()
 
     def stop(self, why: str) -> None:
-        """Nothing more is asked until `begin`; whoever waits for a pause to end raises ServerError."""
+        """Ask nothing more until `begin`; callers that wait for a pause to end get a ServerError."""
         self._gone = why
         self._stopped.set()
         self._pace.resume()

@@ -99,7 +99,7 @@ class Hedger:
         return to_response(answer, content, self._server)
 
     async def _is_late(self, request: _Request, started: float) -> bool:
-        """Whether a request takes too long and there is room and budget for another, which are then taken."""
+        """True if a request takes too long and there is room and budget for another, which are then taken."""
         while not request.done():
             limit = self._limit_seconds()
             left = POLL_SECONDS if limit is None else limit - (time.monotonic() - started)
@@ -113,7 +113,7 @@ class Hedger:
         return False
 
     def _limit_seconds(self) -> float | None:
-        """How long an answer may take; None while too few are known."""
+        """Seconds that an answer may take; None while too few are known."""
         assert self._server.hedge_after is not None, "a hedger is made where hedge_after is set"
         with self._lock:
             if len(self._seconds) < MIN_TIMED:

@@ -43,11 +43,11 @@ class ChatJudge:
 
     @property
     def usage(self) -> JudgeUsage:
-        """What was spent so far."""
+        """Usage so far."""
         return self._client.usage
 
     def announce(self, items: Iterable[JudgeItem], *, is_most: bool = False) -> str:
-        """What asking about these takes, in words, with the limits that it goes over."""
+        """The cost of asking about these, in words, with the limits that it goes over."""
         server = self._client.server
         prompts = (self._prompt(*item, nonce=secrets.token_hex(8)) for item in items)
         return self._client.announce(estimate(prompts, server), is_most=is_most)

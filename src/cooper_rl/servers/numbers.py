@@ -10,7 +10,7 @@ _TOKENS = tuple(2**power for power in range(6, 19))
 
 
 class HttpNumbers:
-    """Of any server: counters and histograms in a registry of their own, so that two apps in a process do not
+    """Counters and histograms of any server in a registry of their own, so that two apps in a process do not
     clash.
 
     Args:
@@ -41,7 +41,7 @@ class HttpNumbers:
 
 
 class ServerNumbers(HttpNumbers):
-    """Of VerifyRM's server."""
+    """The numbers of VerifyRM's server."""
 
     def __init__(self) -> None:
         super().__init__("verify_rm", done="Items scored.")

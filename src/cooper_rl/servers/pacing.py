@@ -49,7 +49,7 @@ class Pace:
                 self._changed.notify_all()
 
     def resume(self) -> None:
-        """Whoever waits for a pause to end goes on."""
+        """End a pause: callers that wait go on."""
         with self._changed:
             self._resume_at = 0.0
             self._changed.notify_all()

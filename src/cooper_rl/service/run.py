@@ -70,7 +70,7 @@ class ServedRun:
 
     @property
     def busy_seconds(self) -> float:
-        """How long the request or step of the moment has taken; 0 without one."""
+        """Seconds that the request or step of the moment has taken; 0 without one."""
         since = self._busy_since
         return 0.0 if since is None else time.monotonic() - since
 
@@ -291,7 +291,7 @@ class ServedRun:
         return sum(map(len, self._collected))
 
     def _step_rows(self) -> list[Row]:
-        """Of the step that was collected; of one request they are as they came, as with `CooperReward`."""
+        """Rows of the step that was collected; one request's stay in their order, as with `CooperReward`."""
         rows = [row for request in self._collected for row in request]
         return rows if len(self._collected) == 1 else regroup(rows)
 

@@ -19,7 +19,7 @@ NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?")
 
 @dataclass(frozen=True)
 class Start:
-    """What every run begins with."""
+    """The VerifyRM and the settings that every run begins with."""
 
     verify_rm: Path
     settings: RewardSettings
@@ -70,7 +70,7 @@ class ServedRuns:
 
     @property
     def is_ready(self) -> bool:
-        """Whether every run that was there takes requests, or has stopped."""
+        """True if every run that was there takes requests, or has stopped."""
         return all(run.opened.done() for run in self.all())
 
     def get(self, name: str) -> ServedRun:

@@ -156,7 +156,9 @@ def _red_team_section(attacked: RedTeamReport | None) -> dict[str, object]:
 
 def _texts_section(ends: _Ends, checkpoint: Path) -> dict[str, object]:
     """The template's names for completions and rollouts."""
-    pairs, changed = shown.before_after(*ends)
+    pairs, changed = shown.before_after(
+        ends.start, {"after": ends.last, "after, VerifyRM frozen": ends.frozen}
+    )
     rollouts = [
         *shown.from_evaluation("start", ends.start),
         *shown.from_training(read_rollouts(checkpoint)),

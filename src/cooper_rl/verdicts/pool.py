@@ -133,7 +133,7 @@ class WorkerPool:
 
 
 def fit_workers(wanted: int, *, memory: int) -> int:
-    """As many workers as fit into a container of so many bytes, should all reach their limit; at least one.
+    """The number of workers, at least one, that fit into a container of so many bytes at their limits.
 
     There are fewer of them where memory is short, and none has less: what a comparison may take, and so its
     verdict, is the same everywhere.

@@ -44,7 +44,7 @@ class ProgramCheck(NamedTuple):
 
 
 class ProgramRun(NamedTuple):
-    """What is run for one completion."""
+    """The program and tests that are run for one completion."""
 
     program: str
     tests: tuple[ProgramTest, ...]
@@ -106,7 +106,7 @@ def find_program(completion: str, test: ProgramTest) -> str | None:
 
 
 def find_run(reference_answer: str, completion: str) -> ProgramRun | ProgramCheck:
-    """What the verifier runs for a completion, or the check of a completion for which it runs nothing.
+    """The run of a completion's program, or the check of a completion for which nothing is run.
 
     VerifyRM reads the same program (`domains/programs.py: cut_completion`).
     """

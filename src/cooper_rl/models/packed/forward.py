@@ -29,7 +29,7 @@ def use_packed(model: Any, *, is_on: bool) -> None:
 
 
 def is_packed(model: Any) -> bool:
-    """What `use_packed` was told last."""
+    """The last value that `use_packed` was given."""
     return not getattr(model, "is_left_to_library", False)
 
 

@@ -24,7 +24,7 @@ MAX_ERROR = 0.02
 
 
 class Bounds(NamedTuple):
-    """Where S sequences begin and end in R rows."""
+    """Bounds of S sequences in R rows."""
 
     offsets: torch.Tensor
     """(S + 1,) int32, from 0 to R."""
@@ -117,7 +117,7 @@ def by_torch(
 
 
 def can_vary(model: Any, compute: Compute) -> bool:
-    """Whether the model's attention goes through one call: on a GPU in bf16, where this was found to work."""
+    """True if the model's attention goes through one call: on a GPU in bf16, where this was found to work."""
     if model.device.type != "cuda" or not is_bfloat16(model, compute):
         return False
     config = model.config
@@ -134,7 +134,7 @@ def _works_here(num_heads: int, num_shared: int, head_size: int, device: torch.d
 def agrees(
     attention: Attention, *, num_heads: int, num_shared: int, head_size: int, device: torch.device
 ) -> bool:
-    """Whether an attention computes values and gradients of the definition, in bf16 on a device."""
+    """True if an attention computes values and gradients of the definition, in bf16 on a device."""
     draw = torch.Generator().manual_seed(0)
     bounds = make_bounds(TRIED_LENGTHS, device=device)
     last = make_bounds([1] * len(TRIED_LENGTHS), device=device)

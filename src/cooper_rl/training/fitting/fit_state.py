@@ -31,7 +31,7 @@ RANDOM = "random.safetensors"
 
 
 class FitProgress(Record):
-    """Where the training of VerifyRM stands."""
+    """Progress of the training of VerifyRM."""
 
     lesson: int
     """Index of the lesson under way."""
@@ -50,7 +50,7 @@ class FitProgress(Record):
 
 
 class FitWatch:
-    """Whoever keeps states of a training. This one keeps none."""
+    """A keeper of states of a training. This one keeps none."""
 
     def begun(self, lesson: int) -> Path | None:
         """The folder of the state that a lesson is continued from; None: it begins."""

@@ -97,7 +97,7 @@ _PROSE_BEFORE_JSON = re.compile(r"\}[^{\"]{0,200}(?:```(?:json)?\s{0,9})?\{\s{0,
 
 
 def _marked_answer(text: str, policy: AnswerPolicy, *, is_cut: bool) -> FinalAnswer | None:
-    """What a marker points at; of a text that was cut, nothing that reaches its end."""
+    """The answer that a marker points at; of a text that was cut, nothing that reaches its end."""
     strong = [c for c in (_boxed(text, policy), _hashes(text), _phrase(text, _FINAL)) if c is not None]
     weak = _phrase(text, _ANSWER) if not strong else None
     found = max(strong, key=lambda candidate: candidate.start) if strong else weak
@@ -120,7 +120,7 @@ _THOUGHT = re.compile(r"</?think>")
 
 
 def _after_thinking(text: str) -> str:
-    """What follows the thought; nothing when the thought never ends."""
+    """The text after the thought; nothing when the thought never ends."""
     closed = text.rfind("</think>")
     if closed >= 0:
         return text[closed + len("</think>") :]

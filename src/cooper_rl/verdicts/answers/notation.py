@@ -49,7 +49,7 @@ def _value_of_ratio(text: str) -> Fraction | None:
 
 
 def differ_in_digits_only(left: str, right: str) -> bool:
-    r"""Whether two texts have one form, but not the same digits and signs: algebra may have skipped a part.
+    r"""True if two texts have one form, but not the same digits and signs: algebra may have skipped a part.
 
     `\frac{1}{2}` and `((1)/(2))` are one form.
     """
@@ -109,7 +109,7 @@ def _marks(text: str) -> dict[str, frozenset[str]]:
 
 
 def value_of_operation(text: str) -> str:
-    """What stands right of `=` after a limit, an integral or a sum; any other text as it is."""
+    """The value right of `=` after a limit, an integral or a sum; any other text as it is."""
     head, equals, value = text.rpartition("=")
     # The `=` of a sum's lower bound stands inside its braces.
     is_operation = equals and _OPERATION.match(head.strip()) and head.count("{") == head.count("}")

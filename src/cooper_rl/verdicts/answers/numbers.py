@@ -99,7 +99,7 @@ def parse_quantity(text: str) -> Quantity | None:
 
 
 def rounds_to(value: Fraction, rounded: Fraction, decimals: int) -> bool:
-    """Whether a number is another one at so many decimals; a half may go either way."""
+    """True if a number is another one at so many decimals; a half may go either way."""
     step = Fraction(10) ** -decimals
     return rounded % step == 0 and abs(value - rounded) * 2 <= step
 

@@ -43,7 +43,7 @@ def compare_parts(reference: Node, answer: Node, leaf: LeafComparison) -> Answer
 
 
 def _repeats_only(reference: Sequence[Node], answer: Sequence[Node]) -> bool:
-    """Whether two lists of numbers hold the same ones, some of them more often."""
+    """True if two lists of numbers hold the same ones, some of them more often."""
     left, right = _values(reference), _values(answer)
     return left is not None and right is not None and left != right and left.keys() == right.keys()
 
@@ -217,7 +217,7 @@ def _compare_lists(
 
 
 def _distinct_names(nodes: Sequence[Node]) -> set[str]:
-    """What the parts are called; nothing where a part has no name, or two have the same."""
+    """Names of the parts; nothing where a part has no name, or two have the same."""
     names = {_name(node) for node in nodes}
     return names if len(names) == len(nodes) and "" not in names else set()
 

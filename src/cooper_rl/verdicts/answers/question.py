@@ -82,7 +82,7 @@ def _resolve_contents(left: str, right: str) -> tuple[str, str] | AnswerCheck | 
 
 
 def _could_be_letter(text: str, letter: str) -> bool:
-    """Whether an expression may hold the letter as a variable or a name, or names it in words."""
+    """True if an expression may hold the letter as a variable or a name, or names it in words."""
     return re.search(rf"(?<![A-Za-z]){letter}(?![A-Za-z])", text) is not None
 
 
@@ -122,7 +122,7 @@ def split_choice(text: str) -> tuple[str, str] | None:
 
 
 def is_short_for(reference: str, answer: str, question: str) -> bool:
-    """Whether two answers in words differ only by words that the question has already said.
+    """True if two answers in words differ only by words that the question has already said.
 
     `iOS` says as much as `In the iOS department there are more employees` where the question asks in which
     department more employees work. The shorter one must say something that the question does not, since

@@ -55,7 +55,7 @@ def agree_at_whole_points(left: Any, right: Any, tolerance: float) -> Agreement:
 
 
 def are_multiples(left: Any, right: Any, tolerance: float) -> bool:
-    """Whether two expressions have one ratio at the points; no where that is unknown."""
+    """True if two expressions have one ratio at the points; False where that is unknown."""
     values = _values_at_points(left, right, _POSITIVE)
     if values is None:
         return False
@@ -64,7 +64,7 @@ def are_multiples(left: Any, right: Any, tolerance: float) -> bool:
 
 
 def differ_by_constant(left: Any, right: Any, tolerance: float) -> Agreement:
-    """Whether left less right has one value at all points: two antiderivatives of one function."""
+    """True if left less right has one value at all points: two antiderivatives of one function."""
     values = _values_at_points(left, right, _POSITIVE)
     if values is None or len(values) < 2:
         return "unknown"
@@ -74,7 +74,7 @@ def differ_by_constant(left: Any, right: Any, tolerance: float) -> Agreement:
 
 
 def are_exactly_equal(left: Any, right: Any) -> bool:
-    """Whether two numbers without variables agree to fifty digits; no where one has no value."""
+    """True if two numbers without variables agree to fifty digits; False where one has no value."""
     try:
         difference: Any = (left - right).evalf(EXACT_DIGITS)
         size: Any = max(abs(left.evalf(DIGITS)), abs(right.evalf(DIGITS)))
@@ -94,7 +94,7 @@ def _agree(left: Any, right: Any, points: Sequence[tuple[str, ...]], tolerance: 
 
 
 def _has_steps(*expressions: Any) -> bool:
-    """Whether any has a function that is constant over an interval, so that near points tell little."""
+    """True if any has a function that is constant over an interval, so that near points tell little."""
     return any(expression.has(*_STEPS) for expression in expressions)
 
 

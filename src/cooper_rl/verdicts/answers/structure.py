@@ -198,7 +198,7 @@ _SIGNS = re.compile(r"\\(pm|mp)(?![A-Za-z]) ?")
 
 
 def _is_signed(text: str) -> bool:
-    r"""Whether one `\pm`, that stands for both signs, makes two answers of the text."""
+    r"""True if one `\pm`, that stands for both signs, makes two answers of the text."""
     return len(_SIGNS.findall(text)) == 1
 
 

@@ -54,7 +54,7 @@ logging.getLogger("math_verify").setLevel(logging.ERROR)
 
 
 def compare_by_math_verify(reference: str, answer: str) -> AnswerCheck:
-    """Whether two normalised answers are equal by value or by math-verify, and whether that can be believed.
+    """Check two normalised answers by value or by math-verify.
 
     No time limit. `incorrect` means that the two differ in value at every sampled point; whatever cannot be
     parsed, has no value, or is equal under another reading of the notation is unparsable.
@@ -72,7 +72,7 @@ def compare_by_math_verify(reference: str, answer: str) -> AnswerCheck:
 
 
 def _reads_every_number(text: str) -> bool:
-    """Whether a change to any of its numbers or signs changes the value: the parser skips none of them."""
+    """True if a change to any of its numbers or signs changes the value: the parser skips none of them."""
     places = list(_NUMBER_OR_SIGN.finditer(text))
     value = parse_symbols(text) if len(places) <= MAX_NUMBERS else None
     if value is None:
@@ -175,7 +175,7 @@ def _are_equal_at_whole_numbers(left: Any, right: Any) -> bool:
 
 
 def _agree_with_other_names(left: Any, right: Any) -> bool:
-    """As many other variables: in order of name, equal after renaming."""
+    """True if there are as many other variables, and the sides are equal after renaming these in order."""
     ours = sorted(left.free_symbols - right.free_symbols, key=str)
     theirs = sorted(right.free_symbols - left.free_symbols, key=str)
     if not ours or len(ours) != len(theirs) or left.is_Symbol or right.is_Symbol:
@@ -208,7 +208,7 @@ def _real_value(expression: Any) -> float | None:
 
 
 def is_rounding(reference: str, answer: str, left: Any, right: Any) -> bool:
-    """Whether one side, written in decimals, is the other one rounded or cut to its digits."""
+    """True if one side, written in decimals, is the other one rounded or cut to its digits."""
     for text, other in ((answer, left), (reference, right)):
         written = _DECIMAL.fullmatch(text)
         value = _real_value(other) if written else None

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 
 class Unit(NamedTuple):
-    """What a unit measures, and how many of the dimension's base unit it is."""
+    """The dimension of a unit, and its size in the dimension's base unit."""
 
     dimension: str
     factor: Fraction
@@ -48,7 +48,7 @@ def read_unit(rest: str, *, is_spaced: bool = True) -> str | None:
 
 
 def read_scale(rest: str) -> tuple[int, str]:
-    """What the words after a number multiply it by, and the text after them: `million people`."""
+    """The factor in the words after a number, and the text after them: `million people`."""
     words = TEXT_COMMAND.sub(r" \1 ", rest).lstrip()
     found = _SCALE.match(words)
     if found is None:
@@ -89,7 +89,7 @@ _FEET = re.compile(r"(\d{1,6})'\s?(?:(\d{1,3}(?:\.\d{1,4})?)(?:\"|''))?")
 
 
 def same_unit(left: str, right: str) -> bool:
-    """Whether two units are the same word, up to plural and spelling."""
+    """True if two units are the same word, up to plural and spelling."""
     return _canonical(left) == _canonical(right) or (known(left) is not None and known(left) == known(right))
 
 
@@ -100,7 +100,7 @@ def known(unit: str) -> Unit | None:
 
 
 def is_word(unit: str) -> bool:
-    """Whether a unit is spelled out, `apples`: an abbreviation may be one that the table lacks."""
+    """True if a unit is spelled out, `apples`: an abbreviation may be one that the table lacks."""
     return len(unit) >= 4 and unit.replace(" ", "").isalpha()
 
 
@@ -125,7 +125,7 @@ def _compound(unit: str) -> Unit | None:
 
 
 def is_generic(unit: str) -> bool:
-    """Whether the words say nothing of what is counted: `units`, `square units`, `in total`."""
+    """True if the words say nothing of what is counted: `units`, `square units`, `in total`."""
     return _canonical(unit) in _GENERIC
 
 

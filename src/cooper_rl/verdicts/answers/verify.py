@@ -42,7 +42,7 @@ MAX_ALGEBRA_CHARS = 3000
 
 
 class Comparison(NamedTuple):
-    """What is left to compare once the final answer is found; equal comparisons have equal verdicts."""
+    """The texts left to compare once the final answer is found; equal comparisons have equal verdicts."""
 
     reference_answer: str
     answer: str
@@ -132,7 +132,7 @@ def _without_clash(stated: Comparison, check: AnswerCheck | None) -> AnswerCheck
 
 
 def is_another_answer(answer: str, reference_answer: str) -> bool:
-    """Whether an answer is not the reference answer, as far as that needs no algebra."""
+    """True if an answer is not the reference answer, as far as that needs no algebra."""
     if answer.strip() == reference_answer.strip():
         return False
     stated = Comparison(_reference_text(reference_answer), _reference_text(answer), "")
@@ -198,7 +198,7 @@ _LAYOUT = re.compile(r"\\begin ?\{(?![pbBvV]?matrix)|\\hline|\\xrightarrow")
 
 
 def _qualifier(text: str) -> str:
-    """What stands after `for all` or `where`, without spaces, commas and brackets; it is not compared."""
+    """The text after `for all` or `where`, without spaces, commas and brackets; it is not compared."""
     return re.sub(r"[\s,()]", "", "".join(QUALIFIER.findall(text)))
 
 

@@ -40,12 +40,12 @@ _TAKEN_BACK = re.compile(
 
 
 def is_supposed(text: str, start: int, end: int) -> bool:
-    """Whether the sentence round a phrase `the answer is 5` supposes or quotes it, asks, or takes it back."""
+    """True if the sentence round a phrase `the answer is 5` supposes or quotes it, asks, or takes it back."""
     return _SUPPOSED.search(_before(text, start)) is not None or _is_taken_back(text, end)
 
 
 def is_box_denied(text: str, start: int, end: int) -> bool:
-    """Whether the words round a box say that it is not the answer."""
+    """True if the words round a box say that it is not the answer."""
     return _NOT_THE_BOX.search(_before(text, start)) is not None or _is_taken_back(text, end)
 
 

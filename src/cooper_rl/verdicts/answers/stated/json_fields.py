@@ -40,13 +40,13 @@ def read_fields(text: str) -> list[Field]:
 
 
 def is_quoted(text: str, field: Field) -> bool:
-    """Whether the words before the object give it as an example of a format."""
+    """True if the words before the object give it as an example of a format."""
     opened = text.rfind("{", max(0, field.start - MAX_OBJECT_CHARS), field.start)
     return opened >= 0 and _QUOTING.search(text[max(0, opened - _QUOTING_REACH) : opened]) is not None
 
 
 def end_of_object(text: str, field: Field) -> int:
-    """Where the innermost braces round a field close; the end of the last brace where they do not."""
+    """The end of the innermost braces round a field, or of the last brace where they do not close."""
     around = [
         (opened, closed) for opened, closed in closing_braces(text).items() if opened < field.start <= closed
     ]
@@ -54,7 +54,7 @@ def end_of_object(text: str, field: Field) -> int:
 
 
 def gist(value: str) -> str:
-    """What two spellings of an answer share: the number after the last `=`, else the text."""
+    """The common part of two spellings of an answer: the number after the last `=`, else the text."""
     numbers = re.findall(r"-?\d+(?:\.\d+)?", value.rsplit("=", 1)[-1].replace(",", ""))
     return str(float(numbers[0])) if numbers else value
 

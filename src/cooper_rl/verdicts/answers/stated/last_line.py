@@ -90,7 +90,7 @@ def answer_spans(text: str) -> list[str]:
 
 
 def is_part_of_expression(text: str, span: str) -> bool:
-    """Whether mathematics goes on beside a number: `164 pi`, `sin(n+1)`, `e^{1}`."""
+    """True if mathematics goes on beside a number: `164 pi`, `sin(n+1)`, `e^{1}`."""
     before, _, after = text.partition(span)
     return _GOES_BEFORE.search(before) is not None or _GOES_AFTER.match(after) is not None
 
@@ -100,7 +100,7 @@ _GOES_AFTER = re.compile(rf"\s{{0,3}}(?:[{{\[^_+/]|(?:{'|'.join(NAMES)})(?![A-Za
 
 
 def read_last_line(text: str) -> str | None:
-    """What the last line that holds more than delimiters states; None where it states nothing."""
+    """The answer that the last line with more than delimiters states; None where it states nothing."""
     text = text.split("<|", 1)[0].rstrip()
     if text.endswith(("$$", "\\]")):
         opening = text.rfind(text[-2:] if text[-1] == "$" else "\\[", 0, -2)

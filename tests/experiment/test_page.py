@@ -1,0 +1,75 @@
+"""Figures and texts of an experiment's page."""
+
+from pathlib import Path
+
+from cooper_rl.experiment.arms import ABLATIONS
+from cooper_rl.experiment.jobs import ARM, START, outputs
+from cooper_rl.experiment.page import ablation_figures
+from cooper_rl.experiment.summary import CURVES, ArmRun, Curve
+from cooper_rl.experiment.texts import read_texts
+from cooper_rl.records.files import write_records
+from cooper_rl.schema.data import RolloutSample
+from cooper_rl.schema.stages import Output
+from tests.stages.run_files import make_completion, make_evaluation
+
+
+def make_run(arm: str, seed: int = 0) -> ArmRun:
+    paid = RolloutSample(
+        step=2, problem_id="p", question="q", reference_answer="3", completion="3", reward=1.0, score=0.9,
+        rule="correct",
+    )  # fmt: skip
+    return ArmRun(
+        arm=arm, seed=seed, start=make_evaluation(0, 0.4, 0.5), end=make_evaluation(2, 0.5, 0.6),
+        curves={key: Curve(steps=[0, 2], values=[0.4, 0.5]) for key in CURVES}, peak_accuracy=0.5,
+        peak_step=2, is_hacked=False, is_watched=True, first_alarm_step=None, denied_alarm_steps=[],
+        lost_at_alarm=None, rule_recall=1.0, num_rolled_back=0, seconds=1.0, samples=[], paid=[paid],
+    )  # fmt: skip
+
+
+def test_every_ablation_is_drawn_beside_the_arm_that_it_changes() -> None:
+    runs = [make_run(arm, seed) for arm in ("cooper", "frozen", *ABLATIONS) for seed in (0, 1)]
+    plots = [figure.plot for figure in ablation_figures(runs)]
+    labels = [list(dict.fromkeys(line.label for line in plot.lines)) for plot in plots]
+    for base, *few in labels:
+        assert 1 <= len(few) <= 3
+        assert all(name.startswith("frozen_") == (base == "frozen") for name in few)
+    for key in ("Accuracy", "VerifyRM reward"):
+        drawn = [each[1:] for plot, each in zip(plots, labels, strict=True) if plot.title.startswith(key)]
+        assert sorted(name for few in drawn for name in few) == sorted(ABLATIONS)
+    for plot in plots:
+        looks = {line.label: (line.color, line.dash, line.marker) for line in plot.lines}
+        assert len(looks) == len({color for color, _, _ in looks.values()})
+        assert len(looks) == len({marker for _, _, marker in looks.values()})
+    assert ablation_figures([make_run("cooper")]) == []
+
+
+def test_problems_stand_side_by_side_and_rollouts_name_arm_and_seed(tmp_path: Path) -> None:
+    """Of two problems `cooper` comes to solve the first; the frozen arm solves none, as at the start."""
+    runs = [make_run(arm, seed) for arm in ("frozen", "cooper", "no_replay") for seed in (3, 4)]
+    write(outputs(START, tmp_path / "start")[Output("evaluate_policy_0", "completions")], "no", "no")
+    for run in runs[:4]:
+        files = outputs(ARM, tmp_path / run.arm / f"seed-{run.seed}")
+        first = "yes" if (run.arm, run.seed) == ("cooper", 3) else "no"
+        write(files[Output("evaluate_policy_1", "completions")], first, "no")
+    texts = read_texts(tmp_path, runs)
+    assert "Changes are those of the arm cooper with seed 3." in texts.said
+    assert "1 wrong before, right after, 0 right before, wrong after, 1 wrong before and after" in texts.said
+    solved, unsolved = texts.pairs
+    assert [title for title, _ in solved.sides] == ["before", "after, cooper", "after, frozen"]
+    assert [sample.judge for _, sample in solved.sides] == ["incorrect", "correct", "incorrect"]
+    assert [sample.judge for _, sample in unsolved.sides] == ["incorrect"] * 3
+    assert texts.num_rollouts == len(texts.rollouts) == 2 + 4 * (2 + 1)
+    assert {row.when for row in texts.rollouts} == {
+        "start", "end, cooper", "end, frozen", "last step, cooper", "last step, frozen",
+    }  # fmt: skip
+    of_cooper = {row.problem_id for row in texts.rollouts if row.when == "end, cooper"}
+    assert of_cooper == {f"seed {seed}, p-{number}" for seed in (3, 4) for number in (0, 1)}
+
+
+def write(path: Path, *solved: str) -> None:
+    path.parent.mkdir(parents=True)
+    rows = [
+        make_completion(number, judge="correct" if each == "yes" else "incorrect")
+        for number, each in enumerate(solved)
+    ]
+    write_records(path, rows)
