@@ -1,9 +1,12 @@
 """The table of `make mutation`, of the files that mutmut writes."""
 
 import json
+import shlex
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
+import yaml
 
 from benchmarks.mutation import main, read_results, tabulate
 
@@ -45,3 +48,19 @@ def test_a_file_that_mutmut_is_writing_is_named(tmp_path: Path) -> None:
     path.write_text(path.read_text()[:9])
     with pytest.raises(SystemExit, match=r"losses\.py\.meta is half written; repeat with --read"):
         read_results(tmp_path)
+
+
+def test_every_module_is_in_one_part_of_the_nightly_run() -> None:
+    """A module that no part names would be mutated by nobody."""
+    root = Path(__file__).parents[1]
+    jobs = yaml.safe_load((root / ".github" / "workflows" / "nightly.yml").read_text())["jobs"]
+    parts = [shlex.split(each) for each in jobs["mutation"]["strategy"]["matrix"]["mutants"]]
+    source = root / "src"
+    for room in ("method", "training"):
+        for path in (source / "cooper_rl" / room).rglob("*.py"):
+            name = ".".join(path.relative_to(source).with_suffix("").parts)
+            if path.name != "__init__.py":
+                named = [
+                    part for part in parts if any(fnmatch(f"{name}.x_f__mutmut_1", each) for each in part)
+                ]
+                assert len(named) == 1, name

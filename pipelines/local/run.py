@@ -21,6 +21,7 @@ from typing import Any, TextIO
 
 from cooper_rl.config.load import load
 from cooper_rl.machine.scratch import scratch_folder
+from cooper_rl.machine.sources import meaning
 from cooper_rl.progress import clock
 from pipelines.compile import (
     WITH_REGISTRY,
@@ -48,6 +49,7 @@ from pipelines.local.redacted import redactor
 from pipelines.profile import Profile
 
 EXIT_STAGE_FAILED = 1
+_PACKAGE = Path(str(resources.files("cooper_rl")))
 _STOPS = (signal.SIGTERM, signal.SIGHUP)
 
 
@@ -97,7 +99,7 @@ def run_local(
         arguments = check_parameters(
             specification, {"preset": preset, "overrides": list(overrides), **parameters}, name=name
         )
-        state = _fingerprint(preset, changes, image_id=image_id)
+        state = fingerprint(preset, changes, image_id=image_id)
         key = hashlib.sha256(json.dumps([pipeline.read_text(), arguments, state]).encode()).hexdigest()[:16]
         run, record = open_run(
             output, specification["pipelineInfo"]["name"], key, repeats=name in WITH_REGISTRY
@@ -246,12 +248,12 @@ def _end_session(process: subprocess.Popen[str]) -> None:
     process.wait()
 
 
-def _fingerprint(preset: str, overrides: Sequence[str], *, image_id: str) -> str:
-    """Names the state of everything that kfp's own cache key leaves out."""
+def fingerprint(preset: str, overrides: Sequence[str], *, image_id: str, package: Path = _PACKAGE) -> str:
+    """Names the state of everything that kfp's own cache key leaves out; see `run_local`."""
     digest = hashlib.sha256(image_id.encode())
-    package = Path(str(resources.files("cooper_rl")))
     for path in sorted([*package.rglob("*.py"), *package.rglob("*.toml"), *package.rglob("*.jinja")]):
-        digest.update(str(path.relative_to(package)).encode() + b"\0" + path.read_bytes())
+        # A comment changes no result: what has finished stays finished.
+        digest.update(str(path.relative_to(package)).encode() + b"\0" + meaning(path))
     for path in _input_files(preset, overrides):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]

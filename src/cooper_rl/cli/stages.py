@@ -17,9 +17,11 @@ from cooper_rl.cli.presets import show_config
 from cooper_rl.cli.settings import describe_sections
 from cooper_rl.config.load import load
 from cooper_rl.errors import DataError
+from cooper_rl.machine.drafts import settle_drafts
 from cooper_rl.records.files import check_output
 from cooper_rl.records.standard_input import NAME as STANDARD_INPUT
 from cooper_rl.records.standard_input import standard_input
+from cooper_rl.records.written import remove_written
 from cooper_rl.schema.reports import Report
 from cooper_rl.stages import STAGES, Parameter, check_overrides, import_run, read_signature
 
@@ -122,3 +124,5 @@ def _check_outputs(parameters: Sequence[Parameter], paths: Mapping[str, Path | l
                     f"{options} are both {path}, of which one would be lost; give each its own path"
                 )
         check_output(path, is_folder=parameter.is_folder)
+        # Also of a model that this start will write in hours, and not yet.
+        settle_drafts(path.parent, remove_old=remove_written)

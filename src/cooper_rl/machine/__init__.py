@@ -4,7 +4,7 @@ cores    processors that may be used       threads  torch's threads and allocato
 device   CUDA, MPS or CPU                   memory   its limit, and out-of-memory errors
 workers  processes that end with their parent
 locking  locks between processes            lines    an append-only file, under every journal
-scratch  temporary folders that do not outlive a killed run
+scratch  temporary folders, and drafts  files beside an output, that do not outlive a killed run
 index    tables on disk, for more rows than memory holds
 sources  digests of our own code           command  the command line that was typed
 processor  its name and vector instructions

@@ -26,7 +26,7 @@ def folder_digest(folder: Path, *modules: str) -> str:
     digest = hashlib.sha256()
     for path in sorted({file for module in modules for file in _files(folder / module)}):
         digest.update(f"{path.relative_to(folder).as_posix()}\0".encode())
-        digest.update(_meaning(path) + b"\0")
+        digest.update(meaning(path) + b"\0")
     return digest.hexdigest()[:NUM_DIGITS]
 
 
@@ -38,7 +38,7 @@ def _files(place: Path) -> list[Path]:
     return [path for path in place.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
 
 
-def _meaning(path: Path) -> bytes:
+def meaning(path: Path) -> bytes:
     """A module as the interpreter reads it; the bytes of any other file."""
     if path.suffix != ".py":
         return path.read_bytes()

@@ -1,8 +1,6 @@
 """The policy as plain Hugging Face folders: load, save, prompt (row 6)."""
 
 import logging
-import secrets
-import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
@@ -16,6 +14,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
 
 from cooper_rl.errors import DataError, ModelError
+from cooper_rl.machine.drafts import draft_beside, replaced_folders
 from cooper_rl.machine.memory import explains_memory
 from cooper_rl.machine.threads import keep_freed_memory, limit_kept_kernels, limit_threads
 from cooper_rl.models.lora import merged_weights
@@ -108,31 +107,27 @@ def save_folder(model: Any, tokenizer: Any, path: Path) -> None:
         DataError: something else is in the way, or the disk refuses; what stood there before stays.
     """
     disable_progress_bar()  # a bar breaks the progress lines
-    # Random names: a folder of a fixed name beside it may be somebody's copy.
-    tag = secrets.token_hex(4)
-    draft, old = path.with_name(f"{path.name}.{tag}.partial"), path.with_name(f"{path.name}.{tag}.old")
     try:
         if path.is_file():
             raise FileExistsError(17, "a file of this name is in the way")
-        check_replaceable(path)
-        draft.mkdir(parents=True)
-        model.save_pretrained(draft)
-        tokenizer.save_pretrained(draft)
-        share_weights(draft, like=draft / "config.json")
-        mark_written(draft)
-        if path.exists():
-            path.rename(old)
-        # Two renames and no copy: between them nothing stands there, which a reader takes for missing and
-        # not for damaged.
-        draft.rename(path)
-        with suppress(DataError, OSError):  # somebody put something into it meanwhile: it stays
-            remove_written(old)
+        with draft_beside(path, remove_old=remove_written) as (_, draft, old):
+            check_replaceable(path)
+            draft.mkdir()
+            model.save_pretrained(draft)
+            tokenizer.save_pretrained(draft)
+            share_weights(draft, like=draft / "config.json")
+            mark_written(draft)
+            if path.exists():
+                path.rename(old)
+            # Two renames and no copy: between them nothing stands there, which a reader takes for missing and
+            # not for damaged. The next start completes them (`machine/drafts.py`).
+            draft.rename(path)
+            with suppress(DataError, OSError):  # somebody put something into it meanwhile: it stays
+                remove_written(old)
     except (OSError, SafetensorError) as error:
         raise DataError(
             f"{path}: cannot be written ({error}); free space or choose another folder"
         ) from error
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
 
 
 def share_weights(folder: Path, *, like: Path) -> None:
@@ -165,7 +160,12 @@ def check_architecture(path: str | Path, *, suffix: str) -> str:
     # Before the library is asked: it would take a path without a config.json for the name of a model on the
     # hub.
     if (name.startswith(("/", ".")) or isinstance(path, Path)) and not (Path(name) / "config.json").is_file():
-        raise ModelError(f"{name}: no config.json there; give a folder in Hugging Face format or a hub id")
+        moved = "".join(
+            f"; it was moved to {old}, by a run that was killed" for old in replaced_folders(Path(name))
+        )
+        raise ModelError(
+            f"{name}: no config.json there{moved}; give a folder in Hugging Face format or a hub id"
+        )
     try:
         architectures = AutoConfig.from_pretrained(name, trust_remote_code=False).architectures or []
     except (OSError, ValueError) as error:

@@ -7,15 +7,15 @@ layouts (GSM8K, MATH, veRL).
 import json
 import os
 import re
-import secrets
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
 from cooper_rl.errors import DataError
+from cooper_rl.machine.drafts import draft_beside
 from cooper_rl.records.parquet import parquet_lines, read_parquet
 from cooper_rl.records.tables import SUFFIXES as TABLE_SUFFIXES
 from cooper_rl.records.tables import read_table
@@ -223,17 +223,12 @@ def atomic_path(path: Path) -> Generator[Path]:
         DataError: the path is no place for a file, or the disk refuses the write (full, no permission).
     """
     check_output(path)
-    # A random name: a file of a fixed name beside it may be somebody's.
-    draft = path.with_name(f"{path.name}.{secrets.token_hex(4)}.partial")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        yield draft
-        draft.replace(path)
+        with draft_beside(path) as draft:
+            yield draft.partial
+            draft.partial.replace(path)
     except OSError as error:
         raise DataError(f"{path}: cannot be written ({error}); free space or choose another path") from error
-    finally:
-        with suppress(OSError):
-            draft.unlink(missing_ok=True)
 
 
 def check_output(path: Path, *, is_folder: bool = False) -> None:

@@ -7,12 +7,12 @@ What was added or changed since, or was there before, belongs to somebody else.
 
 import hashlib
 import os
-import secrets
 import shutil
 from collections.abc import Generator
 from pathlib import Path
 
 from cooper_rl.errors import DataError
+from cooper_rl.machine.drafts import draft_beside
 from cooper_rl.records.files import read_report, write_report
 from cooper_rl.schema.data import Record
 
@@ -33,13 +33,10 @@ def mark_written(folder: Path) -> None:
 
 def copy_written(source: Path, folder: Path) -> None:
     """Copy a folder to a free place, which is absent or complete; the copy is ours."""
-    draft = folder.with_name(f"{folder.name}.{secrets.token_hex(4)}.partial")
-    try:
-        shutil.copytree(source, draft)
-        mark_written(draft)
-        draft.rename(folder)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
+    with draft_beside(folder, remove_old=remove_written) as draft:
+        shutil.copytree(source, draft.partial)
+        mark_written(draft.partial)
+        draft.partial.rename(folder)
 
 
 def note_written(folder: Path, name: str) -> None:

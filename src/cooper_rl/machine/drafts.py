@@ -1,0 +1,150 @@
+"""Drafts beside an output, which takes their place only when they are complete; none outlives a killed run.
+
+    <folder>/<name>.<tag>.partial        the draft, a file or a folder
+    <folder>/<name>.<tag>.old            a folder whose place it takes, for the moment between two renames
+    <folder>/.cooper-rl-<tag>.draft      names the output; locked while its owner lives
+
+Every new draft first removes those in its folder whose owner is gone. What no mark of ours names is never
+touched, whatever it is called.
+"""
+
+import logging
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from cooper_rl.errors import DataError, StorageError
+from cooper_rl.machine.locking import lock
+
+logger = logging.getLogger(__name__)
+
+_START = "A draft of Cooper-RL, removed by its next start when its owner is gone, of "
+_MARK = re.compile(r"\.cooper-rl-([0-9a-f]{8})\.draft")
+_MAX_MARK_BYTES = 1024
+"""More than a name can have."""
+
+
+class Draft(NamedTuple):
+    """The places of one output that is being written."""
+
+    path: Path
+    """The output."""
+    partial: Path
+    old: Path
+
+
+def _draft(path: Path, tag: str) -> Draft:
+    # A tag: a file of a fixed name beside the output may be somebody's.
+    return Draft(path, path.with_name(f"{path.name}.{tag}.partial"), path.with_name(f"{path.name}.{tag}.old"))
+
+
+@contextmanager
+def draft_beside(path: Path, *, remove_old: Callable[[Path], None] | None = None) -> Generator[Draft]:
+    """Places for a draft in the output's folder, which is made; what stands there at the end is removed.
+
+    Args:
+        path: The output.
+        remove_old: See `settle_drafts`.
+
+    Raises:
+        OSError: the folder cannot be made or written to.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    settle_drafts(path.parent, remove_old=remove_old)
+    tag = secrets.token_hex(4)
+    draft, mark = _draft(path, tag), path.with_name(f".cooper-rl-{tag}.draft")
+    handle = os.open(mark, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with suppress(StorageError):  # no locks: it stays without a text, and what it marks is never removed
+            lock(handle, place=mark)
+            os.write(handle, os.fsencode(f"{_START}{path.name}\n"))
+        yield draft
+    finally:
+        with suppress(OSError):
+            if draft.old.is_dir() and not os.path.lexists(path):  # the draft could not be moved
+                draft.old.rename(path)
+            _remove(draft.partial)
+        if not draft.old.exists():  # else the next start has something to settle
+            mark.unlink(missing_ok=True)
+        os.close(handle)
+
+
+def settle_drafts(folder: Path, *, remove_old: Callable[[Path], None] | None = None) -> None:
+    """Remove drafts of processes that ended without doing so; a replacement that was begun is completed.
+
+    Args:
+        folder: Of the outputs; it may be absent.
+        remove_old: Removes a folder that a replaced output was, or raises DataError where that holds files of
+            others; None: such folders stay until the next call that can.
+    """
+    for mark in sorted(folder.glob(".cooper-rl-*.draft")):
+        with suppress(OSError, StorageError):  # removed meanwhile, of another user, or without locks
+            _settle(mark, remove_old)
+
+
+def replaced_folders(path: Path) -> list[Path]:
+    """Folders that stood at this path, where a process was killed while it replaced them."""
+    found: list[Path] = []
+    for mark in path.parent.glob(".cooper-rl-*.draft"):
+        with suppress(OSError):
+            draft = _read(mark, mark.read_bytes())
+            if draft is not None and draft.path.name == path.name and draft.old.is_dir():
+                found.append(draft.old)
+    return found
+
+
+def _settle(mark: Path, remove_old: Callable[[Path], None] | None) -> None:
+    handle = os.open(mark, os.O_RDWR | os.O_NOFOLLOW)
+    try:
+        if os.fstat(handle).st_uid != os.getuid() or not lock(handle, place=mark, wait=False):
+            return
+        # Under the lock: two processes that start together must not both remove.
+        draft = _read(mark, os.read(handle, _MAX_MARK_BYTES))
+        if draft is None or not mark.exists():
+            return
+        if draft.old.is_dir() and not _replace(draft, remove_old):
+            return
+        if os.path.lexists(draft.partial):
+            _remove(draft.partial)
+            logger.info("removed %s, which a run that was killed had left", draft.partial)
+        mark.unlink()
+    finally:
+        os.close(handle)
+
+
+def _replace(draft: Draft, remove_old: Callable[[Path], None] | None) -> bool:
+    """Complete what was begun between two renames; True once the old folder is gone."""
+    if not os.path.lexists(draft.path):
+        # The old folder was moved away, so that the draft was complete.
+        source = draft.partial if draft.partial.is_dir() else draft.old
+        source.rename(draft.path)
+        logger.warning("%s: put in place; a run was killed while it replaced it", draft.path)
+    if remove_old is None:
+        return not draft.old.is_dir()
+    try:
+        if draft.old.is_dir():
+            remove_old(draft.old)
+    except DataError as error:
+        logger.warning("%s stays: %s", draft.old, error)
+    return not draft.old.is_dir()
+
+
+def _read(mark: Path, content: bytes) -> Draft | None:
+    """The draft that a mark names; None: it is no mark of ours."""
+    tag, text = _MARK.fullmatch(mark.name), os.fsdecode(content)
+    name = text.removeprefix(_START).removesuffix("\n")
+    if tag is None or text != f"{_START}{name}\n" or "/" in name or name in {"", ".", ".."}:
+        return None
+    return _draft(mark.with_name(name), tag[1])
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
