@@ -4,6 +4,7 @@
 #   PYTHON       interpreter to make the environment with, 3.11 or later
 #   VENV         where the environment goes
 #   VLLM_VENV    where the environment of `make test-vllm` goes
+#   SBOM_VENV    where the tool of `make sbom` goes
 #   TRAINERS_VENV  folder for the environments of `make test-trainers`
 #   TORCH_INDEX  package index to take torch from. On Linux the usual index has the CUDA build, which is
 #                several GB; https://download.pytorch.org/whl/cpu has one for the CPU alone
@@ -19,6 +20,7 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
 VLLM_VENV ?= .venv-vllm
+SBOM_VENV ?= .venv-sbom
 TRAINERS_VENV ?= .venv-trainers
 TORCH_INDEX ?=
 OUTPUT ?= runs/demo
@@ -46,7 +48,7 @@ TRAINERS := verifiers openrlhf verl swift
 
 .DEFAULT_GOAL := help
 .PHONY: help demo experiment real-data test test-vllm test-trainers test-cluster test-deepspeed torture mutation gpu-check check wheel docs docs-serve format golden clean lock images push \
-    wheelhouse wheelhouse-cpu wheelhouse-gpu image-cpu image-gpu
+    wheelhouse wheelhouse-cpu wheelhouse-gpu image-cpu image-gpu sbom
 
 help:  ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-20s %s\n", $$1, $$2 }'
@@ -132,6 +134,9 @@ image-gpu:  ## Build the image for GPUs
 	$(call build_image,gpu,stages,)
 	$(call build_image,gpu,serve,-serve)
 
+sbom: $(SBOM_VENV)/.installed  ## Write the Python packages of both images into build/sbom, as CycloneDX JSON
+	$(foreach image,cpu gpu,images/sbom $(image) $(SBOM_VENV)/bin/cyclonedx-py build/sbom &&) true
+
 push:  ## Push both images to REGISTRY
 	@test -n "$(REGISTRY)" || { echo "make push: say where to, e.g. REGISTRY=registry.example:5000/ml" >&2; exit 2; }
 	$(foreach image,cpu gpu,$(DOCKER) push $(call image_name,$(image)) && \
@@ -174,6 +179,12 @@ $(VENV)/.pipelines: $(VENV)/.torch pyproject.toml
 $(VENV)/.dev: $(VENV)/.pipelines
 	@echo "Installing what tests and checks need into $(VENV) ..."
 	$(PIP) --no-build-isolation --editable '.[dev]'
+	@touch $@
+
+# An environment of its own: the tool's packages are none of ours.
+$(SBOM_VENV)/.installed:
+	$(PYTHON) -m venv $(SBOM_VENV)
+	$(SBOM_VENV)/bin/python -m pip install --quiet --disable-pip-version-check cyclonedx-bom==7.5.0
 	@touch $@
 
 $(VENV)/.mutation: $(VENV)/.dev

@@ -42,7 +42,8 @@ def test_every_arm_is_trained_from_one_start_and_reported(output: Path) -> None:
         assert each.curves["eval/judge_accuracy"].steps == [0, 1, 2]
         assert each.start.step == 0
         assert each.end.step == 2
-        assert each.curves["eval/judge_accuracy"].values[-1] == pytest.approx(each.end.judge_accuracy.value)
+        assert (found := each.end.judge_accuracy) is not None
+        assert each.curves["eval/judge_accuracy"].values[-1] == pytest.approx(found.value)
     assert report.arms[1].against.keys() == {"rule", "rule_gated"}
     assert [arm.num_alarmed for arm in report.arms] == [None, 0, 0]
     # The models of this test are never right, so no problem has a positive, and no judge is asked for pairs.

@@ -1,7 +1,6 @@
 """The server of rewards that learn on a cluster: a Deployment, and the same as KServe's InferenceService."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -11,9 +10,7 @@ from cooper_rl.config.serve import LearnConfig
 from manifests.check.__main__ import check
 from manifests.check.references import ForeignPod, read_expected
 from manifests.check.resources import Pod, Resource, pods_of
-from manifests.check.schemas import check_schema
 from tests.manifests.test_overlays import MANIFESTS, find, kustomize
-from tests.manifests.test_rules import broken, expect
 
 VARIANTS = ("rewards", "rewards-kserve")
 COMPONENTS = MANIFESTS / "components"
@@ -70,21 +67,6 @@ def test_the_quota_has_room_for_the_server_of_rewards(name: str, rendered) -> No
     without = find(rendered("minio"), "ResourceQuota", "cooper-rl").spec["hard"]["requests.nvidia.com/gpu"]
     (container,) = server_in(rendered(name)).spec["containers"]
     assert int(quota) == int(without) + int(container["resources"]["limits"]["nvidia.com/gpu"])
-
-
-def test_both_variants_have_one_pod_and_one_address(rendered) -> None:
-    """But for the name that KServe wants its container to have."""
-    plain, kserve = (server_in(rendered(name)) for name in VARIANTS)
-    containers = [dict(pod.spec["containers"][0]) for pod in (plain, kserve)]
-    assert [container.pop("name") for container in containers] == ["rewards", "kserve-container"]
-    assert containers[0] == containers[1]
-    assert {**plain.spec, "containers": None} == {**kserve.spec, "containers": None}
-    assert plain.labels == kserve.labels
-    services = [find(rendered(name), "Service", "rewards").body for name in VARIANTS]
-    assert services[0] == services[1]
-    kinds = [item.kind for item in rendered("rewards-kserve") if item.name == "rewards"]
-    assert "InferenceService" in kinds
-    assert "Deployment" not in kinds
 
 
 @both
@@ -151,30 +133,6 @@ def test_prometheus_sends_the_token_of_a_server_that_asks_for_one(name: str, tmp
     pod = next(pod for pod in pods_of(resources) if pod.owner and pod.owner.name == name)
     token = next(volume["secret"] for volume in pod.spec["volumes"] if volume["name"] == "token")
     assert endpoint["authorization"]["credentials"] == {"name": token["secretName"], "key": "token"}
-
-
-@pytest.mark.parametrize(
-    ("path", "value", "what"),
-    [
-        (
-            ("metadata", "annotations", "serving.kserve.io/deploymentMode"),
-            "Knative",
-            "'Standard' was expected",
-        ),
-        (("metadata", "annotations", "serving.kserve.io/autoscalerClass"), "hpa", "'none' was expected"),
-        (("spec", "predictor", "maxReplicas"), 2, "1 was expected"),
-        (("spec", "predictor", "model"), {}, "Additional properties are not allowed"),
-        (("spec", "predictor", "containers", 0, "name"), "rewards", "'kserve-container' was expected"),
-        (("spec", "predictor", "containers", 0, "port"), 1, "Kubernetes 1.31"),
-        (("spec", "predictor", "deploymentStrategy", "type"), "RollingUpdate", "'Recreate' was expected"),
-    ],
-)
-def test_an_inference_service_of_the_wrong_form_is_found(
-    path: tuple[str | int, ...], value: Any, what: str, rendered
-) -> None:
-    resources = broken(rendered("rewards-kserve"), "InferenceService", "rewards", path, value)
-    (changed,) = (item for item in resources if item.kind == "InferenceService")
-    expect(list(check_schema(changed)), "rewards", what)
 
 
 def test_what_an_overlay_expects_holds_beside_that_of_the_one_it_extends() -> None:

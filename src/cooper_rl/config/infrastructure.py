@@ -108,6 +108,12 @@ class RegistryConfig(Section):
     max_universal_rate: float | None = Field(default=0.05, ge=0, le=1)
     """Share of unseen problems on which the VerifyRM of a champion may pay the red team's best universal
     text, where `promote` has the report of one. None: what the red team found does not decide."""
+    mlflow: str | None = Field(default=None, min_length=1)
+    """Tracking address of MLflow, a server or `sqlite:///FILE`. `promote` registers each new champion there,
+    as a version of the model `mlflow_model` with the alias `champion`. A failure of it is a warning: the
+    registry at `uri` decides. Needs the extra `mlflow`."""
+    mlflow_model: str = Field(default="cooper-rl", pattern=r"^[A-Za-z0-9._-]{1,100}$")
+    """Name of the model in MLflow's model registry."""
 
     def needed_uri(self) -> str:
         """The address of the registry.

@@ -106,12 +106,15 @@ def figures(report: ExperimentReport) -> list[Figure]:
     """The arms' curves, one line a seed; a figure that no arm has numbers for is left out."""
     runs = report.runs
     plots = [
-        *(Plot(title, text, _lines(runs, _over_steps(key)), limits=(0, 1)) for key, title, text in SHARES),
         *(
-            Plot(title, text, _lines(runs, _over_kl(key)), x_label=KL_LABEL, limits=(0, 1))
+            Plot(title, text, _lines(runs, _over_steps(key), STYLES), limits=(0, 1))
+            for key, title, text in SHARES
+        ),
+        *(
+            Plot(title, text, _lines(runs, _over_kl(key), STYLES), x_label=KL_LABEL, limits=(0, 1))
             for key, title, text in FRONTIERS
         ),
-        *(Plot(title, text, _lines(runs, _over_steps(key)), floor=0) for key, title, text in AMOUNTS),
+        *(Plot(title, text, _lines(runs, _over_steps(key), STYLES), floor=0) for key, title, text in AMOUNTS),
     ]
     return [Figure(each._replace(caption=f"{each.caption} One line a seed.")) for each in plots if each.lines]
 

@@ -111,6 +111,8 @@ STAGES: dict[StageName, tuple[str, ...]] = {
         "registry.uri",
         "registry.max_canary_rate",
         "registry.max_universal_rate",
+        "registry.mlflow",
+        "registry.mlflow_model",
         "storage",
         "evaluation",
         "engine.kind",

@@ -2,7 +2,7 @@
 
 Both were evaluated on the frozen sets under the same settings, or the candidate is refused. Run again after
 any interruption it comes to the same end: a version is named by its weights. The rule is in
-`run/promotion.py`, the registry in `checkpoints/registry.py`.
+`run/promotion.py`, the registry in `checkpoints/registry.py`; `run/model_registry.py` tells MLflow.
 """
 
 import logging
@@ -33,6 +33,7 @@ from cooper_rl.method.intervals import clustered_interval
 from cooper_rl.method.questions import fingerprint
 from cooper_rl.records.files import atomic_path, read_records, read_report, write_records, write_report
 from cooper_rl.report.changes import outcomes
+from cooper_rl.run.model_registry import register_champion
 from cooper_rl.run.promotion import (
     Evaluated,
     check_conditions,
@@ -92,6 +93,8 @@ def run(
     )
     result = _settle(config, registry, candidate)
     logger.info("promote %s: %s", title(result), " ".join(result.reasons))
+    if result.is_promoted:
+        register_champion(config.registry, result, place=registry.uri, run_key=config.storage.run_key)
     with atomic_path(summary) as draft:
         draft.write_text(to_markdown(result), encoding="utf-8")
     write_report(report, result)

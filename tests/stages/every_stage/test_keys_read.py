@@ -190,7 +190,11 @@ READ_ELSEWHERE: dict[StageName, set[str]] = {
     "prepare_models": {"models.tiny.backbone", "models.tiny.samplers.small"},  # in other processes
     "evaluate_policy": {"labeling.rule.timeout_seconds"},  # for answers that go to the workers
     "train_cooper": {"labeling.rule.timeout_seconds"},
-    "promote": {"labeling.rule", "problems.domain"},  # where evaluation.judge is null
+    "promote": {
+        "labeling.rule",
+        "problems.domain",  # where evaluation.judge is null
+        "registry.mlflow_model",
+    },  # where registry.mlflow is set
 }
 """Declared keys that these runs do not come to read, and where they are."""
 

@@ -49,6 +49,7 @@ SETTINGS: dict[str, tuple[str, ...]] = {
     "storage.uri on s3": ("storage.uri={s3}", "storage.run_key=r", "storage.endpoint=http://127.0.0.1:9"),
     "storage.endpoint": ("storage.uri=s3://b/p", "storage.run_key=r", "storage.endpoint={address}"),
     "registry.uri": ("registry.uri={address}",),
+    "registry.mlflow": ("registry.mlflow={address}",),
     "tracker.uri": ('tracker={{ kind = "mlflow", uri = "{address}" }}',),
     "problems.sources": ('problems.sources=["{address}"]',),
     "models.policy": ("models.tiny=null", 'models.policy="{address}"', 'models.backbone="{address}"'),

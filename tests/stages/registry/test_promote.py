@@ -64,6 +64,22 @@ def test_the_first_candidate_becomes_champion_with_everything_that_was_said_of_i
     AutoModelForSequenceClassification.from_pretrained(folder / "verify_rm")
 
 
+def test_a_model_registry_that_is_away_undoes_no_promotion(
+    tmp_path: Path, candidates: Candidates, caplog: pytest.LogCaptureFixture
+) -> None:
+    """MLflow is told after the pointer is written; what it does with a champion is in tests/run."""
+    paths = candidates(0, [0, 1] * 4)
+    config = configured(tmp_path / "registry")
+    away = config.registry.model_copy(update={"mlflow": "nowhere://host"})
+    decision = promote.run(config.model_copy(update={"registry": away}), **paths)
+    assert (
+        f"registry.mlflow: {decision.candidate} is the champion, and MLflow does not have it" in caplog.text
+    )
+    champion = open_registry(config).champion()
+    assert champion is not None
+    assert champion.name == decision.candidate
+
+
 def test_a_better_one_takes_the_place_and_learned_problems_add_up(
     tmp_path: Path, candidates: Candidates
 ) -> None:
