@@ -1,4 +1,5 @@
-"""`python -m pipelines local | compile | submit | schedule`: pipelines on this machine and on a cluster."""
+"""`python -m pipelines local | compile | submit | schedule | completion`: pipelines on this machine and on a
+cluster."""
 
 import argparse
 import sys
@@ -8,10 +9,14 @@ from typing import Any
 
 from components.images import CPU_IMAGE
 from cooper_rl.addresses import addresses_in, redact_all
+from cooper_rl.cli.completion import add_completion
 from cooper_rl.cli.options import Parser
+from cooper_rl.cli.pipelines import PROGRAM
+from cooper_rl.cli.slips import check_words
+from cooper_rl.config.load import preset_names
 from cooper_rl.errors import ConfigError, CooperError
 from cooper_rl.machine.command import remember_command
-from pipelines.options import NAMES, add_arguments, add_build, add_pipeline, read_parameters
+from pipelines.options import NAMES, add_arguments, add_build, add_pipeline, profile_names, read_parameters
 from pipelines.remote.commands import add_schedule, add_submit
 
 EXIT_USER_ERROR = 2
@@ -22,11 +27,13 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "python -m pi
     """Run one sub-command; returns the exit status: 0, 1 for a failed run, 2 for an error of use."""
     if arguments is None:
         remember_command(program)
-    options = build_parser(program).parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    parser = build_parser(program)
+    check_words(parser, words)
+    options = parser.parse_args(words)
     try:
         return options.action(options)
     except CooperError as error:
-        words = sys.argv[1:] if arguments is None else list(arguments)
         sys.stderr.write(f"error: {redact_all(str(error), *addresses_in(words))}\n")
         return EXIT_USER_ERROR
     except KeyboardInterrupt:
@@ -44,7 +51,15 @@ def build_parser(program: str = "python -m pipelines") -> argparse.ArgumentParse
     _add_compile(commands)
     add_submit(commands)
     add_schedule(commands)
+    # `python -m pipelines` is no word of a shell: the program of the same commands is completed.
+    names = {"--preset": preset_names(), "--profile": profile_names()}
+    add_completion(commands, PROGRAM, names).set_defaults(action=_complete)
     return parser
+
+
+def _complete(options: argparse.Namespace) -> int:
+    sys.stdout.write(options.run(options))
+    return 0
 
 
 def _add_local(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

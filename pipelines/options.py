@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from cooper_rl.addresses import addresses_in, redact
@@ -15,6 +16,11 @@ kfp."""
 
 OPTIONS = {"preset": "--preset NAME", "overrides": "--set KEY=VALUE"}
 """Parameters of every pipeline that are no `--param`."""
+
+
+def profile_names() -> list[str]:
+    """The shipped profiles, without the packages that read one."""
+    return sorted(path.stem for path in (Path(__file__).parent / "profiles").glob("*.toml"))
 
 
 def add_pipeline(command: argparse.ArgumentParser, *, profile: str) -> None:

@@ -388,6 +388,7 @@ def test_help_shows_the_values_of_the_preset_that_is_given(
         (["train-cooper", "--pro"], ["--problems"]),
         (["train-cooper", "--preset", "sing"], ["single_gpu"]),
         (["train-cooper", "mine"], []),
+        (["completion", "z"], ["zsh"]),
     ],
 )
 def test_bash_completes_commands_options_and_presets(

@@ -5,21 +5,22 @@ told here, in one line. The stages are in `stages/`.
 """
 
 import argparse
-import difflib
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from importlib import metadata
 
 from cooper_rl.addresses import addresses_in, redact_all
-from cooper_rl.cli.completion import add_completion, options_of
+from cooper_rl.cli.completion import add_completion
 from cooper_rl.cli.experiment import add_experiment
 from cooper_rl.cli.options import Parser
 from cooper_rl.cli.plan import add_plan
 from cooper_rl.cli.presets import add_presets
 from cooper_rl.cli.serve import add_servers
+from cooper_rl.cli.slips import check_words
 from cooper_rl.cli.stages import add_stages
 from cooper_rl.cli.watch import add_watch
+from cooper_rl.config.load import preset_names
 from cooper_rl.errors import CooperError
 from cooper_rl.machine.command import remember_command
 from cooper_rl.progress import show_log
@@ -34,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         remember_command("cooper-rl")
     words = sys.argv[1:] if arguments is None else arguments
     parser = build_parser(_find_preset(words) if {"-h", "--help"} & set(words) else None)
-    _check_command(parser, words)
+    check_words(parser, words)
     options = parser.parse_args(words)
     show_log()
     name = f"{parser.prog} {options.command}"
@@ -66,8 +67,7 @@ def build_parser(preset: str | None = None) -> argparse.ArgumentParser:
     add_watch(commands)
     add_plan(commands)
     add_presets(commands)
-    add_completion(commands)
-    parser.set_defaults(commands=options_of(commands))
+    add_completion(commands, parser.prog, {"--preset": preset_names()})
     return parser
 
 
@@ -78,25 +78,6 @@ def _find_preset(words: Sequence[str]) -> str | None:
     with suppress(argparse.ArgumentError):
         return parser.parse_known_args(words)[0].preset
     return None
-
-
-def _check_command(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
-    """End the program at an unknown sub-command or option with the name that it may be a slip of."""
-    commands = parser.get_default("commands")
-    if not words or words[0].startswith("-"):
-        return
-    if words[0] not in commands:
-        parser.error(f"unknown command {words[0]!r}; {_hint(words[0], commands)}")
-    known = commands[words[0]]
-    for word in words[1:]:
-        name = word.partition("=")[0]
-        if name.startswith("--") and name != "--" and name not in known:
-            parser.error(f"{words[0]} has no option {name!r}; {_hint(name, known)}")
-
-
-def _hint(word: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(word, known, n=1)
-    return f"did you mean {close[0]!r}?" if close else f"use one of {', '.join(known)}"
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
 Writes `models.json`, which every later stage reads. Named models are checked, not copied: weights travel
 by reference, that of an object store with the hash of what was checked. What cannot be trained or prompted is
-refused here, before anything is paid for (`models/folder_check.py`); the stages that use them load them.
+refused here, before anything is paid for (`models/folder_check.py`, `models/hub_check.py`); the stages that
+use them load them.
 """
 
 import logging
@@ -90,10 +91,7 @@ def _check(model: str, config: Config, *, place: str) -> str:
     if not is_stored(model):
         folder = _as_folder(model)
         _look_at(folder, config, place=place)
-        if isinstance(folder, Path):
-            from cooper_rl.models.folder_check import check_weights
-
-            check_weights(folder)
+        _look_at_weights(folder)
         return str(folder)
     found = find_model(config.storage, model)
     with found.without_weights() as folder:  # the weights are held to their hashes when they are fetched
@@ -102,6 +100,17 @@ def _check(model: str, config: Config, *, place: str) -> str:
         except ModelError as error:
             raise ModelError(str(error).replace(str(folder), model)) from error
     return found.pinned
+
+
+def _look_at_weights(model: str | Path) -> None:
+    if isinstance(model, Path):
+        from cooper_rl.models.folder_check import check_weights
+
+        check_weights(model)
+        return
+    from cooper_rl.models.hub_check import check_hub_weights
+
+    check_hub_weights(model)
 
 
 def _look_at(model: str | Path, config: Config, *, place: str) -> None:

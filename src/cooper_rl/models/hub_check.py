@@ -1,0 +1,82 @@
+"""Faults of a model on the Hugging Face hub, found before a run starts and without fetching a weight (row 6).
+
+The hub is asked which files the model has. What lies in this machine's cache is judged as a folder is
+(`folder_check.py`), where the hub cannot be reached or must not be asked (HF_HUB_OFFLINE=1).
+"""
+
+import json
+from collections.abc import Collection
+from fnmatch import fnmatch
+from pathlib import Path
+
+from huggingface_hub import HfApi, constants, hf_hub_download, try_to_load_from_cache
+
+# Of the client that this version of the hub's library asks with: requests, httpx or httpx2.
+from huggingface_hub.errors import HTTPError  # pyright: ignore[reportPrivateImportUsage]
+
+from cooper_rl.errors import ModelError
+from cooper_rl.models.folder_check import INDEX, PICKLED, WEIGHTS, check_weights
+
+TIMEOUT_SECONDS = 30.0
+
+
+def check_hub_weights(name: str) -> None:
+    """Refuse a hub name whose safetensors files are missing there, and in this machine's cache.
+
+    Raises:
+        ModelError: naming the file and what to do; or the hub cannot be asked, and the cache has no weights.
+    """
+    if constants.HF_HUB_OFFLINE:
+        _check_cached(name, why="HF_HUB_OFFLINE=1 forbids to ask the hub")
+        return
+    try:
+        siblings = HfApi().model_info(name, timeout=TIMEOUT_SECONDS).siblings or ()
+        files = {sibling.rfilename for sibling in siblings}
+        index = Path(hf_hub_download(name, INDEX)) if INDEX in files and WEIGHTS not in files else None
+    except (OSError, HTTPError) as error:
+        _check_cached(name, why=f"the hub cannot be asked ({' '.join(str(error).split())[:200]})")
+        return
+    if index is not None:
+        _check_shards(name, index, files)
+    elif WEIGHTS not in files:
+        raise _without_weights(name, files)
+
+
+def _check_cached(name: str, *, why: str) -> None:
+    found = try_to_load_from_cache(name, "config.json")
+    folder = Path(found).parent if isinstance(found, str) else None
+    has_weights = folder is not None and any((folder / file).is_file() for file in (WEIGHTS, INDEX))
+    if folder is None or not has_weights:
+        raise ModelError(
+            f"{name}: {why}, and the cache of this machine ({constants.HF_HUB_CACHE}) has no weights of it; "
+            "fetch it where the hub can be reached (hf download), or give a folder, or s3://bucket/prefix in "
+            "the object store"
+        )
+    check_weights(folder)
+
+
+def _check_shards(name: str, index: Path, files: Collection[str]) -> None:
+    try:
+        shards = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+        absent = [shard for shard in shards if shard not in files]
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise ModelError(
+            f"{name}: {INDEX} there is not an index of weights ({error}); take another version of the model"
+        ) from error
+    if absent:
+        raise ModelError(
+            f"{name}: {absent[0]} is missing on the hub, and {INDEX} names it; take another version of the "
+            "model, or ask its owner to upload the file"
+        )
+
+
+def _without_weights(name: str, files: Collection[str]) -> ModelError:
+    pickled = sorted(file for file in files if any(fnmatch(file, pattern) for pattern in PICKLED))
+    if pickled:
+        return ModelError(
+            f"{name}: its weights are pickled ({pickled[0]}), which runs code when it is loaded; take a "
+            "version with safetensors files, or load it where you trust it and save it with save_pretrained"
+        )
+    return ModelError(
+        f"{name}: no weights on the hub, neither {WEIGHTS} nor {INDEX}; take a model that has them"
+    )
