@@ -1,6 +1,6 @@
 """GRPO with TRL 1.16 on GSM8K, with a reward that learns.
 
-    pip install 'cooper_rl-0.1.0-py3-none-any.whl[hub]' trl  # from `make wheel`; '.[hub]' in a clone
+    pip install 'cooper_rl-0.2.0-py3-none-any.whl[hub]' trl  # from `make wheel`; '.[hub]' in a clone
     accelerate launch examples/trl_gsm8k.py
 
 `verify_rm` is a folder that `cooper-rl train-verify-rm` or `train_verify_rm` wrote, `train.jsonl` and

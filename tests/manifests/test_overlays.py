@@ -48,7 +48,7 @@ def test_the_command_says_what_holds_and_what_a_site_has_to_fill_in(capsys) -> N
     assert main([str(MANIFESTS / "overlays" / "example-site"), "--for-installation"]) == 1
     found = capsys.readouterr().out
     assert "NetworkPolicy cooper-rl/api-server: still has the placeholder '192.0.2.1'" in found
-    assert "image registry.example.com/cooper-rl-gpu:0.1.0 has no digest" in found
+    assert "image registry.example.com/cooper-rl-gpu:0.2.0 has no digest" in found
     assert "image registry.example.com/minio" not in found  # pinned by digest already
     assert "'registry.example.com/minio" in found
 
@@ -58,7 +58,7 @@ def test_a_site_that_is_filled_in_may_be_installed() -> None:
     folder = MANIFESTS / "overlays" / "example-site"
     text = "---\n".join(yaml.safe_dump(dict(resource.body)) for resource in render(folder))
     text = text.replace("registry.example.com", "registry.lan").replace("192.0.2.1/32", "10.0.0.1/32")
-    text = re.sub(r"(registry\.lan/cooper-rl-[cg]pu):0\.1\.0", rf"\1@sha256:{'a' * 64}", text)
+    text = re.sub(r"(registry\.lan/cooper-rl-[cg]pu):[\d.]+", rf"\1@sha256:{'a' * 64}", text)
     assert check(parse(text), read_expected(folder), for_installation=True) == []
 
 

@@ -96,7 +96,7 @@ def write_state(state: RewardState, store: CheckpointStore) -> None:
 
 
 def versions_here(verify_rm: VerifyRM) -> dict[str, str]:
-    """What this process writes into a state: everything that a reward's numbers depend on."""
+    """The versions that this process writes into a state: everything that a reward's numbers depend on."""
     return numeric_versions(verify_rm.device, {VERIFY_RM: verify_rm.compute})
 
 

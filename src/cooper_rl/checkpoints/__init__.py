@@ -7,4 +7,5 @@ ownership  what a place has claimed, and may remove         search     which che
 identity   which run a checkpoint belongs to                versions   what else numbers depend on
 reading    manifest and files, verified                     run_state  what steps need of the past
 logs       rows of every step, in pieces           clearing   a place that nobody needs any more
+model_registry  champions in MLflow
 """

@@ -75,16 +75,16 @@ def _write(
 def _values(parsers: Iterable[argparse.ArgumentParser]) -> dict[str, list[str]]:
     """Option -> its choices in any command."""
     found: dict[str, list[str]] = {}
-    for parser in parsers:
-        for action in (each for one in (parser, *commands_of(parser).values()) for each in one._actions):
-            for option in action.option_strings if action.choices else ():
-                known = found.setdefault(option, [])
-                known.extend(str(choice) for choice in action.choices or () if str(choice) not in known)
+    every = [parser for one in parsers for parser in (one, *commands_of(one).values())]
+    for action in (action for parser in every for action in parser._actions):
+        for option in action.option_strings if action.choices else ():
+            known = found.setdefault(option, [])
+            known.extend(str(choice) for choice in action.choices or () if str(choice) not in known)
     return found
 
 
 def _second(parser: argparse.ArgumentParser) -> list[str]:
-    """What may follow a command: its own commands, or the choices of its first word."""
+    """The words that may follow a command: its own commands, or the choices of its first word."""
     first = next((action for action in parser._actions if not action.option_strings), None)
     return [str(choice) for choice in first.choices or ()] if first else []
 

@@ -31,10 +31,9 @@ def check_words(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
 
 def commands_of(parser: argparse.ArgumentParser) -> Mapping[str, argparse.ArgumentParser]:
     """Its sub-commands by name; empty where it has none."""
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            return action.choices
-    return {}
+    # The choices of sub-commands are a table of parsers; those of an option are a sequence.
+    tables = (action.choices for action in parser._actions if isinstance(action.choices, Mapping))
+    return next(tables, {})
 
 
 def options_of(parser: argparse.ArgumentParser) -> list[str]:

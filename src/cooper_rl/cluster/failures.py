@@ -55,7 +55,7 @@ def keep_failure(storage: StorageConfig, message: str, *, arguments: Sequence[st
 
 
 def failures_of(storage: StorageConfig, workflow: str) -> list[TaskFailure]:
-    """What the tasks of a run left, oldest first; none where `storage.uri` is not set.
+    """The messages that the tasks of a run left, oldest first; none where `storage.uri` is not set.
 
     Raises:
         StorageError: the store cannot be used.

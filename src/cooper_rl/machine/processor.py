@@ -10,8 +10,8 @@ from functools import cache
 from pathlib import Path
 
 _INFO = Path("/proc/cpuinfo")
-_VECTORS = re.compile(r"(avx|amx|fma|sve|sme|asimd|bf16|i8mm)\w*")
-"""Instructions that products of matrices are made of, as Linux names them on x86 and ARM."""
+_VECTORS = re.compile(r"(avx|amx|fma|sve|sme(?!p)|asimd|bf16|i8mm)\w*")
+"""Instructions that products of matrices are made of, as Linux names them on x86 and ARM. `smep` is none."""
 
 
 def processor_name() -> str:
@@ -35,7 +35,7 @@ def vector_instructions() -> str:
 
 @cache
 def _read() -> dict[str, str]:
-    """What Linux says of the first processor; nothing elsewhere."""
+    """Linux's description of the first processor; nothing elsewhere."""
     with suppress(OSError):
         first = _INFO.read_text(encoding="utf-8").partition("\n\n")[0]
         return {

@@ -4,5 +4,5 @@ prompts      the text that a model sees              advantages  rewards relativ
 losses       policy loss, pair loss                  mismatch    engine against trainer
 metrics      accuracy, AUROC, calibration            intervals   confidence intervals
 monitor      the hacking alarm                       shortcuts   can pairs be told apart without reading?
-questions    which questions two sets share
+questions    which questions two sets share         pass_at_k   does one of k samples solve it?
 """

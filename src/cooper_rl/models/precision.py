@@ -87,7 +87,7 @@ def round_layers(model: Any) -> None:
 
 @cache
 def bfloat16_gain() -> float:
-    """How many times as fast as fp32 this processor multiplies bf16; tried once in a process."""
+    """The speed of products in bf16, as a multiple of that in fp32; tried once in a process."""
     return compare_types()
 
 

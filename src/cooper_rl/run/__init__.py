@@ -8,5 +8,4 @@ evaluator  evaluation while training          identity   what makes two starts o
 stopping   SIGTERM                            memory     does it fit on the GPU, how fast can it be?
 launching  a TrainJob's inputs and result     promotion  rules of the registry
 tracker    TensorBoard, MLflow, W&B           fit_checkpoints  VerifyRM's training goes on
-model_registry  champions in MLflow
 """

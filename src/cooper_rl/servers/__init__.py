@@ -1,6 +1,6 @@
 """Services: those that the product calls, and its own.
 
-open            judge and assistant of a configuration        trial  whether their servers answer
+open            judge and assistant of a configuration, and whether their servers answer
 judge           completions to verdicts           assistant  solutions to wrong ones
 chat            any OpenAI-compatible server      hedging  a second request for the slowest
 budget          what is asked, what it costs      pacing   fewer requests while a server limits its rate

@@ -15,7 +15,7 @@ from cooper_rl.config.root import Config
 from cooper_rl.records.files import write_report
 from cooper_rl.schema.paths import OutputFile
 from cooper_rl.schema.runs import SettingsReport
-from cooper_rl.servers.trial import servers_of, try_servers
+from cooper_rl.servers.open import servers_of, try_servers
 from cooper_rl.storage.open import open_store
 
 logger = logging.getLogger(__name__)

@@ -2,7 +2,7 @@
 
 Both were evaluated on the frozen sets under the same settings, or the candidate is refused. Run again after
 any interruption it comes to the same end: a version is named by its weights. The rule is in
-`run/promotion.py`, the registry in `checkpoints/registry.py`; `run/model_registry.py` tells MLflow.
+`run/promotion.py`, the registry in `checkpoints/registry.py`; `checkpoints/model_registry.py` tells MLflow.
 """
 
 import logging
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated, NamedTuple
 
 from cooper_rl.checkpoints.manifest import files_below
+from cooper_rl.checkpoints.model_registry import register_champion
 from cooper_rl.checkpoints.reference import REFERENCE, CheckpointReference, open_checkpoint
 from cooper_rl.checkpoints.registry import (
     EVALUATED,
@@ -33,7 +34,6 @@ from cooper_rl.method.intervals import clustered_interval
 from cooper_rl.method.questions import fingerprint
 from cooper_rl.records.files import atomic_path, read_records, read_report, write_records, write_report
 from cooper_rl.report.changes import outcomes
-from cooper_rl.run.model_registry import register_champion
 from cooper_rl.run.promotion import (
     Evaluated,
     check_conditions,

@@ -91,7 +91,7 @@ def run(
 
 
 class _Found(NamedTuple):
-    """What the store has of a run."""
+    """Checkpoints and messages of a run in the store."""
 
     checkpoints: dict[str, str]
     failures: list[str]

@@ -9,8 +9,8 @@ import pytest
 
 from cooper_rl.config.load import load
 from cooper_rl.errors import ConfigError, ServerError
-from cooper_rl.servers import trial
-from cooper_rl.servers.trial import servers_of
+from cooper_rl.servers import open as servers
+from cooper_rl.servers.open import servers_of
 from cooper_rl.stages import check_settings
 from tests.servers.chatting import completion
 from tests.stand_ins.chat import Reply, ScriptedServer
@@ -155,7 +155,7 @@ def test_a_server_that_says_nothing_is_given_up(
     start: Callable[[Script], ScriptedServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The time limit is a fifth of a second here, and that of the configuration is two minutes."""
-    monkeypatch.setattr(trial, "TIMEOUT_SECONDS", 0.2)
+    monkeypatch.setattr(servers, "TIMEOUT_SECONDS", 0.2)
 
     def hang(number: int, body: dict[str, Any]) -> Reply:
         time.sleep(2)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from cooper_rl.checkpoints.model_registry import register_champion
 from cooper_rl.config.infrastructure import RegistryConfig
-from cooper_rl.run.model_registry import register_champion
 from cooper_rl.schema.reports import Interval
 from cooper_rl.schema.runs import PromoteReport
 
