@@ -26,7 +26,7 @@ from cooper_rl.models.completions import check_head
 from cooper_rl.models.lora import adapter_weights, add_adapters, merged_weights
 from cooper_rl.models.packed.forward import use_packed
 from cooper_rl.models.policy import Policy, load_policy
-from cooper_rl.models.precision import round_layers, round_weights
+from cooper_rl.models.precision import Compute, round_layers, round_weights, settle
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM
 from cooper_rl.randomness import derive_seed
 from cooper_rl.records.files import read_records
@@ -136,6 +136,7 @@ def make_trainer(
         TrainingError: VerifyRM's score is not finite.
     """
     cooper = config.cooper
+    state = _with_precision(state, cooper.precision)
     check_memory(config, policy=state.policy.model, verify_rm=state.verify_rm.model, num_processes=ranks.size)
     name = at_hand(config.storage, read_models(models).policy)
     reference = load_policy(
@@ -244,6 +245,16 @@ class _Trained(NamedTuple):
     verify_rm: VerifyRM
     policy_optimizer: Trainable
     verify_rm_optimizer: Trainable
+
+
+def _with_precision(state: TrainingState, precision: Compute) -> TrainingState:
+    """The state with the types of its passes. A run settles them when it finds where it stands."""
+    policy, verify_rm = state.policy, state.verify_rm
+    if policy.compute == "auto":
+        policy = replace(policy, compute=settle(policy.model, precision))
+    if verify_rm.compute == "auto":
+        verify_rm = replace(verify_rm, compute=settle(verify_rm.model, precision))
+    return replace(state, policy=policy, verify_rm=verify_rm)
 
 
 def _make_trained(config: Config, state: TrainingState, ranks: Ranks, *, place: str) -> _Trained:
