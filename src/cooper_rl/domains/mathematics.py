@@ -12,9 +12,9 @@ from cooper_rl.negatives.holding import holds_answer
 from cooper_rl.negatives.mention import check_mention
 from cooper_rl.negatives.perturb import Perturber
 from cooper_rl.verdicts.answer_type import name_answer_type
-from cooper_rl.verdicts.answers.extraction import find_final_answer
+from cooper_rl.verdicts.answers.extraction import FinalAnswer, find_final_answer
 from cooper_rl.verdicts.answers.matching import matching_examples
-from cooper_rl.verdicts.answers.verify import is_another_answer, parse_reference, verify_quickly
+from cooper_rl.verdicts.answers.verify import contradicts, is_another_answer, parse_reference
 from cooper_rl.verdicts.rule import RuleVerifier, fingerprint
 from cooper_rl.verdicts.verifier import AnswerItem
 
@@ -38,18 +38,21 @@ def find_reference_fault(reference_answer: str) -> str | None:
 
 def find_stated_answer(completion: str) -> str | None:
     """The final answer in its own spelling, where that is short."""
+    found = _find_short_answer(completion)
+    return None if found is None else found.text
+
+
+def _find_short_answer(completion: str) -> FinalAnswer | None:
     found = find_final_answer(completion, AnswerPolicy())
-    return found.text if found is not None and len(found.text) <= MAX_STATED_CHARS else None
+    return found if found is not None and len(found.text) <= MAX_STATED_CHARS else None
 
 
 def find_contradiction(question: str, reference_answer: str, completion: str, /) -> str | None:
     """The final answer in its own spelling, where it needs no algebra to see that it is not the reference
     answer. Answers that the rule verifier cannot compare contradict nothing: they may be right."""
-    stated = find_stated_answer(completion)
-    if stated is None:
-        return None
-    verdict = verify_quickly(AnswerItem(reference_answer, completion, question, None), AnswerPolicy())
-    return stated if verdict == "incorrect" else None
+    found = _find_short_answer(completion)
+    item = AnswerItem(reference_answer, completion, question)
+    return found.text if found is not None and contradicts(item, found, AnswerPolicy()) else None
 
 
 def judge_prompt(question: str, reference_answer: str, completion: str, *, nonce: str) -> ChatPrompt:

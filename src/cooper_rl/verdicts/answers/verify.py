@@ -11,10 +11,9 @@ from fractions import Fraction
 from typing import Literal, NamedTuple
 
 from cooper_rl.config.data import AnswerPolicy
-from cooper_rl.schema.data import Verdict
 from cooper_rl.verdicts.answers.arithmetic import evaluate
 from cooper_rl.verdicts.answers.comparison import AnswerCheck, compare_exactly, read_quantity, shorten
-from cooper_rl.verdicts.answers.extraction import find_final_answer
+from cooper_rl.verdicts.answers.extraction import FinalAnswer, find_final_answer
 from cooper_rl.verdicts.answers.notation import find_clash
 from cooper_rl.verdicts.answers.numbers import Quantity, parse_quantity
 from cooper_rl.verdicts.answers.parts import LeafComparison, compare_parts
@@ -68,11 +67,11 @@ def verify_answer(
     return stated if isinstance(stated, AnswerCheck) else compare_answers(stated, policy)
 
 
-def verify_quickly(item: AnswerItem, policy: AnswerPolicy) -> Verdict | None:
-    """The rule verdict on a completion in bounded time; None where it needs algebra."""
-    stated = state_answer(item, policy)
+def contradicts(item: AnswerItem, found: FinalAnswer, policy: AnswerPolicy) -> bool:
+    """True if a completion's final answer is incorrect, and no algebra is needed to see it."""
+    stated = _state(item, found, policy)
     check = stated if isinstance(stated, AnswerCheck) else compare_quickly(stated, policy)
-    return None if check is None else check.verdict
+    return check is not None and check.verdict == "incorrect"
 
 
 def state_answer(item: AnswerItem, policy: AnswerPolicy) -> Comparison | AnswerCheck:
@@ -80,6 +79,10 @@ def state_answer(item: AnswerItem, policy: AnswerPolicy) -> Comparison | AnswerC
     found = find_final_answer(item.completion, policy, is_cut=item.finish_reason == "length")
     if found is None:
         return AnswerCheck("unparsable", "the completion states no answer")
+    return _state(item, found, policy)
+
+
+def _state(item: AnswerItem, found: FinalAnswer, policy: AnswerPolicy) -> Comparison | AnswerCheck:
     if not found.text.strip():
         return AnswerCheck("unparsable", f"nothing after the marker {found.marker!r}")
     reference, answer = _reference_text(item.reference_answer), normalise_answer(found.text)
