@@ -8,7 +8,8 @@ import copy
 import json
 import logging
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatch
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -123,30 +124,45 @@ def check_weights(folder: Path) -> None:
     elif (folder / INDEX).is_file():
         _check_shards(folder)
     else:
-        raise _without_weights(folder)
+        absent = (
+            f"no weights there, neither {WEIGHTS} nor {INDEX}; copy the whole folder, or with git fetch what "
+            "it left out (git lfs pull)"
+        )
+        raise without_weights(str(folder), [path.name for path in folder.iterdir()], absent=absent)
 
 
-def _without_weights(folder: Path) -> ModelError:
-    pickled = sorted(path.name for pattern in PICKLED for path in folder.glob(pattern))
+def without_weights(name: str, files: Iterable[str], *, absent: str) -> ModelError:
+    """The error for a model without safetensors files: its weights are pickled, or what `absent` says."""
+    pickled = sorted(file for file in files if any(fnmatch(file, pattern) for pattern in PICKLED))
     if pickled:
         return ModelError(
-            f"{folder}: its weights are pickled ({pickled[0]}), which runs code when it is loaded; take a "
+            f"{name}: its weights are pickled ({pickled[0]}), which runs code when it is loaded; take a "
             "version with safetensors files, or load it where you trust it and save it with save_pretrained"
         )
-    return ModelError(
-        f"{folder}: no weights there, neither {WEIGHTS} nor {INDEX}; copy the whole folder, or with git "
-        "fetch what it left out (git lfs pull)"
-    )
+    return ModelError(f"{name}: {absent}")
 
 
-def _check_shards(folder: Path) -> None:
-    place = folder / INDEX
+def read_index(place: Path) -> dict[str, set[str]]:
+    """File -> the weights that an index says it holds.
+
+    Raises:
+        ValueError: it is not an index.
+    """
     try:
         found = json.loads(place.read_text(encoding="utf-8"))["weight_map"]
         shards: dict[str, set[str]] = {}
         for weight, name in found.items():
             shards.setdefault(_file_name(name), set()).add(weight)
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise ValueError(str(error)) from error
+    return shards
+
+
+def _check_shards(folder: Path) -> None:
+    place = folder / INDEX
+    try:
+        shards = read_index(place)
+    except ValueError as error:
         raise ModelError(f"{place}: not an index of weights ({error}); copy the file again") from error
     for name, weights in sorted(shards.items()):
         if not (folder / name).is_file():

@@ -4,9 +4,7 @@ The hub is asked which files the model has. What lies in this machine's cache is
 (`folder_check.py`), where the hub cannot be reached or must not be asked (HF_HUB_OFFLINE=1).
 """
 
-import json
 from collections.abc import Collection
-from fnmatch import fnmatch
 from pathlib import Path
 
 from huggingface_hub import HfApi, constants, hf_hub_download, try_to_load_from_cache
@@ -15,7 +13,7 @@ from huggingface_hub import HfApi, constants, hf_hub_download, try_to_load_from_
 from huggingface_hub.errors import HTTPError  # pyright: ignore[reportPrivateImportUsage]
 
 from cooper_rl.errors import ModelError
-from cooper_rl.models.folder_check import INDEX, PICKLED, WEIGHTS, check_weights
+from cooper_rl.models.folder_check import INDEX, WEIGHTS, check_weights, read_index, without_weights
 
 TIMEOUT_SECONDS = 30.0
 
@@ -39,7 +37,8 @@ def check_hub_weights(name: str) -> None:
     if index is not None:
         _check_shards(name, index, files)
     elif WEIGHTS not in files:
-        raise _without_weights(name, files)
+        absent = f"no weights on the hub, neither {WEIGHTS} nor {INDEX}; take a model that has them"
+        raise without_weights(name, files, absent=absent)
 
 
 def _check_cached(name: str, *, why: str) -> None:
@@ -57,9 +56,8 @@ def _check_cached(name: str, *, why: str) -> None:
 
 def _check_shards(name: str, index: Path, files: Collection[str]) -> None:
     try:
-        shards = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-        absent = [shard for shard in shards if shard not in files]
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        absent = [shard for shard in sorted(read_index(index)) if shard not in files]
+    except ValueError as error:
         raise ModelError(
             f"{name}: {INDEX} there is not an index of weights ({error}); take another version of the model"
         ) from error
@@ -68,15 +66,3 @@ def _check_shards(name: str, index: Path, files: Collection[str]) -> None:
             f"{name}: {absent[0]} is missing on the hub, and {INDEX} names it; take another version of the "
             "model, or ask its owner to upload the file"
         )
-
-
-def _without_weights(name: str, files: Collection[str]) -> ModelError:
-    pickled = sorted(file for file in files if any(fnmatch(file, pattern) for pattern in PICKLED))
-    if pickled:
-        return ModelError(
-            f"{name}: its weights are pickled ({pickled[0]}), which runs code when it is loaded; take a "
-            "version with safetensors files, or load it where you trust it and save it with save_pretrained"
-        )
-    return ModelError(
-        f"{name}: no weights on the hub, neither {WEIGHTS} nor {INDEX}; take a model that has them"
-    )
