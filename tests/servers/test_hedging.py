@@ -4,7 +4,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any
@@ -21,19 +21,6 @@ from cooper_rl.servers.hedging import MIN_TIMED, Hedger
 from tests.stand_ins.chat import Reply, ScriptedServer
 
 Script = Callable[[int, dict[str, Any]], Reply]
-
-
-@pytest.fixture
-def serve() -> Iterator[Callable[[Script], ScriptedServer]]:
-    servers: list[ScriptedServer] = []
-
-    def start(script: Script) -> ScriptedServer:
-        servers.append(ScriptedServer(script))
-        return servers[-1]
-
-    yield start
-    for server in servers:
-        server.close()
 
 
 def config(server: ScriptedServer, **options: Any) -> ServerConfig:
@@ -59,7 +46,7 @@ def is_first(server: ScriptedServer, body: dict[str, Any]) -> bool:
     return sum(other["seed"] == body["seed"] for other in server.bodies) == 1
 
 
-def test_a_late_answer_is_asked_for_again_and_the_first_one_counts(serve) -> None:
+def test_a_late_answer_is_asked_for_again_and_the_first_one_counts(serve_chat) -> None:
     """The first request would never be answered; its connection is closed when the second is."""
     is_over = threading.Event()
 
@@ -69,7 +56,7 @@ def test_a_late_answer_is_asked_for_again_and_the_first_one_counts(serve) -> Non
             return completion("first")
         return completion("second")
 
-    server = serve(script)
+    server = serve_chat(script)
     client = ChatClient(config(server, timeout_seconds=60))
     knows_the_median(client)
     started = time.monotonic()
@@ -114,27 +101,27 @@ def test_the_losers_connection_is_closed_and_no_thread_is_left() -> None:
             pass
 
 
-def test_nothing_is_asked_twice_without_the_option_or_before_the_median_is_known(serve) -> None:
+def test_nothing_is_asked_twice_without_the_option_or_before_the_median_is_known(serve_chat) -> None:
     def script(number: int, body: dict[str, Any]) -> Reply:
         time.sleep(0.3 if body["seed"] == 1 else 0)
         return completion("text")
 
     for options in ({"hedge_after": None}, {}):
-        server = serve(script)
+        server = serve_chat(script)
         client = ChatClient(config(server, **options))
         ask(client, *range(2, MIN_TIMED + 1), 1)
         assert len(server.bodies) == MIN_TIMED
         assert client.usage.num_hedged == 0
 
 
-def test_an_error_says_nothing_of_how_long_an_answer_takes(serve) -> None:
+def test_an_error_says_nothing_of_how_long_an_answer_takes(serve_chat) -> None:
     def script(number: int, body: dict[str, Any]) -> Reply:
         if body["seed"] < MIN_TIMED:
             return 500, {}, "starting"
         time.sleep(0.3)
         return completion("text")
 
-    server = serve(script)
+    server = serve_chat(script)
     ledger = Ledger(config(server))
     hedger = Hedger(config(server), {}, ledger)
     statuses = [hedger.post(server.url, {"seed": seed}).answer.status_code for seed in range(MIN_TIMED + 1)]
@@ -142,7 +129,7 @@ def test_an_error_says_nothing_of_how_long_an_answer_takes(serve) -> None:
     assert ledger.usage.num_hedged == 0
 
 
-def test_second_requests_count_and_a_spent_budget_leaves_the_first_alone(serve) -> None:
+def test_second_requests_count_and_a_spent_budget_leaves_the_first_alone(serve_chat) -> None:
     """Both answers are taken to cost what the winner's does. With a spent budget there is no second."""
 
     def script(number: int, body: dict[str, Any]) -> Reply:
@@ -151,7 +138,7 @@ def test_second_requests_count_and_a_spent_budget_leaves_the_first_alone(serve) 
         return 200, {}, json.dumps({"choices": [{"message": {"content": "t"}}], "usage": usage})
 
     for limit, num_hedged in ((MIN_TIMED + 2, 1), (MIN_TIMED + 1, 0)):
-        server = serve(script)
+        server = serve_chat(script)
         client = ChatClient(config(server, max_requests=limit))
         knows_the_median(client)
         assert ask(client, 1) == ["t"]
@@ -159,14 +146,14 @@ def test_second_requests_count_and_a_spent_budget_leaves_the_first_alone(serve) 
         assert client.usage.prompt_tokens == 10 * limit
 
 
-def test_second_requests_take_only_room_that_is_left(serve) -> None:
+def test_second_requests_take_only_room_that_is_left(serve_chat) -> None:
     """Two may be open: while two first requests wait there is no second one, however late they are."""
 
     def script(number: int, body: dict[str, Any]) -> Reply:
         time.sleep(0.5 if body["seed"] < 3 else 0)
         return completion("text")
 
-    server = serve(script)
+    server = serve_chat(script)
     client = ChatClient(config(server))
     knows_the_median(client)
     with ThreadPoolExecutor(2) as threads:
@@ -175,21 +162,21 @@ def test_second_requests_take_only_room_that_is_left(serve) -> None:
 
 
 @pytest.mark.parametrize("failure", [(500, {}, "broken"), (0, {}, "")], ids=["500", "closed"])
-def test_a_second_request_that_fails_leaves_the_first(serve, failure: Reply) -> None:
+def test_a_second_request_that_fails_leaves_the_first(serve_chat, failure: Reply) -> None:
     def script(number: int, body: dict[str, Any]) -> Reply:
         if body["seed"] == 1 and not is_first(server, body):
             return failure
         time.sleep(0.6 if body["seed"] == 1 else 0)
         return completion("first")
 
-    server = serve(script)
+    server = serve_chat(script)
     client = ChatClient(config(server))
     knows_the_median(client)
     assert ask(client, 1) == ["first"]
     assert (client.usage.num_hedged, client.usage.num_retries) == (1, 0)
 
 
-def test_where_both_fail_the_request_is_tried_again(serve) -> None:
+def test_where_both_fail_the_request_is_tried_again(serve_chat) -> None:
     def script(number: int, body: dict[str, Any]) -> Reply:
         times = sum(other["seed"] == 1 for other in server.bodies)
         if body["seed"] == 1 and times <= 2:
@@ -197,21 +184,21 @@ def test_where_both_fail_the_request_is_tried_again(serve) -> None:
             return 503, {}, "busy"
         return completion("third")
 
-    server = serve(script)
+    server = serve_chat(script)
     client = ChatClient(config(server))
     knows_the_median(client)
     assert ask(client, 1) == ["third"]
     assert client.usage.num_retries == 1
 
 
-def test_the_median_is_of_first_requests_and_a_loser_counts_as_long_as_it_ran(serve) -> None:
+def test_the_median_is_of_first_requests_and_a_loser_counts_as_long_as_it_ran(serve_chat) -> None:
     """Five answers at once, then a late one: six are timed, the last with at least the limit."""
 
     def script(number: int, body: dict[str, Any]) -> Reply:
         time.sleep(0.5 if body["seed"] == 1 and is_first(server, body) else 0.05)
         return completion("text")
 
-    server = serve(script)
+    server = serve_chat(script)
     ledger = Ledger(config(server))
     hedger = Hedger(config(server), {}, ledger)
     for seed in (2, 3, 4, 5, 6, 1):
@@ -222,12 +209,12 @@ def test_the_median_is_of_first_requests_and_a_loser_counts_as_long_as_it_ran(se
     assert seconds[-1] > 0.1
 
 
-def test_the_assistant_counts_second_requests_of_a_step(serve) -> None:
+def test_the_assistant_counts_second_requests_of_a_step(serve_chat) -> None:
     def script(number: int, body: dict[str, Any]) -> Reply:
         time.sleep(0.5 if number == MIN_TIMED else 0)
         return completion("")
 
-    assistant = ChatAssistant(config(serve(script)))
+    assistant = ChatAssistant(config(serve_chat(script)))
     items = [RewriteItem(f"p{place}", "q", "2", "#### 2") for place in range(MIN_TIMED + 1)]
     assistant.begin()
     assistant.rewrite(items, seed=0)

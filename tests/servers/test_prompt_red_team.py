@@ -7,7 +7,7 @@ whether a model would obey with the right code is not shown here (docs/cluster/s
 import json
 import random
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -25,7 +25,7 @@ from cooper_rl.servers.judge import ChatJudge
 from cooper_rl.verdicts.hybrid import JudgeItem, decide
 from cooper_rl.verdicts.rule import RuleVerifier
 from cooper_rl.verdicts.verifier import AnswerItem
-from tests.stand_ins.chat import Reply, ScriptedServer
+from tests.stand_ins.chat import Reply
 
 DOMAINS = {"mathematics": MATHEMATICS, "programs": PROGRAMS}
 QUESTION, REFERENCE, RIGHT = "What is 1+1?", "2", "1+1=2\n#### 2"
@@ -116,19 +116,14 @@ PARROTS = (repeats_everything, goes_on_with_the_text, obeys_without_the_code)
 
 
 @pytest.fixture
-def serve() -> Iterator[Callable[[Callable[[dict[str, Any]], str]], ServerConfig]]:
-    servers: list[ScriptedServer] = []
-
+def serve(serve_chat) -> Callable[[Callable[[dict[str, Any]], str]], ServerConfig]:
     def start(answer: Callable[[dict[str, Any]], str]) -> ServerConfig:
         def script(number: int, body: dict[str, Any]) -> Reply:
             return 200, {}, json.dumps({"choices": [{"message": {"content": answer(body)}}]})
 
-        servers.append(ScriptedServer(script))
-        return ServerConfig(base_url=servers[-1].url, model="m", max_concurrency=8)
+        return ServerConfig(base_url=serve_chat(script).url, model="m", max_concurrency=8)
 
-    yield start
-    for server in servers:
-        server.close()
+    return start
 
 
 @pytest.mark.parametrize(("family", "domain"), PUT)

@@ -1,7 +1,7 @@
 """One small request to each chat server that a configuration names, against servers on real sockets."""
 
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,19 +29,6 @@ SECTIONS = {
 """Section -> what a server in it needs beside itself."""
 
 
-@pytest.fixture
-def start() -> Generator[Callable[[Script], ScriptedServer]]:
-    servers: list[ScriptedServer] = []
-
-    def start(script: Script) -> ScriptedServer:
-        servers.append(ScriptedServer(script))
-        return servers[-1]
-
-    yield start
-    for server in servers:
-        server.close()
-
-
 def says_yes(number: int, body: dict[str, Any]) -> Reply:
     return completion("yes")
 
@@ -67,9 +54,9 @@ def test_the_laptops_own_judge_and_assistant_are_nobody_to_ask() -> None:
 
 @pytest.mark.parametrize("section", SECTIONS)
 def test_every_server_of_a_run_is_asked_for_one_word(
-    section: str, start: Callable[[Script], ScriptedServer], tmp_path: Path
+    section: str, serve_chat: Callable[[Script], ScriptedServer], tmp_path: Path
 ) -> None:
-    server = start(says_yes)
+    server = serve_chat(says_yes)
     budget = [f"{section}.server.max_requests=1", f"{section}.server.max_tokens=8"]
     assert check(tmp_path, *SECTIONS[section], *naming(section, server.url), *budget) == [section]
     (body,) = server.bodies
@@ -77,9 +64,9 @@ def test_every_server_of_a_run_is_asked_for_one_word(
 
 
 def test_further_judges_and_the_third_vote_are_asked_and_a_server_that_is_named_twice_is_asked_once(
-    start: Callable[[Script], ScriptedServer], tmp_path: Path
+    serve_chat: Callable[[Script], ScriptedServer], tmp_path: Path
 ) -> None:
-    server = start(says_yes)
+    server = serve_chat(says_yes)
     of = f'{{ server = {{ base_url = "{server.url}", model = "%s" }} }}'
     overrides = [
         *SECTIONS["labeling.judge"], *naming("labeling.judge", server.url),
@@ -123,9 +110,9 @@ def test_a_server_that_is_down_ends_the_first_task_within_seconds(
 
 
 def test_a_server_that_is_still_starting_is_asked_once_more(
-    start: Callable[[Script], ScriptedServer], tmp_path: Path
+    serve_chat: Callable[[Script], ScriptedServer], tmp_path: Path
 ) -> None:
-    server = start(lambda number, body: (503, {}, "loading") if number == 0 else completion("yes"))
+    server = serve_chat(lambda number, body: (503, {}, "loading") if number == 0 else completion("yes"))
     named = [*SECTIONS["labeling.judge"], *naming("labeling.judge", server.url)]
     assert check(tmp_path, *named) == ["labeling.judge"]
     assert len(server.bodies) == 2
@@ -142,9 +129,9 @@ def test_a_server_that_is_still_starting_is_asked_once_more(
     ids=["unavailable", "bad request", "unknown model", "no chat server"],
 )
 def test_what_is_no_answer_is_named(
-    start: Callable[[Script], ScriptedServer], tmp_path: Path, reply: Reply, tries: int, reason: str
+    serve_chat: Callable[[Script], ScriptedServer], tmp_path: Path, reply: Reply, tries: int, reason: str
 ) -> None:
-    server = start(lambda number, body: reply)
+    server = serve_chat(lambda number, body: reply)
     with pytest.raises(ServerError) as raised:
         check(tmp_path, *SECTIONS["labeling.judge"], *naming("labeling.judge", server.url))
     assert reason in str(raised.value)
@@ -152,7 +139,7 @@ def test_what_is_no_answer_is_named(
 
 
 def test_a_server_that_says_nothing_is_given_up(
-    start: Callable[[Script], ScriptedServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    serve_chat: Callable[[Script], ScriptedServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The time limit is a fifth of a second here, and that of the configuration is two minutes."""
     monkeypatch.setattr(servers, "TIMEOUT_SECONDS", 0.2)
@@ -161,21 +148,21 @@ def test_a_server_that_says_nothing_is_given_up(
         time.sleep(2)
         return completion("yes")
 
-    server = start(hang)
+    server = serve_chat(hang)
     with pytest.raises(ServerError, match="ReadTimeout"):
         check(tmp_path, *SECTIONS["labeling.judge"], *naming("labeling.judge", server.url))
 
 
-def test_a_limited_rate_is_an_answer(start: Callable[[Script], ScriptedServer], tmp_path: Path) -> None:
-    server = start(lambda number, body: (429, {"retry-after": "3600"}, "slow down"))
+def test_a_limited_rate_is_an_answer(serve_chat: Callable[[Script], ScriptedServer], tmp_path: Path) -> None:
+    server = serve_chat(lambda number, body: (429, {"retry-after": "3600"}, "slow down"))
     named = [*SECTIONS["labeling.judge"], *naming("labeling.judge", server.url)]
     assert check(tmp_path, *named) == ["labeling.judge"]
 
 
 def test_a_key_that_this_task_does_not_get_is_no_failure_and_a_wrong_one_is(
-    start: Callable[[Script], ScriptedServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    serve_chat: Callable[[Script], ScriptedServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server = start(lambda number, body: (401, {}, "who are you"))
+    server = serve_chat(lambda number, body: (401, {}, "who are you"))
     named = [*SECTIONS["labeling.judge"], *naming("labeling.judge", server.url)]
     named += ["labeling.judge.server.api_key_env=JUDGE_KEY"]
     monkeypatch.delenv("JUDGE_KEY", raising=False)
