@@ -19,6 +19,7 @@ from cooper_rl.config.root import Config
 from cooper_rl.errors import ConfigError
 from cooper_rl.schema.reports import CollectReport, Report
 from cooper_rl.stages import STAGES, check_overrides, read_signature
+from tests.bash_completion import complete_in_bash
 
 STAGES_FOLDER = Path(__file__).parent.parent / "src" / "cooper_rl" / "stages"
 
@@ -395,13 +396,7 @@ def test_bash_completes_commands_options_and_presets(
     typed: list[str], expected: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["completion", "bash"]) == 0
-    words = " ".join(["cooper-rl", *typed])
-    script = (
-        f"{capsys.readouterr().out}\nCOMP_WORDS=({words}); COMP_CWORD={len(typed)}; _cooper_rl; "
-        'echo "${COMPREPLY[@]}"'
-    )
-    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout.split() == expected
+    assert complete_in_bash(capsys.readouterr().out, "cooper-rl", typed) == expected
 
 
 def test_zsh_takes_the_same_script(capsys: pytest.CaptureFixture[str]) -> None:

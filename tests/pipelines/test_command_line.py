@@ -1,10 +1,9 @@
 """The command line of pipelines: slips, and what a shell completes."""
 
-import subprocess
-
 import pytest
 
 from pipelines.__main__ import main
+from tests.bash_completion import complete_in_bash
 
 
 @pytest.mark.parametrize(
@@ -50,13 +49,7 @@ def test_bash_completes_commands_options_and_their_values(
     typed: list[str], expected: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["completion", "bash"]) == 0
-    words = " ".join(["cooper-rl-pipelines", *(word or "''" for word in typed)])
-    script = (
-        f"{capsys.readouterr().out}\nCOMP_WORDS=({words}); COMP_CWORD={len(typed)}; _cooper_rl_pipelines; "
-        'echo "${COMPREPLY[@]}"'
-    )
-    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout.split() == expected
+    assert complete_in_bash(capsys.readouterr().out, "cooper-rl-pipelines", typed) == expected
 
 
 def test_zsh_takes_the_same_script(capsys: pytest.CaptureFixture[str]) -> None:
