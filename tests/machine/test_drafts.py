@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +15,7 @@ from cooper_rl.machine.drafts import draft_beside, settle_drafts
 from cooper_rl.models.policy import load_policy, save_folder
 from cooper_rl.records.files import atomic_path
 from cooper_rl.records.written import copy_written, remove_written
+from tests.machine.owners import ending, start_owner
 
 WRITER = """
 import sys, time
@@ -40,12 +40,6 @@ class Part:
 
 def save(path: Path, text: str) -> None:
     save_folder(Part("config.json", text), Part("tokenizer.json", text), path)
-
-
-def start_writer(path: Path) -> tuple[subprocess.Popen[str], Path]:
-    process = subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    return process, Path(process.stdout.readline().strip())
 
 
 def end_of_child(work: Callable[[], None], *, near: Path, event: str, fatal: int) -> int:
@@ -88,9 +82,9 @@ def test_a_draft_is_gone_when_its_block_ends(tmp_path: Path) -> None:
 def test_a_killed_writers_draft_is_removed_by_the_next_write_and_no_living_ones(tmp_path: Path) -> None:
     for name in ("my.partial", "problems.jsonl.0123abcd.partial", ".cooper-rl-0123abcd.draft"):
         (tmp_path / name).write_text("mine")
-    killed, left = start_writer(tmp_path / "problems.jsonl")
-    living, used = start_writer(tmp_path / "problems.jsonl")
-    try:
+    killed, left = start_owner(WRITER, str(tmp_path / "problems.jsonl"))
+    living, used = start_owner(WRITER, str(tmp_path / "problems.jsonl"))
+    with ending(killed, living):
         killed.kill()
         killed.wait()
         assert left.is_file()
@@ -98,12 +92,6 @@ def test_a_killed_writers_draft_is_removed_by_the_next_write_and_no_living_ones(
             draft.write_text("{}")
         assert not left.exists()
         assert used.read_bytes() == b"x" * 1000
-    finally:
-        for process in (killed, living):
-            process.kill()
-            process.wait()
-            assert process.stdout is not None
-            process.stdout.close()
     settle_drafts(tmp_path)
     assert names(tmp_path) == [
         ".cooper-rl-0123abcd.draft", "my.partial", "problems.jsonl.0123abcd.partial", "report.json",

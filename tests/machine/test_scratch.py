@@ -1,8 +1,5 @@
 """Temporary folders: removed at the end, or by the next start; nobody else's is ever touched."""
 
-import os
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -11,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cooper_rl.machine.scratch import MARK, scratch_folder
+from tests.machine.owners import ending, start_owner
 
 OWNER = """
 import sys, time
@@ -28,17 +26,6 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def start_owner(root: Path) -> tuple[subprocess.Popen[str], Path]:
-    process = subprocess.Popen(
-        [sys.executable, "-c", OWNER],
-        env=os.environ | {"TMPDIR": str(root)},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    return process, Path(process.stdout.readline().strip())
-
-
 def test_a_folder_is_removed_when_its_block_ends(temporary: Path) -> None:
     def fail() -> None:
         with scratch_folder() as folder:
@@ -53,9 +40,9 @@ def test_a_folder_is_removed_when_its_block_ends(temporary: Path) -> None:
 def test_a_killed_owners_folder_is_removed_by_the_next_start_and_no_living_ones(
     temporary: Path,
 ) -> None:
-    killed, left = start_owner(temporary)
-    living, used = start_owner(temporary)
-    try:
+    killed, left = start_owner(OWNER, TMPDIR=str(temporary))
+    living, used = start_owner(OWNER, TMPDIR=str(temporary))
+    with ending(killed, living):
         killed.kill()
         killed.wait()
         assert left.is_dir()
@@ -63,12 +50,6 @@ def test_a_killed_owners_folder_is_removed_by_the_next_start_and_no_living_ones(
             assert not left.parent.exists()
             assert (used / "weights").is_file()
             assert own.is_dir()
-    finally:
-        for process in (killed, living):
-            process.kill()
-            process.wait()
-            assert process.stdout is not None
-            process.stdout.close()
 
 
 def test_two_folders_of_one_process_live_beside_each_other(temporary: Path) -> None:
