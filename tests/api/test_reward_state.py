@@ -1,11 +1,15 @@
 """The state of `CooperReward`: what a killed one goes on from, and what its folder holds."""
 
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cooper_rl import CooperReward, load_verify_rm
+from cooper_rl.api import reward_run, reward_state
+from cooper_rl.checkpoints import run_state
 from cooper_rl.checkpoints.manifest import MANIFEST, dump_manifest
 from cooper_rl.checkpoints.reading import read_manifest
 from cooper_rl.errors import ConfigError, WriteConflictError
@@ -13,6 +17,8 @@ from cooper_rl.models import precision
 from cooper_rl.models.verify_rm import VerifyRM, save_verify_rm
 from cooper_rl.storage.local import LocalStore
 from tests.api.rewarding import HELD_OUT, PROBLEMS, REPLAY, RULE, ask, make_reward, same_weights
+
+DATA = Path(__file__).parents[1] / "data"
 
 
 @pytest.mark.parametrize("staleness", [0, pytest.param(1, marks=pytest.mark.slow)])
@@ -83,33 +89,68 @@ def rows_of_pieces(folder: Path, kind: str) -> list[int]:
     return [len((piece / kind).read_text().splitlines()) for piece in sorted((folder / "logs").iterdir())]
 
 
-@pytest.mark.parametrize("is_saved_whole", [False, True], ids=["in pieces", "whole, as by earlier versions"])
-def test_the_log_of_its_folder_is_written_once_in_pieces(make_verify_rm, tmp_path, is_saved_whole) -> None:
-    """Six steps in three checkpoints; the first two steps, whole, become one piece with the next two."""
+@pytest.mark.parametrize("is_saved_elsewhere", [False, True], ids=["its own", "saved elsewhere"])
+def test_the_log_of_its_folder_is_written_once_in_pieces(
+    make_verify_rm, tmp_path, is_saved_elsewhere
+) -> None:
+    """Six steps in three checkpoints; a state that was saved elsewhere has no log of the steps before."""
     save_verify_rm(make_verify_rm(0), tmp_path / "verify_rm")
     options: Any = {"config": {"checkpoint_every": 2}, "rule": RULE, "device": "cpu"}
     run = tmp_path / "run"
     with CooperReward(tmp_path / "verify_rm", folder=tmp_path / "straight", **options) as straight:
         for _ in range(6):
             ask(straight)
-    with CooperReward(tmp_path / "verify_rm", folder=None if is_saved_whole else run, **options) as first:
+    with CooperReward(tmp_path / "verify_rm", folder=None if is_saved_elsewhere else run, **options) as first:
         for _ in range(2):
             ask(first)
-        if is_saved_whole:
+        if is_saved_elsewhere:
             first.save(run)
     with CooperReward(tmp_path / "verify_rm", folder=run, **options) as reward:
         for _ in range(4):
             ask(reward)
     assert rows_of_pieces(tmp_path / "straight", "metrics.jsonl") == [2, 2, 2]
-    assert rows_of_pieces(run, "metrics.jsonl") == ([4, 2] if is_saved_whole else [2, 2, 2])
-    assert sum(rows_of_pieces(run, "pairs.jsonl")) == len(straight.pairs) > 0
-    last = run / (run / "LATEST").read_text().strip()
-    assert not (last / "metrics.jsonl").exists()
-    assert not (last / "pairs.jsonl").exists()
+    assert rows_of_pieces(run, "metrics.jsonl") == ([2, 2] if is_saved_elsewhere else [2, 2, 2])
+    logged = sum(rows_of_pieces(run, "pairs.jsonl"))
+    assert 0 < logged < len(straight.pairs) if is_saved_elsewhere else logged == len(straight.pairs)
     with CooperReward(tmp_path / "verify_rm", folder=run, **options) as again:
         assert without_seconds(again) == without_seconds(straight)
         assert again.pairs == straight.pairs
         assert same_weights(again.verify_rm, straight.verify_rm)
+
+
+def test_neither_memory_nor_checkpoints_grow_with_the_steps(make_verify_rm, tmp_path, monkeypatch) -> None:
+    """Of seven steps the newest two are at hand, in the process and in the checkpoint; the log has all."""
+    for module in (reward_run, reward_state):
+        monkeypatch.setattr(module, "NUM_METRICS", 2)
+    monkeypatch.setattr(run_state, "NUM_RECENT_PAIRS", 3)
+    save_verify_rm(make_verify_rm(0), tmp_path / "verify_rm")
+    options: Any = {"config": {"checkpoint_every": 2}, "rule": RULE, "device": "cpu"}
+    with CooperReward(tmp_path / "verify_rm", folder=tmp_path / "run", **options) as reward:
+        for _ in range(7):
+            ask(reward)
+        assert ([row["step"] for row in reward.metrics], len(reward.pairs)) == ([6, 7], 3)
+    with CooperReward(tmp_path / "verify_rm", folder=tmp_path / "run", **options) as again:
+        assert (without_seconds(again), again.pairs) == (without_seconds(reward), reward.pairs)
+    assert sum(rows_of_pieces(tmp_path / "run", "metrics.jsonl")) == 7
+    assert sum(rows_of_pieces(tmp_path / "run", "pairs.jsonl")) > 3 * 7
+
+
+def test_a_state_of_the_release_before_goes_on_exactly(tmp_path) -> None:
+    """Two steps by version 0.2.0, whose log alone holds their rows, and the third that it took itself."""
+    shutil.copytree(DATA / "reward-0.2.0", tmp_path, dirs_exist_ok=True)
+    shutil.copytree(DATA / "checkpoint-0.1.0" / "verify_rm", tmp_path / "verify_rm")
+    for model in ("verify_rm", "state/step-000002/verify_rm"):
+        shutil.copyfile(DATA / "checkpoint-0.1.0" / "tokenizer.json", tmp_path / model / "tokenizer.json")
+    config = {"checkpoint_every": 1, "reward": {"lr": 2e-4}, "monitor": {"window": 2}}
+    before = json.loads((tmp_path / "after.json").read_text())
+    with CooperReward(
+        tmp_path / "verify_rm", config=config, rule=RULE, folder=tmp_path / "state", device="cpu"
+    ) as reward:
+        assert reward.step == 2
+        assert ask(reward) == pytest.approx(before["rewards"], rel=1e-4)
+        assert [row["step"] for row in reward.metrics] == [1, 2, 3]
+        assert [pair.model_dump(mode="json") for pair in reward.pairs] == before["pairs"]
+    assert rows_of_pieces(tmp_path / "state", "metrics.jsonl") == [1, 1, 1]
 
 
 def test_a_state_loaded_from_elsewhere_begins_the_folders_log_anew(make_verify_rm, tmp_path) -> None:

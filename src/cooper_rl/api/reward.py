@@ -115,13 +115,13 @@ class CooperReward:
 
     @property
     def metrics(self) -> list[dict[str, float]]:
-        """One entry per step, with the names of metrics.jsonl."""
+        """One entry for each of the newest 1,024 steps, with the names of metrics.jsonl."""
         return [row.flat() for row in self._first.metrics]
 
     @property
     def pairs(self) -> list[PreferencePair]:
-        """All preference pairs so far."""
-        return self._first.pairs
+        """The newest 256 preference pairs."""
+        return list(self._first.pairs)
 
     @property
     def verify_rm(self) -> VerifyRM:

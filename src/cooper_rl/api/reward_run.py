@@ -7,6 +7,7 @@ learning are `training/reward_learner.py`'s, as in `train_cooper`.
 import hashlib
 import json
 import logging
+from collections import deque
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
@@ -17,7 +18,8 @@ import torch
 
 from cooper_rl.api.reward_config import RewardSettings
 from cooper_rl.api.reward_state import (
-    Logged,
+    NUM_METRICS,
+    LogRows,
     RewardState,
     open_states,
     read_state,
@@ -25,7 +27,7 @@ from cooper_rl.api.reward_state import (
     write_state,
 )
 from cooper_rl.api.rows import CompletionGroup, Row, group_rows
-from cooper_rl.checkpoints.run_state import RunState, replay
+from cooper_rl.checkpoints.run_state import RunState
 from cooper_rl.checkpoints.store import CheckpointStore
 from cooper_rl.checkpoints.versions import VERIFY_RM, recorded_precision, say_differences
 from cooper_rl.config.section import flatten
@@ -80,18 +82,17 @@ class RewardRun:
         self._saved_step: int | None = 0
         """None: its own folder does not hold what was loaded from elsewhere."""
         self.step = 0
-        self.metrics: list[StepMetrics] = []
-        self.pairs: list[PreferencePair] = []
+        self.metrics: deque[StepMetrics] = deque(maxlen=NUM_METRICS)
+        """Of the newest steps, oldest first."""
         self._run = RunState()
         self._folder = folder
         self._store: CheckpointStore | None = None
-        self._logged = Logged()
-        """What the log of this run's own folder holds."""
+        self._unlogged = LogRows()
         found = None
         if folder is not None:
             self._store = open_states(folder, self._identity)
             self._store.prepare()
-            found = read_state(self._store, device=settings.device)
+            found = self._read(self._store)
         if found is None:
             self._learner = self._open(verify_rm)
         else:
@@ -100,6 +101,11 @@ class RewardRun:
     @property
     def verify_rm(self) -> VerifyRM:
         return self._learner.verify_rm
+
+    @property
+    def pairs(self) -> Sequence[PreferencePair]:
+        """The newest pairs, oldest first."""
+        return self._run.recent_pairs
 
     @property
     def saved_step(self) -> int:
@@ -126,7 +132,7 @@ class RewardRun:
         """Rewards from VerifyRM as it is; with `is_training`, `learn` is to follow before anything else."""
         learner, monitor = self._learner, self._settings.config.active_monitor
         groups = group_rows(rows)
-        if is_training and monitor is not None and not self.metrics and monitor.num_anchors:
+        if is_training and monitor is not None and self.step == 0 and monitor.num_anchors:
             # At the first step the policy is the starting policy, whose completions are the anchors.
             learner = self._learner = replace(learner, anchors=_draw_anchors(groups, monitor.num_anchors))
         falls_back = monitor is not None and monitor.action == "rule" and self._run.is_hacked
@@ -164,7 +170,10 @@ class RewardRun:
         row.judge = describe_judge(len(scored.scores.judge or ()), learned.pairing)
         self.step = step
         self.metrics.append(row)
-        self.pairs.extend(learned.pairing.pairs)
+        self._run = self._run.with_pairs(learned.pairing.pairs)
+        if self._store is not None:
+            self._unlogged.metrics.append(row)
+            self._unlogged.pairs.extend(learned.pairing.pairs)
         monitor, alarm = ask_monitor(
             self._settings.config.active_monitor, self._run, row, key="monitor.action"
         )
@@ -193,7 +202,7 @@ class RewardRun:
     def load(self, folder: Path) -> bool:
         """See `CooperReward.load`."""
         own = self._store if self._is_own(folder) else None
-        found = read_state(own or open_states(folder, self._identity), device=self._settings.device)
+        found = self._read(own or open_states(folder, self._identity))
         if found is not None:
             self._stack.close()
             self._go_on(found, is_own=own is not None)
@@ -210,6 +219,10 @@ class RewardRun:
     def _is_own(self, folder: Path) -> bool:
         return self._folder is not None and folder.resolve() == self._folder.resolve()
 
+    def _read(self, store: CheckpointStore) -> RewardState | None:
+        settings = self._settings
+        return read_state(store, device=settings.device, monitor=settings.config.active_monitor)
+
     def _go_on(self, state: RewardState, *, is_own: bool) -> None:
         logger.info("cooper_reward continues from step %d", state.step)
         self._learner = self._open(state.verify_rm, state)
@@ -217,7 +230,7 @@ class RewardRun:
         if said is not None:
             logger.warning("cooper_reward: %s", said)
         self._saved_step = state.step if is_own else None
-        self._logged = (state.logged if is_own else None) or Logged()
+        self._unlogged = (state.unlogged if is_own else None) or LogRows()
         if not is_own and self._store is not None:
             self._store.forget_log()  # of its own folder, which has other steps
 
@@ -227,15 +240,15 @@ class RewardRun:
             step=self.step,
             verify_rm=learner.verify_rm,
             optimizer=read_tensors(learner.verify_rm.model, learner.optimizer).optimizer,
-            metrics=self.metrics,
-            pairs=self.pairs,
+            run=self._run,
+            metrics=tuple(self.metrics),
             pending=learner.pairs.pending() if learner.pairs is not None else [],
             anchors=learner.anchors,
-            logged=self._logged if is_own else None,
+            unlogged=self._unlogged if is_own else None,
         )
         write_state(state, store)
         if is_own:
-            self._logged = Logged(len(self.metrics), len(self.pairs))
+            self._unlogged = LogRows()
             self._saved_step = self.step
 
     def _open(self, verify_rm: str | Path | VerifyRM, state: RewardState | None = None) -> RewardLearner:
@@ -251,9 +264,8 @@ class RewardRun:
         if state is not None:
             restore_optimizer(model.model, optimizer, state.optimizer, place="the reward's checkpoint")
             pending, anchors = state.pending, state.anchors
-            self.step, self.metrics, self.pairs = state.step, list(state.metrics), list(state.pairs)
-            # Replayed: these checkpoints hold all metrics and no run_state.json.
-            self._run = replay(state.metrics, (), config.active_monitor)
+            self.step, self._run = state.step, state.run
+            self.metrics = deque(state.metrics, maxlen=NUM_METRICS)
         domain = settings.domain
         rule = self._stack.enter_context(closing(domain.open_verifier(settings.rule)))
         judge = open_judge(config.judge, settings.seed, domain) if config.judge else None

@@ -2,14 +2,15 @@
 
     verify_rm/                      plain Hugging Face folder
     verify_rm_optimizer.safetensors
-    logs/                           metrics and pairs of the steps since the checkpoint before; in the draft
-                                    alone, the store keeps them beside the checkpoints
-    metrics.jsonl  pairs.jsonl      every step since the first; where it is saved to another folder
+    run_state.json                  what later steps need of the past, with the newest pairs
+    metrics.jsonl                   the newest steps
     pending.jsonl                   pairs that the next step learns from, where pairs may be a step late
     anchors.jsonl                   completions of the starting policy, for the monitor
+    logs/                           metrics and pairs of the steps since the checkpoint before; in the draft
+                                    alone, the store keeps them beside the checkpoints
 
-Files are written through the checkpoint store: hashes, a manifest, and LATEST last, so that a killed process
-leaves the checkpoint before.
+Its size does not grow with the steps. Files are written through the checkpoint store: hashes, a manifest, and
+LATEST last, so that a killed process leaves the checkpoint before.
 """
 
 import json
@@ -23,13 +24,15 @@ from safetensors.torch import load_file, save_file
 
 from cooper_rl.checkpoints.identity import RunIdentity
 from cooper_rl.checkpoints.logs import LOGS, METRICS, PAIRS, ROLLOUTS, write_piece
+from cooper_rl.checkpoints.run_state import RUN_STATE, RunState, replay
 from cooper_rl.checkpoints.state import PENDING
 from cooper_rl.checkpoints.store import CheckpointStore
 from cooper_rl.checkpoints.versions import VERIFY_RM, numeric_versions
+from cooper_rl.config.cooper import MonitorConfig
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.machine.scratch import scratch_folder
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM, load_verify_rm, save_verify_rm
-from cooper_rl.records.files import write_records
+from cooper_rl.records.files import read_report, write_records, write_report
 from cooper_rl.records.step_metrics import read_metrics, write_metrics
 from cooper_rl.schema.data import Pairing, PreferencePair
 from cooper_rl.schema.step_metrics import StepMetrics
@@ -41,11 +44,16 @@ NEVER = 2**62
 """A last step that no run reaches: all files are fetched."""
 
 
-class Logged(NamedTuple):
-    """The numbers of rows that the log of a place holds."""
+NUM_METRICS = 1024
+"""The newest steps whose metrics are at hand."""
 
-    num_metrics: int = 0
-    num_pairs: int = 0
+
+@dataclass
+class LogRows:
+    """Rows of the steps since the last checkpoint in a run's folder, whose log lacks them."""
+
+    metrics: list[StepMetrics] = field(default_factory=list[StepMetrics])
+    pairs: list[PreferencePair] = field(default_factory=list[PreferencePair])
 
 
 @dataclass(frozen=True)
@@ -57,13 +65,13 @@ class RewardState:
     verify_rm: VerifyRM
     optimizer: Mapping[str, torch.Tensor]
     """See `distributed.trainable.Trainable.state`."""
+    run: RunState
     metrics: Sequence[StepMetrics]
-    """Of every step since the first, as the pairs."""
-    pairs: Sequence[PreferencePair]
+    """Of the newest steps, at most `NUM_METRICS`."""
     pending: Sequence[Pairing]
     anchors: Sequence[VerifyItem]
-    logged: Logged | None = None
-    """Of these rows; None: the checkpoint is to hold all rows itself."""
+    unlogged: LogRows | None = None
+    """None: the place has no log of this run."""
     versions: Mapping[str, str] = field(default_factory=dict[str, str])
     """See `numeric_versions`: of the process that wrote it."""
 
@@ -84,11 +92,10 @@ def write_state(state: RewardState, store: CheckpointStore) -> None:
     with scratch_folder() as draft:
         save_verify_rm(state.verify_rm, draft / "verify_rm")
         save_file(dict(state.optimizer), draft / OPTIMIZER)
-        if state.logged is None:
-            write_metrics(draft / METRICS, state.metrics)
-            write_records(draft / PAIRS, state.pairs)
-        else:
-            _write_piece(draft / LOGS, state, state.logged)
+        write_report(draft / RUN_STATE, state.run)
+        write_metrics(draft / METRICS, state.metrics)
+        if state.unlogged is not None:
+            _write_piece(draft / LOGS, state.unlogged)
         write_records(draft / PENDING, state.pending)
         rows = (json.dumps(item._asdict(), ensure_ascii=False) + "\n" for item in state.anchors)
         (draft / ANCHORS).write_text("".join(rows), encoding="utf-8")
@@ -100,18 +107,25 @@ def versions_here(verify_rm: VerifyRM) -> dict[str, str]:
     return numeric_versions(verify_rm.device, {VERIFY_RM: verify_rm.compute})
 
 
-def _write_piece(folder: Path, state: RewardState, logged: Logged) -> None:
-    """The rows that the log does not hold yet."""
+def _write_piece(folder: Path, unlogged: LogRows) -> None:
     rows = {
-        METRICS: (row.flat() for row in state.metrics[logged.num_metrics :]),
-        PAIRS: (pair.model_dump(mode="json") for pair in state.pairs[logged.num_pairs :]),
+        METRICS: (row.flat() for row in unlogged.metrics),
+        PAIRS: (pair.model_dump(mode="json") for pair in unlogged.pairs),
         ROLLOUTS: (),
     }
     write_piece(folder, rows, earlier={})
 
 
-def read_state(store: CheckpointStore, *, device: torch.device) -> RewardState | None:
+def read_state(
+    store: CheckpointStore, *, device: torch.device, monitor: MonitorConfig | None
+) -> RewardState | None:
     """The newest whole checkpoint; None: there is none.
+
+    Args:
+        store: Where it is.
+        device: Where VerifyRM is to live.
+        monitor: Replayed over the steps of a checkpoint of version 0.2.0 or earlier, which holds their
+            metrics alone.
 
     Raises:
         ConfigError: it belongs to a run of another configuration; names the keys.
@@ -119,27 +133,44 @@ def read_state(store: CheckpointStore, *, device: torch.device) -> RewardState |
         ModelError: the weights cannot be used.
     """
     with scratch_folder() as work:
-        found = store.newest(work, last_step=NEVER, logs=(METRICS, PAIRS))
+        found = store.newest(work, last_step=NEVER, logs=())
         if found is None:
             return None
         place = found.folder
-        metrics = read_metrics(*found.log[METRICS])
-        pairs = [
-            PreferencePair.model_validate_json(line) for path in found.log[PAIRS] for line in _lines(path)
-        ]
-        # A checkpoint of an earlier version holds its rows itself: the log begins with them.
-        logged = Logged(len(metrics), len(pairs)) if found.manifest.log is not None else Logged()
+        if (place / RUN_STATE).is_file():
+            past = Past(read_report(place / RUN_STATE, RunState), read_metrics(place / METRICS), LogRows())
+        else:
+            past = _read_earlier(store, work, monitor)
         return RewardState(
             step=found.manifest.step,
             verify_rm=load_verify_rm(place / "verify_rm", device=device),
             optimizer=load_file(place / OPTIMIZER),
-            metrics=metrics,
-            pairs=pairs,
+            run=past.run,
+            metrics=past.metrics[-NUM_METRICS:],
             pending=[Pairing.model_validate_json(line) for line in _lines(place / PENDING)],
             anchors=[VerifyItem(**json.loads(line)) for line in _lines(place / ANCHORS)],
-            logged=logged,
+            unlogged=past.unlogged,
             versions=found.manifest.versions,
         )
+
+
+class Past(NamedTuple):
+    """The steps before a checkpoint, as far as it holds them."""
+
+    run: RunState
+    metrics: list[StepMetrics]
+    unlogged: LogRows
+
+
+def _read_earlier(store: CheckpointStore, work: Path, monitor: MonitorConfig | None) -> Past:
+    """Read the rows of all steps, of a checkpoint of version 0.2.0 or earlier."""
+    found = store.newest(work, last_step=NEVER, logs=(METRICS, PAIRS))
+    assert found is not None, "it was read a moment ago"
+    metrics = read_metrics(*found.log[METRICS])
+    pairs = [PreferencePair.model_validate_json(line) for path in found.log[PAIRS] for line in _lines(path)]
+    # Where the checkpoint itself holds its rows, the log begins with them.
+    unlogged = LogRows() if found.manifest.log is not None else LogRows(metrics, pairs)
+    return Past(replay(metrics, pairs, monitor), metrics, unlogged)
 
 
 def _lines(path: Path) -> list[str]:

@@ -42,11 +42,11 @@ class RewardNumbers(HttpNumbers):
             "update, also one that the gate took back; absent without held-out examples.",
             **named,
         )
-        self._pairs = Counter("cooper_reward_pairs", "Preference pairs of all steps.", **named)
+        self._pairs = Counter("cooper_reward_pairs", "Preference pairs.", **named)
         self._alarms = Counter("cooper_reward_alarms", "Steps at which the monitor saw hacking.", **named)
 
     def open_run(self, run: str, rows: Iterable[StepMetrics]) -> None:
-        """Show a run as its checkpoint has it: its counts go on where they were."""
+        """Show a run as its checkpoint has it: its counts begin with those of the newest steps."""
         for count in (self._pairs, self._alarms):
             count.labels(run)  # 0 from the start: Prometheus sees no rise in a number that was not there
         for row in rows:
