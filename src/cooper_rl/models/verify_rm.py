@@ -37,6 +37,8 @@ from cooper_rl.models.verify_rm_card import write_card
 from cooper_rl.schema.data import VerifyExample
 from cooper_rl.schema.reports import BinaryScores
 
+ENCODED_TOGETHER = 1024
+"""Items whose token ids are held at a time; with decoys each has dozens of sequences."""
 CPU_ROWS = 8
 """`MAX_ROWS` of a pass on a CPU, whose memory is not what a batch is bounded for."""
 
@@ -161,7 +163,11 @@ class VerifyRM:
             "or end what else runs on this device"
         )
         with explains_memory("VerifyRM's scores", remedy):
-            scores = self._score(items, max_tokens_per_batch)
+            scores = [
+                score
+                for start in range(0, len(items), ENCODED_TOGETHER)
+                for score in self._score(items[start : start + ENCODED_TOGETHER], max_tokens_per_batch)
+            ]
         for item, score in zip(items, scores, strict=True):
             if score != score:
                 raise TrainingError(

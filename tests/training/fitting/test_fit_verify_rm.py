@@ -62,6 +62,19 @@ def test_the_result_does_not_depend_on_the_token_budget(make_verify_rm) -> None:
         torch.testing.assert_close(tensor, narrow.model.state_dict()[name], atol=2e-5, rtol=1e-4)
 
 
+def test_no_more_than_one_update_is_encoded_at_a_time(make_verify_rm, monkeypatch) -> None:
+    """With decoys the token ids of all examples would fill gigabytes."""
+    encode, seen = VerifyRM.encode_compared, []
+
+    def watched(self, items, *, epoch=None):
+        seen.append((len(items), epoch))
+        return encode(self, items, epoch=epoch)
+
+    monkeypatch.setattr(VerifyRM, "encode_compared", watched)
+    fit_verify_rm(make_verify_rm(0), examples(20), config=config(num_epochs=2), seed=0)
+    assert seen == [(16, 0), (4, 0), (16, 1), (4, 1)]
+
+
 def test_a_text_with_another_reference_is_learned_in_the_same_update(make_verify_rm) -> None:
     """Twelve texts with two references each, in batches of two: every update holds both of one text."""
     rows = [

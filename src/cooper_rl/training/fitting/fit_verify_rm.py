@@ -71,26 +71,26 @@ class _Update(NamedTuple):
 
 
 class _Data:
-    """The encoded examples, and what was computed of them."""
+    """The examples, and what was computed of them."""
 
-    def __init__(
-        self, verify_rm: VerifyRM, examples: Sequence[VerifyExample], config: VerifyRMConfig
-    ) -> None:
+    def __init__(self, examples: Sequence[VerifyExample], config: VerifyRMConfig) -> None:
         self._weights = _class_weights(examples, config)
         self._labels = [float(example.label) for example in examples]
         self._items = [VerifyItem(e.question, e.reference_answer, e.completion) for e in examples]
-        self._epoch: int | None = None
-        self._groups: list[list[list[int]]] = []
         self._max_tokens = config.max_tokens_per_batch
         self.num_tokens = 0
         self.num_computed_tokens = 0
 
     def backward(self, verify_rm: VerifyRM, batch: Sequence[int], epoch: int) -> float:
-        """Add the gradient of the mean loss over the examples of one update; returns that loss."""
-        groups = self._encode(verify_rm, epoch)
+        """Add the gradient of the mean loss over the examples of one update; returns that loss.
+
+        Each epoch has decoys of its own: other ones teach more than the same ones again.
+        """
+        # Encoded here: the token ids of all examples with their decoys would fill gigabytes.
+        groups = verify_rm.encode_compared([self._items[index] for index in batch], epoch=epoch)
         loss = 0.0
-        for part in verify_rm.split([groups[i] for i in batch], self._max_tokens):
-            chosen = [groups[batch[place]] for place in part]
+        for part in verify_rm.split(groups, self._max_tokens):
+            chosen = [groups[place] for place in part]
             sequences = [ids for group in chosen for ids in group]
             self.num_tokens += sum(map(len, sequences))
             self.num_computed_tokens += count_packed(sequences)
@@ -106,13 +106,6 @@ class _Data:
             part_loss.backward()
             loss += part_loss.item()
         return loss
-
-    def _encode(self, verify_rm: VerifyRM, epoch: int) -> list[list[list[int]]]:
-        """Every example with the decoys of this epoch: other ones teach more than the same ones again."""
-        if self._epoch is None or (verify_rm.decoys is not None and epoch != self._epoch):
-            self._groups = verify_rm.encode_compared(self._items, epoch=epoch)
-            self._epoch = epoch
-        return self._groups
 
 
 @dataclass
@@ -272,7 +265,7 @@ def fit_verify_rm(
         CooperError: `watch` ended the training.
     """
     watch = watch or FitWatch()
-    data = _Data(verify_rm, examples, config)
+    data = _Data(examples, config)
     updates = _plan_updates(examples, config, seed)
     optimizer: Any = (make_adamw if config.optimizer == "adamw" else MuonWithAdamW)(
         verify_rm.model, lr=config.lr, weight_decay=config.weight_decay
