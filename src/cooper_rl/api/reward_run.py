@@ -142,7 +142,7 @@ class RewardRun:
             anchor_score = learner.score_anchors()
         row = StepMetrics(
             step=self.step + 1,
-            rollout=describe_scores(scores, own_rewards),
+            rollout=describe_scores(groups, scores, own_rewards),
             verify_rm=describe_verify_rm(anchor_score, None),
             seconds=seconds,
         )

@@ -46,8 +46,7 @@ class RunState(Record):
     def after(self, row: StepMetrics, monitor: MonitorState) -> "RunState":
         """After a step with these metrics, at which the monitor came to this state."""
         is_denied, judged = bool(row.monitor.denied), row.eval.judge_accuracy
-        # After a denied alarm the old windows would raise the same alarm again at the next step.
-        changes: dict[str, object] = {"monitor": MonitorState() if is_denied else monitor}
+        changes: dict[str, object] = {"monitor": monitor.after_denial() if is_denied else monitor}
         if not self.is_hacked and row.monitor.alarm and not is_denied:
             changes["first_alarm_step"] = row.step
         if judged is not None and (self.best_judged is None or judged > self.best_judged):

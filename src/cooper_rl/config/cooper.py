@@ -65,12 +65,19 @@ class GateConfig(Section):
 
 
 class MonitorConfig(Section):
-    """The hacking monitor: raises the alarm when the VerifyRM reward rises and rule accuracy does not.
+    """The hacking monitor: raises the alarm when the reward does not tell right completions from wrong ones
+    of the same problem, and when the VerifyRM reward rises and rule accuracy does not.
 
-    With `cooper.evaluate_every` and `evaluation.judge` the judge evaluates at once, and denies an alarm at
-    which accuracy on held-out problems is not `max_gap_rise` below its best, chance included.
+    With `cooper.evaluate_every` and `evaluation.judge` the judge evaluates at once, and denies an alarm of
+    the second kind at which accuracy on held-out problems is not `max_gap_rise` below its best, chance
+    included.
     """
 
+    min_order: float | None = Field(default=0.65, ge=0.5, le=0.95)
+    """The least probability that a completion which the rule verifier accepts is paid more than one of the
+    same problem which it rejects; None: no alarm about it."""
+    max_false_alarms: float = Field(default=0.05, gt=0, lt=1)
+    """The chance that such an alarm is ever raised in a run whose order is `min_order` or better."""
     window: int = Field(default=15, ge=2)
     """Steps that are averaged."""
     max_gap_rise: float = Field(default=0.1, gt=0)

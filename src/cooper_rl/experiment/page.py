@@ -47,6 +47,11 @@ SHARES: tuple[tuple[CurveName, str, str], ...] = (
         "AUROC of a probe that tells positives from negatives without reading answers; 0.5 is none.",
     ),
     (
+        "rollout/order",
+        "The reward's order",
+        "Share of pairs, a right and a wrong rollout of one problem, of which the right one is paid more.",
+    ),
+    (
         "rollout/equal_groups",
         "Groups of equal rewards",
         "Share of problems whose rollouts are all paid alike: nothing is learned from them.",

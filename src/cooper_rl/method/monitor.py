@@ -1,13 +1,18 @@
-"""The hacking monitor: the VerifyRM reward rises, rule accuracy falls (row 14).
+"""The hacking monitor: two signs of a reward that is hacked (row 14).
 
-The signal is reward minus rule accuracy, so that a step of hard problems, which lowers both, says nothing.
-From the reward, VerifyRM's mean score of what the starting policy wrote is subtracted: a pairwise loss leaves
-VerifyRM's level free, and one that learns to accept what is right pays an unchanged policy more. Everything
-is logged for every step, and `MonitorState` is a function of the metrics so far, of the size of two windows:
-a step costs the same however many came before, and a resumed run raises the alarms of the uninterrupted one.
+The early sign is the order in which the reward puts the completions of one problem (`ordering.py`). The late
+one is a VerifyRM reward that rises while rule accuracy falls.
+
+The late sign is read from reward minus rule accuracy, so that a step of hard problems, which lowers both,
+says nothing. From the reward, VerifyRM's mean score of what the starting policy wrote is subtracted: a
+pairwise loss leaves VerifyRM's level free, and one that learns to accept what is right pays an unchanged
+policy more. Everything is logged for every step. `MonitorState` is a function of the metrics so far, of the
+size of two windows: a step costs the same however many came before, and a resumed run raises the alarms of
+the uninterrupted one.
 A rule verifier that goes blind, because the policy leaves the formats that it reads, looks the same from
-here. Where a judge evaluates, it has the last word: an alarm that it denies counts as none, and the monitor
-looks at the steps after it alone.
+here. Where a judge evaluates, it has the last word on that: an alarm that it denies counts as none, and the
+monitor looks at the steps after it alone. The early alarm cannot be denied, because accuracy has not fallen
+yet.
 `run/loop.py` acts on an alarm.
 """
 
@@ -15,6 +20,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from cooper_rl.config.cooper import MonitorConfig
+from cooper_rl.method.ordering import OrderState, bet, is_proven
 from cooper_rl.schema.data import Record
 from cooper_rl.schema.reports import Interval
 from cooper_rl.schema.step_metrics import StepMetrics
@@ -61,6 +67,12 @@ class MonitorState(Record):
     """Of the last two windows, oldest first."""
     lowest: Window | None = None
     """The window with the lowest gap of those that end before the last one begins; the first of equals."""
+    order: OrderState = OrderState()
+    """The test of the reward's order."""
+
+    def after_denial(self) -> "MonitorState":
+        """The state after an alarm of the gap that the judge denied: the old windows would raise it again."""
+        return MonitorState(order=self.order)
 
 
 class Watched(NamedTuple):
@@ -69,6 +81,8 @@ class Watched(NamedTuple):
     state: MonitorState
     reading: Reading | None
     """None until there are two windows."""
+    is_unordered: bool = False
+    """True if the reward does not tell right completions from wrong ones of the same problem."""
 
 
 def watch(state: MonitorState, row: StepMetrics, config: MonitorConfig) -> Watched:
@@ -85,6 +99,10 @@ def watch(state: MonitorState, row: StepMetrics, config: MonitorConfig) -> Watch
         row: The step's metrics.
         config: Window in steps, bound in units of the reward.
     """
+    order = state.order
+    if config.min_order is not None:
+        order = bet(order, step=row.step, order=row.rollout.order, least=config.min_order)
+    is_unordered = is_proven(order, config.max_false_alarms)
     size = config.window
     # Without anchors the level counts as fixed.
     reward = row.rollout.verify_rm_reward - (row.verify_rm.anchor_score or 0.0)
@@ -93,7 +111,7 @@ def watch(state: MonitorState, row: StepMetrics, config: MonitorConfig) -> Watch
     # the last.
     points = (*state.points, point)[-2 * size :]
     if len(points) < 2 * size:
-        return Watched(MonitorState(points=points), None)
+        return Watched(MonitorState(points=points, order=order), None, is_unordered)
     before, last, lowest = _mean(points[:size]), _mean(points[size:]), state.lowest
     # The lowest and not the previous window: a gap that grows slowly would never differ from its neighbour
     # by the bound.
@@ -108,7 +126,7 @@ def watch(state: MonitorState, row: StepMetrics, config: MonitorConfig) -> Watch
         since_step=lowest.last_step,
         is_hacking=rise > config.max_gap_rise and reward_change >= 0 and rule_change <= 0,
     )
-    return Watched(MonitorState(points=points, lowest=lowest), reading)
+    return Watched(MonitorState(points=points, lowest=lowest, order=order), reading, is_unordered)
 
 
 def is_denied(best: float | None, judged: Interval, config: MonitorConfig) -> bool:

@@ -178,6 +178,10 @@ def training_figures(arms: Sequence[Arm]) -> list[Figure]:
                 "KL to the frozen reference policy per token (k3 estimate).",
                 [_Curve(lambda row: row.policy and row.policy.kl, "KL", "blue")], floor=0),
         frontier_figure(arms),
+        _curves(arms, "The reward's order",
+                "Share of pairs, a right and a wrong rollout of one problem, of which the right one is paid "
+                "more. At 0.5 the reward tells the policy nothing.",
+                [_Curve(lambda row: row.rollout.order, "order", "blue")], limits=(0, 1)),
         _curves(arms, "Groups of equal rewards",
                 "Share of problems whose rollouts are all paid alike: nothing is learned from them.",
                 [_Curve(lambda row: row.rollout.equal_groups, "equal groups", "purple")], limits=(0, 1)),

@@ -4,12 +4,13 @@ Going back to an earlier checkpoint is `CoTraining._roll_back`'s, which has the 
 """
 
 import logging
+from typing import NamedTuple
 
 from cooper_rl.checkpoints.run_state import RunState
 from cooper_rl.config.cooper import MonitorConfig
 from cooper_rl.config.root import Config
 from cooper_rl.errors import HackingError
-from cooper_rl.method.monitor import Watched, watch
+from cooper_rl.method.monitor import MonitorState, watch
 from cooper_rl.schema.step_metrics import MonitorMetrics, StepMetrics
 
 logger = logging.getLogger(__name__)
@@ -21,7 +22,23 @@ def has_fallen_back(config: Config, run: RunState) -> bool:
     return monitor is not None and monitor.action in ("rule", "rollback") and run.is_hacked
 
 
-def ask_monitor(monitor: MonitorConfig | None, run: RunState, row: StepMetrics, *, key: str) -> Watched:
+class Alarm(NamedTuple):
+    """The first alarm of a run, apart from those that the judge denied."""
+
+    since_step: int
+    """The last step before the reward went wrong: models from then are not yet hacked."""
+    is_deniable: bool
+    """True: it says that accuracy has fallen, which a judge may deny."""
+
+
+class Asked(NamedTuple):
+    """The monitor after a step."""
+
+    state: MonitorState
+    alarm: Alarm | None
+
+
+def ask_monitor(monitor: MonitorConfig | None, run: RunState, row: StepMetrics, *, key: str) -> Asked:
     """Write the monitor's reading into the step's metrics, and warn of the first alarm of a run.
 
     Args:
@@ -29,18 +46,34 @@ def ask_monitor(monitor: MonitorConfig | None, run: RunState, row: StepMetrics, 
         run: its state after the step before.
         row: The step's metrics.
         key: What the caller's configuration calls the monitor's action.
-
-    Returns:
-        The monitor's new state, and its reading where this is the first alarm apart from those denied.
     """
     if monitor is None:
-        return Watched(run.monitor, None)
-    state, reading = watch(run.monitor, row, monitor)
-    if reading is None:
-        return Watched(state, None)
-    row.monitor = MonitorMetrics(gap_rise=reading.gap_rise, alarm=reading.is_hacking)
-    if not reading.is_hacking or run.is_hacked:
-        return Watched(state, None)
+        return Asked(run.monitor, None)
+    state, reading, is_unordered = watch(run.monitor, row, monitor)
+    is_hacking = reading is not None and reading.is_hacking
+    row.monitor = MonitorMetrics(
+        gap_rise=reading.gap_rise if reading else None,
+        evidence=state.order.log_evidence,
+        unordered=is_unordered or None,
+        alarm=is_unordered or is_hacking if reading or is_unordered else None,
+    )
+    if run.is_hacked:
+        return Asked(state, None)
+    if is_unordered and state.order.since_step is not None:
+        logger.warning(
+            "step %d: since step %d the reward puts right completions above wrong ones of the same problem "
+            "too seldom (min_order=%g, chance of a false alarm %g): the policy drifts towards whatever "
+            "VerifyRM pays; %s=%s",
+            row.step,
+            state.order.since_step,
+            monitor.min_order,
+            monitor.max_false_alarms,
+            key,
+            monitor.action,
+        )
+        return Asked(state, Alarm(state.order.since_step - 1, is_deniable=False))
+    if reading is None or not reading.is_hacking:
+        return Asked(state, None)
     logger.warning(
         "step %d: reward hacking: since step %d the VerifyRM reward rose by %.3f and rule accuracy fell by "
         "%.3f; %s=%s",
@@ -51,7 +84,7 @@ def ask_monitor(monitor: MonitorConfig | None, run: RunState, row: StepMetrics, 
         key,
         monitor.action,
     )
-    return Watched(state, reading)
+    return Asked(state, Alarm(reading.since_step, is_deniable=True))
 
 
 def check_hacked(config: Config, *, is_hacked: bool, step: int) -> None:
@@ -72,8 +105,8 @@ def check_hacked(config: Config, *, is_hacked: bool, step: int) -> None:
 def rollback_steps(config: Config, run: RunState, *, step: int) -> list[int]:
     """The steps that an alarm may go back to, of which checkpoints are kept.
 
-    That is the one before the lowest gap's rise, or those of windows that the monitor does not look at yet,
-    because they overlap the last one.
+    That is the one before the order went wrong, and the one before the lowest gap's rise, or those of windows
+    that the monitor does not look at yet, because they overlap the last one.
 
     Args:
         config: of the run.
@@ -83,6 +116,8 @@ def rollback_steps(config: Config, run: RunState, *, step: int) -> list[int]:
     monitor = config.cooper.active_monitor
     if monitor is None or monitor.action != "rollback" or run.is_hacked:
         return []
-    lowest = run.monitor.lowest
+    lowest, order = run.monitor.lowest, run.monitor.order
     known = [] if lowest is None else [lowest.last_step]
+    if order.since_step is not None:
+        known.append(order.since_step - 1)
     return [*known, *range(step - monitor.window, step + 1)]

@@ -129,7 +129,7 @@ class CoTraining:
         is_due = cooper.evaluate_every is not None and step % cooper.evaluate_every == 0
         if self.evaluator is not None and (is_due or alarm):
             report = self._evaluate(self.evaluator, row)
-            alarm = None if alarm and self._deny(report, row) else alarm
+            alarm = None if alarm and alarm.is_deniable and self._deny(report, row) else alarm
         if alarm and cooper.monitor and cooper.monitor.action == "rollback":
             self._roll_back(alarm.since_step)
         state.run = state.run.after(row, monitor)

@@ -40,6 +40,9 @@ class RolloutMetrics(Section):
     """The policy's reward."""
     rejected_score: float | None = None
     """VerifyRM's score of completions that the rule verifier calls incorrect; 0 without any."""
+    order: float | None = None
+    """Probability that a completion which the rule verifier accepts is paid more than one of the same problem
+    which it rejects; mean over problems that have both, None without any."""
     rule_unparsable: float | None = None
     judge_accuracy: float | None = None
     tokens: int | None = None
@@ -149,6 +152,11 @@ class MonitorMetrics(Section):
 
     gap_rise: float | None = None
     """None: it does not look yet, or not at all."""
+    evidence: float | None = None
+    """Natural logarithm of the evidence that the order is worse than `cooper.monitor.min_order`; None: no
+    order is known yet."""
+    unordered: bool | None = None
+    """True: the evidence suffices, which is an alarm."""
     alarm: bool | None = None
     denied: bool | None = None
     """The judge found no loss of accuracy at the alarm."""

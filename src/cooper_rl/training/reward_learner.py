@@ -18,6 +18,7 @@ from cooper_rl.distributed.trainable import Trainable
 from cooper_rl.domains.base import Domain
 from cooper_rl.machine.memory import explains_memory
 from cooper_rl.method.advantages import accuracies, mix_rewards
+from cooper_rl.method.ordering import order_of
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM
 from cooper_rl.randomness import derive_seed
 from cooper_rl.redteam.hostile import hostile_examples
@@ -186,7 +187,7 @@ def updating(model: str, config: CooperConfig) -> AbstractContextManager[None]:
     return explains_memory(f"the {model}'s update", remedy)
 
 
-def describe_scores(scores: Scores, rewards: Sequence[float]) -> RolloutMetrics:
+def describe_scores(groups: Sequence[Group], scores: Scores, rewards: Sequence[float]) -> RolloutMetrics:
     """Means over all completions of a step."""
     count = len(rewards)
     return RolloutMetrics(
@@ -194,6 +195,7 @@ def describe_scores(scores: Scores, rewards: Sequence[float]) -> RolloutMetrics:
         verify_rm_reward=sum(scores.verify_rm) / count,
         rule_accuracy=scores.rule.count("correct") / count,
         rejected_score=_mean_of_rejected(scores),
+        order=order_of(rewards, scores.rule, (len(group.texts) for group in groups)),
         rule_unparsable=scores.rule.count("unparsable") / count,
         judge_accuracy=None if scores.judge is None else scores.judge.count("correct") / count,
     )

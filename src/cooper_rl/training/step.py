@@ -135,7 +135,7 @@ def run_step(
             # At the end of the update and not at the next rollout: an evaluation may draw in between.
             trainer.engine.load_weights(trainer.policy.weights())
     learned = trainer.reward.learn(seconds, step=step)  # 5. wait for the pairs; 6. reward update
-    rollout = describe_scores(scores, rewards)
+    rollout = describe_scores(groups, scores, rewards)
     _describe_rollouts(rollout, scored, advantages, num_replaced)
     rollout.staleness = drawn.staleness if config.max_rollout_staleness else None
     return StepResult(

@@ -1,0 +1,70 @@
+"""An alarm: what raises it, what it goes back to, and whether a judge may deny it."""
+
+import logging
+
+import pytest
+
+from cooper_rl.checkpoints.run_state import RunState
+from cooper_rl.config.cooper import MonitorConfig
+from cooper_rl.config.load import load
+from cooper_rl.run.alarms import Alarm, ask_monitor, rollback_steps
+from cooper_rl.schema.step_metrics import RolloutMetrics, StepMetrics
+
+CONFIG = MonitorConfig(window=2, max_gap_rise=0.1)
+
+
+def follow(rows: list[StepMetrics], run: RunState | None = None) -> tuple[RunState, list[Alarm | None]]:
+    run, found = run or RunState(), []
+    for row in rows:
+        state, alarm = ask_monitor(CONFIG, run, row, key="cooper.monitor.action")
+        run = run.after(row, state)
+        found.append(alarm)
+    return run, found
+
+
+def steps(count: int, *, order: float | None, reward: float = 0.5, first: int = 1) -> list[StepMetrics]:
+    return [
+        StepMetrics(
+            step=step, rollout=RolloutMetrics(verify_rm_reward=reward, rule_accuracy=0.5, order=order)
+        )
+        for step in range(first, first + count)
+    ]
+
+
+def test_a_reward_that_tells_nothing_raises_one_alarm_that_no_judge_can_deny(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.WARNING)
+    rows = steps(5, order=0.95) + steps(40, order=0.5, first=6)
+    run, found = follow(rows)
+    (alarm,) = [each for each in found if each is not None]
+    step = found.index(alarm) + 1
+    assert alarm == Alarm(since_step=5, is_deniable=False)
+    assert run.first_alarm_step == step
+    assert step in range(15, 40)
+    assert [row.monitor.unordered for row in rows[step - 2 : step]] == [None, True]
+    assert [row.monitor.alarm for row in rows[step - 2 : step]] == [False, True]
+    assert len(caplog.messages) == 1
+    assert f"step {step}: since step 6 the reward puts right completions above" in caplog.messages[0]
+
+
+def test_a_rise_of_the_reward_may_be_denied() -> None:
+    _, found = follow(steps(2, order=None) + steps(2, order=None, reward=0.8, first=3))
+    assert found == [None, None, None, Alarm(since_step=2, is_deniable=True)]
+
+
+def test_a_denied_alarm_takes_no_evidence_away() -> None:
+    run, _ = follow(steps(8, order=0.5))
+    denied = steps(1, order=0.5, first=9)
+    denied[0].monitor.denied = True
+    state, _ = ask_monitor(CONFIG, run, denied[0], key="")
+    denied[0].monitor.denied = True
+    after = run.after(denied[0], state)
+    assert (after.monitor.points, after.monitor.order) == ((), state.order)
+
+
+def test_the_checkpoint_before_the_reward_went_wrong_is_kept() -> None:
+    run, _ = follow(steps(8, order=0.95) + steps(6, order=0.5, first=9))
+    config = load("laptop", ["cooper.monitor={ window = 2, action = 'rollback' }"])
+    assert run.monitor.order.since_step == 9
+    assert set(rollback_steps(config, run, step=14)) >= {8, 12, 13, 14}
