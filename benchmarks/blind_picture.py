@@ -12,7 +12,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from benchmarks.hack_picture import IMAGES, THEMES, short
+from benchmarks.hack_picture import IMAGES, MARGIN, THEMES, ground, short
 
 ARMS = {"rule": "rule verifier", "frozen": "VerifyRM, frozen", "cooper": "Cooper"}
 COLORS = {"rule": "soft", "frozen": "reward", "cooper": "accuracy"}
@@ -47,11 +47,12 @@ def draw(found: dict[str, Any], theme: str) -> str:
     title = escape(sentence(found))
     height = TOP + PANEL_HEIGHT * ((len(found["starts"]) + 1) // 2)
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 {-MARGIN} {WIDTH} {height + MARGIN}" role="img" '
         f'aria-label="{title}"><title>{title}</title>',
         f"<style>text{{font:13px system-ui,sans-serif;fill:{colors['ink']}}}"
         f".s{{fill:{colors['soft']};font-size:12px}}.b{{font-weight:600;font-size:14px}}.e{{font-weight:600}}"
         f"line{{stroke:{colors['grid']};stroke-width:1}}</style>",
+        ground(colors),
         '<text class="s" x="8" y="14">Accuracy on held-out problems, 0 to 1. Bars: 95 % intervals. '
         "Small dots: seeds. Dashes: the start.</text>",
     ]

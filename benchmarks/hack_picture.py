@@ -30,6 +30,7 @@ COMMAND = (
 TITLES = {"frozen": "Frozen reward model", "cooper": "Cooper: the reward model learns too"}
 THEMES = {
     "light": {
+        "ground": "#ffffff",
         "ink": "#1f2328",
         "soft": "#57606a",
         "grid": "#d0d7de",
@@ -37,6 +38,7 @@ THEMES = {
         "accuracy": "#0969da",
     },
     "dark": {
+        "ground": "#0d1117",
         "ink": "#e6edf3",
         "soft": "#9da7b1",
         "grid": "#3d444d",
@@ -44,8 +46,10 @@ THEMES = {
         "accuracy": "#58a6ff",
     },
 }
-WIDTH, HEIGHT, TOP, PANEL, LEFT, GAP = 880, 330, 62, 205, 44, 60
+WIDTH, HEIGHT, TOP, PANEL, LEFT, GAP = 880, 338, 62, 205, 44, 60
 PANEL_WIDTH = (WIDTH - LEFT - GAP - 70) / 2
+MARGIN = 8
+"""Ground above the first line of text."""
 MAX_TEXT_CHARS = 110
 
 
@@ -130,13 +134,14 @@ def draw(found: dict[str, Any], theme: str) -> str:
     arms = found["arms"]
     title = sentence(found)
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 {-MARGIN} {WIDTH} {HEIGHT + MARGIN}" role="img" '
         f'aria-label="{escape(title)}"><title>{escape(title)}</title>',
         f"<style>text{{font:13px system-ui,sans-serif;fill:{colors['ink']}}}"
         f".s{{fill:{colors['soft']};font-size:12px}}"
         ".b{font-weight:600;font-size:14px}.e{font-weight:600}.m{font-family:ui-monospace,monospace;font-size:11.5px}"
         "polyline{fill:none;stroke-width:2.4;stroke-linejoin:round}"
         f"line{{stroke:{colors['grid']};stroke-width:1}}</style>",
+        ground(colors),
         _key(colors),
     ]
     for place, (arm, each) in enumerate(arms.items()):
@@ -145,11 +150,16 @@ def draw(found: dict[str, Any], theme: str) -> str:
     text = " ".join(paid["completion"].split())
     shown = text if len(text) <= MAX_TEXT_CHARS else text[:MAX_TEXT_CHARS] + " ..."
     parts.append(
-        f'<text class="s" x="{LEFT}" y="{HEIGHT - 22}">The frozen reward model pays {paid["reward"]:.2f} for '
+        f'<text class="s" x="{LEFT}" y="{HEIGHT - 30}">The frozen reward model pays {paid["reward"]:.2f} for '
         f"this at step {paid['step']} (the answer is {escape(paid['reference_answer'])}):</text>"
-        f'<text class="m" x="{LEFT}" y="{HEIGHT - 5}">{escape(shown)}</text></svg>'
+        f'<text class="m" x="{LEFT}" y="{HEIGHT - 13}">{escape(shown)}</text></svg>'
     )
     return "\n".join(parts) + "\n"
+
+
+def ground(colors: dict[str, str]) -> str:
+    """Behind the whole picture, so that it can be read on a page of either theme."""
+    return f'<rect y="{-MARGIN}" width="100%" height="100%" rx="8" fill="{colors["ground"]}"/>'
 
 
 def _key(colors: dict[str, str]) -> str:
