@@ -33,8 +33,8 @@ def verify(
         finish_reason: `length`: the completion was cut, so that its last number may be half of one.
 
     Returns:
-        `verdict`: `correct`, `incorrect`, or `unparsable` where the rule abstains; `reason`: what was
-        compared.
+        The verdict and its reason. The verdict is `correct`, `incorrect`, or `unparsable` where the rule
+        abstains.
 
     Raises:
         DataError: an argument is of another type.
