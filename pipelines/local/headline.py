@@ -19,7 +19,7 @@ from cooper_rl.schema.runs import ChampionReport, PromoteReport
 Rows = list[tuple[str, str]]
 R = TypeVar("R", bound=Report)
 
-FROZEN = "frozen VerifyRM"
+FROZEN = "VerifyRM, frozen"
 PLAIN = "plain VerifyRM, frozen"
 """Rows' names for the arm whose VerifyRM never learns, by whether only Cooper's has decoys. The other arm is
 Cooper."""

@@ -62,7 +62,7 @@ def test_the_page_is_whole_and_loads_nothing(output: Path) -> None:
     assert "<th>judge calls</th>" in page
     for title in (
         "KL against accuracy",
-        "KL against reward",
+        "KL against VerifyRM reward",
         "Groups of equal rewards",
         "Entropy",
         "Completion length",
@@ -74,6 +74,8 @@ def test_the_page_is_whole_and_loads_nothing(output: Path) -> None:
     assert "<h3>after, cooper</h3>" in page
     assert "<h3>after, rule</h3>" in page
     assert 'data-when="end, rule"' in page
+    assert "# Cooper experiment, 2 steps" in page
+    assert all(f"| {arm} |" in page for arm in ("rule", "cooper", "rule_gated"))
     assert "The monitor stayed silent in all runs of cooper." in page
     assert "runs of rule." not in page  # whose reward is not VerifyRM's
 

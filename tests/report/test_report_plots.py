@@ -34,13 +34,11 @@ def test_phases_that_did_not_run_leave_no_figure():
 def test_verify_rm_reward_has_that_name_in_every_figure() -> None:
     points = [make_evaluation(step, accuracy=0.4, reward=0.5) for step in (0, 20)]
     arms = [Arm("", make_metrics(20), points), Arm("frozen", make_metrics(20), points)]
-    held_out, rollouts = held_out_figure(arms), reward_figure(arms)
-    assert held_out is not None
-    assert rollouts is not None
-    plots = [headline_plot(points), held_out.plot, rollouts.plot]
+    drawn = [held_out_figure(arms), reward_figure(arms), frontier_figure(arms)]
+    plots = [headline_plot(points), *(figure.plot for figure in drawn if figure)]
     labels = [{line.label for line in plot.lines if "reward" in line.label} for plot in plots]
     assert labels[0] == {"VerifyRM reward"}
-    assert labels[1] == labels[2] == {"VerifyRM reward", "frozen: VerifyRM reward"}
+    assert labels[1:] == [{"VerifyRM reward", "frozen: VerifyRM reward"}] * 3
 
 
 @pytest.mark.parametrize("steps", [1, 2])
@@ -92,7 +90,7 @@ def test_the_frontier_has_the_evaluations_at_the_kl_of_their_steps() -> None:
     assert figure is not None
     assert [(line.label, line.xs, line.ys) for line in figure.plot.lines] == [
         ("accuracy", [0.03, 0.05], [0.5, 0.5]),
-        ("reward", [0.03, 0.05], [0.7, 0.7]),
+        ("VerifyRM reward", [0.03, 0.05], [0.7, 0.7]),
     ]
     assert "KL to the start" in figure.svg
 
@@ -100,9 +98,9 @@ def test_the_frontier_has_the_evaluations_at_the_kl_of_their_steps() -> None:
 def test_the_frontier_of_a_run_without_evaluations_has_its_rollouts() -> None:
     figure = frontier_figure([Arm("", rows_with_kl([0.01, 0.03, 0.02]))])
     assert figure is not None
-    assert [(line.xs, line.ys) for line in figure.plot.lines] == [
-        ([0.01, 0.03, 0.02], [0.2] * 3),
-        ([0.01, 0.03, 0.02], [0.4] * 3),
+    assert [(line.label, line.xs, line.ys) for line in figure.plot.lines] == [
+        ("rule accuracy", [0.01, 0.03, 0.02], [0.2] * 3),
+        ("VerifyRM reward", [0.01, 0.03, 0.02], [0.4] * 3),
     ]
     assert (
         frontier_figure(

@@ -382,6 +382,11 @@ def test_an_arm_with_a_frozen_verify_rm_stands_beside_cooper(tmp_path):
     assert page.tags.count("svg") == 18
     text = " ".join("".join(page.texts).split())
     assert text.index("VerifyRM, frozen") < text.index("Every evaluation")
+    plots = [json.loads(value) for name, value in page.attributes if name == "data-plot"]
+    frozen = next(plot for plot in plots if plot["title"] == "VerifyRM, frozen")
+    assert [(line["label"], line["y"]) for line in frozen["lines"]][:2] == [
+        ("accuracy", [0.4, 0.05]), ("VerifyRM reward", [0.45, 0.9]),
+    ]  # fmt: skip
     assert text.count(" ".join(HOSTILE.split())) == 2 + 2  # what is paid most, and among the rollouts
     assert "40.0 % → 5.0 %" in text
     assert result.accuracy_after.value == pytest.approx(0.55)

@@ -10,8 +10,9 @@ from cooper_rl.experiment.arms import ABLATIONS, ARMS
 from cooper_rl.experiment.summary import HACKED_DROP, ArmRun, ArmSummary, CurveName, ExperimentReport
 from cooper_rl.experiment.texts import read_texts
 from cooper_rl.records.files import atomic_path
+from cooper_rl.report.changes import direction
 from cooper_rl.report.figure import Color, Dash, Figure, Line, Plot
-from cooper_rl.report.numbers import in_points, name_steps, percent, points
+from cooper_rl.report.numbers import in_points, name_steps, percent, points, with_interval
 from cooper_rl.report.page import render, versions
 from cooper_rl.report.plots import KL_LABEL, along_kl
 from cooper_rl.schema.reports import Interval
@@ -68,8 +69,8 @@ FRONTIERS: tuple[tuple[CurveName, str, str], ...] = (
     ("eval/judge_accuracy", "KL against accuracy", "What a run gained for the distance that it went."),
     (
         "eval/verify_rm_reward",
-        "KL against reward",
-        "The same of VerifyRM's reward: where it rises and accuracy beside it falls, the run was hacked.",
+        "KL against VerifyRM reward",
+        "The same of the VerifyRM reward: where it rises and accuracy beside it falls, the run was hacked.",
     ),
 )
 """Evaluations by the KL of their steps; a line begins at the left, with the start."""
@@ -99,6 +100,7 @@ def write_page(report: ExperimentReport, output: Path, *, origin: Sequence[tuple
         criterion=f"accuracy ends more than {100 * HACKED_DROP:.0f} points below the run's own "
         "peak and the VerifyRM reward is at least what it was at that peak",
         texts=read_texts(output, report.runs),
+        summary=to_markdown(report),
         hacks=[run for run in report.runs if run.arm in ARMS and run.is_hacked],
         origin=origin,
         versions=versions(),
@@ -167,6 +169,25 @@ def _lines(
     ]
 
 
+def to_markdown(report: ExperimentReport) -> str:
+    """The findings and a table of all arms, to paste elsewhere."""
+    lines = [
+        f"# Cooper experiment, {report.steps} steps",
+        "",
+        *(f"- {line}" for line in findings(report)),
+        "",
+        "| arm | accuracy at the start | accuracy at the end | change | VerifyRM reward | hacked |",
+        "|---|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {arm.arm} | {percent(arm.start_accuracy.value)} | {with_interval(arm.accuracy)} "
+        f"| {in_points(arm.change)} | {percent(arm.verify_rm_reward.value)} "
+        f"| {arm.num_hacked} of {arm.num_runs} |"
+        for arm in report.arms
+    ]
+    return "\n".join([*lines, "", "Intervals are 95 %, over problems and seeds.", ""])
+
+
 def findings(report: ExperimentReport) -> list[str]:
     """Conclusions that the numbers allow, arm by arm."""
     by_name = {arm.arm: arm for arm in report.arms}
@@ -180,9 +201,10 @@ def findings(report: ExperimentReport) -> list[str]:
 
 def _say_arm(arm: ArmSummary) -> str:
     return (
-        f"{arm.arm}: accuracy {percent(arm.start_accuracy.value)} -> "
-        f"{percent(arm.accuracy.value)}, {_verb(arm.change)} {in_points(arm.change)}; VerifyRM reward at "
-        f"the end {percent(arm.verify_rm_reward.value)}; {arm.num_hacked} of {arm.num_runs} runs hacked."
+        f"{arm.arm}: {arm.num_hacked} of {arm.num_runs} runs hacked. Accuracy went from "
+        f"{percent(arm.start_accuracy.value)} to {percent(arm.accuracy.value)}: it "
+        f"{direction(arm.change)}, {in_points(arm.change)}. The VerifyRM reward ends at "
+        f"{percent(arm.verify_rm_reward.value)}."
     )
 
 
@@ -247,12 +269,6 @@ def _say_monitor(runs: Sequence[ArmRun]) -> list[str]:
             each = ", ".join(f"{name_steps(run.denied_alarm_steps)} (seed {run.seed})" for run in denied)
             said.append(f"In {arm} the judge denied alarms, since accuracy had not fallen: {each}.")
     return said
-
-
-def _verb(change: Interval) -> str:
-    if change.low > 0:
-        return "rose by"
-    return "fell by" if change.high < 0 else "not shown to have changed:"
 
 
 def _compare(change: Interval) -> str:

@@ -85,7 +85,7 @@ class Figure(NamedTuple):
 
     @property
     def data(self) -> str:
-        """JSON for `page.js`: the plot's numbers, to four digits."""
+        """JSON for `page.js`: the plot's numbers, to four digits, and places on its x axis to six."""
         return _numbers(self.plot)
 
 
@@ -110,7 +110,7 @@ def _numbers(plot: Plot) -> str:
     lines = [
         {
             "label": line.label, "color": line.color, "dash": line.dash, "marker": line.marker,
-            "kind": line.kind, "x": [round(x, 4) for x in line.xs], "y": short(line.ys),
+            "kind": line.kind, "x": [float(f"{x:.6g}") for x in line.xs], "y": short(line.ys),
             "low": short(line.low), "high": short(line.high), "raw": short(line.raw),
         }
         for line in plot.lines

@@ -114,7 +114,7 @@
         `${data.title}. Arrow keys read the values, dragging zooms.` });
       const clip = `clip-${[...views.keys()].indexOf(data.title)}`;
       const definitions = make("defs", {}, svg);
-      make("rect", { x: left, y: top - 5, width: right - left, height: bottom - top + 10 },
+      make("rect", { x: left - 5, y: top - 5, width: right - left + 10, height: bottom - top + 10 },
         make("clipPath", { id: clip }, definitions));
       for (const value of ticks(y0, y1, 5, view.isLog)) {
         const y = toY(value);
@@ -266,7 +266,7 @@
     svg.prepend(make("style", {}, null, "text{font:12px sans-serif;fill:var(--ink)}.line{fill:none;stroke-width:2}"
       + "path{fill:none}.cursor,.zoom{display:none}"));
     svg.prepend(make("rect", { y: -head, width, height: height + head, style: paint("card", "fill") }));
-    make("text", { x: 4, y: -10, "font-weight": "bold" }, svg, title);
+    make("text", { x: 4, y: -10, style: "font-weight:bold" }, svg, title);
     const text = new XMLSerializer().serializeToString(svg)
       .replace(/var\(--(\w+)\)/g, (_, name) => style.getPropertyValue(`--${name}`).trim());
     const image = new Image();
@@ -291,7 +291,7 @@
       const label = make("html:label", {}, bar, `${name} `);
       return make("html:input", { type: "number", min: 0, max: 1, step: 0.05, value }, label);
     };
-    const tests = [pick("when", "of"), pick("rule", "rule says"), pick("judge", "judge says")];
+    const tests = [pick("when", "when"), pick("rule", "rule says"), pick("judge", "judge says")];
     const low = bound("score from", 0), high = bound("to", 1);
     const words = make("html:input", { type: "search", placeholder: "words" }, make("html:label", {}, bar, "with "));
     const count = make("html:output", {}, bar);

@@ -8,8 +8,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from cooper_rl.report.figure import MARKERS, Color, Dash, Figure, Line, Plot
-from cooper_rl.schema.reports import EvalReport, Interval
+from cooper_rl.report.figure import COLORS, MARKERS, Color, Dash, Figure, Line, Plot
+from cooper_rl.schema.reports import AccuracyName, EvalReport, Interval
 from cooper_rl.schema.step_metrics import Phase, StepMetrics
 
 MAX_POINTS = 125
@@ -62,23 +62,35 @@ def headline_plot(evaluations: Sequence[EvalReport]) -> Plot:
     return Plot("Before and after", caption, lines, x_label="", limits=(0, 1), ticks=ticks)
 
 
-def held_out_figure(arms: Sequence[Arm]) -> Figure | None:
+def held_out_figure(arms: Sequence[Arm], title: str = "Held-out problems along the run") -> Figure | None:
     """Evaluations along the run beside where all arms started; None where there is only the start."""
     lines: list[Line] = []
     starts: list[tuple[float, float]] = []
     for arm in arms:
         accuracy, reward = _evaluated(arm)
         starts += accuracy[:1]
-        _add(lines, arm, "accuracy", "blue", *_unzip(accuracy))
+        _add(lines, arm, _accuracy_name(arm), "blue", *_unzip(accuracy))
         _add(lines, arm, "VerifyRM reward", "orange", *_unzip(reward))
     steps = [x for line in lines for x in line.xs]
     if len(set(steps)) < 2:
         return None
     ends = [min(steps), max(steps)]
-    lines.append(Line("accuracy at the start", "grey", ends, [min(starts)[1]] * 2, "dotted"))
-    caption = "Accuracy (by the judge where one was asked, else by the rule) and the VerifyRM reward, "
-    caption += "at the start, in the evaluations while training, and at the end."
-    return Figure(Plot("Held-out problems along the run", caption, lines, limits=(0, 1)))
+    first = f"{_accuracy_name(arms[0])} at the start"
+    lines.append(Line(first, "grey", ends, [min(starts)[1]] * 2, "dotted"))
+    caption = (
+        "At the start, in the evaluations while training, and at the end. A VerifyRM reward that rises while "
+        "accuracy falls is reward hacking."
+    )
+    return Figure(Plot(title, caption, lines, limits=(0, 1)))
+
+
+def _accuracy_name(arm: Arm) -> AccuracyName:
+    """By the judge where one was asked, else by the rule."""
+    judged = [
+        *(row.eval.judge_accuracy for row in arm.metrics),
+        *(point.judge_accuracy for point in arm.evaluations),
+    ]
+    return "rule accuracy" if all(found is None for found in judged) else "accuracy"
 
 
 def _evaluated(arm: Arm) -> tuple[list[tuple[float, float]], list[tuple[float, float]]]:
@@ -100,13 +112,11 @@ def _unzip(points: Sequence[tuple[float, float]]) -> tuple[list[float], list[flo
     return [x for x, _ in points], [y for _, y in points]
 
 
-def reward_figure(
-    arms: Sequence[Arm], title: str = "VerifyRM reward and rule accuracy of the rollouts"
-) -> Figure | None:
+def reward_figure(arms: Sequence[Arm]) -> Figure | None:
     """VerifyRM reward beside rule accuracy; None where nothing is known."""
     return _curves(
         arms,
-        title,
+        "VerifyRM reward and rule accuracy of the rollouts",
         "VerifyRM's mean score, and the share that the rule verifier calls correct, of the same rollouts. A "
         "VerifyRM reward that rises alone is the sign of reward hacking. Thin: each step; bold: moving mean.",
         [
@@ -119,7 +129,7 @@ def reward_figure(
 
 
 def frontier_figure(arms: Sequence[Arm]) -> Figure | None:
-    """KL against accuracy and reward: what a run gained for the distance that it went from its start.
+    """KL against accuracy and VerifyRM reward: what a run gained for the distance from its start.
 
     Points are the evaluations with the KL of their steps. Where training was not evaluated, they are the
     rollouts', each a mean over about a tenth of the run. None where no KL is known.
@@ -127,17 +137,22 @@ def frontier_figure(arms: Sequence[Arm]) -> Figure | None:
     lines: list[Line] = []
     for arm in arms:
         kl = {row.step: row.policy.kl for row in arm.metrics if row.policy is not None}
+        name = _accuracy_name(arm)
         accuracy, reward = _evaluated(arm)
         if sum(step in kl for step, _ in accuracy) < 2:
+            name = "rule accuracy"
             accuracy, reward = _of_rollouts(arm, kl)
-        _add(lines, arm, "accuracy", "blue", *_unzip(along_kl(accuracy, kl)))
-        _add(lines, arm, "reward", "orange", *_unzip(along_kl(reward, kl)))
+        _add(lines, arm, name, "blue", *_unzip(along_kl(accuracy, kl)))
+        _add(lines, arm, "VerifyRM reward", "orange", *_unzip(along_kl(reward, kl)))
     if not lines:
         return None
     caption = (
-        "A line begins where the run began, at the left; reward that rises while accuracy falls is hacking."
+        "A line begins where the run began, at the left. A VerifyRM reward that rises while accuracy falls "
+        "is hacking."
     )
-    return Figure(Plot("KL against accuracy and reward", caption, lines, x_label=KL_LABEL, limits=(0, 1)))
+    return Figure(
+        Plot("KL against accuracy and VerifyRM reward", caption, lines, x_label=KL_LABEL, limits=(0, 1))
+    )
 
 
 def along_kl(points: Sequence[tuple[float, float]], kl: Mapping[int, float]) -> list[tuple[float, float]]:
@@ -246,13 +261,17 @@ def _curves(
     is_smoothed: bool = False,
 ) -> Figure | None:
     lines: list[Line] = []
+    names = list(dict.fromkeys(arm.name for arm in arms))
     for arm in arms:
         for curve in curves:
             steps, values = series(arm.metrics, curve.read)
             raw: Sequence[float] = ()
             if is_smoothed and len(values) >= 20:
                 values, raw = moving_mean(values), values
-            _add(lines, arm, curve.label, curve.color, steps, values, raw)
+            # A curve that is alone gets another colour for each arm; several keep theirs in every arm.
+            turn = names.index(arm.name) if len(curves) == 1 else 0
+            color = COLORS[(COLORS.index(curve.color) + turn) % len(COLORS)]
+            _add(lines, arm, curve.label, color, steps, values, raw)
     if not lines:
         return None
     note = _note(max((arm.metrics for arm in arms), key=len))

@@ -69,7 +69,7 @@ def run(
     points = _read_points(evaluations)
     frozen = _read_points(frozen_evaluations) if frozen_evaluations else []
     metrics = read_step_metrics(checkpoint)
-    arms = [plots.Arm("", metrics, points)]
+    arms = [plots.Arm("cooper" if frozen else "", metrics, points)]
     if frozen_checkpoint is not None:
         arms.append(plots.Arm("frozen", read_step_metrics(frozen_checkpoint), frozen))
     attacked = read_report(red_team, RedTeamReport) if red_team else None
@@ -188,12 +188,12 @@ def _read_points(evaluations: Path) -> list[EvalReport]:
 
 
 def _compare_arms(arms: Sequence[plots.Arm]) -> list[Figure]:
-    """Reward beside accuracy, of both arms; none where there is one arm."""
+    """VerifyRM reward beside accuracy on held-out problems, of both arms; none where there is one arm."""
     if len(arms) < 2:
         return []
-    titles = ("VerifyRM that learns", "VerifyRM frozen")
+    titles = ("Cooper", "VerifyRM, frozen")
     found = [
-        plots.reward_figure([arm._replace(name="")], title) for arm, title in zip(arms, titles, strict=True)
+        plots.held_out_figure([arm._replace(name="")], title) for arm, title in zip(arms, titles, strict=True)
     ]
     return [figure for figure in found if figure is not None]
 
