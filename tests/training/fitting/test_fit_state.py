@@ -13,7 +13,7 @@ from cooper_rl.errors import DataError, ModelError, StoppedError
 from cooper_rl.models.packed.forward import use_packed
 from cooper_rl.models.verify_rm import VerifyRM
 from cooper_rl.schema.data import VerifyExample
-from cooper_rl.training.fitting.fit_state import WEIGHTS, FitWatch, restore_fit
+from cooper_rl.training.fitting.fit_state import OPTIMIZER, WEIGHTS, FitWatch, restore_fit
 from cooper_rl.training.fitting.fit_verify_rm import Fit, fit_verify_rm
 from cooper_rl.training.optimizer import make_adamw
 
@@ -142,6 +142,18 @@ def test_a_state_with_a_weight_less_or_more_is_refused(
         ModelError,
         match=r"its weights are of another model, e\.g\. 'another'; train anew, without this state$",
     ):
+        restore_fit(tmp_path, trained)
+
+
+def test_an_optimisers_state_of_another_model_is_named_with_its_folder(
+    make_verify_rm, tmp_path: Path
+) -> None:
+    with pytest.raises(StoppedError):
+        fit(make_verify_rm(0), KeepOne(tmp_path, update=1), "adamw", [])
+    save_file({"score.weight/exp_avg": torch.zeros(3)}, tmp_path / OPTIMIZER)
+    model = make_verify_rm(0).model
+    trained = SingleProcess(model, make_adamw(model, lr=1e-3, weight_decay=0.0))
+    with pytest.raises(ModelError, match=rf"^{tmp_path}: optimiser state 'score\.weight/exp_avg' of shape"):
         restore_fit(tmp_path, trained)
 
 
