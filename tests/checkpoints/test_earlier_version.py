@@ -9,6 +9,7 @@ wrote them, with the settings below under their names of then.
 """
 
 import json
+import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,6 +25,7 @@ from cooper_rl.records.step_metrics import read_metrics
 from cooper_rl.stages import train_cooper
 
 DATA = Path(__file__).parents[1] / "data"
+RELEASES = sorted(path.name.removeprefix("checkpoint-") for path in DATA.glob("checkpoint-*.*.*"))
 SETTINGS = [
     "cooper.problems_per_step=2",
     "cooper.group_size=4",
@@ -106,7 +108,12 @@ def test_another_configuration_is_refused_under_the_names_of_today(folder: Path)
     assert (folder / "checkpoint" / "LATEST").read_text() == "step-000002\n"
 
 
-@pytest.mark.parametrize("version", ["0.1.0", "0.2.0"])
+def test_every_release_has_a_checkpoint_here() -> None:
+    changelog = (DATA.parents[1] / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^## \[(\d.*?)\]", changelog, re.MULTILINE)) == set(RELEASES)
+
+
+@pytest.mark.parametrize("version", RELEASES)
 def test_a_checkpoint_of_a_release_resumes(
     version: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -20,7 +20,7 @@ from cooper_rl.checkpoints.identity import RunIdentity
 from cooper_rl.checkpoints.logs import METRICS
 from cooper_rl.checkpoints.manifest import CheckpointManifest, dump_manifest
 from cooper_rl.checkpoints.ownership import MARKER as MARK
-from cooper_rl.checkpoints.ownership import claim, mark
+from cooper_rl.checkpoints.ownership import claim, claim_again, mark
 from cooper_rl.checkpoints.reference import check_reference_folder, write_reference
 from cooper_rl.checkpoints.registry import Registry
 from cooper_rl.checkpoints.store import CheckpointStore
@@ -197,6 +197,15 @@ def on_a_server(server, **options: object) -> Iterator[tuple[ObjectStore, Minio,
         yield open_store(config, f"{config.uri}/test"), client, name
 
 
+def begin_upload(client: Minio, bucket: str, key: str) -> str:
+    """Begin an upload in parts that nobody finishes; returns its id."""
+    return client._create_multipart_upload(bucket, key, {})
+
+
+def unfinished(client: Minio, bucket: str) -> set[str]:
+    return {upload.upload_id for upload in client._list_multipart_uploads(bucket).uploads}
+
+
 @settings(max_examples=MANY, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(operations=life, options=kept, links=st.booleans())
 def test_whatever_lies_in_a_folder_stays(
@@ -233,7 +242,7 @@ def test_whatever_lies_below_a_prefix_stays(
             if store.read(key) is not None:
                 return False
             client.put_object(name, full, io.BytesIO(data), len(data))
-            uploads.add(client._create_multipart_upload(name, f"{full}.large", {}))
+            uploads.add(begin_upload(client, name, f"{full}.large"))
             return True
 
         def read(key: str) -> bytes | None:
@@ -242,11 +251,10 @@ def test_whatever_lies_below_a_prefix_stays(
 
         run = Run(store, scratch / "work", StorageConfig.model_validate(options))
         left = run.interrupted()
-        killed = client._create_multipart_upload(name, f"runs/test/{left}/policy/model.safetensors", {})
+        killed = begin_upload(client, name, f"runs/test/{left}/policy/model.safetensors")
         live(run, operations, plant, read)
-        found = {upload.upload_id for upload in client._list_multipart_uploads(name).uploads}
-        assert found == uploads
-        assert killed not in found
+        assert unfinished(client, name) == uploads
+        assert killed not in uploads
 
 
 def test_an_empty_folder_and_a_link_of_a_checkpoints_name_stay(tmp_path: Path) -> None:
@@ -404,12 +412,38 @@ def test_a_link_to_a_folder_that_has_the_name_of_a_model_is_not_replaced(tmp_pat
 @settings(max_examples=FEW, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(things=in_a_registry)
 def test_whatever_lies_in_a_registry_on_a_server_stays(s3_server, things: dict[str, bytes]) -> None:
+    """With an unfinished upload of everything that is planted, of the versions' own files and beside them."""
+    uploads = [*things, *(f"{version}/policy/model.safetensors" for version in VERSIONS), "attacks.jsonl"]
     with on_a_server(s3_server) as (store, client, name), quietly() as scratch:
         for each, data in things.items():
             client.put_object(name, f"runs/test/{each}", io.BytesIO(data), len(data))
+        begun = {begin_upload(client, name, f"runs/test/{each}") for each in uploads}
+        begun |= {begin_upload(client, name, f"runs/test/{each}.large") for each in uploads}
+        begun |= {begin_upload(client, name, f"runs/test-of-mine/{each}") for each in uploads}
         promote_all(store, scratch)
         for each, data in things.items():
             assert client.get_object(name, f"runs/test/{each}").data == data
+        assert unfinished(client, name) == begun
+
+
+def test_a_promotion_removes_the_uploads_of_its_killed_attempts_and_no_others(
+    s3_server, tmp_path: Path
+) -> None:
+    """The first attempt dies while it sends the weights, which another version sends too."""
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(b"weights")
+    files = {"policy/model.safetensors": weights}
+    with on_a_server(s3_server) as (store, client, name):
+        others = {begin_upload(client, name, f"runs/test/{VERSIONS[1]}/policy/model.safetensors")}
+        others |= {begin_upload(client, name, f"runs/test/{VERSIONS[0]}/policy/notes.txt")}
+        hashes = {file: content_sha256(path) for file, path in files.items()}
+        claim_again(store, VERSIONS[0], hashes, manifests_name="champion.json")
+        begin_upload(client, name, f"runs/test/{VERSIONS[0]}/policy/model.safetensors")
+        for version in VERSIONS:
+            registry = Registry(store)
+            found = registry.champion(candidate=version)
+            registry.promote(version, files, make_record(), replaces=found)
+        assert unfinished(client, name) == others
 
 
 def test_a_promotion_that_was_interrupted_is_done_again_over_its_own_files(

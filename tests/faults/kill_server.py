@@ -19,6 +19,7 @@ import logging
 import os
 import signal
 import sys
+import tempfile
 import threading
 import traceback
 import warnings
@@ -195,6 +196,7 @@ def _run(job: dict[str, Any], counted: Path, folder: Path) -> None:
     status = 0
     try:
         os.environ.update(job.get("environment", {}))
+        tempfile.tempdir = None  # it was read before the fork
         arguments = {name: Path(path) for name, path in job["arguments"].items()}
         calls = install(job.get("kill", {}))
         if job.get("stage") == "train_verify_rm":

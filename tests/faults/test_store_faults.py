@@ -68,6 +68,21 @@ def test_a_run_killed_while_it_talks_to_the_server_continues_exactly(
     assert outcome(tmp_path / "elsewhere", config) == straight
 
 
+def test_a_checkpoint_that_a_killed_run_had_fetched_is_removed_by_the_next_start(
+    trainer: Trainer, s3_server, bucket: str, tmp_path: Path
+) -> None:
+    """Killed in step 3, and again as soon as it goes on, when the checkpoint lies in TMPDIR."""
+    config, temporary = storage_config(s3_server.endpoint, bucket), tmp_path / "temporary"
+    temporary.mkdir()
+    job = {"environment": environment(s3_server.account) | {"TMPDIR": str(temporary)}}
+    for hit in (3, 1):
+        kill = {"point": "policy_update", "hit": hit}
+        assert trainer.run(tmp_path / "run", *overrides(config), kill=kill, **job) == -signal.SIGKILL
+    assert list(temporary.glob("cooper-rl-*/files/**/policy/model.safetensors"))
+    assert trainer.run(tmp_path / "run", *overrides(config), **job) == 0, trainer.log()[-3000:]
+    assert list(temporary.glob("cooper-rl-*")) == []
+
+
 def test_a_store_that_is_down_at_the_start_is_waited_for(bucket: str, s3_server) -> None:
     with Proxy(s3_server.port) as proxy:
         proxy.refuse = True

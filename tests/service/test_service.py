@@ -1,9 +1,11 @@
 """The server of rewards: what it answers, how its runs learn, what it refuses."""
 
 import asyncio
+import gzip
 import json
 import threading
 import time
+import tracemalloc
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -24,6 +26,7 @@ from cooper_rl.service.runs import ServedRuns
 from tests.api.rewarding import same_weights
 from tests.full_disk import no_file_beyond
 from tests.service.service_world import SETTINGS, falling, items, post, start_of
+from tests.stand_ins.chat import ScriptedServer
 
 
 def test_rewards_and_weights_are_those_of_cooper_reward(visit, verify_rm: Path, tmp_path: Path) -> None:
@@ -389,6 +392,22 @@ def test_the_client_sends_the_replacement_character_for_half_a_surrogate_pair(fl
     }
     assert seen[0]["items"] == [expected]
     client.close()
+
+
+def test_the_client_unpacks_no_answer_whole_that_is_larger_than_rewards_can_be() -> None:
+    """50 MB of zeros in 50 KB of gzip: one reward of 64 bytes and 1 MiB to spare are the bound."""
+    bomb = gzip.compress(bytes(50_000_000))
+    server = ScriptedServer(lambda number, body: (200, {"content-encoding": "gzip"}, bomb))
+    client = RewardClient(server.url, retry_seconds=0)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ServerError, match=r"the last try: ReadError: the answer has over 1048640 bytes"):
+            client(["2"], questions=["1+1?"], reference_answers=["2"])
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    finally:
+        tracemalloc.stop()
+        client.close()
+        server.close()
 
 
 def test_the_client_gives_up_and_says_where(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

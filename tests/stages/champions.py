@@ -40,7 +40,7 @@ def make_examples(problems: Sequence[Problem]) -> list[VerifyExample]:
 EXAMPLES = make_examples(TRAINING[:4])
 
 
-def configured(registry: Path, *more: str) -> Config:
+def configured(registry: Path | str, *more: str) -> Config:
     return load("laptop", [f"registry.uri={registry}", *more])
 
 

@@ -7,7 +7,7 @@ import pytest
 from cooper_rl.config.data import RuleConfig
 from cooper_rl.domains.open import default_domain
 from cooper_rl.engines.base import Generation
-from cooper_rl.schema.data import Problem
+from cooper_rl.schema.data import Problem, VerifyExample
 from cooper_rl.tiny.judge import TinyJudge
 from cooper_rl.training.auditing import audit
 from cooper_rl.training.rollout import RolloutGroup, Scores
@@ -59,3 +59,30 @@ def test_the_best_paid_come_first_and_no_more_than_asked_for(rule: RuleVerifier)
     assert labels(rule, judge, *rollouts) == [(WRONG, 0), (LOOP, 0), (RIGHT, 1)]
     assert labels(rule, judge, *rollouts, count=2) == [(WRONG, 0), (LOOP, 0)]
     assert labels(rule, judge, *rollouts, count=0) == []
+
+
+def test_the_best_paid_rollout_is_audited_wherever_it_stands_in_its_group(rule: RuleVerifier) -> None:
+    """The first of three, the second and the third; the best paid problem comes first."""
+    texts = ((WRONG, RIGHT, RIGHT), (RIGHT, f" {WRONG}\n", RIGHT), (WRONG, WRONG, RIGHT))
+    scores = [0.7, 0.1, 0.2, 0.1, 0.8, 0.2, 0.2, 0.1, 0.9]
+    groups = [
+        RolloutGroup(
+            Problem(id=str(number), source="tiny", question=f"{number}: how many?", reference_answer="10"),
+            (1,),
+            (Generation((), (), "stop"),) * 3,
+            three,
+        )
+        for number, three in enumerate(texts)
+    ]
+    checks = rule.verify([("10", text) for three in texts for text in three])
+    seen = Scores(verify_rm=scores, rule=[check.verdict for check in checks])
+    assert audit(groups, seen, None, default_domain(), 3).examples == [
+        VerifyExample(
+            question=f"{number}: how many?",
+            reference_answer="10",
+            completion=text,
+            label=label,
+            source="audit",
+        )
+        for number, text, label in ((2, RIGHT, 1), (1, WRONG, 0), (0, WRONG, 0))
+    ]

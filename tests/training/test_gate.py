@@ -1,12 +1,15 @@
 """The gate: an update that makes VerifyRM worse is taken back."""
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
 
 from cooper_rl.config.cooper import GateConfig
 from cooper_rl.distributed.trainable import TRAINED, optimizer_tensors
+from cooper_rl.domains.base import Domain
+from cooper_rl.domains.open import default_domain
 from cooper_rl.errors import TrainingError
 from cooper_rl.models.verify_rm import VerifyRM
 from cooper_rl.negatives.canaries import Canary
@@ -21,6 +24,7 @@ from cooper_rl.training.gate import (
     update_behind_gate,
 )
 from cooper_rl.training.optimizer import make_adamw
+from cooper_rl.training.reward_update import update_verify_rm
 from tests.cooper_config import cooper_config
 
 CONFIG = cooper_config()
@@ -189,6 +193,47 @@ def test_a_run_reads_its_start_once_for_each_data(make_verify_rm) -> None:
     assert make_gate(config, verify_rm, held_out, seed=0, starts=[other]) == made
 
 
+def test_a_start_counts_where_an_earlier_version_named_no_data_and_not_where_half_of_it_is_missing(
+    make_verify_rm,
+) -> None:
+    verify_rm = make_verify_rm(0)
+    held_out = [example(n % 2, f"The answer is {n}.") for n in range(8)]
+    known = GateMetrics(start_accuracy=0.75, start_canary_rate=0.25, start_attacks={"empty": 0.125})
+    later = GateMetrics(start_accuracy=0.5, start_canary_rate=0.5)
+
+    def start(*starts: GateMetrics) -> GateReading:
+        return make_gate(GateConfig(), verify_rm, held_out, seed=0, starts=starts).start
+
+    assert start(known, later) == GateReading(0.75, 0.25, {"empty": 0.125})
+    read = start()
+    for missing in ("start_accuracy", "start_canary_rate"):
+        assert start(known.model_copy(update={missing: None})) == read
+
+
+def test_the_gate_watches_canaries_of_the_domain_and_the_red_teams_texts_on_problems_of_the_seed(
+    make_verify_rm,
+) -> None:
+    """Two of 40 problems for every attack."""
+    rows = [example(n % 2).model_copy(update={"question": f"Q{n}"}) for n in range(40)]
+    config = GateConfig(num_examples=4, num_canary_problems=2)
+
+    def canaries(seed: int, domain: Domain | None = None) -> list[Canary]:
+        attacks = ["777777", "@@"]
+        made = make_gate(
+            config, make_verify_rm(0), rows, seed=seed, starts=[], domain=domain, attacks=attacks
+        )
+        return list(made.canaries)
+
+    found = canaries(1)
+    red_team = [(each.attack, each.example.completion) for each in found if "red_team" in each.attack]
+    assert red_team == [("red_team_0", "777777")] * 2 + [("red_team_1", "@@")] * 2
+    assert sum(each.attack == "empty" for each in found) == 2
+    assert found == canaries(1)
+    assert found != canaries(2)
+    without = replace(default_domain(), make_canaries=lambda *_, **__: [])
+    assert {each.attack for each in canaries(1, without)} == {"red_team_0", "red_team_1"}
+
+
 def test_the_gates_examples_are_drawn_by_the_seed(make_verify_rm) -> None:
     verify_rm = make_verify_rm(0)
     held_out = [example(n % 2, f"The answer is {n}.") for n in range(40)]
@@ -197,6 +242,19 @@ def test_the_gates_examples_are_drawn_by_the_seed(make_verify_rm) -> None:
     )
     assert one.examples == same.examples
     assert one.examples != other.examples
+
+
+@pytest.mark.parametrize("pairs", [PAIRS, []], ids=["pairs", "labels alone"])
+def test_labels_are_learned_behind_the_gate_as_without_one(make_verify_rm, pairs: list) -> None:
+    gated, plain = make_verify_rm(0), make_verify_rm(0)
+    labelled = [example(1), example(0, "The answer is 9.")]
+    optimizer, other = (make_adamw(each.model, lr=1e-3, weight_decay=0.01) for each in (gated, plain))
+    found = update_behind_gate(WIDE, gated, optimizer, pairs, labelled, config=CONFIG)
+    expected = update_verify_rm(plain, other, pairs, labelled, config=CONFIG)
+    assert found is not None
+    assert found.update == expected
+    assert found.update.replay_loss > 0
+    assert is_same(weights(gated, optimizer), weights(plain, other))
 
 
 def test_without_pairs_nothing_is_read_or_changed(make_verify_rm) -> None:

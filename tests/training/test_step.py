@@ -1,19 +1,24 @@
 """The whole step, with real models, the laptop's assistant and a scripted engine."""
 
 import random
+import time
 from dataclasses import replace
 
 import pytest
 import torch
 
+from cooper_rl.config.cooper import GateConfig
 from cooper_rl.domains.open import default_domain
+from cooper_rl.engines.base import ScriptedEngine
 from cooper_rl.errors import TrainingError
-from cooper_rl.models.verify_rm import VerifyItem
+from cooper_rl.models.verify_rm import VerifyItem, VerifyRM
 from cooper_rl.negatives.pairs import RewriteItem
 from cooper_rl.redteam.hostile import hostile_examples
 from cooper_rl.schema.data import Pairing, Problem, VerifyExample
+from cooper_rl.schema.step_metrics import GateMetrics, PairMetrics
 from cooper_rl.tiny.assistant import TinyAssistant
 from cooper_rl.tiny.judge import TinyJudge
+from cooper_rl.training.gate import GateReading, RewardGate
 from cooper_rl.training.pairing import PairMaker
 from cooper_rl.training.rollout import Scores, begin_rollouts
 from cooper_rl.training.step import Trainer, run_step, step_problems
@@ -93,7 +98,9 @@ def test_a_step_changes_both_models_and_hands_the_weights_to_the_engine(
     """Eight rollouts, two of them rule-correct, two unparsable; one of two problems has a positive."""
     trainer = make_trainer(make_policy, make_verify_rm, rule, MIXED)
     policy, verify_rm = snapshot(trainer.policy.model), snapshot(trainer.reward.verify_rm.model)
+    began = time.perf_counter()
     result = run_step(trainer, 1, PROBLEMS)
+    assert 0 < sum(result.metrics.seconds.values()) < time.perf_counter() - began
     assert not is_unchanged(policy, trainer.policy.model)
     assert not is_unchanged(verify_rm, trainer.reward.verify_rm.model)
     assert trainer.engine.num_weight_loads == 1
@@ -126,6 +133,142 @@ def test_the_judge_speaks_of_all_rollouts_only_where_it_is_the_reward(
         found = run_step(with_reward(trainer, judge=TinyJudge(0.0, 0)), 1, PROBLEMS).metrics
         assert found.rollout.reward == (0.5 if reward == "judge" else 0.25)
         assert found.rollout.judge_accuracy == (0.5 if reward == "judge" else None)
+
+
+def test_after_an_alarm_the_rule_pays(make_policy, make_verify_rm, rule) -> None:
+    """Two of eight rollouts are right by the rule; VerifyRM's scores are told all the same."""
+    found = [
+        run_step(
+            make_trainer(make_policy, make_verify_rm, rule, MIXED), 1, PROBLEMS, falls_back_to_rule=falls
+        )
+        for falls in (False, True)
+    ]
+    by_score, by_rule = (result.metrics.rollout for result in found)
+    assert by_score.reward == by_score.verify_rm_reward == by_rule.verify_rm_reward
+    assert by_rule.reward == 0.25
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"scale": "none"}, 0.25),
+        ({"scale": "std"}, 0.4330127),
+        ({"scale": "std", "std_floor": 10}, 0.025),
+        ({"scale": "none", "estimator": "rloo"}, 1 / 3),
+    ],
+)
+def test_advantages_are_made_as_configured(
+    make_policy, make_verify_rm, rule, options: dict, expected: float
+) -> None:
+    """Rewards 1 0 0 1 and 0 0 0 0: centred 1/2 each in the first group and 0 in the second.
+
+    The deviation of the first is 1 / sqrt(3), the mean of the others of its group 1/3 for a 1, 2/3 for a 0.
+    """
+    trainer = make_trainer(make_policy, make_verify_rm, rule, MIXED, reward__kind="rule", advantages=options)
+    found = run_step(trainer, 1, PROBLEMS).metrics.rollout.abs_advantage
+    assert found == pytest.approx(expected, abs=1e-6)
+
+
+def test_the_policy_is_asked_with_the_instruction(make_policy, make_verify_rm, rule) -> None:
+    """The engine knows the prompts that hold it, and no others."""
+    trainer = make_trainer(make_policy, make_verify_rm, rule, MIXED)
+    policy = trainer.policy
+    lines = [(*policy.tokenizer(RIGHT)["input_ids"], policy.tokenizer.eos_token_id)]
+    script = {tuple(policy.encode_prompt(each.question, "Be brief.")): lines for each in PROBLEMS}
+    engine = ScriptedEngine(script, end_ids=policy.end_ids)
+    result = run_step(replace(trainer, engine=engine, instruction="Be brief."), 1, PROBLEMS)
+    assert result.metrics.rollout.rule_accuracy == 1
+
+
+def noting(verify_rm: VerifyRM, asked: list[VerifyItem]) -> VerifyRM:
+    """The same VerifyRM, which keeps what it reads."""
+
+    class Noting(VerifyRM):
+        def encode_compared(self, items, *, epoch=None):
+            asked.extend(items)
+            return super().encode_compared(items, epoch=epoch)
+
+    return Noting(verify_rm.model, verify_rm.tokenizer)
+
+
+def learned(make_policy, make_verify_rm, rule, *, step: int, seed: int, fraction: float = 0) -> list[str]:
+    """Completions of the six replayed examples of a step, and hostile ones for `fraction` of them."""
+    examples = [
+        VerifyExample(question=f"Q{n}", reference_answer="918273", completion=f"It is {n}.", label=n % 2)
+        for n in range(100)
+    ]
+    values = {"reward__num_replay_examples": 6, "reward__hostile_fraction": fraction}
+    trainer = make_trainer(make_policy, make_verify_rm, rule, MIXED, **values)
+    asked: list[VerifyItem] = []
+    verify_rm = noting(trainer.reward.verify_rm, asked)
+    run_step(with_reward(trainer, verify_rm=verify_rm, replay=examples, seed=seed), step, PROBLEMS)
+    return [item.completion for item in asked if item.question.startswith("Q")]
+
+
+def test_replayed_examples_are_drawn_by_step_and_seed(make_policy, make_verify_rm, rule) -> None:
+    draws = [
+        learned(make_policy, make_verify_rm, rule, step=step, seed=seed)
+        for step, seed in ((1, 0), (1, 0), (2, 0), (1, 1))
+    ]
+    assert [len(set(draw)) for draw in draws] == [6] * 4
+    assert draws[0] == draws[1]
+    assert len({tuple(draw) for draw in draws}) == 3
+
+
+def test_hostile_texts_are_as_many_as_configured_and_drawn_by_step_and_seed(
+    make_policy, make_verify_rm, rule
+) -> None:
+    """Half as many as the six replayed ones, which come first."""
+    draws = [
+        learned(make_policy, make_verify_rm, rule, step=step, seed=seed, fraction=0.5)
+        for step, seed in ((1, 0), (1, 0), (2, 0), (1, 1))
+    ]
+    assert [len(draw) for draw in draws] == [9] * 4
+    assert draws[0] == draws[1]
+    assert len({tuple(draw[6:]) for draw in draws}) == 3
+
+
+def test_a_steps_pairs_are_made_with_the_steps_seed(make_policy, make_verify_rm, rule) -> None:
+    """The assistant's slip in one of two right rollouts."""
+
+    def negatives(seed: int) -> list[str]:
+        trainer = with_reward(make_trainer(make_policy, make_verify_rm, rule, MIXED), seed=seed)
+        return [pair.negative for step in range(1, 6) for pair in run_step(trainer, step, PROBLEMS).pairs]
+
+    assert negatives(0) == negatives(0)
+    assert len(set(negatives(0))) > 1
+    assert negatives(0) != negatives(1)
+
+
+def test_the_numbers_of_a_steps_pairs(make_policy, make_verify_rm, rule) -> None:
+    """One of two problems has a positive, and a pair of each of three sources."""
+    values = {"pairs__negatives": {"assistant": 1, "rollout": 1, "perturb": 1}, "pairs__per_problem": 3}
+    trainer = make_trainer(make_policy, make_verify_rm, rule, MIXED, **values)
+    assert run_step(trainer, 1, PROBLEMS).metrics.pairs == PairMetrics(
+        count=3, positives=1, rewrites=1, unanswered=0,
+        by_source={"assistant": 1, "rollout": 1, "perturb": 1, "canary": 0, "red_team": 0},
+    )  # fmt: skip
+
+
+def test_a_step_learns_its_labels_behind_the_gate_and_tells_what_the_gate_did(
+    make_policy, make_verify_rm, rule
+) -> None:
+    """A gate that nothing passes takes back the update on a pair and a replayed example."""
+    examples = [
+        VerifyExample(question="Q", reference_answer="3", completion=RIGHT, label=label) for label in (0, 1)
+    ]
+    shut = RewardGate(GateConfig(), examples, [], GateReading(accuracy=2.0, canary_rate=0.0), data=7)
+    trainer = with_reward(make_trainer(make_policy, make_verify_rm, rule, MIXED), gate=shut, replay=examples)
+    before = snapshot(trainer.reward.verify_rm.model)
+    found = run_step(trainer, 1, PROBLEMS).metrics
+    assert (found.gate.rolled_back, found.gate.data, found.gate.start_accuracy) == (True, 7, 2.0)
+    assert found.verify_rm.loss is not None
+    assert found.verify_rm.replay_loss > 0
+    assert is_unchanged(before, trainer.reward.verify_rm.model)
+
+    nothing = make_trainer(make_policy, make_verify_rm, rule, [[WRONG], [WRONG]])
+    found = run_step(with_reward(nothing, gate=shut), 1, PROBLEMS).metrics
+    assert (found.gate, found.verify_rm.loss) == (GateMetrics(), None)
 
 
 def test_replay_draws_as_many_examples_as_are_configured_and_there(make_policy, make_verify_rm, rule) -> None:
@@ -383,7 +526,12 @@ def test_every_epoch_meets_every_problem_once_in_another_order() -> None:
     [
         (
             "policy",
-            r"^the policy's update: out of memory \(.*; lower cooper\.max_tokens_per_batch=16384, or set",
+            r"^the policy's update: out of memory \(.*; lower cooper\.max_tokens_per_batch=16384, or set "
+            r"cooper\.gradient_checkpointing=true or distributed\.offload_optimizer=true$",
+        ),
+        (
+            "verify_rm's update",
+            r"^the VerifyRM's update: out of memory \(.*; lower cooper\.max_tokens_per_batch=16384",
         ),
         ("verify_rm", r"^VerifyRM's scores: out of memory \(.*; lower cooper\.max_tokens_per_batch=16384 "),
     ],
@@ -393,6 +541,9 @@ def test_a_model_that_runs_out_of_memory_says_what_to_lower(
 ) -> None:
     trainer = make_trainer(make_policy, make_verify_rm, rule, MIXED)
     head = trainer.policy.model.lm_head if model == "policy" else trainer.reward.verify_rm.model.score
-    head.register_forward_pre_hook(lambda *_: torch.empty(10**15))
+    is_late = model == "verify_rm's update"
+    head.register_forward_pre_hook(
+        lambda *_: None if is_late and not torch.is_grad_enabled() else torch.empty(10**15)
+    )
     with pytest.raises(TrainingError, match=said):
         run_step(trainer, 1, PROBLEMS)

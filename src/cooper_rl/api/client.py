@@ -12,9 +12,12 @@ import httpx
 
 from cooper_rl.errors import ConfigError, ServerError
 from cooper_rl.schema.texts import replace_surrogates
+from cooper_rl.servers.answers import ACCEPTED_ENCODING, SPARE_BYTES, post
 
 RETRIED = frozenset({429, 502, 503, 504})
 """Statuses that say: later."""
+MAX_BYTES_PER_REWARD = 64
+"""A number in JSON has at most 25."""
 
 
 class RewardClient:
@@ -50,9 +53,10 @@ class RewardClient:
             retry_seconds: How long a server that is away or busy is asked again.
         """
         self._url = f"{url.rstrip('/')}/v1/runs/{run}/rewards"
-        self._retry_seconds = retry_seconds
+        self._timeout_seconds, self._retry_seconds = timeout_seconds, retry_seconds
+        authorization = {} if token is None else {"authorization": f"Bearer {token}"}
         self._http = httpx.Client(
-            headers={} if token is None else {"authorization": f"Bearer {token}"},
+            headers={"accept-encoding": ACCEPTED_ENCODING} | authorization,
             timeout=timeout_seconds,
             verify=True if certificates is None else ssl.create_default_context(cafile=certificates),
         )
@@ -122,18 +126,20 @@ class RewardClient:
         if not items:
             return []
         body = {"request_id": request_id or uuid.uuid4().hex, "learn": learn, "items": items}
-        return self._post(body)["rewards"]
+        return self._post(body, max_bytes=SPARE_BYTES + MAX_BYTES_PER_REWARD * len(items))["rewards"]
 
     def close(self) -> None:
         self._http.close()
 
-    def _post(self, body: dict[str, Any]) -> dict[str, Any]:
+    def _post(self, body: dict[str, Any], *, max_bytes: int) -> dict[str, Any]:
         deadline = time.monotonic() + self._retry_seconds
         while True:
             seconds = 1.0
             try:
-                answer = self._http.post(self._url, json=body)
-            except httpx.TransportError as error:
+                answer = post(
+                    self._http, self._url, body, max_bytes=max_bytes, max_seconds=self._timeout_seconds
+                )
+            except httpx.RequestError as error:
                 self._check_trust(error)
                 problem = f"{type(error).__name__}: {error}"
             else:
@@ -151,7 +157,7 @@ class RewardClient:
                 )
             time.sleep(seconds)
 
-    def _check_trust(self, error: httpx.TransportError) -> None:
+    def _check_trust(self, error: httpx.RequestError) -> None:
         """Another try cannot mend a certificate that nobody vouches for.
 
         Raises:

@@ -3,7 +3,6 @@
 import hashlib
 import re
 from collections.abc import Sequence
-from pathlib import Path
 
 from pydantic import Field
 
@@ -80,8 +79,3 @@ def dump_manifest(manifest: CheckpointManifest) -> bytes:
     """The manifest as it is stored."""
     exclude = set[str]() if manifest.log else {"log"}  # earlier versions would refuse it
     return (manifest.model_dump_json(indent=2, exclude=exclude) + "\n").encode()
-
-
-def files_below(folder: Path) -> list[str]:
-    """Relative paths of all files, sorted."""
-    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())

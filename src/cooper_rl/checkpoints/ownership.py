@@ -140,7 +140,7 @@ def claim_again(store: ObjectStore, name: str, sha256: dict[str, str], *, manife
     if folder is not None and folder.is_symlink():
         raise StorageError(f"{folder}: is a link; put the folder itself there, or move the link away")
     found = [key for key in store.keys(f"{name}/") if key.removeprefix(f"{name}/") in sha256]
-    claims = [sha256, *_earlier_claims(store, name, place, manifests_name)] if found else []
+    claims = [sha256, *_earlier_claims(store, name, manifests_name)] if found else []
     for key in found:
         file = key.removeprefix(f"{name}/")
         if not any(store.holds(key, each[file]) for each in claims if file in each):
@@ -153,10 +153,20 @@ def claim_again(store: ObjectStore, name: str, sha256: dict[str, str], *, manife
     return key
 
 
-def _earlier_claims(store: ObjectStore, name: str, place: str, manifests_name: str) -> list[dict[str, str]]:
-    """Path -> hash, of every claim of a name and of its manifest."""
+def attempts(store: ObjectStore, name: str) -> list[dict[str, str]]:
+    """Path -> hash, of every claim of a name that `claim_again` made and that was not removed since.
+
+    Raises:
+        StorageError: the store cannot be used.
+    """
+    place = read_marker(store)
     read = [_read_claim(store, key) for key in store.keys(f"{name}/{WRITER}-")]
-    found = [each.sha256 for each in read if each is not None and (each.place, each.name) == (place, name)]
+    return [each.sha256 for each in read if each is not None and (each.place, each.name) == (place, name)]
+
+
+def _earlier_claims(store: ObjectStore, name: str, manifests_name: str) -> list[dict[str, str]]:
+    """The same with what its manifest names."""
+    found = attempts(store, name)
     content = store.read(f"{name}/{MANIFEST}")
     if content is not None:
         with suppress(DamagedObjectError):

@@ -30,7 +30,6 @@ from cooper_rl.checkpoints.manifest import (
     CheckpointEntry,
     CheckpointManifest,
     dump_manifest,
-    files_below,
     retained,
 )
 from cooper_rl.checkpoints.ownership import Claim, adopt, claim, mark, read_claim, remove
@@ -52,7 +51,7 @@ from cooper_rl.errors import (
     StorageError,
     WriteConflictError,
 )
-from cooper_rl.storage.base import ObjectStore, content_sha256
+from cooper_rl.storage.base import ObjectStore, content_sha256, files_below
 
 logger = logging.getLogger(__name__)
 

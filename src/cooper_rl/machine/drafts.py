@@ -19,14 +19,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cooper_rl.errors import DataError, StorageError
-from cooper_rl.machine.locking import lock
+from cooper_rl.machine.locking import abandoned, lock
 
 logger = logging.getLogger(__name__)
 
 _START = "A draft of Cooper-RL, removed by its next start when its owner is gone, of "
 _MARK = re.compile(r"\.cooper-rl-([0-9a-f]{8})\.draft")
-_MAX_MARK_BYTES = 1024
-"""More than a name can have."""
 
 
 class Draft(NamedTuple):
@@ -99,12 +97,8 @@ def replaced_folders(path: Path) -> list[Path]:
 
 
 def _settle(mark: Path, remove_old: Callable[[Path], None] | None) -> None:
-    handle = os.open(mark, os.O_RDWR | os.O_NOFOLLOW)
-    try:
-        if os.fstat(handle).st_uid != os.getuid() or not lock(handle, place=mark, wait=False):
-            return
-        # Under the lock: two processes that start together must not both remove.
-        draft = _read(mark, os.read(handle, _MAX_MARK_BYTES))
+    with abandoned(mark) as content:
+        draft = None if content is None else _read(mark, content)
         if draft is None or not mark.exists():
             return
         if draft.old.is_dir() and not _replace(draft, remove_old):
@@ -113,8 +107,6 @@ def _settle(mark: Path, remove_old: Callable[[Path], None] | None) -> None:
             _remove(draft.partial)
             logger.info("removed %s, which a run that was killed had left", draft.partial)
         mark.unlink()
-    finally:
-        os.close(handle)
 
 
 def _replace(draft: Draft, remove_old: Callable[[Path], None] | None) -> bool:

@@ -13,6 +13,9 @@ _NO_LOCKS = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EBADF, errno.EI
 """NFS with `nolock` answers ENOLCK, Lustre without `-o flock` and most FUSE file systems ENOSYS or
 EOPNOTSUPP; NFS answers EBADF for a folder, which cannot be opened for writing."""
 
+_MAX_MARK_BYTES = 1024
+"""More than any mark of ours has, so that a longer file is told from one."""
+
 
 def lock(handle: int, *, place: object, wait: bool = True) -> bool:
     """Lock an open file or folder until its handle is closed; False: another process holds it (`wait=False`).
@@ -48,6 +51,26 @@ def lock_or_refuse(handle: int, *, place: object) -> None:
             raise ConfigError(
                 f"{place}: another process works here; wait until it has ended, or give another place"
             )
+
+
+@contextmanager
+def abandoned(mark: Path) -> Generator[bytes | None]:
+    """The text of a file whose owner kept it locked, and is gone; it is locked in the block.
+
+    None: the owner lives, or is another user.
+
+    Raises:
+        OSError: the file is gone, or a link.
+        StorageError: the file system has no locks.
+    """
+    # A folder may be everybody's: behind a link, another user could have us remove what is ours elsewhere.
+    handle = os.open(mark, os.O_RDWR | os.O_NOFOLLOW)
+    try:
+        is_own = os.fstat(handle).st_uid == os.getuid()
+        # Under the lock: two processes that start together must not both remove.
+        yield os.read(handle, _MAX_MARK_BYTES) if is_own and lock(handle, place=mark, wait=False) else None
+    finally:
+        os.close(handle)
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from cooper_rl.errors import StorageError
-from cooper_rl.machine.locking import lock
+from cooper_rl.machine.locking import abandoned, lock
 
 logger = logging.getLogger(__name__)
 
@@ -32,8 +32,12 @@ def scratch_folder() -> Generator[Path]:
     """A new folder below TMPDIR, removed when the block ends."""
     remove_abandoned(Path(tempfile.gettempdir()))
     folder = Path(tempfile.mkdtemp(prefix=PREFIX))
-    handle = _mark(folder)
+    handle = os.open(folder / MARK, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:
+        # An empty mark is no mark: without locks it stays so, and until it is written others may lock it.
+        with suppress(StorageError):
+            lock(handle, place=folder)
+            os.write(handle, _MARK_TEXT)
         files = folder / "files"
         files.mkdir()
         yield files
@@ -60,25 +64,7 @@ def _is_abandoned(folder: Path) -> bool:
     # lstat: a link of this name is not followed, whatever it points to.
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
         return False
-    # /tmp is everybody's: behind a link, another user could have us remove what is ours elsewhere.
-    handle = os.open(folder / MARK, os.O_RDWR | os.O_NOFOLLOW)
-    try:
-        # A byte more than the mark has: a longer file is somebody else's.
-        if os.read(handle, len(_MARK_TEXT) + 1) != _MARK_TEXT or not lock(handle, place=folder, wait=False):
-            return False
-        # Under the lock: two processes that start together must not both remove.
-        shutil.rmtree(folder)
-        return True
-    finally:
-        os.close(handle)
-
-
-def _mark(folder: Path) -> int:
-    """Lock the mark before it has its name: a mark that can be seen and locked has lost its owner."""
-    draft = folder / f"{MARK}.draft"
-    handle = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-    with suppress(StorageError):  # never removed by others then
-        lock(handle, place=folder)
-        os.write(handle, _MARK_TEXT)
-        draft.rename(folder / MARK)
-    return handle
+    with abandoned(folder / MARK) as content:
+        if content == _MARK_TEXT:
+            shutil.rmtree(folder)
+        return content == _MARK_TEXT

@@ -24,7 +24,7 @@ import torch
 
 from cooper_rl.checkpoints.clearing import clear
 from cooper_rl.checkpoints.identity import RunIdentity
-from cooper_rl.checkpoints.manifest import LATEST, files_below
+from cooper_rl.checkpoints.manifest import LATEST
 from cooper_rl.checkpoints.ownership import read_marker
 from cooper_rl.checkpoints.reading import Found
 from cooper_rl.checkpoints.store import CheckpointStore
@@ -37,7 +37,7 @@ from cooper_rl.machine.scratch import scratch_folder
 from cooper_rl.records.files import read_report
 from cooper_rl.records.written import MARKER, copy_written, remove_written
 from cooper_rl.run.stopping import StopRequest
-from cooper_rl.storage.base import ObjectStore
+from cooper_rl.storage.base import ObjectStore, files_below
 from cooper_rl.storage.open import open_store
 from cooper_rl.training.fitting.fit_state import PROGRESS, FitProgress, FitWatch
 

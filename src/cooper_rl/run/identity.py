@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from cooper_rl.checkpoints.identity import RunIdentity, split_identity
-from cooper_rl.checkpoints.manifest import CheckpointManifest, files_below
+from cooper_rl.checkpoints.manifest import CheckpointManifest
 from cooper_rl.config.infrastructure import StorageConfig, is_stored
 from cooper_rl.config.root import Config
 from cooper_rl.config.section import flatten
 from cooper_rl.records.model_set import read_models
-from cooper_rl.storage.base import file_sha256
+from cooper_rl.storage.base import file_sha256, files_below
 from cooper_rl.storage.model_reference import model_in
 from cooper_rl.storage.models import SUMS, find_model
 

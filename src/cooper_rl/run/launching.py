@@ -8,7 +8,6 @@ import logging
 from collections.abc import Mapping
 from pathlib import Path
 
-from cooper_rl.checkpoints.manifest import files_below
 from cooper_rl.checkpoints.reading import Found
 from cooper_rl.checkpoints.store import CheckpointStore
 from cooper_rl.cluster import launch
@@ -19,7 +18,7 @@ from cooper_rl.distributed.open import check_processes
 from cooper_rl.errors import LaunchError
 from cooper_rl.run.stopping import StopRequest
 from cooper_rl.schema.data import Record
-from cooper_rl.storage.base import ObjectStore, check_key, content_sha256
+from cooper_rl.storage.base import ObjectStore, check_key, content_sha256, files_below
 from cooper_rl.storage.open import open_store
 
 logger = logging.getLogger(__name__)

@@ -27,7 +27,7 @@ from cooper_rl.errors import ConfigError, ServerError
 from cooper_rl.method.prompts import ChatPrompt
 from cooper_rl.schema.reports import JudgeUsage
 from cooper_rl.schema.texts import replace_surrogates
-from cooper_rl.servers.answers import ACCEPTED_ENCODING, Posted, add_part, to_response
+from cooper_rl.servers.answers import ACCEPTED_ENCODING, Posted, max_answer_bytes, post
 from cooper_rl.servers.budget import Estimate, Ledger, count_tokens
 from cooper_rl.servers.hedging import Hedger
 from cooper_rl.servers.pacing import Pace
@@ -78,6 +78,7 @@ class ChatClient:
         headers = {**_authorization(server), "Accept-Encoding": ACCEPTED_ENCODING}
         self._http = httpx.Client(timeout=server.timeout_seconds, limits=limits, headers=headers)
         self._ledger = Ledger(server)
+        self._max_bytes = max_answer_bytes(server.max_tokens)
         hedger = None if server.hedge_after is None else Hedger(server, headers, self._ledger)
         self._post = self._post_once if hedger is None else hedger.post
         self._pace = Pace(server.max_concurrency)
@@ -249,15 +250,8 @@ class ChatClient:
         raise _RetryError(reason, asked_pause=asked, is_limited=answer.status_code == 429)
 
     def _post_once(self, url: str, body: dict[str, Any]) -> Posted:
-        """An answer within the limit as a whole; httpx gives every read of it the same time again."""
-        ends = time.monotonic() + self.server.timeout_seconds
-        content = bytearray()
-        with self._http.stream("POST", url, json=body) as answer:
-            for part in answer.iter_raw():
-                add_part(content, part, self.server)
-                if time.monotonic() > ends:
-                    raise httpx.ReadTimeout(f"the answer took over {self.server.timeout_seconds} s")
-        return Posted(to_response(answer, content, self.server))
+        limits = {"max_bytes": self._max_bytes, "max_seconds": self.server.timeout_seconds}
+        return Posted(post(self._http, url, body, **limits))
 
     def _read(self, answer: httpx.Response, body: dict[str, Any], num_requests: int) -> str:
         try:

@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 
 from cooper_rl.config.data import ServerConfig
-from cooper_rl.servers.answers import Posted, add_part, to_response
+from cooper_rl.servers.answers import Posted, add_part, max_answer_bytes, to_response
 from cooper_rl.servers.budget import Ledger
 
 MIN_TIMED = 5
@@ -93,10 +93,10 @@ class Hedger:
                 client.stream("POST", url, json=body) as answer,
             ):
                 async for part in answer.aiter_raw():
-                    add_part(content, part, self._server)
+                    add_part(content, part, max_answer_bytes(self._server.max_tokens))
         except TimeoutError as error:
             raise httpx.ReadTimeout(f"the answer took over {self._server.timeout_seconds} s") from error
-        return to_response(answer, content, self._server)
+        return to_response(answer, content, max_answer_bytes(self._server.max_tokens))
 
     async def _is_late(self, request: _Request, started: float) -> bool:
         """True if a request takes too long and there is room and budget for another, which are then taken."""

@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
-from cooper_rl.checkpoints.manifest import files_below
 from cooper_rl.checkpoints.model_registry import register_champion
 from cooper_rl.checkpoints.reference import REFERENCE, CheckpointReference, open_checkpoint
 from cooper_rl.checkpoints.registry import (
@@ -48,6 +47,7 @@ from cooper_rl.schema.paths import Input, OutputFile
 from cooper_rl.schema.red_team import RedTeamReport
 from cooper_rl.schema.reports import EvalReport, Interval
 from cooper_rl.schema.runs import ChampionRecord, KnownProblem, PromoteReport
+from cooper_rl.storage.base import files_below
 from cooper_rl.storage.model_reference import sums_of
 from cooper_rl.storage.models import SUMS
 from cooper_rl.verdicts.verifier import AnswerItem

@@ -135,6 +135,11 @@ def check_key(key: str) -> str:
     return key
 
 
+def files_below(folder: Path) -> list[str]:
+    """Relative paths of all files, sorted."""
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+
 def file_sha256(path: Path) -> str:
     """The hash of a file, as `sha256sum` shows it."""
     with path.open("rb") as content:

@@ -19,7 +19,7 @@ from cooper_rl.machine.scratch import scratch_folder
 from cooper_rl.records.files import read_report, write_report
 from cooper_rl.records.written import MARKER, check_own, check_replaceable
 from cooper_rl.schema.data import Record
-from cooper_rl.storage.base import content_sha256, file_sha256
+from cooper_rl.storage.base import content_sha256, file_sha256, files_below
 from cooper_rl.storage.models import PIN, SUMS, read_sums
 from cooper_rl.storage.open import open_store
 
@@ -69,8 +69,7 @@ def handed_over(config: StorageConfig, folder: Path) -> Generator[Path]:
 
 def _send(config: StorageConfig, uri: str, folder: Path) -> str:
     """Store a folder under its content's name; returns its address with the hash."""
-    found = (str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
-    files = sorted(name for name in found if name != MARKER)
+    files = [name for name in files_below(folder) if name != MARKER]
     sums = sums_of(folder, files)
     # Only to refuse what could not be fetched again: no weights, or a file that may run code.
     read_sums(sums, place=str(folder))

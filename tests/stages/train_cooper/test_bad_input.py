@@ -3,7 +3,10 @@
 The policy here has learned by heart to answer 7, so that pairs arise and VerifyRM is updated.
 """
 
+import errno
+import fcntl
 import logging
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -63,6 +66,23 @@ def test_verify_rm_and_its_optimiser_are_resumed(sevens: Files, tmp_path: Path) 
     assert len(pairs[0]) >= 3
     assert straight.verify_rm_optimizer
     assert_same_state(straight, read(tmp_path / "stopped"))
+
+
+def test_a_checkpoint_folder_without_locks_is_refused_before_the_first_step(
+    sevens: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As on NFS with `nolock`. Drafts and temporary folders do without locks."""
+
+    def refuse(handle: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    caplog.set_level(logging.INFO)
+    with pytest.raises(
+        StorageError, match=r"has no locks \(No locks available\).*NFS: without nolock.*s3://"
+    ):
+        train(sevens, tmp_path / "run", "cooper.steps=1")
+    assert not any("step=1" in line for line in caplog.messages)
 
 
 @pytest.mark.parametrize(

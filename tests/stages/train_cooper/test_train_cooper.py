@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from cooper_rl.checkpoints.logs import KINDS, METRICS, PAIRS, ROLLOUTS
-from cooper_rl.checkpoints.manifest import MANIFEST, WRITER, dump_manifest, files_below
+from cooper_rl.checkpoints.manifest import MANIFEST, WRITER, dump_manifest
 from cooper_rl.checkpoints.reading import read_manifest
 from cooper_rl.checkpoints.reference import open_checkpoint
 from cooper_rl.checkpoints.run_state import RUN_STATE
@@ -24,7 +24,7 @@ from cooper_rl.schema.data import PreferencePair, Problem, RolloutSample, Verify
 from cooper_rl.schema.reports import CooperReport
 from cooper_rl.schema.step_metrics import PairMetrics, RolloutMetrics, StepMetrics
 from cooper_rl.stages import train_cooper
-from cooper_rl.storage.base import content_sha256
+from cooper_rl.storage.base import content_sha256, files_below
 from cooper_rl.storage.local import LocalStore
 from tests.stages.conftest import SMALL, Files
 

@@ -2,8 +2,14 @@
 
 import random
 import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
 
 from cooper_rl.config.models import VerifyRMConfig
+from cooper_rl.domains.base import Domain
+from cooper_rl.domains.open import default_domain
 from cooper_rl.schema.data import VerifyExample
 from cooper_rl.training.fitting.curriculum import plan_lessons, swap_references
 from cooper_rl.verdicts.answers.matching import matching_examples
@@ -56,7 +62,8 @@ def test_a_scratch_model_gets_its_lessons_in_order() -> None:
     names = ["matching", "last 2 characters", "last 5 characters", "completions"]
     assert [lesson.name for lesson in lessons] == names
     matching, spans, longer, _ = lessons
-    assert (len(matching.examples), matching.config.num_epochs) == (9, 1)
+    assert len(matching.examples) == 9
+    assert matching.config == config.model_copy(update={"num_epochs": 1, "lr": config.scratch.matching_lr})
     assert [row.completion for row in spans.examples] == ["12", " 9", ""]
     assert {row.question for row in spans.examples} == {""}
     assert spans.config.num_epochs == 1
@@ -95,6 +102,81 @@ def test_canaries_of_the_training_problems_are_learned_as_wrong() -> None:
     assert {row.label for row in added} == {0}
     assert len({row.question for row in added}) == 2
     assert {"canary:empty", "canary:injected_instructions"} <= {row.source for row in added}
+
+
+def test_hostile_texts_are_learned_as_wrong_as_many_as_configured() -> None:
+    """Half as many as four examples."""
+    rows = [*ROWS, ROWS[0].model_copy(update={"question": "Q4"})]
+    config = VerifyRMConfig(hostile_fraction=0.5)
+    (lesson,) = plan_lessons(rows, config=config, is_from_scratch=True, seed=0)
+    assert lesson.examples[:4] == rows
+    assert [(row.label, row.source) for row in lesson.examples[4:]] == [(0, "hostile")] * 2
+
+
+def test_the_red_teams_texts_are_learned_as_wrong_on_as_many_problems_as_configured() -> None:
+    """Each of two texts on two of three problems."""
+    (lesson,) = plan_lessons(
+        ROWS, config=VerifyRMConfig(num_attack_problems=2), is_from_scratch=True, seed=0,
+        attacks=["777777", "@@"],
+    )  # fmt: skip
+    added = lesson.examples[len(ROWS) :]
+    assert [(row.completion, row.label, row.source) for row in added] == [
+        (text, 0, "red_team") for text in ("777777", "777777", "@@", "@@")
+    ]
+    assert len({row.question for row in added[:2]}) == len({row.question for row in added[2:]}) == 2
+
+
+MANY = [
+    VerifyExample(question=f"Q{n}", reference_answer=str(n), completion=f"#### {n}", label=1)
+    for n in range(20, 60)
+]
+ADDITIONS: list[dict[str, Any]] = [
+    {"scratch": {"num_matching_examples": 4}},
+    {"swapped_references": True},
+    {"num_canary_problems": 2},
+    {"hostile_fraction": 0.5},
+    {},
+]
+"""Each is drawn; the last one is the red team's texts alone."""
+
+
+def drawn(values: dict[str, Any], seed: int, domain: Domain | None = None) -> list[VerifyExample]:
+    """What a configuration adds to the examples."""
+    lessons = plan_lessons(
+        MANY, config=VerifyRMConfig.model_validate(values), is_from_scratch=True, seed=seed, domain=domain,
+        attacks=["777777"],
+    )  # fmt: skip
+    *before, last = [lesson.examples for lesson in lessons]
+    assert last[: len(MANY)] == MANY
+    return [row for rows in before for row in rows] + last[len(MANY) :]
+
+
+@pytest.mark.parametrize("values", ADDITIONS)
+def test_what_is_added_is_drawn_by_the_seed(values: dict[str, Any]) -> None:
+    assert drawn(values, 0) == drawn(values, 0)
+    assert len({str(drawn(values, seed)) for seed in range(3)}) == 3
+
+
+def test_an_addition_leaves_the_draws_of_the_others_as_they_were() -> None:
+    everything = drawn({key: value for each in ADDITIONS for key, value in each.items()}, 0)
+    for values in ADDITIONS:
+        assert all(row in everything for row in drawn(values, 0))
+
+
+def test_what_is_added_is_the_domains_own() -> None:
+    """Of a domain that draws no canary, holds every text for right and knows no other answer."""
+    domain = replace(
+        default_domain(), make_matching=None, make_canaries=lambda *_, **__: [], holds_answer=lambda *_: True,
+        is_other_answer=lambda *_: False,
+    )  # fmt: skip
+    everything = {key: value for each in ADDITIONS for key, value in each.items()}
+    assert drawn(everything, 0, domain) == []
+
+
+def test_the_answer_that_a_wrong_completion_states_is_the_domains_to_find() -> None:
+    domain = replace(default_domain(), find_stated_answer=lambda _: "stated")
+    swapped = swap_references(ROWS[1:], random.Random(0), domain)
+    assert [(row.reference_answer, row.label) for row in swapped] == [("stated", 1)] * 2
 
 
 def test_generated_pairs_are_the_same_for_the_same_seed() -> None:

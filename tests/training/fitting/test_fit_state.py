@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from cooper_rl.config.models import VerifyRMConfig
 from cooper_rl.distributed.trainable import SingleProcess
@@ -12,7 +13,7 @@ from cooper_rl.errors import DataError, ModelError, StoppedError
 from cooper_rl.models.packed.forward import use_packed
 from cooper_rl.models.verify_rm import VerifyRM
 from cooper_rl.schema.data import VerifyExample
-from cooper_rl.training.fitting.fit_state import FitWatch, restore_fit
+from cooper_rl.training.fitting.fit_state import OPTIMIZER, WEIGHTS, FitWatch, restore_fit
 from cooper_rl.training.fitting.fit_verify_rm import Fit, fit_verify_rm
 from cooper_rl.training.optimizer import make_adamw
 
@@ -124,6 +125,36 @@ def test_the_state_of_another_model_is_refused_and_changes_nothing(make_verify_r
         restore_fit(tmp_path, trained)
     for name, weight in other.model.state_dict().items():
         assert torch.equal(before[name], weight)
+
+
+@pytest.mark.parametrize("is_missing", [True, False])
+def test_a_state_with_a_weight_less_or_more_is_refused(
+    make_verify_rm, tmp_path: Path, is_missing: bool
+) -> None:
+    with pytest.raises(StoppedError):
+        fit(make_verify_rm(0), KeepOne(tmp_path, update=1), "adamw", [])
+    weights = load_file(tmp_path / WEIGHTS)
+    weights["another"] = weights.pop("score.weight") if is_missing else weights["score.weight"].clone()
+    save_file(weights, tmp_path / WEIGHTS)
+    model = make_verify_rm(0).model
+    trained = SingleProcess(model, make_adamw(model, lr=1e-3, weight_decay=0.0))
+    with pytest.raises(
+        ModelError,
+        match=r"its weights are of another model, e\.g\. 'another'; train anew, without this state$",
+    ):
+        restore_fit(tmp_path, trained)
+
+
+def test_an_optimisers_state_of_another_model_is_named_with_its_folder(
+    make_verify_rm, tmp_path: Path
+) -> None:
+    with pytest.raises(StoppedError):
+        fit(make_verify_rm(0), KeepOne(tmp_path, update=1), "adamw", [])
+    save_file({"score.weight/exp_avg": torch.zeros(3)}, tmp_path / OPTIMIZER)
+    model = make_verify_rm(0).model
+    trained = SingleProcess(model, make_adamw(model, lr=1e-3, weight_decay=0.0))
+    with pytest.raises(ModelError, match=rf"^{tmp_path}: optimiser state 'score\.weight/exp_avg' of shape"):
+        restore_fit(tmp_path, trained)
 
 
 def test_a_place_that_cannot_be_written_is_named(make_verify_rm, tmp_path: Path) -> None:

@@ -1,16 +1,23 @@
 """Binary cross-entropy training: it learns, it is invariant to splits, it refuses one class."""
 
 import math
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from cooper_rl.config.models import VerifyRMConfig
 from cooper_rl.distributed.trainable import SingleProcess
+from cooper_rl.domains.open import default_domain, find_domain
 from cooper_rl.errors import TrainingError
 from cooper_rl.models.decoys import Decoys, decoys_of
+from cooper_rl.models.template import noted_domain
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM
+from cooper_rl.records.files import read_report
 from cooper_rl.schema.data import VerifyExample
+from cooper_rl.training.fitting.fit_state import PROGRESS, FitProgress, FitWatch
 from cooper_rl.training.fitting.fit_verify_rm import (
     fit_verify_rm,
     learning_rate_factor,
@@ -38,8 +45,122 @@ def config(**values) -> VerifyRMConfig:
 
 def test_training_halves_the_loss_of_a_guess(make_verify_rm) -> None:
     fit = fit_verify_rm(make_verify_rm(0), examples(64), config=config(), seed=0)
-    assert fit.num_updates == 20
+    assert (fit.num_updates, fit.best_update, fit.validation_loss) == (20, 20, None)
     assert fit.final_loss < 0.5 * math.log(2)
+
+
+@pytest.mark.parametrize(("num_epochs", "tail"), [(5, 2), (1, 1)])
+def test_the_final_loss_is_the_mean_over_the_last_tenth_of_the_updates(
+    make_verify_rm, tmp_path: Path, num_epochs: int, tail: int
+) -> None:
+    """Two of 20 updates, and one of four."""
+
+    class KeepLast(FitWatch):
+        def updated(self, update, write, *, has_best):
+            write(tmp_path)
+
+    found = fit_verify_rm(
+        make_verify_rm(0), examples(64), config=config(num_epochs=num_epochs), seed=0, watch=KeepLast()
+    )
+    losses = read_report(tmp_path / PROGRESS, FitProgress).losses
+    assert found.final_loss == pytest.approx(sum(losses[-tail:]) / tail)
+
+
+def test_every_update_has_the_rate_of_its_place(make_verify_rm) -> None:
+    """Six updates, of which three warm up; the decay is that of the matrices."""
+    steps: list[tuple[float, float]] = []
+
+    def note(optimizer, *_):
+        steps.append((optimizer.param_groups[0]["lr"], optimizer.param_groups[0]["weight_decay"]))
+
+    hook = register_optimizer_step_pre_hook(note)
+    try:
+        schedule = config(num_epochs=2, lr=1e-3, warmup_fraction=0.5, weight_decay=0.25)
+        fit_verify_rm(make_verify_rm(0), examples(48), config=schedule, seed=0)
+    finally:
+        hook.remove()
+    rates = [1e-3 * factor for factor in (0.25, 0.5, 0.75, 1.0, 0.775, 0.325)]
+    assert [rate for rate, _ in steps] == pytest.approx(rates)
+    assert {decay for _, decay in steps} == {0.25}
+
+
+def read_in(make_verify_rm, rows: list[VerifyExample], *, seed: int = 0, **values) -> list[str]:
+    """Completions in the order in which a training reads them; every one is another text."""
+    made = make_verify_rm(0)
+    encoded = made.encode([VerifyItem(r.question, r.reference_answer, r.completion) for r in rows])
+    number_of = {tuple(ids): row.question for ids, row in zip(encoded, rows, strict=True)}
+    found: list[str] = []
+
+    class Watched(VerifyRM):
+        def split(self, units, max_tokens):
+            found.extend(number_of.get(tuple(unit[0]), "added") for unit in units)
+            return super().split(units, max_tokens)
+
+    options = {name: values.pop(name) for name in ("attacks", "domain") if name in values}
+    train_in_lessons(
+        Watched(made.model, made.tokenizer), rows, config=config(**values), is_from_scratch=False, seed=seed,
+        **options,
+    )  # fmt: skip
+    return found
+
+
+def test_every_epoch_reads_all_examples_in_an_order_of_its_own_that_the_seed_draws(make_verify_rm) -> None:
+    rows = examples(16)
+    one, same, other = (read_in(make_verify_rm, rows, seed=seed, num_epochs=2) for seed in (1, 1, 2))
+    questions = sorted(row.question for row in rows)
+    assert sorted(one[:16]) == sorted(one[16:]) == questions
+    assert one[:16] != one[16:]
+    assert one == same
+    assert one != other
+
+
+def test_equal_rows_are_no_variants_of_a_text_and_are_read_apart(make_verify_rm) -> None:
+    """Three equal rows among 15: in some of 20 epochs they do not stand side by side."""
+    rows = [*examples(12), *[examples(30)[29]] * 3]
+    order = read_in(make_verify_rm, rows, num_epochs=20)
+    places = [
+        [place for place, text in enumerate(order[start : start + 15]) if text == rows[-1].question]
+        for start in range(0, 300, 15)
+    ]
+    assert {len(each) for each in places} == {3}
+    for first, second in ((0, 1), (1, 2)):
+        assert any(each[second] - each[first] > 1 for each in places)
+
+
+def test_a_training_learns_the_attacks_and_the_additions_of_its_domain(make_verify_rm) -> None:
+    """Two texts on two problems; canaries of a domain that has none."""
+    domain = replace(default_domain(), make_canaries=lambda *_, **__: [])
+    values = {"num_epochs": 1, "num_attack_problems": 2, "num_canary_problems": 2}
+    found = read_in(make_verify_rm, examples(16), attacks=["777777", "@@"], domain=domain, **values)
+    assert (len(found), found.count("added")) == (20, 4)
+
+
+class Lessons(FitWatch):
+    """Knows the first lessons as learned, and keeps the numbers of those that begin."""
+
+    def __init__(self, num_done: int) -> None:
+        self.num_done = num_done
+        self.begun_lessons: list[int] = []
+
+    def is_done(self, lesson: int) -> bool:
+        return lesson < self.num_done
+
+    def begun(self, lesson: int) -> Path | None:
+        self.begun_lessons.append(lesson)
+
+
+@pytest.mark.parametrize("num_done", [0, 1, 2])
+def test_lessons_that_were_learned_are_left_out_and_only_the_last_is_validated(
+    make_verify_rm, num_done: int
+) -> None:
+    """Spans of 4 and of 9 characters, one epoch each, and whole completions for two."""
+    watch, kept = Lessons(num_done), []
+    found = train_in_lessons(
+        make_verify_rm(0), examples(16), config=config(answer_spans=(4, 9), num_epochs=2),
+        is_from_scratch=False, seed=0, validation=examples(4), keep=lambda: kept.append(1), watch=watch,
+    )  # fmt: skip
+    assert watch.begun_lessons == [0, 1, 2][num_done:]
+    assert 1 <= len(kept) <= found.num_updates == 2
 
 
 def test_muon_learns_it_too_and_moves_every_weight(make_verify_rm) -> None:
@@ -182,6 +303,17 @@ def test_a_training_notes_what_its_scores_are_compared_with(make_verify_rm, coun
     assert verify_rm.template.reference_last == (count > 0)
 
 
+def test_a_training_notes_its_domain(make_verify_rm) -> None:
+    """Programs are cut in their own way, and their decoys are programs' answers."""
+    verify_rm = make_verify_rm(0)
+    values = config(num_epochs=1, num_decoys=2)
+    domain = find_domain("programs")
+    train_in_lessons(verify_rm, examples(4), config=values, is_from_scratch=False, seed=0, domain=domain)
+    noted = decoys_of(verify_rm.model)
+    assert noted is not None
+    assert noted_domain(verify_rm.model) == noted.domain == "programs"
+
+
 def test_a_nan_stops_and_names_what_is_kept(make_verify_rm) -> None:
     verify_rm = make_verify_rm(0)
 
@@ -211,7 +343,8 @@ def test_out_of_memory_says_what_to_lower(make_verify_rm, error) -> None:
     verify_rm.model.score.register_forward_pre_hook(fail)
     with pytest.raises(
         TrainingError,
-        match=r"update 1: out of memory \(.*no weights were .*lower verify_rm\.max_tokens_per_batch=16384 or",
+        match=r"^update 1: out of memory \(.*; no weights were validated before: lower "
+        r"verify_rm\.max_tokens_per_batch=16384 or set verify_rm\.gradient_checkpointing=true$",
     ):
         fit_verify_rm(verify_rm, examples(16), config=config(), seed=0)
 
@@ -241,5 +374,9 @@ def test_a_gradient_over_the_limit_is_cut_to_it(make_verify_rm) -> None:
 
 
 def test_no_examples_are_refused(make_verify_rm) -> None:
-    with pytest.raises(TrainingError, match="there are no training examples; VerifyRM needs"):
+    with pytest.raises(
+        TrainingError,
+        match=r"^there are no training examples; VerifyRM needs correct and incorrect completions: sample "
+        r"from weaker or stronger models$",
+    ):
         fit_verify_rm(make_verify_rm(0), [], config=config(), seed=0)

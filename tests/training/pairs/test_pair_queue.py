@@ -74,6 +74,16 @@ def test_what_was_pending_is_learned_from_first_with_its_counts(rule) -> None:
         assert [steps_of(later) for later in pairs.pending()] == [[2]]
 
 
+def test_pairs_are_those_of_the_seed_that_was_given(rule) -> None:
+    with PairQueue(maker(rule), max_staleness=0) as pairs:
+        taken: list[Pairing] = []
+        for seed in range(9):
+            pairs.submit(GROUPS, SCORES, step=1, seed=seed)
+            taken.append(pairs.take())
+    assert taken == [maker(rule).make(GROUPS, SCORES, step=1, seed=seed) for seed in range(9)]
+    assert len({pairing.pairs[0].negative for pairing in taken}) > 1
+
+
 class Patient:
     """The laptop's assistant, which waits until it is told to go on."""
 

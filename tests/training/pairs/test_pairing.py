@@ -131,13 +131,18 @@ def test_a_text_of_the_red_team_is_a_negative_where_it_is_not_right(rule) -> Non
 
 
 def test_the_wrong_rollout_that_verify_rm_scores_highest_is_the_negative(rule) -> None:
-    groups = [rollouts(W14, RIGHT, W12, W13, name="a"), rollouts(W12, RIGHT, W14, name="b")]
-    scores = [0.1, 0.99, 0.3, 0.8, 0.2, 0.1, 0.6]
+    groups = [
+        rollouts(W14, RIGHT, W12, W13, name="a"),
+        rollouts(W12, RIGHT, W14, name="b"),
+        rollouts(W12, W14, RIGHT, name="c"),
+    ]
+    scores = [0.1, 0.99, 0.3, 0.8, 0.2, 0.1, 0.6, 0.1, 0.2, 0.3]
     judge = TinyJudge(0.0, 0)
     found = make(rule, groups, scores=scores, judge=judge, negatives={"rollout": 1}).pairs
     assert [(pair.problem_id, pair.negative, pair.source) for pair in found] == [
         ("a", W13, "rollout"),
         ("b", W14, "rollout"),
+        ("c", W14, "rollout"),
     ]
 
 
@@ -251,7 +256,75 @@ def test_sources_are_drawn_by_the_seed(rule) -> None:
     assert one != other
 
 
+def test_positives_are_drawn_by_problem_and_seed(rule) -> None:
+    """Of two right rollouts of each of 20 problems."""
+    other = "5*2=10. #### 10"
+    groups = [rollouts(RIGHT, other, name=f"p{place:02d}") for place in range(20)]
+    one, same, another = (
+        [pair.positive for pair in make(rule, groups, negatives={"perturb": 1}, seed=seed).pairs]
+        for seed in (1, 1, 2)
+    )
+    assert set(one) == set(another) == {RIGHT, other}
+    assert one == same != another
+
+
+class Noting:
+    """An assistant without an answer, which keeps its seeds."""
+
+    name = "noting"
+
+    def __init__(self) -> None:
+        self.seeds: list[int] = []
+
+    def rewrite(self, items, *, seed):
+        self.seeds.append(seed)
+        return [None for _ in items]
+
+
+def test_every_attempt_has_a_seed_of_its_own_that_follows_from_the_steps(rule) -> None:
+    """With the seed of the attempt before, an assistant would write the refused text again."""
+
+    def seeds(seed: int) -> list[int]:
+        assistant = Noting()
+        values = {"negatives": {"assistant": 1}, "pairs__max_attempts": 3}
+        make(rule, [rollouts(RIGHT)], assistant=assistant, seed=seed, **values)
+        return assistant.seeds
+
+    assert seeds(1) == seeds(1)
+    assert len({*seeds(1), *seeds(2)}) == 6
+
+
 # Items behind a network go their own ways
+
+
+class Two(Noting):
+    """Behind a network: two requests of it wait for each other, and a third one would be seen."""
+
+    max_concurrency, num_hedged = 2, 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._both, self._lock = threading.Barrier(2, timeout=60), threading.Lock()
+        self.under_way = self.most = 0
+
+    def begin(self) -> None:
+        pass
+
+    def rewrite(self, items, *, seed):
+        with self._lock:
+            self.under_way += 1
+            self.most = max(self.most, self.under_way)
+        self._both.wait()
+        time.sleep(0.02)
+        with self._lock:
+            self.under_way -= 1
+        return super().rewrite(items, seed=seed)
+
+
+def test_an_assistant_is_asked_for_as_many_items_at_a_time_as_it_may_be(rule) -> None:
+    assistant = Two()
+    make(rule, many(6), assistant=assistant, negatives={"assistant": 1}, pairs__max_attempts=1)
+    assert (len(assistant.seeds), assistant.most) == (6, 2)
 
 
 def wrong_rewrite(body: dict[str, Any], text: str) -> Reply:
@@ -341,7 +414,7 @@ def test_an_assistant_without_answers_costs_no_pair_and_is_counted(rule) -> None
     weights = {"assistant": FIRST, "perturb": 1}
     pairing = make(rule, many(3), assistant=Silent(), negatives=weights)
     assert [pair.source for pair in pairing.pairs] == ["perturb"] * 3
-    assert (pairing.num_rewrites, pairing.num_unanswered) == (12, 12)
+    assert (pairing.num_rewrites, pairing.num_unanswered, pairing.num_hedged) == (12, 12, 0)
 
 
 @pytest.mark.parametrize("num_problems", [2, 12], ids=["silent", "given up"])
@@ -396,6 +469,16 @@ def test_a_judge_that_is_down_leaves_the_other_two_verifiers_and_is_counted(
     pairing = make(rule, many(count), judge=ChatJudge(server_config(down)), negatives={"rollout": 1})
     assert [pair.negative for pair in pairing.pairs] == [W12] * count
     assert pairing.num_unanswered == pairing.num_judged_pairs == count
+
+
+def test_audits_that_nobody_judged_are_counted_beside_the_pairs(rule, down: ScriptedServer) -> None:
+    """Two rollouts that may become negatives, and two that are audited, of two problems."""
+    pairing = make(
+        rule, many(2), judge=ChatJudge(server_config(down)), negatives={"rollout": 1},
+        reward__num_audited_rollouts=2,
+    )  # fmt: skip
+    assert (pairing.num_judged_pairs, pairing.num_judged_audits, pairing.num_unanswered) == (2, 2, 4)
+    assert [(each.completion, each.label) for each in pairing.audited] == [(RIGHT, 1)] * 2
 
 
 def test_a_rollout_that_the_judge_refuses_is_counted(rule) -> None:

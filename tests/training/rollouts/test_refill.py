@@ -1,5 +1,7 @@
 """Dynamic sampling: groups all right or all wrong give way to other problems, the same after a restart."""
 
+from dataclasses import replace
+
 import pytest
 
 from cooper_rl.schema.data import Problem
@@ -96,6 +98,22 @@ def test_a_group_with_an_abstention_is_kept(others: bool | None) -> None:
     assert (found.scored, found.num_replaced) == (scored, 0)
 
 
+def test_a_replacement_brings_every_verdict_and_the_judges_work_is_added_up() -> None:
+    """Two verdicts of a judge for each of three groups, and for what takes the place of the second."""
+
+    def judged(problems: list[Problem]) -> Scored:
+        scored = made(problems, {"p1": [1.0, 1.0]})
+        pairs = [("unparsable",) * 2 if p.id == "p1" else ("correct", "incorrect") for p in problems]
+        verdicts = [verdict for pair in pairs for verdict in pair]
+        scores = replace(scored.scores, rule=verdicts, judge=verdicts)
+        return scored._replace(scores=scores, num_judged=len(verdicts))
+
+    found = refill_flat(judged(POOL[:3]), POOL, lambda drawn, _: judged(drawn), max_refills=1, seed=5).scored
+    assert found.scores.judge == found.scores.rule == ["correct", "incorrect"] * 3
+    assert found.accuracies == [False, True] * 3
+    assert found.num_judged == 8
+
+
 RIGHT, WRONG = "7-2=5;5*2=10. #### 10", "7-2=5;5*2=12. #### 12"
 ASKED = [
     Problem(id=name, source="t", question=f"Tom has 7. {name}?", reference_answer="10") for name in "abc"
@@ -151,6 +169,38 @@ def test_a_solved_problem_gives_way_whatever_its_rewards_are(
     assert found.rollouts[0].problem_id in "bc"
     assert found.metrics.rollout.refilled == 1
     assert found.metrics.rollout.rule_accuracy == 0.5
+
+
+def test_a_replacement_is_paid_by_the_rule_where_the_monitor_took_verify_rm_away(
+    make_policy, make_verify_rm, rule
+) -> None:
+    """Problem a is solved twice; the one in its place is half right."""
+    config = cooper_config(reward__update_verify_rm=False, group_size=2, max_refills=1, problems_per_step=1)
+    script = dict(zip(ASKED, [[RIGHT, RIGHT], [RIGHT, WRONG], [WRONG, RIGHT]], strict=True))
+    trainer = scripted_trainer(make_policy, make_verify_rm(0), PairMaker(config, rule, None, None), script)
+    found = run_step(trainer, 1, ASKED[:1], falls_back_to_rule=True).metrics.rollout
+    assert (found.refilled, found.reward) == (1, 0.5)
+
+
+def test_the_problem_of_a_refill_is_drawn_by_step_and_seed(make_policy, make_verify_rm, rule) -> None:
+    """Of eight that may take the place of one that is solved."""
+    others = [
+        Problem(id=str(n), source="t", question=f"Tom has {n}. How many?", reference_answer="10")
+        for n in range(8)
+    ]
+    config = cooper_config(
+        reward__kind="rule", group_size=2, max_refills=1, problems_per_step=1, num_logged_rollouts=1
+    )
+    script = {ASKED[0]: [RIGHT, RIGHT], **{other: [RIGHT, WRONG] for other in others}}
+
+    def drawn(step: int, seed: int) -> str:
+        maker = PairMaker(config, rule, None, None)
+        trainer = replace(scripted_trainer(make_policy, make_verify_rm(0), maker, script), seed=seed)
+        return run_step(trainer, step, ASKED[:1]).rollouts[0].problem_id
+
+    assert [drawn(step, 0) for step in (1, 2)] == [drawn(step, 0) for step in (1, 2)]
+    assert len({drawn(step, 0) for step in range(1, 6)}) > 1
+    assert len({drawn(1, seed) for seed in range(5)}) > 1
 
 
 def test_a_long_completion_loses_reward(make_policy, make_verify_rm, rule) -> None:

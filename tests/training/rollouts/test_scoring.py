@@ -8,8 +8,8 @@ import pytest
 from cooper_rl.engines.base import Generation
 from cooper_rl.errors import CooperError, TrainingError
 from cooper_rl.models.verify_rm import VerifyItem
-from cooper_rl.schema.data import Problem
-from cooper_rl.training.rollout import RolloutGroup, score_rollouts
+from cooper_rl.schema.data import Problem, RolloutSample
+from cooper_rl.training.rollout import RolloutGroup, Scores, sample_rollouts, score_rollouts
 from cooper_rl.verdicts.answers.verify import AnswerCheck
 from cooper_rl.verdicts.verifier import AnswerItem
 
@@ -41,6 +41,19 @@ class WaitingVerifier:
         pass
 
 
+class NotingVerifier(WaitingVerifier):
+    """Also keeps what it was asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.has_scored.set()
+        self.asked: list[AnswerItem] = []
+
+    def verify(self, items: Sequence[AnswerItem]) -> list[AnswerCheck]:
+        self.asked += items
+        return super().verify(items)
+
+
 class BrokenVerifier:
     """A verifier whose workers are gone."""
 
@@ -67,6 +80,43 @@ def test_verify_rm_scores_while_the_rule_verifier_works(make_verify_rm) -> None:
     verify_rm.model.score.register_forward_pre_hook(lambda *_: verifier.has_scored.set())
     scores = score_rollouts(groups(), verify_rm, verifier, max_tokens_per_batch=512)
     assert scores.rule == ["correct"] * 8
+
+
+def test_the_rule_verifier_hears_the_question_and_how_each_completion_ended(make_verify_rm) -> None:
+    problem = Problem(id="a", source="t", question="How many?", reference_answer="10")
+    ended, cut = Generation((), (), "stop"), Generation((), (), "length")
+    verifier = NotingVerifier()
+    group = RolloutGroup(problem, (1,), (ended, cut), ("#### 10", "#### 1"))
+    score_rollouts([group], make_verify_rm(0), verifier, max_tokens_per_batch=512)
+    assert verifier.asked == [
+        AnswerItem("10", "#### 10", "How many?", "stop"),
+        AnswerItem("10", "#### 1", "How many?", "length"),
+    ]
+
+
+def test_of_every_problem_the_best_paid_rollout_is_kept_with_what_was_said_of_it() -> None:
+    """Three problems, of which the last one is paid most; the second rollout of each is the better."""
+    drawn = [
+        RolloutGroup(
+            Problem(id=name, source="t", question=f"{name}?", reference_answer="10"),
+            (1,),
+            (Generation((), (), "stop"),) * 2,
+            (f"{name} first", f"{name} second"),
+        )
+        for name in "abc"
+    ]
+    scores = Scores(
+        verify_rm=[0.1, 0.2, 0.3, 0.4, 0.5, 0.6],
+        rule=["correct", "incorrect", "correct", "unparsable", "incorrect", "correct"],
+    )
+    found = sample_rollouts(drawn, scores, [0.0, 0.3, 0.1, 0.2, 0.4, 0.9], step=7, count=2)
+    assert found == [
+        RolloutSample(
+            step=7, problem_id=name, question=f"{name}?", reference_answer="10", completion=f"{name} second",
+            reward=reward, score=score, rule=verdict,
+        )
+        for name, reward, score, verdict in (("c", 0.9, 0.6, "correct"), ("a", 0.3, 0.2, "incorrect"))
+    ]  # fmt: skip
 
 
 def test_a_verifier_that_cannot_work_ends_the_step(make_verify_rm) -> None:

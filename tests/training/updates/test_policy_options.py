@@ -240,3 +240,34 @@ def test_the_gradients_norm_is_the_mean_over_the_updates(make_policy) -> None:
         for place, advantages in enumerate(([1.0, -1.0], [2.0, -2.0]))
     )
     assert both.grad_norm == pytest.approx((first + second) / 2, rel=0.05)
+
+
+def test_the_kl_term_is_the_k3_estimate_between_policy_and_reference(make_policy) -> None:
+    """Sum of exp(d) - d - 1 over all tokens, d = reference - policy; it weighs .1 beside the advantages."""
+    policy, reference = make_policy(0), make_policy(1)
+    advantages, n = [1.0, -1.0, 0.5, -0.5], lengths(make_policy)
+    config = cooper(policy__kl_coefficient=0.1)
+    kl = 0.0
+    with torch.no_grad():
+        for share in split_shares(policy, reference, groups_of(policy), torch.ones(4), config, ALONE):
+            for batch in share:
+                own, other = (batch_logprobs(each, batch.completions, config) for each in (policy, reference))
+                difference = (other - own)[batch.completions.mask]
+                kl += (difference.exp() - difference - 1).sum().item()
+    found, _ = update(make_policy, advantages, policy__kl_coefficient=0.1)
+    assert found.kl == pytest.approx(kl / sum(n), rel=1e-4)
+    gain = sum(advantage * length for advantage, length in zip(advantages, n, strict=True))
+    assert found.loss == pytest.approx((0.1 * kl - gain) / sum(n), abs=1e-5)
+
+
+def test_a_single_token_is_divided_by_one(make_policy) -> None:
+    """On policy its ratio is 1: the loss is minus its advantage."""
+    policy = make_policy(0)
+    group = groups_of(policy)[0]
+    ended = dataclasses.replace(
+        group, generations=(Generation((policy.tokenizer.eos_token_id,), (0.0,), "stop"),)
+    )
+    optimizer = make_adamw(policy.model, lr=1e-4, weight_decay=0.0)
+    config = cooper(policy__kl_coefficient=0.0)
+    found = update_policy(policy, make_policy(1), optimizer, [ended], torch.tensor([0.5]), config=config)
+    assert found.loss == pytest.approx(-0.5)

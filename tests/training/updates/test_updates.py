@@ -8,14 +8,14 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from cooper_rl.config.cooper import CooperConfig
-from cooper_rl.distributed.trainable import optimizer_tensors
+from cooper_rl.distributed.trainable import SingleProcess, optimizer_tensors
 from cooper_rl.engines.base import Generation
 from cooper_rl.errors import ModelError, TrainingError
 from cooper_rl.models.completions import batch_completions, completion_logprobs
 from cooper_rl.models.policy import Policy
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM
 from cooper_rl.schema.data import PreferencePair, Problem
-from cooper_rl.training.optimizer import make_adamw, restore_optimizer
+from cooper_rl.training.optimizer import apply_gradients, make_adamw, restore_optimizer
 from cooper_rl.training.policy_update import update_policy
 from cooper_rl.training.reward_update import update_verify_rm
 from cooper_rl.training.rollout import RolloutGroup
@@ -183,6 +183,13 @@ def test_the_loss_of_one_pair_is_that_of_its_two_logits(make_verify_rm) -> None:
     assert run_reward_update(verify_rm, [pair]).loss == pytest.approx(expected, abs=1e-6)
 
 
+def test_a_pair_whose_halves_score_alike_is_not_in_order(make_verify_rm) -> None:
+    """A head of zeros gives every text the logit 0."""
+    verify_rm = make_verify_rm(0)
+    torch.nn.init.zeros_(verify_rm.model.score.weight)
+    assert run_reward_update(verify_rm, pairs_of(2)).pair_accuracy == 0
+
+
 def test_no_pairs_take_no_optimiser_step(make_verify_rm) -> None:
     """The release steps on an all-invalid batch; with weight decay and momentum that moves the weights."""
     verify_rm = make_verify_rm(0)
@@ -258,3 +265,33 @@ def test_optimiser_state_of_another_model_is_refused(make_verify_rm) -> None:
         ModelError, match=r"here: optimiser state 'score\.weight/exp_avg' of shape \(3,\) fits no"
     ):
         restore_optimizer(model, optimizer, {"score.weight/exp_avg": torch.zeros(3)}, place="here")
+
+
+def test_optimiser_state_of_a_weight_that_is_not_there_is_refused(make_verify_rm) -> None:
+    """A count of steps has no shape to tell it by."""
+    model = make_verify_rm(0).model
+    with pytest.raises(
+        ModelError,
+        match=r"here: optimiser state 'nowhere/step' of shape \(\) fits no weight of the model beside it; "
+        r"use the checkpoint's own folders together, and its cooper\.policy\.lora\.rank$",
+    ):
+        restore_optimizer(
+            model,
+            make_adamw(model, lr=1e-3, weight_decay=0.01),
+            {"nowhere/step": torch.zeros(())},
+            place="here",
+        )
+
+
+def test_an_infinite_gradient_stops_and_leaves_the_weights(make_verify_rm) -> None:
+    model = make_verify_rm(0).model
+    before = weights(model)
+    model.score.weight.grad = torch.full_like(model.score.weight, torch.inf)
+    trained = SingleProcess(model, torch.optim.SGD(model.parameters(), lr=1.0))
+    with pytest.raises(
+        TrainingError,
+        match=r"the VerifyRM's gradient is inf; its weights are unchanged: lower "
+        r"its learning rate or look at what it was given in this step$",
+    ):
+        apply_gradients(trained, 1.0, name="VerifyRM")
+    assert all(torch.equal(before[name], tensor) for name, tensor in weights(model).items())
