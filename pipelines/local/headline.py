@@ -9,6 +9,7 @@ import shutil
 from pathlib import Path
 from typing import TypeVar
 
+from cooper_rl.checkpoints.logs import LOGS, METRICS
 from cooper_rl.checkpoints.manifest import LATEST
 from cooper_rl.checkpoints.reference import REFERENCE, CheckpointReference
 from cooper_rl.records.files import read_records, read_report
@@ -91,12 +92,19 @@ def _find_files(run: Path, output: Path) -> Rows:
 
 
 def _find_models(checkpoint: Path) -> Rows:
-    """Folders of both models; of a run whose weights are in an object store, their address there."""
+    """Folders of both models, or their address in an object store, and the metrics of every step."""
     models = checkpoint / (checkpoint / LATEST).read_text(encoding="utf-8").strip()
     if (checkpoint / REFERENCE).is_file():
         reference = read_report(checkpoint / REFERENCE, CheckpointReference)
-        return [("models", f"{reference.uri}/{reference.name}")]
-    return [("policy", str(shown(models / "policy"))), ("VerifyRM", str(shown(models / "verify_rm")))]
+        return [
+            ("models", f"{reference.uri}/{reference.name}"),
+            ("metrics", str(shown(models / METRICS))),
+        ]
+    return [
+        ("policy", str(shown(models / "policy"))),
+        ("VerifyRM", str(shown(models / "verify_rm"))),
+        ("metrics", str(shown(checkpoint / LOGS / "*" / METRICS))),
+    ]
 
 
 def _say_promotion(run: Path) -> str:

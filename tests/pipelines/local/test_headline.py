@@ -19,11 +19,12 @@ def run(tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-def test_a_run_ends_with_the_folders_of_both_models(run: Path) -> None:
-    models = run / "train-cooper-2" / "checkpoint" / "step-000004"
-    assert headline(run, run.parent).splitlines()[-2:] == [
-        f"  policy    {models}/policy",
-        f"  VerifyRM  {models}/verify_rm",
+def test_a_run_ends_with_the_folders_of_both_models_and_the_metrics_of_every_step(run: Path) -> None:
+    checkpoint = run / "train-cooper-2" / "checkpoint"
+    assert headline(run, run.parent).splitlines()[-3:] == [
+        f"  policy    {checkpoint}/step-000004/policy",
+        f"  VerifyRM  {checkpoint}/step-000004/verify_rm",
+        f"  metrics   {checkpoint}/logs/*/metrics.jsonl",
     ]
 
 
@@ -31,4 +32,7 @@ def test_a_run_whose_weights_are_in_a_store_ends_with_their_address(run: Path) -
     uri = "s3://bucket/runs/monday/from-000003"
     reference = CheckpointReference(uri=uri, name="step-000004", step=4, checksum="0" * 64)
     write_report(run / "train-cooper-2" / "checkpoint" / "reference.json", reference)
-    assert headline(run, run.parent).splitlines()[-1] == f"  models  {uri}/step-000004"
+    assert headline(run, run.parent).splitlines()[-2:] == [
+        f"  models   {uri}/step-000004",
+        f"  metrics  {run}/train-cooper-2/checkpoint/step-000004/metrics.jsonl",
+    ]

@@ -51,12 +51,15 @@ def test_the_run_leaves_a_report_and_ordinary_model_folders(finished: tuple[Path
     output, shown = finished
     assert "<html" in (output / "report.html").read_text(encoding="utf-8")
     assert (output / "summary.md").read_text(encoding="utf-8").startswith("#")
-    files = dict(line.split() for line in shown.splitlines()[-4:])
-    assert list(files) == ["page", "summary", "policy", "VerifyRM"]
+    files = dict(line.split() for line in shown.splitlines()[-5:])
+    assert list(files) == ["page", "summary", "policy", "VerifyRM", "metrics"]
     assert ROOT / files["page"] == output / "report.html"
     assert AutoModelForCausalLM.from_pretrained(ROOT / files["policy"]).config.model_type == "qwen2"
     verify_rm = AutoModelForSequenceClassification.from_pretrained(ROOT / files["VerifyRM"])
     assert verify_rm.config.num_labels == 1
+    folder, _, pieces = files["metrics"].partition("*")
+    rows = [json.loads(row) for path in sorted((ROOT / folder).glob(f"*{pieces}")) for row in path.open()]
+    assert [row["step"] for row in rows] == [1, 2, 3, 4]
 
 
 def test_the_second_iteration_goes_on_where_the_first_ended(finished: tuple[Path, str]) -> None:
