@@ -6,6 +6,7 @@
 #   VLLM_VENV    where the environment of `make test-vllm` goes
 #   SBOM_VENV    where the tool of `make sbom` goes
 #   TRAINERS_VENV  folder for the environments of `make test-trainers`
+#   TORCH_VENV   folder for the environments of `make test-torch`
 #   TORCH_INDEX  package index to take torch from. On Linux the usual index has the CUDA build, which is
 #                several GB; https://download.pytorch.org/whl/cpu has one for the CPU alone
 #   OUTPUT       folder that `make demo` writes to
@@ -22,6 +23,7 @@ VENV ?= .venv
 VLLM_VENV ?= .venv-vllm
 SBOM_VENV ?= .venv-sbom
 TRAINERS_VENV ?= .venv-trainers
+TORCH_VENV ?= .venv-torch
 TORCH_INDEX ?=
 OUTPUT ?= runs/demo
 DATA ?= ../shared/data
@@ -46,8 +48,12 @@ TRAINING_TESTS := tests/training --ignore tests/training/test_against_trl.py tes
 
 TRAINERS := verifiers openrlhf verl swift
 
+# Both ends of the range in pyproject.toml, and the rooms that compute with torch.
+TORCH_ENDS := 2.11.0 2.15.0
+TORCH_TESTS := tests/api tests/distributed tests/engines tests/models tests/training
+
 .DEFAULT_GOAL := help
-.PHONY: help demo experiment real-data test test-vllm test-trainers test-cluster test-deepspeed torture mutation gpu-check check wheel docs docs-serve format golden clean lock images push \
+.PHONY: help demo experiment real-data test test-vllm test-trainers test-torch test-cluster test-deepspeed torture mutation gpu-check check wheel docs docs-serve format golden clean lock images push \
     wheelhouse wheelhouse-cpu wheelhouse-gpu image-cpu image-gpu sbom
 
 help:  ## Show this list
@@ -72,6 +78,9 @@ test-vllm: $(VLLM_VENV)/.vllm  ## Run the vLLM engine's tests with its CPU build
 test-trainers: $(TRAINERS:%=$(TRAINERS_VENV)/%/.installed)  ## Run the function files for trainers with the trainers' own code (no GPU)
 	$(BIN)/python -m pytest -m "slow or not slow" tests/service/test_trl.py $(ARGS)
 	$(foreach name,$(TRAINERS),$(TRAINERS_VENV)/$(name)/bin/python -m pytest tests/service/test_adapters.py -k $(name) $(ARGS) &&) true
+
+test-torch: $(TORCH_ENDS:%=$(TORCH_VENV)/%/.installed)  ## Run the tests of models and training with the oldest and the newest torch
+	$(foreach version,$(TORCH_ENDS),$(TORCH_VENV)/$(version)/bin/python -m pytest $(TORCH_TESTS) $(ARGS) &&) true
 
 test-cluster: $(VENV)/.dev  ## Run the acceptance tests on the cluster that KUBECONFIG and KF_PIPELINES_ENDPOINT name
 	$(BIN)/python -m pytest -m cluster tests/on_cluster --log-level=INFO $(ARGS)
@@ -216,15 +225,27 @@ IMPORTED_openrlhf := openrlhf.utils.agent
 IMPORTED_verl := verl.trainer.ppo.reward
 IMPORTED_swift := swift.rewards.orm
 
-$(TRAINERS_VENV)/%/.installed: $(VENV)/.dev
-	$(PYTHON) -m venv $(@D)
-	@echo "Installing $* into $(@D) ..."
+# $(1): a new environment, which falls back on the packages of ours.
+define make_venv_beside_ours
+	$(PYTHON) -m venv $(1)
 	$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
-	  > "$$($(@D)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/ours.pth"
+	  > "$$($(1)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/ours.pth"
+endef
+
+$(TRAINERS_VENV)/%/.installed: $(VENV)/.dev
+	$(call make_venv_beside_ours,$(@D))
+	@echo "Installing $* into $(@D) ..."
 	$(if $(BESIDE_$*),$(@D)/bin/python -m pip install --quiet --disable-pip-version-check $(BESIDE_$*))
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check $(TRAINER_$*)
 	rm -rf "$$($(@D)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/tests"  # some bring theirs
 	$(@D)/bin/python -c 'import $(IMPORTED_$*)'
+	@touch $@
+
+$(TORCH_VENV)/%/.installed: $(VENV)/.dev
+	$(call make_venv_beside_ours,$(@D))
+	@echo "Installing torch $* into $(@D) ..."
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check $(if $(TORCH_INDEX),--no-deps --index-url $(TORCH_INDEX)) torch==$*
+	$(@D)/bin/python -c 'import torch; assert torch.__version__.partition("+")[0] == "$*", torch.__version__'
 	@touch $@
 
 $(VENV)/.deepspeed: $(VENV)/.dev

@@ -169,6 +169,16 @@ def test_every_requirement_is_pinned_and_none_brings_cuda() -> None:
     assert not [name for name in names if name.startswith(("nvidia", "cuda", "triton"))]
 
 
+def test_both_ends_of_torchs_range_are_tested() -> None:
+    """`make test-torch`: the oldest version, and the one before the first that is refused."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    (asked,) = (each for each in project["dependencies"] if re.match(r"torch\b", each))
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    (ends,) = re.findall(r"^TORCH_ENDS := 2\.(\d+)\.0 2\.(\d+)\.0$", makefile, re.MULTILINE)
+    oldest, newest = map(int, ends)
+    assert asked == f"torch>=2.{oldest},<2.{newest + 1}"
+
+
 def _normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
