@@ -77,7 +77,7 @@ test-vllm: $(VLLM_VENV)/.vllm  ## Run the vLLM engine's tests with its CPU build
 
 test-trainers: $(TRAINERS:%=$(TRAINERS_VENV)/%/.installed)  ## Run the function files for trainers with the trainers' own code (no GPU)
 	$(BIN)/python -m pytest -m "slow or not slow" tests/service/test_trl.py $(ARGS)
-	$(foreach name,$(TRAINERS),$(TRAINERS_VENV)/$(name)/bin/python -m pytest tests/service/test_adapters.py -k $(name) $(ARGS) &&) true
+	$(foreach name,$(TRAINERS),$(TRAINERS_VENV)/$(name)/bin/python -m pytest tests/service/test_adapters.py tests/service/test_examples.py -k $(name) $(ARGS) &&) true
 
 test-torch: $(TORCH_ENDS:%=$(TORCH_VENV)/%/.installed)  ## Run the tests of models and training with the oldest and the newest torch
 	$(foreach version,$(TORCH_ENDS),$(TORCH_VENV)/$(version)/bin/python -m pytest $(TORCH_TESTS) $(ARGS) &&) true
