@@ -1,6 +1,8 @@
 """SIGKILL anywhere: no request is lost, none is learned from twice, and no answer changes."""
 
+import re
 import signal
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.service.conftest import Server
+from tests.service.conftest import ROOT, Server
 from tests.service.service_world import REQUESTS, Outcome, read_outcome
 
 KILLS = [
@@ -55,6 +57,19 @@ def test_a_killed_server_goes_on_as_if_nothing_had_happened(
 ) -> None:
     assert straight.metrics[-1]["step"] == 4
     assert talk(server, tmp_path / "state", kills) == straight
+
+
+def test_the_documentation_lists_every_kill_point() -> None:
+    page = (ROOT / "docs/lab/reliability.md").read_text(encoding="utf-8")
+    section = page.partition("\n## Kill points of the reward service\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\|[^|]+\| `(\w+)` \|([^|]*)\|([^|]*)\|$", section, re.MULTILINE)
+    listed = [
+        (f"{prefix}{name}", int(hit))
+        for name, before, after in rows
+        for prefix, hits in (("", before), ("after ", after))
+        for hit in re.findall(r"\d+", hits)
+    ]
+    assert Counter(listed) == Counter(KILLS)
 
 
 def talk(server: Server, state: Path, kills: list[tuple[str, int]]) -> Outcome:
