@@ -92,6 +92,22 @@ def test_the_anchors_score_is_the_mean_over_all_of_them(make_policy, make_verify
     assert trainer.reward.score_anchors() is None
 
 
+def test_a_step_tells_what_the_rejected_rollouts_and_the_anchors_are_paid(
+    make_policy, make_verify_rm, rule
+) -> None:
+    """Means of scores before the step: of four rollouts that the rule verifier rejects, of two anchors."""
+    trainer = make_trainer(make_policy, make_verify_rm, rule, MIXED)
+    rejected = [(PROBLEMS[0], WRONG), *[(PROBLEMS[1], WRONG)] * 3]
+    scores = trainer.reward.verify_rm.score(
+        [VerifyItem(problem.question, problem.reference_answer, text) for problem, text in rejected]
+    )
+    anchors = [VerifyItem("How many?", "10", text) for text in (RIGHT, UNREADABLE)]
+    levels = trainer.reward.verify_rm.score(anchors)
+    metrics = run_step(with_reward(trainer, anchors=anchors), 1, PROBLEMS).metrics
+    assert metrics.rollout.rejected_score == pytest.approx(sum(scores) / 4)
+    assert metrics.verify_rm.anchor_score == pytest.approx(sum(levels) / 2)
+
+
 def test_a_step_changes_both_models_and_hands_the_weights_to_the_engine(
     make_policy, make_verify_rm, rule
 ) -> None:
