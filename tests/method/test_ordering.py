@@ -62,15 +62,17 @@ def test_false_alarms_are_as_rare_as_promised(spread: float) -> None:
 
 
 def test_the_monitor_takes_the_order_of_each_step_and_keeps_it_over_a_denial() -> None:
+    """Thirty steps, before there are two windows of the late sign, from step 101."""
     state, found = MonitorState(), []
-    for step in range(1, 31):
+    for step in range(101, 131):
         row = StepMetrics(
             step=step, rollout=RolloutMetrics(verify_rm_reward=0.5, rule_accuracy=0.5, order=0.45)
         )
-        watched = watch(state, row, MonitorConfig(window=2))
-        state = watched.state.after_denial() if step == 5 else watched.state
+        watched = watch(state, row, MonitorConfig(window=20))
+        state = watched.state.after_denial() if step == 105 else watched.state
         found.append(watched.is_unordered)
     assert found == sorted(found)
     assert found.index(True) in range(8, 16)
-    off = watch(MonitorState(), row, MonitorConfig(window=2, min_order=None))
+    assert state.order.since_step == 101
+    off = watch(MonitorState(), row, MonitorConfig(window=20, min_order=None))
     assert off.state.order.log_evidence is None
