@@ -63,7 +63,7 @@ def test_the_page_is_whole_and_loads_nothing(output: Path) -> None:
     for title in (
         "KL against accuracy",
         "KL against VerifyRM reward",
-        "Groups of equal rewards",
+        "Groups of one verdict",
         "Entropy",
         "Completion length",
     ):

@@ -54,8 +54,8 @@ SHARES: tuple[tuple[CurveName, str, str], ...] = (
     ),
     (
         "rollout/equal_groups",
-        "Groups of equal rewards",
-        "Share of problems whose rollouts are all paid alike: nothing is learned from them.",
+        "Groups of one verdict",
+        "Share of problems whose rollouts are all right or all wrong: they teach little.",
     ),
 )
 """Figures between 0 and 1."""

@@ -197,9 +197,9 @@ def training_figures(arms: Sequence[Arm]) -> list[Figure]:
                 "Share of pairs, a right and a wrong rollout of one problem, of which the right one is paid "
                 "more. At 0.5 the reward tells the policy nothing.",
                 [_Curve(lambda row: row.rollout.order, "order", "blue")], limits=(0, 1)),
-        _curves(arms, "Groups of equal rewards",
-                "Share of problems whose rollouts are all paid alike: nothing is learned from them.",
-                [_Curve(lambda row: row.rollout.equal_groups, "equal groups", "purple")], limits=(0, 1)),
+        _curves(arms, "Groups of one verdict",
+                "Share of problems whose rollouts are all right or all wrong: they teach little.",
+                [_Curve(lambda row: row.rollout.equal_groups, "groups of one verdict", "purple")], limits=(0, 1)),
         _curves(arms, "Policy loss", "Clipped GRPO loss with its KL term; near 0 by construction.",
                 [_Curve(lambda row: row.policy and row.policy.loss, "loss", "blue")]),
         _curves(first, "VerifyRM update",

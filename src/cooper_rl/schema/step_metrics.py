@@ -54,11 +54,12 @@ class RolloutMetrics(Section):
     Unbiased for the distribution that the tokens were drawn from, and noisier than a sum over the
     vocabulary."""
     equal_groups: float | None = None
-    """Share of groups whose rewards are all equal, from which the policy learns nothing; after refills."""
+    """Share of groups whose completions are all right or all wrong, by the verdict behind the reward (the rule
+    verdict where VerifyRM's score is in it); after refills."""
     cut_fraction: float | None = None
     abs_advantage: float | None = None
     refilled: int | None = None
-    """Groups of equal rewards that were replaced."""
+    """Groups that were all right or all wrong and were replaced."""
     staleness: int | None = None
     """Steps between the policy that drew the rollouts and the one that they train; None: drawn by that one,
     because `cooper.max_rollout_staleness` is 0."""

@@ -83,7 +83,7 @@ def refill_flat(
 
 
 def count_flat(scored: Scored) -> int:
-    """Groups whose rewards are all equal."""
+    """Groups whose completions are all right or all wrong, by the verdict behind the reward."""
     return sum(map(_is_flat, _split(scored)))
 
 
