@@ -199,7 +199,7 @@ def training_figures(arms: Sequence[Arm]) -> list[Figure]:
                 [_Curve(lambda row: row.rollout.order, "order", "blue")], limits=(0, 1)),
         _curves(arms, "Groups of one verdict",
                 "Share of problems whose rollouts are all right or all wrong: they teach little.",
-                [_Curve(lambda row: row.rollout.equal_groups, "groups of one verdict", "purple")], limits=(0, 1)),
+                [_Curve(lambda row: row.rollout.equal_groups, "one verdict", "purple")], limits=(0, 1)),
         _curves(arms, "Policy loss", "Clipped GRPO loss with its KL term; near 0 by construction.",
                 [_Curve(lambda row: row.policy and row.policy.loss, "loss", "blue")]),
         _curves(first, "VerifyRM update",

@@ -54,8 +54,8 @@ class RolloutMetrics(Section):
     Unbiased for the distribution that the tokens were drawn from, and noisier than a sum over the
     vocabulary."""
     equal_groups: float | None = None
-    """Share of groups whose completions are all right or all wrong, by the verdict behind the reward (the rule
-    verdict where VerifyRM's score is in it); after refills."""
+    """Share of groups whose completions are all right or all wrong, after refills. The verdict behind the
+    reward decides, or the rule verdict where VerifyRM's score is in the reward."""
     cut_fraction: float | None = None
     abs_advantage: float | None = None
     refilled: int | None = None
