@@ -257,7 +257,7 @@ def test_the_monitor_says_of_every_step_what_all_steps_before_say(
     state = MonitorState()
     for step, numbers in enumerate(rows, start=1):
         state = MonitorState.model_validate_json(state.model_dump_json())
-        state, reading, _ = watch(state, make_row(step, *numbers), CONFIG)
+        state, reading = watch(state, make_row(step, *numbers), CONFIG)
         assert reading == by_definition(rows[:step], CONFIG)
         assert len(state.points) <= 2 * CONFIG.window
 

@@ -36,7 +36,7 @@ def watch_all(metrics: list[StepMetrics], config: MonitorConfig = CONFIG) -> Rea
     """What is said of the last step."""
     state, reading = MonitorState(), None
     for row in metrics:
-        state, reading, _ = watch(state, row, config)
+        state, reading = watch(state, row, config)
         if row.monitor.denied:
             state, reading = state.after_denial(), None
     return reading

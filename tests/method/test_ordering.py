@@ -63,14 +63,14 @@ def test_false_alarms_are_as_rare_as_promised(spread: float) -> None:
 
 def test_the_monitor_takes_the_order_of_each_step_and_keeps_it_over_a_denial() -> None:
     """Thirty steps, before there are two windows of the late sign, from step 101."""
-    state, found = MonitorState(), []
+    state, found, config = MonitorState(), [], MonitorConfig(window=20)
     for step in range(101, 131):
         row = StepMetrics(
             step=step, rollout=RolloutMetrics(verify_rm_reward=0.5, rule_accuracy=0.5, order=0.45)
         )
-        watched = watch(state, row, MonitorConfig(window=20))
+        watched = watch(state, row, config)
         state = watched.state.after_denial() if step == 105 else watched.state
-        found.append(watched.is_unordered)
+        found.append(is_proven(watched.state.order, config.max_false_alarms))
     assert found == sorted(found)
     assert found.index(True) in range(8, 16)
     assert state.order.since_step == 101

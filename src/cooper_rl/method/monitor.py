@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from cooper_rl.config.cooper import MonitorConfig
-from cooper_rl.method.ordering import OrderState, bet, is_proven
+from cooper_rl.method.ordering import OrderState, bet
 from cooper_rl.schema.data import Record
 from cooper_rl.schema.reports import Interval
 from cooper_rl.schema.step_metrics import StepMetrics
@@ -81,8 +81,6 @@ class Watched(NamedTuple):
     state: MonitorState
     reading: Reading | None
     """None until there are two windows."""
-    is_unordered: bool = False
-    """True if the reward does not tell right completions from wrong ones of the same problem."""
 
 
 def watch(state: MonitorState, row: StepMetrics, config: MonitorConfig) -> Watched:
@@ -102,7 +100,6 @@ def watch(state: MonitorState, row: StepMetrics, config: MonitorConfig) -> Watch
     order = state.order
     if config.min_order is not None:
         order = bet(order, step=row.step, order=row.rollout.order, least=config.min_order)
-    is_unordered = is_proven(order, config.max_false_alarms)
     size = config.window
     # Without anchors the level counts as fixed.
     reward = row.rollout.verify_rm_reward - (row.verify_rm.anchor_score or 0.0)
@@ -111,7 +108,7 @@ def watch(state: MonitorState, row: StepMetrics, config: MonitorConfig) -> Watch
     # the last.
     points = (*state.points, point)[-2 * size :]
     if len(points) < 2 * size:
-        return Watched(MonitorState(points=points, order=order), None, is_unordered)
+        return Watched(MonitorState(points=points, order=order), None)
     before, last, lowest = _mean(points[:size]), _mean(points[size:]), state.lowest
     # The lowest and not the previous window: a gap that grows slowly would never differ from its neighbour
     # by the bound.
@@ -126,7 +123,7 @@ def watch(state: MonitorState, row: StepMetrics, config: MonitorConfig) -> Watch
         since_step=lowest.last_step,
         is_hacking=rise > config.max_gap_rise and reward_change >= 0 and rule_change <= 0,
     )
-    return Watched(MonitorState(points=points, lowest=lowest, order=order), reading, is_unordered)
+    return Watched(MonitorState(points=points, lowest=lowest, order=order), reading)
 
 
 def is_denied(best: float | None, judged: Interval, config: MonitorConfig) -> bool:

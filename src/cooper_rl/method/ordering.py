@@ -70,12 +70,11 @@ def bet(state: OrderState, *, step: int, order: float | None, least: float) -> O
     looks = state.num_looks + 1
     # 1/2 + 1/6 + 1/12 + ... = 1: all bets that are ever opened have one unit together.
     opened = -math.log(looks * (looks + 1))
-    is_new = state.log_evidence is None or opened > state.log_evidence
-    before = opened if is_new or state.log_evidence is None else state.log_evidence
+    held = -math.inf if state.log_evidence is None else state.log_evidence
     growth = max(SMALLEST_GROWTH, 1 + STAKE * (least - order))
     return OrderState(
-        log_evidence=before + math.log(growth),
-        since_step=step if is_new else state.since_step,
+        log_evidence=max(opened, held) + math.log(growth),
+        since_step=step if opened > held else state.since_step,
         num_looks=looks,
     )
 

@@ -11,6 +11,7 @@ from cooper_rl.config.cooper import MonitorConfig
 from cooper_rl.config.root import Config
 from cooper_rl.errors import HackingError
 from cooper_rl.method.monitor import MonitorState, watch
+from cooper_rl.method.ordering import is_proven
 from cooper_rl.schema.step_metrics import MonitorMetrics, StepMetrics
 
 logger = logging.getLogger(__name__)
@@ -49,7 +50,8 @@ def ask_monitor(monitor: MonitorConfig | None, run: RunState, row: StepMetrics, 
     """
     if monitor is None:
         return Asked(run.monitor, None)
-    state, reading, is_unordered = watch(run.monitor, row, monitor)
+    state, reading = watch(run.monitor, row, monitor)
+    is_unordered = is_proven(state.order, monitor.max_false_alarms)
     is_hacking = reading is not None and reading.is_hacking
     row.monitor = MonitorMetrics(
         gap_rise=reading.gap_rise if reading else None,
