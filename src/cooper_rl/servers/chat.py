@@ -78,7 +78,6 @@ class ChatClient:
         headers = {**_authorization(server), "Accept-Encoding": ACCEPTED_ENCODING}
         self._http = httpx.Client(timeout=server.timeout_seconds, limits=limits, headers=headers)
         self._ledger = Ledger(server)
-        self._max_bytes = max_answer_bytes(server.max_tokens)
         hedger = None if server.hedge_after is None else Hedger(server, headers, self._ledger)
         self._post = self._post_once if hedger is None else hedger.post
         self._pace = Pace(server.max_concurrency)
@@ -250,8 +249,9 @@ class ChatClient:
         raise _RetryError(reason, asked_pause=asked, is_limited=answer.status_code == 429)
 
     def _post_once(self, url: str, body: dict[str, Any]) -> Posted:
-        limits = {"max_bytes": self._max_bytes, "max_seconds": self.server.timeout_seconds}
-        return Posted(post(self._http, url, body, **limits))
+        max_bytes = max_answer_bytes(self.server.max_tokens)
+        seconds = self.server.timeout_seconds
+        return Posted(post(self._http, url, body, max_bytes=max_bytes, max_seconds=seconds))
 
     def _read(self, answer: httpx.Response, body: dict[str, Any], num_requests: int) -> str:
         try:

@@ -84,7 +84,7 @@ class Hedger:
                     self._free.release()
 
     async def _post_once(self, client: httpx.AsyncClient, url: str, body: dict[str, Any]) -> httpx.Response:
-        content = bytearray()
+        content, max_bytes = bytearray(), max_answer_bytes(self._server.max_tokens)
         try:
             # httpx limits each read, so that a server that sends a byte now and then would never run into
             # it.
@@ -93,10 +93,10 @@ class Hedger:
                 client.stream("POST", url, json=body) as answer,
             ):
                 async for part in answer.aiter_raw():
-                    add_part(content, part, max_answer_bytes(self._server.max_tokens))
+                    add_part(content, part, max_bytes)
         except TimeoutError as error:
             raise httpx.ReadTimeout(f"the answer took over {self._server.timeout_seconds} s") from error
-        return to_response(answer, content, max_answer_bytes(self._server.max_tokens))
+        return to_response(answer, content, max_bytes)
 
     async def _is_late(self, request: _Request, started: float) -> bool:
         """True if a request takes too long and there is room and budget for another, which are then taken."""
