@@ -17,7 +17,7 @@ from benchmarks.verify_rm_real_data import SETTINGS
 from cooper_rl import CooperReward
 from cooper_rl.config.load import load
 from cooper_rl.progress import show_log
-from cooper_rl.records.files import read_records
+from cooper_rl.records.files import read_records, read_report
 from cooper_rl.schema.data import VerifyExample
 from cooper_rl.schema.reports import EvaluateVerifyRMReport
 from cooper_rl.stages import evaluate_verify_rm
@@ -43,18 +43,21 @@ def main() -> int:
         co_train(run, after, steps=options.steps, lr=options.lr)
     sys.stdout.write("| VerifyRM | accuracy | recall | AUROC | wrong reference accepted | worst canary |\n")
     sys.stdout.write("|---|---|---|---|---|---|\n")
-    for name, folder in (("before", run / "verify_rm"), ("after", after)):
-        sys.stdout.write(describe(name, evaluate(run, folder, run / f"evaluate-{name}.json")))
+    before = read_report(run / "evaluate.json", EvaluateVerifyRMReport)
+    found = evaluate_verify_rm.run(
+        load("laptop_plain", SETTINGS),
+        verify_rm=after,
+        examples=run / "test.jsonl",
+        report=run / "evaluate-after.json",
+    )
+    sys.stdout.write(describe("before", before) + describe("after", found))
     return 0
 
 
 def co_train(run: Path, folder: Path, *, steps: int, lr: float) -> None:
     """Take the steps, and write VerifyRM as it is then."""
     groups = read_groups(run / "train.jsonl")
-    config = {
-        "reward": {"lr": lr, "hostile_fraction": 0.25},
-        "checkpoint_every": steps,
-    }
+    config = {"reward": {"lr": lr, "hostile_fraction": 0.25}}
     held_out = read_records(run / "validation.jsonl", VerifyExample)[:NUM_HELD_OUT]
     with CooperReward(
         str(run / "verify_rm"), config=config, replay=run / "train.jsonl", held_out=held_out
@@ -82,11 +85,6 @@ def read_groups(path: Path) -> list[list[VerifyExample]]:
     for row in read_records(path, VerifyExample):
         found.setdefault((row.question, row.reference_answer), []).append(row)
     return [group for group in found.values() if len(group) >= MIN_GROUP_SIZE]
-
-
-def evaluate(run: Path, verify_rm: Path, report: Path) -> EvaluateVerifyRMReport:
-    config = load("laptop_plain", SETTINGS)
-    return evaluate_verify_rm.run(config, verify_rm=verify_rm, examples=run / "test.jsonl", report=report)
 
 
 def describe(name: str, found: EvaluateVerifyRMReport) -> str:
