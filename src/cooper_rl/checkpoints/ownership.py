@@ -122,14 +122,20 @@ def claim(
     raise WriteConflictError(f"{store.uri}/{name}-{writer}: exists already; start again")
 
 
-def claim_again(store: ObjectStore, name: str, sha256: dict[str, str], *, manifests_name: str) -> str:
-    """Claim files of a name that earlier writers may have claimed too; returns the key of the claim.
+def claim_again(
+    store: ObjectStore, name: str, sha256: dict[str, str], *, manifests_name: str
+) -> tuple[str, list[dict[str, str]]]:
+    """Claim files of a name that earlier writers may have claimed too.
 
     Args:
         store: where they go.
         name: the folder.
         sha256: see `Claim`.
         manifests_name: a file that every manifest of ours names; another manifest is somebody else's.
+
+    Returns:
+        The key of the claim, and path -> hash of every earlier claim of the name that was not removed since:
+        what writers that did not end have claimed.
 
     Raises:
         StorageError: the store cannot be used, or somebody else's file has one of these names: it is not as
@@ -140,7 +146,8 @@ def claim_again(store: ObjectStore, name: str, sha256: dict[str, str], *, manife
     if folder is not None and folder.is_symlink():
         raise StorageError(f"{folder}: is a link; put the folder itself there, or move the link away")
     found = [key for key in store.keys(f"{name}/") if key.removeprefix(f"{name}/") in sha256]
-    claims = [sha256, *_earlier_claims(store, name, manifests_name)] if found else []
+    earlier = _earlier_claims(store, name, place=place)
+    claims = [sha256, *earlier, *_manifests_claim(store, name, manifests_name)] if found else []
     for key in found:
         file = key.removeprefix(f"{name}/")
         if not any(store.holds(key, each[file]) for each in claims if file in each):
@@ -150,29 +157,22 @@ def claim_again(store: ObjectStore, name: str, sha256: dict[str, str], *, manife
             )
     key = f"{name}/{WRITER}-{writer}"
     store.write(key, _dump(Claim(place=place, name=name, writer=writer, sha256=sha256)), replaces=None)
-    return key
+    return key, earlier
 
 
-def attempts(store: ObjectStore, name: str) -> list[dict[str, str]]:
-    """Path -> hash, of every claim of a name that `claim_again` made and that was not removed since.
-
-    Raises:
-        StorageError: the store cannot be used.
-    """
-    place = read_marker(store)
+def _earlier_claims(store: ObjectStore, name: str, *, place: str) -> list[dict[str, str]]:
     read = [_read_claim(store, key) for key in store.keys(f"{name}/{WRITER}-")]
     return [each.sha256 for each in read if each is not None and (each.place, each.name) == (place, name)]
 
 
-def _earlier_claims(store: ObjectStore, name: str, manifests_name: str) -> list[dict[str, str]]:
-    """The same with what its manifest names."""
-    found = attempts(store, name)
+def _manifests_claim(store: ObjectStore, name: str, manifests_name: str) -> list[dict[str, str]]:
+    """Path -> hash, of the files that a manifest of ours names and of itself; none without one."""
     content = store.read(f"{name}/{MANIFEST}")
     if content is not None:
         with suppress(DamagedObjectError):
             own = read_manifest(store, name).sha256 | {MANIFEST: hashlib.sha256(content.data).hexdigest()}
-            found += [own] if manifests_name in own else []
-    return found
+            return [own] if manifests_name in own else []
+    return []
 
 
 def read_claim(store: ObjectStore, name: str, *, place: str) -> Claim | None:

@@ -27,7 +27,7 @@ from typing import NamedTuple
 from pydantic import ValidationError
 
 from cooper_rl.checkpoints.manifest import MANIFEST, CheckpointManifest, dump_manifest
-from cooper_rl.checkpoints.ownership import attempts, claim_again
+from cooper_rl.checkpoints.ownership import claim_again
 from cooper_rl.checkpoints.reading import fetch, read_manifest
 from cooper_rl.checkpoints.store import check_conditional_writes
 from cooper_rl.config.root import Config
@@ -133,8 +133,8 @@ class Registry:
         hashes = {file: content_sha256(path) for file, path in files.items()}
         small = {RECORD: record.model_dump_json(indent=2).encode()}
         small[MANIFEST] = _manifest(record, hashes | _sha256_of(small))
-        before = attempts(self._store, name)
-        own_claim = claim_again(self._store, name, hashes | _sha256_of(small), manifests_name=RECORD)
+        claimed = hashes | _sha256_of(small)
+        own_claim, earlier = claim_again(self._store, name, claimed, manifests_name=RECORD)
         for file, sha256 in hashes.items():
             self._store.put_file(f"{name}/{file}", files[file], sha256=sha256)
         for file, data in small.items():
@@ -144,7 +144,7 @@ class Registry:
         self._store.write(CHAMPION, f"{name}\n".encode(), replaces=replaces.tag if replaces else None)
         # Parts that a killed attempt sent are stored until somebody removes them.
         self._store.remove_unfinished(
-            (f"{name}/{file}", sha256) for each in before for file, sha256 in each.items()
+            (f"{name}/{file}", sha256) for each in earlier for file, sha256 in each.items()
         )
         self._store.delete([own_claim])  # the manifest claims the same now
 
