@@ -1,6 +1,7 @@
 """Servers of rewards: one in this process, and one as a process of its own, which may be killed."""
 
 import asyncio
+import importlib
 import json
 import os
 import signal
@@ -104,6 +105,18 @@ def server(verify_rm: Path) -> Iterator[Server]:
     server = Server(verify_rm)
     yield server
     server.close()
+
+
+def scored_by_verifiers(task: Any, text: str) -> float:
+    """The reward that verifiers' own code takes from a task for a completion."""
+    trace = importlib.import_module("verifiers.v1.trace")
+    found = trace.Trace(
+        task=trace.TraceTask(type=type(task).__name__, data=task.data),
+        agent=trace.AgentInfo.model_construct(config=None),
+        root_reply=text,
+    )
+    asyncio.run(task.score(found))
+    return found.reward
 
 
 @pytest.fixture(scope="module")

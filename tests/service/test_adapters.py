@@ -19,7 +19,7 @@ import pytest
 from cooper_rl import RewardClient
 from cooper_rl.adapters import verl
 from cooper_rl.errors import CooperError
-from tests.service.conftest import Server
+from tests.service.conftest import Server, scored_by_verifiers
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -112,21 +112,14 @@ def test_ms_swift_finds_the_plugin_by_its_name(swift: ModuleType, address: str, 
 
 
 def test_a_task_of_verifiers_is_scored_by_its_own_code(address: str, run: str) -> None:
-    vf = pytest.importorskip("verifiers.v1", reason="verifiers 0.4.0 is not installed")
+    pytest.importorskip("verifiers.v1", reason="verifiers 0.4.0 is not installed")
     adapter = importlib.import_module("cooper_rl.adapters.vf")
     names: dict[str, Any] = {}
     page = (ROOT / "docs/how-to/trainers/verifiers.md").read_text(encoding="utf-8")
     exec(page.partition("```python\n")[2].partition("```")[0], names)  # the page's own code
     task = names["SolveIt"](names["Problem"](idx=0, prompt="1 + 1?", answer="2"))
     assert isinstance(task, adapter.CooperReward)
-    about = importlib.import_module("verifiers.v1.trace")
-    trace = vf.Trace(
-        task=about.TraceTask(type="SolveIt", data=task.data),
-        agent=about.AgentInfo.model_construct(config=None),
-        root_reply="It is 2.",
-    )
-    asyncio.run(task.score(trace))
-    assert 0 < trace.reward < 1
+    assert 0 < scored_by_verifiers(task, "It is 2.") < 1
     assert steps(address, run) == (0, 1)
 
 

@@ -4,7 +4,6 @@ Options are looked up where the trainer is installed: `make test-trainers`.
 """
 
 import ast
-import asyncio
 import importlib
 import importlib.util
 import re
@@ -16,7 +15,7 @@ from types import ModuleType
 import pytest
 
 from cooper_rl.adapters import verl
-from tests.service.conftest import ROOT, Server
+from tests.service.conftest import ROOT, Server, scored_by_verifiers
 
 EXAMPLES = ROOT / "examples"
 ROW = {"question": "1 + 1?", "answer": "1 + 1 is <<1+1=2>>2.\n#### 2"}
@@ -127,14 +126,7 @@ def test_the_taskset_for_verifiers_is_scored_by_verifiers(monkeypatch: pytest.Mo
     config = vf.SingleAgentEnvConfig.model_validate(environment["env"])
     task = vf.load_taskset(config.taskset).make_task(0, ROW)
     assert (task.data.prompt, task.data.answer) == ("1 + 1?", "2")
-    about = importlib.import_module("verifiers.v1.trace")
-    trace = vf.Trace(
-        task=about.TraceTask(type="Solve", data=task.data),
-        agent=about.AgentInfo.model_construct(config=None),
-        root_reply="It is 2.",
-    )
-    asyncio.run(task.score(trace))
-    assert 0 < trace.reward < 1
+    assert 0 < scored_by_verifiers(task, "It is 2.") < 1
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
