@@ -64,6 +64,16 @@ def test_a_pair_shares_its_beginning_and_the_optimisers_pass_over_all_weights() 
     assert phases["optimisers, weights to the engine"].products == Load(bytes=91_536)
 
 
+def test_a_rival_adds_an_answers_tokens_and_a_whole_row_of_attention() -> None:
+    """5 rivals: 40 tokens for each of 6 completions, and of the 4 in 2 pairs; 6 rows for each."""
+    plain, compared = budget(WORK), budget(WORK._replace(num_rivals=5))
+    for name, passes, completions in (("reward", 1, 6), ("reward update", 3, 4)):
+        added = compared[name].products.flops - plain[name].products.flops
+        assert added == passes * 2 * 1232 * 40 * completions
+        assert compared[name].attention.flops == 6 * plain[name].attention.flops
+    assert compared["policy update"] == plain["policy update"]
+
+
 def test_a_phase_takes_its_slower_side_and_the_usual_shares() -> None:
     """Peaks 10 and 10: floor 4 + 3; 40 / 6.5 + 30 / 5 + 16 / 8 = 14.15."""
     phase = Phase("some", Load(40, 20), Load(30, 0), Load(bytes=16))
@@ -75,11 +85,13 @@ def test_a_phase_takes_its_slower_side_and_the_usual_shares() -> None:
 
 def test_the_work_is_the_configurations() -> None:
     values = ["cooper.generation.max_new_tokens=1024"]
-    expected = Work(64, 16, 100, 1024, 1024, 64, is_checkpointed=True)
+    expected = Work(64, 16, 100, 1024, 1024, 64, is_checkpointed=True, num_rivals=25)
     assert make_work(load("single_gpu", values), prompt_tokens=100) == expected
     frozen = [*values, "cooper.reward.update_verify_rm=false", "engine.kind=hf"]
     expected = expected._replace(num_pairs=0, num_drawn=128)
     assert make_work(load("single_gpu", frozen), prompt_tokens=100) == expected
+    plain = [*frozen, "verify_rm.num_decoys=0"]
+    assert make_work(load("single_gpu", plain), prompt_tokens=100) == expected._replace(num_rivals=0)
 
 
 def test_plan_prints_the_table_of_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,6 +24,8 @@ OPTIMIZER_BYTES = 32
 """Of a weight: gradient for its norm; AdamW reads four fp32 numbers and writes three."""
 ENGINE_BYTES = 6
 """Of a weight that is handed to the engine: fp32 read, bf16 written."""
+ANSWER_TOKENS = 8
+"""Of a reference answer with its separators; chosen."""
 
 
 class Card(NamedTuple):
@@ -51,6 +53,8 @@ class Work(NamedTuple):
     """Completions that the engine draws at a time."""
     num_pairs: int
     is_checkpointed: bool
+    num_rivals: int = 0
+    """Rows that VerifyRM compares a completion's score with."""
 
     @property
     def num_completions(self) -> int:
@@ -97,10 +101,10 @@ def make_budget(policy: Shape, verify_rm: Shape, work: Work) -> list[Phase]:
     length = work.prompt_tokens + work.completion_tokens
     drawn = work.num_completions * work.completion_tokens
     reading = _Pass(policy, tokens=unique, rows=work.num_completions, length=length, head_tokens=drawn)
-    scoring = _Pass(verify_rm, tokens=unique, rows=work.num_completions, length=length)
+    scoring = _judge(verify_rm, work, num_completions=work.num_completions, tokens=unique, length=length)
     # The halves of a pair share question and reference answer, which take a prompt's tokens here.
     pairs = work.num_pairs * (work.prompt_tokens + 2 * work.completion_tokens)
-    judging = _Pass(verify_rm, tokens=pairs, rows=2 * work.num_pairs, length=length)
+    judging = _judge(verify_rm, work, num_completions=2 * work.num_pairs, tokens=pairs, length=length)
     stepped = count_weights(policy) + count_weights(verify_rm, is_classifier=True)
     handed = OPTIMIZER_BYTES * stepped + ENGINE_BYTES * count_weights(policy)
     return [
@@ -140,6 +144,16 @@ class _Pass(NamedTuple):
     length: int
     """Of a row of attention."""
     head_tokens: int = 0
+
+
+def _judge(shape: Shape, work: Work, *, num_completions: int, tokens: int, length: int) -> _Pass:
+    """VerifyRM's pass: a rival adds the tokens of its answer, and on a GPU a whole row of attention."""
+    return _Pass(
+        shape,
+        tokens=tokens + num_completions * work.num_rivals * ANSWER_TOKENS,
+        rows=num_completions * (1 + work.num_rivals),
+        length=length,
+    )
 
 
 def _layer_weights(shape: Shape) -> int:

@@ -181,6 +181,7 @@ def make_work(config: Config, *, prompt_tokens: int) -> Work:
     cooper, engine = config.cooper, config.engine
     is_vllm = engine.kind == "vllm"
     num_drawn = engine.max_num_seqs or VLLM_SEQUENCES if is_vllm else cooper.generation.batch_size
+    decoys = config.verify_rm.num_decoys
     return Work(
         num_problems=cooper.problems_per_step,
         group_size=cooper.group_size,
@@ -189,6 +190,7 @@ def make_work(config: Config, *, prompt_tokens: int) -> Work:
         num_drawn=num_drawn,
         num_pairs=cooper.problems_per_step * cooper.pairs.per_problem if cooper.trains_verify_rm else 0,
         is_checkpointed=cooper.gradient_checkpointing,
+        num_rivals=decoys + 2 if decoys else 0,  # the answer that is stated, and no completion
     )
 
 
