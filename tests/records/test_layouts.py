@@ -71,6 +71,28 @@ def test_svamp_as_published_joins_body_and_question():
     assert translate(row, layout) == ("Ann has 8 pens. How many?", "8")
 
 
+def test_mathodyssey_as_published_stands_in_an_object_and_ends_in_typesetting():
+    row = {
+        "Problem_7": {
+            "question": "Half of three is \\underline{\\hspace{2cm}}.\n\t\n\\end{problem}\t\n\\noindent",
+            "answer": "$\\frac{3}{2}$ \\\\\n\n\\noindent",
+            "reasoning": "It is $3/2$.",
+            "level": "high school mathematics",
+        }
+    }
+    layout = find_layout([row])
+    assert layout == Layout(("question",), "answer", "final")
+    assert translate(row, layout) == (r"Half of three is \underline{\hspace{2cm}}.", r"$\frac{3}{2}$")
+
+
+def test_an_answer_of_nothing_but_typesetting_is_empty():
+    row = {"Problem_7": {"question": "What?", "answer": "\\\\\n\\noindent"}}
+    layout = find_layout([row])
+    assert layout is not None
+    with pytest.raises(DataError, match="field 'answer' is empty"):
+        translate(row, layout)
+
+
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [(145.0, "145"), (0.25, "0.25"), (7, "7"), (["2"], "2"), ([3.0], "3"), (" 12 ", "12"), (-0.0, "0")],

@@ -10,8 +10,9 @@ r"""Foreign rows become problems (row 1): which columns hold the question and th
 | generic | one of QUESTION_COLUMNS and one of ANSWER_COLUMNS, in that order, whatever else is there |
 
 A file's layout is decided once, from its first rows together, so that a damaged row cannot change what the
-others mean. Columns are compared without case, and those of an object in a row as `outer.inner`. A question
-or completion of chat messages (TRL, veRL) is the last message of user or assistant.
+others mean. Columns are compared without case, and those of an object in a row as `outer.inner`. A row whose
+only column is an object (MathOdyssey) is that object. A question or completion of chat messages (TRL, veRL)
+is the last message of user or assistant.
 """
 
 import math
@@ -41,6 +42,8 @@ COMPLETION_COLUMNS = ("completion", "response", "output", "generation")
 LABEL_COLUMNS = ("label", "is_correct", "correct")
 LABELS = {"1": 1, "1.0": 1, "true": 1, "0": 0, "0.0": 0, "false": 0}
 """Spellings in the texts of a table, without case."""
+_TYPESETTING = re.compile(r"(?:\s|\\\\|\\noindent|\\end\{problem\})+\Z")
+"""What MathOdyssey's texts end in: the LaTeX between two problems of its source."""
 _THOUSANDS = re.compile(r"-?\d{1,3}(,\d{3})+(\.\d+)?")
 
 Form = Literal["final", "gsm8k", "boxed"]
@@ -196,6 +199,9 @@ def describe_columns() -> str:
 
 
 def _lower(row: Mapping[str, Any]) -> dict[str, Any]:
+    only = next(iter(row.values())) if len(row) == 1 else None
+    if isinstance(only, Mapping):
+        row = only
     columns: dict[str, Any] = {}
     for name, value in row.items():
         columns[str(name).lower()] = value
@@ -229,9 +235,10 @@ def _text(columns: Mapping[str, Any], name: str) -> str:
             raise DataError(f"field {name!r} has no message of role 'user'")
     if not isinstance(value, str):
         raise DataError(f"field {name!r} is {_show(value)}, not text")
-    if not value.strip():
+    text = _strip(value)
+    if not text:
         raise DataError(f"field {name!r} is empty")
-    return value.strip()
+    return text
 
 
 def _answer_text(value: Any, *, field: str) -> str:
@@ -246,10 +253,14 @@ def _answer_text(value: Any, *, field: str) -> str:
         if not math.isfinite(value):
             raise DataError(f"field {field!r} is {value}, not a finite number")
         return str(int(value)) if value.is_integer() else repr(value)
-    text = str(value).strip()
+    text = _strip(str(value))
     if not text:
         raise DataError(f"field {field!r} is empty")
     return text
+
+
+def _strip(text: str) -> str:
+    return _TYPESETTING.sub("", text.strip())
 
 
 def _show(value: Any) -> str:
