@@ -327,6 +327,12 @@ ROUNDED = [
     ("0.34", r"\frac13", "incorrect"),
     ("0.00", r"\frac{1}{300}", "incorrect"),
     ("2.00", "1.999", "incorrect"),
+    ("0.59", "0.5941", "unparsable"),
+    ("0.59", "0.595", "unparsable"),
+    ("0.59", "0.596", "incorrect"),
+    ("0.59", "0.5951", "incorrect"),
+    ("0.5", "0.52", "incorrect"),
+    (r"33.33\%", "33.334", "incorrect"),
 ]
 WORDS = [
     ("Tuesday", r"\text{tuesday}", "correct"),
@@ -334,7 +340,43 @@ WORDS = [
     ("Tuesday", "yes", "unparsable"),
     ("12", "no solution", "unparsable"),
     ("no solution", "12", "unparsable"),
+    ("No", "0", "unparsable"),
+    ("Yes", "5", "unparsable"),
 ]
+TORN = [
+    ("8", "The answer is 8\\sqrt{2", "unparsable"),
+    (r"\frac{4}{9}", "The answer is \\frac{4}{9", "unparsable"),
+    ("4", "The answer is The limit is $\\lim_{x\\to 4", "unparsable"),
+    ("0", r"The answer is $> 0$", "unparsable"),
+    ("0", r"The answer is $\ge 0$", "unparsable"),
+    ("3", r"The answer is $3 <$", "unparsable"),
+    ("> 0", r"The answer is $> 0$", "correct"),
+]
+"""What math-verify reads in part: it takes `8\\sqrt{2` for 8."""
+SPELLED = [
+    (r"\frac{1}{2} \ln(y+1)", "The answer is 1/2 ln (y + 1)", "correct"),
+    (r"\frac{1}{2} \ln(y+1)", r"The answer is 1/2 \ln(y + 1)", "correct"),
+    (r"\frac{1}{2} \ln(y+1)", "The answer is 1/3 ln (y + 1)", "incorrect"),
+    (r"\frac{1}{2\ln(y+1)}", "The answer is 1/2 ln (y + 1)", "incorrect"),
+    (r"5\ln|x|", r"The answer is 5\\ln\\left|x\\right|", "correct"),
+    (r"2\theta^2", r"The answer is 2\\theta^2", "correct"),
+    (r"7\sqrt{2}", 'The answer is 7\\sqrt{2} cm"', "correct"),
+    ("34", 'The answer is 34"', "correct"),
+]
+YES_OR_NO = [
+    ("No", "The answer is No, the series has no value near $x = 0$.", "correct"),
+    ("Yes", "The answer is No, the series has no value near $x = 0$.", "incorrect"),
+    ("No", "The answer is No significant difference at the 0.05 level.", "unparsable"),
+    ("0.05", "The answer is No significant difference at the 0.05 level.", "unparsable"),
+    ("5", "The answer is that she has 5 apples.", "correct"),
+]
+
+
+@pytest.mark.parametrize(("reference_answer", "completion", "verdict"), [*TORN, *SPELLED, *YES_OR_NO])
+def test_an_answer_is_read_as_a_whole_or_not_at_all(
+    reference_answer: str, completion: str, verdict: str
+) -> None:
+    assert verify_answer(reference_answer, completion).verdict == verdict
 
 
 @pytest.mark.parametrize(("reference_answer", "answer", "verdict"), [*RATIOS, *UNITS, *ROUNDED, *WORDS])

@@ -3,7 +3,7 @@
 import pytest
 
 from cooper_rl.config.data import AnswerPolicy
-from cooper_rl.verdicts.answers.question import Precision, read_precision
+from cooper_rl.verdicts.answers.question import Precision, read_options, read_precision
 from cooper_rl.verdicts.answers.verify import verify_answer
 
 
@@ -63,6 +63,51 @@ def test_a_rounded_answer_is_right_at_the_digits_asked_for(
     reference_answer: str, answer: str, question: str, verdict: str
 ) -> None:
     assert verify_answer(reference_answer, rf"\boxed{{{answer}}}", question=question).verdict == verdict
+
+
+TABLE = "Which one?\n\\begin{align*}\n\\text{A)}\\ & k = 0.4 &\n\\text{B)}\\ & \\frac{1}{2} + C\\\\\n"
+TABLE += "\\text{C)}\\ & 20 \\  \\text{mph} &\n\\text{D)}\\ & None of these\\\n\\end{align*}"
+LINES = r"""Which one?
+
+\noindent Options:\\
+A) 15.5 m\\
+B) \( \frac{\pi}{2} \)\\
+C) \( y = 2(x-1) \)"""
+
+
+def test_choices_in_a_table_and_on_lines_are_read_without_their_typesetting() -> None:
+    assert read_options(TABLE) == {
+        "A": "k = 0.4", "B": r"\frac{1}{2} + C", "C": r"20 \text{mph}", "D": "None of these"
+    }  # fmt: skip
+    assert read_options(LINES) == {"A": "15.5 m", "B": r"\frac{\pi}{2}", "C": "y = 2(x-1)"}
+
+
+@pytest.mark.parametrize(
+    ("reference_answer", "answer", "question", "verdict"),
+    [
+        ("C", "20 mph", TABLE, "correct"),
+        ("C", "21 mph", TABLE, "incorrect"),
+        ("A", "k = 0.4", TABLE, "correct"),
+        ("A", r"\frac{1}{2} + C", TABLE, "incorrect"),
+        ("B", r"0.5 + C", TABLE, "correct"),
+        ("C", r"0.5 + C", TABLE, "incorrect"),
+        ("C", "Option C", TABLE, "correct"),
+        ("C", "Option A", TABLE, "incorrect"),
+        ("C", "Option C) 20 mph", TABLE, "correct"),
+        ("C", "Option A) 20 mph", TABLE, "incorrect"),
+        ("B", r"\pi/2", LINES, "correct"),
+        ("C", "y = 2x - 2", LINES, "correct"),
+        ("C", "y = 2x - 1", LINES, "incorrect"),
+        ("B, C", "[1, 2]", LINES, "unparsable"),
+        ("B, C", "C and B", LINES, "correct"),
+        ("B, C", "A, C", LINES, "incorrect"),
+        ("AB", "x", LINES, "incorrect"),
+    ],
+)
+def test_a_letter_stands_for_the_choice_of_the_question(
+    reference_answer: str, answer: str, question: str, verdict: str
+) -> None:
+    assert verify_answer(reference_answer, f"The answer is {answer}", question=question).verdict == verdict
 
 
 @pytest.mark.parametrize(

@@ -99,6 +99,8 @@ def _compare_quantities(reference: Quantity, answer: Quantity, policy: AnswerPol
         return AnswerCheck("unparsable", f"{_show(reference)} may be {_show(answer)} rounded carelessly")
     if _is_coarser(reference, answer):
         return AnswerCheck("unparsable", f"{_show(answer)} may be {_show(reference)} rounded")
+    if _is_finer(reference, answer):
+        return AnswerCheck("unparsable", f"{_show(reference)} may be {_show(answer)} rounded")
     return AnswerCheck("incorrect", f"{_show(answer)} is not {_show(reference)}")
 
 
@@ -120,6 +122,14 @@ def _is_coarser(reference: Quantity, answer: Quantity) -> bool:
     num_digits = len(answer.digits.lstrip("0")) + written if answer.digits.strip("0") else written
     distance = abs(answer.value - reference.value) / answer.scale
     return num_digits >= MIN_DIGITS and distance <= Fraction(1, 10**written)
+
+
+def _is_finer(reference: Quantity, answer: Quantity) -> bool:
+    """.5941 for .59: only the question tells whether the reference answer was rounded."""
+    if (reference.decimals or 0) < 2 or (answer.decimals or 0) <= (reference.decimals or 0):
+        return False
+    is_alike = (reference.unit == "%") == (answer.unit == "%") and reference.value.denominator > 1
+    return is_alike and rounds_to(answer.value, reference.value, reference.decimals or 0)
 
 
 def _is_nearly(reference: Quantity, answer: Quantity) -> bool:
@@ -242,6 +252,8 @@ def _ratio_value(ratio: re.Match[str]) -> Fraction:
 _CHOICE = re.compile(r"\(?([A-Z])\)?(?:[).:]\s?(.{0,200}))?", re.DOTALL)
 _OTHER_CHOICE = re.compile(r"(?:\b(?:or|and)\b|[,;/&])\s*\(?[A-Z](?:[).:,]|\s*$)")
 _TRUTH = {"true": True, "yes": True, "correct": True, "false": False, "no": False, "incorrect": False}
+_SAID = re.compile(r"(yes|no)[,.;] (?!but\b|wait\b)")
+"""Begins a sentence that gives reasons."""
 _INFINITE = frozenset(("infinitely many", "infinite", "infinity", r"\infty", "an infinite number"))
 _NOTHING = frozenset(
     (
@@ -268,9 +280,11 @@ def _compare_words(reference: str, answer: str) -> AnswerCheck | None:
             verdict: Verdict = "correct" if chosen[1] == choice[1] else "incorrect"
             return AnswerCheck(verdict, f"choice {chosen[1]} against {choice[1]}")
     left, right = left.strip().lower(), right.strip().lower()
-    if left in _TRUTH and right in _TRUTH:
-        equal = _TRUTH[left] == _TRUTH[right]
-        return AnswerCheck("correct" if equal else "incorrect", f"{right} against {left}")
+    said = _SAID.match(right)
+    told = said[1] if said else right
+    if left in _TRUTH and told in _TRUTH:
+        equal = _TRUTH[left] == _TRUTH[told]
+        return AnswerCheck("correct" if equal else "incorrect", f"{told} against {left}")
     if left in _INFINITE and right in _INFINITE:
         return AnswerCheck("correct", "both say infinitely many")
     if left in _NOTHING and right in _NOTHING:
@@ -279,6 +293,8 @@ def _compare_words(reference: str, answer: str) -> AnswerCheck | None:
     if _names_subject_or_predicate(*texts) or _names_subject_or_predicate(*texts[::-1]):
         return AnswerCheck("correct", f"{shorten(answer)} is what {shorten(reference)} says")
     words = plain_words(right)
+    if words is None and left in _TRUTH:
+        return AnswerCheck("unparsable", f"{shorten(answer)} says neither yes nor no")
     if words is None:
         return None
     if _ARTICLE.sub("", words) == _ARTICLE.sub("", plain_words(left) or ""):

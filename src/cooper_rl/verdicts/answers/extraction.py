@@ -198,6 +198,9 @@ _SENTENCE_END = re.compile(
 )
 
 
+_YES_OR_NO = re.compile(r"(?:yes|no)\b", re.IGNORECASE)
+
+
 def _phrase(text: str, pattern: re.Pattern[str]) -> _Candidate | None:
     last = _last_match(pattern, text)
     if last is None:
@@ -210,7 +213,8 @@ def _phrase(text: str, pattern: re.Pattern[str]) -> _Candidate | None:
     marker = last[0].strip(" *:\n") or "answer"
     if is_supposed(text, last.start(), end):
         return _Candidate(last.start(), end, FinalAnswer("", marker))
-    spans = [span for span in answer_spans(sentence) if span]
+    # `No, not at the 0.05 level` says no, whatever number it holds.
+    spans = [] if _YES_OR_NO.match(sentence) else [span for span in answer_spans(sentence) if span]
     if len(PROSE_WORD.findall(TEX.sub(" ", sentence))) >= 3 and len(spans) == 1:
         found = read_mathematics(sentence)
         if found is not None:

@@ -156,6 +156,8 @@ _ENVIRONMENT = re.compile(r"\\(?:begin|end)\s?\{[A-Za-z]+\*?\}")
 _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{3,}")
 _SIDE_BY_SIDE = re.compile(r"(?<![\d._^])(?<!\\frac)(?<!\\frac )[\d.]+ +[\d.]")
 """`1 2`; not `\\frac 1 2`, nor `\\log_2 8`."""
+_ONE_SIDED = re.compile(r"^\s?(?:[<>]|\\(?:le|ge)(?![a-z]))|(?:[<>]|\\(?:le|ge))\s?$")
+"""math-verify reads `> 0` as 0."""
 _MATH_WORDS = frozenset(
     ("sqrt", "sin", "cos", "tan", "log", "ln", "exp", "pi", "and", "or", "min", "max", "mod", "gcd", "lcm")
 )
@@ -169,6 +171,8 @@ _DOUBTS = (
     (_QUANTIFIER, "a statement with quantifiers"),
     (_SKIPPED, "notation that math-verify skips"),
     (_STATEMENT, "a statement without a value"),
+    (_ONE_SIDED, "a relation without one of its sides"),
+    (re.compile('"'), "a quotation mark in an expression"),
 )
 
 

@@ -48,6 +48,10 @@ _SUBSCRIPT_OF_LOG = re.compile(r"\\log\s_?\s?(?:_\s?)(\d+|[a-z])(?![A-Za-z\d])")
 _NUMBERED = re.compile(r"(?<![\\A-Za-z])([A-Za-z])(\d{1,2})(?![\d(])")
 _LOG_TO_BASE = re.compile(r"(?<![\\A-Za-z])log(\d{1,2})\s?(?=\()")
 _OVER = re.compile(r"\{([^{}\\]{1,100})\\over(?![A-Za-z])([^{}\\]{1,100})\}")
+_FRACTION_OF = re.compile(
+    r"(?<![\w.^/}])(\d{1,9})/(\d{1,9})(?= \s?\\?(?:ln|log|sin|cos|tan|sqrt|pi)(?![A-Za-z]))"
+)
+"""`1/2 ln x`: math-verify divides by all that follows the slash."""
 _BARE_OVER = re.compile(r"([^{}\\,;=]{1,100})\\over(?![A-Za-z])([^{}\\,;=]{1,100})")
 
 
@@ -65,6 +69,7 @@ def to_latex(text: str) -> str:
         whole = _BARE_OVER.fullmatch(text)
         text = rf"\frac{{{whole[1].strip()}}}{{{whole[2].strip()}}}" if whole else text
     text = _OPERATORNAME.sub(r"\1", text).replace("**", "^")
+    text = _FRACTION_OF.sub(r"\\frac{\1}{\2}", text)
     text = _LOG_TO_BASE.sub(r"\\log_{\1}", text)
     text = _CHOOSE.sub(r"\\binom{\1}{\2}", text)
     text = _ROOT_WITHOUT_BRACES.sub(r"\\sqrt{\1}", text)

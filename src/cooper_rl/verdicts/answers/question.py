@@ -1,7 +1,8 @@
 r"""Hints of a question about its answer (row 3): its choices, its words, and how many digits it asks for.
 
-Choices are `(A) 12 (B) 16`, `A. $\frac12$` on lines of their own, `\textbf{(A)}\ 12`. A letter against a
-value can only be decided with them, and a rounded value against an exact one only with the digits asked for.
+Choices are `(A) 12 (B) 16`, `A. $\frac12$` on lines of their own, `\textbf{(A)}\ 12`, `\text{A)}\ & 12` in a
+table. A letter against a value can only be decided with them, and a rounded value against an exact one only
+with the digits asked for.
 """
 
 import re
@@ -22,14 +23,18 @@ from cooper_rl.verdicts.answers.text import normalise_answer
 from cooper_rl.verdicts.answers.units import TEXT_COMMAND, known, same_unit
 
 MAX_QUESTION_CHARS = 20_000
+_COMMAND = r"\\(?:textbf|text|mathrm|mathbf|textrm)\s?\{\s?"
 _MARK = re.compile(
-    r"(?:\\(?:textbf|text|mathrm|mathbf|textrm)\s?\{\s?)?"
-    r"(?:\(([A-J])\)|(?:(?<=\n)|(?<=[ ,;:]))\(?([A-J])[).:](?=[\s$\\]))(?:\s?\})?"
+    rf"{_COMMAND}([A-J])[).:]\s?\}}"
+    rf"|(?:{_COMMAND})?(?:\(([A-J])\)|(?:(?<=\n)|(?<=[ ,;:]))\(?([A-J])[).:](?=[\s$\\]))(?:\s?\}})?"
 )
 _LETTER = re.compile(
     r"(?:the )?(?:correct )?(?:option|choice|answer)?(?: is)?:? ?\(?([A-J])[).]?", re.IGNORECASE
 )
-_WITH_CONTENT = re.compile(r"\(([A-J])\)[ :.]?\s*(\S.*)|([A-J])[).:]\s+(\S.*)", re.DOTALL)
+_LETTERS = re.compile(r"\(?[A-J]\)?(?:\s?(?:[,;&]|and)\s?(?:and )?\(?[A-J]\)?)+")
+_WITH_CONTENT = re.compile(
+    r"(?:[Oo]ption |[Cc]hoice )?(?:\(([A-J])\)[ :.]?\s*(\S.*)|([A-J])[).:]\s+(\S.*))", re.DOTALL
+)
 
 
 def resolve_choice(reference: str, answer: str, question: str) -> tuple[str, str] | AnswerCheck:
@@ -38,21 +43,26 @@ def resolve_choice(reference: str, answer: str, question: str) -> tuple[str, str
     A verdict where the question holds no choices, since nobody can know, or where the letter is none of them.
     """
     left, right = (TEXT_COMMAND.sub(r"\1", text) for text in (reference, answer))
+    if (_LETTERS.fullmatch(left) is None) != (_LETTERS.fullmatch(right) is None):
+        # Which values several letters stand for is not looked up.
+        return AnswerCheck("unparsable", f"{shorten(answer)} against {shorten(reference)}: several choices")
     ours, theirs = read_letter(left), read_letter(right)
-    if (ours is None) == (theirs is None):
+    if ours is not None and theirs is not None:
+        return ours, theirs
+    if ours is None and theirs is None:
         return _resolve_contents(left, right) or (reference, answer)
     chosen, other = (ours, right) if ours is not None else (theirs, left)
     content = split_choice(other)
     if content is not None and ours is not None:
-        return reference, answer
+        return reference, f"{content[0]}) {content[1]}"
     if content is not None:
         equal = content[0] == chosen
         return AnswerCheck(
             "correct" if equal else "incorrect", f"{shorten(answer)} against {shorten(reference)}"
         )
-    if _could_be_letter(other, str(chosen)):
-        return reference, answer
     options = read_options(question)
+    if _could_be_letter(other, str(chosen)) and not (options and _holds_variable(other, str(chosen))):
+        return reference, answer
     if not options:
         return AnswerCheck(
             "unparsable", f"{shorten(answer)} against {shorten(reference)}: no choices to read"
@@ -86,12 +96,18 @@ def _could_be_letter(text: str, letter: str) -> bool:
     return re.search(rf"(?<![A-Za-z]){letter}(?![A-Za-z])", text) is not None
 
 
+def _holds_variable(text: str, letter: str) -> bool:
+    """True if the letter stands in mathematics wherever it stands: `\\ln x + C` names no choice."""
+    rest = re.sub(rf"(?<=[-+*/=(^])\s?{letter}(?![A-Za-z])", "", text)
+    return rest != text and not _could_be_letter(rest, letter)
+
+
 def read_options(question: str) -> dict[str, str]:
     """Letter -> normalised text of its choice; empty where the question holds no choices in order from A."""
     question = "\n" + question[-MAX_QUESTION_CHARS:]
     marks = list(_MARK.finditer(question))
     # The last run of letters in order: `Let A. be ...` before the choices is none of them.
-    letters = [mark[1] or mark[2] for mark in marks]
+    letters = [mark[1] or mark[2] or mark[3] for mark in marks]
     first = len(letters) - 1 - letters[::-1].index("A") if "A" in letters else len(letters)
     run = letters[first:]
     if len(run) < 2 or run != [chr(ord("A") + place) for place in range(len(run))]:
@@ -104,8 +120,10 @@ def read_options(question: str) -> dict[str, str]:
 
 
 def _strip(text: str) -> str:
-    text = re.sub(r"\\(?:qquad|quad|hspace\{[^{}]{0,20}\})|\\\\|\\ ", " ", text)
-    text = re.split(r"\n\n|(?<=[a-z\d$])\.\s+(?=[A-Z])", text.strip(), maxsplit=1)[0].strip(" \n,;")
+    text = re.sub(r"\\(?:qquad|quad|hspace\{[^{}]{0,20}\}|end\{[a-z]{1,9}\*?\})|\\\\|\\(?=\s)", " ", text)
+    text = re.split(r"\n\n|(?<=[a-z\d$])\.\s+(?=[A-Z])", text.strip(" \n\t&"), maxsplit=1)[0].strip(
+        " \n\t,;&"
+    )
     return text[:-1] if text.count("$") == 1 and text.endswith("$") else text
 
 

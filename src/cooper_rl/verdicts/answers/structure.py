@@ -51,12 +51,7 @@ def find_syntax_fault(text: str) -> str | None:
 
     Round and square brackets close each other, in either direction: `[0,1)` and `]0,1[` are intervals.
     """
-    depth = 0
-    for brace in _BRACE.findall(text):
-        depth += {"{": 1, "}": -1}.get(brace, 0)
-        if depth < 0:
-            break
-    if depth:
+    if brace_excess(text):
         return "has a brace without its partner"
     round_excess = text.count("(") - text.count(")")
     num_square = text.count("[") + text.count("]")
@@ -67,6 +62,16 @@ def find_syntax_fault(text: str) -> str | None:
         return r"has a \begin or \end without the other"
     bare = _BARE_COMMAND.search(text)
     return f"has {bare[1]} without what it applies to" if bare else None
+
+
+def brace_excess(text: str) -> int:
+    """Opening braces without a partner; -1: a closing one comes first."""
+    depth = 0
+    for brace in _BRACE.findall(text):
+        depth += {"{": 1, "}": -1}.get(brace, 0)
+        if depth < 0:
+            break
+    return depth
 
 
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)

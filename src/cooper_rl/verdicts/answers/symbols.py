@@ -35,6 +35,7 @@ from cooper_rl.verdicts.answers.sampling import (
     differ_by_constant,
     evaluate_at,
 )
+from cooper_rl.verdicts.answers.structure import brace_excess
 
 _LATEX = LatexExtractionConfig(
     normalization_config=NormalizationConfig(
@@ -94,6 +95,8 @@ def _compare_values(reference: str, answer: str) -> AnswerCheck:
     doubt = find_doubt(reference, answer)
     if doubt is not None:
         return AnswerCheck("unparsable", doubt)
+    if brace_excess(answer) > 0:  # math-verify reads what stands before the brace
+        return AnswerCheck("unparsable", f"the answer {shorten(answer)} breaks off")
     if "=" in reference and "=" in answer:
         equations = _compare_equations(reference, answer)
         return equations if equations is not None else _compare_sides(reference, answer)

@@ -68,13 +68,15 @@ _UNIT_WITH_POWER = re.compile(rf"(?<=\\mathrm\{{){_POWERS}|(?<=\\text\{{){_POWER
 """`m s^{-2}` inside `\\mathrm{}`: its braces would hide where the command ends."""
 _NO_BRACES = str.maketrans("", "", "{}")
 _NESTED_ESCAPE = re.compile(
-    r"\\\\(?=(?:frac|sqrt|boxed|text|pi|cdot|times|infty|cup|left|right|le|ge|pm|circ)(?![a-z]))"
+    r"\\\\(?=(?:frac|sqrt|boxed|text|pi|cdot|times|infty|cup|left|right|le|ge|pm|circ|sin|cos|tan|ln|log|exp"
+    r"|alpha|beta|theta|lambda|mu|sigma|phi|omega)(?![a-z]))"
 )
 """Backslashes that a string literal doubled."""
 _JOINED = re.compile(r"(?<=[)\]])\s?U\s?(?=[(\[])")
 _SPACES = re.compile(r"\s+")
 _WRAPPERS = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"), ("**", "**"), ("`", "`"), ('"', '"'))
 _LEADING = " \t\n\r:;,"
+_LONE_QUOTE = re.compile(r"[^\"']+\"")
 _TRAILING = " \t\n\r:;,.\\。、"
 
 
@@ -86,11 +88,11 @@ _ESCAPED = re.compile("[\x0c\x08](?=[a-z])|\t(?=imes|ext|heta|an|frac)|\r(?=ight
 def normalise_answer(text: str) -> str:
     """One spelling of an answer: ASCII digits and operators, LaTeX synonyms and spacing, no wrappers."""
     text = _normalise_characters(_ESCAPED.sub(lambda broken: _UNESCAPED[broken[0]], text))
+    text = _NESTED_ESCAPE.sub(r"\\", text) if r"\\" in text and r"\begin" not in text else text
     for pattern, replacement in _LATEX_SYNONYMS:
         text = pattern.sub(replacement, text)
     text = _SPACES.sub(" ", text)
     text = _UNIT_WITH_POWER.sub(lambda unit: unit[0].translate(_NO_BRACES) + "}", text)
-    text = _NESTED_ESCAPE.sub(r"\\", text) if r"\\" in text and r"\begin" not in text else text
     text = _JOINED.sub(r" \\cup ", text)
     text = _DIGIT_GROUPS.sub(lambda groups: groups[1] + groups[2].replace(" ", ""), text)
     return unwrap(_drop_math_delimiters(unwrap(text)))
@@ -139,6 +141,8 @@ def unwrap(text: str) -> str:
         command = TEXT_COMMAND.fullmatch(text)
         text = command[1] if command else text
         bare = text.lstrip(_LEADING).rstrip(_TRAILING)
+        # Half a pair of quotation marks; with feet before it, inches.
+        bare = bare[:-1] if _LONE_QUOTE.fullmatch(bare) else bare
         for opening, closing in _WRAPPERS:
             inner = bare[len(opening) : -len(closing)]
             is_whole = bare.startswith(opening) and bare.endswith(closing) and inner

@@ -95,7 +95,7 @@ def is_part_of_expression(text: str, span: str) -> bool:
     return _GOES_BEFORE.search(before) is not None or _GOES_AFTER.match(after) is not None
 
 
-_GOES_BEFORE = re.compile(r"[{\[^_+/]\s?$")
+_GOES_BEFORE = re.compile(r"(?:[{\[^_+/]|\\to)\s?$")
 _GOES_AFTER = re.compile(rf"\s{{0,3}}(?:[{{\[^_+/]|(?:{'|'.join(NAMES)})(?![A-Za-z]))")
 
 
