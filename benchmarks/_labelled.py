@@ -7,8 +7,11 @@ file are stored as a note there and made here.
 import hashlib
 import json
 import os
+import re
 from pathlib import Path
 from typing import Literal, NamedTuple
+
+from cooper_rl.records.layouts import Translation, find_layout, translate
 
 FILES = (
     "gsm8k_ems",
@@ -55,6 +58,57 @@ def read_cases(data: Path, name: str, *, half: Half | None = None) -> list[Case]
     with (data / "labelled" / f"{name}.jsonl").open(encoding="utf-8") as lines:
         rows: list[dict[str, object]] = [json.loads(line) for line in lines]
     return [_case(row) for row in rows if half is None or _is_in(row, half)]
+
+
+def read_odyssey(folder: Path) -> dict[str, list[Case]]:
+    """The graded answers of a checkout of github.com/protagolabs/odyssey-math: to choices, and all others.
+
+    They are the answers of eighteen runs of language models to MathOdyssey's 387 problems, each different one
+    once, with the label that most runs have. GPT-4 gave the labels. An answer is a sentence here.
+    """
+    problems = read_problems(folder / "final-odyssey-math-with-levels.jsonl")
+    labels: dict[tuple[str, str], list[bool]] = {}
+    for path in sorted((folder / "jsonl" / "eval").glob("*.jsonl")):
+        with path.open(encoding="utf-8") as lines:
+            for line in lines:
+                [(name, row)] = json.loads(line).items()
+                answer = _without_json(str(row["prediction"]))
+                if answer not in {"", "None", "null"} and row["is_correct"] in {"0", "1"}:
+                    labels.setdefault((name, answer), []).append(row["is_correct"] == "1")
+    found: dict[str, list[Case]] = {"choices": [], "other answers": []}
+    for (name, answer), given in labels.items():
+        problem = problems[name]
+        kind = "choices" if _CHOICE.fullmatch(problem.reference_answer) else "other answers"
+        is_correct = 2 * sum(given) > len(given)
+        case = Case(
+            name,
+            problem.reference_answer,
+            f"The answer is {answer}",
+            is_correct,
+            is_policy_dependent=False,
+            question=problem.question,
+        )
+        found[kind].append(case)
+    return found
+
+
+def read_problems(path: Path) -> dict[str, Translation]:
+    """MathOdyssey's problems by their names, as `collect-problems` reads them."""
+    with path.open(encoding="utf-8") as lines:
+        rows = [json.loads(line) for line in lines]
+    layout = find_layout(rows)
+    assert layout is not None, "MathOdyssey's own columns"
+    return {next(iter(row)): translate(row, layout) for row in rows}
+
+
+_CHOICE = re.compile(r"\$?[A-J]\$?\.?")
+
+
+def _without_json(text: str) -> str:
+    """An answer that was cut out of a JSON object, without what was cut out with it."""
+    bare = re.sub(r"\s*\n\s*\}\s*$", "", re.sub(r'^"?answer"?:\s*', "", text.strip()))
+    bare = bare.strip().rstrip(",").strip()
+    return bare[1:-1].strip() if len(bare) > 1 and bare[0] == bare[-1] == '"' else bare
 
 
 def _is_in(row: dict[str, object], half: Half) -> bool:

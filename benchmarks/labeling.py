@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import math_verify
 
-from benchmarks._labelled import FILES, Case, Half, find_data, read_cases
+from benchmarks._labelled import FILES, Case, Half, find_data, read_cases, read_odyssey
 from benchmarks.family_pairs import family_names, read_family
 from cooper_rl.config.data import AnswerPolicy, RuleConfig
 from cooper_rl.verdicts.answers.verify import AnswerItem
@@ -71,8 +71,12 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=MIXED_ROWS_PER_FILE, help="Of each file, for throughput")
     parser.add_argument("--rounds", type=int, default=3, help="Of throughput, the best of which counts")
     parser.add_argument("--files", nargs="+", choices=FILES, default=FILES, help="Of the table of accuracy")
+    parser.add_argument("--odyssey", type=Path, help="A checkout of odyssey-math; then its table alone")
     options = parser.parse_args()
     logging.basicConfig(level=logging.ERROR, stream=sys.stderr)
+    if options.odyssey is not None:
+        write_odyssey(options.odyssey)
+        return 0
     data = find_data()
     if data is None:
         sys.stderr.write("no real data: put it at ../shared/data or name it in COOPER_REAL_DATA\n")
@@ -112,6 +116,32 @@ def write_accuracy(data: Path, files: Sequence[str], *, half: Half | None) -> No
             compared = "" if verifier == "rule" else _compare(cases, found["rule"], verdicts)
             sys.stdout.write(f"| {name} | {len(cases)} | {verifier} | {counts.line()} | {compared} |\n")
         sys.stdout.flush()
+
+
+def write_odyssey(folder: Path) -> None:
+    """Both verifiers on answers of language models, graded by GPT-4.
+
+    math-verify gets each answer as text and as LaTeX, and accepts it if it accepts one of them. It knows
+    nothing of a question's choices.
+    """
+    sys.stdout.write(
+        "| answers | rows | verifier | precision | recall | F1 | wrongly rejected | unparsable |\n"
+    )
+    sys.stdout.write("|-|-|-|-|-|-|-|-|\n")
+    for name, cases in read_odyssey(folder).items():
+        verdicts = {
+            "math-verify": [_either_form(case) for case in cases],
+            "rule": ask_rule(cases, AnswerPolicy()),
+        }
+        for verifier, found in verdicts.items():
+            sys.stdout.write(f"| {name} | {len(cases)} | {verifier} | {count(cases, found).line()} |\n")
+
+
+def _either_form(case: Case) -> str:
+    answer = case.completion.removeprefix("The answer is ")
+    forms = (case.completion, f"The answer is ${answer}$")
+    found = [_math_verify(case._replace(completion=form), is_latex=True) for form in forms]
+    return "correct" if "correct" in found else "incorrect"
 
 
 def _compare(cases: Sequence[Case], ours: Sequence[str], theirs: Sequence[str]) -> str:
