@@ -85,6 +85,13 @@ def test_mathodyssey_as_published_stands_in_an_object_and_ends_in_typesetting():
     assert translate(row, layout) == (r"Half of three is \underline{\hspace{2cm}}.", r"$\frac{3}{2}$")
 
 
+def test_a_long_run_of_spaces_within_a_question_costs_no_more_than_its_length():
+    row = {"question": "What" + " " * 1_000_000 + "is it?", "answer": "1"}
+    layout = find_layout([row])
+    assert layout is not None
+    assert translate(row, layout).question == row["question"]
+
+
 def test_an_answer_of_nothing_but_typesetting_is_empty():
     row = {"Problem_7": {"question": "What?", "answer": "\\\\\n\\noindent"}}
     layout = find_layout([row])

@@ -44,6 +44,8 @@ LABELS = {"1": 1, "1.0": 1, "true": 1, "0": 0, "0.0": 0, "false": 0}
 """Spellings in the texts of a table, without case."""
 _TYPESETTING = re.compile(r"(?:\s|\\\\|\\noindent|\\end\{problem\})+\Z")
 """What MathOdyssey's texts end in: the LaTeX between two problems of its source."""
+MAX_TYPESETTING = 200
+"""Characters that are searched for it: a long run of spaces within a text would take the square of its length."""
 _THOUSANDS = re.compile(r"-?\d{1,3}(,\d{3})+(\.\d+)?")
 
 Form = Literal["final", "gsm8k", "boxed"]
@@ -260,7 +262,8 @@ def _answer_text(value: Any, *, field: str) -> str:
 
 
 def _strip(text: str) -> str:
-    return _TYPESETTING.sub("", text.strip())
+    text = text.strip()
+    return text[:-MAX_TYPESETTING] + _TYPESETTING.sub("", text[-MAX_TYPESETTING:])
 
 
 def _show(value: Any) -> str:
