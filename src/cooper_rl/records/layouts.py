@@ -45,7 +45,7 @@ LABELS = {"1": 1, "1.0": 1, "true": 1, "0": 0, "0.0": 0, "false": 0}
 _TYPESETTING = re.compile(r"(?:\s|\\\\|\\noindent|\\end\{problem\})+\Z")
 """What MathOdyssey's texts end in: the LaTeX between two problems of its source."""
 MAX_TYPESETTING = 200
-"""Characters that are searched for it: a long run of spaces within a text would take the square of its length."""
+"""Characters searched for it: a run of spaces within a text would take the square of its length."""
 _THOUSANDS = re.compile(r"-?\d{1,3}(,\d{3})+(\.\d+)?")
 
 Form = Literal["final", "gsm8k", "boxed"]
