@@ -133,6 +133,20 @@ def test_grafana_finds_the_board_by_its_label(tmp_path: Path) -> None:
     assert json.loads(board.body["data"]["cooper-rl.json"]) == BOARD
 
 
+def test_alerts_name_rows_of_the_runbook_that_are_there() -> None:
+    """Numbers of rows move when a row is added; an alert names the words that its row begins with."""
+    page = (ROOT / "docs/cluster/operations.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| \d+\. (.*)$", page.partition("\n## Runbook\n")[2], flags=re.MULTILINE)
+    named = []
+    for path in sorted(MONITORING.rglob("*.yaml")):
+        text = path.read_text(encoding="utf-8")
+        named += re.findall(r'docs/cluster/operations\.md, runbook, "([^"]+)"', text)
+        assert not re.search(r"runbook, rows? \d", text)
+    assert len(named) >= 2
+    for words in named:
+        assert sum(row.startswith(words) for row in rows) == 1, words
+
+
 def test_hacking_wakes_somebody() -> None:
     (expression,) = (expression for name, expression in expressions() if name == "RewardsHacked")
     assert expression == "max by (namespace, run) (cooper_reward_alarms_total) > 0"
