@@ -67,6 +67,7 @@ def test_the_last_steps_numbers_and_the_runs_counts_are_served_also_after_a_rest
     assert served(text, "staleness_steps") == 1
     assert served(text, "pairs_total") == 2 * last["pairs/count"] > 0
     assert served(text, "alarms_total") == 0
+    assert (served(text, "stopped"), served(text, "repeated_total")) == (0, 0)
 
 
 def test_without_held_out_examples_no_canary_is_shown(visit) -> None:

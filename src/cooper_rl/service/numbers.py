@@ -47,8 +47,10 @@ class RewardNumbers(HttpNumbers):
 
     def open_run(self, run: str, rows: Iterable[StepMetrics]) -> None:
         """Show a run as its checkpoint has it: its counts begin with those of the newest steps."""
-        for count in (self._pairs, self._alarms):
-            count.labels(run)  # 0 from the start: Prometheus sees no rise in a number that was not there
+        # 0 from the start: Prometheus sees no rise in a number that was not there, and a board no run.
+        for count in (self._pairs, self._alarms, self.repeated):
+            count.labels(run)
+        self.is_stopped.labels(run).set(0)
         for row in rows:
             self.add_step(run, row)
 
