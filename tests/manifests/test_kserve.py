@@ -13,6 +13,7 @@ from tests.manifests.test_rules import broken, expect
 
 Rendered = Callable[[str], list[Resource]]
 STANDARD = ("metadata", "annotations", "serving.kserve.io/deploymentMode")
+VISIBILITY = ("metadata", "labels", "networking.kserve.io/visibility")
 SCALER = ("metadata", "annotations", "serving.kserve.io/autoscalerClass")
 
 
@@ -75,6 +76,7 @@ ROLLED = ("spec", "predictor", "deploymentStrategy", "type")
     [
         ("rewards-kserve", STANDARD, "Knative", "'Standard' was expected"),
         ("rewards-kserve", SCALER, "hpa", "'none' was expected"),
+        ("rewards-kserve", VISIBILITY, "exposed", "'cluster-local' was expected"),
         ("rewards-kserve", ("spec", "predictor", "minReplicas"), 2, "1 was expected"),
         ("rewards-kserve", ("spec", "predictor", "maxReplicas"), 2, "1 was expected"),
         ("rewards-kserve", ("spec", "predictor", "model"), {}, "Additional properties are not allowed"),
@@ -87,6 +89,7 @@ ROLLED = ("spec", "predictor", "deploymentStrategy", "type")
         ("rewards-kserve", ("spec", "predictor", "containers", 0, "port"), 1, "Kubernetes 1.31"),
         ("rewards-kserve", ROLLED, "RollingUpdate", "'Recreate' was expected"),
         ("verify-rm-kserve", STANDARD, "Knative", "'Standard' was expected"),
+        ("verify-rm-kserve", VISIBILITY, "exposed", "'cluster-local' was expected"),
         ("verify-rm-kserve", ("spec", "predictor", "minReplicas"), 0, "less than the minimum of 1"),
         ("verify-rm-kserve", ROLLED, "Sometimes", "is not one of ['Recreate', 'RollingUpdate']"),
         ("verify-rm-kserve", ("spec", "predictor", "containers", 0, "port"), 1, "Kubernetes 1.31"),
