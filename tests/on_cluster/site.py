@@ -228,6 +228,8 @@ class Site:
 
     def remove(self, run_id: str) -> None:
         """End a run and delete it: a pod whose image is nowhere waits on, and keeps what it asked for."""
+        if self.state(run_id) == "CANCELING":  # it cannot be terminated again, and its last task still writes
+            self.wait_for_end(run_id, minutes=5)
         self.artifacts += self.artifacts_of(run_id)
         if self.state(run_id) not in FINAL_STATES:
             self.server.client.terminate_run(run_id)

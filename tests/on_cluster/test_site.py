@@ -157,6 +157,20 @@ def test_a_runs_artifacts_and_logs_are_known_where_the_manifests_keep_them(
 
 
 @ALONE
+@pytest.mark.parametrize("is_terminated", [False, True], ids=["running", "terminated"])
+def test_a_run_that_is_removed_is_terminated_once(api: KfpApi, kubectl: Path, is_terminated: bool) -> None:
+    site = site_on(api)
+    (kubectl / "configmap").write_text("")
+    run_id = site.submit("--param", "run_key=removed")
+    if is_terminated:
+        site.server.client.terminate_run(run_id)
+        api.script = [{"state": "CANCELING"}, {"state": "CANCELING"}, {"state": "FAILED"}]
+    site.remove(run_id)
+    assert (site.runs, api.runs) == ([], {})
+    assert api.count("POST", f"/runs/{run_id}:terminate") == 1
+
+
+@ALONE
 def test_kinds_that_a_cluster_has_are_told_from_those_that_it_lacks(api: KfpApi, kubectl: Path) -> None:
     site = site_on(api)
     (kubectl / "api-resources").write_text("trainjobs.trainer.kubeflow.org\n")

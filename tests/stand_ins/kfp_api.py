@@ -224,6 +224,11 @@ class _Handler(BaseHTTPRequestHandler):
         if method == "DELETE":
             del table[identity]
             return {}
+        if verb == "terminate":
+            if table[identity]["state"] not in ("PENDING", "RUNNING", "PAUSED"):
+                raise Answer(400, {"message": f"Failed to terminate a run {identity}. Row not found"})
+            table[identity]["state"] = "CANCELING"
+            return {}
         if verb in ("enable", "disable"):
             table[identity]["mode"] = verb.upper()
             return {}
