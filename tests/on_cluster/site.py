@@ -23,7 +23,8 @@ from tests.on_cluster.objects import make_pod
 from tests.small_run import ROOT, SMALL
 
 T = TypeVar("T")
-STEPS = 60
+STEPS = 120
+"""They take long enough for a busy machine to see the tenth and to take the pod away before the last."""
 TRAINING = [
     *(override for override in SMALL if not override.startswith("cooper.steps=")),
     f"cooper.steps={STEPS}",
