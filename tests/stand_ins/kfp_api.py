@@ -162,6 +162,8 @@ class _Handler(BaseHTTPRequestHandler):
             if path == f"/{name}" and method == "GET":
                 if name == "experiments" or (name != "pipelines" and "experiment_id" not in query):
                     self._check_namespace(query)
+                elif name == "runs" and state.namespace and query["experiment_id"] not in state.experiments:
+                    raise Answer(404, {"message": "error fetching namespace for experiment: not found"})
                 return self._page(
                     {"recurringruns": "recurringRuns"}.get(name, name), list(table.values()), query
                 )
