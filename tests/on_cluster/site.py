@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from kfp_server_api.exceptions import ApiException
+
 from cooper_rl.config.load import load
 from pipelines.profile import Profile
 from pipelines.remote.server import Server
@@ -281,11 +283,15 @@ def _executes(pod: dict[str, Any], task: str) -> bool:
 
 
 def wait_for(look: Callable[[], T | None], *, minutes: float, what: str) -> T:
-    """The first answer that is true; fails after so many minutes."""
+    """The first answer that is true; fails after so many minutes. Kubeflow's server may fail meanwhile."""
     end = time.monotonic() + 60 * minutes
     while True:
-        if found := look():
-            return found
+        try:
+            if found := look():
+                return found
+        except ApiException as error:
+            if error.status < 500:
+                raise
         assert time.monotonic() < end, f"waited {minutes:g} minutes for {what}"
         time.sleep(2)
 
