@@ -192,9 +192,17 @@ def _remove(server: Server, run: Any, what: str) -> None:
 
 
 def _run_in_progress(server: Server, schedule: Any) -> str | None:
-    with server.explained("list runs"):
-        listed = server.client.list_runs(
-            page_size=PAGE_SIZE, sort_by="created_at desc", experiment_id=schedule.experiment_id
-        )
-    mine = [run for run in listed.runs or [] if run.recurring_run_id == schedule.recurring_run_id]
+    try:
+        runs = _last_runs(server, experiment_id=schedule.experiment_id)
+    except ServerError as error:
+        if not is_status(error.__cause__, 404):
+            raise
+        # Somebody deleted the experiment; its schedules and runs are still there (KFP 2.17).
+        runs = _last_runs(server, namespace=server.place.namespace)
+    mine = [run for run in runs if run.recurring_run_id == schedule.recurring_run_id]
     return next((str(run.run_id) for run in mine if run.state not in FINAL_STATES), None)
+
+
+def _last_runs(server: Server, **where: str | None) -> list[Any]:
+    with server.explained("list runs"):
+        return server.client.list_runs(page_size=PAGE_SIZE, sort_by="created_at desc", **where).runs or []

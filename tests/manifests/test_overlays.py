@@ -282,7 +282,14 @@ def test_a_task_whose_pod_was_lost_is_tried_again_and_neither_a_graph_nor_a_mist
     assert quoted[1] not in AGAIN
     # The patch replaces whole keys: what the release has in them must be in the patch too.
     assert set(defaults["ttlStrategy"].values()) == {3600}
-    assert controller["executor"] == "imagePullPolicy: IfNotPresent\n"
+    executor = yaml.safe_load(controller["executor"])
+    assert executor["imagePullPolicy"] == "IfNotPresent"
+    assert executor["securityContext"]["runAsUser"] == 65532  # of release 2.17.0
+    # Waits of 1, 1.6, 2.6 ... seconds: without this the store may be away for nine.
+    (steps,) = [
+        int(each["value"]) for each in executor["env"] if each["name"] == "EXECUTOR_RETRY_BACKOFF_STEPS"
+    ]
+    assert sum(1.6**step for step in range(steps - 1)) > 240
     assert "seaweedfs" in controller["artifactRepository"]  # of other namespaces
 
 

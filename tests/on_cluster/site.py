@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from kfp_server_api.exceptions import ApiException
+
 from cooper_rl.config.load import load
 from pipelines.profile import Profile
 from pipelines.remote.server import Server
@@ -23,7 +25,8 @@ from tests.on_cluster.objects import make_pod
 from tests.small_run import ROOT, SMALL
 
 T = TypeVar("T")
-STEPS = 60
+STEPS = 120
+"""They take long enough for a busy machine to see the tenth and to take the pod away before the last."""
 TRAINING = [
     *(override for override in SMALL if not override.startswith("cooper.steps=")),
     f"cooper.steps={STEPS}",
@@ -228,6 +231,8 @@ class Site:
 
     def remove(self, run_id: str) -> None:
         """End a run and delete it: a pod whose image is nowhere waits on, and keeps what it asked for."""
+        if self.state(run_id) == "CANCELING":  # it cannot be terminated again, and its last task still writes
+            self.wait_for_end(run_id, minutes=5)
         self.artifacts += self.artifacts_of(run_id)
         if self.state(run_id) not in FINAL_STATES:
             self.server.client.terminate_run(run_id)
@@ -278,11 +283,15 @@ def _executes(pod: dict[str, Any], task: str) -> bool:
 
 
 def wait_for(look: Callable[[], T | None], *, minutes: float, what: str) -> T:
-    """The first answer that is true; fails after so many minutes."""
+    """The first answer that is true; fails after so many minutes. Kubeflow's server may fail meanwhile."""
     end = time.monotonic() + 60 * minutes
     while True:
-        if found := look():
-            return found
+        try:
+            if found := look():
+                return found
+        except ApiException as error:
+            if error.status < 500:
+                raise
         assert time.monotonic() < end, f"waited {minutes:g} minutes for {what}"
         time.sleep(2)
 

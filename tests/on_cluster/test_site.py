@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kfp_server_api.exceptions import ApiException
 
 from cooper_rl.config.load import load
 from manifests.check.resources import Resource
@@ -24,7 +25,7 @@ from tests.on_cluster.site import REMOVE, STORE, Site
 from tests.on_cluster.test_jobs import store_secret, with_jobs
 from tests.small_run import ROOT
 from tests.stand_ins.fixtures import make_client
-from tests.stand_ins.kfp_api import KfpApi, run_kfp_api
+from tests.stand_ins.kfp_api import Fault, KfpApi, run_kfp_api
 
 ALONE = pytest.mark.parametrize("api", [None], indirect=True, ids=["alone"])
 PROFILE = ROOT / "pipelines" / "profiles" / "cluster.toml"
@@ -154,6 +155,35 @@ def test_a_runs_artifacts_and_logs_are_known_where_the_manifests_keep_them(
     ]
     (kubectl / "configmap").write_text("")
     assert site.artifacts_of("0b1e") == [], "a Kubeflow whose artifacts are elsewhere"
+
+
+@ALONE
+@pytest.mark.parametrize("is_terminated", [False, True], ids=["running", "terminated"])
+def test_a_run_that_is_removed_is_terminated_once(api: KfpApi, kubectl: Path, is_terminated: bool) -> None:
+    site = site_on(api)
+    (kubectl / "configmap").write_text("")
+    run_id = site.submit("--param", "run_key=removed")
+    if is_terminated:
+        site.server.client.terminate_run(run_id)
+        api.script = [{"state": "CANCELING"}, {"state": "CANCELING"}, {"state": "FAILED"}]
+    site.remove(run_id)
+    assert (site.runs, api.runs) == ([], {})
+    assert api.count("POST", f"/runs/{run_id}:terminate") == 1
+
+
+@ALONE
+@pytest.mark.parametrize("status", [500, 404])
+def test_a_server_that_fails_for_a_moment_ends_no_wait(api: KfpApi, status: int) -> None:
+    site = site_on(api)
+    run_id = site.submit()
+    api.script = [{"state": "SUCCEEDED"}]
+    api.faults = [Fault("GET", f"/runs/{run_id}", status)]
+    if status == 404:
+        with pytest.raises(ApiException):
+            site.wait_for_end(run_id, minutes=1)
+    else:
+        assert site.wait_for_end(run_id, minutes=1) == "SUCCEEDED"
+    assert api.faults[0].times == 0
 
 
 @ALONE

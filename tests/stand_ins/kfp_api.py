@@ -162,6 +162,8 @@ class _Handler(BaseHTTPRequestHandler):
             if path == f"/{name}" and method == "GET":
                 if name == "experiments" or (name != "pipelines" and "experiment_id" not in query):
                     self._check_namespace(query)
+                elif name == "runs" and state.namespace and query["experiment_id"] not in state.experiments:
+                    raise Answer(404, {"message": "error fetching namespace for experiment: not found"})
                 return self._page(
                     {"recurringruns": "recurringRuns"}.get(name, name), list(table.values()), query
                 )
@@ -223,6 +225,11 @@ class _Handler(BaseHTTPRequestHandler):
             raise Answer(404, {"message": f"{name} {identity} not found"})
         if method == "DELETE":
             del table[identity]
+            return {}
+        if verb == "terminate":
+            if table[identity]["state"] not in ("PENDING", "RUNNING", "PAUSED"):
+                raise Answer(400, {"message": f"Failed to terminate a run {identity}. Row not found"})
+            table[identity]["state"] = "CANCELING"
             return {}
         if verb in ("enable", "disable"):
             table[identity]["mode"] = verb.upper()

@@ -95,6 +95,22 @@ def test_a_schedule_waits_for_its_run_before_it_is_deleted(
     assert len(api.recurring) == 1
 
 
+@pytest.mark.parametrize("state", ["RUNNING", "SUCCEEDED"])
+def test_a_schedule_whose_experiment_was_deleted_can_be_deleted_too(
+    api: KfpApi, capsys: pytest.CaptureFixture[str], state: str
+) -> None:
+    """A real server for many users lists no runs of it, and keeps the runs."""
+    api.namespace = "team"
+    mine = ("--namespace", "team")
+    assert schedule(api, "apply", "verify_rm", *NIGHTLY, *mine) == 0
+    (made,) = api.recurring
+    api.runs["run-7"] = {"run_id": "run-7", "recurring_run_id": made, "state": state}
+    api.experiments.clear()
+    code = schedule(api, "delete", "verify-rm", *mine)
+    assert (code, list(api.recurring)) == ((2, [made]) if state == "RUNNING" else (0, []))
+    assert ("its run run-7 is in progress" in capsys.readouterr().err) == (state == "RUNNING")
+
+
 def test_a_schedule_with_an_interval_is_listed_as_what_it_is(
     api: KfpApi, capsys: pytest.CaptureFixture[str]
 ) -> None:
