@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from cooper_rl.verdicts.answers.numbers import parse_quantity
+from cooper_rl.verdicts.answers.stated.braces import brace_excess
 from cooper_rl.verdicts.answers.units import TEXT_COMMAND
 
 MAX_PARTS = 2000
@@ -64,18 +65,6 @@ def find_syntax_fault(text: str) -> str | None:
     return f"has {bare[1]} without what it applies to" if bare else None
 
 
-def brace_excess(text: str) -> int:
-    """Opening braces without a partner; -1: a closing one comes first."""
-    depth = 0
-    for brace in _BRACE.findall(text):
-        depth += {"{": 1, "}": -1}.get(brace, 0)
-        if depth < 0:
-            break
-    return depth
-
-
-_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
-"""A pair of backslash and character is one match, so that `\\{` is no brace and `\\\\{` is one."""
 _LIST_LABEL = re.compile(r"(?<![^\s,;])\w{1,2}\)(?=\s)")
 """`A) 12`: a closing bracket that never had a partner."""
 _BARE_COMMAND = re.compile(r"(\\(?:frac|sqrt)(?![A-Za-z]))\s*(?:\{\s*\}|[)\]},;]|$)")

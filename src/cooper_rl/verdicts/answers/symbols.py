@@ -35,7 +35,7 @@ from cooper_rl.verdicts.answers.sampling import (
     differ_by_constant,
     evaluate_at,
 )
-from cooper_rl.verdicts.answers.structure import brace_excess
+from cooper_rl.verdicts.answers.stated.braces import brace_excess
 
 _LATEX = LatexExtractionConfig(
     normalization_config=NormalizationConfig(
