@@ -126,10 +126,11 @@ def _is_coarser(reference: Quantity, answer: Quantity) -> bool:
 
 def _is_finer(reference: Quantity, answer: Quantity) -> bool:
     """.5941 for .59: only the question tells whether the reference answer was rounded."""
-    if (reference.decimals or 0) < 2 or (answer.decimals or 0) <= (reference.decimals or 0):
+    if reference.decimals is None or answer.decimals is None or reference.value.denominator == 1:
         return False
-    is_alike = (reference.unit == "%") == (answer.unit == "%") and reference.value.denominator > 1
-    return is_alike and rounds_to(answer.value, reference.value, reference.decimals or 0)
+    is_alike = (reference.unit == "%") == (answer.unit == "%")
+    is_finer = answer.decimals > reference.decimals >= 2
+    return is_alike and is_finer and rounds_to(answer.value, reference.value, reference.decimals)
 
 
 def _is_nearly(reference: Quantity, answer: Quantity) -> bool:
@@ -293,10 +294,9 @@ def _compare_words(reference: str, answer: str) -> AnswerCheck | None:
     if _names_subject_or_predicate(*texts) or _names_subject_or_predicate(*texts[::-1]):
         return AnswerCheck("correct", f"{shorten(answer)} is what {shorten(reference)} says")
     words = plain_words(right)
-    if words is None and left in _TRUTH:
-        return AnswerCheck("unparsable", f"{shorten(answer)} says neither yes nor no")
     if words is None:
-        return None
+        is_asked = left in _TRUTH
+        return AnswerCheck("unparsable", f"{shorten(answer)} says neither yes nor no") if is_asked else None
     if _ARTICLE.sub("", words) == _ARTICLE.sub("", plain_words(left) or ""):
         return AnswerCheck("correct", f"same words {shorten(words)}")
     if (

@@ -51,7 +51,7 @@ def resolve_choice(reference: str, answer: str, question: str) -> tuple[str, str
         return ours, theirs
     if ours is None and theirs is None:
         return _resolve_contents(left, right) or (reference, answer)
-    chosen, other = (ours, right) if ours is not None else (theirs, left)
+    chosen, other = (ours, right) if ours is not None else (str(theirs), left)
     content = split_choice(other)
     if content is not None and ours is not None:
         return reference, f"{content[0]}) {content[1]}"
@@ -61,13 +61,14 @@ def resolve_choice(reference: str, answer: str, question: str) -> tuple[str, str
             "correct" if equal else "incorrect", f"{shorten(answer)} against {shorten(reference)}"
         )
     options = read_options(question)
-    if _could_be_letter(other, str(chosen)) and not (options and _holds_variable(other, str(chosen))):
+    # Where there are choices, the letter in `\ln x + C` is a variable and names none of them.
+    if _could_be_letter(_without_variable(other, chosen) if options else other, chosen):
         return reference, answer
     if not options:
         return AnswerCheck(
             "unparsable", f"{shorten(answer)} against {shorten(reference)}: no choices to read"
         )
-    value = options.get(str(chosen))
+    value = options.get(chosen)
     if value is None:
         verdict = "incorrect" if theirs is not None else "unparsable"
         return AnswerCheck(verdict, f"{chosen} is none of the choices {', '.join(options)}")
@@ -96,10 +97,9 @@ def _could_be_letter(text: str, letter: str) -> bool:
     return re.search(rf"(?<![A-Za-z]){letter}(?![A-Za-z])", text) is not None
 
 
-def _holds_variable(text: str, letter: str) -> bool:
-    """True if the letter stands in mathematics wherever it stands: `\\ln x + C` names no choice."""
-    rest = re.sub(rf"(?<=[-+*/=(^])\s?{letter}(?![A-Za-z])", "", text)
-    return rest != text and not _could_be_letter(rest, letter)
+def _without_variable(text: str, letter: str) -> str:
+    """Text without the letter where it is a term or a factor."""
+    return re.sub(rf"(?<=[-+*/=(^])\s?{letter}(?![A-Za-z])", "", text)
 
 
 def read_options(question: str) -> dict[str, str]:
@@ -121,9 +121,8 @@ def read_options(question: str) -> dict[str, str]:
 
 def _strip(text: str) -> str:
     text = re.sub(r"\\(?:qquad|quad|hspace\{[^{}]{0,20}\}|end\{[a-z]{1,9}\*?\})|\\\\|\\(?=\s)", " ", text)
-    text = re.split(r"\n\n|(?<=[a-z\d$])\.\s+(?=[A-Z])", text.strip(" \n\t&"), maxsplit=1)[0].strip(
-        " \n\t,;&"
-    )
+    first, *_ = re.split(r"\n\n|(?<=[a-z\d$])\.\s+(?=[A-Z])", text.strip(" \n\t&"), maxsplit=1)
+    text = first.strip(" \n\t,;&")
     return text[:-1] if text.count("$") == 1 and text.endswith("$") else text
 
 
