@@ -43,6 +43,8 @@ MAX_ANSWERS = 512
 MAX_ANSWER_CHARS = 100
 NUM_NEAREST = 4
 """Answers that count as near to another one, by value and by spelling each."""
+MORE_RIVALS = 2
+"""At most so many beside the decoys: the answer that a completion states, and no completion."""
 DRAWS_PER_DECOY = 8
 """Answers drawn for a decoy before there is one less: the others mean the same as the reference answer."""
 

@@ -15,6 +15,7 @@ from cooper_rl.config.infrastructure import is_stored
 from cooper_rl.config.root import Config
 from cooper_rl.errors import ConfigError, ModelError
 from cooper_rl.models.budget import Card, Work, describe_budget, make_budget
+from cooper_rl.models.decoys import MORE_RIVALS
 from cooper_rl.models.memory import (
     GIB,
     Plan,
@@ -190,7 +191,7 @@ def make_work(config: Config, *, prompt_tokens: int) -> Work:
         num_drawn=num_drawn,
         num_pairs=cooper.problems_per_step * cooper.pairs.per_problem if cooper.trains_verify_rm else 0,
         is_checkpointed=cooper.gradient_checkpointing,
-        num_rivals=decoys + 2 if decoys else 0,  # the answer that is stated, and no completion
+        num_rivals=decoys + MORE_RIVALS if decoys else 0,
     )
 
 
