@@ -47,7 +47,7 @@ class RewardNumbers(HttpNumbers):
 
     def open_run(self, run: str, rows: Iterable[StepMetrics]) -> None:
         """Show a run as its checkpoint has it: its counts begin with those of the newest steps."""
-        # 0 from the start: Prometheus sees no rise in a number that was not there, and a board no run.
+        # 0 from the start: Prometheus sees no rise in a number that was not there, and a board no good run.
         for count in (self._pairs, self._alarms, self.repeated):
             count.labels(run)
         self.is_stopped.labels(run).set(0)
