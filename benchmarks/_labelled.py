@@ -60,13 +60,17 @@ def read_cases(data: Path, name: str, *, half: Half | None = None) -> list[Case]
     return [_case(row) for row in rows if half is None or _is_in(row, half)]
 
 
+STATES = "The answer is "
+"""Begins the completion that an answer of `read_odyssey` is made into."""
+
+
 def read_odyssey(folder: Path) -> dict[str, list[Case]]:
     """The graded answers of a checkout of github.com/protagolabs/odyssey-math: to choices, and all others.
 
     They are the answers of eighteen runs of language models to MathOdyssey's 387 problems, each different one
     once, with the label that most runs have. GPT-4 gave the labels. An answer is a sentence here.
     """
-    problems = read_problems(folder / "final-odyssey-math-with-levels.jsonl")
+    problems = _read_problems(folder / "final-odyssey-math-with-levels.jsonl")
     labels: dict[tuple[str, str], list[bool]] = {}
     for path in sorted((folder / "jsonl" / "eval").glob("*.jsonl")):
         with path.open(encoding="utf-8") as lines:
@@ -79,12 +83,11 @@ def read_odyssey(folder: Path) -> dict[str, list[Case]]:
     for (name, answer), given in labels.items():
         problem = problems[name]
         kind = "choices" if _CHOICE.fullmatch(problem.reference_answer) else "other answers"
-        is_correct = 2 * sum(given) > len(given)
         case = Case(
             name,
             problem.reference_answer,
-            f"The answer is {answer}",
-            is_correct,
+            STATES + answer,
+            2 * sum(given) > len(given),
             is_policy_dependent=False,
             question=problem.question,
         )
@@ -92,7 +95,7 @@ def read_odyssey(folder: Path) -> dict[str, list[Case]]:
     return found
 
 
-def read_problems(path: Path) -> dict[str, Translation]:
+def _read_problems(path: Path) -> dict[str, Translation]:
     """MathOdyssey's problems by their names, as `collect-problems` reads them."""
     with path.open(encoding="utf-8") as lines:
         rows = [json.loads(line) for line in lines]

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import math_verify
 
-from benchmarks._labelled import FILES, Case, Half, find_data, read_cases, read_odyssey
+from benchmarks._labelled import FILES, STATES, Case, Half, find_data, read_cases, read_odyssey
 from benchmarks.family_pairs import family_names, read_family
 from cooper_rl.config.data import AnswerPolicy, RuleConfig
 from cooper_rl.verdicts.answers.verify import AnswerItem
@@ -138,8 +138,7 @@ def write_odyssey(folder: Path) -> None:
 
 
 def _either_form(case: Case) -> str:
-    answer = case.completion.removeprefix("The answer is ")
-    forms = (case.completion, f"The answer is ${answer}$")
+    forms = (case.completion, f"{STATES}${case.completion.removeprefix(STATES)}$")
     found = [_math_verify(case._replace(completion=form), is_latex=True) for form in forms]
     return "correct" if "correct" in found else "incorrect"
 
