@@ -3,7 +3,6 @@
 import json
 import logging
 import sys
-import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from urllib.parse import quote
@@ -28,6 +27,7 @@ from cooper_rl.method.prompts import ChatPrompt
 from cooper_rl.servers.chat import ChatClient
 from cooper_rl.servers.judge import ChatJudge
 from cooper_rl.storage.remote_data import download
+from tests.stand_ins.serving import serving
 
 SECRET = "hunter2-Zq"
 SCHEMES = st.sampled_from(["http", "https", "mysql+pymysql", "postgresql", "HTTPS"])
@@ -169,7 +169,6 @@ def test_collecting_from_an_address_with_a_password_leaves_none_in_any_file(
 ) -> None:
     """A row that is set aside names its source, and so do the log and the error where nothing can be read."""
     server = HTTPServer(("127.0.0.1", 0), _Rows)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
     outputs: list[str] = []
     for name in ("problems", "held-out", "rejected", "report"):
         outputs += [f"--{name}", str(tmp_path / name)]
@@ -180,11 +179,10 @@ def test_collecting_from_an_address_with_a_password_leaves_none_in_any_file(
         options = [word for change in changes for word in ("--set", change)]
         return main(["collect-problems", "--preset", "laptop", *options, *outputs])
 
-    assert collect(server.server_port) == 0
+    with serving(server):
+        assert collect(server.server_port) == 0
     (rejected,) = (tmp_path / "rejected").read_text(encoding="utf-8").splitlines()
     assert json.loads(rejected)["file"] == f"http://***@127.0.0.1:{server.server_port}/data.jsonl?***"
-    server.shutdown()
-    server.server_close()
     assert collect(9) == 2
     assert "http://***@127.0.0.1:9/data.jsonl?***: cannot be downloaded" in capsys.readouterr().err
     assert SECRET not in caplog.text

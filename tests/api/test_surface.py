@@ -4,7 +4,6 @@ import doctest
 import json
 import subprocess
 import sys
-import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from importlib import import_module
 
@@ -12,6 +11,7 @@ import pytest
 
 import cooper_rl
 from cooper_rl import save_verify_rm
+from tests.stand_ins.serving import serving
 
 SURFACE = {
     "AnswerCheck",
@@ -127,12 +127,10 @@ def test_the_example_of_the_client_is_true() -> None:
             pass
 
     server = HTTPServer(("127.0.0.1", 0), Rewards)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
     text = (cooper_rl.RewardClient.__doc__ or "").replace(":8080", f":{server.server_port}")
     names = {"RewardClient": cooper_rl.RewardClient}
     test = doctest.DocTestParser().get_doctest(text, names, "RewardClient", None, None)
-    found = doctest.DocTestRunner().run(test, clear_globs=False)
-    server.shutdown()
-    server.server_close()
+    with serving(server):
+        found = doctest.DocTestRunner().run(test, clear_globs=False)
     assert (found.failed, found.attempted) == (0, 2)
     assert test.globs["rewards"] == [0.5, 0.5]

@@ -3,7 +3,6 @@
 import asyncio
 import gzip
 import json
-import threading
 import time
 import tracemalloc
 from collections.abc import Iterator
@@ -27,6 +26,7 @@ from tests.api.rewarding import same_weights
 from tests.full_disk import no_file_beyond
 from tests.service.service_world import SETTINGS, falling, items, post, start_of
 from tests.stand_ins.chat import ScriptedServer
+from tests.stand_ins.serving import serving
 
 
 def test_rewards_and_weights_are_those_of_cooper_reward(visit, verify_rm: Path, tmp_path: Path) -> None:
@@ -361,13 +361,8 @@ def flaky() -> Iterator[tuple[str, list[dict[str, Any]]]]:
         def log_message(self, *_: Any) -> None:
             pass
 
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}", seen
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(HTTPServer(("127.0.0.1", 0), Handler)) as url:
+        yield url, seen
 
 
 def test_the_client_asks_again_with_the_same_id(flaky: tuple[str, list[dict[str, Any]]]) -> None:

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import tracemalloc
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -21,6 +20,7 @@ from cooper_rl.records.files import read_records, read_report
 from cooper_rl.schema.data import Problem, RejectedRow
 from cooper_rl.schema.reports import CollectReport
 from cooper_rl.stages import collect_problems
+from tests.stand_ins.serving import serving
 
 
 def _write(path: Path, rows: list) -> Path:
@@ -169,13 +169,10 @@ def test_a_url_is_read_and_named_in_place_of_the_temporary_file(tmp_path):
     (tmp_path / "broken.parquet").write_bytes(b"no")
     test = _write(tmp_path / "test.jsonl", _rows(1, start=9))
     handler = partial(_QuietHandler, directory=str(tmp_path))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        url = f"http://127.0.0.1:{server.server_port}"
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), handler)) as url:
         found = _collect(tmp_path, sources=[f"{url}/train.jsonl"], held_out_sources=[test])
         with pytest.raises(DataError, match=rf"^{url}/broken.parquet: not a readable Parquet file"):
             _collect(tmp_path, sources=[f"{url}/broken.parquet"], held_out_sources=[test])
-        server.shutdown()
     assert [(p.id, p.source) for p in found.problems] == [
         ("train-1", "train.jsonl"),
         ("train-2", "train.jsonl"),

@@ -6,7 +6,6 @@ run goes one state further each time somebody looks at it. Faults are put in fro
 
 import json
 import re
-import threading
 import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
@@ -17,6 +16,8 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import yaml
+
+from tests.stand_ins.serving import serving
 
 ROOT = "/apis/v2beta1"
 
@@ -85,13 +86,8 @@ def run_kfp_api(api: KfpApi) -> Generator[KfpApi]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    api.url = f"http://127.0.0.1:{server.server_address[1]}"
-    try:
+    with serving(server) as api.url:
         yield api
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -17,6 +17,8 @@ from urllib.parse import parse_qs, urlsplit
 
 from kubeflow_trainer_api.models import TrainerV1alpha1ClusterTrainingRuntime, TrainerV1alpha1TrainJob
 
+from tests.stand_ins.serving import serving
+
 NAMESPACE = "cooper-rl"
 TRAINER = "/apis/trainer.kubeflow.org/v1alpha1"
 CREATED = "2026-11-21T12:00:00Z"
@@ -250,11 +252,5 @@ def make_runtime(name: str, framework: str) -> Json:
 def run_cluster(kubelet: Callable[[Cluster, Json], None]) -> Generator[Cluster]:
     """The stub, on a free port."""
     cluster = Cluster(kubelet)
-    thread = threading.Thread(target=cluster.serve_forever, daemon=True)
-    thread.start()
-    try:
+    with serving(cluster):
         yield cluster
-    finally:
-        cluster.shutdown()
-        cluster.server_close()
-        thread.join()

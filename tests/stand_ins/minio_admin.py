@@ -6,7 +6,6 @@ a user, attach one to the other. It checks no signatures and knows no other requ
 
 import io
 import json
-import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -15,6 +14,8 @@ from urllib.parse import parse_qs, urlsplit
 
 from minio.crypto import decrypt, encrypt
 from urllib3 import HTTPResponse
+
+from tests.stand_ins.serving import serving
 
 ALREADY = "XMinioAdminPolicyChangeAlreadyApplied"
 
@@ -84,11 +85,5 @@ class _Handler(BaseHTTPRequestHandler):
 def run_admin_server(secret_key: str) -> Generator[AdminServer]:
     """The stub, on a free port."""
     server = AdminServer(secret_key)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
+    with serving(server):
         yield server
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

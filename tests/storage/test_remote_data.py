@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -13,6 +12,7 @@ import pytest
 from cooper_rl.errors import DataError
 from cooper_rl.storage.remote_data import HubId, download, fetch_object, parse_hub_id, read_hub
 from tests.stand_ins.fixtures import make_client, storage_config
+from tests.stand_ins.serving import serving
 
 ROWS = b'{"question": "q", "answer": "1"}\n'
 
@@ -46,11 +46,8 @@ class _Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def server():
-    running = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-    threading.Thread(target=running.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{running.server_port}"
-    running.shutdown()
-    running.server_close()
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), _Handler)) as url:
+        yield url
 
 
 def test_a_file_is_streamed_under_its_own_name(server, tmp_path):

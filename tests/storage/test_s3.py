@@ -2,7 +2,6 @@
 
 import os
 import socket
-import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -15,6 +14,7 @@ from cooper_rl.errors import StorageError, WriteConflictError
 from cooper_rl.storage.open import open_store
 from cooper_rl.storage.s3 import S3Store
 from tests.stand_ins.fixtures import make_client, storage_config
+from tests.stand_ins.serving import serving
 from tests.storage.objects import MIB, make_file
 
 
@@ -258,9 +258,7 @@ def test_a_server_that_is_none_of_s3_is_named_and_nothing_is_taken_for_stored(
         def log_message(self, format: str, *args: object) -> None: ...
 
     path, sha256 = make_file(tmp_path, 100)
-    with ThreadingHTTPServer(("127.0.0.1", 0), Console) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        endpoint = f"http://127.0.0.1:{server.server_port}"
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Console)) as endpoint:
         config = StorageConfig(uri="s3://bucket/test", endpoint=endpoint, run_key="a", path_style=True)
         store = open_store(config, "s3://bucket/test")
         for visit in (
@@ -272,4 +270,3 @@ def test_a_server_that_is_none_of_s3_is_named_and_nothing_is_taken_for_stored(
                 visit()
         with pytest.raises(StorageError, match=r"cannot be used \(ParseError.*storage\.endpoint is right"):
             store.keys("")
-        server.shutdown()

@@ -4,7 +4,6 @@ The run itself needs an engine and an image: `tests/images/test_cpu_image.py`.
 """
 
 import json
-import threading
 from collections.abc import Generator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -21,6 +20,7 @@ from pipelines.compile import compile_pipeline
 from pipelines.local.docker import container_options, find_image
 from pipelines.local.worker import RUN_VARIABLE, adapt
 from pipelines.profile import Profile
+from tests.stand_ins.serving import serving
 
 
 class EngineWithOneImage(BaseHTTPRequestHandler):
@@ -50,14 +50,9 @@ class EngineWithOneImage(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
-    server = HTTPServer(("127.0.0.1", 0), EngineWithOneImage)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    monkeypatch.setenv("DOCKER_HOST", f"tcp://127.0.0.1:{server.server_port}")
-    yield
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with serving(HTTPServer(("127.0.0.1", 0), EngineWithOneImage)) as url:
+        monkeypatch.setenv("DOCKER_HOST", url.replace("http", "tcp"))
+        yield
 
 
 def test_an_image_is_refused_where_stages_run_as_processes(capsys: pytest.CaptureFixture[str]) -> None:
