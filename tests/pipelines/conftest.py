@@ -1,8 +1,8 @@
 """Compiling a pipeline takes no longer below pytest than elsewhere."""
 
-import sys
+import inspect
 from collections.abc import Generator
-from types import SimpleNamespace
+from types import FrameType, SimpleNamespace
 
 import pytest
 
@@ -19,6 +19,10 @@ def _short_stack() -> Generator[None]:
         yield
 
 
-def _stack() -> list[tuple[None, None, None, str]]:
-    """Of the caller and its caller, the fourth field alone."""
-    return [(None, None, None, sys._getframe(depth).f_code.co_name) for depth in (1, 2)]
+def _stack() -> list[tuple[FrameType, None, None, str]]:
+    """As `inspect.stack` begins, from the caller on. Files, lines and sources are left out."""
+    frames: list[tuple[FrameType, None, None, str]] = []
+    frame = inspect.currentframe()
+    while frame := frame and frame.f_back:
+        frames.append((frame, None, None, frame.f_code.co_name))
+    return frames
