@@ -8,12 +8,13 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from tests.models.small_models import save_small
+from tests.stand_ins.serving import serving
 
 ROOT = Path(__file__).parent.parent.parent
 PROGRAM = """
@@ -149,13 +150,20 @@ def test_weights_behind_a_hub_name_are_looked_at_and_not_fetched(
 def test_without_the_hub_the_cache_will_do_where_it_has_the_weights(
     hub: Hub, whole: Path, tmp_path: Path, how: str
 ) -> None:
-    """A hub that cannot be asked is an error only of a model that has to come from there."""
+    """A hub that cannot be asked is an error only of a model that has to come from there, and asked once."""
     shutil.copytree(whole, hub.root / "fetched", dirs_exist_ok=True)
     first = prepare(hub.url, tmp_path, {"model": "me/fetched", "is_cached": True}, {"model": "me/whole"})
     assert [status for status, _ in first] == [0, 0], first
     more = {"HF_HUB_OFFLINE": "1"} if how == "forbidden" else {}
-    url = hub.url if how == "forbidden" else "http://127.0.0.1:9"
-    cached, away = prepare(url, tmp_path, {"model": "me/fetched"}, {"model": "me/whole"}, **more)
+    visits: list[object] = []
+
+    class Door(BaseHTTPRequestHandler):
+        def handle(self) -> None:
+            visits.append(self.client_address)  # and no answer
+
+    with serving(HTTPServer(("127.0.0.1", 0), Door)) as url:
+        cached, away = prepare(url, tmp_path, {"model": "me/fetched"}, {"model": "me/whole"}, **more)
+    assert len(visits) == (0 if how == "forbidden" else 1)
     assert cached[0] == 0, cached[1]
     assert away[0] == 2
     why = "HF_HUB_OFFLINE=1 forbids to ask the hub" if how == "forbidden" else "the hub cannot be asked ("

@@ -8,14 +8,11 @@ from collections.abc import Collection
 from pathlib import Path
 
 from huggingface_hub import HfApi, constants, hf_hub_download, try_to_load_from_cache
-
-# Of the client that this version of the hub's library asks with: requests, httpx or httpx2.
 from huggingface_hub.errors import HTTPError  # pyright: ignore[reportPrivateImportUsage]
 
 from cooper_rl.errors import ModelError
 from cooper_rl.models.folder_check import INDEX, WEIGHTS, check_weights, read_index, without_weights
-
-TIMEOUT_SECONDS = 30.0
+from cooper_rl.models.hub import TIMEOUT_SECONDS, ask_hub, explain_away
 
 
 def check_hub_weights(name: str) -> None:
@@ -24,15 +21,15 @@ def check_hub_weights(name: str) -> None:
     Raises:
         ModelError: naming the file and what to do; or the hub cannot be asked, and the cache has no weights.
     """
-    if constants.HF_HUB_OFFLINE:
-        _check_cached(name, why="HF_HUB_OFFLINE=1 forbids to ask the hub")
+    if why := ask_hub():
+        _check_cached(name, why=why)
         return
     try:
         siblings = HfApi().model_info(name, timeout=TIMEOUT_SECONDS).siblings or ()
         files = {sibling.rfilename for sibling in siblings}
         index = Path(hf_hub_download(name, INDEX)) if INDEX in files and WEIGHTS not in files else None
     except (OSError, HTTPError) as error:
-        _check_cached(name, why=f"the hub cannot be asked ({' '.join(str(error).split())[:200]})")
+        _check_cached(name, why=explain_away(error))
         return
     if index is not None:
         _check_shards(name, index, files)

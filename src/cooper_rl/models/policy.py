@@ -17,6 +17,7 @@ from cooper_rl.errors import DataError, ModelError
 from cooper_rl.machine.drafts import draft_beside, replaced_folders
 from cooper_rl.machine.memory import explains_memory
 from cooper_rl.machine.threads import keep_freed_memory, limit_kept_kernels, limit_threads
+from cooper_rl.models.hub import ask_hub
 from cooper_rl.models.lora import merged_weights
 from cooper_rl.models.precision import Compute
 from cooper_rl.records.written import check_replaceable, mark_written, remove_written
@@ -166,6 +167,8 @@ def check_architecture(path: str | Path, *, suffix: str) -> str:
         raise ModelError(
             f"{name}: no config.json there{moved}; give a folder in Hugging Face format or a hub id"
         )
+    if not Path(name).is_dir():
+        ask_hub()
     try:
         architectures = AutoConfig.from_pretrained(name, trust_remote_code=False).architectures or []
     except (OSError, ValueError) as error:

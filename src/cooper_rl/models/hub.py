@@ -1,0 +1,39 @@
+"""Whether the Hugging Face hub can be asked, found out once in a process."""
+
+import logging
+import os
+from functools import cache
+
+from huggingface_hub import constants, get_session
+
+# Of the client that this version of the hub's library asks with: requests, httpx or httpx2.
+from huggingface_hub.errors import HTTPError  # pyright: ignore[reportPrivateImportUsage]
+
+logger = logging.getLogger(__name__)
+
+TIMEOUT_SECONDS = 30.0
+
+
+@cache
+def ask_hub() -> str | None:
+    """Ask the hub whether it is there, once in a process. Returns why it is not asked for models, or None.
+
+    A hub that does not answer is asked no more, by this process and its children: the hub's library would
+    ask six times, over 23 seconds, for each file that a model may have and the cache lacks.
+    """
+    if constants.HF_HUB_OFFLINE:
+        return "HF_HUB_OFFLINE=1 forbids to ask the hub"
+    try:
+        get_session().head(constants.ENDPOINT, timeout=TIMEOUT_SECONDS)
+    except (OSError, HTTPError) as error:
+        constants.HF_HUB_OFFLINE = True
+        os.environ["HF_HUB_OFFLINE"] = "1"
+        reason = explain_away(error)
+        logger.warning("%s; models are taken from %s", reason, constants.HF_HUB_CACHE)
+        return reason
+    return None
+
+
+def explain_away(error: Exception) -> str:
+    """What stood between this machine and the hub, in one line."""
+    return f"the hub cannot be asked ({' '.join(str(error).split())[:200]})"
