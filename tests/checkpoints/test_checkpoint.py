@@ -189,6 +189,25 @@ def test_of_two_writers_one_stops_and_the_others_checkpoint_stands(
     save(one, state, tmp_path / "one", 6)
 
 
+def test_a_pointer_that_a_killed_process_was_writing_may_show_late(
+    state: TrainingState, store: ObjectStore, tmp_path: Path
+) -> None:
+    """MinIO may keep such a write on half of its drives: the next process reads LATEST as it was before."""
+    save(checkpoints(store), state, tmp_path / "killed", 3, 6)
+    written = store.read("LATEST")
+    assert written is not None
+    tag = store.write("LATEST", b"step-000003\n", replaces=written.tag)
+    opened = checkpoints(store)
+    found = opened.newest(tmp_path / "fetched", last_step=1000)
+    assert found is not None
+    assert found.name == "step-000006"
+    store.write("LATEST", written.data, replaces=tag)
+    save(opened, state, tmp_path / "work", 9, 12)
+    found = newest(store, tmp_path / "again")
+    assert found is not None
+    assert found.name == "step-000012"
+
+
 def test_a_run_that_starts_beside_another_is_told_so_when_its_checkpoint_is_removed(
     state: TrainingState, store: ObjectStore, tmp_path: Path, monkeypatch
 ) -> None:

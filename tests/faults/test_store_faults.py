@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cooper_rl.config.infrastructure import StorageConfig
-from cooper_rl.errors import DamagedObjectError, StorageError
+from cooper_rl.errors import DamagedObjectError, StorageError, WriteConflictError
 from cooper_rl.storage.base import content_sha256
 from cooper_rl.storage.open import open_store
 from tests.faults.conftest import Outcome, Trainer, outcome
@@ -187,6 +187,26 @@ def test_a_conditional_write_whose_answer_was_lost_counts_once(bucket: str, s3_s
         store = open_store(storage_config(proxy.endpoint, bucket), f"s3://{bucket}/x")
         tag = store.write("LATEST", b"step-000001", replaces=None)
         store.write("LATEST", b"step-000002", replaces=tag)
+
+
+def test_a_conditional_write_counts_once_where_reads_show_what_was_before(bucket: str, s3_server) -> None:
+    """MinIO whose drives disagree refuses the old tag, and may show the old object all the same."""
+    server = open_store(storage_config(s3_server.endpoint, bucket), f"s3://{bucket}/x")
+    tag = server.write("LATEST", b"old", replaces=None)
+    refused = http_answer("412 Precondition Failed", "<Error><Code>PreconditionFailed</Code></Error>")
+    shown = f"HTTP/1.1 200 OK\r\nETag: {tag}\r\nContent-Length: 3\r\nConnection: close\r\n\r\nold".encode()
+    with Proxy(s3_server.port) as proxy:
+
+        def write() -> str:
+            proxy.answers = [refused, shown]
+            store = open_store(storage_config(proxy.endpoint, bucket), f"s3://{bucket}/x")
+            return store.write("LATEST", b"new", replaces=tag)
+
+        with pytest.raises(WriteConflictError):
+            write()
+        written = server.write("LATEST", b"new", replaces=tag)
+        assert write() == written
+        assert proxy.answers == []
 
 
 def test_a_slow_network_slows_transfers_and_nothing_else(

@@ -74,6 +74,8 @@ class CheckpointStore:
         self._retention = retention
         self._place: str | None = None
         self._tag: str | None = None
+        self._found: Set[str] = frozenset()
+        """Names of this run's checkpoints that `newest` found."""
         self._history: tuple[CheckpointEntry, ...] = ()
         self._log = RunLog()
         self._others: set[str] = set()
@@ -114,6 +116,7 @@ class CheckpointStore:
             except DamagedObjectError as error:
                 _warn(latest, error)
         manifests = self._own(manifests, latest)
+        self._found = frozenset(manifests)
         for name in in_order(manifests, latest):
             manifest = manifests[name]
             try:
@@ -163,10 +166,9 @@ class CheckpointStore:
             StorageError: the store cannot be used.
             WriteConflictError: another run published meanwhile.
         """
-        content = f"{name}\n".encode()
         pointer = self._store.read(LATEST)
-        if pointer is None or pointer.data != content:
-            self._tag = self._store.write(LATEST, content, replaces=self._tag)
+        if pointer is None or pointer.name != name:
+            self._point_at(name)
 
     def newest_until(self, folder: Path, *, step: int) -> Found | None:
         """The newest kept checkpoint of this iteration up to a step, fetched into `folder`; None without one.
@@ -256,7 +258,7 @@ class CheckpointStore:
         self._store.write(f"{name}/{MANIFEST}", written, replaces=None)
         # The one moment in which the checkpoint becomes the run's: before it, it is unreachable, after it
         # complete.
-        self._tag = self._store.write(LATEST, f"{name}\n".encode(), replaces=self._tag)
+        self._point_at(name)
         self._log = log
         entries = (*self._history, CheckpointEntry(name=name, step=step, score=score))
         self._history = retained(entries, self._retention, back_to=back_to)
@@ -276,6 +278,20 @@ class CheckpointStore:
         if self._place is None:
             self._place = mark(self._store)
         return self._place
+
+    def _point_at(self, name: str) -> None:
+        """Let LATEST name a checkpoint, if it still is as this process saw it."""
+        content = f"{name}\n".encode()
+        try:
+            self._tag = self._store.write(LATEST, content, replaces=self._tag)
+        except WriteConflictError:
+            # A process that was killed while it wrote LATEST may have got through although it did not show.
+            # Then LATEST names a checkpoint that was there at the start. If that process lives, it is the one
+            # that stops.
+            tag = self._store.tag_among(LATEST, [f"{found}\n".encode() for found in self._found])
+            if tag is None:
+                raise
+            self._tag = self._store.write(LATEST, content, replaces=tag)
 
     def _own(self, manifests: Manifests, latest: str | None) -> Manifests:
         """The manifests of this run; those of others are refused where LATEST does not tell them apart."""

@@ -75,6 +75,14 @@ class ObjectStore(Protocol):
         """
         ...
 
+    def tag_among(self, key: str, contents: Iterable[bytes]) -> str | None:
+        """The tag that `write` compares with now, if the object is known to be one of these.
+
+        It may be newer than what `read` shows. A client that is killed while it writes may leave the object
+        on half of MinIO's drives: writes and listings then go by the new one, and reads by chance.
+        """
+        ...
+
     def holds(self, key: str, sha256: str) -> bool:
         """True if the object is there and was stored with this hash."""
         ...

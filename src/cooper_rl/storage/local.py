@@ -85,6 +85,10 @@ class LocalStore:
                 _flush(draft)
         return _tag(data)
 
+    def tag_among(self, key: str, contents: Iterable[bytes]) -> str | None:
+        found = self.read(key)
+        return found.tag if found and found.data in set(contents) else None
+
     def holds(self, key: str, sha256: str) -> bool:
         place = self._place(key)
         try:

@@ -185,9 +185,18 @@ class S3Store:
         except WriteConflictError:
             # The first try may have arrived although its answer did not.
             found = self.read(key)
-            if found is None or found.data != data:
+            tag = found.tag if found and found.data == data else self.tag_among(key, [data])
+            if tag is None:
                 raise
-            return found.tag
+            return tag
+
+    def tag_among(self, key: str, contents: Iterable[bytes]) -> str | None:
+        name = self._name(key)
+        listed = self._retry(key, lambda: list(self._client.list_objects(self._bucket, prefix=name)))
+        tags = [str(item.etag).strip('"') for item in listed if item.object_name == name]
+        # The MD5 of the content, but on servers that encrypt: there no object is known by its tag.
+        known = {hashlib.md5(data, usedforsecurity=False).hexdigest() for data in contents}
+        return next((tag for tag in tags if tag in known), None)
 
     def holds(self, key: str, sha256: str) -> bool:
         answer = self._request("HEAD", key, is_missing_ok=True)
