@@ -66,6 +66,8 @@ class Site:
     storage_namespace: str
     id: str = field(default_factory=lambda: f"acceptance-{uuid.uuid4().hex[:8]}")
     runs: list[str] = field(default_factory=list[str])
+    workflows: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
+    """Argo names for each run, as its pods had them: an hour after its end they and its workflow are gone."""
     artifacts: list[str] = field(default_factory=list[str])
     """Addresses below which deleted runs left artifacts and logs. They go at the end: Kubeflow's cache hands
     them to later runs."""
@@ -149,6 +151,8 @@ class Site:
         found = self.get(
             "pods", "--selector", f"pipeline/runid={run_id}", "--sort-by=.metadata.creationTimestamp"
         )
+        names = {pod["metadata"]["labels"][RUN_LABEL] for pod in found}
+        self.workflows.setdefault(run_id, set()).update(names)
         return [pod for pod in found if not task or _executes(pod, task)]
 
     def log(self, pod: str, namespace: str | None = None) -> str:
@@ -245,11 +249,9 @@ class Site:
         root = self.kubectl(*place, "--output=jsonpath={.data.defaultPipelineRoot}")
         if not root.startswith("s3://"):
             return []
-        selector = ("--selector", f"pipeline/runid={run_id}")
-        logs = [
-            f"{root.removesuffix('/v2/artifacts')}/logs/{workflow['metadata']['name']}-"
-            for workflow in self.get("workflows.argoproj.io", *selector)
-        ]
+        found = self.get("workflows.argoproj.io", "--selector", f"pipeline/runid={run_id}")
+        names = {workflow["metadata"]["name"] for workflow in found} | self.workflows.get(run_id, set())
+        logs = [f"{root.removesuffix('/v2/artifacts')}/logs/{name}-" for name in sorted(names)]
         return [*(f"{root}/{pipeline}/{run_id}/" for pipeline in PIPELINES), *logs]
 
     def experiment_id(self) -> str:

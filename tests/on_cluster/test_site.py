@@ -148,11 +148,19 @@ def test_a_runs_artifacts_and_logs_are_known_where_the_manifests_keep_them(
     (kubectl / "configmap").write_text("s3://mlpipeline/private-artifacts/team/v2/artifacts")
     workflows = {"items": [{"metadata": {"name": "end-to-end-abcde"}}]}
     (kubectl / "workflows.argoproj.io").write_text(json.dumps(workflows))
-    assert site.artifacts_of("0b1e") == [
+    artifacts = [
         "s3://mlpipeline/private-artifacts/team/v2/artifacts/end-to-end/0b1e/",
         "s3://mlpipeline/private-artifacts/team/v2/artifacts/retrain/0b1e/",
-        "s3://mlpipeline/private-artifacts/team/logs/end-to-end-abcde-",
     ]
+    logs = "s3://mlpipeline/private-artifacts/team/logs/end-to-end-abcde-"
+    assert site.artifacts_of("0b1e") == [*artifacts, logs]
+    (kubectl / "workflows.argoproj.io").write_text(json.dumps({"items": []}))
+    assert site.artifacts_of("0b1e") == artifacts
+    labels = {"workflows.argoproj.io/workflow": "end-to-end-abcde"}
+    (kubectl / "pods").write_text(json.dumps({"items": [{"metadata": {"name": "pod", "labels": labels}}]}))
+    assert len(site.pods("0b1e")) == 1
+    (kubectl / "pods").write_text(json.dumps({"items": []}))
+    assert site.artifacts_of("0b1e") == [*artifacts, logs], "seen while it was there"
     (kubectl / "configmap").write_text("")
     assert site.artifacts_of("0b1e") == [], "a Kubeflow whose artifacts are elsewhere"
 
