@@ -2,9 +2,11 @@
 
 import ast
 import hashlib
+import sys
 from functools import cache
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 NUM_DIGITS = 12
 
@@ -47,8 +49,19 @@ def meaning(path: Path) -> bytes:
         body = getattr(node, "body", None)
         if isinstance(body, list):
             node.body = [each for each in body if not _is_text(each)]  # pyright: ignore[reportAttributeAccessIssue] nodes that have one
-    # Python's versions spell a tree differently: a digest names a state of the code under one of them.
-    return ast.dump(tree).encode()
+        _respell(node)
+    return ast.dump(tree, **_AS_IN_3_11).encode()
+
+
+_AS_IN_3_11: dict[str, Any] = {"show_empty": True} if sys.version_info >= (3, 13) else {}
+
+
+def _respell(node: Any) -> None:
+    """Undo what a later Python than 3.11 writes into the tree of the same code: one state, one digest."""
+    if getattr(node, "type_params", None) == []:
+        del node.type_params  # since 3.12, of functions and classes
+    if isinstance(node, ast.JoinedStr):  # 3.12.0 ends a nested format with an empty text
+        node.values = [each for each in node.values if getattr(each, "value", None) != ""]
 
 
 def _is_text(node: object) -> bool:
