@@ -73,6 +73,16 @@ def test_the_image_for_the_cpu_holds_no_cuda() -> None:
         assert f"{torch}+cpu" in (ROOT / name).read_text(encoding="utf-8")
 
 
+def test_packages_are_those_for_the_python_of_the_images() -> None:
+    """Whichever Python `make lock` and `make wheelhouse` run with."""
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    versions = re.findall(r"^(?:BASE|BUILD)_IMAGE \?= python:([\d.]+)-", makefile, re.MULTILINE)
+    for name in ("images/lock", "images/wheelhouse"):
+        versions += re.findall(r"--python-version (\S+)", (ROOT / name).read_text(encoding="utf-8"))
+    assert len(versions) >= 4
+    assert set(versions) == {"3.11"}
+
+
 def test_the_image_for_gpus_holds_vllm_deepspeed_and_cuda() -> None:
     pins = read_lock("gpu")
     lines = (ROOT / "images/gpu/requirements.in").read_text(encoding="utf-8").splitlines()
