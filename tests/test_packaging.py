@@ -1,6 +1,7 @@
 """The package as a whole: what importing it costs, how its floors hold, what it pins."""
 
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -177,6 +178,67 @@ def test_both_ends_of_torchs_range_are_tested() -> None:
     (ends,) = re.findall(r"^TORCH_ENDS := 2\.(\d+)\.0 2\.(\d+)\.0$", makefile, re.MULTILINE)
     oldest, newest = map(int, ends)
     assert asked == f"torch>=2.{oldest},<2.{newest + 1}"
+
+
+def _program(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
+    path.chmod(0o755)
+    return path
+
+
+def _make(environment: Path, *words: str, **variables: str) -> tuple[int, str]:
+    """Status, and what it says. No variable of the `make` that runs the tests reaches it."""
+    done = subprocess.run(
+        ["make", f"VENV={environment}", *words],
+        env={"PATH": os.environ["PATH"], **variables},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_make_refuses_a_python_that_is_too_old_before_it_installs_anything(tmp_path: Path) -> None:
+    """This Python, which takes itself for an older one."""
+    takes_itself = (
+        'import sys; sys.version = "3.10.13 (main)"; sys.version_info = (3, 10, 13); exec(sys.argv[1])'
+    )
+    old = _program(tmp_path / "python3.10", f"exec {sys.executable} -c '{takes_itself}' \"$2\"")
+    status, said = _make(tmp_path / "venv", "demo", f"PYTHON={old}")
+    assert status == 2
+    remedy = "Try: make PYTHON=/path/to/python3.11"
+    assert f"Cooper-RL needs Python 3.11 or later; {old} is 3.10.13. {remedy}\n" in said
+    assert list(tmp_path.iterdir()) == [old]
+
+
+def test_make_refuses_another_python_than_the_environment_has(tmp_path: Path) -> None:
+    """It would run the one that the environment was made with, and not say so."""
+    environment = tmp_path / "venv"
+    _program(environment / "bin/python", "echo 3.9")
+    (environment / ".created").touch()
+    here = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    status, said = _make(environment, "interpreter", f"PYTHON={sys.executable}")
+    assert status == 2
+    remedy = f"Try: make VENV=.venv-{here} PYTHON={sys.executable}"
+    assert f"{environment} holds Python 3.9, and PYTHON={sys.executable} is {here}. {remedy}" in said
+    assert _make(environment, "interpreter")[0] == 0  # nothing was asked for
+    _program(environment / "bin/python", f"echo {here}")
+    assert _make(environment, "interpreter", PYTHON=sys.executable)[0] == 0
+
+
+def test_make_finds_a_python_that_runs_and_is_new_enough(tmp_path: Path) -> None:
+    """On PATH: one that does not run, as pyenv's, one that is too old, and one that is right."""
+    _program(tmp_path / "bin/python3.11", "exit 127")
+    _program(tmp_path / "bin/python3.12", f"exec {sys.executable} -c 'import sys; sys.exit(1)'")
+    right = _program(tmp_path / "bin/python3.13", f'exec {sys.executable} "$@"')
+    path = f"{tmp_path / 'bin'}:/usr/bin:/bin"
+    created = tmp_path / "venv" / ".created"
+    status, said = _make(tmp_path / "venv", "--dry-run", str(created), PATH=path)
+    assert status == 0, said
+    assert f"{right} -m venv {tmp_path / 'venv'}\n" in said
 
 
 def _normal(name: str) -> str:
