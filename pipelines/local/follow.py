@@ -16,7 +16,7 @@ from typing import TextIO
 from cooper_rl.progress import clock
 from pipelines.local.lines import read_line
 
-_COLOUR = re.compile(r"\x1b\[\d*m")
+_COLOUR = re.compile(r"\x1b\[[\d;]*m")
 _STARTED = re.compile(r"- Executing task '[^']+'$")
 _FINISHED = re.compile(r"- Task '[^']+' finished with status (?P<status>\w+)$")
 _CACHED = re.compile(r"- Task \S+ cache hit ")

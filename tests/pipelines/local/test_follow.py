@@ -186,6 +186,16 @@ def test_an_unexpected_error_keeps_the_name_of_its_class() -> None:
     assert follower.error == "KeyError: 'loss'"
 
 
+def test_a_traceback_in_colours_is_read_too() -> None:
+    """As Python 3.13 writes it where `FORCE_COLOR` is set."""
+    follower = follow(
+        "Traceback (most recent call last):\n"
+        '  File \x1b[35m"<string>"\x1b[0m, line \x1b[35m1\x1b[0m, in \x1b[35m<module>\x1b[0m\n'
+        "\x1b[1;35mcooper_rl.errors.ConfigError\x1b[0m: \x1b[35mno such preset\x1b[0m\n"
+    )
+    assert follower.error == "no such preset"
+
+
 def test_an_error_outside_a_stage_is_kept_too() -> None:
     follower = follow(
         "Traceback (most recent call last):\n"
