@@ -1,5 +1,6 @@
 """HTTP servers of tests, in a thread of their own."""
 
+import socket
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -18,3 +19,10 @@ def serving(server: HTTPServer) -> Generator[str]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+@contextmanager
+def saying_nothing() -> Generator[str]:
+    """A server that takes connections and never answers, for the length of the block. Gives its address."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"

@@ -14,12 +14,12 @@ import hashlib
 import json
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from cooper_rl.errors import DamagedObjectError, StorageError
+from cooper_rl.machine.daemon_pool import DaemonPool
 from cooper_rl.schema.data import Record
 from cooper_rl.storage.base import ObjectStore, fetch_file
 
@@ -127,7 +127,7 @@ def fetch_log(store: ObjectStore, log: RunLog, kind: str, *, folder: Path) -> li
     for piece in wanted:
         if not piece.name.startswith(f"{LOGS}/"):
             raise StorageError(f"{store.uri}: its log names {piece.name[:200]!r}, which is no piece of a log")
-    with ThreadPoolExecutor(NUM_PARALLEL) as threads:
+    with DaemonPool(NUM_PARALLEL) as threads:
         return list(
             threads.map(
                 lambda piece: fetch_file(store, f"{piece.name}/{kind}", piece.sha256[kind], folder=folder),

@@ -8,13 +8,14 @@ import logging
 import re
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from itertools import islice
 
 from cooper_rl.config.data import ServerConfig
 from cooper_rl.domains.base import Domain
 from cooper_rl.domains.open import default_domain
 from cooper_rl.errors import ServerError
+from cooper_rl.machine.daemon_pool import DaemonPool
 from cooper_rl.progress import Progress
 from cooper_rl.randomness import derive_seed
 from cooper_rl.schema.data import Verdict
@@ -70,7 +71,7 @@ class ChatJudge:
         rest = iter(enumerate(items))
         waiting: dict[Future[JudgeResult], int] = {}
         failure: ServerError | None = None
-        with ThreadPoolExecutor(self._client.server.max_concurrency) as threads:
+        with DaemonPool(self._client.server.max_concurrency) as threads:
             try:
                 while True:
                     more = 0 if failure else self._client.server.max_concurrency - len(waiting)
@@ -91,9 +92,8 @@ class ChatJudge:
                 # Also where a caller stops iterating (GeneratorExit): threads in a pause would hold up the
                 # end.
                 self._client.stop("the run was stopped")
+                threads.shutdown(wait=False, cancel_futures=True)
                 raise
-            finally:
-                threads.shutdown(wait=True, cancel_futures=True)
         if failure is not None:
             raise failure
 

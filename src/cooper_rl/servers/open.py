@@ -10,7 +10,6 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 from cooper_rl.addresses import redact
 from cooper_rl.config.data import AssistantConfig, JudgeConfig, ServerConfig
@@ -18,6 +17,7 @@ from cooper_rl.config.root import Config
 from cooper_rl.domains.base import Domain
 from cooper_rl.domains.open import default_domain
 from cooper_rl.errors import ConfigError, ServerError
+from cooper_rl.machine.daemon_pool import DaemonPool
 from cooper_rl.method.prompts import ChatPrompt
 from cooper_rl.negatives.pairs import Assistant
 from cooper_rl.schema.data import Problem
@@ -115,7 +115,7 @@ def try_servers(servers: Sequence[tuple[Keys, ServerConfig]]) -> None:
         ConfigError: an address or a key cannot be used.
         ServerError: one does not answer, or refuses; the message has the keys that name it.
     """
-    with ThreadPoolExecutor(max_workers=max(1, len(servers))) as pool:
+    with DaemonPool(max_workers=max(1, len(servers))) as pool:
         for found in [pool.submit(_try_server, keys, server) for keys, server in servers]:
             found.result()
 
@@ -131,7 +131,8 @@ def _try_server(keys: Keys, server: ServerConfig) -> None:
     try:
         reason = _ask_patiently(ChatClient(server.model_copy(update=changes)).probe)
     except ConfigError as error:
-        raise ConfigError(f"{keys[0]}.{error}") from error
+        mark = "." if str(error).startswith("server.") else ": "
+        raise ConfigError(f"{keys[0]}{mark}{error}") from error
     except ServerError as refusal:
         reason = None if lacks_key else str(refusal)
     except httpx.InvalidURL:  # its message may hold a part of a password

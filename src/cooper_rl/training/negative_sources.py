@@ -6,7 +6,6 @@
 
 import logging
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -14,6 +13,7 @@ from cooper_rl.config import names
 from cooper_rl.config.cooper import CooperConfig
 from cooper_rl.domains.base import Domain
 from cooper_rl.errors import ServerError
+from cooper_rl.machine.daemon_pool import DaemonPool
 from cooper_rl.negatives.pairs import (
     Assistant,
     RemoteAssistant,
@@ -114,7 +114,7 @@ class Writing:
             written = [self._write(items, seed)]
         else:
             self.writer.begin()
-            with ThreadPoolExecutor(self.writer.max_concurrency, thread_name_prefix="negatives") as threads:
+            with DaemonPool(self.writer.max_concurrency, "negatives") as threads:
                 written = list(threads.map(lambda item: self._write([item], seed), items))
             num_hedged = self.writer.num_hedged
         failure = next((part.failure for part in written if part.failure is not None), None)

@@ -6,11 +6,12 @@ timing: with `max_pair_staleness` 0 a step waits for its own pairs, with 1 it ta
 """
 
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from types import TracebackType
 from typing import Self
 
 from cooper_rl.distributed.ranks import ALONE, Ranks
+from cooper_rl.machine.daemon_pool import DaemonPool, is_hasty
 from cooper_rl.schema.data import Pairing
 from cooper_rl.training.pairing import PairMaker
 from cooper_rl.training.rollout import Group, Scores
@@ -38,7 +39,7 @@ class PairQueue:
         self._ranks = ranks
         # One thread: pairs of two steps side by side would ask an assistant twice as much and finish in any
         # order.
-        self._threads = ThreadPoolExecutor(1, thread_name_prefix="pairs")
+        self._threads = DaemonPool(1, "pairs")
         self._waiting: list[Future[Pairing]] = []
         if max_staleness:
             # A first step without pairs of a step before takes an empty one, so that a queue of one is
@@ -53,8 +54,9 @@ class PairQueue:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # Waits for the running step: it holds a verifier and a server, which are closed next.
-        self._threads.shutdown(wait=True, cancel_futures=True)
+        # Waits for the running step: it holds a verifier and a server, which are closed next. After Ctrl-C
+        # nobody needs it, and its server may never answer.
+        self._threads.shutdown(wait=not is_hasty(kind), cancel_futures=True)
 
     def submit(self, groups: Sequence[Group], scores: Scores, *, step: int, seed: int) -> None:
         """Begin with the pairs of a step."""

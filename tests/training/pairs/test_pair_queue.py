@@ -1,21 +1,25 @@
 """Pairs beside the policy update: whose turn it is to be learned from, whatever the timing."""
 
 import threading
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
-from cooper_rl.config.data import RuleConfig
+from cooper_rl.config.data import RuleConfig, ServerConfig
 from cooper_rl.engines.base import Generation
 from cooper_rl.errors import CooperError
 from cooper_rl.negatives.pairs import Assistant
 from cooper_rl.schema.data import Pairing, Problem
+from cooper_rl.servers.assistant import ChatAssistant
 from cooper_rl.tiny.assistant import TinyAssistant
 from cooper_rl.training.pair_queue import PairQueue
 from cooper_rl.training.pairing import PairMaker
 from cooper_rl.training.rollout import RolloutGroup, Scores
 from cooper_rl.verdicts.rule import RuleVerifier
 from tests.cooper_config import cooper_config
+from tests.stand_ins.serving import saying_nothing
 
 RIGHT = "7-2=5;5*2=10. #### 10"
 GROUPS = [
@@ -72,6 +76,18 @@ def test_what_was_pending_is_learned_from_first_with_its_counts(rule) -> None:
         pairs.submit(GROUPS, SCORES, step=2, seed=2)
         assert pairs.take() == waiting
         assert [steps_of(later) for later in pairs.pending()] == [[2]]
+
+
+def test_ctrl_c_does_not_wait_for_an_assistant_that_says_nothing(rule) -> None:
+    with saying_nothing() as url:
+        assistant = ChatAssistant(ServerConfig(base_url=f"{url}/v1", model="assistant-1"))
+        pairs = PairQueue(maker(rule, assistant), max_staleness=0)
+        started = time.monotonic()
+        with suppress(KeyboardInterrupt), pairs:
+            pairs.submit(GROUPS, SCORES, step=1, seed=1)
+            time.sleep(0.2)
+            raise KeyboardInterrupt
+    assert time.monotonic() - started < 5
 
 
 def test_pairs_are_those_of_the_seed_that_was_given(rule) -> None:
