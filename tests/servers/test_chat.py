@@ -1,6 +1,10 @@
 """Judge and assistant against a scripted chat server on a real socket."""
 
 import gzip
+import os
+import signal
+import subprocess
+import sys
 import time
 import tracemalloc
 from collections.abc import Iterator
@@ -19,6 +23,7 @@ from cooper_rl.servers.judge import ChatJudge, read_verdict
 from cooper_rl.verdicts.hybrid import JudgeItem
 from tests.servers.chatting import ITEM, completion, config, honest, read_prompt
 from tests.stand_ins.chat import Reply
+from tests.stand_ins.serving import saying_nothing
 
 
 def test_verdicts_come_in_order_with_temperature_zero_and_usage(serve_chat) -> None:
@@ -118,6 +123,54 @@ def test_a_server_that_is_gone_is_an_error_that_says_what_to_do(serve_chat) -> N
     ):
         judge.judge([ITEM] * 20)
     assert len(server.bodies) == 16
+
+
+def test_a_server_that_is_not_there_is_named_at_once(caplog: pytest.LogCaptureFixture) -> None:
+    server = ServerConfig(base_url="http://127.0.0.1:9/v1", model="judge-1", backoff_seconds=0.01)
+    with pytest.raises(ServerError, match="8 requests in a row failed"):
+        ChatJudge(server).judge([ITEM] * 20)
+    (said,) = [message for message in caplog.messages if "asking again" in message]
+    assert said == (
+        "http://127.0.0.1:9/v1/chat/completions: ConnectError: [Errno 111] Connection refused; asking again "
+        "(timeout_seconds=120, max_attempts=5)"
+    )
+
+
+@pytest.mark.parametrize("hedge_after", [None, 3.0])
+def test_a_redirection_ends_the_run_and_names_the_place(serve_chat, hedge_after: float | None) -> None:
+    """Such as a page to log in, which every other request would be sent to as well."""
+    place = "https://login.example/sso?state=s3cret"
+    server = serve_chat(lambda *_: (302, {"location": place}, ""))
+    with pytest.raises(ServerError) as caught:
+        ChatJudge(config(server, max_concurrency=1, hedge_after=hedge_after)).judge([ITEM] * 20)
+    assert "a redirection to https://login.example/sso?***; check base_url" in str(caught.value)
+    assert len(server.bodies) == 1
+
+
+def test_ctrl_c_does_not_wait_for_a_judge_that_says_nothing() -> None:
+    code = """if True:
+        import sys
+        from cooper_rl.config.data import ServerConfig
+        from cooper_rl.servers.judge import ChatJudge
+        from cooper_rl.verdicts.hybrid import JudgeItem
+        judge = ChatJudge(ServerConfig(base_url=sys.argv[1], model="judge-1"))
+        print("asked", flush=True)
+        judge.judge([JudgeItem("What is 1+1?", "2", "It is 2.")] * 40)
+    """
+    with (
+        saying_nothing() as url,
+        subprocess.Popen(
+            [sys.executable, "-c", code, url], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        ) as process,
+    ):
+        assert process.stdout is not None
+        assert process.stdout.readline() == "asked\n"
+        time.sleep(0.5)
+        os.kill(process.pid, signal.SIGINT)
+        try:
+            assert process.wait(20) == -signal.SIGINT
+        finally:
+            process.kill()
 
 
 def test_requests_that_are_refused_do_not_make_a_server_gone(serve_chat) -> None:

@@ -25,7 +25,7 @@ from cooper_rl.service.runs import ServedRuns
 from tests.api.rewarding import same_weights
 from tests.full_disk import no_file_beyond
 from tests.service.service_world import SETTINGS, falling, items, post, start_of
-from tests.stand_ins.chat import ScriptedServer
+from tests.stand_ins.chat import Reply, ScriptedServer
 from tests.stand_ins.serving import serving
 
 
@@ -403,6 +403,40 @@ def test_the_client_unpacks_no_answer_whole_that_is_larger_than_rewards_can_be()
         tracemalloc.stop()
         client.close()
         server.close()
+
+
+@pytest.mark.parametrize(
+    ("reply", "message"),
+    [
+        (
+            (200, {}, "<html>log in</html>"),
+            r"answers as no server of rewards does, with '<html>log in</html>'",
+        ),
+        ((200, {}, "[1, 2]"), r"answers as no server of rewards does, with '\[1, 2\]'; check the address"),
+        ((200, {}, '{"rewards": [1, 0]}'), r"gave 2 rewards for 1 completions"),
+        (
+            (302, {"location": "https://login.example/?a=b"}, ""),
+            r"302, a redirection to https://login.example/",
+        ),
+    ],
+)
+def test_the_client_names_an_answer_that_is_none_of_the_servers(reply: Reply, message: str) -> None:
+    server = ScriptedServer(lambda number, body: reply)
+    client = RewardClient(server.url)
+    with pytest.raises(ServerError, match=message):
+        client(["2"], questions=["1+1?"], reference_answers=["2"])
+    client.close()
+    server.close()
+
+
+def test_the_client_says_at_once_that_the_server_is_away(caplog: pytest.LogCaptureFixture) -> None:
+    client = RewardClient("http://127.0.0.1:9", retry_seconds=1.5)
+    with pytest.raises(ServerError, match=r"no answer in retry_seconds=1\.5"):
+        client(["2"], questions=["1+1?"], reference_answers=["2"])
+    (said,) = caplog.messages
+    assert said.startswith("http://127.0.0.1:9/v1/runs/default/rewards: ConnectError")
+    assert said.endswith("asking again (retry_seconds=1.5)")
+    client.close()
 
 
 def test_the_client_gives_up_and_says_where(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

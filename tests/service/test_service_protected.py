@@ -142,7 +142,7 @@ def test_rewards_are_learned_over_tls_with_the_token(server: Server, monkeypatch
 @pytest.mark.parametrize("token", [None, "wrong-token-of-24-letters"])
 def test_whoever_has_no_token_is_refused_and_begins_no_run(server: Server, token: str | None) -> None:
     with pytest.raises(
-        ServerError, match=r"/v1/runs/stolen/rewards: refused the request with 401: .*valid token"
+        ServerError, match=r"/v1/runs/stolen/rewards: refused the request with HTTP 401: .*valid token"
     ):
         ask(server.client(run="stolen", token=token), 1)
     headers = {} if token is None else {"authorization": f"Bearer {token}"}
@@ -163,7 +163,7 @@ def test_a_token_is_changed_while_runs_go_on(server: Server) -> None:
     server.tokens.write_text(f"{TOKEN}\n{OTHER}\n")
     ask(server.client(run="rotated", token=OTHER), 2)
     server.tokens.write_text(f"{OTHER}\n")
-    with pytest.raises(ServerError, match="refused the request with 401"):
+    with pytest.raises(ServerError, match="refused the request with HTTP 401"):
         ask(server.client(run="rotated"), 3)
     server.tokens.write_text(f"{TOKEN}\n")
     assert "rotated" in server.runs()

@@ -1,5 +1,6 @@
 """`RewardClient`: asks a server of rewards that learn (`cooper-rl serve --learn`)."""
 
+import logging
 import os
 import ssl
 import time
@@ -10,14 +11,21 @@ from typing import Any, Literal, Self
 
 import httpx
 
+from cooper_rl.addresses import redact
 from cooper_rl.errors import ConfigError, ServerError
+from cooper_rl.outgoing import open_client, through
 from cooper_rl.schema.texts import replace_surrogates
-from cooper_rl.servers.answers import ACCEPTED_ENCODING, SPARE_BYTES, post
+from cooper_rl.servers.answers import ACCEPTED_ENCODING, SPARE_BYTES, post, status_of
+from cooper_rl.waiting import Waiting
+
+logger = logging.getLogger(__name__)
 
 RETRIED = frozenset({429, 502, 503, 504})
 """Statuses that say: later."""
 MAX_BYTES_PER_REWARD = 64
 """A number in JSON has at most 25."""
+SILENT_SECONDS = 30.0
+"""A step of learning may take so long before that is worth a word."""
 
 
 class RewardClient:
@@ -54,10 +62,14 @@ class RewardClient:
         """
         self._url = f"{url.rstrip('/')}/v1/runs/{run}/rewards"
         self._timeout_seconds, self._retry_seconds = timeout_seconds, retry_seconds
+        self._waiting = Waiting(
+            redact(self._url), logger, limit=f"retry_seconds={retry_seconds:g}", first_seconds=SILENT_SECONDS
+        )
         authorization = {} if token is None else {"authorization": f"Bearer {token}"}
-        self._http = httpx.Client(
+        self._proxy = through(self._url)
+        self._http = open_client(
+            timeout_seconds,
             headers={"accept-encoding": ACCEPTED_ENCODING} | authorization,
-            timeout=timeout_seconds,
             verify=True if certificates is None else ssl.create_default_context(cafile=certificates),
         )
 
@@ -126,12 +138,14 @@ class RewardClient:
         if not items:
             return []
         body = {"request_id": request_id or uuid.uuid4().hex, "learn": learn, "items": items}
-        return self._post(body, max_bytes=SPARE_BYTES + MAX_BYTES_PER_REWARD * len(items))["rewards"]
+        with self._waiting.asked():
+            answer = self._post(body, max_bytes=SPARE_BYTES + MAX_BYTES_PER_REWARD * len(items))
+        return self._read(answer, len(items))
 
     def close(self) -> None:
         self._http.close()
 
-    def _post(self, body: dict[str, Any], *, max_bytes: int) -> dict[str, Any]:
+    def _post(self, body: dict[str, Any], *, max_bytes: int) -> httpx.Response:
         deadline = time.monotonic() + self._retry_seconds
         while True:
             seconds = 1.0
@@ -141,11 +155,11 @@ class RewardClient:
                 )
             except httpx.RequestError as error:
                 self._check_trust(error)
-                problem = f"{type(error).__name__}: {error}"
+                problem = f"{type(error).__name__}: {error}{self._proxy}"
             else:
                 if answer.status_code == 200:
-                    return answer.json()
-                problem = f"{answer.status_code}: {answer.text[:500]}"
+                    return answer
+                problem = status_of(answer) + self._proxy
                 if answer.status_code not in RETRIED:
                     raise ServerError(f"{self._url}: refused the request with {problem}")
                 given = answer.headers.get("retry-after", "")
@@ -155,7 +169,28 @@ class RewardClient:
                     f"{self._url}: no answer in retry_seconds={self._retry_seconds:g}; the last try: "
                     f"{problem}; look at the server's log"
                 )
+            self._waiting.failed(problem)
             time.sleep(seconds)
+
+    def _read(self, answer: httpx.Response, num_items: int) -> list[float]:
+        """The rewards of an answer.
+
+        Raises:
+            ServerError: it is none of this server, such as a page to log in.
+        """
+        try:
+            rewards = [float(reward) for reward in answer.json()["rewards"]]
+        except (LookupError, RecursionError, TypeError, ValueError) as error:
+            said = f"{answer.text[:200]!r}{self._proxy}"
+            raise ServerError(
+                f"{self._url}: answers as no server of rewards does, with {said}; check the address "
+                "(COOPER_REWARD_URL)"
+            ) from error
+        if len(rewards) != num_items:
+            raise ServerError(
+                f"{self._url}: gave {len(rewards)} rewards for {num_items} completions; check the address"
+            )
+        return rewards
 
     def _check_trust(self, error: httpx.RequestError) -> None:
         """Another try cannot mend a certificate that nobody vouches for.

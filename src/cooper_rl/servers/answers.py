@@ -9,11 +9,17 @@ from typing import Any, NamedTuple
 
 import httpx
 
+from cooper_rl.addresses import redact
+
 MAX_BYTES_PER_TOKEN, SPARE_BYTES = 64, 1 << 20
 """An answer of more bytes than `max_tokens` can need is not read to its end."""
 ACCEPTED_ENCODING = "gzip"
 """What a request asks for. httpx asks for more where more is installed, and unpacks without a bound."""
 _GZIP_HEADER = zlib.MAX_WBITS | 16
+
+
+REDIRECTS = frozenset({301, 302, 303, 307, 308})
+"""No request follows one: what is posted, and the key, are for the address that was given."""
 
 
 class Posted(NamedTuple):
@@ -26,6 +32,14 @@ class Posted(NamedTuple):
 def max_answer_bytes(max_tokens: int) -> int:
     """Bytes of the longest answer of a chat server that is read."""
     return max_tokens * MAX_BYTES_PER_TOKEN + SPARE_BYTES
+
+
+def status_of(answer: httpx.Response) -> str:
+    """What a server answered that refused or failed, in one line."""
+    if answer.status_code in REDIRECTS:
+        place = redact(answer.headers.get("location", "nowhere"))
+        return f"HTTP {answer.status_code}, a redirection to {place[:200]}"
+    return f"HTTP {answer.status_code}: {answer.text[:200]!r}"
 
 
 def post(

@@ -25,23 +25,35 @@ from cooper_rl.addresses import redact, redact_all, split_user
 from cooper_rl.config.data import ServerConfig
 from cooper_rl.errors import ConfigError, ServerError
 from cooper_rl.method.prompts import ChatPrompt
+from cooper_rl.outgoing import describe, open_client, through
 from cooper_rl.schema.reports import JudgeUsage
 from cooper_rl.schema.texts import replace_surrogates
-from cooper_rl.servers.answers import ACCEPTED_ENCODING, Posted, max_answer_bytes, post
+from cooper_rl.servers.answers import (
+    ACCEPTED_ENCODING,
+    REDIRECTS,
+    Posted,
+    max_answer_bytes,
+    post,
+    status_of,
+)
 from cooper_rl.servers.budget import Estimate, Ledger, count_tokens
 from cooper_rl.servers.hedging import Hedger
 from cooper_rl.servers.pacing import Pace
+from cooper_rl.waiting import Waiting
 
 logger = logging.getLogger(__name__)
 
 RETRIED_STATUSES = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
-REFUSALS = frozenset({401, 403, 404, 405})
+REFUSALS = frozenset({401, 403, 404, 405}) | REDIRECTS
 MAX_PAUSE_SECONDS = 60.0
 """Of pauses that nobody asked for."""
 MAX_ASKED_SECONDS = 366 * 86_400.0
 """A later date is not shown."""
 MAX_FAILURES_IN_A_ROW = 8
 """So many requests given up without one answered between them: the server is gone, not the request bad."""
+
+SILENT_SECONDS = 30.0
+"""A model may think for so long about an answer before that is worth a word."""
 
 FailureKind = Literal["refused", "unreachable"]
 
@@ -76,11 +88,14 @@ class ChatClient:
         # one.
         limits = httpx.Limits(max_connections=server.max_concurrency)
         headers = {**_authorization(server), "Accept-Encoding": ACCEPTED_ENCODING}
-        self._http = httpx.Client(timeout=server.timeout_seconds, limits=limits, headers=headers)
+        self._http = open_client(server.timeout_seconds, limits=limits, headers=headers)
+        self._proxy = through(url)
         self._ledger = Ledger(server)
         hedger = None if server.hedge_after is None else Hedger(server, headers, self._ledger)
         self._post = self._post_once if hedger is None else hedger.post
         self._pace = Pace(server.max_concurrency)
+        limit = f"timeout_seconds={server.timeout_seconds:g}, max_attempts={server.max_attempts}"
+        self._waiting = Waiting(self._shown, logger, limit=limit, first_seconds=SILENT_SECONDS)
         self._lock = threading.Lock()
         self._failures_in_a_row = 0
         self._last_answer = -math.inf
@@ -121,7 +136,8 @@ class ChatClient:
         body = self._body(prompt, seed)
         started = time.monotonic()
         try:
-            text = self._ask_patiently(body, random.Random(seed))
+            with self._waiting.asked():
+                text = self._ask_patiently(body, random.Random(seed))
         except RequestError as failure:
             self._ledger.count(failed=1)
             self._count_failure(str(failure), failure.kind)
@@ -179,6 +195,7 @@ class ChatClient:
             try:
                 text = self._try_once(body)
             except _RetryError as failure:
+                self._waiting.failed(failure)
                 if failure.is_limited:
                     self._check_patience(started, failure)
                     # What the server asks for is enough: the pause is everybody's, and fewer come back.
@@ -228,16 +245,14 @@ class ChatClient:
             try:
                 answer, num_requests = self._post(self._url, body)
             except httpx.RequestError as error:
-                raise _RetryError(
-                    redact_all(f"{type(error).__name__}: {error}", self.server.base_url)
-                ) from error
+                raise _RetryError(redact_all(describe(error, self._url), self.server.base_url)) from error
             finally:
                 self._ledger.end()
         if answer.status_code != 429:
             self._last_answer = time.monotonic()
         if answer.status_code == 200:
             return self._read(answer, body, num_requests)
-        reason = f"HTTP {answer.status_code}: {answer.text[:200]!r}"
+        reason = status_of(answer) + self._proxy
         if answer.status_code in REFUSALS:
             self._give_up(
                 f"{self._shown} refuses model {self.server.model!r} with {reason}; check base_url, "
@@ -263,7 +278,7 @@ class ChatClient:
             prompt_tokens = int(usage.get("prompt_tokens") or count_tokens(sent))
             completion_tokens = int(usage.get("completion_tokens") or count_tokens(text))
         except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
-            raise _RetryError(f"not a chat completion: {answer.text[:200]!r}") from error
+            raise _RetryError(f"not a chat completion: {answer.text[:200]!r}{self._proxy}") from error
         self._ledger.pay(prompt_tokens, completion_tokens, num_requests=num_requests)
         return _without_thought(text)
 

@@ -30,6 +30,7 @@ logger = logging.getLogger(__name__)
 
 ALREADY_ATTACHED = "XMinioAdminPolicyChangeAlreadyApplied"
 EXIT_USER_ERROR = 2
+EXIT_INTERRUPTED = 130
 
 
 class Bucket(BaseModel):
@@ -119,6 +120,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except CooperError as error:
         sys.stderr.write(f"prepare_buckets: {error}\n")
         return EXIT_USER_ERROR
+    except KeyboardInterrupt:
+        sys.stderr.write("\nprepare_buckets: interrupted; start again with the same arguments\n")
+        return EXIT_INTERRUPTED
     return 0
 
 

@@ -35,6 +35,7 @@ ALLOWED = frozenset({WEIGHTS, ".json", ".jsonl", ".txt", ".jinja", ".model", ".m
 """Weights, configuration, tokenizers, labelled completions. `.bin`, `.pt` and `.pkl` would be unpickled, and
 `.py` imported."""
 EXIT_USER_ERROR = 2
+EXIT_INTERRUPTED = 130
 
 
 class StoredModel(NamedTuple):
@@ -176,6 +177,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except CooperError as error:
         sys.stderr.write(f"fetch_model: {error}\n")
         return EXIT_USER_ERROR
+    except KeyboardInterrupt:
+        sys.stderr.write("\nfetch_model: interrupted; start again with the same arguments\n")
+        return EXIT_INTERRUPTED
     return 0
 
 

@@ -18,8 +18,10 @@ import httpx
 from cooper_rl.addresses import redact, redact_all
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.errors import DataError, how_to_install
+from cooper_rl.outgoing import describe, open_client, through
 from cooper_rl.progress import Progress
 from cooper_rl.records.files import SUFFIXES, RawRow
+from cooper_rl.waiting import Waiting
 
 logger = logging.getLogger(__name__)
 
@@ -52,21 +54,24 @@ def download(
     Raises:
         DataError: unreachable, refused, a web page instead of a file, too large, too slow.
     """
+    waiting = Waiting(redact(url), logger, limit=f"{silence_seconds:g} s of silence end it")
     try:
         name = Path(unquote(urlsplit(url).path)).name
         target = folder / (name if name.endswith(SUFFIXES) else f"{name or 'download'}.jsonl")
         with (
-            httpx.Client(timeout=silence_seconds, follow_redirects=True) as client,
+            waiting.asked(),
+            open_client(silence_seconds, follow_redirects=True) as client,
             client.stream("GET", url) as response,
         ):
             response.raise_for_status()
             _check_kind(response, url)
-            _write_body(response, target, max_bytes=max_bytes, deadline=time.monotonic() + max_seconds)
+            deadline = time.monotonic() + max_seconds
+            _write_body(response, target, max_bytes=max_bytes, deadline=deadline, waiting=waiting)
     except httpx.HTTPStatusError as error:
         status = error.response.status_code
         raise DataError(
-            f"{redact(url)}: the server answered {status} {error.response.reason_phrase}; check the address "
-            "and whether it needs a login, or download the file and give its path"
+            f"{redact(url)}: the server answered {status} {error.response.reason_phrase}{through(url)}; "
+            "check the address and whether it needs a login, or download the file and give its path"
         ) from error
     except OSError as error:
         raise _explain_disk(redact(url), folder, error) from error
@@ -128,8 +133,10 @@ def read_hub(text: str) -> Iterator[RawRow]:
             f"{text}: reading from the hub needs the extra `hub`: {how_to_install('hub')}; "
             "or give the path of a downloaded .jsonl or .parquet file"
         ) from error
+    waiting = Waiting(f"the Hugging Face hub, for {text}", logger, limit="Ctrl-C ends it")
     try:
-        rows: Any = datasets.load_dataset(hub_id.name, hub_id.config, split=hub_id.split)
+        with waiting.asked():
+            rows: Any = datasets.load_dataset(hub_id.name, hub_id.config, split=hub_id.split)
     # What the hub's client raises depends on where it fails; all of it means "this cannot be read".
     except (OSError, ValueError, RuntimeError, httpx.HTTPError) as error:
         reason = " ".join(str(error).split())[:300]
@@ -143,7 +150,7 @@ def read_hub(text: str) -> Iterator[RawRow]:
 
 
 def _reason(error: Exception, url: str) -> str:
-    return redact_all(f"{type(error).__name__}: {error}", url)
+    return redact_all(describe(error, url), url)
 
 
 def _explain_disk(source: str, folder: Path, error: OSError) -> DataError:
@@ -161,7 +168,9 @@ def _check_kind(response: httpx.Response, url: str) -> None:
         )
 
 
-def _write_body(response: httpx.Response, target: Path, *, max_bytes: int, deadline: float) -> None:
+def _write_body(
+    response: httpx.Response, target: Path, *, max_bytes: int, deadline: float, waiting: Waiting
+) -> None:
     announced = int(response.headers.get("content-length", 0))
     _check_size(announced, max_bytes, response.url)
     progress = Progress(f"download {target.name} (bytes)", announced or None, logger)
@@ -170,6 +179,7 @@ def _write_body(response: httpx.Response, target: Path, *, max_bytes: int, deadl
         # As they arrive, so that a trickle is noticed. Decoded bytes are counted: a small compressed answer
         # may unfold into a large one.
         for chunk in response.iter_bytes():
+            waiting.heard()
             size += len(chunk)
             _check_size(size, max_bytes, response.url)
             if time.monotonic() > deadline:

@@ -7,11 +7,13 @@ they know no conditional writes, fetch in one stream, and verify nothing.
 
 import contextlib
 import hashlib
+import logging
 import os
 import random
 import re
+import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -28,6 +30,7 @@ from minio.helpers import check_bucket_name
 
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.errors import DamagedObjectError, StorageError, WriteConflictError
+from cooper_rl.machine.daemon_pool import is_hasty
 from cooper_rl.storage.base import (
     BLOCK_BYTES,
     PIECE_BYTES,
@@ -44,14 +47,19 @@ from cooper_rl.storage.transfer import (
     map_in_order,
     may_succeed_later,
     read_secret,
+    reason_of,
     save_piece,
 )
+from cooper_rl.waiting import Waiting
 
 T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
 
 FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 15.0
 CONNECT_SECONDS = 10.0
+HASTY_ABORT_SECONDS = 2.0
 HASH_HEADER = "x-amz-meta-sha256"
 
 
@@ -96,7 +104,9 @@ class S3Store:
         self._config = config
         self._part_size = config.part_mib << 20
         self._random = random.SystemRandom()
-        self._client = _connect(config, self._bucket)
+        limit = f"storage.retry_seconds={config.retry_seconds:g}"
+        self._waiting = Waiting(f"{config.endpoint}, for s3://{self._bucket}", logger, limit=limit)
+        self._client = _connect(config, self._bucket, self._waiting)
         if not config.path_style:
             self._client.enable_virtual_style_endpoint()
 
@@ -124,8 +134,14 @@ class S3Store:
             self._retry(key, lambda: self._complete(key, upload, parts, sha256=sha256))
         # Parts that were uploaded are stored, and billed, until they are aborted; no listing of objects
         # shows them.
-        except BaseException:
-            self._abort(name, upload)
+        except BaseException as error:
+            if not is_hasty(type(error)):
+                self._abort(name, upload)
+            else:
+                # Of a server that is away, whoever pressed Ctrl-C would wait for the time-out.
+                abort = threading.Thread(target=self._abort, args=(name, upload), daemon=True)
+                abort.start()
+                abort.join(HASTY_ABORT_SECONDS)
             raise
 
     def get_file(self, key: str, path: Path, *, sha256: str) -> None:
@@ -264,13 +280,18 @@ class S3Store:
                 "GET", self._bucket, self._name(key), headers=headers, preload_content=False
             )
             try:
-                return save_piece(answer.stream(BLOCK_BYTES), path, start=start)
+                return save_piece(self._heard(answer.stream(BLOCK_BYTES)), path, start=start)
             finally:
                 # Unread bytes stay in the connection otherwise, and the pool would make a new one for each
                 # piece.
                 answer.release_conn()
 
         return self._retry(key, send)
+
+    def _heard(self, blocks: Iterable[bytes]) -> Iterator[bytes]:
+        for block in blocks:
+            self._waiting.heard()
+            yield block
 
     def _complete(self, key: str, upload: str, parts: list[Part], *, sha256: str) -> None:
         try:
@@ -323,6 +344,10 @@ class S3Store:
         return self._retry(key, send)
 
     def _retry(self, key: str, send: Callable[[], T]) -> T:
+        with self._waiting.asked():
+            return self._send_patiently(key, send)
+
+    def _send_patiently(self, key: str, send: Callable[[], T]) -> T:
         deadline = time.monotonic() + self._config.retry_seconds
         pause = FIRST_PAUSE_SECONDS
         while True:
@@ -334,11 +359,12 @@ class S3Store:
                 # A deadline and not a count: what counts is for how long a server may be restarted.
                 if not may_succeed_later(error) or time.monotonic() + wait > deadline:
                     raise explain_refusal(f"{self.uri}/{key}", error, config=self._config) from error
+                self._waiting.failed(reason_of(error))
                 time.sleep(wait)
                 pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
 
-def _connect(config: StorageConfig, bucket: str) -> Minio:
+def _connect(config: StorageConfig, bucket: str, waiting: Waiting) -> Minio:
     # Neither value is shown: it may hold a password.
     if "@" in bucket:
         raise StorageError("storage.uri must be s3://bucket/prefix, without user or password")
@@ -360,6 +386,7 @@ def _connect(config: StorageConfig, bucket: str) -> Minio:
             secure=endpoint[1] == "https",
             region=config.region,
             http_client=BlockwisePool(
+                waiting.heard,
                 blocksize=BLOCK_BYTES,
                 # One connection for each part under way, and one for the request that starts or ends them.
                 maxsize=config.num_parallel + 1,

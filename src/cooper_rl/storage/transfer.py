@@ -7,7 +7,7 @@ import hashlib
 import io
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,6 +17,7 @@ from urllib3.exceptions import HTTPError, SSLError
 
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.errors import DamagedObjectError, StorageError, WriteConflictError
+from cooper_rl.machine.daemon_pool import DaemonPool
 
 T = TypeVar("T")
 
@@ -42,12 +43,32 @@ _REMEDIES = {
 
 
 class BlockwisePool(PoolManager):
-    """Sends a body block by block: a time-out is for one call of `sendall`, which else takes a whole part."""
+    """Sends a body block by block: a time-out is for one call of `sendall`, which else takes a whole part.
+
+    Args:
+        on_block: Called when a block was sent.
+        options: Of urllib3's pool.
+    """
+
+    def __init__(self, on_block: Callable[[], None], **options: Any) -> None:
+        super().__init__(**options)
+        self._on_block = on_block
 
     def urlopen(self, method: str, url: str, redirect: bool = True, **options: Any) -> Any:
         if options.get("body"):
-            options["body"] = io.BytesIO(options["body"])
+            options["body"] = _Body(options["body"], self._on_block)
         return super().urlopen(method, url, redirect, **options)
+
+
+class _Body(io.BytesIO):
+    def __init__(self, data: bytes, on_block: Callable[[], None]) -> None:
+        super().__init__(data)
+        self._on_block = on_block
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if self.tell():  # what was read before is sent
+            self._on_block()
+        return super().read(size)
 
 
 def check_tag(method: str, headers: Mapping[str, str], *, config: StorageConfig) -> None:
@@ -66,7 +87,7 @@ def check_tag(method: str, headers: Mapping[str, str], *, config: StorageConfig)
 
 def map_in_order(function: Callable[[int], T], items: Iterable[int], num_parallel: int) -> Iterator[T]:
     """Call in parallel and yield results in order; at most `num_parallel` + 1 of them exist at a time."""
-    with ThreadPoolExecutor(num_parallel) as pool:
+    with DaemonPool(num_parallel) as pool:
         waiting: deque[Future[T]] = deque()
         try:
             for item in items:
@@ -165,16 +186,21 @@ def explain_refusal(place: str, error: Exception, *, config: StorageConfig) -> S
         credentials = config.credentials or "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
         remedy = _REMEDIES[code].format(credentials=credentials)
         return StorageError(f"{place}: {remedy} ({config.endpoint} answered {code})")
-    reason = code or " ".join(f"{type(error).__name__}: {error}".split())[:300]
-    if isinstance(error, S3Error) and error.message:
-        reason += f", {error.message[:300]!r}"
     tried = f", also after trying for {config.retry_seconds:g} s" if may_succeed_later(error) else ""
     more = ", and storage.ca_bundle" * isinstance(error, SSLError)
     more += ", and storage.path_style" * (not config.path_style)
     return StorageError(
-        f"{place}: {config.endpoint} cannot be used ({reason}){tried}; check that the server runs "
+        f"{place}: {config.endpoint} cannot be used ({reason_of(error)}){tried}; check that the server runs "
         f"and that storage.endpoint is right{more}"
     )
+
+
+def reason_of(error: Exception) -> str:
+    """What the server answered, or what stood in the way of an answer."""
+    reason = _code(error) or " ".join(f"{type(error).__name__}: {error}".split())[:300]
+    if isinstance(error, S3Error) and error.message:
+        reason += f", {error.message[:300]!r}"
+    return reason
 
 
 def _code(error: Exception) -> str | None:
