@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "python -m pi
         return EXIT_USER_ERROR
     except KeyboardInterrupt:
         sys.stderr.write(
-            "\ninterrupted; finished stages are kept: run the same command to go on from there\n"
+            f"\ninterrupted; {getattr(options, 'when_interrupted', 'run the same command again')}\n"
         )
         return EXIT_INTERRUPTED
 
@@ -66,7 +66,10 @@ def _add_local(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     local = commands.add_parser(
         "local", help="run a compiled pipeline on this machine through kfp.local", allow_abbrev=False
     )
-    local.set_defaults(action=_local)
+    local.set_defaults(
+        action=_local,
+        when_interrupted="finished stages are kept: run the same command to go on from there",
+    )
     add_pipeline(local, profile="local")
     add_arguments(local, preset="laptop")
     local.add_argument(

@@ -23,7 +23,10 @@ def add_submit(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     submit = commands.add_parser(
         "submit", help="upload a pipeline to a KFP API server and start a run", allow_abbrev=False
     )
-    submit.set_defaults(action=_submit)
+    submit.set_defaults(
+        action=_submit,
+        when_interrupted="a run that has started goes on: look at the list of runs before you start another",
+    )
     add_pipeline(submit, profile="cluster")
     add_arguments(submit, preset=None)
     _add_server(submit)

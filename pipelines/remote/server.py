@@ -22,6 +22,9 @@ import urllib3
 from kfp_server_api.exceptions import ApiException
 
 from cooper_rl.errors import ConfigError, ServerError
+from cooper_rl.waiting import Waiting
+
+logger = logging.getLogger(__name__)
 
 TOKEN_ENV = "KFP_TOKEN"
 HOST_ENV = "KF_PIPELINES_ENDPOINT"
@@ -65,11 +68,17 @@ class Place:
 
 
 class Client(kfp.Client):
-    """kfp's client without its five tries at the health check, each of which prints a traceback."""
+    """kfp's client without its five tries at the health check, each of which prints a traceback, and without
+    the four of urllib3, which would take four time-outs."""
 
     def __init__(self, timeout_seconds: float, **options: Any) -> None:
         self._timeout = (timeout_seconds, timeout_seconds)
         super().__init__(**options)  # looks at the server's health
+
+    def _load_config(self, *arguments: Any, **options: Any) -> Any:
+        config: Any = super()._load_config(*arguments, **options)
+        config.retries = urllib3.Retry(connect=0, read=0)
+        return config
 
     def get_kfp_healthz(self, sleep_duration: int = 5) -> Any:
         found = self._healthz_api.healthz_service_get_healthz(_request_timeout=self._timeout)
@@ -83,6 +92,9 @@ class Server:
     def __init__(self, place: Place) -> None:
         self.place = place
         logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)  # we say it when all tries failed
+        self._waiting = Waiting(
+            place.host, logger, limit=f"--timeout-seconds {place.timeout_seconds:g}, Ctrl-C ends it"
+        )
         with self.explained("connect"), warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # kfp says on each start which servers it needs
             client = Client(
@@ -110,7 +122,7 @@ class Server:
             ServerError: the server cannot be reached, refused, or failed.
         """
         try:
-            with contextlib.redirect_stdout(io.StringIO()):
+            with self._waiting.asked(), contextlib.redirect_stdout(io.StringIO()):
                 yield
         except ApiException as error:
             raise ServerError(self._explain(what, error)) from error

@@ -136,6 +136,8 @@ def follow(server: Server, run_id: str, screen: TextIO, *, pause_seconds: float)
                 raise
             if is_status(error.__cause__, 401):
                 server.renew_token()
+            screen.write(f"{error}; looking again ({num_failed} of {MAX_FAILED_LOOKS})\n")
+            screen.flush()
             time.sleep(pause_seconds)
             continue
         for task, state in _task_states(run):

@@ -99,10 +99,13 @@ def test_a_run_that_does_not_succeed_is_an_exit_status(
     assert capsys.readouterr().out.endswith(f"run {state.lower()}: task failed\n")
 
 
-def test_waiting_survives_a_server_that_fails_for_a_while(api: KfpApi) -> None:
+def test_waiting_survives_a_server_that_fails_for_a_while(
+    api: KfpApi, capsys: pytest.CaptureFixture[str]
+) -> None:
     api.script = [look("SUCCEEDED")]
     api.faults = [Fault("GET", "/runs/", 503, times=3)]
     assert submit(api, "--wait") == 0
+    assert "looking again (3 of 10)" in capsys.readouterr().out
 
 
 def test_waiting_is_given_up_when_the_server_stays_away(
@@ -112,6 +115,26 @@ def test_waiting_is_given_up_when_the_server_stays_away(
     assert submit(api, "--wait") == 2
     assert "cannot look at run runs-" in capsys.readouterr().err
     assert api.faults[0].times == 99 - 10
+
+
+def test_a_server_that_says_nothing_is_asked_once(api: KfpApi) -> None:
+    """Four times the time-out would pass otherwise, since urllib3 repeats three times."""
+    api.faults = [Fault("GET", "/healthz", 0, times=4)]
+    assert submit(api, "--timeout-seconds", "0.3") == 2
+    assert api.count("GET", "/healthz") == 1
+
+
+def test_ctrl_c_while_waiting_says_that_the_run_goes_on(
+    api: KfpApi, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pipelines.remote.submit.follow", interrupt)
+    assert submit(api, "--wait") == 130
+    said = capsys.readouterr()
+    assert "/#/runs/details/" in said.out
+    assert "interrupted; a run that has started goes on: look at the list of runs" in said.err
 
 
 def test_a_token_that_expires_while_waiting_is_read_again(api: KfpApi, tmp_path: Path) -> None:
