@@ -15,12 +15,14 @@ from typing import Any
 import pytest
 import yaml
 
-from cooper_rl.cluster import launch
+from cooper_rl import waiting
+from cooper_rl.cluster import launch, sdk
 from cooper_rl.cluster.trainjob import MOUNT, Program, job_name, kept_grace_period
 from cooper_rl.config.infrastructure import LaunchConfig
 from cooper_rl.config.load import load
 from cooper_rl.errors import ConfigError, LaunchError, StoppedError
 from tests.stand_ins.kubernetes_api import NAMESPACE, TRAINER, Cluster, Json, make_runtime, run_cluster
+from tests.stand_ins.serving import saying_nothing
 
 pytest.importorskip("kubeflow.trainer", reason="the SDK is not installed (extra trainjob)")
 
@@ -277,6 +279,31 @@ def test_a_server_that_is_not_there_is_one_error_with_its_address(start: Start) 
     cluster.server_close()
     with pytest.raises(LaunchError, match=r"the API server http://127\.0\.0\.1:\d+ does not answer"):
         run(options())
+
+
+def test_a_server_that_takes_connections_and_says_nothing_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The client of Kubernetes would wait for ever."""
+    monkeypatch.setattr(sdk, "SILENCE_SECONDS", 0.3)
+    monkeypatch.setitem(waiting.Waiting.__init__.__kwdefaults__, "first_seconds", 0.1)
+    with saying_nothing() as url:
+        context = {"name": "c", "context": {"cluster": "c", "user": "u", "namespace": "here"}}
+        config = {
+            "clusters": [{"name": "c", "cluster": {"server": url}}],
+            "users": [{"name": "u", "user": {}}],
+            "contexts": [context],
+            "current-context": "c",
+        }
+        (tmp_path / "kubeconfig").write_text(yaml.safe_dump(config))
+        monkeypatch.setattr(
+            "kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "kubeconfig")
+        )
+        started = time.monotonic()
+        with pytest.raises(LaunchError, match=rf"TrainJob here/\S+ cannot be read: the API server {url}"):
+            run(options())
+    assert time.monotonic() - started < 5
+    assert f"{url}: no good answer for 0 s; waiting (two tries of 0.3 s)" in caplog.messages
 
 
 def test_a_process_without_any_cluster_is_told_what_to_set(

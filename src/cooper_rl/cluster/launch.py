@@ -139,6 +139,7 @@ class _Cluster:
 
     def delete(self) -> None:
         """Best effort: an error is logged, since another one is on its way."""
+        logger.info("TrainJob %s: asking to delete it; Ctrl-C leaves it as it is", self._place)
         try:
             self._ask("cannot be deleted", lambda: self._client.delete_job(self._name))
             logger.info("TrainJob %s deleted", self._place)

@@ -2,12 +2,21 @@
 
 import json
 import logging
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any
 
 from cooper_rl.config.infrastructure import LaunchConfig
 from cooper_rl.errors import ConfigError, LaunchError, how_to_install
+from cooper_rl.waiting import Waiting
+
+logger = logging.getLogger(__name__)
 
 RBAC = "manifests/base/runs/rbac.yaml"
+
+
+CONNECT_SECONDS, SILENCE_SECONDS = 10.0, 60.0
+"""Of one request; the SDK has no settings for them."""
 
 
 class TransientError(LaunchError):
@@ -35,13 +44,46 @@ def connect(config: LaunchConfig) -> Any:
         ) from error
     # It warns that it may not read the version of the Trainer, which nobody needs.
     logging.getLogger("kubeflow.trainer.backends.kubernetes.backend").setLevel(logging.ERROR)
+    logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)  # what fails is said below
     try:
-        return TrainerClient(KubernetesBackendConfig(namespace=config.namespace))
+        with _time_limits():
+            return TrainerClient(KubernetesBackendConfig(namespace=config.namespace))
     except ConfigException as error:
         raise LaunchError(
             f"launch.kind=trainjob: no cluster to start it on ({error}); set KUBECONFIG, or run in a pod "
             f"with a service account that {RBAC} names"
         ) from error
+
+
+@contextmanager
+def _time_limits() -> Generator[None]:
+    """Clients of Kubernetes that are made in the block have time limits, and repeat a request once.
+
+    They would wait for ever, and without a word, for an API server that takes a connection and says nothing.
+    A log that is followed may be silent.
+    """
+    from kubernetes.client import rest
+    from urllib3 import Retry
+
+    class LimitedRest(rest.RESTClientObject):
+        def __init__(self, configuration: Any, **options: Any) -> None:
+            super().__init__(configuration, **options)
+            self.pool_manager.connection_pool_kw["retries"] = Retry(1)
+            self._waiting = Waiting(configuration.host, logger, limit=f"two tries of {SILENCE_SECONDS:g} s")
+
+        def request(self, *arguments: Any, **options: Any) -> Any:
+            if not options.get("_preload_content", True):
+                return super().request(*arguments, **options)
+            if options.get("_request_timeout") is None:
+                options["_request_timeout"] = (CONNECT_SECONDS, SILENCE_SECONDS)
+            with self._waiting.asked():
+                return super().request(*arguments, **options)
+
+    given, rest.RESTClientObject = rest.RESTClientObject, LimitedRest
+    try:
+        yield
+    finally:
+        rest.RESTClientObject = given
 
 
 def explain(what: str, error: Exception, host: str) -> LaunchError:
@@ -67,7 +109,8 @@ def explain(what: str, error: Exception, host: str) -> LaunchError:
             f"{what}: the API server {host} does not answer ({cause or error}); is the address right, and do "
             "network policies let this process reach it?"
         )
-    return LaunchError(f"{what}: {error}")
+    reason = " ".join(f"{error} ({type(error.__cause__).__name__}: {error.__cause__})".split())[:300]
+    return LaunchError(f"{what}: {reason}; is {host} the API server of a cluster?")
 
 
 def _message(error: Any) -> str:
