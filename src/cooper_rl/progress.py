@@ -28,7 +28,8 @@ def show_log() -> None:
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     logging.captureWarnings(True)
     redact_tracebacks()
-    logging.getLogger("httpx").setLevel(logging.WARNING)  # one line per request otherwise
+    for library in ("httpx", "httpx2"):  # one line per request otherwise; the hub's has the second
+        logging.getLogger(library).setLevel(logging.WARNING)
     logging.getLogger("huggingface_hub").propagate = False  # it shows its lines itself
 
 

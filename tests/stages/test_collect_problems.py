@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tracemalloc
 from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler, HTTPServer, SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -226,6 +226,35 @@ def test_collecting_imports_neither_torch_nor_a_rule_verifier_library():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("status", [0, 503])
+def test_a_hub_that_is_away_is_asked_for_no_data_set(tmp_path: Path, status: int) -> None:
+    """Its library would ask six times, and wait for each answer."""
+    pytest.importorskip("datasets", reason="needs the extra hub")
+    visits: list[str] = []
+
+    class Door(BaseHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            visits.append(self.path)
+            if status:
+                self.send_error(status)
+
+        def log_message(self, format: str, *_: object) -> None:
+            pass
+
+    command = [sys.executable, "-m", "cooper_rl", "collect-problems", "--preset", "laptop"]
+    command += ["--set", "problems.num_tiny=0", "--set", 'problems.sources=["owner/name:main:train"]']
+    for name in ("problems", "held-out", "rejected", "report"):
+        command += [f"--{name}", str(tmp_path / name)]
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("HF_")}
+    with serving(HTTPServer(("127.0.0.1", 0), Door)) as url:
+        environment = kept | {"HF_ENDPOINT": url, "HF_HOME": str(tmp_path / "cache")}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stderr
+    assert len(visits) == 1
+    assert "what it would give is taken from" in done.stderr
+    assert "owner/name:main:train: the hub data set cannot be read" in done.stderr
 
 
 def _real_data() -> Path:

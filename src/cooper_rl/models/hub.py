@@ -1,4 +1,4 @@
-"""Whether the Hugging Face hub can be asked, found out once in a process."""
+"""Whether the Hugging Face hub can be asked for models and data sets, found out once in a process."""
 
 import logging
 import os
@@ -9,14 +9,17 @@ from huggingface_hub import constants, get_session
 # Of the client that this version of the hub's library asks with: requests, httpx or httpx2.
 from huggingface_hub.errors import HTTPError  # pyright: ignore[reportPrivateImportUsage]
 
+from cooper_rl.waiting import Waiting
+
 logger = logging.getLogger(__name__)
 
 TIMEOUT_SECONDS = 30.0
+AWAY = frozenset({502, 503, 504})
 
 
 @cache
 def ask_hub() -> str | None:
-    """Ask the hub whether it is there, once in a process. Returns why it is not asked for models, or None.
+    """Ask the hub whether it is there, once in a process. Returns why it is not asked for more, or None.
 
     A hub that does not answer is asked no more, by this process and its children: the hub's library would
     ask six times, over 23 seconds, for each file that a model may have and the cache lacks.
@@ -24,14 +27,16 @@ def ask_hub() -> str | None:
     if constants.HF_HUB_OFFLINE:
         return "HF_HUB_OFFLINE=1 forbids to ask the hub"
     try:
-        get_session().head(constants.ENDPOINT, timeout=TIMEOUT_SECONDS)
+        with Waiting(constants.ENDPOINT, logger, limit=f"{TIMEOUT_SECONDS:g} s").asked():
+            status = get_session().head(constants.ENDPOINT, timeout=TIMEOUT_SECONDS).status_code
+        reason = f"the hub is away ({constants.ENDPOINT} answered {status})" if status in AWAY else None
     except (OSError, HTTPError) as error:
+        reason = explain_away(error)
+    if reason is not None:
         constants.HF_HUB_OFFLINE = True
         os.environ["HF_HUB_OFFLINE"] = "1"
-        reason = explain_away(error)
-        logger.warning("%s; models are taken from %s", reason, constants.HF_HUB_CACHE)
-        return reason
-    return None
+        logger.warning("%s; what it would give is taken from %s", reason, constants.HF_HOME)
+    return reason
 
 
 def explain_away(error: Exception) -> str:

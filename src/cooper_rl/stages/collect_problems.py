@@ -217,7 +217,10 @@ def _open(name: str, storage: StorageConfig, collection: _Collection) -> _Source
     elif Path(name).is_dir():
         raise DataError(f"{name}: is a folder; name the .jsonl or .parquet files in it")
     elif parse_hub_id(name) is not None and not name.startswith("."):
+        from cooper_rl.models.hub import ask_hub  # the hub's library is imported where it is used only
+
         label = name
+        ask_hub()
         rows = read_hub(name)
     else:
         raise DataError(
