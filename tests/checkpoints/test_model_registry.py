@@ -1,6 +1,8 @@
 """Champions in MLflow's model registry: a real one on SQLite where MLflow is there, else a warning."""
 
 import logging
+import os
+from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -8,10 +10,12 @@ from typing import Any
 
 import pytest
 
-from cooper_rl.checkpoints.model_registry import register_champion
+from cooper_rl import waiting
+from cooper_rl.checkpoints.model_registry import open_mlflow, register_champion
 from cooper_rl.config.infrastructure import RegistryConfig
 from cooper_rl.schema.reports import Interval
 from cooper_rl.schema.runs import PromoteReport
+from tests.stand_ins.serving import saying_nothing
 
 PLACE = "s3://cooper-rl/registry"
 real = pytest.mark.skipif(
@@ -85,3 +89,28 @@ def test_a_registry_that_cannot_be_used_is_a_warning_with_the_remedy(
     assert "pa55word" not in caplog.text
     if find_spec("mlflow") is None:
         assert "pip install '.[mlflow]' in a clone" in caplog.text
+
+
+def test_limits_of_mlflows_requests_are_short_unless_somebody_set_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "7")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "7")
+    monkeypatch.delenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES")  # and what is set below is removed again
+    with suppress(ImportError):
+        open_mlflow("http://127.0.0.1:9")
+    assert os.environ["MLFLOW_HTTP_REQUEST_TIMEOUT"] == "7"
+    assert os.environ["MLFLOW_HTTP_REQUEST_MAX_RETRIES"] == "2"
+
+
+@pytest.mark.skipif(find_spec("mlflow") is None, reason="needs mlflow-skinny")
+def test_a_server_that_says_nothing_is_named_and_given_up(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    monkeypatch.setitem(waiting.Waiting.__init__.__kwdefaults__, "first_seconds", 0.1)
+    with saying_nothing() as url:
+        assert not register(RegistryConfig(mlflow=url), "v-1")
+    assert f"registry.mlflow={url}: no good answer for 0 s; waiting" in caplog.text
+    assert "v-1 is the champion, and MLflow does not have it" in caplog.text

@@ -6,17 +6,22 @@ finds the version by its tag and registers nothing twice.
 """
 
 import logging
+import os
 from importlib import import_module
 from typing import Any
 
-from cooper_rl.addresses import redact_all
+from cooper_rl.addresses import redact, redact_all
 from cooper_rl.config.infrastructure import RegistryConfig
 from cooper_rl.errors import how_to_install
 from cooper_rl.schema.runs import PromoteReport
+from cooper_rl.waiting import Waiting
 
 logger = logging.getLogger(__name__)
 
 ALIAS = "champion"
+LIMITS = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "20"}
+"""MLflow's variables for the tries of a request after the first, and for the seconds of each."""
+WORDS = "MLFLOW_HTTP_REQUEST_MAX_RETRIES and MLFLOW_HTTP_REQUEST_TIMEOUT limit it"
 VERSION = "cooper_rl.version"
 """Tag with the version's name in the registry in the store."""
 
@@ -37,8 +42,10 @@ def register_champion(
     """
     if config.mlflow is None:
         return False
+    waiting = Waiting(f"registry.mlflow={redact(config.mlflow)}", logger, limit=WORDS)
     try:
-        _register(config.mlflow, config.mlflow_model, decision, place=place, run_key=run_key)
+        with waiting.asked():
+            _register(config.mlflow, config.mlflow_model, decision, place=place, run_key=run_key)
     except ImportError:
         why = f"MLflow is not installed: {how_to_install('mlflow')}"
     except Exception as error:
@@ -56,7 +63,7 @@ def register_champion(
 
 
 def _register(address: str, model: str, decision: PromoteReport, *, place: str, run_key: str | None) -> None:
-    client: Any = import_module("mlflow.tracking").MlflowClient(tracking_uri=address, registry_uri=address)
+    client = open_mlflow(address)
     known = client.search_registered_models(f"name = '{model}'")
     if not known:
         client.create_registered_model(model, description="Champions of Cooper-RL: policy and VerifyRM")
@@ -70,6 +77,17 @@ def _register(address: str, model: str, decision: PromoteReport, *, place: str, 
             description=" ".join(decision.reasons),
         )
     client.set_registered_model_alias(model, ALIAS, found.version)
+
+
+def open_mlflow(address: str) -> Any:
+    """A client of MLflow, typed Any because MLflow is an extra; nothing is sent yet.
+
+    Its own limits are eight tries of two minutes for each request, with minutes of pauses between them, and
+    what is written there is worth no such wait. A variable that is set already stays.
+    """
+    for name, value in LIMITS.items():
+        os.environ.setdefault(name, value)
+    return import_module("mlflow.tracking").MlflowClient(tracking_uri=address, registry_uri=address)
 
 
 def _tags(decision: PromoteReport, run_key: str | None) -> dict[str, str]:

@@ -15,11 +15,13 @@ from textwrap import indent
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from cooper_rl.addresses import redact_all
+from cooper_rl.addresses import redact, redact_all
+from cooper_rl.checkpoints.model_registry import open_mlflow
 from cooper_rl.config.infrastructure import TrackerConfig
 from cooper_rl.errors import ConfigError, how_to_install
 from cooper_rl.schema.data import RolloutSample
 from cooper_rl.schema.step_metrics import StepMetrics
+from cooper_rl.waiting import Waiting
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +62,8 @@ class Tracker:
         if config is None:
             return
         try:
-            self._sink = _OPEN[config.kind](config, run)
+            with self._waiting(config).asked():
+                self._sink = _OPEN[config.kind](config, run)
         except ImportError as error:
             raise ConfigError(
                 f"tracker.kind={config.kind} needs a library that is not installed ({error}): "
@@ -97,10 +100,16 @@ class Tracker:
         self._try(write)
 
     def _try(self, call: Callable[[], None]) -> None:
+        assert self._config is not None, "only a configured tracker is written to"
         try:
-            call()
+            with self._waiting(self._config).asked():
+                call()
         except Exception as error:  # libraries raise anything, and training goes on
             self._give_up(error)
+
+    def _waiting(self, config: TrackerConfig) -> Waiting:
+        place = f"tracker.uri={redact(config.uri)}"
+        return Waiting(place, logger, limit="training goes on when it answers, or when it failed")
 
     def _give_up(self, error: Exception) -> None:
         self._sink = None
@@ -157,7 +166,7 @@ def _open_tensorboard(config: TrackerConfig, run: str) -> _Sink:
 
 
 def _open_mlflow(config: TrackerConfig, run: str) -> _Sink:
-    client: Any = import_module("mlflow.tracking").MlflowClient(tracking_uri=config.uri)
+    client = open_mlflow(config.uri)
     found = client.get_experiment_by_name(config.project)
     experiment = found.experiment_id if found else client.create_experiment(config.project)
     known = client.search_runs([experiment], f"attributes.run_name = '{run}'", max_results=1)
