@@ -48,9 +48,10 @@ def test_the_first_failure_is_said_at_once_and_those_that_follow_with_the_silenc
 
 
 def test_a_server_that_answers_within_its_time_is_not_spoken_of(
-    waiting: Waiting, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """One of two requests is slow, and the answers to the other are signs of life."""
+    waiting = Waiting("http://judge:8000/v1", logger, limit="", first_seconds=1.0)
     slow = threading.Event()
 
     def ask_slowly() -> None:
@@ -59,18 +60,19 @@ def test_a_server_that_answers_within_its_time_is_not_spoken_of(
 
     thread = threading.Thread(target=ask_slowly)
     thread.start()
-    for _ in range(10):
+    for _ in range(24):
         with waiting.asked():
-            time.sleep(0.03)
+            time.sleep(0.05)
     slow.set()
     thread.join()
     assert caplog.messages == []
 
 
-def test_parts_of_an_answer_are_signs_of_life(waiting: Waiting, caplog: pytest.LogCaptureFixture) -> None:
+def test_parts_of_an_answer_are_signs_of_life(caplog: pytest.LogCaptureFixture) -> None:
+    waiting = Waiting("http://judge:8000/v1", logger, limit="", first_seconds=1.0)
     with waiting.asked():
-        for _ in range(10):
-            time.sleep(0.03)
+        for _ in range(24):
+            time.sleep(0.05)
             waiting.heard()
     assert caplog.messages == []
 

@@ -37,7 +37,7 @@ def time_limits(seconds: float) -> httpx.Timeout:
 
 
 def describe(error: Exception, url: str) -> str:
-    """What stood between this machine and an address, and what of its environment may be the reason."""
+    """An error of a request in words, and what of this machine's environment may be the reason."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, ssl.SSLCertVerificationError):
         cause = cause.__cause__ or cause.__context__

@@ -8,4 +8,5 @@ scratch  temporary folders, and drafts  files beside an output, that do not outl
 index    tables on disk, for more rows than memory holds
 sources  digests of our own code           command  the command line that was typed
 processor  its name and vector instructions
+daemon_pool  threads that Ctrl-C does not wait for
 """

@@ -1,4 +1,4 @@
-"""Whether the Hugging Face hub can be asked for models and data sets, found out once in a process."""
+"""The Hugging Face hub: found out once in a process whether it can be asked for models and data sets."""
 
 import logging
 import os
@@ -40,5 +40,5 @@ def ask_hub() -> str | None:
 
 
 def explain_away(error: Exception) -> str:
-    """What stood between this machine and the hub, in one line."""
+    """The reason why the hub could not be asked, in one line."""
     return f"the hub cannot be asked ({' '.join(str(error).split())[:200]})"

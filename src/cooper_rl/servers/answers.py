@@ -35,7 +35,7 @@ def max_answer_bytes(max_tokens: int) -> int:
 
 
 def status_of(answer: httpx.Response) -> str:
-    """What a server answered that refused or failed, in one line."""
+    """The answer of a server that refused or failed, in one line."""
     if answer.status_code in REDIRECTS:
         place = redact(answer.headers.get("location", "nowhere"))
         return f"HTTP {answer.status_code}, a redirection to {place[:200]}"

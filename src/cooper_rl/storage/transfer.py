@@ -196,7 +196,7 @@ def explain_refusal(place: str, error: Exception, *, config: StorageConfig) -> S
 
 
 def reason_of(error: Exception) -> str:
-    """What the server answered, or what stood in the way of an answer."""
+    """The server's answer, or what stood in the way of one."""
     reason = _code(error) or " ".join(f"{type(error).__name__}: {error}".split())[:300]
     if isinstance(error, S3Error) and error.message:
         reason += f", {error.message[:300]!r}"
