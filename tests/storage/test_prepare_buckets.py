@@ -10,10 +10,13 @@ from minio import MinioAdmin
 from minio.credentials.providers import StaticProvider
 from minio.error import MinioAdminException
 
+from cooper_rl import waiting
 from cooper_rl.errors import ConfigError
+from cooper_rl.storage import buckets
 from cooper_rl.storage.buckets import Bucket, Plan, main, prepare_buckets, prepare_users, read_plan
 from tests.stand_ins.fixtures import make_client
 from tests.stand_ins.minio_admin import run_admin_server
+from tests.stand_ins.serving import saying_nothing
 
 STORAGE = Path(__file__).parent.parent.parent / "manifests" / "base" / "storage"
 PLAN = read_plan(STORAGE / "buckets.json")
@@ -113,7 +116,7 @@ def test_the_command_makes_the_buckets_of_another_store(s3_server, tmp_path: Pat
 def test_the_command_ends_with_an_error_that_names_the_place(
     endpoint: str, plan: str, message: str, tmp_path: Path, credentials: Path, capsys, monkeypatch
 ) -> None:
-    # The client tries five times, each after a longer pause, before it says that nobody answers.
+    # The client tries again, each time after a longer pause, before it says that nobody answers.
     monkeypatch.setattr("time.sleep", lambda seconds: None)
     (tmp_path / "plan.json").write_text(plan)
     root = write_credentials(tmp_path / "root", "root", ROOT_SECRET)
@@ -134,3 +137,20 @@ def test_a_plan_is_read_from_what_kustomize_mounts(tmp_path: Path) -> None:
 def test_a_missing_plan_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"none\.json: not a plan"):
         read_plan(tmp_path / "none.json")
+
+
+def test_a_server_that_says_nothing_is_named_and_given_up(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys, monkeypatch
+) -> None:
+    """MinIO's client would wait for half an hour."""
+    monkeypatch.setattr(buckets, "SILENCE_SECONDS", 0.3)
+    monkeypatch.setitem(waiting.Waiting.__init__.__kwdefaults__, "first_seconds", 0.1)
+    (tmp_path / "plan.json").write_text(
+        '{"buckets": [{"name": "abc", "keep_replaced_days": {}}], "users": []}'
+    )
+    root = write_credentials(tmp_path / "root", "root", ROOT_SECRET)
+    with saying_nothing() as url:
+        arguments = [f"--plan={tmp_path / 'plan.json'}", f"--endpoint={url}", f"--administrator={root}"]
+        assert main([*arguments, "--no-users"]) == 2
+    assert "Read timed out" in capsys.readouterr().err
+    assert f"{url}: no good answer for 0 s; waiting (3 tries of 0.3 s)" in caplog.text

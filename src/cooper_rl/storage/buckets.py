@@ -7,12 +7,14 @@ server (`--no-users`) it makes the buckets only; users are that server's matter.
 import argparse
 import json
 import logging
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import certifi
 import urllib3
 from minio import Minio, MinioAdmin
 from minio.commonconfig import ENABLED, Filter
@@ -25,10 +27,13 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from cooper_rl.errors import ConfigError, CooperError, StorageError
 from cooper_rl.progress import show_log
 from cooper_rl.storage.transfer import read_secret
+from cooper_rl.waiting import Waiting
 
 logger = logging.getLogger(__name__)
 
 ALREADY_ATTACHED = "XMinioAdminPolicyChangeAlreadyApplied"
+CONNECT_SECONDS, SILENCE_SECONDS = 10.0, 60.0
+NUM_TRIES = 3
 EXIT_USER_ERROR = 2
 EXIT_INTERRUPTED = 130
 
@@ -134,19 +139,37 @@ def _run(options: argparse.Namespace) -> None:
     access_key = read_secret(options.administrator / "access_key")
     secret_key = read_secret(options.administrator / "secret_key")
     # A region is named because the client would ask for each bucket's own first; it is the default of MinIO.
-    where: dict[str, Any] = {"secure": endpoint.scheme == "https", "region": "us-east-1"}
+    where: dict[str, Any] = {
+        "secure": endpoint.scheme == "https",
+        "region": "us-east-1",
+        "http_client": _open_pool(),
+    }
+    place = f"{endpoint.scheme}://{endpoint.netloc}"
+    waiting = Waiting(place, logger, limit=f"{NUM_TRIES} tries of {SILENCE_SECONDS:g} s")
     try:
-        prepare_buckets(Minio(endpoint.netloc, access_key, secret_key, **where), plan)
+        with waiting.asked():
+            prepare_buckets(Minio(endpoint.netloc, access_key, secret_key, **where), plan)
         if options.users is not None:
             provider = StaticProvider(access_key, secret_key)
             admin = MinioAdmin(endpoint=endpoint.netloc, credentials=provider, **where)
-            prepare_users(admin, plan, policies=options.plan.parent, credentials=options.users)
+            with waiting.asked():
+                prepare_users(admin, plan, policies=options.plan.parent, credentials=options.users)
     except (MinioException, MinioAdminException, urllib3.exceptions.HTTPError, ValueError) as error:
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
         raise StorageError(
             f"{options.endpoint}: {reason}; check that the server runs and that {options.administrator} "
             "holds its administrator's credentials"
         ) from error
+
+
+def _open_pool() -> urllib3.PoolManager:
+    """Connections as the client of MinIO makes them, but for its six tries of five minutes."""
+    return urllib3.PoolManager(
+        timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=SILENCE_SECONDS),
+        retries=urllib3.Retry(NUM_TRIES - 1, backoff_factor=0.2, status_forcelist=[500, 502, 503, 504]),
+        cert_reqs="CERT_REQUIRED",
+        ca_certs=os.environ.get("SSL_CERT_FILE") or certifi.where(),
+    )
 
 
 def build_parser() -> argparse.ArgumentParser:
