@@ -3,7 +3,10 @@
 import ssl
 from typing import Any
 from urllib.parse import urlsplit
-from urllib.request import getproxies_environment, proxy_bypass_environment
+from urllib.request import (
+    getproxies_environment,
+    proxy_bypass_environment,  # pyright: ignore[reportAttributeAccessIssue] not in its stubs
+)
 
 import httpx
 
