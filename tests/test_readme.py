@@ -25,7 +25,7 @@ HISTORY = ROOT / "docs" / "lab" / "history.md"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted({*(ROOT / "docs").rglob("*.md")} - {HISTORY})]
 OTHERS = frozenset(
     {
-        "cosign", "curl", "docker", "git", "kubectl", "mc", "openssl", "pip", "python", "python3.11",
+        "cosign", "curl", "docker", "git", "kubectl", "mc", "openssl", "pip", "python", "python3",
         "skopeo", "syft", ".", "cd", "export", "find", "head", "mkdir", "printf", "rm",
     }
 )  # fmt: skip
