@@ -41,15 +41,20 @@ def time_limits(seconds: float) -> httpx.Timeout:
 
 def describe(error: Exception, url: str) -> str:
     """An error of a request in words, and what of this machine's environment may be the reason."""
-    cause: BaseException | None = error
-    while cause is not None and not isinstance(cause, ssl.SSLCertVerificationError):
-        cause = cause.__cause__ or cause.__context__
     remedy = ""
-    if cause is not None:
+    if (cause := distrust_in(error)) is not None:
         remedy = ", the certificate is not trusted: name a PEM file with its authority in SSL_CERT_FILE"
         if cause.verify_code in _WRONG_TIMES:
             remedy = ", the certificate is not valid now: renew it, or set this machine's clock"
     return f"{type(error).__name__}: {error}{remedy}{through(url)}"
+
+
+def distrust_in(error: BaseException) -> ssl.SSLCertVerificationError | None:
+    """The refusal of a certificate that an error came from, or None."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, ssl.SSLCertVerificationError):
+        cause = cause.__cause__ or cause.__context__
+    return cause
 
 
 def through(url: str) -> str:

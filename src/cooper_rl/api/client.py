@@ -13,7 +13,7 @@ import httpx
 
 from cooper_rl.addresses import redact
 from cooper_rl.errors import ConfigError, ServerError
-from cooper_rl.outgoing import open_client, through
+from cooper_rl.outgoing import describe, distrust_in, open_client, through
 from cooper_rl.schema.texts import replace_surrogates
 from cooper_rl.servers.answers import ACCEPTED_ENCODING, SPARE_BYTES, post, status_of
 from cooper_rl.waiting import Waiting
@@ -155,7 +155,7 @@ class RewardClient:
                 )
             except httpx.RequestError as error:
                 self._check_trust(error)
-                problem = f"{type(error).__name__}: {error}{self._proxy}"
+                problem = describe(error, self._url)
             else:
                 if answer.status_code == 200:
                     return answer
@@ -198,10 +198,7 @@ class RewardClient:
         Raises:
             ServerError: the error is about one.
         """
-        cause: BaseException | None = error
-        while cause is not None and not isinstance(cause, ssl.SSLCertVerificationError):
-            cause = cause.__cause__ or cause.__context__
-        if cause is not None:
+        if (cause := distrust_in(error)) is not None:
             raise ServerError(
                 f"{self._url}: its certificate is not trusted ({cause.verify_message}); give "
                 "certificates=FILE (COOPER_REWARD_CERTIFICATES) with the authority that signed it, and the "
