@@ -61,8 +61,13 @@ class Tracker:
         self._sink: _Sink | None = None
         if config is None:
             return
+        self._waiting = Waiting(
+            f"tracker.uri={redact(config.uri)}",
+            logger,
+            limit="training goes on when it answers, or when it failed",
+        )
         try:
-            with self._waiting(config).asked():
+            with self._waiting.asked():
                 self._sink = _OPEN[config.kind](config, run)
         except ImportError as error:
             raise ConfigError(
@@ -100,16 +105,11 @@ class Tracker:
         self._try(write)
 
     def _try(self, call: Callable[[], None]) -> None:
-        assert self._config is not None, "only a configured tracker is written to"
         try:
-            with self._waiting(self._config).asked():
+            with self._waiting.asked():
                 call()
         except Exception as error:  # libraries raise anything, and training goes on
             self._give_up(error)
-
-    def _waiting(self, config: TrackerConfig) -> Waiting:
-        place = f"tracker.uri={redact(config.uri)}"
-        return Waiting(place, logger, limit="training goes on when it answers, or when it failed")
 
     def _give_up(self, error: Exception) -> None:
         self._sink = None
