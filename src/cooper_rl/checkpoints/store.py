@@ -281,14 +281,14 @@ class CheckpointStore:
 
     def _point_at(self, name: str) -> None:
         """Let LATEST name a checkpoint, if it still is as this process saw it."""
-        content = f"{name}\n".encode()
+        content = _as_pointer(name)
         try:
             self._tag = self._store.write(LATEST, content, replaces=self._tag)
         except WriteConflictError:
             # A process that was killed while it wrote LATEST may have got through although it did not show.
             # Then LATEST names a checkpoint that was there at the start. If that process lives, it is the one
             # that stops.
-            tag = self._store.tag_among(LATEST, [f"{found}\n".encode() for found in self._found])
+            tag = self._store.tag_among(LATEST, map(_as_pointer, self._found))
             if tag is None:
                 raise
             self._tag = self._store.write(LATEST, content, replaces=tag)
@@ -366,6 +366,11 @@ class CheckpointStore:
         """The claim of a checkpoint; one of a version without claims is claimed by its manifest."""
         claimed = read_claim(self._store, name, place=self.mark())
         return adopt(self._store, name, place=self.mark()) if claimed is None and is_known else claimed
+
+
+def _as_pointer(name: str) -> bytes:
+    """The content of LATEST that names a checkpoint."""
+    return f"{name}\n".encode()
 
 
 def _warn(name: str, error: DamagedObjectError) -> None:
