@@ -40,6 +40,7 @@ from cooper_rl.storage.base import (
     joined_sha256,
 )
 from cooper_rl.storage.transfer import (
+    CONNECT_SECONDS,
     BlockwisePool,
     bare_key,
     check_tag,
@@ -58,7 +59,6 @@ logger = logging.getLogger(__name__)
 
 FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 15.0
-CONNECT_SECONDS = 10.0
 HASTY_ABORT_SECONDS = 2.0
 HASH_HEADER = "x-amz-meta-sha256"
 
