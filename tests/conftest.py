@@ -39,3 +39,11 @@ def make_verify_rm() -> "Callable[[int], VerifyRM]":
     from tests.tiny_models import random_verify_rm
 
     return random_verify_rm
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server's silence is spoken of after a tenth of a second."""
+    from cooper_rl.waiting import Waiting
+
+    monkeypatch.setitem(Waiting.__init__.__kwdefaults__, "first_seconds", 0.1)

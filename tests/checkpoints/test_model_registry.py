@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from cooper_rl import waiting
 from cooper_rl.checkpoints.model_registry import open_mlflow, register_champion
 from cooper_rl.config.infrastructure import RegistryConfig
 from cooper_rl.schema.reports import Interval
@@ -104,12 +103,12 @@ def test_limits_of_mlflows_requests_are_short_unless_somebody_set_them(
 
 
 @pytest.mark.skipif(find_spec("mlflow") is None, reason="needs mlflow-skinny")
+@pytest.mark.usefixtures("impatient")
 def test_a_server_that_says_nothing_is_named_and_given_up(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    monkeypatch.setitem(waiting.Waiting.__init__.__kwdefaults__, "first_seconds", 0.1)
     with saying_nothing() as url:
         assert not register(RegistryConfig(mlflow=url), "v-1")
     assert f"registry.mlflow={url}: no good answer for 0 s; waiting" in caplog.text

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 import yaml
 
-from cooper_rl import waiting
 from cooper_rl.cluster import launch, sdk
 from cooper_rl.cluster.trainjob import MOUNT, Program, job_name, kept_grace_period
 from cooper_rl.config.infrastructure import LaunchConfig
@@ -281,12 +280,12 @@ def test_a_server_that_is_not_there_is_one_error_with_its_address(start: Start) 
         run(options())
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_server_that_takes_connections_and_says_nothing_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The client of Kubernetes would wait for ever."""
     monkeypatch.setattr(sdk, "SILENCE_SECONDS", 0.3)
-    monkeypatch.setitem(waiting.Waiting.__init__.__kwdefaults__, "first_seconds", 0.1)
     with saying_nothing() as url:
         context = {"name": "c", "context": {"cluster": "c", "user": "u", "namespace": "here"}}
         config = {

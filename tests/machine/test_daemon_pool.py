@@ -1,9 +1,6 @@
 """Threads that ask servers: as the standard library's, and gone with Ctrl-C."""
 
-import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from concurrent.futures import wait
@@ -11,6 +8,7 @@ from concurrent.futures import wait
 import pytest
 
 from cooper_rl.machine.daemon_pool import DaemonPool
+from tests.interrupting import status_after_ctrl_c
 
 ASK_FOR_EVER = """
 import threading
@@ -68,13 +66,4 @@ def test_what_has_not_begun_can_be_cancelled() -> None:
 
 
 def test_ctrl_c_ends_a_process_whose_threads_wait_for_ever() -> None:
-    command = [sys.executable, "-c", ASK_FOR_EVER]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "asked\n"
-        time.sleep(0.1)
-        os.kill(process.pid, signal.SIGINT)
-        try:
-            assert process.wait(10) == -signal.SIGINT
-        finally:
-            process.kill()
+    assert status_after_ctrl_c(ASK_FOR_EVER, pause_seconds=0.1, timeout_seconds=10) == -signal.SIGINT

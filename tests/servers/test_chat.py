@@ -1,10 +1,7 @@
 """Judge and assistant against a scripted chat server on a real socket."""
 
 import gzip
-import os
 import signal
-import subprocess
-import sys
 import time
 import tracemalloc
 from collections.abc import Iterator
@@ -21,6 +18,7 @@ from cooper_rl.negatives.pairs import RewriteItem
 from cooper_rl.servers.assistant import ChatAssistant
 from cooper_rl.servers.judge import ChatJudge, read_verdict
 from cooper_rl.verdicts.hybrid import JudgeItem
+from tests.interrupting import status_after_ctrl_c
 from tests.servers.chatting import ITEM, completion, config, honest, read_prompt
 from tests.stand_ins.chat import Reply
 from tests.stand_ins.serving import saying_nothing
@@ -157,20 +155,8 @@ def test_ctrl_c_does_not_wait_for_a_judge_that_says_nothing() -> None:
         print("asked", flush=True)
         judge.judge([JudgeItem("What is 1+1?", "2", "It is 2.")] * 40)
     """
-    with (
-        saying_nothing() as url,
-        subprocess.Popen(
-            [sys.executable, "-c", code, url], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        ) as process,
-    ):
-        assert process.stdout is not None
-        assert process.stdout.readline() == "asked\n"
-        time.sleep(0.5)
-        os.kill(process.pid, signal.SIGINT)
-        try:
-            assert process.wait(20) == -signal.SIGINT
-        finally:
-            process.kill()
+    with saying_nothing() as url:
+        assert status_after_ctrl_c(code, url, pause_seconds=0.5, timeout_seconds=20) == -signal.SIGINT
 
 
 def test_requests_that_are_refused_do_not_make_a_server_gone(serve_chat) -> None:

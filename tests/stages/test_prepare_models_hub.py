@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
 from pathlib import Path
@@ -52,13 +51,8 @@ class Hub:
             def log_message(self, format: str, *_: object) -> None:
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
 
     def answer(self, request: BaseHTTPRequestHandler, *, has_body: bool) -> None:
         path = request.path.partition("?")[0]
@@ -108,8 +102,8 @@ def hub(whole: Path) -> Iterator[Hub]:
     (root / "torn" / "model.safetensors.index.json").write_text(json.dumps(index))
     shutil.copy(whole / "model.safetensors", root / "torn" / "model-00001-of-00002.safetensors")
     hub = Hub(root)
-    yield hub
-    hub.close()
+    with serving(hub.server):
+        yield hub
 
 
 def prepare(url: str, home: Path, *cases: Mapping[str, object], **more: str) -> list[tuple[int, str]]:

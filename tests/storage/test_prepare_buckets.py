@@ -10,7 +10,6 @@ from minio import MinioAdmin
 from minio.credentials.providers import StaticProvider
 from minio.error import MinioAdminException
 
-from cooper_rl import waiting
 from cooper_rl.errors import ConfigError
 from cooper_rl.storage import buckets
 from cooper_rl.storage.buckets import Bucket, Plan, main, prepare_buckets, prepare_users, read_plan
@@ -139,12 +138,12 @@ def test_a_missing_plan_is_named(tmp_path: Path) -> None:
         read_plan(tmp_path / "none.json")
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_server_that_says_nothing_is_named_and_given_up(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys, monkeypatch
 ) -> None:
     """MinIO's client would wait for half an hour."""
     monkeypatch.setattr(buckets, "SILENCE_SECONDS", 0.3)
-    monkeypatch.setitem(waiting.Waiting.__init__.__kwdefaults__, "first_seconds", 0.1)
     (tmp_path / "plan.json").write_text(
         '{"buckets": [{"name": "abc", "keep_replaced_days": {}}], "users": []}'
     )

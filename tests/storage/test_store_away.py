@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from cooper_rl import waiting
 from cooper_rl.errors import StorageError
 from cooper_rl.storage.open import open_store
 from tests.stand_ins.fixtures import storage_config
@@ -71,10 +70,8 @@ def test_a_store_that_refuses_connections_is_named_at_once(caplog: pytest.LogCap
     assert said.endswith("Connection refused; asking again (storage.retry_seconds=0.5)")
 
 
-def test_a_store_that_says_nothing_is_named_after_a_while(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(waiting.Waiting.__init__.__kwdefaults__, "first_seconds", 0.1)
+@pytest.mark.usefixtures("impatient")
+def test_a_store_that_says_nothing_is_named_after_a_while(caplog: pytest.LogCaptureFixture) -> None:
     with saying_nothing() as url:
         config = storage_config(url, "bucket", retry_seconds=0, timeout_seconds=0.5)
         with pytest.raises(StorageError, match="Read timed out"):
