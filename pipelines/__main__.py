@@ -14,13 +14,10 @@ from cooper_rl.cli.options import Parser
 from cooper_rl.cli.pipelines import PROGRAM
 from cooper_rl.cli.slips import check_words
 from cooper_rl.config.load import preset_names
-from cooper_rl.errors import ConfigError, CooperError
+from cooper_rl.errors import EXIT_INTERRUPTED, EXIT_USER_ERROR, ConfigError, CooperError
 from cooper_rl.machine.command import remember_command
 from pipelines.options import NAMES, add_arguments, add_build, add_pipeline, profile_names, read_parameters
 from pipelines.remote.commands import add_schedule, add_submit
-
-EXIT_USER_ERROR = 2
-EXIT_INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str] | None = None, *, program: str = "python -m pipelines") -> int:

@@ -21,12 +21,9 @@ from cooper_rl.cli.slips import check_words
 from cooper_rl.cli.stages import add_stages
 from cooper_rl.cli.watch import add_watch
 from cooper_rl.config.load import preset_names
-from cooper_rl.errors import CooperError
+from cooper_rl.errors import EXIT_INTERRUPTED, EXIT_USER_ERROR, CooperError
 from cooper_rl.machine.command import remember_command
 from cooper_rl.progress import show_log
-
-EXIT_USER_ERROR = 2
-EXIT_INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -19,6 +19,11 @@ A message names the value, the place (file:row, dotted key, URL) and the remedy.
 
 from cooper_rl.addresses import redact_all
 
+EXIT_USER_ERROR = 2
+"""Exit status of a command that ends with a `CooperError`."""
+EXIT_INTERRUPTED = 130
+"""Exit status after Ctrl-C, as a shell has it: 128 and the signal's number."""
+
 
 class CooperError(Exception):
     """Base of every error that a user can mend; the CLI prints its message without a traceback.

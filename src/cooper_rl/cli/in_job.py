@@ -10,14 +10,12 @@ from collections.abc import Sequence
 
 from cooper_rl.addresses import redact_all
 from cooper_rl.config.root import Config
-from cooper_rl.errors import CooperError
+from cooper_rl.errors import EXIT_USER_ERROR, CooperError
 from cooper_rl.machine.scratch import scratch_folder
 from cooper_rl.progress import show_log
 from cooper_rl.run.launching import StagedInputs, fetch_inputs
 from cooper_rl.stages import train_cooper
 from cooper_rl.storage.open import open_store
-
-EXIT_USER_ERROR = 2
 
 
 def main(arguments: Sequence[str]) -> int:

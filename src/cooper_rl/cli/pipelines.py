@@ -10,10 +10,9 @@ from importlib import import_module
 from pathlib import Path
 
 import cooper_rl
-from cooper_rl.errors import ConfigError
+from cooper_rl.errors import EXIT_USER_ERROR, ConfigError
 
 PROGRAM = "cooper-rl-pipelines"
-EXIT_USER_ERROR = 2
 
 
 def main() -> int:

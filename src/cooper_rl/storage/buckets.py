@@ -24,18 +24,16 @@ from minio.lifecycleconfig import Expiration, LifecycleConfig, NoncurrentVersion
 from minio.versioningconfig import VersioningConfig
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from cooper_rl.errors import ConfigError, CooperError, StorageError
+from cooper_rl.errors import EXIT_INTERRUPTED, EXIT_USER_ERROR, ConfigError, CooperError, StorageError
 from cooper_rl.progress import show_log
-from cooper_rl.storage.transfer import read_secret
+from cooper_rl.storage.transfer import CONNECT_SECONDS, read_secret
 from cooper_rl.waiting import Waiting
 
 logger = logging.getLogger(__name__)
 
 ALREADY_ATTACHED = "XMinioAdminPolicyChangeAlreadyApplied"
-CONNECT_SECONDS, SILENCE_SECONDS = 10.0, 60.0
+SILENCE_SECONDS = 60.0
 NUM_TRIES = 3
-EXIT_USER_ERROR = 2
-EXIT_INTERRUPTED = 130
 
 
 class Bucket(BaseModel):

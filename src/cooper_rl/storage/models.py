@@ -19,7 +19,14 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from cooper_rl.config.infrastructure import StorageConfig, is_stored
-from cooper_rl.errors import ConfigError, CooperError, DamagedObjectError, StorageError
+from cooper_rl.errors import (
+    EXIT_INTERRUPTED,
+    EXIT_USER_ERROR,
+    ConfigError,
+    CooperError,
+    DamagedObjectError,
+    StorageError,
+)
 from cooper_rl.machine.scratch import scratch_folder
 from cooper_rl.progress import show_log
 from cooper_rl.storage.base import ObjectStore, check_key
@@ -34,8 +41,6 @@ WEIGHTS = ".safetensors"
 ALLOWED = frozenset({WEIGHTS, ".json", ".jsonl", ".txt", ".jinja", ".model", ".md", ""})
 """Weights, configuration, tokenizers, labelled completions. `.bin`, `.pt` and `.pkl` would be unpickled, and
 `.py` imported."""
-EXIT_USER_ERROR = 2
-EXIT_INTERRUPTED = 130
 
 
 class StoredModel(NamedTuple):
