@@ -98,7 +98,22 @@ def run_gateway(folder: Path, *, memory_mb: int = 4000) -> Generator[Gateway]:
     ports = _free_ports(3)
     _write_config(folder, monitor_port=ports[0], memory_mb=memory_mb)
     processes: list[subprocess.Popen[bytes]] = []
-    gateway: Gateway | None = None
+    try:
+        account = _start_store(folder, processes)
+        _write_certificate(folder)
+        gateway = Gateway(folder, *ports[1:], account, _start_gateway(folder, *ports[1:]))
+        try:
+            yield gateway
+        finally:
+            processes.append(gateway.process)
+    finally:
+        for process in reversed(processes):
+            process.kill()
+            process.wait()
+
+
+def _start_store(folder: Path, processes: list[subprocess.Popen[bytes]]) -> Account:
+    """Start monitor and storage, which are added to the processes."""
     try:
         _prepare_monitor(folder)
         processes.append(_start(folder, "ceph-mon", "-f", "-i", "a"))
@@ -106,16 +121,11 @@ def run_gateway(folder: Path, *, memory_mb: int = 4000) -> Generator[Gateway]:
         processes.append(_start(folder, "ceph-osd", "-f", "-i", "0"))
         _call(folder, "ceph", "auth", "get-or-create", "client.rgw", "mon", "allow rwx", "osd", "allow rwx",
               "-o", str(folder / "rgw.keyring"))  # fmt: skip
-        account = _add_account(folder, "cooper")
-        _write_certificate(folder)
-        gateway = Gateway(folder, *ports[1:], account, _start_gateway(folder, *ports[1:]))
-        yield gateway
-    finally:
-        if gateway is not None:
-            processes.append(gateway.process)
-        for process in reversed(processes):
-            process.kill()
-            process.wait()
+        return _add_account(folder, "cooper")
+    except subprocess.TimeoutExpired as error:
+        # A client waits for a server that has ended, and does not say so.
+        ended = [f"{process.args} ended with {process.poll()}" for process in processes if process.poll()]
+        raise RuntimeError(f"{error}; {ended or 'no server has ended'}") from error
 
 
 def _write_config(folder: Path, *, monitor_port: int, memory_mb: int) -> None:
@@ -139,8 +149,10 @@ osd pool default pg autoscale mode = off
 osd crush chooseleaf type = 0
 mon allow pool size one = true
 mon warn on pool no redundancy = false
-mon data avail crit = 1
-mon data avail warn = 1
+# A percentage of the whole disk, at which the monitor ends without a word: a share of a machine's disk may
+# have less.
+mon data avail crit = -1
+mon data avail warn = -1
 paxos propose interval = 0.02
 paxos min wait = 0.01
 mon tick interval = 1
