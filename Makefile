@@ -70,7 +70,7 @@ experiment: $(VENV)/.pipelines  ## Compare a rule, a plain frozen and a plain co
 	$(BIN)/python -m cooper_rl experiment --preset laptop_plain --output runs/experiment $(ARGS)
 
 real-data: $(VENV)/.pipelines  ## Train a small VerifyRM on real completions from DATA, test it on other problems
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/verify_rm_real_data.py --data $(DATA) --output runs/real_data $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.verify_rm_real_data --data $(DATA) --output runs/real_data $(ARGS)
 
 test: $(VENV)/.dev  ## Run the tests, offline
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
@@ -99,7 +99,7 @@ mutation: $(VENV)/.mutation  ## Mutate method/ and training/ and run their tests
 	$(BIN)/python -m benchmarks.mutation $(ARGS)
 
 gpu-check: $(VENV)/.dev  ## Run the pipeline and steps of Qwen2.5-1.5B's size on a GPU; prints JSON
-	PYTHONPATH=$(CURDIR) $(BIN)/python benchmarks/gpu_check.py $(ARGS)
+	$(BIN)/python -m benchmarks.gpu_check $(ARGS)
 
 check: $(VENV)/.dev  ## Check format, lint, types, the import contract and the Dockerfiles
 	$(BIN)/ruff format --check .

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from _step_setting import GROUP_SIZE, Clock, Measured, pair_of
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, PrinterCallback, TrainerCallback
 from transformers.utils.logging import disable_progress_bar
 
+from benchmarks._step_setting import GROUP_SIZE, Clock, Measured, pair_of
 from cooper_rl.models.packed.batching import pad_right
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM
 from cooper_rl.schema.data import PreferencePair, Problem

@@ -1,6 +1,6 @@
 """Time of a co-training step whose rollouts are drawn ahead, beside its bound.
 
-    OMP_NUM_THREADS=1 python benchmarks/async_step.py --models M --verify-rm V --problems P
+    OMP_NUM_THREADS=1 python -m benchmarks.async_step --models M --verify-rm V --problems P
 
 M, V and P are what `prepare-models`, `train-verify-rm` and `collect-problems` wrote with the laptop preset.
 The product's own step and models, with the engine in a process of its own (`engine.process=own`). A schedule

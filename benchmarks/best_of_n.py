@@ -1,6 +1,6 @@
 """Best-of-n selection among real completions: which reward picks right answers.
 
-    OMP_NUM_THREADS=1 python benchmarks/best_of_n.py --verify-rm runs/real_data/verify_rm \\
+    OMP_NUM_THREADS=1 python -m benchmarks.best_of_n --verify-rm runs/real_data/verify_rm \\
         --examples runs/real_data/test.jsonl
 
 Examples are labelled completions (`benchmarks/verify_rm_real_data.py` writes them), of questions that

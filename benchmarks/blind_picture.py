@@ -1,6 +1,6 @@
 """The picture of docs/results/blind.md: accuracy of three rewards from each start, with seeds and intervals.
 
-    python benchmarks/blind_picture.py
+    python -m benchmarks.blind_picture
 
 Draws `docs/images/blind-light.svg` and `blind-dark.svg` from `blind.json` beside them, whose numbers are the
 page's; each entry names the commit of its runs, and their command where the page has one.

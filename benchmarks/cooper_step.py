@@ -1,8 +1,8 @@
 """A whole Cooper step against TRL's GRPOTrainer with a reward model and a pairwise update, in turn.
 
-    OMP_NUM_THREADS=1 python benchmarks/cooper_step.py --repeats 3                       # natural lengths
-    OMP_NUM_THREADS=1 python benchmarks/cooper_step.py --repeats 3 --fixed --max-new-tokens 96
-    OMP_NUM_THREADS=1 python benchmarks/cooper_step.py --problems 4 --fixed --max-new-tokens 384 \\
+    OMP_NUM_THREADS=1 python -m benchmarks.cooper_step --repeats 3                       # natural lengths
+    OMP_NUM_THREADS=1 python -m benchmarks.cooper_step --repeats 3 --fixed --max-new-tokens 96
+    OMP_NUM_THREADS=1 python -m benchmarks.cooper_step --problems 4 --fixed --max-new-tokens 384 \\
         --sides "TRL" "TRL tuned" "TRL expert" "expert, no fallback"
 
 Ours is the product's own step: trainer, engine, scoring, policy update and reward update as `train-cooper`
@@ -46,7 +46,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import torch
-from _step_setting import (
+
+from benchmarks._step_setting import (
     GROUP_SIZE,
     NUM_PROBLEMS,
     Clock,
@@ -55,8 +56,7 @@ from _step_setting import (
     make_models,
     make_problems,
 )
-from _trl_step import SETTINGS, describe_work, trl_side
-
+from benchmarks._trl_step import SETTINGS, describe_work, trl_side
 from cooper_rl.checkpoints.state import TrainingState
 from cooper_rl.config.load import load
 from cooper_rl.models.completions import CompletionBatch, completion_logprobs

@@ -1,7 +1,7 @@
 """What one GPU does: the pipeline at its smallest, then Cooper steps of Qwen2.5-1.5B's size; prints JSON.
 
-    python benchmarks/gpu_check.py                 # or: make gpu-check
-    python benchmarks/gpu_check.py --device cpu --hidden 64 --layers 2 --vocab 2000 --problems 2 --group 2 \\
+    python -m benchmarks.gpu_check                 # or: make gpu-check
+    python -m benchmarks.gpu_check --device cpu --hidden 64 --layers 2 --vocab 2000 --problems 2 --group 2 \\
         --max-new-tokens 8                         # a rehearsal: the same code, numbers of no meaning
 
 Weights are random, so nothing is downloaded; every token of the vocabulary has four characters of text. A

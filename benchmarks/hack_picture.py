@@ -1,7 +1,7 @@
 """README's picture: a frozen VerifyRM beside Cooper, from an experiment of this repository.
 
     python -m cooper_rl experiment --preset laptop_plain --arms frozen,cooper --seeds 0 --output runs/hack
-    python benchmarks/hack_picture.py --experiment runs/hack
+    python -m benchmarks.hack_picture --experiment runs/hack
 
 Writes `docs/images/hack.json` (the curves, the command, and what the frozen run's policy writes at the end)
 and from it `hack-light.svg` and `hack-dark.svg`. Without `--experiment` it draws the JSON that is there.

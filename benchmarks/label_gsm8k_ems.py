@@ -1,6 +1,6 @@
 """Label gsm8k_ems through the stage, by the rule alone, and score the labels against its own.
 
-    python benchmarks/label_gsm8k_ems.py --data ../shared/data --output runs/label_gsm8k_ems
+    python -m benchmarks.label_gsm8k_ems --data ../shared/data --output runs/label_gsm8k_ems
 
 gsm8k_ems holds 2,640 completions of four models on GSM8K, labelled by exact match. They become the two files
 that `label-completions` reads; what it writes to `labels` is compared with the labels that came with them.

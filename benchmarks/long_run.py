@@ -1,6 +1,6 @@
 """What the bookkeeping of a step costs after 10, 1,000 and 10,000 steps: time, memory, checkpoint and log.
 
-    python benchmarks/long_run.py --folder DIR
+    python -m benchmarks.long_run --folder DIR
 
 The loop, the monitor, the checkpoints and their store are the product's. Models are small, and steps are
 synthetic: metrics, pairs and rollouts of 230 kB a step, and nothing is generated or trained. The pairs are
@@ -19,11 +19,10 @@ from typing import Any, NamedTuple
 
 import psutil
 import torch
-from _step_setting import make_models, make_problems
 
+from benchmarks._step_setting import make_models, make_problems
 from cooper_rl.checkpoints.identity import RunIdentity
 from cooper_rl.checkpoints.logs import METRICS
-from cooper_rl.checkpoints.manifest import files_below
 from cooper_rl.checkpoints.state import TrainingState
 from cooper_rl.checkpoints.store import CheckpointStore
 from cooper_rl.checkpoints.writer import CheckpointWriter
@@ -39,6 +38,7 @@ from cooper_rl.run.stopping import StopRequest
 from cooper_rl.run.tracker import Tracker
 from cooper_rl.schema.data import PreferencePair, Problem, RolloutSample
 from cooper_rl.schema.step_metrics import RolloutMetrics, StepMetrics
+from cooper_rl.storage.base import files_below
 from cooper_rl.storage.local import LocalStore
 from cooper_rl.training.step import StepResult, Trainer
 

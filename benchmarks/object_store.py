@@ -1,7 +1,7 @@
 """What checkpoints cost: transfers against the plain minio client, what steps pay for them, resuming.
 
-    python benchmarks/object_store.py transfers --size-mb 1000
-    python benchmarks/object_store.py steps --models DIR --verify-rm DIR --problems FILE
+    python -m benchmarks.object_store transfers --size-mb 1000
+    python -m benchmarks.object_store steps --models DIR --verify-rm DIR --problems FILE
 
 Both need Ceph's gateway. Transfers: the plain client; the plain client and then sha256 of the file, which its
 users need to know that they got what was stored; and ours, which verifies. They take turns, each in its own
@@ -23,8 +23,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).parent.parent))  # the servers are the tests' own
 
 from cooper_rl.storage.base import content_sha256, file_sha256
 from cooper_rl.storage.open import open_store

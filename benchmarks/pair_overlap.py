@@ -1,6 +1,6 @@
 """Time of a co-training step with a slow assistant behind a network: what hiding its answers is worth.
 
-    OMP_NUM_THREADS=1 python benchmarks/pair_overlap.py --models M --verify-rm V --problems P
+    OMP_NUM_THREADS=1 python -m benchmarks.pair_overlap --models M --verify-rm V --problems P
 
 M, V and P are what `prepare-models`, `train-verify-rm` and `collect-problems` wrote with the laptop preset,
 for example in the folder of `make demo`.

@@ -1,6 +1,6 @@
 """The resistance of a VerifyRM to the red team: one row per VerifyRM and seed of the search.
 
-    python benchmarks/red_team.py --verify-rm RUN/train-verify-rm/verify_rm --checkpoint RUN/.../checkpoint \
+    python -m benchmarks.red_team --verify-rm RUN/train-verify-rm/verify_rm --checkpoint RUN/.../checkpoint \
         --problems RUN/collect-problems/held_out --output runs/red_team --seeds 0,1,2
 
 Rows: `before`, the VerifyRM of --verify-rm, and `after`, that of each --checkpoint. Rates are over problems

@@ -1,6 +1,6 @@
 """CPU seconds of every stage of a local run, as a Markdown table.
 
-    python benchmarks/stage_seconds.py --profile demo --output runs/timed
+    python -m benchmarks.stage_seconds --profile demo --output runs/timed
 
 Arguments are those of `python -m pipelines local`. With `ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2`
 before the command, torch takes a new processor for an old one. Other programs on the machine lengthen the

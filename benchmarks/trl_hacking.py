@@ -7,7 +7,7 @@ learning rate.
 Accuracy by the rule and by meaning is that of the same held-out problems before, half way and after.
 
     python -m pipelines local verify_rm --preset laptop_plain --output runs/plain
-    OMP_NUM_THREADS=1 python benchmarks/trl_hacking.py --run runs/plain/verify-rm-* \
+    OMP_NUM_THREADS=1 python -m benchmarks.trl_hacking --run runs/plain/verify-rm-* \
         --arms frozen,cooper --seeds 0,1,2 --output runs/trl_hacking.json
 
 A finished arm is written at once; the same command goes on with those that are missing.

@@ -1,6 +1,6 @@
 """VerifyRM's training, scoring and pair update against the plain Hugging Face recipe, in turn in one run.
 
-    OMP_NUM_THREADS=1 python benchmarks/verify_rm.py --data ../shared/data --hidden 256 --layers 4
+    OMP_NUM_THREADS=1 python -m benchmarks.verify_rm --data ../shared/data --hidden 256 --layers 4
 
 The plain recipe: `Trainer` with its default collator and AdamW, batches of a fixed size padded to their
 longest, weights and lengths as ours; for the pair update also the released code's padding to 1024 tokens. An

@@ -1,6 +1,6 @@
 """Train the small from-scratch VerifyRM on half of the problems of gsm8k_ems, score it on the other half.
 
-    python benchmarks/verify_rm_gsm8k_ems.py --data ../shared/data --output runs/gsm8k_ems
+    python -m benchmarks.verify_rm_gsm8k_ems --data ../shared/data --output runs/gsm8k_ems
 
 gsm8k_ems holds 2,640 completions of four models on GSM8K with exact labels. The halves share no problem; a
 tenth of the first half's problems validates, so that the test half chooses nothing.

@@ -1,6 +1,6 @@
 """Train a small from-scratch VerifyRM on real labelled completions; compare with two baselines on others.
 
-    OMP_NUM_THREADS=1 python benchmarks/verify_rm_real_data.py --data ../shared/data --output runs/real_data
+    OMP_NUM_THREADS=1 python -m benchmarks.verify_rm_real_data --data ../shared/data --output runs/real_data
 
 All files of `labelled/` with completions, split by question (65 / 10 / 25 %). Compared with the more frequent
 label of the file; with a logistic regression on a bag of words of completion and reference answer and the

@@ -70,8 +70,8 @@ def check(command: str) -> None:
         check_stage(command, words[1:])
     elif words[:3] == ["python", "-m", "pipelines"]:
         check_pipelines(command, words[3:])
-    elif words[1] == "benchmarks/stage_seconds.py":  # it hands its arguments on
-        check_pipelines(command, ["local", *words[2:]])
+    elif words[1:3] == ["-m", "benchmarks.stage_seconds"]:  # it hands its arguments on
+        check_pipelines(command, ["local", *words[3:]])
     else:
         check_program(command, words[2] if words[1] == "-m" else words[1], words[2:])
 

@@ -63,7 +63,7 @@ def test_the_readme_shows_the_two_commands() -> None:
         "python -m pipelines local --presets laptop",
         "python -m pipelines local end_to_end --preset laptop --set cooper.stepz=3",
         "python -m benchmarks.labelling --only accuracy",
-        "python benchmarks/red_team.py --verify-rms v",
+        "python -m benchmarks.red_team --verify-rms v",
         "python -m manifests.checks site",
         "make test ARGS='tests/methods'",
         "make torture ARGS='--kill 3'",
@@ -77,7 +77,7 @@ def test_a_command_that_does_not_exist_is_found(command: str) -> None:
 
 
 def test_a_launcher_and_variables_before_a_command_are_no_part_of_it() -> None:
-    assert plain("OMP_NUM_THREADS=1 python benchmarks/x.py --a") == "python benchmarks/x.py --a"
+    assert plain("OMP_NUM_THREADS=1 python -m benchmarks.x --a") == "python -m benchmarks.x --a"
     assert plain("torchrun --standalone --nproc-per-node=8 -m cooper_rl plan --a") == "cooper-rl plan --a"
     assert plain("v2/bin/cooper-rl-pipelines compile") == "python -m pipelines compile"
     assert plain('eval "$(cooper-rl completion bash)"   # or zsh') == "cooper-rl completion bash"

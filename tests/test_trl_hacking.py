@@ -38,7 +38,7 @@ def test_every_arm_is_trained_once_and_evaluated_before_and_after(
         ]
         write_records(run / "label-completions" / name, examples)
     output = tmp_path / "found.json"
-    command = [sys.executable, "benchmarks/trl_hacking.py", "--run", str(run), "--steps", "1"]
+    command = [sys.executable, "-m", "benchmarks.trl_hacking", "--run", str(run), "--steps", "1"]
     for arms in ("frozen", "frozen,cooper,alone"):
         done = subprocess.run(
             [*command, "--output", str(output), "--arms", arms],
