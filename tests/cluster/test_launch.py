@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator
 from contextlib import ExitStack
 from itertools import chain, repeat
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -175,6 +176,32 @@ def test_a_stop_deletes_the_job(start: Start) -> None:
     cluster = start(wait)
     with pytest.raises(StoppedError, match=r"SIGTERM: TrainJob cooper-rl/.* is deleted and saves what it"):
         run(options(), is_stopped=lambda: bool(cluster.pods))
+    assert cluster.deleted == [job_name(options(), PROGRAM)]
+
+
+def test_a_stop_deletes_the_job_while_the_api_server_owes_an_answer(start: Start) -> None:
+    """A task that is ended has a second, and a list of pods can take longer."""
+    cluster = start(wait)
+    stopped, was_first = Event(), []
+
+    def stop_between_question_and_answer() -> None:
+        with cluster.changed:
+            cluster.changed.wait_for(lambda: cluster.pods, timeout=10)
+        cluster.lists_pods.clear()
+        asked = len(cluster.asked)
+        while not any(path.endswith("/pods") for _, path in cluster.asked[asked:]):
+            time.sleep(0.01)
+        stopped.set()
+        with cluster.changed:
+            was_first.append(cluster.changed.wait_for(lambda: bool(cluster.deleted), timeout=10))
+        cluster.lists_pods.set()
+
+    thread = Thread(target=stop_between_question_and_answer)
+    thread.start()
+    with pytest.raises(StoppedError, match=r"SIGTERM: TrainJob cooper-rl/.* is deleted and saves what it"):
+        run(options(), is_stopped=stopped.is_set)
+    thread.join()
+    assert was_first == [True]
     assert cluster.deleted == [job_name(options(), PROGRAM)]
 
 

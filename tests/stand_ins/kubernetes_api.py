@@ -46,6 +46,9 @@ class Cluster(ThreadingHTTPServer):
         self.deleted: list[str] = []
         self.refusals: dict[tuple[str, str], tuple[int, str]] = {}
         """Method and end of a path -> status and message."""
+        self.lists_pods = threading.Event()
+        """Until it is set, nobody who asks for pods is answered."""
+        self.lists_pods.set()
         self.is_old = False
         """A Trainer of before runtimePatches."""
         self.cut_logs = 0
@@ -118,6 +121,7 @@ class _Handler(BaseHTTPRequestHandler):
         space = f"/namespaces/{NAMESPACE}"
         name = path.rsplit("/", 1)[-1]
         if path == f"/api/v1{space}/pods":
+            self.cluster.lists_pods.wait()
             wanted = query["labelSelector"][0].split(",")[0].split("=")[1]
             pods = [
                 pod

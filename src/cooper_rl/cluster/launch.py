@@ -7,8 +7,9 @@ cluster. `cluster/trainjob.py` describes the job, and `run/launching.py` carries
 
 import logging
 import time
-from collections.abc import Callable
-from threading import Thread
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from threading import Event, Lock, Thread
 from typing import Any, TypeVar
 
 from cooper_rl.cluster.sdk import MissingError, TransientError, connect, explain
@@ -31,7 +32,7 @@ NUM_TAIL_LINES = 40
 """Lines of a failed pod's log that the error shows; torchrun's own account of a failure takes about 25."""
 SECONDS_TO_REPLACE = 60.0
 SECONDS_TO_READ_LOG = 10.0
-SECONDS_TO_NOTICE = 0.2
+SECONDS_TO_NOTICE = 0.02
 """A pipeline task that is ended has about a second: Kubeflow's launcher does not wait for its process."""
 
 
@@ -49,10 +50,30 @@ def run(config: LaunchConfig, program: Program, *, is_stopped: Callable[[], bool
     cluster = _Cluster(config, program)
     try:
         cluster.start()
-        cluster.follow(is_stopped)
+        with _deleted_when(is_stopped, cluster):
+            cluster.follow(is_stopped)
     except (KeyboardInterrupt, StoppedError):
         cluster.delete()
         raise
+
+
+@contextmanager
+def _deleted_when(is_stopped: Callable[[], bool], cluster: "_Cluster") -> Generator[None]:
+    """Delete the job as soon as `is_stopped` says so, whatever question the block waits for."""
+    has_ended = Event()
+
+    def watch() -> None:
+        while not has_ended.wait(SECONDS_TO_NOTICE):
+            if is_stopped():
+                cluster.delete()
+                return
+
+    watcher = Thread(target=watch, name="stop of the TrainJob", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        has_ended.set()
 
 
 class _Cluster:
@@ -65,6 +86,8 @@ class _Cluster:
         self._client = connect(config)
         self._place = f"{self._client.backend.namespace}/{name}"
         self._name = name
+        self._deletion = Lock()
+        self._is_deleted = False
 
     def start(self) -> None:
         """Create the job, unless it is there and goes on."""
@@ -92,11 +115,7 @@ class _Cluster:
         log = _Log(self._client, self._name)
         shown, last_answer = "", time.monotonic()
         while True:
-            if is_stopped():
-                raise StoppedError(
-                    f"SIGTERM: TrainJob {self._place} is deleted and saves what it has; start again with the "
-                    "same arguments to continue"
-                )
+            self._check_stopped(is_stopped)
             try:
                 job = self._find()
                 if job is not None and self._config.queue is not None:
@@ -111,6 +130,7 @@ class _Cluster:
                 self._pause(is_stopped)
                 continue
             if job is None:
+                self._check_stopped(is_stopped)  # which deleted it meanwhile
                 raise LaunchError(
                     f"TrainJob {self._place} is gone: somebody deleted it; start again with the same "
                     "arguments to continue from its last checkpoint"
@@ -130,15 +150,28 @@ class _Cluster:
                 raise self._failure(steps)
             self._pause(is_stopped)
 
+    def _check_stopped(self, is_stopped: Callable[[], bool]) -> None:
+        if is_stopped():
+            raise StoppedError(
+                f"SIGTERM: TrainJob {self._place} is deleted and saves what it has; start again with the "
+                "same arguments to continue"
+            )
+
     def _pause(self, is_stopped: Callable[[], bool]) -> None:
         """Wait until it is time to look again, or to stop."""
         end = time.monotonic() + self._config.poll_seconds
         while not is_stopped() and (left := end - time.monotonic()) > 0:
             # In short naps: the handler of SIGTERM only sets a flag, which a long sleep would not look at.
-            time.sleep(min(left, SECONDS_TO_NOTICE))
+            time.sleep(min(left, 10 * SECONDS_TO_NOTICE))
 
     def delete(self) -> None:
-        """Best effort: an error is logged, since another one is on its way."""
+        """Once, whoever asks first. Best effort: an error is logged, since another one is on its way."""
+        with self._deletion:
+            if not self._is_deleted:
+                self._is_deleted = True
+                self._delete()
+
+    def _delete(self) -> None:
         logger.info("TrainJob %s: asking to delete it; Ctrl-C leaves it as it is", self._place)
         try:
             self._ask("cannot be deleted", lambda: self._client.delete_job(self._name))
