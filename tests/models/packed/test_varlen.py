@@ -1,12 +1,10 @@
 """Attention in one call over sequences of any length: by its definition on a CPU, and how a GPU is tried."""
 
-import inspect
 import logging
 from typing import Any
 
 import pytest
 import torch
-from torch.nn.attention.varlen import varlen_attn
 
 from cooper_rl.models.packed import varlen
 from cooper_rl.models.packed.attention import attend
@@ -82,10 +80,6 @@ def test_hidden_states_without_groups_are_those_with_them(name: str) -> None:
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.skipif(
-    "enable_gqa" not in inspect.signature(varlen_attn).parameters,
-    reason="this torch's function knows no shared heads, so attention stays in padded groups",
-)
 def test_torchs_function_takes_what_it_is_given_and_keeps_the_shapes() -> None:
     """On the device `meta`, where its custom operators have forward and backward without kernels."""
     query, key, value = (

@@ -7,6 +7,7 @@ use `one_by_one`.
 import logging
 from collections.abc import Callable, Sequence
 from functools import cache
+from inspect import signature
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -97,9 +98,16 @@ def by_torch(
     scale: float,
 ) -> torch.Tensor:
     """torch's function, on a GPU."""
-    # Here and not above: torch 2.11 has the module, later ones more of its options, and a CPU needs neither.
+    # Here and not above: a CPU needs none of it.
     from torch.nn.attention.varlen import varlen_attn
 
+    repeats = query.shape[1] // key.shape[1]
+    options: dict[str, Any] = {}
+    if "enable_gqa" in signature(varlen_attn).parameters:
+        options["enable_gqa"] = repeats > 1
+    elif repeats > 1:
+        # torch 2.11 knows no shared heads: each stands there once for every query that asks it.
+        key, value = (each.repeat_interleave(repeats, dim=1) for each in (key, value))
     mixed: Any = varlen_attn(
         query,
         key,
@@ -111,7 +119,7 @@ def by_torch(
         scale=scale,
         # (-1, 0) is the function's word for causal, (-1, -1) for everything.
         window_size=(-1, 0) if asking is asked else (-1, -1),
-        enable_gqa=key.shape[1] != query.shape[1],
+        **options,
     )
     return mixed
 
