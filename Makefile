@@ -98,7 +98,8 @@ torture: $(VENV)/.dev  ## Kill, stop and damage small runs at random for MINUTES
 mutation: $(VENV)/.mutation  ## Mutate method/ and training/ and run their tests; prints the score by folder (hours)
 	$(BIN)/python -m benchmarks.mutation $(ARGS)
 
-gpu-check: $(VENV)/.dev  ## Run the pipeline and steps of Qwen2.5-1.5B's size on a GPU; prints JSON
+gpu-check: $(VENV)/.dev  ## Test what runs on a GPU alone, then run the pipeline and steps of Qwen2.5-1.5B's size
+	COOPER_TESTS_ON_GPU=1 $(BIN)/python -m pytest -q tests/models/test_on_gpu.py
 	$(BIN)/python -m benchmarks.gpu_check $(ARGS)
 
 check: $(VENV)/.dev  ## Check format, lint, types, the import contract and the Dockerfiles

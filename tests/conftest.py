@@ -5,6 +5,9 @@ import signal
 
 # Two workers share two cores: a second thread in each only waits. Child processes inherit this too.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Numbers are those of a CPU on every machine; `make gpu-check` sets this for the tests of a GPU.
+if os.environ.get("COOPER_TESTS_ON_GPU") != "1":
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
