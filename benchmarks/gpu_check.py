@@ -9,8 +9,9 @@ step is the product's own (`training/step.py`): 16 problems, 16 rollouts of 512 
 with a reference policy, and a reward update on two rollouts of every problem. `--engine` names who draws.
 The first step warms up and is left out. Model FLOPs of the policy update are 6 N T for the policy and 2 N T
 for the reference, N weights and T tokens with every prompt counted once, without attention; the recomputed
-forward pass does not count. `phases` has the seconds of each phase: the floor and the reckoned ones of
-`cooper-rl plan --seconds`, the measured ones, and their ratio to the reckoned ones.
+forward pass does not count. `peak_gib` is what was in use on the whole GPU. `phases` has the seconds of each
+phase: the floor and the reckoned ones of `cooper-rl plan --seconds`, the measured ones, and their ratio to
+the reckoned ones.
 """
 
 import argparse
@@ -23,8 +24,9 @@ import sys
 import tempfile
 import time
 import types
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from threading import Event, Thread
 from typing import Any
 
 import torch
@@ -114,11 +116,12 @@ def measure_steps(options: argparse.Namespace) -> dict[str, Any]:
         [
             f"cooper.problems_per_step={options.problems}", f"cooper.group_size={options.group}",
             f"cooper.generation.max_new_tokens={options.max_new_tokens}", f"engine.kind={options.engine}",
-            "cooper.generation.batch_size=256",
+            "cooper.generation.batch_size=256", "verify_rm.num_decoys=0",  # the random VerifyRM has none
         ],
     )  # fmt: skip
     reward_learner.__dict__["time"] = types.SimpleNamespace(perf_counter=clock)
     with ExitStack() as stack:
+        peak = stack.enter_context(watching_memory(device))
         trainer = make_random_trainer(config, options, device, stack)
         problems = make_problems(options.problems, num_stories=1)
         rows: list[dict[str, float]] = []
@@ -142,9 +145,31 @@ def measure_steps(options: argparse.Namespace) -> dict[str, Any]:
         "rollout_tokens": median["rollout/tokens"],
         "rollout_tokens_per_second": median["rollout/tokens"] / median["seconds/rollout"],
         "policy_update_mfu": flops / median["seconds/policy_update"] / (options.peak_tflops * 1e12),
-        "peak_gib": torch.cuda.max_memory_allocated() / GIB if device.type == "cuda" else None,
+        "peak_gib": peak[0] / GIB if device.type == "cuda" else None,
         "planned_gib": (plan.bytes + RESERVED) / GIB,
     }
+
+
+@contextmanager
+def watching_memory(device: torch.device) -> Generator[list[int]]:
+    """The most bytes in use on the whole GPU while the block runs, looked at 20 times a second.
+
+    torch's own count has the weights and the cache of a vLLM that sleeps, whose memory is free.
+    """
+    peak, has_ended = [0], Event()
+
+    def watch() -> None:
+        while not has_ended.wait(0.05):
+            free, total = torch.cuda.mem_get_info(device)
+            peak[0] = max(peak[0], total - free)
+
+    thread = Thread(target=watch, daemon=True)
+    if device.type == "cuda":
+        thread.start()
+    try:
+        yield peak
+    finally:
+        has_ended.set()
 
 
 RECKONED_IN = {
@@ -206,8 +231,8 @@ def make_random_trainer(
         judging = copy.deepcopy(sizes)
         judging.num_labels = 1
         judge = Qwen2ForSequenceClassification(judging).eval()
-        verify_rm = new_verify_rm(judge, tokenizer, reads_added_words=True)
-        verify_rm = dataclasses.replace(verify_rm, compute=cooper.precision)
+    verify_rm = new_verify_rm(judge, tokenizer, reads_added_words=True)
+    verify_rm = dataclasses.replace(verify_rm, compute=cooper.precision)
     end_ids, pad_id = frozenset({tokenizer.eos_token_id}), tokenizer.pad_token_id
     policy = Policy(model, tokenizer, end_ids, pad_id, cooper.precision)
     reference = Policy(
