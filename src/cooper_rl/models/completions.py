@@ -18,6 +18,7 @@ from cooper_rl.errors import ModelError
 from cooper_rl.models.lora import without_adapters
 from cooper_rl.models.packed.batching import PaddedBatch, pad_right, split_by_tokens
 from cooper_rl.models.packed.forward import can_pack, limit_tokens, packed_states
+from cooper_rl.models.packed.fused import is_fused, target_logprobs
 from cooper_rl.models.packed.packing import PackedBatch, pack, split_packed
 from cooper_rl.models.packed.varlen import can_vary
 from cooper_rl.models.policy import Policy
@@ -199,6 +200,8 @@ def _add_product(total: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -
 
 
 def _logprobs(logits: torch.Tensor, targets: torch.Tensor, temperature: float) -> torch.Tensor:
+    if is_fused(logits):
+        return target_logprobs(logits, targets, temperature)
     # Pieces that stay in the caches help a CPU; a GPU would only launch more kernels.
     if logits.device.type != "cpu" or logits.numel() <= CPU_LOGITS:
         return _target_logprobs(logits, targets, temperature)

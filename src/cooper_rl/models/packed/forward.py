@@ -13,6 +13,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 from cooper_rl.models.packed.attention import attend
+from cooper_rl.models.packed.fused import feed_forward, is_fused, turn
 from cooper_rl.models.packed.norms import normed
 from cooper_rl.models.packed.packing import PackedBatch
 from cooper_rl.models.packed.varlen import attend_varlen, make_bounds
@@ -104,7 +105,7 @@ def _layer(layer: Any, hidden: torch.Tensor, rotary: Any, batch: PackedBatch) ->
     mixed = _mix(query, key, value, batch, scale=attention.scaling)
     # Back to one row per token: a token that several sequences share was asked for in one place only.
     hidden = hidden + attention.o_proj(mixed.index_select(0, batch.sources))
-    return hidden + layer.mlp(normed(layer.post_attention_layernorm, hidden))
+    return hidden + feed_forward(layer.mlp, normed(layer.post_attention_layernorm, hidden))
 
 
 def _mix(query: Any, key: Any, value: Any, batch: PackedBatch, *, scale: float) -> torch.Tensor:
@@ -135,7 +136,7 @@ def _last_layer(layer: Any, hidden: torch.Tensor, rotary: Any, batch: PackedBatc
     query = project_heads(attention, "q", states[last], (rotary[0][last], rotary[1][last]))
     mixed = _mix_last(query, key, value, batch, scale=attention.scaling)
     kept = hidden[last] + attention.o_proj(mixed)
-    return kept + layer.mlp(normed(layer.post_attention_layernorm, kept))
+    return kept + feed_forward(layer.mlp, normed(layer.post_attention_layernorm, kept))
 
 
 def _mix_last(query: Any, key: Any, value: Any, batch: PackedBatch, *, scale: float) -> torch.Tensor:
@@ -186,6 +187,9 @@ def project_heads(attention: Any, name: str, states: torch.Tensor, rotary: Any) 
         heads = normed(norm, heads)
     if rotary is None:
         return heads
+    # An engine draws without autocast: of one token a row, starting kernels is what takes time.
+    if torch.is_autocast_enabled(heads.device.type) and is_fused(heads):
+        return turn(heads, *rotary)
     # Of our own, because autograd would keep three tensors of this size for products whose backward needs
     # the angles alone.
     return _Turned.apply(heads, *rotary)

@@ -9,13 +9,16 @@ from typing import Any
 
 import torch
 
+from cooper_rl.models.packed.fused import is_fused, rms_norm
+
 
 def normed(norm: Any, states: torch.Tensor) -> torch.Tensor:
     """(..., H) states after the module `norm`, under autocast in its type; differentiable."""
     kind = states.device.type
     if not torch.is_autocast_enabled(kind):
         return norm(states)
-    return _RMSNorm.apply(states, norm.weight, norm.variance_epsilon, torch.get_autocast_dtype(kind))
+    given = states, norm.weight, norm.variance_epsilon, torch.get_autocast_dtype(kind)
+    return rms_norm(*given) if is_fused(states) else _RMSNorm.apply(*given)
 
 
 class _RMSNorm(torch.autograd.Function):
