@@ -57,6 +57,11 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Start]:
         yield begin
 
 
+def is_followed(cluster: Cluster) -> bool:
+    """True once somebody has asked for the job's pods."""
+    return any(path.endswith("/pods") for _, path in cluster.asked)
+
+
 def succeed(cluster: Cluster, job: Json) -> None:
     pods = [cluster.set_pod(job, index, "Pending") for index in range(job["spec"]["trainer"]["numNodes"])]
     time.sleep(0.1)
@@ -179,6 +184,23 @@ def test_a_stop_deletes_the_job(start: Start) -> None:
     assert cluster.deleted == [job_name(options(), PROGRAM)]
 
 
+def test_a_task_that_is_told_to_end_before_creates_no_job(start: Start) -> None:
+    cluster = start(wait)
+    with pytest.raises(StoppedError):
+        run(options(), is_stopped=lambda: True)
+    assert (cluster.posted, cluster.jobs) == ([], {})
+
+
+def test_a_job_that_was_created_during_the_stop_is_deleted(start: Start) -> None:
+    cluster = start(wait)
+    with pytest.raises(StoppedError):
+        run(options(), is_stopped=lambda: bool(cluster.posted))
+    assert cluster.deleted == [job_name(options(), PROGRAM)]
+    # Nothing is asked in between.
+    asked = [method for method, _ in cluster.asked]
+    assert asked[asked.index("POST") + 1] == "DELETE"
+
+
 def test_a_stop_deletes_the_job_while_the_api_server_owes_an_answer(start: Start) -> None:
     """A task that is ended has a second, and a list of pods can take longer."""
     cluster = start(wait)
@@ -237,7 +259,7 @@ def test_a_job_that_cannot_be_deleted_is_left_to_the_user(
 def test_a_job_that_is_there_already_is_followed_and_one_that_ended_is_replaced(start: Start) -> None:
     cluster = start(wait)
     with pytest.raises(LaunchError, match=r"503, starting"):
-        run(options(), is_stopped=lambda: bool(cluster.pods and hide(cluster)))
+        run(options(), is_stopped=lambda: bool(is_followed(cluster) and hide(cluster)))
     cluster.refusals.clear()
     (job,) = cluster.jobs.values()
     cluster.set_pod(job, 0, "Succeeded")
@@ -265,14 +287,14 @@ def hide(cluster: Cluster) -> bool:
 def test_a_server_that_stays_away_while_a_job_is_followed_is_given_up_and_the_job_stays(start: Start) -> None:
     cluster = start(wait)
     with pytest.raises(LaunchError, match=r"503, starting; the job goes on: start again .* to follow it"):
-        run(options(), is_stopped=lambda: bool(cluster.pods and hide(cluster)))
+        run(options(), is_stopped=lambda: bool(is_followed(cluster) and hide(cluster)))
     assert cluster.deleted == []
 
 
 def test_a_job_that_somebody_deletes_is_named(start: Start) -> None:
     cluster = start(wait)
     with pytest.raises(LaunchError, match=r"is gone: somebody deleted it; start again"):
-        run(options(), is_stopped=lambda: bool(cluster.pods and cluster.jobs.clear()))
+        run(options(), is_stopped=lambda: bool(is_followed(cluster) and cluster.jobs.clear()))
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ NUM_TAIL_LINES = 40
 SECONDS_TO_REPLACE = 60.0
 SECONDS_TO_READ_LOG = 10.0
 SECONDS_TO_NOTICE = 0.02
-"""A pipeline task that is ended has about a second: Kubeflow's launcher does not wait for its process."""
+"""A pipeline task that is ended has .3 to 2 seconds: Kubeflow's launcher does not wait for its process."""
 
 
 def run(config: LaunchConfig, program: Program, *, is_stopped: Callable[[], bool]) -> None:
@@ -49,7 +49,7 @@ def run(config: LaunchConfig, program: Program, *, is_stopped: Callable[[], bool
     """
     cluster = _Cluster(config, program)
     try:
-        cluster.start()
+        cluster.start(is_stopped)
         with _deleted_when(is_stopped, cluster):
             cluster.follow(is_stopped)
     except (KeyboardInterrupt, StoppedError):
@@ -89,8 +89,12 @@ class _Cluster:
         self._deletion = Lock()
         self._is_deleted = False
 
-    def start(self) -> None:
-        """Create the job, unless it is there and goes on."""
+    def start(self, is_stopped: Callable[[], bool]) -> None:
+        """Create the job, unless it is there and goes on.
+
+        Raises:
+            StoppedError: `is_stopped`, before the job was created or right after it.
+        """
         found = self._find()
         if found is not None and found.status not in ("Complete", "Failed"):
             self._check_patched()
@@ -98,7 +102,9 @@ class _Cluster:
             return
         runtime = self._get_runtime()
         if found is not None:
-            self._replace()
+            self._replace(is_stopped)
+        # A process that was told to end may be gone before it could delete what it creates now.
+        self._check_stopped(is_stopped)
         self._ask(
             f"TrainJob {self._place} cannot be created",
             lambda: self._client.train(
@@ -107,6 +113,7 @@ class _Cluster:
                 options=options_of(self._config, self._program),
             ),
         )
+        self._check_stopped(is_stopped)
         self._check_patched()
         logger.info("TrainJob %s created, %d nodes of %s", self._place, self._config.nodes, runtime.name)
 
@@ -249,12 +256,13 @@ class _Cluster:
             "storage.grace_seconds=25, which fits the usual 30 s"
         )
 
-    def _replace(self) -> None:
+    def _replace(self, is_stopped: Callable[[], bool]) -> None:
         """Remove the ended job of this name, and wait until the name is free."""
         logger.info("TrainJob %s has ended before and is replaced", self._place)
         self._ask(f"TrainJob {self._place} cannot be deleted", lambda: self._client.delete_job(self._name))
         deadline = time.monotonic() + SECONDS_TO_REPLACE
         while self._find() is not None:
+            self._check_stopped(is_stopped)
             if time.monotonic() > deadline:
                 raise LaunchError(
                     f"TrainJob {self._place} ended and does not go away; delete it by hand and start again"
