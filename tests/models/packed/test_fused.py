@@ -63,7 +63,7 @@ def test_a_device_that_cannot_compile_is_said_and_left_to_single_operations(
 
     monkeypatch.setattr(fused, "_compiled", refuse)
     with caplog.at_level(logging.WARNING):
-        assert not fused._can_compile.__wrapped__(torch.device("cpu"))
+        assert not fused.can_compile.__wrapped__(torch.device("cpu"))
     assert "torch.compile failed (RuntimeError: Failed to find C compiler)" in caplog.text
 
 

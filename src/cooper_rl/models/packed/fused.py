@@ -21,11 +21,11 @@ Given = ParamSpec("Given")
 
 def is_fused(states: torch.Tensor) -> bool:
     """True if the functions below take these states: on a GPU that can compile them."""
-    return states.device.type == "cuda" and _can_compile(states.device)
+    return states.device.type == "cuda" and can_compile(states.device)
 
 
 @cache
-def _can_compile(device: torch.device) -> bool:
+def can_compile(device: torch.device) -> bool:
     """Tried once, with the smallest of them."""
     try:
         gate(torch.ones(2, 8, device=device), torch.ones(2, 8, device=device))
