@@ -99,10 +99,10 @@ def test_logprobs_and_gradients_are_as_close_as_the_librarys(
     model = make(name, "policy")
     policy = Policy(model, None, end_ids=frozenset({1}), pad_id=0, compute="bfloat16")
     assert can_vary(model, "bfloat16")
+    monkeypatch.setattr(module, "can_vary", lambda *_: is_varlen)
     found: dict[str, Results] = {}
     for side, compute in (("ours", "bfloat16"), ("library", "bfloat16"), ("exact", "float32")):
         use_packed(model, is_on=side == "ours")
-        monkeypatch.setattr(module, "can_vary", lambda *_, varlen=is_varlen: varlen)
         side_policy = replace(policy, compute=compute)
         batch = batch_completions(side_policy, prompts, completions)
         found[side] = collect(model, completion_logprobs(side_policy, batch, temperature=0.7))

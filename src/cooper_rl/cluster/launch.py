@@ -47,41 +47,23 @@ def run(config: LaunchConfig, program: Program, *, is_stopped: Callable[[], bool
         LaunchError: the cluster refuses or does not answer, or the job failed; with its last log lines.
         StoppedError: `is_stopped`; what the program saved stays.
     """
-    cluster = _Cluster(config, program)
+    cluster = _Cluster(config, program, is_stopped)
     try:
-        cluster.start(is_stopped)
-        with _deleted_when(is_stopped, cluster):
-            cluster.follow(is_stopped)
+        cluster.start()
+        with cluster.deleted_at_stop():
+            cluster.follow()
     except (KeyboardInterrupt, StoppedError):
         cluster.delete()
         raise
 
 
-@contextmanager
-def _deleted_when(is_stopped: Callable[[], bool], cluster: "_Cluster") -> Generator[None]:
-    """Delete the job as soon as `is_stopped` says so, whatever question the block waits for."""
-    has_ended = Event()
-
-    def watch() -> None:
-        while not has_ended.wait(SECONDS_TO_NOTICE):
-            if is_stopped():
-                cluster.delete()
-                return
-
-    watcher = Thread(target=watch, name="stop of the TrainJob", daemon=True)
-    watcher.start()
-    try:
-        yield
-    finally:
-        has_ended.set()
-
-
 class _Cluster:
     """One job on a cluster."""
 
-    def __init__(self, config: LaunchConfig, program: Program) -> None:
+    def __init__(self, config: LaunchConfig, program: Program, is_stopped: Callable[[], bool]) -> None:
         self._config = config
         self._program = program
+        self._is_stopped = is_stopped
         name = job_name(config, program)
         self._client = connect(config)
         self._place = f"{self._client.backend.namespace}/{name}"
@@ -89,11 +71,11 @@ class _Cluster:
         self._deletion = Lock()
         self._is_deleted = False
 
-    def start(self, is_stopped: Callable[[], bool]) -> None:
+    def start(self) -> None:
         """Create the job, unless it is there and goes on.
 
         Raises:
-            StoppedError: `is_stopped`, before the job was created or right after it.
+            StoppedError: before the job was created or right after it.
         """
         found = self._find()
         if found is not None and found.status not in ("Complete", "Failed"):
@@ -102,9 +84,9 @@ class _Cluster:
             return
         runtime = self._get_runtime()
         if found is not None:
-            self._replace(is_stopped)
+            self._replace()
         # A process that was told to end may be gone before it could delete what it creates now.
-        self._check_stopped(is_stopped)
+        self._check_stopped()
         self._ask(
             f"TrainJob {self._place} cannot be created",
             lambda: self._client.train(
@@ -113,16 +95,33 @@ class _Cluster:
                 options=options_of(self._config, self._program),
             ),
         )
-        self._check_stopped(is_stopped)
+        self._check_stopped()
         self._check_patched()
         logger.info("TrainJob %s created, %d nodes of %s", self._place, self._config.nodes, runtime.name)
 
-    def follow(self, is_stopped: Callable[[], bool]) -> None:
+    @contextmanager
+    def deleted_at_stop(self) -> Generator[None]:
+        """Delete the job as soon as the process is told to end, whatever question the block waits for."""
+        has_ended = Event()
+
+        def watch() -> None:
+            while not has_ended.wait(SECONDS_TO_NOTICE):
+                if self._is_stopped():
+                    self.delete()
+                    return
+
+        Thread(target=watch, name="stop of the TrainJob", daemon=True).start()
+        try:
+            yield
+        finally:
+            has_ended.set()
+
+    def follow(self) -> None:
         """Follow the job until it is complete; log every change of its state."""
         log = _Log(self._client, self._name)
         shown, last_answer = "", time.monotonic()
         while True:
-            self._check_stopped(is_stopped)
+            self._check_stopped()
             try:
                 job = self._find()
                 if job is not None and self._config.queue is not None:
@@ -134,10 +133,10 @@ class _Cluster:
                         f"{error}; the job goes on: start again with the same arguments to follow it"
                     ) from error
                 logger.warning("%s; asking again", error)
-                self._pause(is_stopped)
+                self._pause()
                 continue
             if job is None:
-                self._check_stopped(is_stopped)  # which deleted it meanwhile
+                self._check_stopped()  # which deleted it meanwhile
                 raise LaunchError(
                     f"TrainJob {self._place} is gone: somebody deleted it; start again with the same "
                     "arguments to continue from its last checkpoint"
@@ -155,21 +154,21 @@ class _Cluster:
             if job.status == "Failed":
                 log.finish(steps)
                 raise self._failure(steps)
-            self._pause(is_stopped)
+            self._pause()
 
-    def _check_stopped(self, is_stopped: Callable[[], bool]) -> None:
-        if is_stopped():
+    def _check_stopped(self) -> None:
+        if self._is_stopped():
             raise StoppedError(
                 f"SIGTERM: TrainJob {self._place} is deleted and saves what it has; start again with the "
                 "same arguments to continue"
             )
 
-    def _pause(self, is_stopped: Callable[[], bool]) -> None:
+    def _pause(self) -> None:
         """Wait until it is time to look again, or to stop."""
         end = time.monotonic() + self._config.poll_seconds
-        while not is_stopped() and (left := end - time.monotonic()) > 0:
+        while not self._is_stopped() and (left := end - time.monotonic()) > 0:
             # In short naps: the handler of SIGTERM only sets a flag, which a long sleep would not look at.
-            time.sleep(min(left, 10 * SECONDS_TO_NOTICE))
+            time.sleep(min(left, SECONDS_TO_NOTICE))
 
     def delete(self) -> None:
         """Once, whoever asks first. Best effort: an error is logged, since another one is on its way."""
@@ -256,13 +255,13 @@ class _Cluster:
             "storage.grace_seconds=25, which fits the usual 30 s"
         )
 
-    def _replace(self, is_stopped: Callable[[], bool]) -> None:
+    def _replace(self) -> None:
         """Remove the ended job of this name, and wait until the name is free."""
         logger.info("TrainJob %s has ended before and is replaced", self._place)
         self._ask(f"TrainJob {self._place} cannot be deleted", lambda: self._client.delete_job(self._name))
         deadline = time.monotonic() + SECONDS_TO_REPLACE
         while self._find() is not None:
-            self._check_stopped(is_stopped)
+            self._check_stopped()
             if time.monotonic() > deadline:
                 raise LaunchError(
                     f"TrainJob {self._place} ended and does not go away; delete it by hand and start again"

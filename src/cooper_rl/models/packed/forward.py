@@ -11,9 +11,10 @@ from typing import Any
 
 import torch
 from torch.utils.checkpoint import checkpoint
+from transformers.activations import SiLUActivation
 
 from cooper_rl.models.packed.attention import attend
-from cooper_rl.models.packed.fused import feed_forward, is_fused, turn
+from cooper_rl.models.packed.fused import gate, is_fused, turn
 from cooper_rl.models.packed.norms import normed
 from cooper_rl.models.packed.packing import PackedBatch
 from cooper_rl.models.packed.varlen import attend_varlen, make_bounds
@@ -105,7 +106,14 @@ def _layer(layer: Any, hidden: torch.Tensor, rotary: Any, batch: PackedBatch) ->
     mixed = _mix(query, key, value, batch, scale=attention.scaling)
     # Back to one row per token: a token that several sequences share was asked for in one place only.
     hidden = hidden + attention.o_proj(mixed.index_select(0, batch.sources))
-    return hidden + feed_forward(layer.mlp, normed(layer.post_attention_layernorm, hidden))
+    return hidden + _feed_forward(layer.mlp, normed(layer.post_attention_layernorm, hidden))
+
+
+def _feed_forward(mlp: Any, states: torch.Tensor) -> torch.Tensor:
+    """The layer's gated feed-forward of (N, H) states."""
+    if is_fused(states) and isinstance(mlp.act_fn, (torch.nn.SiLU, SiLUActivation)):
+        return mlp.down_proj(gate(mlp.gate_proj(states), mlp.up_proj(states)))
+    return mlp(states)
 
 
 def _mix(query: Any, key: Any, value: Any, batch: PackedBatch, *, scale: float) -> torch.Tensor:
@@ -136,7 +144,7 @@ def _last_layer(layer: Any, hidden: torch.Tensor, rotary: Any, batch: PackedBatc
     query = project_heads(attention, "q", states[last], (rotary[0][last], rotary[1][last]))
     mixed = _mix_last(query, key, value, batch, scale=attention.scaling)
     kept = hidden[last] + attention.o_proj(mixed)
-    return kept + feed_forward(layer.mlp, normed(layer.post_attention_layernorm, kept))
+    return kept + _feed_forward(layer.mlp, normed(layer.post_attention_layernorm, kept))
 
 
 def _mix_last(query: Any, key: Any, value: Any, batch: PackedBatch, *, scale: float) -> torch.Tensor:

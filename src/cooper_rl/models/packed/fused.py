@@ -8,11 +8,10 @@ the operations that stand beside the call.
 import logging
 from collections.abc import Callable
 from functools import cache, wraps
-from typing import Any, ParamSpec
+from typing import ParamSpec
 
 import torch
 import torch.nn.functional as F
-from transformers.activations import SiLUActivation
 
 logger = logging.getLogger(__name__)
 
@@ -85,10 +84,3 @@ def target_logprobs(logits: torch.Tensor, targets: torch.Tensor, temperature: fl
     is_target = torch.arange(logits.shape[1], device=logits.device) == targets[:, None]
     # A sum over all columns and no `gather`: the backward of that would write a second matrix of this size.
     return torch.where(is_target, logits, 0.0).sum(dim=1) - logits.logsumexp(dim=1)
-
-
-def feed_forward(mlp: Any, states: torch.Tensor) -> torch.Tensor:
-    """The layer's gated feed-forward of (N, H) states."""
-    if not (is_fused(states) and isinstance(mlp.act_fn, (torch.nn.SiLU, SiLUActivation))):
-        return mlp(states)
-    return mlp.down_proj(gate(mlp.gate_proj(states), mlp.up_proj(states)))

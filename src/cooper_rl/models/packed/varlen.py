@@ -103,7 +103,7 @@ def by_torch(
 
     repeats = query.shape[1] // key.shape[1]
     options: dict[str, Any] = {}
-    if "enable_gqa" in signature(varlen_attn).parameters:
+    if _knows_shared_heads(varlen_attn):
         options["enable_gqa"] = repeats > 1
     elif repeats > 1:
         # torch 2.11 knows no shared heads: each stands there once for every query that asks it.
@@ -122,6 +122,12 @@ def by_torch(
         **options,
     )
     return mixed
+
+
+@cache
+def _knows_shared_heads(varlen_attn: Callable[..., Any]) -> bool:
+    """Looked up once: the attention of every layer asks."""
+    return "enable_gqa" in signature(varlen_attn).parameters
 
 
 def can_vary(model: Any, compute: Compute) -> bool:
