@@ -79,8 +79,7 @@ class Journal:
             self._file.append(*(_line(entry) for entry in entries))
         except OSError as error:
             raise self._refused(error) from error
-        for entry in entries:
-            self._remember(entry)
+        self._answers |= {entry.id: _without_rows(entry) for entry in entries if entry.id is not None}
 
     def compact(self, step: int) -> None:
         """Drop the rows of all steps up to this one, of which there is a checkpoint, and the oldest answers.
@@ -110,12 +109,16 @@ class Journal:
                 yield entry
 
     def _read(self) -> list[Entry]:
-        self._answers.clear()
+        answers: dict[str, Entry] = {}
         unlearned: list[Entry] = []
         for entry in self._entries():
-            self._remember(entry)
+            if entry.id is not None:
+                answers[entry.id] = _without_rows(entry)
             if entry.rows:
                 unlearned.append(entry)
+        # Replaced at once: a `find` from another thread meanwhile would miss what is not read yet, and its
+        # request would be scored and learned a second time.
+        self._answers = answers
         return unlearned
 
     def _entries(self) -> Iterator[Entry]:
@@ -133,10 +136,6 @@ class Journal:
 
     def _refused(self, error: OSError) -> DataError:
         return DataError(f"{self._path}: cannot be written ({error}); free space on its disk")
-
-    def _remember(self, entry: Entry) -> None:
-        if entry.id is not None:
-            self._answers[entry.id] = _without_rows(entry)
 
 
 def _line(entry: Entry) -> bytes:
