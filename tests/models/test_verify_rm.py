@@ -67,6 +67,20 @@ def test_the_backbone_gives_everything_but_the_head(make_policy, tmp_path: Path)
     assert not torch.equal(first.model.score.weight, other.model.score.weight)
 
 
+def test_making_one_leaves_the_callers_random_numbers_alone(make_policy, tmp_path: Path) -> None:
+    save_policy(make_policy(3), tmp_path / "lm")
+    drawn: list[float] = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        expected = torch.rand(1).item()
+        torch.manual_seed(seed)
+        make_from_backbone(tmp_path / "lm", seed=5, device=CPU)
+        make_from_scratch(["1 + 1 = 2"], ScratchModel(hidden_size=16, num_layers=1), seed=5, device=CPU)
+        drawn.append(torch.rand(1).item())
+        assert drawn[-1] == expected
+    assert drawn[0] != drawn[1]
+
+
 def test_a_new_head_is_nothing_to_report(
     make_policy, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,7 +6,8 @@ Texts are encoded here with VerifyRM's own tokenizer, so the policy may use anot
 
 import itertools
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -223,16 +224,24 @@ def make_from_backbone(path: str | Path, *, seed: int, device: torch.device) -> 
     """
     name = check_architecture(path, suffix="ForCausalLM")
     tokenizer = load_tokenizer(name)
-    torch.manual_seed(seed)  # transformers draws the head from the global generator
-    model = load_model(
-        AutoModelForSequenceClassification,
-        name,
-        device=device,
-        num_labels=1,
-        pad_token_id=tokenizer.pad_token_id,
-        new_weights={"score.weight"},
-    )
-    return new_verify_rm(model, tokenizer)
+    with _drawing(seed):
+        model = load_model(
+            AutoModelForSequenceClassification,
+            name,
+            device=device,
+            num_labels=1,
+            pad_token_id=tokenizer.pad_token_id,
+            new_weights={"score.weight"},
+        )
+        return new_verify_rm(model, tokenizer)
+
+
+@contextmanager
+def _drawing(seed: int) -> Iterator[None]:
+    """Seed the global generator, from which transformers draws weights, and give the caller's back."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        yield
 
 
 def make_from_scratch(
@@ -242,7 +251,6 @@ def make_from_scratch(
     from transformers import Qwen2Config
 
     tokenizer = _train_tokenizer(texts, size.vocab_size)
-    torch.manual_seed(seed)
     config = Qwen2Config(
         vocab_size=len(tokenizer),
         hidden_size=size.hidden_size,
@@ -256,8 +264,9 @@ def make_from_scratch(
         pad_token_id=tokenizer.pad_token_id,
     )
     config.num_labels = 1
-    model = AutoModelForSequenceClassification.from_config(config).to(device).eval()
-    return new_verify_rm(model, tokenizer, is_random=True)
+    with _drawing(seed):
+        model = AutoModelForSequenceClassification.from_config(config).to(device).eval()
+        return new_verify_rm(model, tokenizer, is_random=True)
 
 
 def new_verify_rm(
