@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 
 from cooper_rl import CooperReward, RewardClient
@@ -372,6 +373,17 @@ def test_the_client_asks_again_with_the_same_id(flaky: tuple[str, list[dict[str,
     assert len(seen) == 4
     assert seen == [seen[0]] * 4
     assert seen[0]["items"][0]["group"] == "7"
+    client.close()
+
+
+def test_the_client_takes_group_ids_of_numpy_and_refuses_none_for_some(flaky) -> None:
+    url, seen = flaky
+    client = RewardClient(url)
+    texts = {"questions": ["1+1?"], "reference_answers": ["2"]}
+    assert client(["2"], **texts, group_ids=np.array([7])) == [0.5]  # pyright: ignore[reportArgumentType]
+    assert seen[0]["items"][0]["group"] == "7"
+    with pytest.raises(ValueError, match="zip"):
+        client(["2"], **texts, group_ids=[])
     client.close()
 
 

@@ -125,7 +125,8 @@ class RewardClient:
                 is not trusted.
         """
         # Completions stand in for absent group ids: one `zip` then checks all lengths.
-        columns = zip(completions, questions, reference_answers, group_ids or completions, strict=True)
+        groups = completions if group_ids is None else group_ids
+        columns = zip(completions, questions, reference_answers, groups, strict=True)
         items = [
             {
                 "completion": replace_surrogates(completion),
