@@ -99,6 +99,13 @@ def test_a_device_whose_values_are_the_definitions_is_taken() -> None:
     assert agrees(one_by_one, **HEADS)
 
 
+def test_a_device_is_tried_with_gradients_whatever_the_callers_mode() -> None:
+    """The answer is kept for the process: a first call without gradients must not decide it."""
+    for mode in (torch.no_grad, torch.inference_mode):
+        with mode():
+            assert agrees(one_by_one, **HEADS)
+
+
 def test_a_device_that_computes_something_else_is_not_taken_and_said(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

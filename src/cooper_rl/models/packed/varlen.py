@@ -149,6 +149,14 @@ def agrees(
     attention: Attention, *, num_heads: int, num_shared: int, head_size: int, device: torch.device
 ) -> bool:
     """True if an attention computes values and gradients of the definition, in bf16 on a device."""
+    # What is drawn in inference mode has no gradient later, and the caller may be in that mode.
+    with torch.inference_mode(False):
+        return _agrees(attention, num_heads, num_shared, head_size, device)
+
+
+def _agrees(
+    attention: Attention, num_heads: int, num_shared: int, head_size: int, device: torch.device
+) -> bool:
     draw = torch.Generator().manual_seed(0)
     bounds = make_bounds(TRIED_LENGTHS, device=device)
     last = make_bounds([1] * len(TRIED_LENGTHS), device=device)
