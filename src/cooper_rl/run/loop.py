@@ -70,10 +70,12 @@ class CoTraining:
                 check_hacked(self.config, is_hacked=state.run.is_hacked, step=state.step)
             if is_stopping and state.step < last_step:
                 self._finish()
-                raise StoppedError(
-                    f"SIGTERM: stopped after step {state.step} of {last_step}, which is saved; start again "
-                    "with the same arguments to continue"
+                done = (
+                    f"stopped after step {state.step} of {last_step}, which is saved"
+                    if state.step
+                    else "stopped before the first step; nothing is lost"
                 )
+                raise StoppedError(f"SIGTERM: {done}; start again with the same arguments to continue")
 
     def _try_step(self, step: int) -> bool:
         """`_step`, whose errors say what is saved."""
