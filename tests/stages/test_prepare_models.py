@@ -40,8 +40,12 @@ def test_the_laptop_models_are_trained_and_the_later_stages_find_them(tmp_path: 
 
 @pytest.mark.slow
 def test_running_again_replaces_the_models(tmp_path: Path) -> None:
-    for _ in range(2):
-        prepare_models.run(load("laptop", TINY), models=tmp_path / "models", report=tmp_path / "report")
+    policies: list[bytes] = []
+    for seed in (0, 1, 1):
+        settings = [*TINY, f"seed={seed}"]
+        prepare_models.run(load("laptop", settings), models=tmp_path / "models", report=tmp_path / "report")
+        policies.append((tmp_path / "models/policy/model.safetensors").read_bytes())
+    assert policies[0] != policies[1] == policies[2]
 
 
 @pytest.mark.parametrize("name", ["policy", "backbone", "early", "small"])
