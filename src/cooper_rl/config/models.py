@@ -157,7 +157,7 @@ class VerifyRMConfig(Section):
     lr: float = Field(default=2e-5, gt=0)
     """Peak learning rate."""
     weight_decay: float = Field(default=0.01, ge=0)
-    """Weight decay; biases and norms have none."""
+    """Weight decay. Biases and norms have none; with `muon` matrices have none, and all else has it."""
     warmup_fraction: float = Field(default=0.03, ge=0, lt=1)
     """Share of the updates over which the learning rate rises."""
     max_grad_norm: float = Field(default=1.0, gt=0)
