@@ -10,8 +10,8 @@ with a reference policy, and a reward update on two rollouts of every problem. `
 The first step warms up and is left out. Model FLOPs of the policy update are 6 N T for the policy and 2 N T
 for the reference, N weights and T tokens with every prompt counted once, without attention; the recomputed
 forward pass does not count. `peak_gib` is what was in use on the whole GPU. `phases` has the seconds of each
-phase: the floor and the reckoned ones of `cooper-rl plan --seconds`, the measured ones, and their ratio to
-the reckoned ones.
+phase: the floor and the estimated ones of `cooper-rl plan --seconds`, the measured ones, and their ratio to
+the estimated ones.
 """
 
 import argparse
@@ -188,16 +188,16 @@ POLICY_SHARE = (OPTIMIZER_BYTES + ENGINE_BYTES) / (2 * OPTIMIZER_BYTES + ENGINE_
 def compare_phases(
     budget: Sequence[Phase], card: Card, measured: Mapping[str, float]
 ) -> dict[str, dict[str, float | None]]:
-    """Phase of a step -> its seconds at the floor, reckoned and measured, and measured over reckoned.
+    """Phase of a step -> its seconds at the floor, estimated and measured, and measured over estimated.
 
-    A phase of which nothing is reckoned (pairs) has no more than its measured seconds.
+    A phase of which nothing is estimated (pairs) has no more than its measured seconds.
     """
-    reckoned: dict[str, tuple[float, float]] = {}
+    estimated: dict[str, tuple[float, float]] = {}
 
     def add(name: str, phase: Phase, share: float = 1.0) -> None:
         for place in (name, "step"):
-            floor, usual = reckoned.get(place, (0.0, 0.0))
-            reckoned[place] = (floor + share * phase.floor(card), usual + share * phase.reckoned(card))
+            floor, usual = estimated.get(place, (0.0, 0.0))
+            estimated[place] = (floor + share * phase.floor(card), usual + share * phase.estimated(card))
 
     for phase in budget:
         if phase.name == OPTIMIZERS:
@@ -207,9 +207,9 @@ def compare_phases(
             add(RECKONED_IN[phase.name], phase)
     found: dict[str, dict[str, float | None]] = {}
     for name, seconds in measured.items():
-        floor, usual = reckoned.get(name, (None, None))
+        floor, usual = estimated.get(name, (None, None))
         ratio = seconds / usual if usual else None
-        found[name] = {"floor": floor, "reckoned": usual, "measured": seconds, "ratio": ratio}
+        found[name] = {"floor": floor, "estimated": usual, "measured": seconds, "ratio": ratio}
     return found
 
 

@@ -24,19 +24,19 @@ def test_the_check_measures_whole_steps(capsys: pytest.CaptureFixture[str], monk
     assert main(["--device", "cpu", "--only-step", "--steps=1", *SIZES]) == 0
     found = json.loads(capsys.readouterr().out)
     phases = found["phases"]
-    reckoned = {"rollout", "reward", "policy_update", "reward_update", "step"}
-    assert reckoned <= phases.keys()
+    estimated = {"rollout", "reward", "policy_update", "reward_update", "step"}
+    assert estimated <= phases.keys()
     seconds = {name: each["measured"] for name, each in phases.items()}
     assert all(each > 0 for name, each in seconds.items() if name != "pairing")
     assert seconds["step"] == pytest.approx(sum(seconds.values()) / 2, rel=0.2)
-    for name in reckoned:
-        assert phases[name]["reckoned"] > phases[name]["floor"] > 0
-        assert phases[name]["ratio"] == pytest.approx(seconds[name] / phases[name]["reckoned"])
-    parts = sum(phases[name]["reckoned"] for name in reckoned - {"step"})
-    assert phases["step"]["reckoned"] == pytest.approx(parts)
+    for name in estimated:
+        assert phases[name]["estimated"] > phases[name]["floor"] > 0
+        assert phases[name]["ratio"] == pytest.approx(seconds[name] / phases[name]["estimated"])
+    parts = sum(phases[name]["estimated"] for name in estimated - {"step"})
+    assert phases["step"]["estimated"] == pytest.approx(parts)
     assert phases["pairing"] == {
         "floor": None,
-        "reckoned": None,
+        "estimated": None,
         "measured": seconds["pairing"],
         "ratio": None,
     }
@@ -47,7 +47,7 @@ def test_the_check_measures_whole_steps(capsys: pytest.CaptureFixture[str], monk
 
 
 def test_every_phase_of_the_budget_is_compared_with_what_was_measured_of_it() -> None:
-    """Products alone on a card of 1 FLOP/s at .65: 65 FLOPs are 65 s at the floor, and 100 s reckoned.
+    """Products alone on a card of 1 FLOP/s at .65: 65 FLOPs are 65 s at the floor, and 100 s estimated.
 
     Optimisers: 70 bytes at 1 byte/s, 38 for the policy (32 + 6) and 32 for VerifyRM; 0.8 of the bandwidth.
     """
@@ -62,14 +62,14 @@ def test_every_phase_of_the_budget_is_compared_with_what_was_measured_of_it() ->
         "step": 585.0,
     }
     found = compare_phases(budget, Card(1.0, 1.0), measured)
-    assert found["rollout"] == pytest.approx({"floor": 65, "reckoned": 100, "measured": 200, "ratio": 2})
+    assert found["rollout"] == pytest.approx({"floor": 65, "estimated": 100, "measured": 200, "ratio": 2})
     assert found["policy_update"] == pytest.approx(
-        {"floor": 130 + 38, "reckoned": 200 + 47.5, "measured": 247.5, "ratio": 1}
+        {"floor": 130 + 38, "estimated": 200 + 47.5, "measured": 247.5, "ratio": 1}
     )
     assert found["reward_update"] == pytest.approx(
-        {"floor": 65 + 32, "reckoned": 100 + 40, "measured": 14, "ratio": 0.1}
+        {"floor": 65 + 32, "estimated": 100 + 40, "measured": 14, "ratio": 0.1}
     )
-    assert found["step"]["reckoned"] == pytest.approx(500 + 87.5)
+    assert found["step"]["estimated"] == pytest.approx(500 + 87.5)
     assert found["pairing"]["ratio"] is None
 
 

@@ -78,7 +78,7 @@ def test_a_phase_takes_its_slower_side_and_the_usual_shares() -> None:
     """Peaks 10 and 10: floor 4 + 3; 40 / 6.5 + 30 / 5 + 16 / 8 = 14.15."""
     phase = Phase("some", Load(40, 20), Load(30, 0), Load(bytes=16))
     assert phase.floor(Card(10, 10)) == 7
-    assert phase.reckoned(Card(10, 10)) == pytest.approx(40 / 6.5 + 6 + 2)
+    assert phase.estimated(Card(10, 10)) == pytest.approx(40 / 6.5 + 6 + 2)
     last = describe_budget([phase, phase], Card(10, 10)).splitlines()[-1]
     assert last.split() == ["together", "14.00", "28.31"]
 
@@ -102,7 +102,7 @@ def test_plan_prints_the_table_of_the_page(tmp_path: Path, capsys: pytest.Captur
     assert main(["plan", *models, *given]) == 0
     shown = capsys.readouterr().out
     assert "64 x 16 completions of 1024 tokens" in shown
-    assert "reckoned, not measured" in shown
+    assert "estimated, not measured" in shown
     page = (Path(__file__).parents[2] / "docs" / "how-to" / "gpu.md").read_text(encoding="utf-8")
     for line in shown.splitlines()[2:]:
         name, numbers = line[:34].strip(), line[34:].split()

@@ -1,4 +1,4 @@
-"""Seconds of a step on one GPU by kind of kernel, reckoned from FLOPs and bytes, not measured (rows 6 to 12).
+"""Seconds of a step on one GPU by kind of kernel, estimated from FLOPs and bytes (rows 6 to 12).
 
 The floor is what the products and caches of a configuration take at the card's peaks: each kind of kernel its
 FLOPs or its bytes, whichever takes longer. The other column takes shares of the peaks that kernels usually
@@ -85,7 +85,7 @@ class Phase(NamedTuple):
         """Seconds."""
         return self.products.seconds(card) + self.attention.seconds(card)
 
-    def reckoned(self, card: Card) -> float:
+    def estimated(self, card: Card) -> float:
         """Seconds at the shares above."""
         bandwidth = card.bandwidth * BANDWIDTH_SHARE
         return (
@@ -119,18 +119,18 @@ def make_budget(policy: Shape, verify_rm: Shape, work: Work) -> list[Phase]:
 
 def describe_budget(phases: list[Phase], card: Card) -> str:
     """A table, ending with a line for the whole step."""
-    lines = [f"{'phase':<34}{'PFLOP':>8}{'TB':>8}{'floor s':>10}{'reckoned s':>12}"]
+    lines = [f"{'phase':<34}{'PFLOP':>8}{'TB':>8}{'floor s':>10}{'estimated s':>12}"]
     for phase in phases:
         kinds = (phase.products, phase.attention)
         flops, moved = sum(kind.flops for kind in kinds), sum(kind.bytes for kind in (*kinds, phase.passes))
         lines.append(
             f"{phase.name:<34}{flops / 1e15:8.2f}{moved / 1e12:8.2f}"
-            f"{phase.floor(card):10.2f}{phase.reckoned(card):12.2f}"
+            f"{phase.floor(card):10.2f}{phase.estimated(card):12.2f}"
         )
-    floor, reckoned = (
-        sum(each) for each in zip(*((p.floor(card), p.reckoned(card)) for p in phases), strict=True)
+    floor, estimated = (
+        sum(each) for each in zip(*((p.floor(card), p.estimated(card)) for p in phases), strict=True)
     )
-    lines.append(f"{'together':<34}{'':16}{floor:10.2f}{reckoned:12.2f}")
+    lines.append(f"{'together':<34}{'':16}{floor:10.2f}{estimated:12.2f}")
     return "\n".join(lines)
 
 

@@ -172,7 +172,7 @@ def explain_seconds(config: Config, policy: str, verify_rm: str, card: Card, *, 
     work = make_work(config, prompt_tokens=prompt_tokens)
     return (
         f"{work.num_problems} x {work.group_size} completions of {work.completion_tokens} tokens, one GPU of "
-        f"{card.flops / 1e12:g} TFLOP/s and {card.bandwidth / 1e12:g} TB/s; reckoned, not measured:\n"
+        f"{card.flops / 1e12:g} TFLOP/s and {card.bandwidth / 1e12:g} TB/s; estimated, not measured:\n"
         f"{describe_budget(make_budget(own, judging, work), card)}\n"
     )
 
