@@ -8,6 +8,7 @@ from typing import Any
 
 from cooper_rl.config.infrastructure import LaunchConfig
 from cooper_rl.errors import ConfigError, LaunchError, how_to_install
+from cooper_rl.outgoing import CONNECT_SECONDS
 from cooper_rl.waiting import Waiting
 
 logger = logging.getLogger(__name__)
@@ -15,8 +16,8 @@ logger = logging.getLogger(__name__)
 RBAC = "manifests/base/runs/rbac.yaml"
 
 
-CONNECT_SECONDS, SILENCE_SECONDS = 10.0, 60.0
-"""Of one request; the SDK has no settings for them."""
+SILENCE_SECONDS = 60.0
+"""Of one request; the SDK has no setting for it."""
 
 
 class TransientError(LaunchError):

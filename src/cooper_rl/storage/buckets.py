@@ -25,8 +25,9 @@ from minio.versioningconfig import VersioningConfig
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from cooper_rl.errors import EXIT_INTERRUPTED, EXIT_USER_ERROR, ConfigError, CooperError, StorageError
+from cooper_rl.outgoing import CONNECT_SECONDS
 from cooper_rl.progress import show_log
-from cooper_rl.storage.transfer import CONNECT_SECONDS, read_secret
+from cooper_rl.storage.transfer import read_secret
 from cooper_rl.waiting import Waiting
 
 logger = logging.getLogger(__name__)

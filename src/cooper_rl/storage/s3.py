@@ -31,6 +31,7 @@ from minio.helpers import check_bucket_name
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.errors import DamagedObjectError, StorageError, WriteConflictError
 from cooper_rl.machine.daemon_pool import is_hasty
+from cooper_rl.outgoing import CONNECT_SECONDS
 from cooper_rl.storage.base import (
     BLOCK_BYTES,
     PIECE_BYTES,
@@ -40,7 +41,6 @@ from cooper_rl.storage.base import (
     joined_sha256,
 )
 from cooper_rl.storage.transfer import (
-    CONNECT_SECONDS,
     BlockwisePool,
     bare_key,
     check_tag,

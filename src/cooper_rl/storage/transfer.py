@@ -21,8 +21,6 @@ from cooper_rl.machine.daemon_pool import DaemonPool
 
 T = TypeVar("T")
 
-CONNECT_SECONDS = 10.0
-"""Until a server takes a connection."""
 _CODE_OF_STATUS = {401: "AccessDenied", 403: "AccessDenied", 507: "XMinioStorageFull"}
 """Codes for an answer that names none."""
 
