@@ -1,5 +1,6 @@
 """TrainJobs against a stub of the Kubernetes API on a real socket; it holds them to the Trainer's models."""
 
+import io
 import logging
 import os
 import signal
@@ -10,7 +11,7 @@ from collections.abc import Callable, Generator
 from contextlib import ExitStack
 from itertools import chain, repeat
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event, Thread, current_thread, main_thread
 from typing import Any
 
 import pytest
@@ -236,13 +237,43 @@ def test_control_c_deletes_the_job(start: Start, tmp_path: Path) -> None:
         "except KeyboardInterrupt:\n    sys.exit(130)\n"
     )
     environment = os.environ | {"KUBECONFIG": str(tmp_path / "kubeconfig")}
-    process = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, env=environment)
-    deadline = time.monotonic() + 60
-    while not cluster.pods and time.monotonic() < deadline:
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=30) == 130
+    with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, env=environment) as process:
+        try:
+            deadline = time.monotonic() + 120
+            while not cluster.pods and time.monotonic() < deadline:
+                time.sleep(0.05)
+            assert cluster.pods, "the program asked for no job"
+            process.send_signal(signal.SIGINT)
+            assert process.wait(timeout=60) == 130
+        finally:
+            process.kill()
     assert len(cluster.deleted) == 1
+
+
+class Interrupted(io.RawIOBase):
+    """Ctrl-C comes while it is closed."""
+
+    def close(self) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_control_c_that_python_drops_deletes_the_job(start: Start) -> None:
+    """Python clears what is raised while an object of `io` is finalised, such as an answer of HTTP."""
+    cluster = start(wait)
+    num_dropped, deadline = 0, time.monotonic() + 30
+
+    def press() -> bool:
+        nonlocal num_dropped
+        if cluster.pods and not num_dropped and current_thread() is main_thread():
+            Interrupted()
+            num_dropped += 1  # and no KeyboardInterrupt came out of the line above
+        return time.monotonic() > deadline
+
+    with pytest.raises(KeyboardInterrupt):
+        run(options(), is_stopped=press)
+    assert num_dropped == 1
+    assert cluster.deleted == [job_name(options(), PROGRAM)]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_a_job_that_cannot_be_deleted_is_left_to_the_user(

@@ -6,10 +6,12 @@ cluster. `cluster/trainjob.py` describes the job, and `run/launching.py` carries
 """
 
 import logging
+import signal
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from threading import Event, Lock, Thread
+from threading import Event, Lock, Thread, current_thread, main_thread
+from types import FrameType
 from typing import Any, TypeVar
 
 from cooper_rl.cluster.sdk import MissingError, TransientError, connect, explain
@@ -48,13 +50,14 @@ def run(config: LaunchConfig, program: Program, *, is_stopped: Callable[[], bool
         StoppedError: `is_stopped`; what the program saved stays.
     """
     cluster = _Cluster(config, program, is_stopped)
-    try:
-        cluster.start()
-        with cluster.deleted_at_stop():
-            cluster.follow()
-    except (KeyboardInterrupt, StoppedError):
-        cluster.delete()
-        raise
+    with cluster.noting_ctrl_c():
+        try:
+            cluster.start()
+            with cluster.deleted_at_stop():
+                cluster.follow()
+        except (KeyboardInterrupt, StoppedError):
+            cluster.delete()
+            raise
 
 
 class _Cluster:
@@ -70,6 +73,7 @@ class _Cluster:
         self._name = name
         self._deletion = Lock()
         self._is_deleted = False
+        self._is_interrupted = False
 
     def start(self) -> None:
         """Create the job, unless it is there and goes on.
@@ -98,6 +102,30 @@ class _Cluster:
         self._check_stopped()
         self._check_patched()
         logger.info("TrainJob %s created, %d nodes of %s", self._place, self._config.nodes, runtime.name)
+
+    @contextmanager
+    def noting_ctrl_c(self) -> Generator[None]:
+        """Let no Ctrl-C in the block get lost.
+
+        Python drops every exception that is raised while a file or an answer of HTTP is closed because nobody
+        refers to it any more, KeyboardInterrupt too. Each answer of the API server ends in this way.
+        """
+        previous = signal.getsignal(signal.SIGINT)
+        # Outside the main thread nobody may set a handler, and none is asked where Ctrl-C is ignored.
+        if current_thread() is not main_thread() or not callable(previous):
+            yield
+            return
+
+        def note(number: int, frame: FrameType | None) -> None:
+            self._is_interrupted = True
+            previous(number, frame)
+
+        signal.signal(signal.SIGINT, note)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, previous)
+        self._check_interrupted()
 
     @contextmanager
     def deleted_at_stop(self) -> Generator[None]:
@@ -156,7 +184,12 @@ class _Cluster:
                 raise self._failure(steps)
             self._pause()
 
+    def _check_interrupted(self) -> None:
+        if self._is_interrupted:
+            raise KeyboardInterrupt
+
     def _check_stopped(self) -> None:
+        self._check_interrupted()
         if self._is_stopped():
             raise StoppedError(
                 f"SIGTERM: TrainJob {self._place} is deleted and saves what it has; start again with the "
