@@ -133,11 +133,19 @@ def test_slow_connections_are_closed_and_others_answered_meanwhile(server: Serve
     wait_for(lambda: server.metric('verify_rm_aborted_total{while_it="sent"}') == before + 3)
 
 
-def test_a_trickle_does_not_extend_the_time_for_a_request(server: Server) -> None:
+HEALTH = b"GET /healthz HTTP/1.1\r\nhost: server\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [b"", b"POST /v1/score HTTP/1.1\r\nx: ", head(1000), HEALTH + b"GET /healthz HTTP/1.1\r\nx: "],
+    ids=["request line", "header", "body", "header of a second request"],
+)
+def test_a_trickle_does_not_extend_the_time_for_a_request(server: Server, begin: bytes) -> None:
     started = time.monotonic()
-    with closing(server.send(head(1000))) as client, suppress(ConnectionResetError, BrokenPipeError):
+    with closing(server.send(begin)) as client, suppress(ConnectionResetError, BrokenPipeError):
         for _ in range(300):
-            client.sendall(b" ")
+            client.sendall(b"y")
             time.sleep(0.1)
     assert time.monotonic() - started < 20
 
