@@ -257,6 +257,35 @@ def test_a_hub_that_is_away_is_asked_for_no_data_set(tmp_path: Path, status: int
     assert "owner/name:main:train: the hub data set cannot be read" in done.stderr
 
 
+def test_a_missing_extra_is_named_before_a_file_is_read_or_the_hub_is_asked(tmp_path: Path) -> None:
+    """Where its library is not installed; the first source is a file that cannot be used."""
+    visits: list[object] = []
+
+    class Door(BaseHTTPRequestHandler):
+        def handle(self) -> None:
+            visits.append(self.client_address)  # and no answer
+
+    code = (
+        "import sys; sys.modules['datasets'] = None\n"
+        "from cooper_rl.__main__ import main; sys.exit(main(sys.argv[1:]))"
+    )
+    (tmp_path / "bad.jsonl").write_text("[]\n")
+    sources = json.dumps([str(tmp_path / "bad.jsonl"), "owner/name:main:train"])
+    command = [sys.executable, "-c", code, "collect-problems", "--preset", "laptop"]
+    command += ["--set", "problems.num_tiny=0", "--set", f"problems.sources={sources}"]
+    for name in ("problems", "held-out", "rejected", "report"):
+        command += [f"--{name}", str(tmp_path / name)]
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("HF_")}
+    with serving(HTTPServer(("127.0.0.1", 0), Door)) as url:
+        environment = kept | {"HF_ENDPOINT": url, "HF_HOME": str(tmp_path / "cache")}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.startswith(
+        "cooper-rl collect-problems: owner/name:main:train: reading from the hub needs the extra `hub`: pip"
+    )
+    assert visits == []
+
+
 def _real_data() -> Path:
     beside = Path(__file__).parents[3] / "shared" / "data"
     return Path(os.environ.get("COOPER_REAL_DATA", beside)) / "problems"

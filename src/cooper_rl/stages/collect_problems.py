@@ -39,7 +39,13 @@ from cooper_rl.records.standard_input import standard_input
 from cooper_rl.schema.data import Problem, RejectedRow
 from cooper_rl.schema.paths import OutputFile
 from cooper_rl.schema.reports import CollectReport
-from cooper_rl.storage.remote_data import download, fetch_object, parse_hub_id, read_hub
+from cooper_rl.storage.remote_data import (
+    check_hub_extra,
+    download,
+    fetch_object,
+    parse_hub_id,
+    read_hub,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -102,6 +108,14 @@ def _check_sources(names: Sequence[str], *, outputs: Sequence[Path]) -> None:
             raise DataError(
                 f"{name}: is a source and an output, which would overwrite it; choose another output"
             )
+        if _is_of_hub(name):
+            check_hub_extra(name)
+
+
+def _is_of_hub(name: str) -> bool:
+    """True if a source can only be a data set of the hub."""
+    is_path = name.startswith(".") or name.endswith(SUFFIXES) or Path(name).exists()
+    return not is_path and parse_hub_id(name) is not None
 
 
 class _Collection:
@@ -216,7 +230,7 @@ def _open(name: str, storage: StorageConfig, collection: _Collection) -> _Source
         rows = read_rows(Path(name), is_limited=False)
     elif Path(name).is_dir():
         raise DataError(f"{name}: is a folder; name the .jsonl or .parquet files in it")
-    elif parse_hub_id(name) is not None and not name.startswith("."):
+    elif _is_of_hub(name):
         from cooper_rl.models.hub import ask_hub  # the hub's library is imported where it is used only
 
         label = name

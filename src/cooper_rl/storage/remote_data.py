@@ -9,6 +9,7 @@ import logging
 import re
 import time
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -116,6 +117,20 @@ def parse_hub_id(text: str) -> HubId | None:
     return HubId(name, rest[0] if rest else None, "train")
 
 
+def check_hub_extra(text: str) -> None:
+    """Find out, without a question to the hub, whether its data sets can be read here.
+
+    Raises:
+        DataError: the extra is missing.
+    """
+    # Not by an import: the library keeps for good whether the hub may be asked.
+    if find_spec("datasets") is None:
+        raise DataError(
+            f"{text}: reading from the hub needs the extra `hub`: {how_to_install('hub')}; "
+            "or give the path of a downloaded .jsonl or .parquet file"
+        )
+
+
 def read_hub(text: str) -> Iterator[RawRow]:
     """Yield the rows of one split of a hub data set, in order; rows count from 1. No code of it is run.
 
@@ -126,13 +141,9 @@ def read_hub(text: str) -> Iterator[RawRow]:
     hub_id = parse_hub_id(text)
     if hub_id is None:
         raise DataError(f"{text!r} is no hub data set id; write owner/name:config:split")
-    try:
-        import datasets  # pyright: ignore[reportMissingImports] an extra
-    except ImportError as error:
-        raise DataError(
-            f"{text}: reading from the hub needs the extra `hub`: {how_to_install('hub')}; "
-            "or give the path of a downloaded .jsonl or .parquet file"
-        ) from error
+    check_hub_extra(text)
+    import datasets  # pyright: ignore[reportMissingImports] an extra
+
     waiting = Waiting(f"the Hugging Face hub, for {text}", logger, limit="Ctrl-C ends it")
     try:
         with waiting.asked():
