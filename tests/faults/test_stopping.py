@@ -1,19 +1,27 @@
 """SIGTERM, a second start, another configuration, and what must never be written down."""
 
 import os
+import re
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
 
 import pytest
 
+from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.errors import StoppedError
 from cooper_rl.run.stopping import StopRequest
 from tests.faults.conftest import Outcome, Trainer, outcome
+from tests.faults.kill_server import OVERRIDES
 from tests.faults.test_store_faults import environment, overrides
 from tests.stand_ins.fixtures import make_client, storage_config
+from tests.stand_ins.proxy import Proxy
 from tests.stand_ins.radosgw import Account, Gateway
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(
@@ -33,6 +41,58 @@ def test_a_run_that_is_told_to_end_saves_and_continues_exactly(
     assert (checkpoint / "LATEST").read_text() >= f"step-{step:06d}"
     assert trainer.run(checkpoint) == 0
     assert outcome(checkpoint) == straight
+
+
+def interrupt_without_store(
+    trainer: Trainer, proxy: Proxy, config: StorageConfig, folder: Path, *, times: int
+) -> tuple[int, str]:
+    """Status and log of a run that gets so many Ctrl-C when the store is away after its first checkpoint."""
+    settings = [*OVERRIDES, "cooper.steps=1000", *overrides(config)]
+    paths = {
+        "models": trainer.folder / "models",
+        "verify-rm": trainer.folder / "verify_rm",
+        "problems": trainer.folder / "problems.jsonl",
+        "checkpoint": folder / "run",
+        "report": folder / "report.json",
+    }
+    command = [sys.executable, "-m", "cooper_rl", "train-cooper", "--preset", "laptop"]
+    command += [word for name, path in paths.items() for word in (f"--{name}", str(path))]
+    command += [word for each in settings for word in ("--set", each)]
+    said: list[str] = []
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        try:
+            for line in process.stderr:
+                said.append(line)
+                if line.endswith("/step-000001\n"):
+                    proxy.refuse = True
+                if "asking again" in line or ("; Ctrl-C gives it up" in line and times > 1):
+                    process.send_signal(signal.SIGINT)
+                    time.sleep(0.5)  # for the log of the first one
+            return process.wait(timeout=20), "".join(said)
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_run_that_is_interrupted_while_the_store_is_away_says_how_long_it_waits(
+    trainer: Trainer, gateway: Gateway, bucket: str, tmp_path: Path, times: int
+) -> None:
+    """The second Ctrl-C ends the wait, which would last for ten minutes."""
+    with Proxy(gateway.port) as proxy:
+        patience = {1: 4, 2: 600}[times]
+        config = storage_config(proxy.endpoint, bucket, retry_seconds=patience)
+        status, log = interrupt_without_store(trainer, proxy, config, tmp_path, times=times)
+    assert status == 130, log[-3000:]
+    assert log.endswith("\ncooper-rl train-cooper: interrupted; files that were complete stay\n")
+    expected = (
+        rf"waiting until the checkpoint of step \d+ is in s3://{bucket}/runs/test/from-000001; a store that "
+        rf"does not answer is given up after about {patience + 5} s \(storage\.retry_seconds={patience}, "
+        r"storage\.timeout_seconds=5\); Ctrl-C gives it up\n"
+    )
+    assert len(re.findall(expected, log)) == 1
+    assert ("is given up; unless it is complete" in log) == (times == 2)
+    assert len(list((tmp_path / "run").glob(".staging-*"))) == times - 1  # what the next start removes
 
 
 def test_a_step_that_cannot_end_in_time_is_given_up() -> None:

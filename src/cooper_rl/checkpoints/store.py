@@ -42,7 +42,7 @@ from cooper_rl.checkpoints.search import (
     read_manifests,
     remove_unfinished_pointers,
 )
-from cooper_rl.config.infrastructure import StorageConfig
+from cooper_rl.config.infrastructure import StorageConfig, is_stored
 from cooper_rl.errors import (
     ConfigError,
     CooperWarning,
@@ -87,6 +87,17 @@ class CheckpointStore:
     def uri(self) -> str:
         """Address without credentials."""
         return self._store.uri
+
+    @property
+    def patience(self) -> str:
+        """How long a server may be away before it is given up, in words; empty for a folder."""
+        if not is_stored(self.uri):
+            return ""
+        retry, silence = self._retention.retry_seconds, self._retention.timeout_seconds
+        return (
+            f"; a store that does not answer is given up after about {retry + silence:g} s "
+            f"(storage.retry_seconds={retry:g}, storage.timeout_seconds={silence:g})"
+        )
 
     def newest(self, folder: Path, *, last_step: int, logs: tuple[str, ...] = (METRICS,)) -> Found | None:
         """The newest checkpoint that is whole, fetched into `folder` unless it can be read in place.

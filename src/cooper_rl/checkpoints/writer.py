@@ -9,7 +9,7 @@ import secrets
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -25,10 +25,13 @@ from cooper_rl.checkpoints.state import (
 from cooper_rl.checkpoints.store import CheckpointStore, remove_folder
 from cooper_rl.checkpoints.versions import POLICY, VERIFY_RM, numeric_versions
 from cooper_rl.errors import CooperError, DataError, WriteConflictError
+from cooper_rl.machine.daemon_pool import DaemonPool
 
 logger = logging.getLogger(__name__)
 
 STAGING = ".staging-"
+SECONDS_OF_SILENCE = 1.0
+"""That somebody is held up by a checkpoint before the log says so."""
 
 
 def staging_folders(work: Path, place: str) -> list[Path]:
@@ -59,7 +62,8 @@ def _read_mark(folder: Path) -> str | None:
 class CheckpointWriter:
     """Writes checkpoints in a thread of its own; a context manager that waits for the last one.
 
-    An error of the thread is raised by the next `save`, `check` or the end of the context.
+    An error of the thread is raised by the next `save`, `check` or the end of the context. Ctrl-C while the
+    context waits gives the last checkpoint up; what was written of it is removed by the next start.
     """
 
     def __init__(self, checkpoints: CheckpointStore, work: Path) -> None:
@@ -68,8 +72,10 @@ class CheckpointWriter:
         self._work = work
         self._staging = work / f"{STAGING}{secrets.token_hex(4)}"
         # One thread, so that checkpoints become visible in the order of their steps.
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._thread = DaemonPool(1, thread_name_prefix="checkpoint")
         self._under_way: Future[None] | None = None
+        self._step = 0
+        """Of the checkpoint under way."""
 
     def __enter__(self) -> Self:
         return self
@@ -77,17 +83,26 @@ class CheckpointWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        is_given_up = False
         try:
             # What was begun is finished, also when training failed: it is whole and consistent.
-            self.finish()
+            self._finish("; Ctrl-C gives it up")
         except Exception:
             if error is None:
                 raise
             logger.exception("the last checkpoint was not written")
+        except KeyboardInterrupt:
+            is_given_up = True
+            logger.warning(
+                "the checkpoint of step %d is given up; unless it is complete, the one before it counts",
+                self._step,
+            )
+            raise
         finally:
-            # The folder below is the thread's: it must have ended before that is removed.
-            self._thread.shutdown()
-            shutil.rmtree(self._staging, ignore_errors=True)
+            self._thread.shutdown(wait=not is_given_up)
+            # The folder is the thread's: it must have ended before that is removed.
+            if not is_given_up:
+                shutil.rmtree(self._staging, ignore_errors=True)
 
     def save(
         self,
@@ -123,7 +138,7 @@ class CheckpointWriter:
 
         precision = {POLICY: state.policy.compute, VERIFY_RM: state.verify_rm.compute}
         versions = numeric_versions(state.policy.device, precision)
-        self._under_way = self._thread.submit(self._write, fill, state.step, score, versions, back_to)
+        self._begin(fill, state.step, score, versions, back_to)
         return time.perf_counter() - started
 
     def write(self, fill: Callable[[Path], None], *, step: int, versions: dict[str, str]) -> None:
@@ -139,7 +154,7 @@ class CheckpointWriter:
         """
         self.finish()
         mark_staging(self._staging, self._checkpoints.mark())
-        self._under_way = self._thread.submit(self._write, fill, step, None, versions, ())
+        self._begin(fill, step, None, versions, ())
         self.finish()
 
     def check(self) -> None:
@@ -148,15 +163,41 @@ class CheckpointWriter:
             self.finish()
 
     def finish(self) -> None:
-        """Wait for the checkpoint that is under way.
+        """Wait for the checkpoint that is under way; the log says so if that takes long.
 
         Raises:
             StorageError, DataError: it could not be written.
         """
-        # Cleared first: an error is raised once, and not again by the end of the context.
-        under_way, self._under_way = self._under_way, None
-        if under_way is not None:
-            under_way.result()
+        self._finish()
+
+    def _finish(self, remedy: str = "") -> None:
+        under_way = self._under_way
+        if under_way is None:
+            return
+        if wait([under_way], SECONDS_OF_SILENCE).not_done:
+            logger.warning(
+                "waiting until the checkpoint of step %d is in %s%s%s",
+                self._step,
+                self._checkpoints.uri,
+                self._checkpoints.patience,
+                remedy,
+            )
+            wait([under_way])
+        # Only now: after Ctrl-C in the lines above the end of the context waits. Yet before the result: its
+        # error is raised once.
+        self._under_way = None
+        under_way.result()
+
+    def _begin(
+        self,
+        fill: Callable[[Path], None],
+        step: int,
+        score: float | None,
+        versions: dict[str, str],
+        back_to: Sequence[int],
+    ) -> None:
+        self._step = step
+        self._under_way = self._thread.submit(self._write, fill, step, score, versions, back_to)
 
     def _write(
         self,
