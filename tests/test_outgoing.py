@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from cooper_rl.errors import ConfigError, DataError
-from cooper_rl.outgoing import describe, open_client, through
+from cooper_rl.outgoing import describe, hub_obstacle, open_client, through
 from cooper_rl.storage.remote_data import download
 from tests.stand_ins.serving import serving
 
@@ -53,6 +53,24 @@ def test_a_proxy_is_not_named_where_it_is_not_asked(monkeypatch: pytest.MonkeyPa
     assert "the proxy http://other:3128 of ALL_PROXY" in through("http://judge:8000/v1")
     monkeypatch.setenv("NO_PROXY", "judge,.lan")
     assert through("http://judge:8000/v1") == through("https://assistant.lan/v1") == ""
+
+
+def test_a_full_disk_behind_an_error_of_the_hubs_libraries_is_the_reason() -> None:
+    """The last error blames the connection, and was raised `from None`."""
+
+    def fetch() -> None:
+        try:
+            Path("/dev/full").write_text("x")
+        except OSError:
+            raise ConnectionError("Couldn't reach the Hugging Face Hub") from None
+
+    with pytest.raises(ConnectionError) as caught:
+        fetch()
+    found = hub_obstacle(caught.value)
+    assert found is not None
+    assert found.reason == "the disk is full ([Errno 28] No space left on device)"
+    assert found.remedy.startswith("free space below ")
+    assert hub_obstacle(ConnectionError("Couldn't reach the Hugging Face Hub")) is None
 
 
 @pytest.mark.parametrize(

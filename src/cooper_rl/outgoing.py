@@ -1,7 +1,9 @@
 """HTTP clients by the environment's variables for proxies and certificates, and errors that name these."""
 
+import errno
 import ssl
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 from urllib.request import (
     getproxies_environment,
@@ -55,6 +57,72 @@ def distrust_in(error: BaseException) -> ssl.SSLCertVerificationError | None:
     while cause is not None and not isinstance(cause, ssl.SSLCertVerificationError):
         cause = cause.__cause__ or cause.__context__
     return cause
+
+
+class Obstacle(NamedTuple):
+    """What kept something of the Hugging Face hub from this machine."""
+
+    reason: str
+    remedy: str
+
+
+def hub_obstacle(error: BaseException) -> Obstacle | None:
+    """The cause of an error of the hub's libraries; None: none that is known.
+
+    They wrap an error several times, and the last one often blames something else: a repository that needs
+    a licence does not exist there, and a full disk is a lost connection.
+    """
+    from huggingface_hub import constants
+    from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError
+
+    chain = list(_chain(error))
+    for cause in chain:
+        code = cause.errno if isinstance(cause, OSError) else None
+        if code in (errno.ENOSPC, errno.EDQUOT) or any(text in str(cause) for text in _FULL):
+            return Obstacle(
+                f"the disk is full ({_line(cause)})",
+                f"free space below {constants.HF_HOME}, or name a larger place in HF_HOME",
+            )
+    for cause in chain:
+        # `datasets` drops the hub's error from the chain, and keeps its meaning in the text of its own.
+        of_data = type(cause).__name__ == "DatasetNotFoundError"
+        if isinstance(cause, GatedRepoError) or (of_data and "gated dataset" in str(cause)):
+            return Obstacle(
+                "its owner lets in only who accepted its conditions",
+                "accept them on its page of the hub, and give your token (HF_TOKEN, or hf auth login)",
+            )
+        if isinstance(cause, RepositoryNotFoundError) or of_data:
+            return Obstacle(
+                "the hub has no such repository, or shows it to nobody without a right to it",
+                "check owner/name, or give a token that may read it (HF_TOKEN, or hf auth login)",
+            )
+        if isinstance(cause, HfHubHTTPError) and (status := cause.response.status_code) in (401, 403):
+            return Obstacle(
+                f"the hub refuses it ({status})",
+                "give a token that may read it (HF_TOKEN, or hf auth login)",
+            )
+    return None
+
+
+_FULL = ("No space left on device", "Not enough disk space")
+"""Of libraries that give no number of the system's."""
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """An error and those before it, also where one was raised `from None`."""
+    seen: set[int] = set()
+    following = [error]
+    while following:
+        found = following.pop()
+        if id(found) in seen:
+            continue
+        seen.add(id(found))
+        yield found
+        following += [each for each in (found.__context__, found.__cause__) if each is not None]
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:200]
 
 
 def through(url: str) -> str:

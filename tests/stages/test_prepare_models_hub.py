@@ -56,6 +56,13 @@ class Hub:
 
     def answer(self, request: BaseHTTPRequestHandler, *, has_body: bool) -> None:
         path = request.path.partition("?")[0]
+        for name, status, code in (("gated", 403, "GatedRepo"), ("absent", 404, "RepoNotFound")):
+            if f"me/{name}" in path:
+                request.send_response(status)
+                request.send_header("x-error-code", code)
+                request.send_header("content-length", "0")
+                request.end_headers()
+                return
         content = self._find(path)
         request.send_response(404 if content is None else 200)
         if content is None:
@@ -138,6 +145,28 @@ def test_weights_behind_a_hub_name_are_looked_at_and_not_fetched(
     assert "models.policy: me/torn: model-00002-of-00002.safetensors is missing on the hub" in torn[1]
     assert list((tmp_path / "cache").rglob("config.json"))
     assert not list((tmp_path / "cache").rglob("*.safetensors"))
+
+
+def test_a_model_that_the_hub_does_not_give_is_refused_with_the_real_reason(
+    hub: Hub, whole: Path, tmp_path: Path
+) -> None:
+    """The libraries say of both that the connection failed, or that they are no model's name."""
+    gated, absent = prepare(
+        hub.url, tmp_path, *({"model": f"me/{name}", "backbone": str(whole)} for name in ("gated", "absent"))
+    )
+    assert [gated[0], absent[0]] == [2, 2]
+    assert "models.policy: me/gated: its owner lets in only who accepted its conditions; accept" in gated[1]
+    assert "give your token (HF_TOKEN, or hf auth login), or give a folder" in gated[1]
+    assert "models.policy: me/absent: the hub has no such repository, or shows it to nobody" in absent[1]
+    assert "check owner/name, or give a token that may read it" in absent[1]
+
+
+def test_a_proxy_between_this_machine_and_the_hub_is_named(tmp_path: Path) -> None:
+    proxy = {"HTTP_PROXY": "http://user:pa55word@127.0.0.1:9", "NO_PROXY": "", "no_proxy": ""}
+    [(status, said)] = prepare("http://hub.example", tmp_path, {"model": "me/whole"}, **proxy)
+    assert status == 2
+    assert "models.policy: me/whole: " in said
+    assert "the proxy http://***@127.0.0.1:9 of HTTP_PROXY: if hub.example needs none, name it in NO" in said
 
 
 @pytest.mark.parametrize("how", ["unreachable", "forbidden"])

@@ -137,6 +137,45 @@ def test_hub_rows_are_read_and_a_missing_hub_names_the_offline_remedy(tmp_path):
     assert "download its Parquet file on another machine and give the path" in message
 
 
+def test_a_data_set_that_the_hub_does_not_give_is_refused_with_the_real_reason(tmp_path):
+    """A stand-in for the hub refuses by the id; its library tells both apart in the first error only."""
+    pytest.importorskip("datasets", reason="needs the extra hub")
+
+    class Hub(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            is_gated = "gated" in self.path
+            self.send_response(403 if is_gated else 404)
+            self.send_header("x-error-code", "GatedRepo" if is_gated else "RepoNotFound")
+            self.send_header("content-length", "0")
+            self.end_headers()
+
+        def do_HEAD(self) -> None:
+            self.do_GET()
+
+        def log_message(self, format: str, *_: object) -> None:
+            pass
+
+    code = """if True:
+        from cooper_rl.storage.remote_data import read_hub
+        from cooper_rl.errors import DataError
+        for name in ("owner/gated:main:train", "owner/absent:main:train"):
+            try:
+                next(read_hub(name))
+            except DataError as error:
+                print(error)
+    """
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("HF_")}
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Hub)) as url:
+        environment = kept | {"HF_HOME": str(tmp_path / "cache"), "HF_ENDPOINT": url}
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+        )
+    gated, absent = done.stdout.strip().splitlines()
+    assert gated.startswith("owner/gated:main:train: the hub data set cannot be read: its owner lets in only")
+    assert "accept them on its page of the hub, and give your token (HF_TOKEN, or hf auth login)" in gated
+    assert absent.startswith("owner/absent:main:train: the hub data set cannot be read: the hub has no such")
+
+
 def test_an_object_over_the_limit_is_refused_before_it_is_fetched(s3_server, bucket, tmp_path):
     config = storage_config(s3_server.endpoint, bucket)
     address = f"s3://{bucket}/problems/mine.jsonl"

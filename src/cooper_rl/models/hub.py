@@ -9,12 +9,14 @@ from huggingface_hub import constants, get_session
 # Of the client that this version of the hub's library asks with: requests, httpx or httpx2.
 from huggingface_hub.errors import HTTPError  # pyright: ignore[reportPrivateImportUsage]
 
+from cooper_rl.outgoing import Obstacle, describe, hub_obstacle
 from cooper_rl.waiting import Waiting
 
 logger = logging.getLogger(__name__)
 
 TIMEOUT_SECONDS = 30.0
 AWAY = frozenset({502, 503, 504})
+FETCH = "fetch it where the hub can be reached (hf download)"
 
 
 @cache
@@ -40,5 +42,12 @@ def ask_hub() -> str | None:
 
 
 def explain_away(error: Exception) -> str:
-    """The reason why the hub could not be asked, in one line."""
-    return f"the hub cannot be asked ({' '.join(str(error).split())[:200]})"
+    """The reason why the hub could not be asked, in one line, with what of this machine stands in the way."""
+    return f"the hub cannot be asked ({' '.join(describe(error, constants.ENDPOINT).split())[:400]})"
+
+
+def explain_missing(error: Exception) -> Obstacle:
+    """Why something of the hub cannot be had, and the remedy; the hub's libraries may name another reason."""
+    if (found := hub_obstacle(error)) is not None:
+        return found
+    return Obstacle(ask_hub() or explain_away(error), FETCH)

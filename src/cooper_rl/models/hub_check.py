@@ -12,7 +12,8 @@ from huggingface_hub.errors import HTTPError  # pyright: ignore[reportPrivateImp
 
 from cooper_rl.errors import ModelError
 from cooper_rl.models.folder_check import INDEX, WEIGHTS, check_weights, read_index, without_weights
-from cooper_rl.models.hub import TIMEOUT_SECONDS, ask_hub, explain_away
+from cooper_rl.models.hub import FETCH, TIMEOUT_SECONDS, ask_hub, explain_missing
+from cooper_rl.outgoing import Obstacle
 
 
 def check_hub_weights(name: str) -> None:
@@ -22,14 +23,14 @@ def check_hub_weights(name: str) -> None:
         ModelError: naming the file and what to do; or the hub cannot be asked, and the cache has no weights.
     """
     if why := ask_hub():
-        _check_cached(name, why=why)
+        _check_cached(name, Obstacle(why, FETCH))
         return
     try:
         siblings = HfApi().model_info(name, timeout=TIMEOUT_SECONDS).siblings or ()
         files = {sibling.rfilename for sibling in siblings}
         index = Path(hf_hub_download(name, INDEX)) if INDEX in files and WEIGHTS not in files else None
     except (OSError, HTTPError) as error:
-        _check_cached(name, why=explain_away(error))
+        _check_cached(name, explain_missing(error))
         return
     if index is not None:
         _check_shards(name, index, files)
@@ -38,15 +39,14 @@ def check_hub_weights(name: str) -> None:
         raise without_weights(name, files, absent=absent)
 
 
-def _check_cached(name: str, *, why: str) -> None:
+def _check_cached(name: str, obstacle: Obstacle) -> None:
     found = try_to_load_from_cache(name, "config.json")
     folder = Path(found).parent if isinstance(found, str) else None
     has_weights = folder is not None and any((folder / file).is_file() for file in (WEIGHTS, INDEX))
     if folder is None or not has_weights:
         raise ModelError(
-            f"{name}: {why}, and the cache of this machine ({constants.HF_HUB_CACHE}) has no weights of it; "
-            "fetch it where the hub can be reached (hf download), or give a folder, or s3://bucket/prefix in "
-            "the object store"
+            f"{name}: {obstacle.reason}, and the cache of this machine ({constants.HF_HUB_CACHE}) has no "
+            f"weights of it; {obstacle.remedy}, or give a folder, or s3://bucket/prefix in the object store"
         )
     check_weights(folder)
 

@@ -20,6 +20,7 @@ from cooper_rl.machine.threads import keep_freed_memory, limit_kept_kernels, lim
 from cooper_rl.models.hub import ask_hub
 from cooper_rl.models.lora import merged_weights
 from cooper_rl.models.precision import Compute
+from cooper_rl.outgoing import hub_obstacle
 from cooper_rl.records.written import check_replaceable, mark_written, remove_written
 
 FIXED_DATE = "{% macro strftime_now(format) %}26 Jul 2024{% endmacro %}"
@@ -144,7 +145,14 @@ def share_weights(folder: Path, *, like: Path) -> None:
 
 def explain_unreadable(name: str, error: Exception) -> ModelError:
     """The error for a model whose configuration the library cannot read."""
+    if (found := hub_obstacle(error)) is not None:
+        return ModelError(
+            f"{name}: {found.reason}; {found.remedy}, or give a folder, or s3://bucket/prefix in the object "
+            "store"
+        )
     reason = " ".join(str(error).split())[:300]
+    if not Path(name).is_dir() and (why := ask_hub()) is not None:
+        reason = f"{why}, and the cache of this machine does not have it"
     return ModelError(
         f"{name}: cannot be read as a Hugging Face model ({reason}); without a way to the hub give a folder, "
         "or s3://bucket/prefix in the object store"
@@ -202,6 +210,8 @@ def load_model(kind: Any, name: str, *, device: torch.device, **options: Any) ->
                 **options,
             )
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        if hub_obstacle(error) is not None:
+            raise explain_unreadable(name, error) from error
         raise ModelError(f"{name}: cannot be loaded: {error}") from error
     # transformers fills missing weights with random ones and only warns.
     missing = sorted(set(info["missing_keys"]) - set(new_weights))
@@ -244,6 +254,8 @@ def load_tokenizer(name: str) -> Any:
     try:
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     except (OSError, ValueError) as error:
+        if hub_obstacle(error) is not None:
+            raise explain_unreadable(name, error) from error
         raise ModelError(f"{name}: no tokenizer beside the model: {error}") from error
     if not tokenizer("1", add_special_tokens=False)["input_ids"]:  # transformers makes an empty one
         raise ModelError(f"{name}: no tokenizer beside the model; copy tokenizer.json there")

@@ -234,8 +234,7 @@ def _open(name: str, storage: StorageConfig, collection: _Collection) -> _Source
         from cooper_rl.models.hub import ask_hub  # the hub's library is imported where it is used only
 
         label = name
-        ask_hub()
-        rows = read_hub(name)
+        rows = read_hub(name, away=ask_hub())
     else:
         raise DataError(
             f"problems source {redact(name)!r}: no such file, and neither an address (https://..., s3://...) "

@@ -19,7 +19,7 @@ import httpx
 from cooper_rl.addresses import redact, redact_all
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.errors import DataError, how_to_install
-from cooper_rl.outgoing import describe, open_client, through
+from cooper_rl.outgoing import describe, hub_obstacle, open_client, through
 from cooper_rl.progress import Progress
 from cooper_rl.records.files import SUFFIXES, RawRow
 from cooper_rl.waiting import Waiting
@@ -131,8 +131,12 @@ def check_hub_extra(text: str) -> None:
         )
 
 
-def read_hub(text: str) -> Iterator[RawRow]:
+def read_hub(text: str, *, away: str | None = None) -> Iterator[RawRow]:
     """Yield the rows of one split of a hub data set, in order; rows count from 1. No code of it is run.
+
+    Args:
+        text: The data set's id.
+        away: Why the hub is not asked, so that the cache must have it.
 
     Raises:
         DataError: the extra is missing, the hub cannot be reached, or there is no such data set, config
@@ -143,6 +147,7 @@ def read_hub(text: str) -> Iterator[RawRow]:
         raise DataError(f"{text!r} is no hub data set id; write owner/name:config:split")
     check_hub_extra(text)
     import datasets  # pyright: ignore[reportMissingImports] an extra
+    from huggingface_hub import constants
 
     waiting = Waiting(f"the Hugging Face hub, for {text}", logger, limit="Ctrl-C ends it")
     try:
@@ -150,9 +155,19 @@ def read_hub(text: str) -> Iterator[RawRow]:
             rows: Any = datasets.load_dataset(hub_id.name, hub_id.config, split=hub_id.split)
     # What the hub's client raises depends on where it fails; all of it means "this cannot be read".
     except (OSError, ValueError, RuntimeError, httpx.HTTPError) as error:
-        reason = " ".join(str(error).split())[:300]
+        if (found := hub_obstacle(error)) is not None:
+            raise DataError(
+                f"{text}: the hub data set cannot be read: {found.reason}; {found.remedy}, or download its "
+                "Parquet file and give the path"
+            ) from error
+        if away is not None:
+            raise DataError(
+                f"{text}: the hub data set cannot be read: {away}, and the cache of this machine does not "
+                "have it. Download its Parquet file on another machine and give the path"
+            ) from error
+        reason = " ".join(describe(error, constants.ENDPOINT).split())[:400]
         raise DataError(
-            f"{text}: the hub data set cannot be read ({type(error).__name__}: {reason}); check owner/name, "
+            f"{text}: the hub data set cannot be read ({reason}); check owner/name, "
             "config and split. Without a way to the hub, download its Parquet file on another machine and "
             "give the path"
         ) from error
