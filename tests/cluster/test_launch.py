@@ -257,8 +257,10 @@ class Interrupted(io.RawIOBase):
         signal.raise_signal(signal.SIGINT)
 
 
-def test_control_c_that_python_drops_deletes_the_job(start: Start) -> None:
-    """Python clears what is raised while an object of `io` is finalised, such as an answer of HTTP."""
+@pytest.mark.parametrize("is_another", [False, True], ids=["dropped", "another error"])
+def test_control_c_that_python_drops_deletes_the_job(start: Start, is_another: bool) -> None:
+    """Python clears what is raised while an object of `io` is finalised, such as an answer of HTTP. In a
+    wait for a lock, another error comes out."""
     cluster = start(wait)
     num_dropped, deadline = 0, time.monotonic() + 30
 
@@ -267,6 +269,8 @@ def test_control_c_that_python_drops_deletes_the_job(start: Start) -> None:
         if cluster.pods and not num_dropped and current_thread() is main_thread():
             Interrupted()
             num_dropped += 1  # and no KeyboardInterrupt came out of the line above
+            if is_another:
+                raise RuntimeError("release unlocked lock")
         return time.monotonic() > deadline
 
     with pytest.raises(KeyboardInterrupt):

@@ -58,6 +58,12 @@ def run(config: LaunchConfig, program: Program, *, is_stopped: Callable[[], bool
         except (KeyboardInterrupt, StoppedError):
             cluster.delete()
             raise
+        except Exception as error:
+            # In a wait for a lock Ctrl-C may come out as "RuntimeError: release unlocked lock".
+            if not cluster.is_interrupted:
+                raise
+            cluster.delete()
+            raise KeyboardInterrupt from error
 
 
 class _Cluster:
@@ -73,7 +79,7 @@ class _Cluster:
         self._name = name
         self._deletion = Lock()
         self._is_deleted = False
-        self._is_interrupted = False
+        self.is_interrupted = False
 
     def start(self) -> None:
         """Create the job, unless it is there and goes on.
@@ -117,7 +123,7 @@ class _Cluster:
             return
 
         def note(number: int, frame: FrameType | None) -> None:
-            self._is_interrupted = True
+            self.is_interrupted = True
             previous(number, frame)
 
         signal.signal(signal.SIGINT, note)
@@ -185,7 +191,7 @@ class _Cluster:
             self._pause()
 
     def _check_interrupted(self) -> None:
-        if self._is_interrupted:
+        if self.is_interrupted:
             raise KeyboardInterrupt
 
     def _check_stopped(self) -> None:
