@@ -14,10 +14,11 @@ MIB = 1024**2
 
 
 def fill(num_rows: int) -> None:
+    """Rows of over 5000 bytes, in no order."""
     with temporary_index() as index:
         index.execute("CREATE TABLE kept (key BLOB PRIMARY KEY, text TEXT) WITHOUT ROWID")
         for _ in range(num_rows):
-            index.execute("INSERT INTO kept VALUES (?, ?)", [os.urandom(16), "x" * 1000])
+            index.execute("INSERT INTO kept VALUES (?, ?)", [os.urandom(16), "x" * 5000])
 
 
 def test_an_index_is_on_disk_beyond_its_cache_and_its_file_has_no_name(
@@ -25,7 +26,7 @@ def test_an_index_is_on_disk_beyond_its_cache_and_its_file_has_no_name(
 ) -> None:
     monkeypatch.setenv("SQLITE_TMPDIR", str(tmp_path))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    fill(100_000)
+    fill(20_000)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before < 60 * MIB
     assert list(tmp_path.iterdir()) == []
 
@@ -33,4 +34,4 @@ def test_an_index_is_on_disk_beyond_its_cache_and_its_file_has_no_name(
 def test_a_full_disk_is_named_with_the_variable_that_helps() -> None:
     refused = r"the temporary index below TMPDIR cannot be written \(.*\); free space, or set TMPDIR to"
     with no_file_beyond(MIB), pytest.raises(DataError, match=refused):
-        fill(50_000)
+        fill(10_000)
