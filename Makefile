@@ -40,6 +40,8 @@ DOCKER ?= docker
 
 # Nothing that is installed outside the environment may leak into it.
 unexport PYTHONPATH PYTHONHOME
+# Tests start hundreds of processes, each of which would compile the package again.
+unexport PYTHONDONTWRITEBYTECODE
 export PYTHONNOUSERSITE = 1
 
 BIN := $(VENV)/bin
