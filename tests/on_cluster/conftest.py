@@ -10,6 +10,9 @@ import pytest
 from pipelines.profile import load_profile
 from pipelines.remote.server import HOST_ENV, Place, Server
 from tests.on_cluster.site import Site
+from tests.short_stack import short_stack
+
+__all__ = ["short_stack"]
 
 
 @pytest.fixture(scope="session")
