@@ -129,6 +129,7 @@ def _start_store(folder: Path, processes: list[subprocess.Popen[bytes]]) -> Acco
 
 
 def _write_config(folder: Path, *, monitor_port: int, memory_mb: int) -> None:
+    """The collector looks every second through its lists of what was removed: two of them, not 32."""
     text = f"""
 [global]
 fsid = {uuid.uuid4()}
@@ -172,6 +173,7 @@ rgw data = {folder}/rgw
 rgw dns name = localhost
 rgw enable usage log = false
 rgw bucket quota ttl = 0
+rgw gc max objs = 2
 rgw gc obj min wait = 1
 rgw gc processor period = 1
 rgw user quota bucket sync interval = 1
