@@ -42,6 +42,7 @@ from cooper_rl.stages import train_cooper, train_verify_rm
 from cooper_rl.storage.s3 import S3Store
 from cooper_rl.tiny.problems import generate_problems
 from cooper_rl.tiny.tokenizer import build_tokenizer
+from tests.forking import prepare_for_forks
 from tests.tiny_models import tiny_config
 
 NUM_PROBLEMS = 6
@@ -118,6 +119,7 @@ def main() -> None:
     torch.set_num_threads(1)
     prepare(folder)
     assert S3Store  # imported before the first fork
+    prepare_for_forks()
     print("ready", flush=True)  # noqa: T201 the protocol
     for line in sys.stdin:
         job = json.loads(line)

@@ -29,6 +29,7 @@ import torch
 from cooper_rl.__main__ import main as command
 from cooper_rl.models.verify_rm import load_verify_rm
 from cooper_rl.service import http, journal
+from tests.forking import prepare_for_forks
 from tests.service.service_world import SETTINGS
 
 POINTS = {
@@ -59,6 +60,7 @@ def main() -> None:
     # What these import is imported once, before the first fork.
     load_verify_rm(verify_rm, device=torch.device("cpu"))
     assert http
+    prepare_for_forks()
     tell("ready")
     for line in sys.stdin:
         job = json.loads(line)
