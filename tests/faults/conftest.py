@@ -73,7 +73,7 @@ def trainer(tmp_path_factory: pytest.TempPathFactory) -> Generator[Trainer]:
 
 @contextmanager
 def start_trainer(folder: Path) -> Generator[Trainer]:
-    """The prepared process, which writes into a folder of its own; it ends with the block."""
+    """The prepared process, in a folder of its own that may have its inputs; it ends with the block."""
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.faults.kill_server", str(folder)],
         stdin=subprocess.PIPE,

@@ -114,10 +114,11 @@ FIT_OVERRIDES = [
 
 
 def main() -> None:
-    """Prepare the inputs, say so, then serve jobs until standard input ends."""
+    """Prepare the inputs where the folder has none, say so, then serve jobs until standard input ends."""
     folder = Path(sys.argv[1])
     torch.set_num_threads(1)
-    prepare(folder)
+    if not (folder / "models").exists():
+        prepare(folder)
     assert S3Store  # imported before the first fork
     prepare_for_forks()
     print("ready", flush=True)  # noqa: T201 the protocol

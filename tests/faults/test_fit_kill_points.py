@@ -2,6 +2,7 @@
 
 import os
 import random
+import shutil
 import signal
 import time
 from collections.abc import Mapping
@@ -258,6 +259,7 @@ def test_of_two_that_train_the_same_in_one_store_both_end_well(
 ) -> None:
     """The second begins, continues the first's state and finishes while the first waits in its update."""
     store = f"storage.uri={tmp_path / 'store'}"
+    shutil.copytree(trainer.folder, tmp_path / "slow", ignore=shutil.ignore_patterns("log"))
     with start_trainer(tmp_path / "slow") as slow, ThreadPoolExecutor(1) as threads:
         kill = {"point": "fit_backward", "hit": 5, "signal": signal.SIGSTOP}
         first = threads.submit(slow.fit, tmp_path / "one", store, "storage.grace_seconds=0", kill=kill)
