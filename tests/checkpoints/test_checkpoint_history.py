@@ -1,18 +1,22 @@
 """Earlier checkpoints of a run: found by their step, also by a process that has just started."""
 
+import errno
+import os
 import warnings
 from pathlib import Path
 
 import pytest
 
 from cooper_rl.checkpoints.identity import RunIdentity
+from cooper_rl.checkpoints.search import checkpoint_names
 from cooper_rl.checkpoints.state import TrainingState
 from cooper_rl.checkpoints.store import CheckpointStore
 from cooper_rl.checkpoints.writer import CheckpointWriter
 from cooper_rl.config.infrastructure import StorageConfig
-from cooper_rl.errors import ConfigError, CooperWarning, DataError
+from cooper_rl.errors import ConfigError, CooperWarning, DataError, StorageError
 from cooper_rl.storage.base import ObjectStore
 from cooper_rl.storage.open import open_store
+from tests.full_disk import no_file_beyond
 
 
 @pytest.fixture
@@ -173,3 +177,27 @@ def test_without_a_pointer_damaged_checkpoints_are_no_fresh_start(
         pytest.raises(DataError, match="LATEST: is missing, and no checkpoint is whole; restore the folder"),
     ):
         checkpoints.newest(tmp_path / "fetched", last_step=100)
+
+
+def test_a_checkpoint_that_cannot_be_stored_leaves_its_room_to_the_next(
+    store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Drafted on another disk, so that the store copies; its second file does not fit."""
+
+    def other_disk(*_: object, **__: object) -> None:
+        raise OSError(errno.EXDEV, "Invalid cross-device link")
+
+    monkeypatch.setattr(os, "link", other_disk)
+    checkpoints = CheckpointStore(store, identity=RunIdentity({}), retention=StorageConfig())
+    for step, size in ((1, 10), (2, 200_000), (3, 10)):
+        (tmp_path / f"{step}/logs").mkdir(parents=True)
+        (tmp_path / f"{step}/logs/metrics.jsonl").write_text(f'{{"step": {step}}}\n')
+        (tmp_path / f"{step}/a").write_bytes(b"a" * 10)
+        (tmp_path / f"{step}/b").write_bytes(b"b" * size)
+    checkpoints.publish(tmp_path / "1", step=1, score=None, versions={})
+    before = store.keys("")
+    with no_file_beyond(100_000), pytest.raises(StorageError, match="File too large"):
+        checkpoints.publish(tmp_path / "2", step=2, score=None, versions={})
+    assert store.keys("") == before
+    checkpoints.publish(tmp_path / "3", step=3, score=None, versions={})
+    assert checkpoint_names(store) == {"step-000001", "step-000003"}

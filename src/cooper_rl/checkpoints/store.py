@@ -16,8 +16,10 @@ import hashlib
 import logging
 import secrets
 import shutil
+import threading
 import warnings
 from collections.abc import Mapping, Sequence, Set
+from contextlib import suppress
 from pathlib import Path
 
 from cooper_rl.checkpoints.identity import RunIdentity, differences
@@ -54,6 +56,8 @@ from cooper_rl.errors import (
 from cooper_rl.storage.base import ObjectStore, content_sha256, files_below
 
 logger = logging.getLogger(__name__)
+
+GIVE_UP_SECONDS = 10.0
 
 
 class CheckpointStore:
@@ -260,13 +264,17 @@ class CheckpointStore:
             writer=writer,
             log={f"{piece}/{file}": sha256 for file, sha256 in rows.items()},
         )
-        for file, sha256 in rows.items():
-            # The log first, since a manifest that names it may exist only when it does.
-            self._store.put_file(f"{piece}/{file}", drafted / file, sha256=sha256, may_link=True)
-        for file, sha256 in hashes.items():
-            self._store.put_file(f"{name}/{file}", folder / file, sha256=sha256, may_link=True)
-        # After every file that it names: whoever can read a manifest can read the checkpoint.
-        self._store.write(f"{name}/{MANIFEST}", written, replaces=None)
+        try:
+            for file, sha256 in rows.items():
+                # The log first, since a manifest that names it may exist only when it does.
+                self._store.put_file(f"{piece}/{file}", drafted / file, sha256=sha256, may_link=True)
+            for file, sha256 in hashes.items():
+                self._store.put_file(f"{name}/{file}", folder / file, sha256=sha256, may_link=True)
+            # After every file that it names: whoever can read a manifest can read the checkpoint.
+            self._store.write(f"{name}/{MANIFEST}", written, replaces=None)
+        except StorageError:
+            self._give_up(name)
+            raise
         # The one moment in which the checkpoint becomes the run's: before it, it is unreachable, after it
         # complete.
         self._point_at(name)
@@ -289,6 +297,20 @@ class CheckpointStore:
         if self._place is None:
             self._place = mark(self._store)
         return self._place
+
+    def _give_up(self, name: str) -> None:
+        """Remove what was stored of a checkpoint that failed: it would hold the room of every later one."""
+
+        def remove_claimed() -> None:
+            with suppress(StorageError):
+                claimed = read_claim(self._store, name, place=self.mark())
+                if claimed is not None:
+                    remove(self._store, claimed, keeps_log=False)
+
+        # Nobody waits long for a server that is away; the next process that publishes removes the rest.
+        thread = threading.Thread(target=remove_claimed, daemon=True, name="give-up")
+        thread.start()
+        thread.join(GIVE_UP_SECONDS)
 
     def _point_at(self, name: str) -> None:
         """Let LATEST name a checkpoint, if it still is as this process saw it."""
