@@ -1,5 +1,7 @@
 """A file of lines loses at most the one that was being written, wherever its process ends."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -80,6 +82,31 @@ def test_a_file_that_cannot_be_written_anew_stays(tmp_path: Path) -> None:
         lines.replace([b"x" * 50])
     lines.append(b"last")
     assert list(lines) == [*LINES, b"last"]
+    assert [path.name for path in tmp_path.iterdir()] == ["file"], "what was drafted holds no room"
+
+
+def test_a_file_of_others_beside_one_that_is_written_anew_stays(tmp_path: Path) -> None:
+    lines = LineFile(tmp_path / "run.live")
+    (tmp_path / "run.draft").write_text("mine")
+    lines.replace([b"new"])
+    assert (tmp_path / "run.draft").read_text() == "mine"
+
+
+def test_a_draft_of_a_process_that_was_killed_goes_when_the_file_is_opened(tmp_path: Path) -> None:
+    """On a full disk nothing could be appended, and so nothing be written anew."""
+    killed = (
+        "import os, sys\n"
+        "from pathlib import Path\n"
+        "from cooper_rl.machine.lines import LineFile\n"
+        "def lines():\n"
+        "    yield b'x' * 100\n"
+        "    os.kill(os.getpid(), 9)\n"
+        "LineFile(Path(sys.argv[1])).replace(lines())\n"
+    )
+    subprocess.run([sys.executable, "-c", killed, str(tmp_path / "file")], check=False)
+    assert len(list(tmp_path.iterdir())) == 3
+    LineFile(tmp_path / "file").close()
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_an_exclusive_file_has_one_writer(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from cooper_rl.machine.drafts import draft_beside, settle_drafts
 from cooper_rl.machine.locking import lock_or_refuse
 
 
@@ -27,6 +28,8 @@ class LineFile:
         self._path = path
         self._is_durable = is_durable
         path.parent.mkdir(parents=True, exist_ok=True)
+        # Of a process that was killed in `replace`: on a full disk it holds the room of the next line.
+        settle_drafts(path.parent)
         # Unbuffered: what `append` returned from has been given to the kernel, and outlives this process.
         self._file = path.open("ab", buffering=0)
         try:
@@ -64,15 +67,15 @@ class LineFile:
 
     def replace(self, lines: Iterable[bytes]) -> None:
         """Write the whole file again; on an error, it stays as it was. The lines may be read from it."""
-        draft = self._path.with_suffix(".draft")
-        with draft.open("wb") as file:
-            file.writelines(line + b"\n" for line in lines)
-            file.flush()
-            # Before the rename: else the name may reach the disk before the content, and power lost in
-            # between leaves an empty file.
-            os.fsync(file.fileno())
-        # Atomic within a file system: a reader sees the old lines or the new ones.
-        draft.replace(self._path)
+        with draft_beside(self._path) as draft:
+            with draft.partial.open("wb") as file:
+                file.writelines(line + b"\n" for line in lines)
+                file.flush()
+                # Before the rename: else the name may reach the disk before the content, and power lost in
+                # between leaves an empty file.
+                os.fsync(file.fileno())
+            # Atomic within a file system: a reader sees the old lines or the new ones.
+            draft.partial.replace(self._path)
         # A lock goes with the file that was replaced: an exclusive one must not be written anew this way.
         self._file.close()
         self._file = self._path.open("ab", buffering=0)

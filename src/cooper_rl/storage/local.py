@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from cooper_rl.errors import DamagedObjectError, StorageError, WriteConflictError
+from cooper_rl.machine.drafts import draft_beside
 from cooper_rl.machine.locking import lock
 from cooper_rl.storage.base import Content, check_key, is_unharmed
 
@@ -49,18 +50,17 @@ class LocalStore:
         source = self._place(key)
         if not source.is_file():
             raise DamagedObjectError(f"{source}: missing since it was written; use an earlier checkpoint")
-        draft = path.with_name(path.name + PARTIAL)
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(source, draft)
-            # The copy is checked and not the source: what counts is what arrived.
-            if not is_unharmed(draft, sha256):
-                raise DamagedObjectError(f"{source}: changed since it was written; use an earlier checkpoint")
-            draft.replace(path)
+            with draft_beside(path) as draft:
+                shutil.copyfile(source, draft.partial)
+                # The copy is checked and not the source: what counts is what arrived.
+                if not is_unharmed(draft.partial, sha256):
+                    raise DamagedObjectError(
+                        f"{source}: changed since it was written; use an earlier checkpoint"
+                    )
+                draft.partial.replace(path)
         except OSError as error:
             raise _explain(path, error) from error
-        finally:
-            draft.unlink(missing_ok=True)
 
     def read(self, key: str) -> Content | None:
         try:

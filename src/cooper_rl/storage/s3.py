@@ -31,6 +31,7 @@ from minio.helpers import check_bucket_name
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.errors import DamagedObjectError, StorageError, WriteConflictError
 from cooper_rl.machine.daemon_pool import is_hasty
+from cooper_rl.machine.drafts import draft_beside
 from cooper_rl.outgoing import CONNECT_SECONDS
 from cooper_rl.storage.base import (
     BLOCK_BYTES,
@@ -149,20 +150,19 @@ class S3Store:
         if answer is None:
             raise self._damaged(key, "missing")
         starts = range(0, int(answer.headers["content-length"]), PIECE_BYTES)
-        # A reader, and a later start, must never find half a file under its name.
-        draft = path.with_name(path.name + ".partial")
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            draft.write_bytes(b"")
-            digests = list(map_in_order(partial(self._fetch, key, draft), starts, self._config.num_parallel))
-            # A hash of the whole file, as sha256sum writes it, is no joined one; see `ObjectStore.get_file`.
-            if joined_sha256(digests) != sha256 and ("-" in sha256 or file_sha256(draft) != sha256):
-                raise self._damaged(key, "changed")
-            draft.replace(path)
+            # A reader, and a later start, must never find half a file under its name.
+            with draft_beside(path) as (_, draft, _):
+                draft.write_bytes(b"")
+                fetch = partial(self._fetch, key, draft)
+                digests = list(map_in_order(fetch, starts, self._config.num_parallel))
+                # A hash of the whole file, as sha256sum writes it, is no joined one; see
+                # `ObjectStore.get_file`.
+                if joined_sha256(digests) != sha256 and ("-" in sha256 or file_sha256(draft) != sha256):
+                    raise self._damaged(key, "changed")
+                draft.replace(path)
         except OSError as error:
             raise StorageError(f"{path}: cannot be written ({error}); free space there") from error
-        finally:
-            draft.unlink(missing_ok=True)
 
     def read(self, key: str) -> Content | None:
         answer = self._request("GET", key, is_missing_ok=True)
