@@ -26,6 +26,9 @@ from cooper_rl.service.requests import ConflictError, Request, RunStoppedError, 
 
 logger = logging.getLogger(__name__)
 
+JUDGE_PAUSE_SECONDS = 10.0
+"""Between two tries of a step whose judge is away."""
+
 SHUTTING_DOWN = "the server is shutting down; send the request again when it is back"
 MAX_ITEMS_SCORED_TOGETHER = 256
 """Of requests that need no step between them."""
@@ -304,9 +307,10 @@ class ServedRun:
             scored: They are one request's, just scored.
         """
         step, saved_step = run.step + 1, run.saved_step
+        scored = scored or self._score_again(run)
         started = time.monotonic()
         try:
-            run.learn(scored or run.score(self._step_rows(), is_training=True))
+            run.learn(scored)
         except (DataError, StorageError) as error:
             if run.step != step:
                 raise
@@ -320,6 +324,26 @@ class ServedRun:
                 self._show(run)
         self._collected = []
         self._tidy(run, journal, before=saved_step)
+
+    def _score_again(self, run: RewardRun) -> ScoredRows:
+        """Score a collected step, whose requests were answered; a judge that is away is waited for.
+
+        Raises:
+            ServerError: it was away until the server ended; the next start takes the step from the journal.
+        """
+        while True:
+            try:
+                return run.score(self._step_rows(), is_training=True)
+            except ServerError as error:
+                logger.error(  # noqa: TRY400 one line says it
+                    "run %s: step %d waits, asked again in %g s: %s",
+                    self.name, run.step + 1, JUDGE_PAUSE_SECONDS, error,
+                )  # fmt: skip
+                with self._changed:
+                    if self._changed.wait_for(lambda: self._is_closing, JUDGE_PAUSE_SECONDS):
+                        raise
+                if self._busy_since is not None:  # each try is work of its own to /healthz
+                    self._busy_since = time.monotonic()
 
     def _show(self, run: RewardRun) -> None:
         self._numbers.staleness.labels(self.name).set(run.staleness)
