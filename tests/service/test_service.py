@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import json
+import re
 import time
 import tracemalloc
 from collections.abc import Iterator
@@ -251,6 +252,55 @@ def test_a_folder_serves_one_server_at_a_time(visit, verify_rm: Path, tmp_path: 
             ServedRuns(start, LearnConfig(), RewardNumbers())
 
     visit(talk)
+
+
+def test_folders_of_others_are_no_runs_and_too_many_runs_are_refused(verify_rm: Path, tmp_path: Path) -> None:
+    start = start_of(verify_rm, tmp_path / "state")
+    for name in ("lost+found", ".snapshot"):
+        (tmp_path / "state" / name).mkdir(parents=True)
+    config = load_learn([*SETTINGS, "max_runs=1"])
+    runs = ServedRuns(start, config, RewardNumbers())
+    assert runs.all() == []
+    runs.close(seconds=1)
+    for name in ("a", "b"):
+        (tmp_path / "state" / name).mkdir()
+    with pytest.raises(DataError, match=r"has 2 runs \(a, b\) and max_runs=1; move folders away, or raise"):
+        ServedRuns(start, config, RewardNumbers())
+    assert not list((tmp_path / "state").glob("*/*"))
+
+
+def test_a_judge_that_goes_away_between_answers_and_their_step_is_waited_for(
+    visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It rewards both halves, two items each, and is away once when the step of all four is scored."""
+    monkeypatch.setattr("cooper_rl.service.run.JUDGE_PAUSE_SECONDS", 0.2)
+
+    def answer(number: int, body: dict[str, Any]) -> Reply:
+        code = re.search(r"VERDICT-([0-9a-f]+)", json.dumps(body))
+        assert code is not None
+        if 4 <= number < 8:
+            return 503, {}, b"{}"
+        said = json.dumps({"choices": [{"message": {"content": f"VERDICT-{code[1]}: CORRECT"}}]})
+        return 200, {}, said.encode()
+
+    judge = ScriptedServer(answer)
+
+    async def talk(client: httpx.AsyncClient) -> list[Any]:
+        for half in range(2):
+            batch = items(half, size=2)[:2]
+            assert (await post(client, f"half {half}", batch, learn="later")).status_code == 200
+        again = await post(client, "more", items(7, size=2)[:2], learn="later")
+        return [again.status_code, (await client.get("/v1/runs")).json()[0]]
+
+    try:
+        status, run = visit(
+            talk, "collect_items=4", "cooper.reward.kind=judge", "cooper.monitor=null",
+            f"cooper.judge.server.base_url={judge.url}/v1", "cooper.judge.server.model=m",
+            "cooper.judge.server.max_attempts=1",
+        )  # fmt: skip
+    finally:
+        judge.close()
+    assert (status, run["stopped"], run["step"]) == (200, None, 1)
 
 
 def test_a_damaged_journal_stops_its_run_alone(visit, tmp_path: Path) -> None:

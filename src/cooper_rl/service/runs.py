@@ -61,8 +61,16 @@ class ServedRuns:
         self._runs: dict[str, ServedRun] = {}
         self._lock = held or take_state(start.state)
         numbers.waiting.set_function(lambda: sum(run.num_waiting for run in self.all()))
-        for folder in sorted(path for path in start.state.iterdir() if path.is_dir()):
-            self._open(folder.name)
+        folders = sorted(path for path in start.state.iterdir() if path.is_dir())
+        # A volume has folders of its own (lost+found, .snapshot).
+        names = [folder.name for folder in folders if NAME.fullmatch(folder.name)]
+        if len(names) > config.max_runs:
+            raise DataError(
+                f"{start.state}: has {len(names)} runs ({', '.join(names)}) and max_runs={config.max_runs}; "
+                "move folders away, or raise max_runs"
+            )
+        for name in names:
+            self._open(name)
 
     def all(self) -> list[ServedRun]:
         """In the order of their opening."""
