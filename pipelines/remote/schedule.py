@@ -173,17 +173,18 @@ def _remove(server: Server, run: Any, what: str) -> None:
     Raises:
         ServerError: a run is in progress, and the schedule is only paused; or the server cannot be used.
     """
-    running = _run_in_progress(server, run)
     try:
         with server.explained(what):
-            if running is None:
+            # First: the clock could start a run between the look at its runs and the deletion.
+            server.client.disable_recurring_run(str(run.recurring_run_id))
+        running = _run_in_progress(server, run)
+        if running is None:
+            with server.explained(what):
                 server.client.delete_recurring_run(str(run.recurring_run_id))
-            else:
-                server.client.disable_recurring_run(str(run.recurring_run_id))
     except ServerError as error:
-        if not is_status(error.__cause__, 404):
-            raise
-        return
+        if is_status(error.__cause__, 404):
+            return
+        raise ServerError(f"{error}; the schedule may be paused: give the command again") from error
     if running is not None:
         raise ServerError(
             f"cannot {what}: its run {running} is in progress and would end with it; the schedule is "
@@ -193,16 +194,25 @@ def _remove(server: Server, run: Any, what: str) -> None:
 
 def _run_in_progress(server: Server, schedule: Any) -> str | None:
     try:
-        runs = _last_runs(server, experiment_id=schedule.experiment_id)
+        return _find_in_progress(server, schedule, experiment_id=schedule.experiment_id)
     except ServerError as error:
         if not is_status(error.__cause__, 404):
             raise
         # Somebody deleted the experiment; its schedules and runs are still there (KFP 2.17).
-        runs = _last_runs(server, namespace=server.place.namespace)
-    mine = [run for run in runs if run.recurring_run_id == schedule.recurring_run_id]
-    return next((str(run.run_id) for run in mine if run.state not in FINAL_STATES), None)
+        return _find_in_progress(server, schedule, namespace=server.place.namespace)
 
 
-def _last_runs(server: Server, **where: str | None) -> list[Any]:
-    with server.explained("list runs"):
-        return server.client.list_runs(page_size=PAGE_SIZE, sort_by="created_at desc", **where).runs or []
+def _find_in_progress(server: Server, schedule: Any, **where: str | None) -> str | None:
+    """Of all runs there, however many are newer: a training takes days, and others share its experiment."""
+    token = ""
+    while True:
+        with server.explained("list runs"):
+            page = server.client.list_runs(
+                page_token=token, page_size=PAGE_SIZE, sort_by="created_at desc", **where
+            )
+        for run in page.runs or []:
+            if run.recurring_run_id == schedule.recurring_run_id and run.state not in FINAL_STATES:
+                return str(run.run_id)
+        token = page.next_page_token or ""
+        if not token:
+            return None

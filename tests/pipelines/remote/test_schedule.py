@@ -95,6 +95,20 @@ def test_a_schedule_waits_for_its_run_before_it_is_deleted(
     assert len(api.recurring) == 1
 
 
+def test_a_run_in_progress_is_found_behind_however_many_newer_ones(
+    api: KfpApi, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A training of days in an experiment that others use too."""
+    assert schedule(api, "apply", "verify_rm", *NIGHTLY) == 0
+    (made,) = api.recurring
+    for number in range(250):
+        api.runs[f"other-{number}"] = {"run_id": f"other-{number}", "state": "SUCCEEDED"}
+    api.runs["long"] = {"run_id": "long", "recurring_run_id": made, "state": "RUNNING"}
+    assert schedule(api, "delete", "verify-rm") == 2
+    assert "its run long is in progress" in capsys.readouterr().err
+    assert list(api.recurring) == [made]
+
+
 @pytest.mark.parametrize("state", ["RUNNING", "SUCCEEDED"])
 def test_a_schedule_whose_experiment_was_deleted_can_be_deleted_too(
     api: KfpApi, capsys: pytest.CaptureFixture[str], state: str
