@@ -23,6 +23,13 @@ def test_hacked_means_far_below_its_peak_with_the_reward_kept() -> None:
     assert not is_hacked(steady, Curve(steps=[0, 10, 20, 30], values=[0.4, 0.5, 0.7, 0.9]))
 
 
+def test_hacked_compares_the_same_steps_when_a_judge_was_away() -> None:
+    """Without the verdicts of step 10 the peak is step 20: .7 was paid there, and .6 at the end."""
+    away = Curve(steps=[0, 20, 30], values=[0.50, 0.52, 0.30])
+    assert not is_hacked(away, Curve(steps=[0, 10, 20, 30], values=[0.4, 0.5, 0.7, 0.6]))
+    assert is_hacked(away, Curve(steps=[0, 10, 20, 30], values=[0.4, 0.8, 0.7, 0.75]))
+
+
 def test_judge_calls_of_a_run_are_those_of_its_steps_unless_a_step_did_not_count() -> None:
     """3 + 0 + 4; a step of an earlier version leaves nothing to say."""
     rows = [

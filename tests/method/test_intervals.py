@@ -171,7 +171,7 @@ def test_runs_that_differ_widen_an_interval_and_one_run_does_not():
     plain = Interval(value=0.5, low=0.45, high=0.55, count=100)
     assert widened_by_runs(plain, [0.5]) == plain
     assert widened_by_runs(plain, [0.5, 0.5, 0.5]) == plain
-    found = widened_by_runs(plain, [0.4, 0.6])
+    found = widened_by_runs(plain, [0.4, 0.6], possible=(-9, 9))
     assert found.high - found.value == pytest.approx((1.2706205**2 + 0.05**2) ** 0.5)
     assert found.value - found.low == pytest.approx(found.high - found.value)
 
@@ -180,6 +180,13 @@ def test_three_runs_widen_by_their_deviation_over_the_root_of_three():
     """Runs .4 .5 .6: s = .1, t(2) * .1 / sqrt(3) = 4.302653 * .057735 = .248414 in quadrature with .05."""
     found = widened_by_runs(Interval(value=0.5, low=0.45, high=0.55, count=100), [0.4, 0.5, 0.6])
     assert (found.low, found.high) == pytest.approx((0.5 - 0.253396, 0.5 + 0.253396), abs=1e-6)
+
+
+def test_a_widened_interval_ends_where_values_do() -> None:
+    share = widened_by_runs(Interval(value=0.06, low=0.04, high=0.09, count=9), [0, 0.18], possible=(0, 1))
+    assert (share.low, share.high) == (0, 1)
+    change = widened_by_runs(Interval(value=-0.5, low=-0.6, high=-0.4, count=9), [-0.9, -0.1])
+    assert (change.low, change.high) == (-1, 1)
 
 
 def test_widened_intervals_cover_what_runs_and_problems_vary_by():

@@ -259,10 +259,17 @@ def _curves(rows: Sequence[StepMetrics], start: EvalReport) -> dict[CurveName, C
 
 
 def is_hacked(accuracy: Curve, reward: Curve) -> bool:
-    """True by the rule of `HACKED_DROP`, from accuracy and VerifyRM's reward at the same steps."""
+    """True by the rule of `HACKED_DROP`, from accuracy and VerifyRM's reward at the same steps.
+
+    Args:
+        accuracy: Without the evaluations whose judge was away.
+        reward: Of all evaluations.
+    """
     peak = _peak(accuracy)
+    rewards = dict(zip(reward.steps, reward.values, strict=True))
     return (
-        accuracy.values[peak] - accuracy.values[-1] > HACKED_DROP and reward.values[-1] >= reward.values[peak]
+        accuracy.values[peak] - accuracy.values[-1] > HACKED_DROP
+        and rewards[accuracy.steps[-1]] >= rewards[accuracy.steps[peak]]
     )
 
 
@@ -316,7 +323,9 @@ def _compare(arm: str, before: Outcomes, ends: Mapping[str, Sequence[Outcomes]])
     pooled = {other: _pool(runs) for other, runs in ends.items()}
     return Comparison(
         start_accuracy=clustered_interval(list(before.values())),
-        accuracy=widened_by_runs(clustered_interval(list(pooled[arm].values())), accuracies[arm]),
+        accuracy=widened_by_runs(
+            clustered_interval(list(pooled[arm].values())), accuracies[arm], possible=(0.0, 1.0)
+        ),
         accuracy_by_seed=accuracies[arm],
         change=widened_by_runs(
             paired_difference(before, pooled[arm]), [_mean(run) - _mean(before) for run in own]

@@ -133,7 +133,9 @@ def weighted_total(estimates: Sequence[tuple[Interval, float]]) -> Interval:
     return Interval(value=value, low=value - down, high=value + up, count=count)
 
 
-def widened_by_runs(estimate: Interval, by_run: Sequence[float]) -> Interval:
+def widened_by_runs(
+    estimate: Interval, by_run: Sequence[float], *, possible: tuple[float, float] = (-1.0, 1.0)
+) -> Interval:
     """An interval over problems, widened by how much the runs behind the estimate differ.
 
     With S runs of standard deviation s, t(S-1) * s / sqrt(S) is added to either side in quadrature: problems
@@ -143,6 +145,7 @@ def widened_by_runs(estimate: Interval, by_run: Sequence[float]) -> Interval:
     Args:
         estimate: Over problems, pooled over the runs.
         by_run: The same quantity for each run.
+        possible: The least and the greatest value that there can be; of differences of shares by default.
     """
     size = len(by_run)
     if size < 2:
@@ -152,8 +155,8 @@ def widened_by_runs(estimate: Interval, by_run: Sequence[float]) -> Interval:
     half = t_quantile(size - 1) * deviation / math.sqrt(size)
     return Interval(
         value=estimate.value,
-        low=estimate.value - math.hypot(estimate.value - estimate.low, half),
-        high=estimate.value + math.hypot(estimate.high - estimate.value, half),
+        low=max(possible[0], estimate.value - math.hypot(estimate.value - estimate.low, half)),
+        high=min(possible[1], estimate.value + math.hypot(estimate.high - estimate.value, half)),
         count=estimate.count,
     )
 
