@@ -100,6 +100,24 @@ def test_a_model_that_cannot_be_fetched_leaves_none_behind(
         assert not read_all(tmp_path / "cache"), "what did arrive takes the room that is missing"
 
 
+def test_a_folder_with_weights_of_another_model_is_refused(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a pod whose containers start again after another model came to the address."""
+    here = tmp_path / "here"
+    here.mkdir()
+    (here / "model.safetensors.index.json").write_text("{}")
+    arguments = [f"--uri={model}", f"--folder={here}"]
+    assert main(arguments) == 2
+    assert (
+        "model.safetensors.index.json: is no file of this model; empty the folder" in capsys.readouterr().err
+    )
+    (here / "model.safetensors.index.json").unlink()
+    assert main(arguments) == 0
+    assert main(arguments) == 0
+    assert read_all(here) == FILES
+
+
 def test_a_changed_file_is_not_served(model: Path, tmp_path: Path) -> None:
     (model / "model.safetensors").write_bytes(b"poison")
     with pytest.raises(

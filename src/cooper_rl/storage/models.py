@@ -170,6 +170,17 @@ def read_sums(data: bytes, *, place: str) -> dict[str, str]:
     return files
 
 
+def _check_others(folder: Path, files: Iterable[str]) -> None:
+    """Refuse a folder with weights that are not this model's: loaders would take them for its own.
+
+    A pod's folder outlives a restart of its containers, in which another model may stand at the address.
+    """
+    if others := sorted({path.name for path in folder.glob(f"*{WEIGHTS}*")} - set(files)):
+        raise StorageError(
+            f"{folder / others[0]}: is no file of this model; empty the folder (in a cluster, delete the pod)"
+        )
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit status: 0, or 2 with one line of error."""
     options = build_parser().parse_args(arguments)
@@ -178,7 +189,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         config = StorageConfig(
             endpoint=options.endpoint, credentials=options.credentials, ca_bundle=options.ca_bundle
         )
-        find_model(config, options.uri).fetch(options.folder)
+        model = find_model(config, options.uri)
+        _check_others(options.folder, model.files)
+        model.fetch(options.folder)
     except CooperError as error:
         sys.stderr.write(f"fetch_model: {error}\n")
         return EXIT_USER_ERROR
