@@ -121,6 +121,8 @@ class Profile(Section):
         unknown = sorted(set(named) - set(STAGES))
         if unknown:
             raise ValueError(f"{unknown[0]!r} is no stage; stages are {', '.join(STAGES)}")
+        if self.hours and self.retry is None:
+            raise ValueError("hours limit the tries of [retry], which is missing; add the section")
         return self
 
 

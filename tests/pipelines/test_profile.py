@@ -29,6 +29,7 @@ def test_the_local_profile_asks_for_nothing() -> None:
         ("gpu_image = 'gpu:latest'", "image 'gpu:latest' is not pinned"),
         ("gpu_image = 'gpu@sha256:abc'", "is not pinned"),
         ("[hours]\ntrain_coper = 3", "'train_coper' is no stage; stages are check_settings"),
+        ("[hours]\ntrain_cooper = 3", "hours limit the tries of [retry], which is missing; add the section"),
         ("[gpu]\nmemory = '3 GB'", "gpu.memory: String should match pattern"),
         ("[[secrets]]\nname = 's'\nenv = {}", "secrets.0.env: Dictionary should have at least 1 item"),
         ("preset = ", "not readable as TOML"),
