@@ -173,6 +173,9 @@ _DOUBTS = (
     (_STATEMENT, "a statement without a value"),
     (_ONE_SIDED, "a relation without one of its sides"),
     (re.compile('"'), "a quotation mark in an expression"),
+    (re.compile(r"[^\x00-\x7f]"), "a character that is no mathematics"),
+    (re.compile(r"<>|!=|\\(?:not|neg|mid)(?![A-Za-z])|\.\.|\?"), "notation that math-verify skips"),
+    (re.compile(r"\d[eE][+-]?\d|0[xXbBoO][\dA-Fa-f]"), "a number as programs write it"),
 )
 
 

@@ -4,6 +4,7 @@ Its time limits are off (they need the main thread's signals); `verdicts/rule.py
 instead. `extraction.py` finds the answer in a completion.
 """
 
+import itertools
 import logging
 import re
 from fractions import Fraction
@@ -66,9 +67,13 @@ def compare_by_math_verify(reference: str, answer: str) -> AnswerCheck:
     if notation is not None:
         return notation
     check = _compare_values(reference, answer)
-    is_doubtful = check.verdict == "correct" and differ_in_digits_only(reference, answer)
+    if check.verdict != "correct":
+        return check
+    is_doubtful = differ_in_digits_only(reference, answer)
     if is_doubtful and not (_reads_every_number(reference) and _reads_every_number(answer)):
         return AnswerCheck("unparsable", f"{shorten(answer)}: equal, though a digit or a sign differs")
+    if _skips_a_number(answer):
+        return AnswerCheck("unparsable", f"{shorten(answer)}: equal, though a part of it is not read")
     return check
 
 
@@ -86,6 +91,24 @@ def _reads_every_number(text: str) -> bool:
     return True
 
 
+def _skips_a_number(text: str) -> bool:
+    """True if an expression stays what it is when one of its numbers changes.
+
+    math-verify skips what it cannot read: it finds 6 in `5 \\mid 6`, which also says 5.
+    """
+    text = _GROUP.sub("", text)
+    value = parse_symbols(text)
+    if not isinstance(value, sympy.Expr):
+        return False
+    for place in itertools.islice(_NUMBER.finditer(text), MAX_NUMBERS):
+        other = parse_symbols(f"{text[: place.start()]}{int(place[0]) + 1}{text[place.end() :]}")
+        if other is not None and (other == value or agree_at_points(value, other, 1e-7) == "yes"):
+            return True
+    return False
+
+
+_NUMBER = re.compile(r"\d{1,15}")
+_GROUP = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _NUMBER_OR_SIGN = re.compile(r"\d{1,15}|[+-]")
 MAX_NUMBERS = 12
 
@@ -106,7 +129,8 @@ def _compare_values(reference: str, answer: str) -> AnswerCheck:
     if right is None:
         return AnswerCheck("unparsable", f"the answer {shorten(answer)} cannot be parsed")
     what = f"{shorten(answer)} against {shorten(reference)}"
-    constants = _compare_antiderivatives(left, right, what)
+    has_constant = _CONSTANT.search(reference) is not None
+    constants = _compare_antiderivatives(left, right, what, is_named=has_constant)
     if constants is not None:
         return constants
     if isinstance(left, sympy.Eq) and isinstance(right, sympy.Expr):
@@ -251,8 +275,10 @@ def _differ_by_degrees(left: Any, right: Any) -> bool:
 def _compare_solution(equation: Any, stated: Any, what: str) -> AnswerCheck:
     """`\\frac6x` against `xy=6`: an equation linear in the one variable that the answer leaves out."""
     missing = sorted(equation.free_symbols - stated.free_symbols, key=str)
-    difference: Any = equation.lhs - equation.rhs
-    if len(missing) == 1 and stated.free_symbols <= equation.free_symbols:
+    # `x = 9 \\pm \\sqrt6` has a set on its right.
+    is_single = isinstance(equation.lhs, sympy.Expr) and isinstance(equation.rhs, sympy.Expr)
+    difference: Any = equation.lhs - equation.rhs if is_single else None
+    if is_single and len(missing) == 1 and stated.free_symbols <= equation.free_symbols:
         slope: Any = _SYMPY.diff(difference, missing[0])
         if missing[0] not in slope.free_symbols and slope != 0:
             solved: Any = -difference.subs(missing[0], 0) / slope
@@ -261,8 +287,19 @@ def _compare_solution(equation: Any, stated: Any, what: str) -> AnswerCheck:
     return AnswerCheck("unparsable", f"{what}: an equation against an expression")
 
 
-def _compare_antiderivatives(left: Any, right: Any, what: str) -> AnswerCheck | None:
-    """Two antiderivatives with a constant, which may have another name; None where the reference has none."""
+_CONSTANT = re.compile(r"(?<![A-Za-z\\_])[CK](?![A-Za-z_(])")
+"""A constant of integration as people write it; small letters are parameters as often."""
+
+
+def _compare_antiderivatives(left: Any, right: Any, what: str, *, is_named: bool) -> AnswerCheck | None:
+    """Two antiderivatives with a constant, which may have another name; None where the reference has none.
+
+    Args:
+        left: The reference answer's value.
+        right: The answer's.
+        what: Both, for the reason.
+        is_named: The reference answer has a capital letter for it, so that it is no parameter.
+    """
     if not (isinstance(left, sympy.Expr) and isinstance(right, sympy.Expr)):
         return None
     ours = _constant(left)
@@ -273,6 +310,9 @@ def _compare_antiderivatives(left: Any, right: Any, what: str) -> AnswerCheck | 
         is_bare = differ_by_constant(left - ours, right, 1e-9) == "yes"
         return AnswerCheck("unparsable", f"{what}: without the constant") if is_bare else None
     agreement = differ_by_constant(left - ours, right - theirs, 1e-9)
+    if not is_named or len(left.free_symbols) > 2:
+        is_other = agreement != "no" and agree_at_points(left, right, 1e-7) != "yes"
+        return AnswerCheck("unparsable", f"{what}: equal up to a constant") if is_other else None
     if agreement == "unknown":
         return AnswerCheck("unparsable", f"{what}: no values to compare")
     return AnswerCheck("correct" if agreement == "yes" else "incorrect", f"{what}: compared up to a constant")

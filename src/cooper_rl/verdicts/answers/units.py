@@ -170,7 +170,9 @@ _NOT_FIRST = frozenset(
 _NOT_ANYWHERE = frozenset(
     (
         *("than", "by", "plus", "minus", "above", "below", "except", "unless", "zero", "one", "two", "three"),
-        *("four", "five", "six", "seven", "eight", "nine", "ten", "dozen", *SCALES),
+        *("four", "five", "six", "seven", "eight", "nine", "ten", *SCALES, *(f"{name}s" for name in SCALES)),
+        *("lakh", "lakhs", "crore", "crores", "doubled", "tripled", "halved", "raised", "or", "more", "less"),
+        *("wrong", "incorrect", "twice", "half"),
     )
 )
 """`5 more than x`, `6 increased by x`: words that no unit holds."""

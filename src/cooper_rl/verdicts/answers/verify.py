@@ -205,7 +205,13 @@ def _qualifier(text: str) -> str:
     return re.sub(r"[\s,()]", "", "".join(QUALIFIER.findall(text)))
 
 
+_RANGE_OR_DATE = re.compile(r"\d+(?: ?- ?\d+){1,2}|\d{1,4}/\d{1,2}/\d{1,4}")
+
+
 def _compare_leaf(reference: str, answer: str, policy: AnswerPolicy) -> AnswerCheck | None:
+    # `10-20` against `20-30`, a score, a date: as arithmetic they would be equal.
+    if _RANGE_OR_DATE.fullmatch(reference) and reference.replace(" ", "") != answer.replace(" ", ""):
+        return AnswerCheck("unparsable", f"{answer} against {reference}: a range, a score or a date")
     check = compare_exactly(reference, answer, policy)
     if check is not None:
         return check

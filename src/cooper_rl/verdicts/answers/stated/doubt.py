@@ -32,8 +32,11 @@ _NOT_THE_BOX = re.compile(
     re.IGNORECASE,
 )
 _TAKEN_BACK = re.compile(
-    r"[\s$.)\\\]*]{0,6},?\s?(?:which|but (?:this|that|it)|and (?:this|that)|this|that|it)?\s?"
-    r"(?:is|was|were|would be|seems?|cannot be)\s(?:clearly )?(?:wrong|incorrect|not|false|a mistake)"
+    r"[\s$.)\\\]*]{0,6},?\s?(?:(?:wait|no|hmm|oops|actually|sorry)[,.!:]*\s){0,2}"
+    r"(?:which|but (?:this|that|it)|and (?:this|that)|this|that|it)?\s?"
+    r"(?:(?:is|was|were|would be|seems?|cannot be)\s(?:clearly )?(?:wrong|incorrect|not|false|a mistake)"
+    r"|(?:is|was)n't (?:right|correct|true|the answer))"
+    r"|[\s$.)\\\]*]{0,6}\((?:wrong|incorrect|false|not correct)\b"
     r"|[\s$)\\\]*]{0,6}(?:\?|,? (?:then|so)?[^.\n]{0,40}\bcontradict)",
     re.IGNORECASE,
 )

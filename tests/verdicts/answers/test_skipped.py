@@ -1,0 +1,68 @@
+"""Answers that hold the right one beside others: what algebra skips must not make them correct."""
+
+import pytest
+
+from cooper_rl.verdicts.answers.verify import verify_answer
+
+
+@pytest.mark.parametrize(
+    ("reference_answer", "answer"),
+    [
+        ("6", r"5 \mid 6"),
+        ("6", r"5 \Rightarrow 6"),
+        ("6", "5 (or 6)"),
+        ("6", "1 ? 2 ? 3 ? 4 ? 5 ? 6"),
+        ("1", "1|2|3|4|5|6"),
+        ("5", "5..6"),
+        ("5", r"5 \approx 6"),
+        ("5", "5或6"),
+        ("5", "не 5"),
+        ("5", "5万"),
+        ("5", r"\neg 5"),
+        ("5", "x <> 5"),
+        ("5", r"x \not= 5"),
+        ("0", "0x1F"),
+        ("a+b+c", "a+b+c+1"),
+        ("mx+c", "mx+c+2"),
+        ("3n+k", "3n+k-4"),
+        ("A+B+C", "A+B+C+1"),
+        ("10-20", "20-30"),
+        ("3-1", "4-2"),
+        ("2021-10-05", "2021-05-10"),
+        ("5", "5 dozens"),
+        ("5", "5 millions"),
+        ("5", "5 lakh"),
+        ("5", "5 doubled"),
+        ("5", "5 apples or more"),
+    ],
+)
+def test_an_answer_with_more_in_it_is_never_correct(reference_answer: str, answer: str) -> None:
+    assert verify_answer(reference_answer, rf"\boxed{{{answer}}}").verdict == "unparsable"
+
+
+@pytest.mark.parametrize(
+    "completion", ["\\boxed{5}\n\nWait, that is wrong.", r"\boxed{5} (wrong)", r"\boxed{5} isn't right."]
+)
+def test_a_box_that_is_taken_back_states_nothing(completion: str) -> None:
+    assert verify_answer("5", completion).verdict == "unparsable"
+
+
+@pytest.mark.parametrize(
+    ("reference_answer", "answer"),
+    [
+        ("10^{6}", "1{,}000{,}000"),
+        ("(x+1)^{500}", "(1+x)^{500}"),
+        (r"\cos(7y)+\sin(7x)", r"\sin(7x)+\cos(7y)+0"),
+        (r"2\sqrt{3}+x^2", r"x^2+\sqrt{12}"),
+        ("x^2+C", "x^2+K"),
+        ("x^2+C", "x^2+5+C"),
+        ("x^2+c", "c+x^2"),
+        ("10-20", "10 - 20"),
+    ],
+)
+def test_what_is_read_whole_stays_correct(reference_answer: str, answer: str) -> None:
+    assert verify_answer(reference_answer, rf"\boxed{{{answer}}}").verdict == "correct"
+
+
+def test_two_values_against_one_raise_nothing() -> None:
+    assert verify_answer(r"x = 9 \pm \sqrt{6}", r"\boxed{9+\sqrt{6}}").verdict == "unparsable"
