@@ -203,7 +203,7 @@ def _run_in_progress(server: Server, schedule: Any) -> str | None:
 
 
 def _find_in_progress(server: Server, schedule: Any, **where: str | None) -> str | None:
-    """Of all runs there, however many are newer: a training takes days, and others share its experiment."""
+    """The id of the schedule's run in progress, among all runs: a training takes days, and others are newer."""
     token = ""
     while True:
         with server.explained("list runs"):

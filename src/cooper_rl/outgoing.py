@@ -60,7 +60,7 @@ def distrust_in(error: BaseException) -> ssl.SSLCertVerificationError | None:
 
 
 class Obstacle(NamedTuple):
-    """What kept something of the Hugging Face hub from this machine."""
+    """The reason why something of the Hugging Face hub did not come to this machine."""
 
     reason: str
     remedy: str

@@ -94,7 +94,7 @@ class CheckpointStore:
 
     @property
     def patience(self) -> str:
-        """How long a server may be away before it is given up, in words; empty for a folder."""
+        """Words for the seconds that a server may be away before it is given up; empty for a folder."""
         if not is_stored(self.uri):
             return ""
         retry, silence = self._retention.retry_seconds, self._retention.timeout_seconds

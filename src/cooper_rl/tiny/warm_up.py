@@ -48,7 +48,7 @@ def warm_up(
     model.train()
     for update, batch in enumerate(batches):
         optimizer.param_groups[0]["lr"] = lr * learning_rate_factor(update, num_updates)
-        loss = _loss(model, batch)
+        loss = weighted_loss(model, batch)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), MAX_GRAD_NORM)
         optimizer.step()
@@ -66,7 +66,7 @@ def learning_rate_factor(update: int, num_updates: int) -> float:
     return rising * (LAST_LR_FRACTION + (1 - LAST_LR_FRACTION) * falling)
 
 
-def _loss(model: Any, batch: Sequence[Example]) -> torch.Tensor:
+def weighted_loss(model: Any, batch: Sequence[Example]) -> torch.Tensor:
     """Weighted mean of the token losses; logits are computed where the weight is not 0 only.
 
     Padding stands on the right, where a causal model does not look, so no attention mask is needed.
