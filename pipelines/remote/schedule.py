@@ -203,7 +203,7 @@ def _run_in_progress(server: Server, schedule: Any) -> str | None:
 
 
 def _find_in_progress(server: Server, schedule: Any, **where: str | None) -> str | None:
-    """The id of the schedule's run in progress, among all runs: a training takes days, and others are newer."""
+    """The id of the schedule's run in progress, among all runs: others are newer than a training of days."""
     token = ""
     while True:
         with server.explained("list runs"):
