@@ -34,6 +34,11 @@ from cooper_rl.verdicts.answers.verify import verify_answer
         ("5", "5 lakh"),
         ("5", "5 doubled"),
         ("5", "5 apples or more"),
+        ("Alice: 5, Bob: 3", "Alice: 3, Bob: 5"),
+        ("Maximum: 5, Minimum: 2", "Maximum: 2, Minimum: 5"),
+        ("5 MW", "5 mW"),
+        ("5 mPa", "5 MPa"),
+        ("5 mA", "5 MA"),
     ],
 )
 def test_an_answer_with_more_in_it_is_never_correct(reference_answer: str, answer: str) -> None:
@@ -58,6 +63,9 @@ def test_a_box_that_is_taken_back_states_nothing(completion: str) -> None:
         ("x^2+C", "x^2+5+C"),
         ("x^2+c", "c+x^2"),
         ("10-20", "10 - 20"),
+        ("Alice: 5, Bob: 3", "Bob: 3; Alice: 5.0"),
+        ("Length: 5 cm", "Length: 5cm"),
+        ("5 MW", "5MW"),
     ],
 )
 def test_what_is_read_whole_stays_correct(reference_answer: str, answer: str) -> None:
@@ -66,3 +74,10 @@ def test_what_is_read_whole_stays_correct(reference_answer: str, answer: str) ->
 
 def test_two_values_against_one_raise_nothing() -> None:
     assert verify_answer(r"x = 9 \pm \sqrt{6}", r"\boxed{9+\sqrt{6}}").verdict == "unparsable"
+
+
+@pytest.mark.parametrize(("end", "verdict"), [("", "unparsable"), ('"', "correct"), ('"}', "correct")])
+def test_a_json_string_that_was_cut_states_nothing(end: str, verdict: str) -> None:
+    completion = '{"answer": "12' + end
+    assert verify_answer("12", completion, finish_reason="length").verdict == verdict
+    assert verify_answer("12", completion).verdict == "correct"

@@ -55,6 +55,8 @@ def find_final_answer(completion: str, policy: AnswerPolicy, *, is_cut: bool = F
     fields = [field for field in found if not is_quoted(text, field)]
     if policy.several_json == "abstain" and len({gist(field.value) for field in fields}) > 1:
         return FinalAnswer("", "JSON field")
+    if is_cut and fields and _goes_on(text, fields[-1]):
+        return FinalAnswer("", "JSON field")
     if fields:
         return _answer_beside_fields(text, fields, policy, stated, is_cut=is_cut)
     if stated is not None:
@@ -63,6 +65,11 @@ def find_final_answer(completion: str, policy: AnswerPolicy, *, is_cut: bool = F
         return FinalAnswer("", "JSON field")
     line = None if is_cut else read_last_line(text)
     return None if line is None else FinalAnswer(line, "last line")
+
+
+def _goes_on(text: str, field: Field) -> bool:
+    """True if a field's string was cut: the answer of `{"answer": "12` may have been 120."""
+    return field.end >= len(text.rstrip()) and not text[: field.end].endswith('"')
 
 
 def _answer_beside_fields(

@@ -73,8 +73,19 @@ def find_clash(reference: str, answer: str) -> str | None:
     left, right = _marks(reference), _marks(answer)
     if any(left[letter] != right[letter] for letter in left.keys() & right.keys()):
         return "a prime, a bar, a transpose or a power is only on one side"
-    derivatives = [_DERIVATIVE.findall(text) for text in (reference, answer)]
+    labels = [{name: float(number) for name, number in _LABELLED.findall(text)} for text in pair]
+    if any(labels[0][name] != labels[1][name] for name in labels[0].keys() & labels[1].keys()):
+        return "another value stands at the same name"
+    prefixes = [_PREFIX.findall(text) for text in pair]
+    if all(prefixes) and prefixes[0] != prefixes[1]:
+        return "a thousandth and a million have letters that differ in case only"
+    derivatives = [_DERIVATIVE.findall(text) for text in pair]
     return "another derivative" if derivatives[0] != derivatives[1] and all(derivatives) else None
+
+
+_LABELLED = re.compile(r"([A-Z][A-Za-z]{2,20}(?: \d+)?): ?(-?\d{1,15}(?:\.\d{1,15})?)(?![\d/^])")
+"""`Alice: 5, Bob: 3`, whose numbers are compared in any order elsewhere."""
+_PREFIX = re.compile(r"\d\s?([mM])(?:W|Pa|Hz|A|V|J|F|N|eV)(?![A-Za-z])")
 
 
 _DERIVATIVE = re.compile(r"\\frac ?\{ ?d ?(\w) ?\} ?\{ ?d ?(\w) ?\}|(?<![A-Za-z])d(\w) ?/ ?d(\w)(?![A-Za-z])")
