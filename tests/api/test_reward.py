@@ -211,7 +211,7 @@ def test_half_a_surrogate_pair_is_read_as_the_replacement_character(make_verify_
                           device="cpu") as reward:  # fmt: skip
             rewards.append(
                 reward(
-                    [f"#### 10 {half}", f"#### 11{half}"] * 2,
+                    [f"{half} It is:\n#### 10", f"{half} It is:\n#### 11"] * 2,
                     questions=[f"5+5?{half}"] * 4,
                     reference_answers=[f"10{half}"] * 2 + ["10"] * 2,
                     group_ids=[f"a{half}"] * 2 + ["b"] * 2,

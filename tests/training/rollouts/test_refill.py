@@ -205,7 +205,7 @@ def test_the_problem_of_a_refill_is_drawn_by_step_and_seed(make_policy, make_ver
 
 def test_a_long_completion_loses_reward(make_policy, make_verify_rm, rule) -> None:
     """Both solve it; the limit is the longer one's length and the buffer all of it: n / limit is lost."""
-    long = RIGHT.replace("7-2", "7 - 2") + " #### 10"
+    long = RIGHT.replace("7-2", "7 - 2") + "\n#### 10"
     policy = make_policy(0)
     short_tokens, limit = (len(policy.tokenizer(text)["input_ids"]) + 1 for text in (RIGHT, long))
     config = cooper_config(
