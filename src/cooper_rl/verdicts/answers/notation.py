@@ -151,7 +151,8 @@ def _compare_ratios(reference: str, answer: str) -> AnswerCheck:
 
 _QUANTIFIER = re.compile(r"\\forall|\\exists|[∀∃]")
 _SKIPPED = re.compile(
-    r"\.\.\.|…|\\(?:c|l|v)?dots|\\x(?:left|right)arrow|\\u[\dA-Fa-f]{4}|\\hline|\\begin ?\{(?![pbBvV]?matrix)"
+    r"\.\.|…|<>|!=|\?|\\(?:not|neg|mid)(?![A-Za-z])"
+    r"|\\(?:c|l|v)?dots|\\x(?:left|right)arrow|\\u[\dA-Fa-f]{4}|\\hline|\\begin ?\{(?![pbBvV]?matrix)"
     r"|\\\{[^{}]{0,200}(?:\\mid|\|)"
 )
 _STRAY = re.compile(r"(?<!\\)(?:\\\\)*\\(?![A-Za-z{}|\\])|^(?!.*\\begin).*\\\\", re.DOTALL)
@@ -185,7 +186,6 @@ _DOUBTS = (
     (_ONE_SIDED, "a relation without one of its sides"),
     (re.compile('"'), "a quotation mark in an expression"),
     (re.compile(r"[^\x00-\x7f]"), "a character that is no mathematics"),
-    (re.compile(r"<>|!=|\\(?:not|neg|mid)(?![A-Za-z])|\.\.|\?"), "notation that math-verify skips"),
     (re.compile(r"\d[eE][+-]?\d|0[xXbBoO][\dA-Fa-f]"), "a number as programs write it"),
 )
 

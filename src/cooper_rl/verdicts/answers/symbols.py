@@ -7,6 +7,7 @@ instead. `extraction.py` finds the answer in a completion.
 import itertools
 import logging
 import re
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from typing import Any
 
@@ -83,12 +84,9 @@ def _reads_every_number(text: str) -> bool:
     value = parse_symbols(text) if len(places) <= MAX_NUMBERS else None
     if value is None:
         return False
-    for place in places:
-        changed = str(int(place[0]) + 1) if place[0].isdigit() else {"+": "-", "-": "+"}[place[0]]
-        other = parse_symbols(text[: place.start()] + changed + text[place.end() :])
-        if other is None or agree_at_points(value, other, 1e-7) != "no":
-            return False
-    return True
+    return all(
+        other is not None and agree_at_points(value, other, 1e-7) == "no" for other in _changed(text, places)
+    )
 
 
 def _skips_a_number(text: str) -> bool:
@@ -100,11 +98,17 @@ def _skips_a_number(text: str) -> bool:
     value = parse_symbols(text)
     if not isinstance(value, sympy.Expr):
         return False
-    for place in itertools.islice(_NUMBER.finditer(text), MAX_NUMBERS):
-        other = parse_symbols(f"{text[: place.start()]}{int(place[0]) + 1}{text[place.end() :]}")
-        if other is not None and (other == value or agree_at_points(value, other, 1e-7) == "yes"):
-            return True
-    return False
+    return any(
+        other is not None and (other == value or agree_at_points(value, other, 1e-7) == "yes")
+        for other in _changed(text, itertools.islice(_NUMBER.finditer(text), MAX_NUMBERS))
+    )
+
+
+def _changed(text: str, places: Iterable[re.Match[str]]) -> Iterator[Any | None]:
+    """Values of a text in which one number is greater by 1, or one sign turned; None: cannot be read."""
+    for place in places:
+        other = str(int(place[0]) + 1) if place[0].isdigit() else {"+": "-", "-": "+"}[place[0]]
+        yield parse_symbols(text[: place.start()] + other + text[place.end() :])
 
 
 _NUMBER = re.compile(r"\d{1,15}")
