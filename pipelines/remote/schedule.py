@@ -4,6 +4,7 @@ A recurring run holds the pipeline as it was compiled, so a changed pipeline nee
 `pipelines/remote/submit.py` uploads the pipeline that runs.
 """
 
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, TextIO
 
@@ -152,17 +153,22 @@ def _named(server: Server, name: str) -> list[Any]:
 
 
 def _all(server: Server) -> list[Any]:
-    found: list[Any] = []
+    pages = _pages(
+        server, "list schedules", server.client.list_recurring_runs, namespace=server.place.namespace
+    )
+    return [each for page in pages for each in page.recurring_runs or []]
+
+
+def _pages(server: Server, what: str, ask: Callable[..., Any], **where: Any) -> Iterator[Any]:
+    """The answers of a question whose answer comes in pages."""
     token = ""
     while True:
-        with server.explained("list schedules"):
-            answer = server.client.list_recurring_runs(
-                page_token=token, page_size=PAGE_SIZE, namespace=server.place.namespace
-            )
-        found += answer.recurring_runs or []
-        token = answer.next_page_token or ""
+        with server.explained(what):
+            page = ask(page_token=token, page_size=PAGE_SIZE, **where)
+        yield page
+        token = page.next_page_token or ""
         if not token:
-            return found
+            return
 
 
 def _remove(server: Server, run: Any, what: str) -> None:
@@ -204,15 +210,8 @@ def _run_in_progress(server: Server, schedule: Any) -> str | None:
 
 def _find_in_progress(server: Server, schedule: Any, **where: str | None) -> str | None:
     """The id of the schedule's run in progress, among all runs: others are newer than a training of days."""
-    token = ""
-    while True:
-        with server.explained("list runs"):
-            page = server.client.list_runs(
-                page_token=token, page_size=PAGE_SIZE, sort_by="created_at desc", **where
-            )
+    for page in _pages(server, "list runs", server.client.list_runs, sort_by="created_at desc", **where):
         for run in page.runs or []:
             if run.recurring_run_id == schedule.recurring_run_id and run.state not in FINAL_STATES:
                 return str(run.run_id)
-        token = page.next_page_token or ""
-        if not token:
-            return None
+    return None
