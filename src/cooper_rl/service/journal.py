@@ -79,7 +79,8 @@ class Journal:
             self._file.append(*(_line(entry) for entry in entries))
         except OSError as error:
             raise self._refused(error) from error
-        self._answers |= {entry.id: _without_rows(entry) for entry in entries if entry.id is not None}
+        for entry in entries:
+            _remember(self._answers, entry)
 
     def compact(self, step: int) -> None:
         """Drop the rows of all steps up to this one, of which there is a checkpoint, and the oldest answers.
@@ -112,8 +113,7 @@ class Journal:
         answers: dict[str, Entry] = {}
         unlearned: list[Entry] = []
         for entry in self._entries():
-            if entry.id is not None:
-                answers[entry.id] = _without_rows(entry)
+            _remember(answers, entry)
             if entry.rows:
                 unlearned.append(entry)
         # Replaced at once: a `find` from another thread meanwhile would miss what is not read yet, and its
@@ -136,6 +136,11 @@ class Journal:
 
     def _refused(self, error: OSError) -> DataError:
         return DataError(f"{self._path}: cannot be written ({error}); free space on its disk")
+
+
+def _remember(answers: dict[str, Entry], entry: Entry) -> None:
+    if entry.id is not None:
+        answers[entry.id] = _without_rows(entry)
 
 
 def _line(entry: Entry) -> bytes:
