@@ -16,7 +16,6 @@ import hashlib
 import logging
 import secrets
 import shutil
-import threading
 import warnings
 from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
@@ -53,6 +52,7 @@ from cooper_rl.errors import (
     StorageError,
     WriteConflictError,
 )
+from cooper_rl.machine.daemon_pool import wait_at_most
 from cooper_rl.storage.base import ObjectStore, content_sha256, files_below
 
 logger = logging.getLogger(__name__)
@@ -307,10 +307,8 @@ class CheckpointStore:
                 if claimed is not None:
                     remove(self._store, claimed, keeps_log=False)
 
-        # Nobody waits long for a server that is away; the next process that publishes removes the rest.
-        thread = threading.Thread(target=remove_claimed, daemon=True, name="give-up")
-        thread.start()
-        thread.join(GIVE_UP_SECONDS)
+        # The next process that publishes removes the rest.
+        wait_at_most(GIVE_UP_SECONDS, remove_claimed)
 
     def _point_at(self, name: str) -> None:
         """Let LATEST name a checkpoint, if it still is as this process saw it."""

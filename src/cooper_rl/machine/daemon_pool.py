@@ -83,6 +83,13 @@ class DaemonPool(Executor):
             self._idle.release()
 
 
+def wait_at_most(seconds: float, call: Callable[[], object]) -> None:
+    """Call in a daemon thread, for which nobody waits longer: it may ask a server that is away."""
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    thread.join(seconds)
+
+
 def is_hasty(kind: type[BaseException] | None) -> bool:
     """True if a block that ended in this way is not to wait for anybody."""
     return kind is not None and (issubclass(kind, StoppedError) or not issubclass(kind, Exception))

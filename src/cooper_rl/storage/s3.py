@@ -11,7 +11,6 @@ import logging
 import os
 import random
 import re
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -30,7 +29,7 @@ from minio.helpers import check_bucket_name
 
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.errors import DamagedObjectError, StorageError, WriteConflictError
-from cooper_rl.machine.daemon_pool import is_hasty
+from cooper_rl.machine.daemon_pool import is_hasty, wait_at_most
 from cooper_rl.machine.drafts import draft_beside
 from cooper_rl.outgoing import CONNECT_SECONDS
 from cooper_rl.storage.base import (
@@ -140,9 +139,7 @@ class S3Store:
                 self._abort(name, upload)
             else:
                 # Of a server that is away, whoever pressed Ctrl-C would wait for the time-out.
-                abort = threading.Thread(target=self._abort, args=(name, upload), daemon=True)
-                abort.start()
-                abort.join(HASTY_ABORT_SECONDS)
+                wait_at_most(HASTY_ABORT_SECONDS, partial(self._abort, name, upload))
             raise
 
     def get_file(self, key: str, path: Path, *, sha256: str) -> None:
