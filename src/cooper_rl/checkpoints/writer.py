@@ -138,7 +138,8 @@ class CheckpointWriter:
 
         precision = {POLICY: state.policy.compute, VERIFY_RM: state.verify_rm.compute}
         versions = numeric_versions(state.policy.device, precision)
-        self._begin(fill, state.step, score, versions, back_to)
+        self._step = state.step
+        self._under_way = self._thread.submit(self._write, fill, state.step, score, versions, back_to)
         return time.perf_counter() - started
 
     def write(self, fill: Callable[[Path], None], *, step: int, versions: dict[str, str]) -> None:
@@ -154,7 +155,8 @@ class CheckpointWriter:
         """
         self.finish()
         mark_staging(self._staging, self._checkpoints.mark())
-        self._begin(fill, step, None, versions, ())
+        self._step = step
+        self._under_way = self._thread.submit(self._write, fill, step, None, versions, ())
         self.finish()
 
     def check(self) -> None:
@@ -187,17 +189,6 @@ class CheckpointWriter:
         # error is raised once.
         self._under_way = None
         under_way.result()
-
-    def _begin(
-        self,
-        fill: Callable[[Path], None],
-        step: int,
-        score: float | None,
-        versions: dict[str, str],
-        back_to: Sequence[int],
-    ) -> None:
-        self._step = step
-        self._under_way = self._thread.submit(self._write, fill, step, score, versions, back_to)
 
     def _write(
         self,
