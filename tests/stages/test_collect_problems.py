@@ -228,6 +228,20 @@ def test_collecting_imports_neither_torch_nor_a_rule_verifier_library():
     assert done.stdout.strip() == "[]"
 
 
+def collect_from_hub(
+    door: type[BaseHTTPRequestHandler], folder: Path, *program: str, sources: list[str]
+) -> subprocess.CompletedProcess[str]:
+    """The stage in a process whose hub is this handler."""
+    command = [sys.executable, *program, "collect-problems", "--preset", "laptop"]
+    command += ["--set", "problems.num_tiny=0", "--set", f"problems.sources={json.dumps(sources)}"]
+    for name in ("problems", "held-out", "rejected", "report"):
+        command += [f"--{name}", str(folder / name)]
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("HF_")}
+    with serving(HTTPServer(("127.0.0.1", 0), door)) as url:
+        environment = kept | {"HF_ENDPOINT": url, "HF_HOME": str(folder / "cache")}
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
 @pytest.mark.parametrize("status", [0, 503])
 def test_a_hub_that_is_away_is_asked_for_no_data_set(tmp_path: Path, status: int) -> None:
     """Its library would ask six times, and wait for each answer."""
@@ -243,14 +257,7 @@ def test_a_hub_that_is_away_is_asked_for_no_data_set(tmp_path: Path, status: int
         def log_message(self, format: str, *_: object) -> None:
             pass
 
-    command = [sys.executable, "-m", "cooper_rl", "collect-problems", "--preset", "laptop"]
-    command += ["--set", "problems.num_tiny=0", "--set", 'problems.sources=["owner/name:main:train"]']
-    for name in ("problems", "held-out", "rejected", "report"):
-        command += [f"--{name}", str(tmp_path / name)]
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("HF_")}
-    with serving(HTTPServer(("127.0.0.1", 0), Door)) as url:
-        environment = kept | {"HF_ENDPOINT": url, "HF_HOME": str(tmp_path / "cache")}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = collect_from_hub(Door, tmp_path, "-m", "cooper_rl", sources=["owner/name:main:train"])
     assert done.returncode == 2, done.stderr
     assert len(visits) == 1
     assert "what it would give is taken from" in done.stderr
@@ -270,15 +277,8 @@ def test_a_missing_extra_is_named_before_a_file_is_read_or_the_hub_is_asked(tmp_
         "from cooper_rl.__main__ import main; sys.exit(main(sys.argv[1:]))"
     )
     (tmp_path / "bad.jsonl").write_text("[]\n")
-    sources = json.dumps([str(tmp_path / "bad.jsonl"), "owner/name:main:train"])
-    command = [sys.executable, "-c", code, "collect-problems", "--preset", "laptop"]
-    command += ["--set", "problems.num_tiny=0", "--set", f"problems.sources={sources}"]
-    for name in ("problems", "held-out", "rejected", "report"):
-        command += [f"--{name}", str(tmp_path / name)]
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("HF_")}
-    with serving(HTTPServer(("127.0.0.1", 0), Door)) as url:
-        environment = kept | {"HF_ENDPOINT": url, "HF_HOME": str(tmp_path / "cache")}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    sources = [str(tmp_path / "bad.jsonl"), "owner/name:main:train"]
+    done = collect_from_hub(Door, tmp_path, "-c", code, sources=sources)
     assert done.returncode == 2, done.stderr
     assert done.stderr.startswith(
         "cooper-rl collect-problems: owner/name:main:train: reading from the hub needs the extra `hub`: pip"
