@@ -172,7 +172,7 @@ def watching_memory(device: torch.device) -> Generator[list[int]]:
         has_ended.set()
 
 
-RECKONED_IN = {
+ESTIMATED_IN = {
     "rollouts": "rollout",
     "reward": "reward",
     "reference policy": "policy_update",
@@ -204,7 +204,7 @@ def compare_phases(
             add("policy_update", phase, POLICY_SHARE)
             add("reward_update", phase, 1 - POLICY_SHARE)
         else:
-            add(RECKONED_IN[phase.name], phase)
+            add(ESTIMATED_IN[phase.name], phase)
     found: dict[str, dict[str, float | None]] = {}
     for name, seconds in measured.items():
         floor, usual = estimated.get(name, (None, None))

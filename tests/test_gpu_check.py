@@ -5,7 +5,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from benchmarks.gpu_check import OPTIMIZERS, RECKONED_IN, compare_phases, main
+from benchmarks.gpu_check import ESTIMATED_IN, OPTIMIZERS, compare_phases, main
 from cooper_rl.models.budget import Card, Load, Phase
 
 SIZES = ["--hidden=64", "--layers=1", "--vocab=1000", "--problems=2", "--group=2", "--max-new-tokens=8"]
@@ -51,7 +51,7 @@ def test_every_phase_of_the_budget_is_compared_with_what_was_measured_of_it() ->
 
     Optimisers: 70 bytes at 1 byte/s, 38 for the policy (32 + 6) and 32 for VerifyRM; 0.8 of the bandwidth.
     """
-    names = [*RECKONED_IN, OPTIMIZERS]
+    names = [*ESTIMATED_IN, OPTIMIZERS]
     budget = [Phase(name, Load(65.0), Load(), Load()) for name in names[:-1]]
     budget.append(Phase(OPTIMIZERS, Load(bytes=70.0), Load(), Load()))
     measured = {
