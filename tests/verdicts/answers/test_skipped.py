@@ -39,10 +39,33 @@ from cooper_rl.verdicts.answers.verify import verify_answer
         ("5 MW", "5 mW"),
         ("5 mPa", "5 MPa"),
         ("5 mA", "5 MA"),
+        ("6", "2x = 6"),
+        ("6", "-x = 6"),
+        ("6", "x^2 = 6"),
+        ("6", r"\frac{x}{2} = 6"),
+        ("6", r"\sqrt{t} = 6"),
+        ("|x+2|", "x+2"),
+        ("|x-10|", "10-x"),
+        ("0.5", "0.5 (1/3)"),
     ],
 )
 def test_an_answer_with_more_in_it_is_never_correct(reference_answer: str, answer: str) -> None:
     assert verify_answer(reference_answer, rf"\boxed{{{answer}}}").verdict == "unparsable"
+
+
+@pytest.mark.parametrize(
+    ("sentence", "verdict"),
+    [
+        ("the square root of 16", "unparsable"),
+        ("half of the 16", "unparsable"),
+        ("given by twice 16", "unparsable"),
+        ("16 more than her brother's", "unparsable"),
+        ("a total of 16 apples", "correct"),
+        ("that she has 16 more apples", "correct"),
+    ],
+)
+def test_a_number_that_words_change_is_no_answer(sentence: str, verdict: str) -> None:
+    assert verify_answer("16", f"The answer is {sentence}.").verdict == verdict
 
 
 @pytest.mark.parametrize(
@@ -66,6 +89,17 @@ def test_a_box_that_is_taken_back_states_nothing(completion: str) -> None:
         ("Alice: 5, Bob: 3", "Bob: 3; Alice: 5.0"),
         ("Length: 5 cm", "Length: 5cm"),
         ("5 MW", "5MW"),
+        ("6", "x = 6"),
+        ("6", "f(2) = 6"),
+        ("6", "a_{n+1} = 6"),
+        ("6", "2+4 = 6"),
+        ("x+2", "2+x"),
+        ("|x-10|", "|10-x|"),
+        ("1/2", "0.5 (1/2)"),
+        ("0.5", "0.5 (or 1/2)"),
+        ("2 gallons", "8 quarts"),
+        ("2000 kW", "2 MW"),
+        ("2 years", "24 months"),
     ],
 )
 def test_what_is_read_whole_stays_correct(reference_answer: str, answer: str) -> None:

@@ -63,13 +63,15 @@ _LAYOUT = re.compile(r"\\[dt]?frac(?![A-Za-z])|\\cdot(?![A-Za-z])|\\left|\\right
 
 
 def find_clash(reference: str, answer: str) -> str | None:
-    """Signs that algebra skips and that only one side has: what is equal without them may differ."""
+    """What only one side has and no comparison looks at: answers that are equal without it may differ."""
     pair = (reference, answer)
     is_logic = all(_RELATION.search(text) or not re.search(r"\d", text) for text in pair)
     for ours, theirs in _OPPOSITES if is_logic else _OPPOSITES[1:]:
         signs = [(bool(ours.search(text)), bool(theirs.search(text))) for text in pair]
         if sorted(signs) == [(False, True), (True, False)]:
             return "signs with another meaning"
+    if "=" not in reference and _is_unsolved(answer):
+        return "an equation that is not solved for its variable"
     left, right = _marks(reference), _marks(answer)
     if any(left[letter] != right[letter] for letter in left.keys() & right.keys()):
         return "a prime, a bar, a transpose or a power is only on one side"
@@ -81,6 +83,19 @@ def find_clash(reference: str, answer: str) -> str | None:
         return "a thousandth and a million have letters that differ in case only"
     derivatives = [_DERIVATIVE.findall(text) for text in pair]
     return "another derivative" if derivatives[0] != derivatives[1] and all(derivatives) else None
+
+
+def _is_unsolved(answer: str) -> bool:
+    """True for `2x = 6` and `x^2 = 6`, whose right side is no answer to a question for x."""
+    left, _, right = answer.partition("=")
+    bare = _NAME_OF_VALUE.sub("", left)
+    return bool(right) and "=" not in right and all(part.search(bare) for part in (_VARIABLE, _OPERATOR))
+
+
+_NAME_OF_VALUE = re.compile(r"[A-Za-z] ?\([^()]{0,40}\)|_ ?(?:\{[^{}]{0,40}\}|\w)|\\text ?\{[^{}]{0,80}\}")
+"""The argument of `f(2)` and the subscript of `a_{n+1}`."""
+_VARIABLE = re.compile(r"(?<![A-Za-z\\])[a-z](?![A-Za-z])|\\(?:alpha|beta|gamma|theta|lambda|mu|phi|omega)\b")
+_OPERATOR = re.compile(r"[-+*/^|!]|\d|\\(?:[dt]?frac|sqrt|cdot|times)")
 
 
 _LABELLED = re.compile(r"([A-Z][A-Za-z]{2,20}(?: \d+)?): ?(-?\d{1,15}(?:\.\d{1,15})?)(?![\d/^])")

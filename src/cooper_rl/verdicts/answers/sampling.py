@@ -11,8 +11,17 @@ from typing import Any, Literal
 import sympy  # pyright: ignore[reportMissingTypeStubs] it ships none
 
 _POSITIVE = (("37/29", "53/41", "61/67", "71/83"), ("113/97", "19/23", "131/101", "43/59"))
-_NEGATIVE = (("-41/31", "-17/29", "-73/61", "-11/13"), ("-7/23", "59/37", "-97/89", "29/19"))
-"""Never 0, 1 or two alike: two expressions that agree here by chance are not worth fearing."""
+_NEGATIVE = (
+    ("-41/31", "-17/29", "-73/61", "-11/13"),
+    ("-7/23", "59/37", "-97/89", "29/19"),
+    ("-211/9", "97/5", "-45/4", "23/6"),
+    ("131/6", "-157/8", "109/12", "-83/5"),
+    ("1009/7", "-503/3", "877/11", "-401/13"),
+)
+"""Never 0, 1 or two alike: two expressions that agree here by chance are not worth fearing.
+
+Some are far from 0, as |x+2| is x+2 near it.
+"""
 _STEPPED = (
     ("1009/7", "503/3", "877/11", "401/13"),
     ("-211/9", "97/5", "-45/4", "23/6"),

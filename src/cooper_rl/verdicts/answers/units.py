@@ -154,7 +154,9 @@ _GLUED_LETTER = re.compile(r"[A-Za-z](?![A-Za-z/])")
 _ORDINAL = re.compile(r"^\^?\{?\s*(?:th|st|nd|rd)\s*\}?(?![A-Za-z])")
 _WORDS = re.compile(r"[A-Za-zµμΩ°%$€][A-Za-zµμΩ°%$€ ./'\-]*(?:\^\s?-?\d[A-Za-z ./]*)?(?:\([A-Za-z ]*\))?")
 _SYMBOLS = {"%": "%", "°": "°", "$": "$", "€": "€", "£": "£", "¥": "¥", "percent": "%", "pct": "%",
-            "per cent": "%", "percentage": "%", "percents": "%"}  # fmt: skip
+            "per cent": "%", "percentage": "%", "percents": "%",
+            # `mW` is a thousandth of a watt.
+            "MW": "megawatt", "MJ": "megajoule", "MPa": "megapascal", "MHz": "megahertz"}  # fmt: skip
 _NOT_FIRST = frozenset(
     (
         *("and", "or", "to", "if", "when", "where", "which", "since", "because", "but", "then", "than"),
@@ -189,7 +191,8 @@ _IRREGULAR = {"feet": "foot", "inches": "inch", "people": "person", "men": "man"
               "volt": "v", "hertz": "hz", "kilohertz": "khz", "pascal": "pa", "ampere": "a", "calorie": "cal",
               "cc": "cm^3", "kmh": "km/h", "kph": "km/h",
               "ft": "foot", "in": "inch", "yd": "yard", "lb": "pound", "lbs": "pound",
-              "oz": "ounce", "yr": "year", "percent": "%", "milligram": "mg", "ton": "tonne"}  # fmt: skip
+              "oz": "ounce", "yr": "year", "percent": "%", "milligram": "mg", "ton": "tonne",
+              "centuries": "century", "gal": "gallon", "qt": "quart"}  # fmt: skip
 
 
 def _canonical(unit: str) -> str:
@@ -211,26 +214,26 @@ def _table() -> dict[str, Unit]:
                  "ounce": "28349523125/1000000000", "pound": "45359237/100000"},
         "time": {"ms": "1/1000", "s": "1", "min": "60", "h": "3600", "day": "86400", "week": "604800"},
         "volume": {"ml": "1/1000", "cl": "1/100", "dl": "1/10", "l": "1", "cm^3": "1/1000",
-                   "dm^3": "1", "m^3": "1000"},
+                   "dm^3": "1", "m^3": "1000", "gallon": "3.785411784", "quart": "0.946352946"},
         "money": {"$": "1", "cent": "1/100"},
         "angle": {"°": "1"},
         "share": {"%": "1/100"},
-        "energy": {"j": "1", "kj": "1000", "cal": "4.184", "kcal": "4184", "wh": "3600", "kwh": "3600000"},
-        "power": {"w": "1", "kw": "1000"},
+        "energy": {"j": "1", "kj": "1000", "megajoule": "1000000", "cal": "4.184",
+                   "kcal": "4184", "wh": "3600", "kwh": "3600000"},
+        "power": {"w": "1", "kw": "1000", "megawatt": "1000000"},
         "force": {"n": "1", "kn": "1000"},
-        "pressure": {"pa": "1", "kpa": "1000", "atm": "101325"},
+        "pressure": {"pa": "1", "kpa": "1000", "megapascal": "1000000", "atm": "101325"},
         "voltage": {"v": "1", "kv": "1000", "mv": "1/1000"},
         "current": {"a": "1", "ma": "1/1000"},
-        "frequency": {"hz": "1", "khz": "1000"},
+        "frequency": {"hz": "1", "khz": "1000", "megahertz": "1000000"},
         "amount": {"mol": "1", "mmol": "1/1000"},
-        "other": {"year": "1", "month": "1"},
+        "calendar": {"month": "1", "year": "12", "decade": "120", "century": "1200"},
     }  # fmt: skip
     units = {name: Unit("length", Fraction(factor)) for name, factor in lengths.items()}
     units |= {f"{name}^2": Unit("area", Fraction(factor) ** 2) for name, factor in lengths.items()}
     for dimension, factors in others.items():
         for name, factor in factors.items():
-            kind = f"{dimension}:{name}" if dimension in {"other"} else dimension
-            units[name] = Unit(kind, Fraction(factor))
+            units[name] = Unit(dimension, Fraction(factor))
     units["mph"] = Unit("length^1 time^-1", Fraction("201168/125") / 3600)
     units["knot"] = Unit("length^1 time^-1", Fraction(1852, 3600))
     return units

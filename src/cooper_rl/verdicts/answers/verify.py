@@ -212,7 +212,7 @@ def _compare_leaf(reference: str, answer: str, policy: AnswerPolicy) -> AnswerCh
     # `10-20` against `20-30`, a score, a date: as arithmetic they would be equal.
     if _RANGE_OR_DATE.fullmatch(reference) and reference.replace(" ", "") != answer.replace(" ", ""):
         return AnswerCheck("unparsable", f"{answer} against {reference}: a range, a score or a date")
-    check = compare_exactly(reference, answer, policy)
+    check = compare_exactly(reference, answer, policy) or _compare_restated(reference, answer)
     if check is not None:
         return check
     result = _chain_result(answer) if "=" not in reference else None
@@ -230,6 +230,22 @@ def _compare_leaf(reference: str, answer: str, policy: AnswerPolicy) -> AnswerCh
     )
 
 
+def _compare_restated(reference: str, answer: str) -> AnswerCheck | None:
+    """`0.5 (1/2)`, correct where both are; an abstention where one is."""
+    expected = parse_quantity(reference)
+    if expected is None:
+        return None
+    restated = _RESTATED.fullmatch(answer)
+    stated = [parse_quantity(text) for text in restated.groups()] if restated else []
+    are_equal = [each is not None and each.value == expected.value for each in stated]
+    if not any(are_equal):
+        return None
+    if all(are_equal):
+        return AnswerCheck("correct", f"{answer[:80]!r} says it twice")
+    return AnswerCheck("unparsable", f"{answer[:80]!r}: the brackets say something else")
+
+
+_RESTATED = re.compile(r"([^()]{1,60}) \((?:or |i\.e\.,? |= ?)?([^()]{1,60})\)")
 _INFINITE = re.compile(r"[+-]? ?\\infty ?")
 
 

@@ -90,12 +90,26 @@ def answer_spans(text: str) -> list[str]:
 
 
 def is_part_of_expression(text: str, span: str) -> bool:
-    """True if mathematics goes on beside a number: `164 pi`, `sin(n+1)`, `e^{1}`."""
+    """True if mathematics goes on beside a number, in signs or words: `164 pi`, `e^{1}`, `half of 10`."""
     before, _, after = text.partition(span)
-    return _GOES_BEFORE.search(before) is not None or _GOES_AFTER.match(after) is not None
+    return any((_GOES_BEFORE.search(before), _GOES_AFTER.match(after), _DONE_TO.search(before))) or (
+        _DONE_WITH.match(after) is not None
+    )
 
 
 _GOES_BEFORE = re.compile(r"(?:[{\[^_+/]|\\to)\s?$")
+_DONE_TO = re.compile(
+    r"\b(?:(?:roots?|square|cube|half|third|quarter|double|triple|reciprocal|inverse|opposite|negative|digits"
+    r"|factors|divisors|multiples?|logarithm|factorial|power|value) of(?: the)?|minus|negative|twice|half"
+    r"|double|triple|than|plus|times|by)[\s$\\(]*$",
+    re.IGNORECASE,
+)
+"""Words that make another number of the one after them: `the square root of 16`."""
+_DONE_WITH = re.compile(
+    r"[\s$\\)]{0,3}(?:(?:more|less|fewer|greater|larger|smaller) than|times the|squared|cubed|plus|minus|over"
+    r"|divided|multiplied)\b",
+    re.IGNORECASE,
+)
 _GOES_AFTER = re.compile(rf"\s{{0,3}}(?:[{{\[^_+/]|(?:{'|'.join(NAMES)})(?![A-Za-z]))")
 
 
