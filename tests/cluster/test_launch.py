@@ -18,17 +18,21 @@ import pytest
 import yaml
 
 from cooper_rl.cluster import launch, sdk
+from cooper_rl.cluster.leftovers import end_jobs
 from cooper_rl.cluster.trainjob import MOUNT, Program, job_name, kept_grace_period
 from cooper_rl.config.infrastructure import LaunchConfig
 from cooper_rl.config.load import load
 from cooper_rl.errors import ConfigError, LaunchError, StoppedError
+from cooper_rl.schema.runs import RunEndReport
+from cooper_rl.stages import summarise_run
 from tests.stand_ins.kubernetes_api import NAMESPACE, TRAINER, Cluster, Json, make_runtime, run_cluster
 from tests.stand_ins.serving import saying_nothing
 
 pytest.importorskip("kubeflow.trainer", reason="the SDK is not installed (extra trainjob)")
 
 ROOT = Path(__file__).parents[2]
-PROGRAM = Program("some.module", ['{"price": "$5 and $(HOME)"}', "two"], grace_seconds=25)
+RUN_URI = "s3://cooper-rl/checkpoints/monday"
+PROGRAM = Program("some.module", ['{"price": "$5 and $(HOME)"}', "two"], grace_seconds=25, run_uri=RUN_URI)
 Start = Callable[[Callable[[Cluster, Json], None]], Cluster]
 
 
@@ -291,6 +295,53 @@ def test_a_job_that_cannot_be_deleted_is_left_to_the_user(
     assert f"remove it by hand: kubectl --namespace cooper-rl delete trainjob {name}" in caplog.text
 
 
+def leave_a_job(cluster: Cluster, program: Program) -> str:
+    """A job that its task could not delete; returns its name."""
+    name = job_name(options(), program)
+    cluster.refusals["DELETE", name] = (500, "etcd is away")
+    with pytest.raises(StoppedError):
+        run(options(), program, is_stopped=lambda: name in cluster.jobs and bool(cluster.pods))
+    cluster.refusals.clear()
+    return name
+
+
+def summarise(folder: Path, run_key: str) -> tuple[RunEndReport, str]:
+    """The exit task's report and summary of a run with TrainJobs."""
+    status = folder / "status"
+    status.write_text('{"state": "FAILED", "run": "run-1", "message": ""}')
+    config = load("laptop", [f"storage.uri={folder / 'store'}", f"storage.run_key={run_key}"])
+    config = config.model_copy(update={"launch": options()})
+    summary = folder / "summary.md"
+    report = summarise_run.run(config, status=status, summary=summary, report=folder / "report.json")
+    return report, summary.read_text()
+
+
+def test_the_exit_task_deletes_the_jobs_that_its_run_left(start: Start, tmp_path: Path) -> None:
+    cluster = start(wait)
+    mine, other = (PROGRAM._replace(run_uri=f"{tmp_path / 'store'}/{key}") for key in ("monday", "tuesday"))
+    ended = leave_a_job(cluster, mine._replace(module="some.first"))
+    cluster.end(cluster.jobs[ended], "Complete")
+    name, kept = leave_a_job(cluster, mine), leave_a_job(cluster, other._replace(module="some.other"))
+    report, summary = summarise(tmp_path, "monday")
+    assert report.ended_jobs == [f"{NAMESPACE}/{name}"]
+    assert f"TrainJob `{NAMESPACE}/{name}` went on after the run's end and was deleted." in summary
+    assert set(cluster.jobs) == {ended, kept}
+
+
+@pytest.mark.parametrize("method", ["GET", "DELETE"])
+def test_the_exit_task_says_that_a_job_may_go_on_where_it_cannot_ask(
+    start: Start, tmp_path: Path, method: str
+) -> None:
+    cluster = start(wait)
+    name = leave_a_job(cluster, PROGRAM._replace(run_uri=f"{tmp_path / 'store'}/monday"))
+    cluster.refusals[method, "/trainjobs" if method == "GET" else name] = (403, "no rights")
+    report, summary = summarise(tmp_path, "monday")
+    assert report.ended_jobs == []
+    assert "A TrainJob of this run may go on: " in summary
+    assert "no rights" in summary
+    assert set(cluster.jobs) == {name}
+
+
 def test_a_job_that_is_there_already_is_followed_and_one_that_ended_is_replaced(start: Start) -> None:
     cluster = start(wait)
     with pytest.raises(LaunchError, match=r"503, starting"):
@@ -487,6 +538,7 @@ def test_everything_that_is_asked_is_allowed_by_the_roles_in_the_manifests(start
     cluster.kubelet = wait
     with pytest.raises(StoppedError):
         run(options(nodes=2), is_stopped=lambda: len(cluster.posted) == 2)
+    end_jobs(options(), RUN_URI)
     rules = [
         rule
         for role in yaml.safe_load_all((ROOT / launch_rbac()).read_text())

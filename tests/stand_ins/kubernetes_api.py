@@ -135,6 +135,12 @@ class _Handler(BaseHTTPRequestHandler):
             self._send_log(path.split("/")[-2], is_followed=query.get("follow") == ["True"])
         elif path.startswith(f"{TRAINER}/clustertrainingruntimes/") and name in self.cluster.runtimes:
             self._send(200, self.cluster.runtimes[name])
+        elif path == f"{TRAINER}{space}/trainjobs":
+            label, value = query["labelSelector"][0].split("=")
+            jobs = [
+                job for job in self.cluster.jobs.values() if job["metadata"]["labels"].get(label) == value
+            ]
+            self._send(200, {"kind": "TrainJobList", "metadata": {}, "items": jobs})
         elif path.startswith(f"{TRAINER}{space}/trainjobs/") and name in self.cluster.jobs:
             self._send(200, self.cluster.jobs[name])
         else:

@@ -17,6 +17,8 @@ USUAL_GRACE_SECONDS = 30
 """A pod's grace period where nothing says another."""
 MANAGER = "cooper-rl.io/launch"
 """Owner of our patch among those of a job."""
+RUN = "cooper-rl.io/run"
+"""Label of a job: the run whose checkpoints it writes, hashed."""
 MAX_TMP = "400Gi"
 """Ceiling of a job's temporary files: models, and the checkpoint that is being stored."""
 
@@ -28,6 +30,8 @@ class Program(NamedTuple):
     arguments: Sequence[str]
     grace_seconds: float
     """Seconds that a job has to save after SIGTERM."""
+    run_uri: str
+    """Place of its run in the store."""
 
 
 def job_name(config: LaunchConfig, program: Program) -> str:
@@ -36,6 +40,11 @@ def job_name(config: LaunchConfig, program: Program) -> str:
     content = json.dumps([config.model_dump(mode="json"), program.module, list(program.arguments)])
     # 12 of 64 digits: Kubernetes allows 63 characters, of which pods and services add their own.
     return f"cooper-rl-{hashlib.sha256(content.encode()).hexdigest()[:12]}"
+
+
+def run_label(run_uri: str) -> str:
+    """Value of the label RUN, which may have 63 characters."""
+    return hashlib.sha256(run_uri.encode()).hexdigest()[:12]
 
 
 def grace_period(program: Program) -> int:
@@ -76,7 +85,7 @@ def options_of(config: LaunchConfig, program: Program) -> list[Any]:
     """The SDK's options: name, queue, command and patches of the runtime."""
     from kubeflow.trainer.options import Labels, Name, TrainerArgs, TrainerCommand
 
-    labels = {"app.kubernetes.io/part-of": "cooper-rl"}
+    labels = {"app.kubernetes.io/part-of": "cooper-rl", RUN: run_label(program.run_uri)}
     if config.queue is not None:
         labels["kueue.x-k8s.io/queue-name"] = config.queue
     # The number of processes is said here: the runtime's `auto` takes CPUs where there are no GPUs.

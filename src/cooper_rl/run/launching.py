@@ -57,7 +57,8 @@ def train_in_job(
     options, storage = config.launch, config.storage
     num_processes = options.nodes * options.processes_per_node
     check_processes(num_processes, config.distributed, place="launch.nodes x launch.gpus_per_node")
-    staged = stage_inputs(open_store(storage, f"{storage.run_uri()}/inputs"), inputs)
+    run_uri = storage.run_uri() or ""
+    staged = stage_inputs(open_store(storage, f"{run_uri}/inputs"), inputs)
     credentials = Path(MOUNT) / (options.storage_secret or "")
     there = config.model_copy(
         update={
@@ -67,7 +68,7 @@ def train_in_job(
         }
     )
     arguments = [there.model_dump_json(exclude_unset=True), staged.model_dump_json()]
-    program = Program(IN_JOB, arguments, storage.grace_seconds)
+    program = Program(IN_JOB, arguments, storage.grace_seconds, run_uri)
     launch.run(options, program, is_stopped=lambda: stop.is_made)
     found = checkpoints.newest(folder, last_step=last_step)
     if found is None or found.manifest.step < last_step:

@@ -55,6 +55,8 @@ class RunEndReport(Report):
     """Iteration's folder -> name of its newest checkpoint."""
     failures: list[str] = Field(default=[])
     """Why tasks failed, the last at the end. Empty in a run that succeeded, and where no store keeps it."""
+    ended_jobs: list[str] = Field(default=[])
+    """TrainJobs that went on when the run had ended, and were deleted (`namespace/name`)."""
 
 
 class ChampionReport(Report):

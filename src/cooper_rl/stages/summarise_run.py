@@ -13,10 +13,11 @@ from typing import Annotated, NamedTuple
 from cooper_rl.addresses import redact, redact_all, redact_values
 from cooper_rl.checkpoints.manifest import LATEST, NAME
 from cooper_rl.cluster.failures import failures_of, in_words
+from cooper_rl.cluster.leftovers import end_jobs
 from cooper_rl.cluster.task import with_run_key
 from cooper_rl.config.load import load
 from cooper_rl.config.root import Config
-from cooper_rl.errors import ConfigError, StorageError
+from cooper_rl.errors import ConfigError, LaunchError, StorageError
 from cooper_rl.records.files import atomic_path, read_report, write_report
 from cooper_rl.schema.paths import Input, OutputFile
 from cooper_rl.schema.runs import RunEnding, RunEndReport
@@ -75,6 +76,7 @@ def run(
     """
     ending = read_report(status, RunEnding)
     found = _look_up(config, ending)
+    ended_jobs, doubt = _end_jobs(config)
     steps = [int(match[1]) for name in found.checkpoints.values() if (match := NAME.fullmatch(name))]
     result = RunEndReport(
         state=ending.state,
@@ -82,9 +84,11 @@ def run(
         last_step=max(steps, default=None),
         checkpoints=found.checkpoints,
         failures=found.failures,
+        ended_jobs=ended_jobs,
     )
+    text = to_markdown(ending, result, config, trouble=found.trouble, doubt=doubt)
     with atomic_path(summary) as draft:
-        draft.write_text(to_markdown(ending, result, config, trouble=found.trouble), encoding="utf-8")
+        draft.write_text(text, encoding="utf-8")
     write_report(report, result)
     logger.info("summarise_run state=%s failures=%s", result.state, result.failures)
     return result
@@ -111,6 +115,16 @@ def _look_up(config: Config | None, ending: RunEnding) -> _Found:
         return _Found({}, failures, f"The checkpoints could not be looked up: {error}")
 
 
+def _end_jobs(config: Config | None) -> tuple[list[str], str]:
+    """The TrainJobs that the run left and that are deleted now, and why more may go on."""
+    if config is None or config.launch.kind != "trainjob":
+        return [], ""
+    try:
+        return end_jobs(config.launch, config.storage.run_uri() or ""), ""
+    except (ConfigError, LaunchError) as error:
+        return [], f"A TrainJob of this run may go on: {error}"
+
+
 def find_checkpoints(config: Config) -> dict[str, str]:
     """Iteration's folder -> its newest checkpoint, in order; empty where there is no store.
 
@@ -129,12 +143,15 @@ def find_checkpoints(config: Config) -> dict[str, str]:
     return found
 
 
-def to_markdown(ending: RunEnding, result: RunEndReport, config: Config | None, *, trouble: str) -> str:
+def to_markdown(
+    ending: RunEnding, result: RunEndReport, config: Config | None, *, trouble: str, doubt: str
+) -> str:
     """The summary for the dashboard."""
     lines = [f"# Run {_ending_of(ending)[0]}", "", f"`{ending.run}`"]
     lines += _why(ending, result)
-    if trouble:
-        lines += ["", trouble]
+    jobs = [f"TrainJob `{job}` went on after the run's end and was deleted." for job in result.ended_jobs]
+    for sentence in filter(None, (trouble, *jobs, doubt)):
+        lines += ["", sentence]
     if result.checkpoints:
         assert config is not None
         lines += [
