@@ -8,6 +8,7 @@ from cooper_rl.errors import DataError
 from cooper_rl.method.intervals import (
     clustered_interval,
     difference_interval,
+    kish_size,
     mean_of_independent,
     t_quantile,
     weighted_total,
@@ -78,6 +79,25 @@ def test_one_problem_is_one_outcome_however_many_samples_it_has():
     """.5 of 1 by Wilson: half 1.959964 * sqrt(.25 + 3.841459/4) / 4.841459 = .445382."""
     for found in (clustered_interval([[1.0, 0.0]]), clustered_interval([[1.0, 0.0] * 50])):
         assert (found.low, found.high) == pytest.approx((0.054618, 0.945382), abs=1e-5)
+
+
+def test_a_problem_with_many_samples_is_no_more_than_one_problem():
+    """Nine of 1 sample, one of 9, all right: 18^2 / (9 + 81) = 3.6 outcomes, low = 1/(1 + 3.841459/3.6)."""
+    found = clustered_interval([[1.0]] * 9 + [[1.0] * 9])
+    assert (found.low, found.high) == (pytest.approx(0.483776, abs=1e-6), 1.0)
+    assert kish_size([4] * 9) == 9
+
+
+@pytest.mark.parametrize("mean", [0.5, 0.8])
+def test_problems_of_very_different_sizes_are_covered_too(mean: float):
+    """One problem in five has 10 samples, the others 1; all samples of a problem are equal."""
+    rng = random.Random(9)
+    covered = 0
+    for _ in range(300):
+        sizes = [10 if rng.random() < 0.2 else 1 for _ in range(150)]
+        found = clustered_interval([[float(rng.random() < mean)] * size for size in sizes])
+        covered += found.low <= mean <= found.high
+    assert covered / 300 >= 0.91
 
 
 @pytest.mark.parametrize("size", range(1, 101))

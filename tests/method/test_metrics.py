@@ -201,6 +201,16 @@ def test_one_problem_with_both_classes_is_one_outcome() -> None:
     assert (found.value, found.low, found.high) == pytest.approx((1, 0.206549, 1), abs=1e-6)
 
 
+def test_auroc_of_problems_of_different_sizes_counts_what_they_are_worth() -> None:
+    """Problems of 1, 1 and 4 positives and of 1 and 1 negatives, all in order: the size is the smaller of
+    6^2 / 18 and 2, low = 1 / (1 + 3.841459/2). With 9 for the 4: 1 / (1 + 3.841459 * 83 / 11^2)."""
+    for count, low in ((4, 0.342380), (9, 0.275099)):
+        problems = ["a", "b", *["c"] * count, "d", "e"]
+        labels = [1] * (2 + count) + [0, 0]
+        found = score_intervals(labels, [0.9 * label for label in labels], problems=problems)["auroc"]
+        assert (found.low, found.high) == (pytest.approx(low, abs=1e-6), 1.0)
+
+
 @pytest.mark.parametrize("problems", [["a"], ["a", "b", "c"]])
 def test_problems_of_other_examples_than_the_scores_are_refused(problems: list[str]) -> None:
     with pytest.raises(ValueError, match="zip"):

@@ -23,12 +23,13 @@ def clustered_interval(values_per_problem: Sequence[Sequence[float]]) -> Interva
         v = k/(k-1) * sum_i (sum_j (x_ij - p))^2 / N^2
     (Liang and Zeger 1986; for evaluations Miller 2024, arXiv 2411.00640, section 2.2).
     0/1 outcomes: Wilson's score interval (1927) at the effective sample size n = p(1-p)/v, kept within
-    [k, N], and n = k at p = 0 or 1 so that it has a width there too (as Korn and Graubard 1998 for the
-    exact interval). Near 0 and 1 a few problems decide v and it comes out too small (coverage down to 88 %
-    in simulation), so half an all-correct and half an all-wrong problem of mean size are added to its sum,
-    as Jeffreys adds half an outcome of each kind.
+    [N^2 / sum_i n_i^2, N] for problems of n_i samples. The lower bound is `kish_size`: k where all have as
+    many. It is n at p = 0 or 1, so that the interval has a width there too (as Korn and Graubard 1998 for
+    the exact interval). Near 0 and 1 a few problems decide v and it comes out too small (coverage down to
+    88 % in simulation), so half an all-correct and half an all-wrong problem of mean squared size are added
+    to its sum, as Jeffreys adds half an outcome of each kind.
     Other values: p -+ t(k-1) * sqrt(v), cut to [0, 1]. One problem, or problems that are all equal: Wilson
-    at n = k, since p(1-p) bounds the variance of anything in [0, 1].
+    at that lower bound, since p(1-p) bounds the variance of anything in [0, 1].
 
     Raises:
         DataError: no samples, or a value that is not in [0, 1].
@@ -43,13 +44,12 @@ def clustered_interval(values_per_problem: Sequence[Sequence[float]]) -> Interva
         )
     mean = math.fsum(values) / len(values)
     squares = math.fsum(math.fsum(value - mean for value in problem) ** 2 for problem in problems)
+    sizes = [len(problem) for problem in problems]
     if all(value in (0.0, 1.0) for value in values):
-        low, high = wilson_bounds(
-            mean, _effective_size(mean, squares, len(problems), num_samples=len(values))
-        )
+        low, high = wilson_bounds(mean, _effective_size(mean, squares, sizes))
     # Of problems that are all equal, rounding alone is left in the sum.
     elif len(problems) == 1 or squares < 1e-18:
-        low, high = wilson_bounds(mean, len(problems))
+        low, high = wilson_bounds(mean, kish_size(sizes))
     else:
         error = math.sqrt(squares * len(problems) / (len(problems) - 1)) / len(values)
         half = t_quantile(len(problems) - 1) * error
@@ -170,13 +170,21 @@ def wilson_bounds(mean: float, size: float) -> tuple[float, float]:
     return (0.0 if mean == 0 else centre - half), (1.0 if mean == 1 else centre + half)
 
 
-def _effective_size(mean: float, squares: float, num_problems: int, *, num_samples: int) -> float:
+def kish_size(sizes: Sequence[int]) -> float:
+    """Independent outcomes that problems of these sizes are worth if all samples of a problem are equal."""
+    return sum(sizes) ** 2 / sum(size**2 for size in sizes)
+
+
+def _effective_size(mean: float, squares: float, sizes: Sequence[int]) -> float:
     """Independent outcomes that would give the clustered variance; see `clustered_interval`."""
-    if num_problems == 1:
+    count, least = len(sizes), kish_size(sizes)
+    if count == 1:
         return 1
-    added = (num_samples / num_problems) ** 2 * (mean**2 + (1 - mean) ** 2) / 2
-    variance = (squares + added) / num_samples**2 * num_problems / (num_problems - 1)
-    return min(max(mean * (1 - mean) / variance, num_problems), num_samples)
+    total = sum(sizes)
+    # The mean of squared sizes: half a problem of mean size would be lost beside one of a hundred samples.
+    added = sum(size**2 for size in sizes) / count * (mean**2 + (1 - mean) ** 2) / 2
+    variance = (squares + added) / total**2 * count / (count - 1)
+    return min(max(mean * (1 - mean) / variance, least), total)
 
 
 def t_quantile(degrees: int) -> float:

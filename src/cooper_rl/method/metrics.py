@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cooper_rl.errors import DataError
-from cooper_rl.method.intervals import clustered_interval, wilson_bounds
+from cooper_rl.method.intervals import clustered_interval, kish_size, wilson_bounds
 from cooper_rl.schema.reports import BinaryScores, Interval, ReliabilityBin
 
 THRESHOLD = 0.5
@@ -120,8 +120,8 @@ def _auroc_interval(
 
     v = k/(k-1) * sum of squared influences of k problems (Obuchowski 1997), with half a problem of each class
     added, as likely all above as all below: near A = 1 a few problems decide v and it comes out too small.
-    The size is at least the smaller number of problems of a class, since v <= A(1-A) over the smaller number
-    of examples (Birnbaum and Klose 1957).
+    The size is at least what the problems of a class are worth (`kish_size`), of the class where that is
+    less, since v <= A(1-A) over the smaller number of examples (Birnbaum and Klose 1957).
     """
     area = auroc(labels, scores)
     if area is None:
@@ -130,17 +130,18 @@ def _auroc_interval(
     place = np.unique(np.asarray(problems), return_inverse=True)[1]
     num_problems = int(place.max()) + 1
     influence: _Floats = np.zeros(num_problems)
-    added, least = 0.0, num_problems
+    added, least = 0.0, float(num_problems)
     for members, sign in ((is_positive, 1), (~is_positive, -1)):
         others: _Floats = np.sort(sign * values[~members])
         own: _Floats = sign * values[members]
         above = (np.searchsorted(others, own, "left") + np.searchsorted(others, own, "right")) / 2
         share = (above / len(others) - area) / len(own)
         influence += np.bincount(place[members], weights=share, minlength=num_problems)
-        count = len(np.unique(place[members]))
-        added += (area**2 + (1 - area) ** 2) / 4 / count**2
-        least = min(least, count)
-    size = float(least)
+        sizes = np.unique(place[members], return_counts=True)[1].tolist()
+        worth = kish_size(sizes)
+        added += (area**2 + (1 - area) ** 2) / 4 / (worth * len(sizes))
+        least = min(least, worth)
+    size = least
     if num_problems > 1:
         variance = (float((influence**2).sum()) + added) * num_problems / (num_problems - 1)
         size = max(area * (1 - area) / variance, size)
