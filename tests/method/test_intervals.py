@@ -63,10 +63,15 @@ def test_problems_that_differ_count_fewer_than_all_samples():
     assert (found.low, found.high) == pytest.approx((0.293439, 0.706561), abs=1e-5)
 
 
-def test_scores_give_a_t_interval_over_problems():
-    """Problem means .2 .4 .6: p=.4, se^2 = 3/2 * (.04+0+.04)/9 = .013333, t(2)=4.3027 -> .4 -+ .4968."""
+def test_scores_give_wilsons_interval_at_their_effective_size():
+    """Problem means .2 .4 .6: p = .4, squares .32, added 2^2 * (.16 + .36)/2 = 1.04, v = 1.36/36 * 3/2.
+
+    So n = .24/v = 4.235294, and Wilson's centre is .447558, half .341190.
+    """
     found = clustered_interval([[0.1, 0.3], [0.4, 0.4], [0.5, 0.7]])
-    assert (found.value, found.low, found.high, found.count) == pytest.approx((0.4, 0.0, 0.8968, 3), abs=1e-4)
+    assert (found.value, found.low, found.high, found.count) == pytest.approx(
+        (0.4, 0.106372, 0.788752, 3), abs=1e-6
+    )
 
 
 def test_equal_scores_and_a_single_problem_still_have_a_width():
@@ -106,10 +111,17 @@ def test_bounds_at_nothing_and_everything_are_exact(size: int):
     assert wilson_bounds(1.0, size)[1] == 1.0
 
 
-def test_two_problems_of_scores_say_nothing():
-    """Standard error sqrt(2 * (.04 + .04) / 4) = .2, t(1) = 12.7."""
+def test_two_problems_of_scores_say_little():
+    """Squares .08, added (.16 + .36)/2 = .26, v = .34/4 * 2 = .17: .24/v is under two problems, so n = 2."""
     found = clustered_interval([[0.2], [0.6]])
-    assert (found.value, found.low, found.high) == (0.4, 0.0, 1.0)
+    assert (found.low, found.high) == pytest.approx(wilson_bounds(0.4, 2))
+    assert found.high - found.low > 0.75
+
+
+def test_scores_that_are_nearly_equal_are_not_certain():
+    """A hundred at .999, one of them a hair off: 98 of 100 is not excluded, as it is not of 100 outcomes."""
+    found = clustered_interval([[0.999]] * 99 + [[0.998]])
+    assert found.low < 0.98 < found.high
 
 
 @pytest.mark.parametrize(
@@ -152,10 +164,22 @@ def test_about_95_percent_of_score_intervals_cover_the_truth():
     rng = random.Random(8)
     covered = 0
     for _ in range(600):
-        centres = [rng.betavariate(2, 2) for _ in range(20)]
+        centres = [rng.betavariate(2, 2) for _ in range(60)]
         found = clustered_interval([[0.5 * c + 0.5 * rng.random() for _ in range(4)] for c in centres])
         covered += found.low <= 0.5 <= found.high
     assert 0.925 <= covered / 600 <= 0.985
+
+
+@pytest.mark.parametrize("num_problems", [20, 100])
+def test_intervals_of_scores_near_one_cover_the_truth(num_problems: int):
+    """Nearly all problems have the same high score, 5 % a low one: what a hacked VerifyRM pays."""
+    rng = random.Random(10)
+    covered = 0
+    for _ in range(400):
+        scores = [[0.01 if rng.random() < 0.05 else 0.99 + 0.001 * rng.random()] for _ in range(num_problems)]
+        found = clustered_interval(scores)
+        covered += found.low <= 0.05 * 0.01 + 0.95 * 0.9905 <= found.high
+    assert covered / 400 >= 0.92
 
 
 def test_the_interval_of_a_difference_is_newcombes_published_example():

@@ -1,5 +1,6 @@
 """pass@k against all subsets, and its interval."""
 
+import random
 from itertools import combinations
 
 import pytest
@@ -35,6 +36,21 @@ def test_it_rises_with_k_and_is_bounded_by_the_problem_with_the_fewest_completio
     assert values == sorted(values)
     assert len(values) == 4
     assert list(pass_at_k([*outcomes, [1.0, 0.0, 0.0]])) == [1, 2]
+
+
+def test_intervals_near_one_cover_the_truth() -> None:
+    """Rates from Beta(3, .15): of 4 completions one is right on 1 - E[(1 - p)^4] of the problems.
+
+    That is 1 - .15 * 1.15 * 2.15 * 3.15 / (3.15 * 4.15 * 5.15 * 6.15), .997.
+    """
+    rng = random.Random(11)
+    truth = 1 - 0.15 * 1.15 * 2.15 * 3.15 / (3.15 * 4.15 * 5.15 * 6.15)
+    covered = 0
+    for _ in range(200):
+        rates = [rng.betavariate(3, 0.15) for _ in range(100)]
+        found = pass_at_k([[float(rng.random() < rate) for _ in range(8)] for rate in rates])[4]
+        covered += found.low <= truth <= found.high
+    assert covered / 200 >= 0.93
 
 
 def test_without_problems_there_is_nothing_to_estimate() -> None:

@@ -21,15 +21,14 @@ def clustered_interval(values_per_problem: Sequence[Sequence[float]]) -> Interva
 
     With k problems, N samples x_ij in [0, 1] and their mean p, the clustered variance of p is
         v = k/(k-1) * sum_i (sum_j (x_ij - p))^2 / N^2
-    (Liang and Zeger 1986; for evaluations Miller 2024, arXiv 2411.00640, section 2.2).
-    0/1 outcomes: Wilson's score interval (1927) at the effective sample size n = p(1-p)/v, kept within
-    [N^2 / sum_i n_i^2, N] for problems of n_i samples. The lower bound is `kish_size`: k where all have as
-    many. It is n at p = 0 or 1, so that the interval has a width there too (as Korn and Graubard 1998 for
-    the exact interval). Near 0 and 1 a few problems decide v and it comes out too small (coverage down to
-    88 % in simulation), so half an all-correct and half an all-wrong problem of mean squared size are added
-    to its sum, as Jeffreys adds half an outcome of each kind.
-    Other values: p -+ t(k-1) * sqrt(v), cut to [0, 1]. One problem, or problems that are all equal: Wilson
-    at that lower bound, since p(1-p) bounds the variance of anything in [0, 1].
+    (Liang and Zeger 1986; for evaluations Miller 2024, arXiv 2411.00640, section 2.2). The interval is
+    Wilson's score interval (1927) at the effective size p(1-p)/v. Values that are no outcomes have one too,
+    since p(1-p) bounds the variance of anything in [0, 1].
+    The effective size is at least N^2 / sum_i n_i^2 for problems of n_i samples (`kish_size`), which is k
+    where all have as many. So the interval has a width at p = 0 or 1 too (as Korn and Graubard 1998 for the
+    exact interval). Of 0/1 outcomes it is at most N. Near 0 and 1 a few problems decide v and it comes out
+    too small (coverage down to 60 % in simulation), so half an all-correct and half an all-wrong problem of
+    mean squared size are added to its sum, as Jeffreys adds half an outcome of each kind.
 
     Raises:
         DataError: no samples, or a value that is not in [0, 1].
@@ -44,16 +43,11 @@ def clustered_interval(values_per_problem: Sequence[Sequence[float]]) -> Interva
         )
     mean = math.fsum(values) / len(values)
     squares = math.fsum(math.fsum(value - mean for value in problem) ** 2 for problem in problems)
-    sizes = [len(problem) for problem in problems]
-    if all(value in (0.0, 1.0) for value in values):
-        low, high = wilson_bounds(mean, _effective_size(mean, squares, sizes))
-    # Of problems that are all equal, rounding alone is left in the sum.
-    elif len(problems) == 1 or squares < 1e-18:
-        low, high = wilson_bounds(mean, kish_size(sizes))
-    else:
-        error = math.sqrt(squares * len(problems) / (len(problems) - 1)) / len(values)
-        half = t_quantile(len(problems) - 1) * error
-        low, high = max(0.0, mean - half), min(1.0, mean + half)
+    is_outcome = all(value in (0.0, 1.0) for value in values)
+    size = _effective_size(
+        mean, squares, [len(problem) for problem in problems], most=len(values) if is_outcome else math.inf
+    )
+    low, high = wilson_bounds(mean, size)
     return Interval(value=mean, low=low, high=high, count=len(problems))
 
 
@@ -175,7 +169,7 @@ def kish_size(sizes: Sequence[int]) -> float:
     return sum(sizes) ** 2 / sum(size**2 for size in sizes)
 
 
-def _effective_size(mean: float, squares: float, sizes: Sequence[int]) -> float:
+def _effective_size(mean: float, squares: float, sizes: Sequence[int], *, most: float) -> float:
     """Independent outcomes that would give the clustered variance; see `clustered_interval`."""
     count, least = len(sizes), kish_size(sizes)
     if count == 1:
@@ -184,7 +178,7 @@ def _effective_size(mean: float, squares: float, sizes: Sequence[int]) -> float:
     # The mean of squared sizes: half a problem of mean size would be lost beside one of a hundred samples.
     added = sum(size**2 for size in sizes) / count * (mean**2 + (1 - mean) ** 2) / 2
     variance = (squares + added) / total**2 * count / (count - 1)
-    return min(max(mean * (1 - mean) / variance, least), total)
+    return min(max(mean * (1 - mean) / variance, least), most)
 
 
 def t_quantile(degrees: int) -> float:
