@@ -9,6 +9,7 @@ import pytest
 
 from cooper_rl.config.load import load
 from cooper_rl.errors import ModelError, TrainingError
+from cooper_rl.method.questions import draw_evaluated
 from cooper_rl.negatives.answer_attacks import ATTACKS
 from cooper_rl.records.files import read_records, read_report, write_records
 from cooper_rl.schema.data import EvaluatedCompletion, Problem
@@ -50,6 +51,20 @@ def test_every_completion_is_kept_with_every_verdict(files: Files, tmp_path: Pat
     assert third.rule_accuracy == sum(row.rule == "correct" for row in rows[4:6]) / 2
     assert third.judge_accuracy == sum(row.judge == "correct" for row in rows[4:6]) / 2
     assert third.verify_rm_reward == pytest.approx((rows[4].score + rows[5].score) / 2)
+
+
+def test_some_of_the_problems_are_drawn_from_the_whole_file(files: Files, tmp_path: Path) -> None:
+    problems = read_records(files.problems, Problem)
+    ids = [problem.id for problem in problems]
+    drawn: set[tuple[str, ...]] = set()
+    for seed in (0, 1):
+        asked = [each.id for each in draw_evaluated(problems, 4, seed=seed)]
+        assert asked == sorted(asked, key=ids.index)
+        drawn.add(tuple(asked))
+    assert len(drawn) == 2
+    assert tuple(ids[:4]) not in drawn
+    result = evaluate(files, tmp_path, "evaluation.max_problems=4")
+    assert [each.id for each in result.by_problem] == [p.id for p in draw_evaluated(problems, 4, seed=0)]
 
 
 def test_texts_of_the_red_team_are_attacks_beside_the_canaries(files: Files, tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ class SamplingConfig(Section):
 
     generation: GenerationConfig = GenerationConfig()
     max_problems: int | None = Field(default=None, ge=1)
-    """Problems to sample for; None: all."""
+    """Problems to sample for, the first ones of the file; None: all."""
     completions_per_problem: int = Field(default=1, ge=1)
     """Completions of a problem from each sampler."""
     temperatures: dict[str, Annotated[float, Field(ge=0)]] = {}

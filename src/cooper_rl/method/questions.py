@@ -1,9 +1,11 @@
-"""When two questions are the same one: the rule that every split and every check of a split goes by."""
+"""When two questions are the same one, by which every split goes; and which held-out ones are asked."""
 
 import hashlib
+import random
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
+from cooper_rl.randomness import derive_seed
 from cooper_rl.schema.data import Problem, VerifyExample
 
 Row = TypeVar("Row", Problem, VerifyExample)
@@ -26,6 +28,17 @@ def with_questions(rows: Iterable[Row], others: Iterable[Problem | VerifyExample
     """Rows whose question one of the others has."""
     keys = _keys(others)
     return [row for row in rows if question_key(row.question) in keys]
+
+
+def draw_evaluated(problems: Sequence[Problem], count: int | None, *, seed: int) -> list[Problem]:
+    """The held-out problems that are evaluated on: `count` of them, drawn with the seed, in their order.
+
+    The first ones would be of the first source alone, where a file has several. None: all of them.
+    """
+    if count is None or count >= len(problems):
+        return list(problems)
+    places = random.Random(derive_seed(seed, "evaluate", "max_problems")).sample(range(len(problems)), count)
+    return [problems[place] for place in sorted(places)]
 
 
 def _keys(rows: Iterable[Problem | VerifyExample]) -> set[str]:

@@ -20,6 +20,7 @@ from cooper_rl.method.metrics import (
     score_intervals,
 )
 from cooper_rl.method.pass_at_k import pass_at_k
+from cooper_rl.method.questions import draw_evaluated
 from cooper_rl.models.policy import Policy
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM, score_examples
 from cooper_rl.negatives.canaries import Canary, canary_rates, mean_rate
@@ -252,7 +253,7 @@ def make_evaluator(
     """
     options = config.evaluation
     domain = find_domain(config.problems.domain)
-    problems = problems[: options.max_problems]
+    problems = draw_evaluated(problems, options.max_problems, seed=config.seed)
     check_fits(options.judge, problems, key="evaluation.judge")
     return Evaluator(
         config=config,

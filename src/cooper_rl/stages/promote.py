@@ -30,7 +30,7 @@ from cooper_rl.domains.open import find_domain
 from cooper_rl.errors import DataError, WriteConflictError
 from cooper_rl.machine.scratch import scratch_folder
 from cooper_rl.method.intervals import clustered_interval
-from cooper_rl.method.questions import fingerprint
+from cooper_rl.method.questions import draw_evaluated, fingerprint
 from cooper_rl.records.files import atomic_path, read_records, read_report, write_records, write_report
 from cooper_rl.report.changes import outcomes
 from cooper_rl.run.promotion import (
@@ -174,7 +174,7 @@ def _read_universal(path: Path, candidate: str) -> Interval | None:
 
 def _answers_held_out(candidate: _Candidate, config: Config) -> bool:
     """True if the completions are of the problems that the configuration evaluates on, in their order."""
-    problems = candidate.held_out[: config.evaluation.max_problems]
+    problems = draw_evaluated(candidate.held_out, config.evaluation.max_problems, seed=config.seed)
     asked = [(row.id, row.question, row.reference_answer) for row in problems]
     rows = candidate.evaluated.completions
     return asked == list(dict.fromkeys((row.problem_id, row.question, row.reference_answer) for row in rows))
