@@ -1,6 +1,7 @@
 """The figures of the report cope with whatever phases ran."""
 
 import math
+from collections.abc import Sequence
 
 import pytest
 
@@ -70,7 +71,7 @@ def test_the_same_figures_are_drawn_twice():
     assert training_figures(arms) == training_figures(arms)
 
 
-def rows_with_kl(kls: list[float], *, evaluated: tuple[int, ...] = ()) -> list[StepMetrics]:
+def rows_with_kl(kls: Sequence[float | None], *, evaluated: tuple[int, ...] = ()) -> list[StepMetrics]:
     """Steps from 1 whose rollouts are right .2 of the time; evaluations say .5 and .7."""
     return [
         StepMetrics(
@@ -108,6 +109,13 @@ def test_the_frontier_of_a_run_without_evaluations_has_its_rollouts() -> None:
         )
         is None
     )
+
+
+def test_steps_without_a_kl_are_not_at_the_start() -> None:
+    figure = frontier_figure([Arm("", rows_with_kl([0.01, None, 0.02, 0.05], evaluated=(1, 2, 4)))])
+    assert figure is not None
+    assert [line.xs for line in figure.plot.lines] == [[0.01, 0.05]] * 2
+    assert frontier_figure([Arm("", rows_with_kl([None] * 4, evaluated=(1, 2, 4)))]) is None
 
 
 def test_the_start_is_at_no_distance_and_what_has_no_kl_is_left_out() -> None:

@@ -136,7 +136,11 @@ def frontier_figure(arms: Sequence[Arm]) -> Figure | None:
     """
     lines: list[Line] = []
     for arm in arms:
-        kl = {row.step: row.policy.kl for row in arm.metrics if row.policy is not None}
+        kl = {
+            row.step: row.policy.kl
+            for row in arm.metrics
+            if row.policy is not None and row.policy.kl is not None
+        }
         name = _accuracy_name(arm)
         accuracy, reward = _evaluated(arm)
         if sum(step in kl for step, _ in accuracy) < 2:

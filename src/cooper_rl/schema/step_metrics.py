@@ -70,8 +70,9 @@ class PolicyMetrics(Section):
 
     loss: float
     """Mean over the updates, each weighed by its tokens."""
-    kl: float
-    """k3 estimate of KL(policy || reference) per token, in nats."""
+    kl: float | None = None
+    """k3 estimate of KL(policy || reference) per token, in nats; None: the loss has no KL term, so that the
+    reference policy was not asked, or nothing was trained on."""
     clip_fraction: float
     grad_norm: float
     """Before clipping; mean over the updates that were made."""

@@ -71,7 +71,7 @@ def update_policy(
     groups, advantages = _counted(groups, advantages, config)
     # Every rank holds all advantages: all of them return here, or none does.
     if not advantages.any():  # nothing is computed in vain
-        return PolicyMetrics(loss=0.0, kl=0.0, clip_fraction=0.0, grad_norm=0.0)
+        return PolicyMetrics(loss=0.0, clip_fraction=0.0, grad_norm=0.0)
     trained = as_trainable(policy.model, optimizer)
     ranks = trained.ranks
     with trained.gather():
@@ -99,7 +99,8 @@ def update_policy(
     mismatch = add_up(ranks.gather([mismatch], ranks.size))
     return PolicyMetrics(
         loss=loss_sum / max(num_tokens, 1),
-        kl=kl_sum / max(num_tokens, 1),
+        # 0 would say that the policy is where it began.
+        kl=kl_sum / num_tokens if num_tokens and config.policy.kl_coefficient else None,
         clip_fraction=clipped_sum / max(num_tokens, 1),
         grad_norm=sum(grad_norms) / max(len(grad_norms), 1),
         mismatch=mismatch.mean_difference,

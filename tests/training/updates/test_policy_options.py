@@ -137,7 +137,7 @@ def test_a_step_of_cut_completions_alone_takes_no_update(make_policy) -> None:
         torch.tensor([1.0, -1.0]),
         config=cooper(policy__overlong_filtering=True),
     )
-    assert found == PolicyMetrics(loss=0.0, kl=0.0, clip_fraction=0.0, grad_norm=0.0)
+    assert found == PolicyMetrics(loss=0.0, clip_fraction=0.0, grad_norm=0.0)
     assert is_same(before, policy.model.state_dict())
     assert len(optimizer.state) == 0
 
@@ -154,7 +154,7 @@ def test_advantages_that_are_all_zero_touch_neither_weights_nor_optimiser(
     update_policy(policy, reference, optimizer, groups, torch.tensor([1.0, -1, 1, -1]), config=config)
     before = copy.deepcopy(policy.model.state_dict() | optimizer_tensors(policy.model, optimizer))
     found = update_policy(policy, reference, optimizer, groups, torch.zeros(4), config=config)
-    assert found == PolicyMetrics(loss=0.0, kl=0.0, clip_fraction=0.0, grad_norm=0.0)
+    assert found == PolicyMetrics(loss=0.0, clip_fraction=0.0, grad_norm=0.0)
     assert is_same(before, policy.model.state_dict() | optimizer_tensors(policy.model, optimizer))
 
 
