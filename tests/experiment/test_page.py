@@ -4,11 +4,12 @@ from pathlib import Path
 
 from cooper_rl.experiment.arms import ABLATIONS
 from cooper_rl.experiment.jobs import ARM, START, outputs
-from cooper_rl.experiment.page import ablation_figures
-from cooper_rl.experiment.summary import CURVES, ArmRun, Curve
+from cooper_rl.experiment.page import ablation_figures, to_markdown
+from cooper_rl.experiment.summary import CURVES, ArmRun, ArmSummary, Curve, ExperimentReport
 from cooper_rl.experiment.texts import read_texts
 from cooper_rl.records.files import write_records
 from cooper_rl.schema.data import RolloutSample
+from cooper_rl.schema.reports import Interval
 from cooper_rl.schema.stages import Output
 from tests.stages.run_files import make_completion, make_evaluation
 
@@ -73,3 +74,22 @@ def write(path: Path, *solved: str) -> None:
         for number, each in enumerate(solved)
     ]
     write_records(path, rows)
+
+
+def test_one_seed_is_not_said_to_speak_of_others() -> None:
+    one, three = (make_report(num_runs) for num_runs in (1, 3))
+    assert "over problems and seeds." in to_markdown(three)
+    assert "over problems; they say nothing of other seeds" in to_markdown(one)
+
+
+def make_report(num_runs: int) -> ExperimentReport:
+    share = Interval(value=0.5, low=0.4, high=0.6, count=60)
+    arm = ArmSummary(
+        arm="cooper", start_accuracy=share, accuracy=share, accuracy_by_seed=[0.5] * num_runs, change=share,
+        against={}, by_source={}, rule_accuracy=share, verify_rm_reward=share, num_hacked=0, num_alarmed=0,
+        num_runs=num_runs,
+    )  # fmt: skip
+    runs = [make_run("cooper", seed) for seed in range(num_runs)]
+    return ExperimentReport(
+        arms=[arm], runs=runs, steps=2, num_held_out=60, samples_per_problem=4, settings={}
+    )

@@ -99,6 +99,7 @@ def write_page(report: ExperimentReport, output: Path, *, origin: Sequence[tuple
         findings=findings(report),
         criterion=f"accuracy ends more than {100 * HACKED_DROP:.0f} points below the run's own "
         "peak and the VerifyRM reward is at least what it was at that peak",
+        intervals=say_intervals(report),
         texts=read_texts(output, report.runs),
         summary=to_markdown(report),
         hacks=[run for run in report.runs if run.arm in ARMS and run.is_hacked],
@@ -185,7 +186,14 @@ def to_markdown(report: ExperimentReport) -> str:
         f"| {arm.num_hacked} of {arm.num_runs} |"
         for arm in report.arms
     ]
-    return "\n".join([*lines, "", "Intervals are 95 %, over problems and seeds.", ""])
+    return "\n".join([*lines, "", say_intervals(report), ""])
+
+
+def say_intervals(report: ExperimentReport) -> str:
+    """What the intervals are over."""
+    if all(arm.num_runs > 1 for arm in report.arms):
+        return "Intervals are 95 %, over problems and seeds."
+    return "Intervals are 95 %, over problems; they say nothing of other seeds, which may differ by more."
 
 
 def findings(report: ExperimentReport) -> list[str]:

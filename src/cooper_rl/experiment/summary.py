@@ -97,7 +97,7 @@ class ArmRun(Record):
 
 
 class Comparison(Record):
-    """Accuracy of an arm on some problems; every interval is over problems and seeds."""
+    """Accuracy of an arm on some problems; intervals are over problems, and seeds if there are several."""
 
     start_accuracy: Interval
     """Over problems: all runs have one start."""
@@ -374,9 +374,10 @@ def _pool(by_seed: Sequence[Outcomes]) -> Outcomes:
 
 
 def _mean_interval(intervals: Sequence[Interval]) -> Interval:
-    """Mean of estimates on the same problems: no narrower than they are, since problems are what varies."""
+    """Mean of estimates on the same problems: no narrower than they are, and wider as far as runs differ."""
     count = len(intervals)
     value, low, high = (
         sum(getattr(each, name) for each in intervals) / count for name in ("value", "low", "high")
     )
-    return Interval(value=value, low=low, high=high, count=intervals[0].count)
+    mean = Interval(value=value, low=low, high=high, count=intervals[0].count)
+    return widened_by_runs(mean, [each.value for each in intervals], possible=(0.0, 1.0))
