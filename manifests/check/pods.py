@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from manifests.check.resources import Pod, Problem, Resource
+from manifests.check.resources import Pod, Problem, Resource, matches
 
 SECRET_NAMES = re.compile(r"(password|passwd|secret|token|api_?key|access_?key|credential)", re.IGNORECASE)
 PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----|AKIA[0-9A-Z]{16}")
@@ -29,6 +29,7 @@ def check_pod(pod: Pod) -> Iterator[Problem]:
     yield from _check_disk(pod)
     yield from _check_probes(pod)
     yield from _check_gpu(pod)
+    yield from _check_spread(pod)
 
 
 def _check_pod_security(pod: Pod) -> Iterator[Problem]:
@@ -111,6 +112,19 @@ def _check_gpu(pod: Pod) -> Iterator[Problem]:
         yield Problem(pod.place, "uses a GPU, but has no nodeSelector for a pool")
     if not any(item.get("key") == "nvidia.com/gpu" for item in pod.spec.get("tolerations", [])):
         yield Problem(pod.place, "uses a GPU, but does not tolerate the taint nvidia.com/gpu")
+
+
+def _check_spread(pod: Pod) -> Iterator[Problem]:
+    """Several pods of one workload are put on several nodes where there are."""
+    if pod.owner is None or int(pod.owner.spec.get("replicas", 1)) < 2:
+        return
+    spreads = [
+        item
+        for item in pod.spec.get("topologySpreadConstraints", [])
+        if item["topologyKey"] == "kubernetes.io/hostname" and matches(item.get("labelSelector"), pod.labels)
+    ]
+    if not spreads:
+        yield Problem(pod.place, "no topologySpreadConstraint over kubernetes.io/hostname for its own pods")
 
 
 def _check_probes(pod: Pod) -> Iterator[Problem]:

@@ -185,6 +185,11 @@ def _check_budget(budget: Resource, pod: Pod) -> Iterator[Problem]:
         yield Problem(
             budget.place, f"lets {allowed} of {replicas} pods go; it must be between 1 and all but one"
         )
+    if budget.spec.get("unhealthyPodEvictionPolicy") != "AlwaysAllow":
+        yield Problem(
+            budget.place,
+            "keeps pods that are not ready on a node; set unhealthyPodEvictionPolicy: AlwaysAllow",
+        )
 
 
 def _check_binding(resource: Resource, known: Known, expected: Expected) -> Iterator[Problem]:
