@@ -29,6 +29,9 @@ class Wish(NamedTuple):
 def apply(server: Server, wish: Wish, version: Version, screen: TextIO) -> None:
     """Make the schedule what it should be; does nothing where it is that already.
 
+    Its ScheduledWorkflow in the cluster is what starts runs. Kubeflow's database does not know that it is
+    gone, as after a restore on another cluster (KFP 2.17), and the schedule is made again then.
+
     Raises:
         ConfigError: `max_concurrency` is out of range.
         ServerError: the server cannot be used.
@@ -39,6 +42,9 @@ def apply(server: Server, wish: Wish, version: Version, screen: TextIO) -> None:
     present = [found for found in _all(server) if found.display_name == wish.name]
     differing = [_differences(run, wish, version, experiment_id) for run in present]
     right = next((run for run, reasons in zip(present, differing, strict=True) if not reasons), None)
+    reasons = differing[0] if differing else []
+    if right is not None and not _switch(server, right, f"resume schedule {wish.name!r}", on=True):
+        right, reasons = None, ["the cluster has lost it"]
     if right is None:
         with server.explained(f"create schedule {wish.name!r}"):
             made = server.client.create_recurring_run(
@@ -52,14 +58,10 @@ def apply(server: Server, wish: Wish, version: Version, screen: TextIO) -> None:
                 version_id=version.version_id,
             )
         server.id_of(made, "recurring_run_id")
-        why = f" again ({', '.join(differing[0])})" if present else ""
+        why = f" again ({', '.join(reasons)})" if present else ""
         screen.write(f"{wish.name}: created{why}\n")
-    elif str(right.mode) != ENABLED:
-        with server.explained(f"resume schedule {wish.name!r}"):
-            server.client.enable_recurring_run(str(right.recurring_run_id))
-        screen.write(f"{wish.name}: resumed\n")
     else:
-        screen.write(f"{wish.name}: unchanged\n")
+        screen.write(f"{wish.name}: {'unchanged' if str(right.mode) == ENABLED else 'resumed'}\n")
     # Only now the others: a failure leaves a schedule too many, never none.
     others = [run for run in present if run is not right]
     for run in others:
@@ -180,9 +182,8 @@ def _remove(server: Server, run: Any, what: str) -> None:
         ServerError: a run is in progress, and the schedule is only paused; or the server cannot be used.
     """
     try:
-        with server.explained(what):
-            # First: the clock could start a run between the look at its runs and the deletion.
-            server.client.disable_recurring_run(str(run.recurring_run_id))
+        # First: the clock could start a run between the look at its runs and the deletion.
+        _switch(server, run, what, on=False)
         running = _run_in_progress(server, run)
         if running is None:
             with server.explained(what):
@@ -196,6 +197,33 @@ def _remove(server: Server, run: Any, what: str) -> None:
             f"cannot {what}: its run {running} is in progress and would end with it; the schedule is "
             "paused; give the command again when that run has ended, or terminate it first"
         )
+
+
+def _switch(server: Server, run: Any, what: str, *, on: bool) -> bool:
+    """Let a schedule start runs, or no more; returns False if the cluster has no object of it.
+
+    Raises:
+        ServerError: the server cannot be used.
+    """
+    change = server.client.enable_recurring_run if on else server.client.disable_recurring_run
+    try:
+        with server.explained(what):
+            change(str(run.recurring_run_id))
+    except ServerError as error:
+        if not _is_lost(error.__cause__, with_404=on):
+            raise
+        return False
+    return True
+
+
+def _is_lost(error: BaseException | None, *, with_404: bool) -> bool:
+    """True if Kubeflow did not find the schedule's object in the cluster, or found another one of its name.
+
+    It answers 500 with Kubernetes' words to the first, and 404 to the second (`ChangeJobMode`, KFP 2.17).
+    """
+    said = str(getattr(error, "body", ""))
+    is_gone = is_status(error, 500) and "scheduledworkflows.kubeflow.org" in said and "not found" in said
+    return is_gone or (with_404 and is_status(error, 404))
 
 
 def _run_in_progress(server: Server, schedule: Any) -> str | None:

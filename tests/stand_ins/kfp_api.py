@@ -54,6 +54,9 @@ class KfpApi:
     experiments: dict[str, dict[str, Any]] = field(default_factory=dict)
     runs: dict[str, dict[str, Any]] = field(default_factory=dict)
     recurring: dict[str, dict[str, Any]] = field(default_factory=dict)
+    lost: dict[str, int] = field(default_factory=dict)
+    """Recurring runs that the database knows and the cluster does not -> status of the answer (500: there is
+    no ScheduledWorkflow; 404: one of that name has another UID, which `disable` does not look at)."""
     requests: list[tuple[str, str]] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
     script: list[dict[str, Any]] = field(default_factory=list)
@@ -228,6 +231,7 @@ class _Handler(BaseHTTPRequestHandler):
             table[identity]["state"] = "CANCELING"
             return {}
         if verb in ("enable", "disable"):
+            self._find_scheduled_workflow(identity, verb)
             table[identity]["mode"] = verb.upper()
             return {}
         if name == "runs" and self.state.script:
@@ -235,6 +239,18 @@ class _Handler(BaseHTTPRequestHandler):
                 self.state.script.pop(0) if len(self.state.script) > 1 else self.state.script[0]
             )
         return table[identity]
+
+    def _find_scheduled_workflow(self, identity: str, verb: str) -> None:
+        """As `ResourceManager.ChangeJobMode` of KFP 2.17 does."""
+        status = self.state.lost.get(identity)
+        change = f"Failed to change recurring run's {identity} mode to enable:{verb == 'enable'}"
+        if status == 500:
+            gone = 'scheduledworkflows.kubeflow.org "verifyrmx7k2p" not found'
+            raise Answer(500, {"error": f"InternalServerError: {change}: {gone}", "code": 13})
+        if status == 404 and verb == "enable":
+            raise Answer(
+                404, {"error": f"{change}: ResourceNotFoundError: recurring run not found", "code": 5}
+            )
 
     def _page(self, name: str, rows: list[dict[str, Any]], query: dict[str, str]) -> dict[str, Any]:
         for predicate in json.loads(query.get("filter") or "{}").get("predicates", []):

@@ -49,6 +49,38 @@ def test_a_schedule_is_made_again_when_something_changed(
     assert f"verify-rm: created again ({reason}" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("status", [500, 404], ids=["no object", "an object with another UID"])
+def test_a_schedule_whose_object_the_cluster_lost_is_made_again(
+    api: KfpApi, capsys: pytest.CaptureFixture[str], status: int
+) -> None:
+    """As after a restore of Kubeflow's database on another cluster: it is listed, and starts no run."""
+    assert schedule(api, "apply", "verify_rm", *NIGHTLY) == 0
+    (before,) = api.recurring
+    api.lost[before] = status
+    assert schedule(api, "apply", "verify_rm", *NIGHTLY) == 0
+    (after,) = api.recurring
+    assert before != after
+    assert "verify-rm: created again (the cluster has lost it)\n" in capsys.readouterr().out
+
+
+def test_a_schedule_whose_object_the_cluster_lost_can_be_deleted(api: KfpApi) -> None:
+    assert schedule(api, "apply", "verify_rm", *NIGHTLY) == 0
+    api.lost = dict.fromkeys(api.recurring, 500)
+    assert schedule(api, "delete", "verify-rm") == 0
+    assert api.recurring == {}
+
+
+def test_another_failure_of_the_server_is_no_lost_schedule(
+    api: KfpApi, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert schedule(api, "apply", "verify_rm", *NIGHTLY) == 0
+    (made,) = api.recurring
+    api.faults = [Fault("POST", f"/recurringruns/{made}:enable", 500)]
+    assert schedule(api, "apply", "verify_rm", *NIGHTLY) == 2
+    assert "cannot resume schedule 'verify-rm': the server failed (500)" in capsys.readouterr().err
+    assert list(api.recurring) == [made]
+
+
 def test_a_schedule_that_cannot_be_made_again_stays_as_it_was(api: KfpApi) -> None:
     assert schedule(api, "apply", "verify_rm", *NIGHTLY) == 0
     before = dict(api.recurring)
