@@ -3,6 +3,8 @@
 import os
 import threading
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -126,6 +128,22 @@ def test_a_program_that_does_not_end_or_writes_without_end_is_killed(verifier) -
     assert "CPU time" in found[0].reason
 
 
+def test_a_program_that_closes_its_pipe_and_sleeps_is_killed() -> None:
+    """It takes no CPU time, so that no limit of its own ends it; the next program is not harmed."""
+    sleeper = (
+        "import collections\n"
+        "collections._sys.modules['os'].closerange(0, 64)\n"
+        "lock = collections._sys.modules['_thread'].allocate_lock()\n"
+        "lock.acquire()\nlock.acquire()"
+    )
+    with ProgramVerifier(RuleConfig(num_workers=1, timeout_seconds=1)) as verifier:
+        found = verifier.verify([(TESTS, sleeper), (TESTS, "return a + 2 * b")])
+        assert [check.verdict for check in found] == ["incorrect", "correct"]
+        assert verifier.pool is not None
+        nursery = psutil.Process(verifier.pool.nursery.pid)
+        _wait_until(lambda: len(nursery.children(recursive=True)) == 1)
+
+
 def test_verdicts_come_in_order_from_several_threads_and_leave_no_process() -> None:
     before = _workers()  # the fixture's
     with ProgramVerifier(RuleConfig(num_workers=2)) as verifier:
@@ -141,22 +159,28 @@ def test_verdicts_come_in_order_from_several_threads_and_leave_no_process() -> N
         for thread in threads:
             thread.join()
         assert found == [["correct", "incorrect"] * 4] * 2
+        # The process of a request ends when its reply was sent.
+        _wait_until(lambda: len(_workers() - before) == 3)
         workers = _workers() - before
-        assert len(workers) == 3, "a nursery and two workers"
-    deadline = time.monotonic() + 10
-    while any(worker.is_running() and worker.status() != "zombie" for worker in workers):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    _wait_until(lambda: not any(worker.is_running() and worker.status() != "zombie" for worker in workers))
     with pytest.raises(CooperError, match="after it was closed; ask inside its `with`"):
         verifier.verify(items)
 
 
+def _wait_until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 def _workers() -> set[psutil.Process]:
-    return {
-        child
-        for child in psutil.Process().children(recursive=True)
-        if "cooper_rl.verdicts.program_worker" in child.cmdline()
-    }
+    found: set[psutil.Process] = set()
+    for child in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):  # the process of a request, which has just ended
+            if "cooper_rl.verdicts.program_worker" in child.cmdline():
+                found.add(child)
+    return found
 
 
 def test_a_worker_that_was_killed_is_noticed_at_once() -> None:

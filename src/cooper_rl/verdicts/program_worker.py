@@ -117,9 +117,9 @@ def _ask_child(program: str, calls: list[str], *, limit_seconds: float) -> Any:
         text, is_whole = _read_all(read_end, time.monotonic() + limit_seconds * WALL_TO_CPU_SECONDS)
     finally:
         os.close(read_end)
-    if not is_whole:
-        # SIGKILL alone cannot be handled by the program.
-        os.kill(pid, signal.SIGKILL)
+    # Always: a program may close the pipe and sleep for ever. SIGKILL alone cannot be handled by it, and does
+    # not change the status of a process that is ending already.
+    os.kill(pid, signal.SIGKILL)
     _, status = os.waitpid(pid, 0)
     if not text or not is_whole:
         return ["ended", _explain(status, limit_seconds)]
