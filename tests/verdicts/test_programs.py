@@ -144,6 +144,29 @@ def test_a_program_that_closes_its_pipe_and_sleeps_is_killed() -> None:
         _wait_until(lambda: len(nursery.children(recursive=True)) == 1)
 
 
+def test_a_program_finds_no_other_completions_program_in_its_memory() -> None:
+    """It searches the heap, native code and all, for a right program that its worker ran before."""
+    right = "def f(a, b):\n" + "    # Twice b is added to a.\n" * 30 + "    return a + (2 * b)"
+    thief = (
+        "import collections, gc, re\n"
+        "types = collections._sys.modules['ctypes']\n"
+        "libc = types.CDLL(None)\n"
+        "parts = {(id(each) >> 18) + more for each in gc.get_objects() for more in range(-1, 8)}\n"
+        "pages = [page for part in sorted(parts) for page in range(part << 18, (part + 1) << 18, 4096)]\n"
+        "size = types.c_size_t(4096)\n"
+        "there = [page for page in pages if libc.madvise(types.c_void_p(page), size, 0) == 0]\n"
+        "memory = b''.join(types.string_at(page, 4096) for page in there)\n"
+        "found = re.findall(rb'retur[n] a . .SOUGHT . b.', memory)\n"
+        "exec('def f(a, b):\\n    ' + (found[0].decode() if found else 'return 0'))"
+    )
+    own = thief.replace("SOUGHT", "3") + "\n# return a + (3 * b)"
+    with ProgramVerifier(RuleConfig(num_workers=1)) as verifier:
+        found = verifier.verify(
+            [(TESTS, right), (TESTS, thief.replace("SOUGHT", "2")), ("f(a=1, b=2) == 7", own)]
+        )
+    assert [check.verdict for check in found] == ["correct", "incorrect", "correct"], "the last finds its own"
+
+
 def test_verdicts_come_in_order_from_several_threads_and_leave_no_process() -> None:
     before = _workers()  # the fixture's
     with ProgramVerifier(RuleConfig(num_workers=2)) as verifier:

@@ -1,10 +1,10 @@
 """The processes that run programs for the verifier: `python -m cooper_rl.verdicts.program_worker`.
 
-A nursery forks a worker per socket, and a worker forks a child for every program. The child can compute and
-nothing else: a seccomp filter lets it have memory, write to one pipe and end, so that it reaches no file, no
-network and no other process; limits that it cannot raise bound its CPU time and memory. It is told the calls
-to make and never what they should give, so that no program can claim to have passed: values are compared in
-the verifier's own process (`verdicts/programs.py`). Linux only.
+A nursery forks a worker per socket, a worker a process for every request, and that process a child for the
+program. The child can compute and nothing else: a seccomp filter lets it have memory, write to one pipe and
+end, so that it reaches no file, no network and no other process; limits that it cannot raise bound its CPU
+time and memory. It is told the calls to make and never what they should give, so that no program can claim to
+have passed: values are compared in the verifier's own process (`verdicts/programs.py`). Linux only.
 """
 
 import ctypes
@@ -20,7 +20,7 @@ import socket
 import struct
 import sys
 import time
-from typing import Any
+from typing import Any, Never
 
 from cooper_rl.verdicts.worker import WALL_TO_CPU_SECONDS, receive_message, send_message
 
@@ -79,10 +79,27 @@ def main(arguments: list[str]) -> None:
 def _work(channel: socket.socket, limit_seconds: float) -> None:
     # Asked of a program of our own: what another one's child says could be that program's words.
     probe = _ask_child("", [], limit_seconds=limit_seconds)
-    while (request := receive_message(channel)) is not None:
-        program, calls = request
-        is_safe = probe == ["results", []]
-        send_message(channel, run_calls(program, calls, limit_seconds=limit_seconds) if is_safe else probe)
+    while channel.recv(1, socket.MSG_PEEK):
+        # Read in a process of its own: a child has its parent's memory, and could search it for the program
+        # of the request before, which may pass the same tests.
+        pid = os.fork()
+        if pid == 0:
+            _answer(channel, probe, limit_seconds)
+        if os.waitpid(pid, 0)[1]:
+            return  # it cannot have answered; the closed socket says so
+
+
+def _answer(channel: socket.socket, probe: Any, limit_seconds: float) -> Never:
+    status = 1
+    try:
+        if (request := receive_message(channel)) is not None:
+            program, calls = request
+            is_safe = probe == ["results", []]
+            reply = run_calls(program, calls, limit_seconds=limit_seconds) if is_safe else probe
+            send_message(channel, reply)
+        status = 0
+    finally:
+        os._exit(status)
 
 
 def run_calls(program: str, calls: list[str], *, limit_seconds: float) -> list[Any]:
