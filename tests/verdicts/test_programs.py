@@ -167,6 +167,21 @@ def test_a_program_finds_no_other_completions_program_in_its_memory() -> None:
     assert [check.verdict for check in found] == ["correct", "incorrect", "correct"], "the last finds its own"
 
 
+def test_a_reason_that_a_program_wrote_can_be_kept_and_shown(verifier) -> None:
+    """Half a surrogate pair has no UTF-8, and a terminal would obey the rest."""
+    for text in ('["ended", "{0}"]', '["results", [["error", "{0}"], ["error", "{0}"]]]'):
+        content = text.replace("{0}", r"\ud800\u001b[2J\u202e" + "x" * 1000).encode()
+        written = (
+            f"import os\nfor number in range(64):\n    try:\n        os.write(number, {content!r})\n"
+            "    except OSError:\n        pass\nos._exit(0)"
+        )
+        (check,) = verifier.verify([(TESTS, written)])
+        assert check.verdict == "incorrect"
+        assert "\N{REPLACEMENT CHARACTER}[2J" in check.reason
+        assert check.reason.isprintable()
+        assert len(check.reason) < 300
+
+
 def test_verdicts_come_in_order_from_several_threads_and_leave_no_process() -> None:
     before = _workers()  # the fixture's
     with ProgramVerifier(RuleConfig(num_workers=2)) as verifier:

@@ -182,7 +182,7 @@ def _judge(tests: Sequence[ProgramTest], reply: Any) -> ProgramCheck:
                 "whose kernel allows seccomp filters"
             )
         case [_, why]:
-            return ProgramCheck("incorrect", f"the program gave no results: {why}")
+            return ProgramCheck("incorrect", f"the program gave no results: {_shown(why)}")
         case _:
             return ProgramCheck("incorrect", "the program gave no results")
 
@@ -194,6 +194,13 @@ def _failures(tests: Sequence[ProgramTest], results: Sequence[Any]) -> Iterator[
             continue
         match result:
             case ["error", str(why)]:
-                yield why[:200]
+                yield _shown(why)
             case _:
                 yield f"{test.call} gives another value"
+
+
+def _shown(why: object) -> str:
+    # A program may have written it: half a surrogate pair fits into no file, and a terminal obeys controls.
+    return "".join(
+        letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in str(why)[:200]
+    )
