@@ -11,12 +11,14 @@ from typing import Any
 import httpx
 import pytest
 import torch
+from pydantic import ValidationError
 
 from cooper_rl.__main__ import main
 from cooper_rl.config.serve import ServeConfig
 from cooper_rl.errors import ServerError
 from cooper_rl.models.verify_rm import VerifyItem
 from cooper_rl.servers.batcher import ScoreBatcher, Scored
+from cooper_rl.servers.pages import RequestPart
 from cooper_rl.servers.verify_rm_http import make_app
 
 ITEM = {"question": "Tom has 7 apples.", "reference_answer": "7", "completion": "The answer is 7."}
@@ -72,6 +74,21 @@ def test_requests_that_wait_together_are_scored_together(make_verify_rm) -> None
 )
 def test_what_does_not_fit_is_refused(make_verify_rm, body: Any, status: int) -> None:
     assert visit(make_verify_rm(0), lambda c: c.post("/v1/score", json=body)).status_code == status
+
+
+def test_of_unknown_keys_the_first_alone_are_faults(make_verify_rm) -> None:
+    """A fault takes a kilobyte, and a body of 16 MB has room for a million keys."""
+    unknown = {str(number): 0 for number in range(100)}
+    answer = visit(make_verify_rm(0), lambda c: c.post("/v1/score", json={"items": [{**unknown, **ITEM}]}))
+    assert answer.status_code == 422
+    assert [fault["loc"][-1] for fault in answer.json()["detail"]] == [str(number) for number in range(10)]
+
+    class Part(RequestPart):
+        known: int
+
+    with pytest.raises(ValidationError) as refused:
+        Part.model_validate({**dict.fromkeys(map(str, range(100_000))), "known": 1})
+    assert refused.value.error_count() == 10
 
 
 def test_a_body_of_unknown_length_is_limited_too(make_verify_rm) -> None:

@@ -1,19 +1,44 @@
 """Pages that every server of ours has beside its own requests: health, metrics, and refusals."""
 
 from collections.abc import Callable
+from itertools import islice
+from typing import Any, cast
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from cooper_rl.servers.numbers import HttpNumbers
+
+MAX_FAULTS = 10
+"""Faults of a request that its refusal names."""
 
 
 class Message(BaseModel):
     """Why a request was not answered."""
 
     detail: str
+
+
+class RequestPart(BaseModel):
+    """An object in a request: strict in its types, and without keys that are not known."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _leave_out(cls, found: Any) -> Any:
+        """Leave out all but the first unknown keys: each is a fault of a kilobyte, and a body has room for
+        millions."""
+        if (
+            not isinstance(found, dict)
+            or len(cast("dict[str, Any]", found)) <= len(cls.model_fields) + MAX_FAULTS
+        ):
+            return found
+        values = cast("dict[str, Any]", found)
+        unknown = islice((key for key in values if key not in cls.model_fields), MAX_FAULTS)
+        return {key: values[key] for key in (*(values.keys() & cls.model_fields), *unknown)}
 
 
 def add_pages(
@@ -49,5 +74,7 @@ def add_pages(
     async def refuse(request: Request, error: Exception) -> JSONResponse:
         # Without the input, which may be anything: NaN has no JSON, and a text may be huge.
         found = error.errors() if isinstance(error, RequestValidationError) else []
-        shown = [{"loc": item["loc"], "msg": item["msg"], "type": item["type"]} for item in found[:10]]
+        shown = [
+            {"loc": item["loc"], "msg": item["msg"], "type": item["type"]} for item in found[:MAX_FAULTS]
+        ]
         return JSONResponse({"detail": shown}, 422)

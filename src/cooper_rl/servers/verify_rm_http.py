@@ -21,7 +21,7 @@ from cooper_rl.servers.batcher import QueueFullError, ScoreBatcher
 from cooper_rl.servers.guard import Guard
 from cooper_rl.servers.listening import check_listening, end_at_once, listen, rest_of_grace
 from cooper_rl.servers.numbers import ServerNumbers
-from cooper_rl.servers.pages import Message, add_pages
+from cooper_rl.servers.pages import Message, RequestPart, add_pages
 
 logger = logging.getLogger(__name__)
 
@@ -93,19 +93,15 @@ def _add_scoring(
 ) -> None:
     text = Annotated[str, Field(max_length=config.max_chars_per_field)]
 
-    class ScoreItem(BaseModel):
+    class ScoreItem(RequestPart):
         """One completion."""
-
-        model_config = ConfigDict(extra="forbid", strict=True)
 
         question: text  # pyright: ignore[reportInvalidTypeForm] the limit is configuration
         reference_answer: text  # pyright: ignore[reportInvalidTypeForm]
         completion: text  # pyright: ignore[reportInvalidTypeForm]
 
-    class ScoreRequest(BaseModel):
+    class ScoreRequest(RequestPart):
         """Completions to score."""
-
-        model_config = ConfigDict(extra="forbid", strict=True)
 
         items: Annotated[list[ScoreItem], Field(min_length=1, max_length=config.max_items_per_request)]
 

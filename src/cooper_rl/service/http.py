@@ -12,7 +12,7 @@ from typing import IO, Annotated, Any
 
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from cooper_rl.api.rows import Row
 from cooper_rl.config.serve import LearnConfig
@@ -20,7 +20,7 @@ from cooper_rl.errors import CooperError, DataError, ServerError
 from cooper_rl.servers.batcher import QueueFullError
 from cooper_rl.servers.guard import Guard
 from cooper_rl.servers.listening import check_listening, end_at_once, listen, rest_of_grace
-from cooper_rl.servers.pages import Message, add_pages
+from cooper_rl.servers.pages import Message, RequestPart, add_pages
 from cooper_rl.service import requests
 from cooper_rl.service.journal import Entry
 from cooper_rl.service.numbers import RewardNumbers
@@ -89,10 +89,8 @@ def make_app(start: Start, config: LearnConfig, *, held: IO[str] | None = None) 
 def _add_rewards(app: FastAPI, config: LearnConfig) -> None:
     short = Annotated[str, Field(min_length=1, max_length=config.max_chars_per_field)]
 
-    class RewardItem(BaseModel):
+    class RewardItem(RequestPart):
         """One completion."""
-
-        model_config = ConfigDict(extra="forbid", strict=True)
 
         question: short  # pyright: ignore[reportInvalidTypeForm] the limit is configuration
         reference_answer: short  # pyright: ignore[reportInvalidTypeForm]
@@ -100,10 +98,8 @@ def _add_rewards(app: FastAPI, config: LearnConfig) -> None:
         group: Annotated[str, Field(min_length=1, max_length=200)] | None = None
         """Equal for the completions of one problem; null: neighbours with one question are a group."""
 
-    class RewardRequest(BaseModel):
+    class RewardRequest(RequestPart):
         """Completions to reward, and to learn from."""
-
-        model_config = ConfigDict(extra="forbid", strict=True)
 
         request_id: Annotated[str, Field(min_length=1, max_length=200)]
         """The client's own, such as a UUID. A repeated request has the same, and gets the same answer."""
