@@ -165,6 +165,31 @@ def test_openrlhf_is_answered_in_its_protocol(visit, verify_rm: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("body", "status", "said"),
+    [
+        ({"query": ["1?2"] * 10}, 422, "at most 9 items"),
+        ({"query": [0] * 100_000}, 422, "at most 9 items"),
+        (
+            {"query": ["1?" + "x" * 61]},
+            400,
+            "value 0 has 61 characters, and prompt, completion and label may",
+        ),
+        ({"labels": ["x" * 61]}, 400, "value 0 has 61 characters"),
+    ],
+)
+def test_openrlhfs_requests_have_the_limits_of_all_others(visit, body: Any, status: int, said: str) -> None:
+    whole = {"query": ["1?2"], "prompts": ["1?"], "labels": ["2"], **body}
+    answer = visit(
+        lambda client: client.post("/v1/runs/a/openrlhf", json=whole),
+        "max_items_per_request=9",
+        "max_chars_per_field=60",
+    )
+    assert answer.status_code == status
+    assert said in answer.text
+    assert len(answer.json()["detail"]) == 1 or status == 400
+
+
+@pytest.mark.parametrize(
     ("batch", "more", "status", "said"),
     [
         ([], {}, 422, "at least 1 item"),

@@ -107,6 +107,15 @@ def _add_rewards(app: FastAPI, config: LearnConfig) -> None:
         """now: the items are one step; later: part of the step of `collect_items`; never: only score."""
         items: Annotated[list[RewardItem], Field(min_length=1, max_length=config.max_items_per_request)]
 
+    texts = Annotated[list[str], Field(max_length=config.max_items_per_request)]
+
+    class CollectedRequest(OpenRLHFRequest):
+        """At most as many as any request may have."""
+
+        query: texts  # pyright: ignore[reportInvalidTypeForm] the limit is configuration
+        prompts: texts  # pyright: ignore[reportInvalidTypeForm]
+        labels: texts  # pyright: ignore[reportInvalidTypeForm]
+
     @app.post("/v1/runs/{run}/rewards", responses=ERRORS)
     async def rewards(run: str, request: RewardRequest, raw: Request) -> RewardResponse:
         """Rewards of a batch from VerifyRM as it is; it learns from the batch when the answer is sent."""
@@ -122,7 +131,7 @@ def _add_rewards(app: FastAPI, config: LearnConfig) -> None:
         )
 
     @app.post("/v1/runs/{run}/openrlhf", responses=ERRORS)
-    async def openrlhf(run: str, request: OpenRLHFRequest, raw: Request) -> OpenRLHFResponse:
+    async def openrlhf(run: str, request: CollectedRequest, raw: Request) -> OpenRLHFResponse:
         """OpenRLHF's protocol; what it sends is collected into steps of `collect_items` completions."""
         entry = await _ask(raw, run, requests.Request(None, read_openrlhf(request, config), "later"))
         return OpenRLHFResponse(rewards=list(entry.rewards), scores=list(entry.rewards))

@@ -40,8 +40,8 @@ def read_openrlhf(request: OpenRLHFRequest, config: LearnConfig) -> tuple[Row, .
     """Questions, reference answers and completions.
 
     Raises:
-        DataError: the lists are of different lengths, a query does not begin with its prompt, or a text holds
-            half a surrogate pair.
+        DataError: the lists are of different lengths, a query does not begin with its prompt, or a text is
+            too long or holds half a surrogate pair.
     """
     lengths = {len(request.query), len(request.prompts), len(request.labels)}
     if len(lengths) > 1 or 0 in lengths:
@@ -54,6 +54,12 @@ def read_openrlhf(request: OpenRLHFRequest, config: LearnConfig) -> tuple[Row, .
     for index, (query, prompt, label) in enumerate(columns):
         if not query.startswith(prompt):
             raise DataError(f"query: value {index} does not begin with its prompt: {query[:80]!r}")
+        # Before the pattern, which may take long on a long text.
+        if (longest := max(len(prompt), len(query) - len(prompt), len(label))) > config.max_chars_per_field:
+            raise DataError(
+                f"value {index} has {longest} characters, and prompt, completion and label may have "
+                f"max_chars_per_field={config.max_chars_per_field}"
+            )
         question = _find_question(prompt, config.question_pattern, index=index)
         if not question or not label:
             raise DataError(f"value {index} has an empty question or label; OpenRLHF: --data.label_key")
