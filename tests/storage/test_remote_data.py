@@ -15,6 +15,8 @@ from tests.stand_ins.fixtures import make_client, storage_config
 from tests.stand_ins.serving import serving
 
 ROWS = b'{"question": "q", "answer": "1"}\n'
+OBEYED = "\x1b[2J"
+"""Clears a terminal."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -22,13 +24,18 @@ class _Handler(BaseHTTPRequestHandler):
         if self.path == "/missing.jsonl":
             self.send_error(404)
             return
+        if self.path == "/hostile.jsonl":
+            self.send_response(404, f"Not{OBEYED}Found")
+            self.end_headers()
+            return
         if self.path == "/moved.jsonl":
             self.send_response(302)
             self.send_header("Location", "/a/train.jsonl?download=true")
             self.end_headers()
             return
         self.send_response(200)
-        self.send_header("Content-Type", "text/html; charset=utf-8" if "page" in self.path else "text/plain")
+        kind = "text/html; charset=utf-8" if "page" in self.path else "text/plain"
+        self.send_header("Content-Type", kind + (OBEYED if "hostile" in self.path else ""))
         if "announced" in self.path:
             self.send_header("Content-Length", "5000000000")
         self.end_headers()
@@ -64,6 +71,17 @@ def test_redirects_are_followed_and_a_nameless_file_is_jsonl(server, tmp_path):
 def test_a_refusal_names_the_status(server, tmp_path):
     with pytest.raises(DataError, match=r"/missing.jsonl: the server answered 404 Not Found; check the addr"):
         download(f"{server}/missing.jsonl", tmp_path)
+
+
+def test_what_a_server_says_cannot_write_on_the_terminal(server, tmp_path):
+    with pytest.raises(
+        DataError, match="the server answered 404 Not\N{REPLACEMENT CHARACTER}\\[2JFound; check"
+    ):
+        download(f"{server}/hostile.jsonl", tmp_path)
+    with pytest.raises(
+        DataError, match="\\(text/html; charset=utf-8\N{REPLACEMENT CHARACTER}\\[2J\\), not a"
+    ):
+        download(f"{server}/hostile_page.jsonl", tmp_path)
 
 
 def test_a_web_page_is_not_a_data_file(server, tmp_path):

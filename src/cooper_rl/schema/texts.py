@@ -1,4 +1,5 @@
-"""Characters that no file can hold: halves of surrogate pairs, which Python's texts and JSON can spell.
+"""Characters that no file can hold, halves of surrogate pairs, which Python's texts and JSON can spell; and
+those that a terminal obeys.
 
 Texts in memory are mended where they come in (`api`, a chat server's answers). Rows of files and requests
 over HTTP that hold one are refused, with their place.
@@ -20,3 +21,9 @@ def replace_surrogates(text: str) -> str:
         return text
     # Through UTF-16, in which a pair of surrogates is its character and a lone one an error.
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def printable(text: str) -> str:
+    """The same text with U+FFFD for each character that a terminal would obey: controls, line ends, marks of
+    direction, and lone surrogates."""
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)

@@ -22,6 +22,7 @@ from cooper_rl.errors import DataError, how_to_install
 from cooper_rl.outgoing import describe, hub_obstacle, open_client, through
 from cooper_rl.progress import Progress
 from cooper_rl.records.files import SUFFIXES, RawRow
+from cooper_rl.schema.texts import printable
 from cooper_rl.waiting import Waiting
 
 logger = logging.getLogger(__name__)
@@ -69,9 +70,9 @@ def download(
             deadline = time.monotonic() + max_seconds
             _write_body(response, target, max_bytes=max_bytes, deadline=deadline, waiting=waiting)
     except httpx.HTTPStatusError as error:
-        status = error.response.status_code
+        status, reason = error.response.status_code, printable(error.response.reason_phrase)
         raise DataError(
-            f"{redact(url)}: the server answered {status} {error.response.reason_phrase}{through(url)}; "
+            f"{redact(url)}: the server answered {status} {reason}{through(url)}; "
             "check the address and whether it needs a login, or download the file and give its path"
         ) from error
     except OSError as error:
@@ -189,7 +190,7 @@ def _check_kind(response: httpx.Response, url: str) -> None:
     kind = response.headers.get("content-type", "")
     if "html" in kind:
         raise DataError(
-            f"{redact(url)}: is a web page ({kind}), not a data file; use the address of the raw "
+            f"{redact(url)}: is a web page ({printable(kind)}), not a data file; use the address of the raw "
             "file (on GitHub: the Raw button)"
         )
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from cooper_rl.config.data import RuleConfig
 from cooper_rl.errors import CooperError
 from cooper_rl.schema.data import Verdict
+from cooper_rl.schema.texts import printable
 from cooper_rl.verdicts.pool import PooledVerifier
 from cooper_rl.verdicts.program_worker import encode
 from cooper_rl.verdicts.verifier import AnswerItem
@@ -200,7 +201,5 @@ def _failures(tests: Sequence[ProgramTest], results: Sequence[Any]) -> Iterator[
 
 
 def _shown(why: object) -> str:
-    # A program may have written it: half a surrogate pair fits into no file, and a terminal obeys controls.
-    return "".join(
-        letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in str(why)[:200]
-    )
+    """What a program may have written itself."""
+    return printable(str(why)[:200])
