@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 from minio import MinioAdmin
+from minio.commonconfig import ENABLED, Filter
 from minio.credentials.providers import StaticProvider
 from minio.error import MinioAdminException
+from minio.lifecycleconfig import Expiration, LifecycleConfig, Rule
 
 from cooper_rl.errors import ConfigError
 from cooper_rl.storage import buckets
@@ -58,6 +60,30 @@ def test_buckets_get_versions_and_their_expiry(s3_server) -> None:
             for rule in lifecycle.rules
         }
         assert found == bucket.keep_replaced_days
+
+
+def test_a_lifecycle_rule_that_an_administrator_added_stays(s3_server) -> None:
+    """Logs that end after a while: each upgrade runs the command again. A rule of an earlier plan goes."""
+    name = f"test-{uuid.uuid4()}"
+    client = make_client(s3_server.port, s3_server.account)
+    prepare_buckets(client, Plan(buckets=[Bucket(name=name, keep_replaced_days={"old/": 3})], users=[]))
+    present = client.get_bucket_lifecycle(name)
+    assert present is not None
+    logs = Rule(ENABLED, rule_filter=Filter(prefix="logs/"), rule_id="logs", expiration=Expiration(days=60))
+    client.set_bucket_lifecycle(name, LifecycleConfig([*present.rules, logs]))
+    plan = Plan(buckets=[Bucket(name=name, keep_replaced_days={"": 7})], users=[])
+    for _ in range(2):
+        prepare_buckets(client, plan)
+    kept = client.get_bucket_lifecycle(name)
+    assert kept is not None
+    found = {rule.rule_id: rule for rule in kept.rules}
+    assert found.keys() == {"replaced-all", "logs"}
+    ended = found["logs"].expiration
+    assert ended is not None
+    assert (found["logs"].rule_filter and found["logs"].rule_filter.prefix, ended.days) == ("logs/", 60)
+    unfinished = found["replaced-all"].abort_incomplete_multipart_upload
+    assert unfinished is not None
+    assert unfinished.days_after_initiation == 7
 
 
 def test_users_get_their_credentials_and_exactly_their_rights(credentials: Path) -> None:

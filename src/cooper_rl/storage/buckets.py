@@ -1,7 +1,8 @@
 """`python -m cooper_rl.storage.buckets`: buckets, users and rights on a MinIO server, from a plan.
 
 It may run again at any time: buckets that exist stay, settings become what the plan says. On another S3
-server (`--no-users`) it makes the buckets only; users are that server's matter. It removes nothing.
+server (`--no-users`) it makes the buckets only; users are that server's matter. It removes nothing, neither
+users of an earlier plan nor lifecycle rules of others.
 """
 
 import argparse
@@ -20,7 +21,13 @@ from minio import Minio, MinioAdmin
 from minio.commonconfig import ENABLED, Filter
 from minio.credentials.providers import StaticProvider
 from minio.error import MinioAdminException, MinioException
-from minio.lifecycleconfig import Expiration, LifecycleConfig, NoncurrentVersionExpiration, Rule
+from minio.lifecycleconfig import (
+    AbortIncompleteMultipartUpload,
+    Expiration,
+    LifecycleConfig,
+    NoncurrentVersionExpiration,
+    Rule,
+)
 from minio.versioningconfig import VersioningConfig
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -35,6 +42,10 @@ logger = logging.getLogger(__name__)
 ALREADY_ATTACHED = "XMinioAdminPolicyChangeAlreadyApplied"
 SILENCE_SECONDS = 60.0
 NUM_TRIES = 3
+OWN_RULE = "replaced-"
+"""The beginning of the ids of lifecycle rules that are ours."""
+UNFINISHED_DAYS = 7
+"""No upload takes so long: its parts are those of a process that was killed. MinIO has a limit of its own."""
 
 
 class Bucket(BaseModel):
@@ -71,24 +82,26 @@ def prepare_buckets(client: Minio, plan: Plan) -> None:
         if not client.bucket_exists(bucket.name):
             client.make_bucket(bucket.name)
         client.set_bucket_versioning(bucket.name, VersioningConfig(ENABLED))
-        client.set_bucket_lifecycle(bucket.name, _lifecycle(bucket))
+        client.set_bucket_lifecycle(bucket.name, _lifecycle(bucket, client.get_bucket_lifecycle(bucket.name)))
         logger.info("bucket %s is ready", bucket.name)
 
 
-def _lifecycle(bucket: Bucket) -> LifecycleConfig:
-    return LifecycleConfig(
-        [
-            Rule(
-                ENABLED,
-                rule_filter=Filter(prefix=prefix),
-                rule_id=f"replaced-{prefix.strip('/') or 'all'}",
-                # A deleted object leaves a marker, which nothing else removes once its versions have expired.
-                expiration=Expiration(expired_object_delete_marker=True),
-                noncurrent_version_expiration=NoncurrentVersionExpiration(noncurrent_days=days),
-            )
-            for prefix, days in sorted(bucket.keep_replaced_days.items())
-        ]
-    )
+def _lifecycle(bucket: Bucket, present: LifecycleConfig | None) -> LifecycleConfig:
+    own = [
+        Rule(
+            ENABLED,
+            rule_filter=Filter(prefix=prefix),
+            rule_id=f"{OWN_RULE}{prefix.strip('/') or 'all'}",
+            abort_incomplete_multipart_upload=AbortIncompleteMultipartUpload(UNFINISHED_DAYS),
+            # A deleted object leaves a marker, which nothing else removes once its versions have expired.
+            expiration=Expiration(expired_object_delete_marker=True),
+            noncurrent_version_expiration=NoncurrentVersionExpiration(noncurrent_days=days),
+        )
+        for prefix, days in sorted(bucket.keep_replaced_days.items())
+    ]
+    # A bucket has one configuration: what an administrator added, such as an end for logs, is in it too.
+    rules = present.rules if present else []
+    return LifecycleConfig([*own, *(rule for rule in rules if not (rule.rule_id or "").startswith(OWN_RULE))])
 
 
 def prepare_users(admin: MinioAdmin, plan: Plan, *, policies: Path, credentials: Path) -> None:
