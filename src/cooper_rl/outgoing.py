@@ -1,6 +1,7 @@
 """HTTP clients by the environment's variables for proxies and certificates, and errors that name these."""
 
 import errno
+import os
 import ssl
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -10,6 +11,7 @@ from urllib.request import (
     proxy_bypass_environment,  # pyright: ignore[reportAttributeAccessIssue] not in its stubs
 )
 
+import certifi
 import httpx
 
 from cooper_rl.addresses import redact
@@ -39,6 +41,11 @@ def open_client(seconds: float, **options: Any) -> httpx.Client:
 def time_limits(seconds: float) -> httpx.Timeout:
     """Limits of a request whose server may be silent for so long."""
     return httpx.Timeout(seconds, connect=min(CONNECT_SECONDS, seconds))
+
+
+def authorities() -> str:
+    """PEM file of the authorities to trust: that of SSL_CERT_FILE, as in httpx, or the public ones."""
+    return os.environ.get("SSL_CERT_FILE") or certifi.where()
 
 
 def describe(error: Exception, url: str) -> str:

@@ -149,6 +149,16 @@ def test_everything_goes_through_tls_that_only_its_own_authority_vouches_for(
     assert "after trying" not in str(refused.value)
 
 
+def test_the_authority_may_be_named_by_the_environment(bucket: str, gateway, monkeypatch) -> None:
+    """As for every other server; Kubeflow Pipelines gives tasks the variable where it has an own authority."""
+    config = storage_config(gateway.tls_endpoint, bucket)
+    monkeypatch.setenv("SSL_CERT_FILE", str(gateway.ca_bundle))
+    assert open_store(config, config.uri or "").read("absent") is None
+    monkeypatch.setenv("SSL_CERT_FILE", "/nowhere/ca.pem")
+    with pytest.raises(StorageError, match=r"SSL_CERT_FILE=/nowhere/ca\.pem: no such file"):
+        open_store(config, config.uri or "")
+
+
 def test_an_unreadable_or_empty_secret_is_refused(tmp_path: Path) -> None:
     config = storage_config("http://127.0.0.1:1", "bucket", credentials=tmp_path)
     with pytest.raises(StorageError, match=r"access_key: cannot be read .* must be a folder with the files"):

@@ -35,7 +35,8 @@ class StorageConfig(Section):
     path_style: bool = True
     """Bucket in the path (MinIO, Ceph) instead of in the host name (AWS)."""
     ca_bundle: Path | None = None
-    """PEM file of the authorities that the server's certificate is checked against."""
+    """PEM file of the authorities that the server's certificate is checked against. Absent: the one that the
+    environment variable SSL_CERT_FILE names, or the public authorities."""
     credentials: Path | None = None
     """Folder with the files `access_key` and `secret_key` (a mounted secret), read again when they change.
     Absent: the environment variables AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."""

@@ -8,14 +8,12 @@ users of an earlier plan nor lifecycle rules of others.
 import argparse
 import json
 import logging
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import certifi
 import urllib3
 from minio import Minio, MinioAdmin
 from minio.commonconfig import ENABLED, Filter
@@ -32,7 +30,7 @@ from minio.versioningconfig import VersioningConfig
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from cooper_rl.errors import EXIT_INTERRUPTED, EXIT_USER_ERROR, ConfigError, CooperError, StorageError
-from cooper_rl.outgoing import CONNECT_SECONDS
+from cooper_rl.outgoing import CONNECT_SECONDS, authorities
 from cooper_rl.progress import show_log
 from cooper_rl.storage.transfer import read_secret
 from cooper_rl.waiting import Waiting
@@ -180,7 +178,7 @@ def _open_pool() -> urllib3.PoolManager:
         timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=SILENCE_SECONDS),
         retries=urllib3.Retry(NUM_TRIES - 1, backoff_factor=0.2, status_forcelist=[500, 502, 503, 504]),
         cert_reqs="CERT_REQUIRED",
-        ca_certs=os.environ.get("SSL_CERT_FILE") or certifi.where(),
+        ca_certs=authorities(),
     )
 
 

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 from xml.etree.ElementTree import ParseError
 
-import certifi
 import urllib3
 from minio import Minio
 from minio.credentials.credentials import Credentials
@@ -31,7 +30,7 @@ from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.errors import DamagedObjectError, StorageError, WriteConflictError
 from cooper_rl.machine.daemon_pool import is_hasty, wait_at_most
 from cooper_rl.machine.drafts import draft_beside
-from cooper_rl.outgoing import CONNECT_SECONDS
+from cooper_rl.outgoing import CONNECT_SECONDS, authorities
 from cooper_rl.storage.base import (
     BLOCK_BYTES,
     PIECE_BYTES,
@@ -370,8 +369,10 @@ def _connect(config: StorageConfig, bucket: str, waiting: Waiting) -> Minio:
         raise StorageError(
             "storage.endpoint must be http(s)://host:port, without user or password, and no path"
         )
-    if config.ca_bundle is not None and not config.ca_bundle.is_file():
-        raise StorageError(f"storage.ca_bundle={config.ca_bundle}: no such file; give a PEM file")
+    bundle = str(config.ca_bundle or authorities())
+    if not Path(bundle).is_file():
+        name = "storage.ca_bundle" if config.ca_bundle else "SSL_CERT_FILE"
+        raise StorageError(f"{name}={bundle}: no such file; give a PEM file")
     provider = FileProvider(config.credentials) if config.credentials else EnvironmentProvider()
     silence = config.timeout_seconds
     try:
@@ -392,7 +393,7 @@ def _connect(config: StorageConfig, bucket: str, waiting: Waiting) -> Minio:
                 # worth it.
                 retries=False,
                 cert_reqs="CERT_REQUIRED",
-                ca_certs=str(config.ca_bundle or certifi.where()),
+                ca_certs=bundle,
             ),
         )
     except ValueError as error:

@@ -187,7 +187,7 @@ def explain_refusal(place: str, error: Exception, *, config: StorageConfig) -> S
         remedy = _REMEDIES[code].format(credentials=credentials)
         return StorageError(f"{place}: {remedy} ({config.endpoint} answered {code})")
     tried = f", also after trying for {config.retry_seconds:g} s" if may_succeed_later(error) else ""
-    more = ", and storage.ca_bundle" * isinstance(error, SSLError)
+    more = ", and storage.ca_bundle or SSL_CERT_FILE" * isinstance(error, SSLError)
     more += ", and storage.path_style" * (not config.path_style)
     return StorageError(
         f"{place}: {config.endpoint} cannot be used ({reason_of(error)}){tried}; check that the server runs "
