@@ -39,7 +39,7 @@ class RolloutMetrics(Section):
     reward: float | None = None
     """The policy's reward."""
     rejected_score: float | None = None
-    """VerifyRM's score of completions that the rule verifier calls incorrect; 0 without any."""
+    """VerifyRM's score of completions that the rule verifier calls incorrect; None without any."""
     order: float | None = None
     """Probability that a completion which the rule verifier accepts is paid more than one of the same problem
     which it rejects; mean over problems that have both, None without any."""

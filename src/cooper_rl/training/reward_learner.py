@@ -225,12 +225,13 @@ def describe_verify_rm(anchor_score: float | None, update: RewardUpdate | None) 
     )
 
 
-def _mean_of_rejected(scores: Scores) -> float:
-    """VerifyRM's mean score of completions that the rule verifier calls incorrect; 0 without any."""
+def _mean_of_rejected(scores: Scores) -> float | None:
+    """VerifyRM's mean score of completions that the rule verifier calls incorrect; None without any: a policy
+    that writes nothing readable any more is not one whose wrong answers earn nothing."""
     rejected = [
         score for score, verdict in zip(scores.verify_rm, scores.rule, strict=True) if verdict == "incorrect"
     ]
-    return sum(rejected) / max(len(rejected), 1)
+    return sum(rejected) / len(rejected) if rejected else None
 
 
 def _describe_pairs(pairing: Pairing) -> PairMetrics:
