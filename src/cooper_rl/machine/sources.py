@@ -8,6 +8,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from cooper_rl.machine.parsing import parse_python
+
 NUM_DIGITS = 12
 
 
@@ -44,7 +46,7 @@ def meaning(path: Path) -> bytes:
     """A module as the interpreter reads it; the bytes of any other file."""
     if path.suffix != ".py":
         return path.read_bytes()
-    tree = ast.parse(path.read_bytes())
+    tree = parse_python(path.read_bytes())
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
         if isinstance(body, list):

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from cooper_rl.config.data import RuleConfig
 from cooper_rl.errors import CooperError
+from cooper_rl.machine.parsing import parse_python
 from cooper_rl.schema.data import Verdict
 from cooper_rl.schema.texts import printable
 from cooper_rl.verdicts.pool import PooledVerifier
@@ -152,7 +153,7 @@ class ProgramVerifier(PooledVerifier):
 
 def _parse_test(line: str) -> ProgramTest:
     try:
-        match ast.parse(line, mode="eval").body:
+        match parse_python(line, mode="eval").body:
             case ast.Compare(
                 left=ast.Call(func=ast.Name(id=name)) as call, ops=[ast.Eq()], comparators=[value]
             ):
