@@ -60,6 +60,31 @@ def test_pickled_weights_are_refused(folder: Path) -> None:
         check_weights(folder)
 
 
+@pytest.mark.parametrize("place", ["../outside.safetensors", "/tmp/outside.safetensors"])
+def test_an_index_that_leads_out_of_its_folder_is_refused(folder: Path, place: str) -> None:
+    """The file is whole, and loading it would succeed."""
+    sharded(folder)
+    save_file({"a": torch.zeros(3)}, folder.parent / "outside.safetensors")
+    (folder / INDEX).write_text(json.dumps({"weight_map": {"a": place}}))
+    with pytest.raises(ModelError, match=r"not an index of weights \('.*outside\.safetensors' leads out of"):
+        check_weights(folder)
+
+
+def test_json_that_is_too_deep_is_refused(folder: Path) -> None:
+    deep = b"[" * 100_000
+    (sharded(folder) / INDEX).write_bytes(deep)
+    with pytest.raises(ModelError, match=r"not an index of weights .*recursion depth exceeded"):
+        check_weights(folder)
+    (folder / WEIGHTS).write_bytes(struct.pack("<Q", len(deep)) + deep)
+    with pytest.raises(ModelError, match=r"its header is no JSON: .*recursion depth exceeded"):
+        check_weights(folder)
+    (folder / "config.json").write_bytes(deep)
+    with pytest.raises(
+        ModelError, match=r"cannot be read as a Hugging Face model .*recursion depth exceeded"
+    ):
+        check_backbone(folder)
+
+
 def test_every_way_to_cut_a_file_short_is_found(folder: Path) -> None:
     path = folder / WEIGHTS
     whole = path.read_bytes()

@@ -153,7 +153,7 @@ def read_index(place: Path) -> dict[str, set[str]]:
         shards: dict[str, set[str]] = {}
         for weight, name in found.items():
             shards.setdefault(_file_name(name), set()).add(weight)
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+    except (OSError, RecursionError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise ValueError(str(error)) from error
     return shards
 
@@ -178,6 +178,9 @@ def _check_shards(folder: Path) -> None:
 def _file_name(found: object) -> str:
     if not isinstance(found, str):
         raise TypeError(f"{found!r} is no file name")
+    # Only files of the folder are checked, and by SHA256SUMS hashed.
+    if Path(found).is_absolute() or ".." in Path(found).parts:
+        raise ValueError(f"{found!r} leads out of the folder")
     return found
 
 
@@ -219,7 +222,7 @@ def _read_header(path: Path, size: int) -> tuple[dict[str, Mapping[str, Any]], i
             raise _not_safetensors(path, "a pointer of git-lfs" if pointer else "its header is cut short")
         try:
             header = json.loads(file.read(length))
-        except ValueError as error:
+        except (RecursionError, ValueError) as error:
             raise _not_safetensors(path, f"its header is no JSON: {error}") from error
     if not isinstance(header, dict):
         raise _not_safetensors(path, "its header is no object")

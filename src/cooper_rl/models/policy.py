@@ -179,7 +179,7 @@ def check_architecture(path: str | Path, *, suffix: str) -> str:
         ask_hub()
     try:
         architectures = AutoConfig.from_pretrained(name, trust_remote_code=False).architectures or []
-    except (OSError, ValueError) as error:
+    except (OSError, RecursionError, ValueError) as error:
         raise explain_unreadable(name, error) from error
     if not any(architecture.endswith(suffix) for architecture in architectures):
         found = ", ".join(architectures) or "none named"
