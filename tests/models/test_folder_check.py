@@ -70,6 +70,12 @@ def test_an_index_that_leads_out_of_its_folder_is_refused(folder: Path, place: s
         check_weights(folder)
 
 
+def test_an_adapter_beside_the_weights_is_refused(folder: Path) -> None:
+    (folder / "adapter_config.json").write_text("{}")
+    with pytest.raises(ModelError, match=r"has an adapter beside its weights .*; merge it into them"):
+        check_backbone(folder)
+
+
 def test_json_that_is_too_deep_is_refused(folder: Path) -> None:
     deep = b"[" * 100_000
     (sharded(folder) / INDEX).write_bytes(deep)

@@ -27,6 +27,9 @@ FIXED_DATE = "{% macro strftime_now(format) %}26 Jul 2024{% endmacro %}"
 """Before a chat template: whoever asks for today's date (Llama 3 does) gets the day that Llama's own template
 falls back to. A run that is continued tomorrow has the same prompts."""
 
+ADAPTER = "adapter_config.json"
+"""Beside weights, transformers adds peft's layers to the model, which could not be saved as a plain one."""
+
 
 @dataclass(frozen=True)
 class Policy:
@@ -163,7 +166,7 @@ def check_architecture(path: str | Path, *, suffix: str) -> str:
     """The model's name, once its config says that it is of the wanted kind.
 
     Raises:
-        ModelError: missing, or a checkpoint of another architecture.
+        ModelError: missing, with an adapter, or a checkpoint of another architecture.
     """
     name = str(path)
     # Before the library is asked: it would take a path without a config.json for the name of a model on the
@@ -174,6 +177,11 @@ def check_architecture(path: str | Path, *, suffix: str) -> str:
         )
         raise ModelError(
             f"{name}: no config.json there{moved}; give a folder in Hugging Face format or a hub id"
+        )
+    if (Path(name) / ADAPTER).is_file():
+        raise ModelError(
+            f"{name}: has an adapter beside its weights ({ADAPTER}), which transformers would add to them; "
+            "merge it into them (merge_and_unload of peft), or move its files away"
         )
     if not Path(name).is_dir():
         ask_hub()
