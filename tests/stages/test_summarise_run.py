@@ -91,6 +91,15 @@ def test_a_run_that_failed_says_which_checkpoints_it_left_and_how_to_go_on(tmp_p
     assert result.metrics() == {"has_succeeded": 0.0, "last_step": 35.0}
 
 
+def test_markup_in_a_pointer_is_not_shown(tmp_path: Path) -> None:
+    overrides = store(tmp_path, "from-000001/step-000020")
+    (tmp_path / "store" / "monday" / "from-000001" / "LATEST").write_text("<img src=x onerror=alert(1)>\n")
+    text, result = summarise(tmp_path, *overrides, message="task train-cooper-2 failed")
+    assert "onerror" not in text
+    assert "| from-000001 | LATEST names no checkpoint |" in text
+    assert result.last_step is None
+
+
 @pytest.mark.parametrize("overrides", [[], ["storage.run_key=monday"]])
 def test_without_a_store_co_training_starts_anew(tmp_path: Path, overrides: list[str]) -> None:
     text, result = summarise(tmp_path, *overrides)

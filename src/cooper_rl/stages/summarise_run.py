@@ -161,7 +161,11 @@ def to_markdown(
             "| iteration | newest |",
             "|---|---|",
         ]
-        lines += [f"| {folder} | {name} |" for folder, name in result.checkpoints.items()]
+        # Whoever may write to the store may write anything there, and the dashboard shows markup.
+        lines += [
+            f"| {folder} | {name if NAME.fullmatch(name) else 'LATEST names no checkpoint'} |"
+            for folder, name in result.checkpoints.items()
+        ]
     if not result.has_succeeded:
         lines += ["", _how_to_go_on(config, has_checkpoints=bool(result.checkpoints or trouble))]
     if config is not None:
