@@ -150,7 +150,7 @@ def test_everything_goes_through_tls_that_only_its_own_authority_vouches_for(
 
 
 def test_the_authority_may_be_named_by_the_environment(bucket: str, gateway, monkeypatch) -> None:
-    """As for every other server; Kubeflow Pipelines gives tasks the variable where it has an own authority."""
+    """As for every other server; Kubeflow gives tasks the variable where it has its own authority."""
     config = storage_config(gateway.tls_endpoint, bucket)
     monkeypatch.setenv("SSL_CERT_FILE", str(gateway.ca_bundle))
     assert open_store(config, config.uri or "").read("absent") is None
