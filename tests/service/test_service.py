@@ -200,6 +200,7 @@ def test_openrlhfs_requests_have_the_limits_of_all_others(visit, body: Any, stat
         ([{**item, "group": "g"} for item in items(1)], {}, 400, "'g' stands for two problems"),
         (items(1), {"run": "../b"}, 404, "Not Found"),
         (items(1), {"run": "B"}, 400, "run 'B': a name has 1 to 63 characters a-z"),
+        (items(1), {"run": "lock"}, 400, "digits at both ends, and is not 'lock'"),
         (items(1), {"run": "c"}, 409, "the server keeps max_runs=1 already: a; use one of them"),
     ],
 )

@@ -15,6 +15,8 @@ from cooper_rl.service.requests import ConflictError
 from cooper_rl.service.run import ServedRun
 
 NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?")
+LOCK = "lock"
+"""The file that says that a server uses the folder; no run has its name."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ def take_state(folder: Path) -> IO[str]:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        handle = (folder / "lock").open("w")
+        handle = (folder / LOCK).open("w")
     except OSError as error:
         raise DataError(f"--state {folder}: cannot be written to ({error}); give another folder") from error
     if not lock(handle.fileno(), place=folder, wait=False):
@@ -89,10 +91,10 @@ class ServedRuns:
             ConflictError: there are `max_runs` others.
         """
         if name not in self._runs:
-            if not NAME.fullmatch(name):
+            if not NAME.fullmatch(name) or name == LOCK:
                 raise DataError(
                     f"run {name[:80]!r}: a name has 1 to 63 characters a-z, 0-9, '.', '_', '-', letters or "
-                    "digits at both ends"
+                    f"digits at both ends, and is not {LOCK!r}"
                 )
             if len(self._runs) >= self._config.max_runs:
                 raise ConflictError(
