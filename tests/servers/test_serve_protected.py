@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import resource
 import signal
 import socket
 import ssl
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx
+import psutil
 import pytest
 from pydantic import ValidationError
 
@@ -131,6 +133,30 @@ def test_slow_connections_are_closed_and_others_answered_meanwhile(server: Serve
             assert client.recv(1000) == b""
     assert time.monotonic() - started > 1.9
     wait_for(lambda: server.metric('verify_rm_aborted_total{while_it="sent"}') == before + 3)
+
+
+def test_connections_that_say_nothing_are_bounded_and_use_up_no_files(serve: Any) -> None:
+    """Under a limit of 200 open files, which the server raises: 300 connections are more than twice 100."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard))
+    try:
+        url, process = serve("max_connections=100", "request_seconds=60")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    place = ("127.0.0.1", int(url.rpartition(":")[2]))
+    silent = [socket.create_connection(place, timeout=60) for _ in range(300)]
+    wait_for(
+        lambda: len(psutil.Process(process.pid).net_connections("tcp")) == 201
+    )  # and the one that listens
+    for client in silent[:150]:
+        client.close()
+    wait_for(lambda: httpx.get(f"{url}/healthz", timeout=60).status_code == 200)
+    assert (
+        'verify_rm_rejected_total{reason="connections"} 100.0' in httpx.get(f"{url}/metrics", timeout=60).text
+    )
+    assert "out of system resource" not in LOGS[process.pid].read_text()
+    for client in silent[150:]:
+        client.close()
 
 
 HEALTH = b"GET /healthz HTTP/1.1\r\nhost: server\r\n\r\n"

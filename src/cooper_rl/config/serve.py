@@ -42,7 +42,8 @@ class HttpConfig(Section):
     max_header_bytes: int = Field(default=16_384, ge=1)
     """A request with a larger header is refused."""
     max_connections: int = Field(default=2048, ge=1)
-    """Open connections; beyond that, requests are answered 503."""
+    """Open connections; beyond that, requests are answered 503, and beyond twice as many, connections are
+    closed."""
     request_seconds: float = Field(default=10.0, gt=0)
     """The time that a client has to send a whole request, header and body."""
     idle_seconds: int = Field(default=5, ge=1)

@@ -1,7 +1,8 @@
-"""uvicorn's HTTP protocol with a time limit for the arrival of a request.
+"""uvicorn's HTTP protocol with a time limit for the arrival of a request, and a bound on open connections.
 
 uvicorn limits the time between two requests only: a connection that never sends its header or its body to the
-end stays open for ever, and holds up the shutdown.
+end stays open for ever, and holds up the shutdown. Its bound on connections answers requests, so that those
+that say nothing are kept, however many there are.
 """
 
 import asyncio
@@ -13,7 +14,12 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 
 def with_deadline(
-    seconds: float, on_slow: Callable[[], object], *, shutdown_seconds: float
+    seconds: float,
+    on_slow: Callable[[], object],
+    *,
+    shutdown_seconds: float,
+    max_open: int,
+    on_crowd: Callable[[], object],
 ) -> type[H11Protocol]:
     """The protocol class.
 
@@ -21,6 +27,8 @@ def with_deadline(
         seconds: How long a whole request may take to arrive.
         on_slow: Told of a connection that is given up before its header has arrived.
         shutdown_seconds: How long one may take that is arriving when the server begins to shut down.
+        max_open: Connections; those beyond it are closed at once.
+        on_crowd: Told of a connection that is closed for that.
     """
 
     class DeadlineProtocol(H11Protocol):
@@ -30,6 +38,10 @@ def with_deadline(
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] as uvicorn's own
             super().connection_made(transport)
+            if len(self.connections) > max_open:
+                on_crowd()
+                transport.abort()
+                return
             self._watch()
 
         def data_received(self, data: bytes) -> None:

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import resource
 import signal
 import socket
 import ssl
@@ -24,6 +25,12 @@ ARRIVAL_SHARE = 0.2
 """Of the grace period: how long requests may go on arriving."""
 DRAIN_SHARE = 0.8
 """Likewise: until then requests may finish, afterwards the batch of the moment may."""
+CROWD = 2
+"""Times `max_connections`: beyond that, connections are closed without an answer."""
+BACKLOG = 128
+"""Connections that are taken before one of them can be closed."""
+SPARE_FILES = 2 * BACKLOG
+"""Open files beside connections that may stay: those that are about to be closed, and the process's own."""
 EXIT_STUCK = 1
 EXIT_NOT_STARTED = 3
 """As uvicorn's own command has it."""
@@ -50,6 +57,7 @@ def rest_of_grace(app: FastAPI, config: HttpConfig) -> float:
 
 def listen(app: FastAPI, config: HttpConfig, numbers: HttpNumbers) -> None:
     """Answer requests until SIGTERM or Ctrl-C, then finish those in progress."""
+    max_open = _allow_open(CROWD * config.max_connections)
     # uvicorn drains, then raises the signal again for whoever handled it before: without a handler the
     # process would end as if killed.
     signal.signal(signal.SIGTERM, lambda *_: None)
@@ -61,7 +69,10 @@ def listen(app: FastAPI, config: HttpConfig, numbers: HttpNumbers) -> None:
             config.request_seconds,
             numbers.aborted.labels("sent").inc,
             shutdown_seconds=config.grace_seconds * ARRIVAL_SHARE,
+            max_open=max_open,
+            on_crowd=numbers.rejected.labels("connections").inc,
         ),
+        backlog=BACKLOG,
         ws="none",
         h11_max_incomplete_event_size=config.max_header_bytes,
         limit_concurrency=config.max_connections,
@@ -78,6 +89,22 @@ def listen(app: FastAPI, config: HttpConfig, numbers: HttpNumbers) -> None:
         server.run()
     if not server.started:
         sys.exit(EXIT_NOT_STARTED)
+
+
+def _allow_open(wanted: int) -> int:
+    """The number of connections that may be open: as many as wanted, if the system allows so many open files.
+
+    The limit of this process, usually 1,024, is raised as far as that takes.
+    """
+    unlimited = resource.RLIM_INFINITY
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = wanted + SPARE_FILES
+    if soft != unlimited and soft < needed:
+        with suppress(OSError, ValueError):  # macOS allows fewer than its hard limit says
+            allowed = needed if hard == unlimited else min(needed, hard)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return wanted if soft == unlimited else min(wanted, max(soft - SPARE_FILES, soft // 2))
 
 
 def end_at_once() -> Never:
