@@ -190,7 +190,7 @@ def to_markdown(report: ExperimentReport) -> str:
 
 
 def say_intervals(report: ExperimentReport) -> str:
-    """What the intervals are over."""
+    """The sentence that names what the intervals are over."""
     if all(arm.num_runs > 1 for arm in report.arms):
         return "Intervals are 95 %, over problems and seeds."
     return "Intervals are 95 %, over problems; they say nothing of other seeds, which may differ by more."

@@ -202,5 +202,5 @@ def _failures(tests: Sequence[ProgramTest], results: Sequence[Any]) -> Iterator[
 
 
 def _shown(why: object) -> str:
-    """What a program may have written itself."""
+    """Text that a program may have written itself, without characters that files or terminals refuse."""
     return printable(str(why)[:200])

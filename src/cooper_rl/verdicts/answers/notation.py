@@ -63,7 +63,7 @@ _LAYOUT = re.compile(r"\\[dt]?frac(?![A-Za-z])|\\cdot(?![A-Za-z])|\\left|\\right
 
 
 def find_clash(reference: str, answer: str) -> str | None:
-    """What only one side has and no comparison looks at: answers that are equal without it may differ."""
+    """Notation that is not compared and that one side alone has: equal answers may differ in it."""
     pair = (reference, answer)
     is_logic = all(_RELATION.search(text) or not re.search(r"\d", text) for text in pair)
     for ours, theirs in _OPPOSITES if is_logic else _OPPOSITES[1:]:
