@@ -22,15 +22,8 @@ FOLDER = Path(__file__).parent / "profiles"
 _QUANTITY = r"^[0-9]+(\.[0-9]+)?(m|[kMGTP]i?)?$"
 
 
-class TaskSize(Section):
-    """The resources that one task's pod asks for and may use."""
-
-    cpu: str = Field(default="4", pattern=_QUANTITY)
-    memory: str = Field(default="16Gi", pattern=_QUANTITY)
-
-
 class Toleration(Section):
-    """A taint that GPU tasks accept."""
+    """A taint that tasks accept."""
 
     key: str
     operator: Literal["Exists", "Equal"] = "Exists"
@@ -38,7 +31,17 @@ class Toleration(Section):
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
 
 
-class GpuPool(TaskSize):
+class Pool(Section):
+    """The nodes that tasks run on, and what one task's pod asks for and may use there."""
+
+    cpu: str = Field(default="4", pattern=_QUANTITY)
+    memory: str = Field(default="16Gi", pattern=_QUANTITY)
+    node_selector: dict[str, str] = Field(default={})
+    """Labels that the nodes must have."""
+    tolerations: tuple[Toleration, ...] = ()
+
+
+class GpuPool(Pool):
     """The nodes that GPU tasks run on."""
 
     type: str = "nvidia.com/gpu"
@@ -51,8 +54,6 @@ class GpuPool(TaskSize):
     """Kueue LocalQueue; None: no Kueue."""
     queue_hours: float = Field(default=168.0, ge=0)
     """Hours that a task may wait in the queue in all, beside its own."""
-    node_selector: dict[str, str] = Field(default={})
-    tolerations: tuple[Toleration, ...] = ()
 
 
 class Retry(Section):
@@ -94,7 +95,7 @@ class Profile(Section):
     cpu_image: str = CPU_IMAGE
     gpu_image: str = GPU_IMAGE
     image_pull_secrets: tuple[str, ...] = ()
-    cpu: TaskSize | None = None
+    cpu: Pool | None = None
     """None: tasks ask for nothing."""
     gpu: GpuPool | None = None
     """None: GPU tasks run without one."""

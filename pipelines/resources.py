@@ -13,7 +13,7 @@ from kfp.dsl.pipeline_channel import PipelineChannel
 
 from components.images import GPU_IMAGE
 from cooper_rl.schema.stages import StageName
-from pipelines.profile import GpuPool, Profile, Retry
+from pipelines.profile import GpuPool, Pool, Profile, Retry
 
 DEFAULT_HOURS = 12.0
 HOURS: dict[StageName, float] = {
@@ -75,10 +75,10 @@ class Tasks:
         needs_gpu = is_gpu_stage and not waits_for_job
         task.set_container_image(profile.gpu_image if needs_gpu else profile.cpu_image)
         if needs_gpu and profile.gpu is not None:
-            _put_on_gpu(task, profile.gpu)
+            _put_on(task, profile.gpu)
+            _give_gpu(task, profile.gpu)
         elif profile.cpu is not None:
-            task.set_cpu_limit(profile.cpu.cpu).set_cpu_request(profile.cpu.cpu)
-            task.set_memory_limit(profile.cpu.memory).set_memory_request(profile.cpu.memory)
+            _put_on(task, profile.cpu)
         if profile.retry is not None:
             hours = profile.hours.get(name, HOURS.get(name, DEFAULT_HOURS))
             attempts = profile.retry.attempts if is_gpu_stage else profile.retry.cpu_attempts
@@ -92,19 +92,22 @@ class Tasks:
         return task
 
 
-def _put_on_gpu(task: PipelineTask, pool: GpuPool) -> None:
+def _put_on(task: PipelineTask, pool: Pool) -> None:
     task.set_cpu_limit(pool.cpu).set_cpu_request(pool.cpu)
     task.set_memory_limit(pool.memory).set_memory_request(pool.memory)
-    task.set_accelerator_type(pool.type).set_accelerator_limit(pool.count)
-    kubernetes.empty_dir_mount(
-        task, "shared-memory", "/dev/shm", medium="Memory", size_limit=pool.shared_memory
-    )
     for key, value in pool.node_selector.items():
         kubernetes.add_node_selector(task, key, value)
     for toleration in pool.tolerations:
         kubernetes.add_toleration(
             task, toleration.key, toleration.operator, value=toleration.value, effect=toleration.effect
         )
+
+
+def _give_gpu(task: PipelineTask, pool: GpuPool) -> None:
+    task.set_accelerator_type(pool.type).set_accelerator_limit(pool.count)
+    kubernetes.empty_dir_mount(
+        task, "shared-memory", "/dev/shm", medium="Memory", size_limit=pool.shared_memory
+    )
     if pool.queue is not None:
         kubernetes.add_pod_label(task, "kueue.x-k8s.io/queue-name", pool.queue)
 

@@ -75,6 +75,16 @@ def test_images_carry_the_version_of_the_package(rendered) -> None:
 
 
 @pytest.mark.parametrize("name", OVERLAYS)
+def test_pods_with_our_images_choose_their_nodes(name: str, rendered) -> None:
+    """The images are for x86-64, and a cluster may have other nodes too."""
+    for pod in pods_of(rendered(name)):
+        if any("cooper-rl-" in container["image"] for container in pod.containers):
+            assert {"cooper-rl.io/pool", "kubernetes.io/arch"} & set(pod.spec.get("nodeSelector", {})), (
+                pod.place
+            )
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
 def test_commands_of_containers_parse(name: str, rendered) -> None:
     """Those of ours, with their own parsers: a renamed option must not be found out on a cluster."""
     seen: set[str] = set()

@@ -3,11 +3,12 @@
 from pathlib import Path
 
 import pytest
+import yaml
 
 from components.images import CPU_IMAGE, GPU_IMAGE
 from cooper_rl.errors import ConfigError
 from pipelines.compile import compile_pipeline, read_compiled
-from pipelines.profile import FOLDER, load_profile
+from pipelines.profile import FOLDER, Toleration, load_profile
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in FOLDER.glob("*.toml")))
@@ -67,6 +68,30 @@ def test_a_task_that_only_waits_for_a_job_holds_no_gpu(
     assert ("accelerator" in train["resources"]) == (not starts_jobs)
     assert evaluate["image"] == GPU_IMAGE
     assert "accelerator" in evaluate["resources"]
+
+
+def test_tasks_without_a_gpu_go_to_the_nodes_that_the_profile_names(tmp_path: Path) -> None:
+    """The images are for x86-64: on a cluster that has other nodes too, a task must not start there."""
+    profile = load_profile("cluster")
+    assert profile.cpu is not None
+    toleration = Toleration(key="batch", effect="NoSchedule")
+    pool = profile.cpu.model_copy(update={"tolerations": (toleration,)})
+    compiled = compile_pipeline(
+        "end_to_end", tmp_path, profile=profile.model_copy(update={"cpu": pool}), iterations=1
+    )
+    specification, platform = yaml.safe_load_all(compiled.read_text())
+    executors = specification["deploymentSpec"]["executors"]
+    configs = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
+    on_cpus = {
+        name for name, one in executors.items() if "accelerator" not in one["container"].get("resources", {})
+    }
+    assert len(on_cpus) > 4
+    for name in on_cpus:
+        assert configs[name]["nodeSelector"]["labels"] == {"kubernetes.io/arch": "amd64"}
+        assert configs[name]["tolerations"] == [
+            {"key": "batch", "operator": "Exists", "effect": "NoSchedule"}
+        ]
+    assert all("nodeSelector" not in configs[name] for name in executors.keys() - on_cpus)
 
 
 def test_an_unknown_profile_is_refused() -> None:
