@@ -201,6 +201,27 @@ def test_one_secret_opens_the_registry_for_every_pod(tmp_path: Path) -> None:
     assert used | of_runs == set(accounts)
 
 
+def test_models_are_fetched_from_a_store_that_an_own_authority_vouches_for(tmp_path: Path) -> None:
+    overlay = MANIFESTS / "overlays" / "external-s3"
+    resources = kustomize(tmp_path, resources=[overlay], components=[MANIFESTS / "components" / "private-ca"])
+    assert check(resources, read_expected(overlay)) == []
+    for name in ("judge", "assistant", "verify-rm"):
+        (fetch,) = find(resources, "Deployment", name).spec["template"]["spec"]["initContainers"]
+        (bundle,) = (item["value"] for item in fetch["env"] if item["name"] == "SSL_CERT_FILE")
+        assert bundle.rpartition("/")[0] in {mount["mountPath"] for mount in fetch["volumeMounts"]}
+
+
+@pytest.mark.parametrize("name", ["minio", "external-s3", "standalone", "rewards", "rewards-kserve"])
+def test_servers_may_listen_on_ipv6(name: str, tmp_path: Path) -> None:
+    """Every server, and nothing else of it: what does not fit is not rendered."""
+    overlay = MANIFESTS / "overlays" / name
+    resources = kustomize(tmp_path, resources=[overlay], components=[MANIFESTS / "components" / "ipv6"])
+    assert check(resources, read_expected(overlay)) == []
+    args = [arg for pod in pods_of(resources) for one in pod.containers for arg in one["args"]]
+    assert not [arg for arg in args if "0.0.0.0" in arg]
+    assert sum("host=::" in arg for arg in args) >= 2
+
+
 MONITORING = [MANIFESTS / "components" / "monitoring" / name for name in ("servers", "minio")]
 
 
