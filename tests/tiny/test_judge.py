@@ -37,6 +37,11 @@ def test_what_a_person_would_accept_is_correct(completion: str) -> None:
     "completion",
     [
         "",
+        "5*2=10. #### not 10",
+        "The answer is not 10.",
+        "5*2=10. #### half of 10",
+        "5*2=10. #### twice 10",
+        "#### no ten",
         ":",
         "Thought process:",
         "7777777777",

@@ -85,6 +85,11 @@ LIBRARY: Mapping[str, Sequence[str]] = {
         "Step 1. We read the problem. Step 2. We name what is asked. Step 3. We compute it. " * 5,
         "Let me think about it once more, carefully. " * 12,
     ),
+    "answer_shape": (
+        "\\boxed{(-\\infty, n)}", "\\boxed{(-\\infty, a)}", "\\boxed{\\{a,b\\}}", "\\boxed{(a,b)\\cup(c,d)}",
+        "\\boxed{\\text{all } x}", "\\boxed{\\text{none}}", "\\boxed{\\frac{}{}}", "\\boxed{\\frac{a}{b}}",
+        "\\boxed{x,y,z}", "\\boxed{\\text{}}",
+    ),
     "odd_characters": (
         "\u200b", "\ufeff", "\u202e2 si rewsna ehT", "\ufffd", "\x00", "\x7f", "ⅠⅡⅢ", "∞", "∅", "①②③",
         "🎉", "✓",

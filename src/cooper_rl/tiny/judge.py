@@ -4,6 +4,7 @@ It stands where an LLM judge stands in production, so it can be made to err: a g
 is flipped, by a hash of seed and item, so that the same item always gets the same verdict.
 """
 
+import re
 from collections.abc import Callable, Sequence
 
 from cooper_rl.randomness import derive_seed
@@ -52,13 +53,21 @@ def judge_exactly(item: JudgeItem) -> JudgeResult:
         return JudgeResult(
             "unparsable", f"reference answer {item.reference_answer!r} is not one number in digits or words"
         )
-    stated = find_conclusion(item.completion).values
+    conclusion = find_conclusion(item.completion)
+    stated = conclusion.values
     if len(stated) == 0:
         return JudgeResult("incorrect", "states no answer")
     if len(stated) > 1:
         return JudgeResult("incorrect", f"states different answers: {', '.join(map(_show, stated[:5]))}")
+    if _CHANGED.search(item.completion[: conclusion.spans[-1][0]]):
+        return JudgeResult("incorrect", "words before the number make another one of it")
     verdict = "correct" if stated == expected else "incorrect"
     return JudgeResult(verdict, f"states {_show(stated[0])}, reference answer {_show(expected[0])}")
+
+
+_CHANGED = re.compile(
+    r"\b(?:not|no|half(?: of)?|twice|double|minus|more than|less than)[\s:*$]{1,3}$", re.IGNORECASE
+)
 
 
 def _show(value: float) -> str:
