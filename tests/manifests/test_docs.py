@@ -1,5 +1,6 @@
 """Operations and security pages: paths exist, commands parse, secrets are made, named tests exist."""
 
+import base64
 import re
 import shlex
 import shutil
@@ -18,6 +19,7 @@ from pipelines.__main__ import build_parser
 ROOT = Path(__file__).parent.parent.parent
 OPERATIONS = (ROOT / "docs" / "cluster" / "operations.md").read_text(encoding="utf-8")
 SECURITY = (ROOT / "docs" / "cluster" / "security.md").read_text(encoding="utf-8")
+UPKEEP = (ROOT / "docs" / "cluster" / "upkeep.md").read_text(encoding="utf-8")
 PARSERS = {
     "cooper_rl.storage.buckets": prepare_buckets.build_parser,
     "cooper_rl.storage.models": fetch_model.build_parser,
@@ -35,7 +37,7 @@ def commands_of(text: str) -> list[list[str]]:
     return [shlex.split(line, comments=True) for line in lines if line.strip() and "$" not in line]
 
 
-@pytest.mark.parametrize("text", [OPERATIONS, SECURITY], ids=["operations", "security"])
+@pytest.mark.parametrize("text", [OPERATIONS, SECURITY, UPKEEP], ids=["operations", "security", "upkeep"])
 def test_paths_that_a_page_names_exist(text: str) -> None:
     paths = set(re.findall(r"(?:manifests|pipelines|tests|docs)/[\w./*-]*[\w*]", text))
     assert paths
@@ -48,14 +50,14 @@ def test_paths_that_a_page_names_exist(text: str) -> None:
 def test_folders_that_are_applied_or_checked_are_overlays() -> None:
     """Every `kubectl apply -k` and `manifests.check`; every file of `kubectl apply -f`."""
     found = 0
-    for words in commands_of(OPERATIONS):
+    for words in commands_of(OPERATIONS + UPKEEP):
         if words[:2] == ["kubectl", "apply"] or words[:3] == ["python", "-m", "manifests.check"]:
             for word in words:
                 if word.startswith("manifests/"):
                     found += 1
                     path = ROOT / word
                     assert (path / "kustomization.yaml").is_file() or path.suffix == ".yaml", word
-    assert found >= 4
+    assert found >= 5
 
 
 def test_files_that_are_applied_without_kustomize_say_where_everything_goes() -> None:
@@ -98,6 +100,30 @@ def test_the_secrets_that_the_page_makes_are_those_that_the_overlays_expect(tmp_
     keys = [body["secret_key"] for body in data if "secret_key" in body]
     assert len(set(keys)) == 4
     assert not any(value for value in keys if len(value) < 40)
+
+
+def test_a_new_key_is_made_first_where_the_store_learns_of_it(tmp_path: Path) -> None:
+    """The page's own lines, run by bash; the real kubectl makes the secrets and sends nothing."""
+    bash = shutil.which("bash")
+    assert bash is not None
+    script = next(block for block in blocks_of(UPKEEP) if "renew() {" in block)
+    kubectl = Path(sys.executable).parent / "kubectl"
+    program = f"{kubectl}" if kubectl.is_file() else "command kubectl"
+    others = 'case "$*" in "apply -f -") cat ;; *) echo "- $*" ;; esac'
+    wrapper = (
+        f'kubectl() {{ if [ "$1" = create ]; then {program} "$@"; else {others}; echo ---; fi; }}\nset -eu\n'
+    )
+    result = subprocess.run(
+        [bash, "-c", wrapper + script], capture_output=True, text=True, cwd=tmp_path, check=True
+    )
+    steps = [step for step in yaml.safe_load_all(result.stdout) if step]
+    made = [step for step in steps if isinstance(step, dict)]
+    assert [step["metadata"]["namespace"] for step in made] == ["cooper-rl-storage", "cooper-rl"]
+    assert made[0]["data"] == made[1]["data"]
+    old = base64.b64encode(b"cooper-rl-train").decode()
+    assert made[0]["data"]["access_key"] != old
+    between = [str(step) for step in steps[steps.index(made[0]) + 1 : steps.index(made[1])]]
+    assert "wait --for=condition=complete job/prepare-buckets" in between[-1]
 
 
 def test_tests_that_the_security_page_names_exist() -> None:
