@@ -26,7 +26,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted({*(ROOT / "docs")
 OTHERS = frozenset(
     {
         "cosign", "curl", "docker", "git", "kubectl", "mc", "openssl", "pip", "python", "python3",
-        "skopeo", "syft", ".", "cd", "export", "find", "head", "mkdir", "printf", "rm",
+        "skopeo", "syft", ".", "cd", "export", "done", "find", "for", "head", "mkdir", "printf", "rm",
     }
 )  # fmt: skip
 """Programs of others, and words of the shell."""
@@ -159,7 +159,7 @@ def without_servers() -> dict[str, str]:
 
 
 def is_set(line: str) -> bool:
-    return re.match(r"[A-Z_]+=\S+$", line) is not None
+    return re.match(r"[A-Za-z_]+=(?:\S+|\$\([^()]+\))$", line) is not None
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
