@@ -14,7 +14,7 @@ from threading import Event, Lock, Thread, current_thread, main_thread
 from types import FrameType
 from typing import Any, TypeVar
 
-from cooper_rl.cluster.sdk import MissingError, TransientError, connect, explain
+from cooper_rl.cluster.sdk import MissingError, TransientError, ask, connect
 from cooper_rl.cluster.trainjob import (
     Program,
     grace_period,
@@ -334,11 +334,7 @@ class _Cluster:
 
     def _ask(self, what: str, call: Callable[[], T]) -> T:
         """The result of a call of the SDK; its errors become ours."""
-        try:
-            return call()
-        except Exception as error:
-            host = self._client.backend.core_api.api_client.configuration.host
-            raise explain(what, error, host) from error
+        return ask(self._client, what, call)
 
 
 class _Log:

@@ -1,8 +1,9 @@
 """TrainJobs of a run that nobody follows any more: their task's node was lost, or its last request failed."""
 
 import logging
+from typing import Any
 
-from cooper_rl.cluster.sdk import MissingError, connect, explain
+from cooper_rl.cluster.sdk import MissingError, ask, connect
 from cooper_rl.cluster.trainjob import RUN, run_label
 from cooper_rl.config.infrastructure import LaunchConfig
 from cooper_rl.errors import LaunchError
@@ -28,30 +29,33 @@ def end_jobs(config: LaunchConfig, run_uri: str) -> list[str]:
     from kubeflow.trainer.constants.constants import GROUP, TRAINJOB_PLURAL, VERSION
 
     backend = client.backend
-    host = backend.core_api.api_client.configuration.host
-    try:
-        found = backend.custom_api.list_namespaced_custom_object(
+    found = ask(
+        client,
+        f"the TrainJobs of {backend.namespace} cannot be listed",
+        lambda: backend.custom_api.list_namespaced_custom_object(
             GROUP, VERSION, backend.namespace, TRAINJOB_PLURAL, label_selector=f"{RUN}={run_label(run_uri)}"
-        )
-    except Exception as error:
-        raise explain(f"the TrainJobs of {backend.namespace} cannot be listed", error, host) from error
-    ended: list[str] = []
-    for job in found["items"]:
-        conditions = job.get("status", {}).get("conditions") or []
-        if any(each["type"] in ("Complete", "Failed") and each["status"] == "True" for each in conditions):
-            continue
-        name = job["metadata"]["name"]
-        place = f"{backend.namespace}/{name}"
-        try:
-            client.delete_job(name)
-        except Exception as error:
-            explained = explain(f"TrainJob {place} cannot be deleted", error, host)
-            if isinstance(explained, MissingError):
-                continue
-            raise LaunchError(
-                f"{explained}; remove it by hand: "
-                f"kubectl --namespace {backend.namespace} delete trainjob {name}"
-            ) from error
-        logger.warning("TrainJob %s went on without a task that follows it, and is deleted", place)
-        ended.append(place)
-    return ended
+        ),
+    )
+    names = [job["metadata"]["name"] for job in found["items"] if not _has_ended(job)]
+    return [place for name in names if (place := _delete(client, name)) is not None]
+
+
+def _has_ended(job: dict[str, Any]) -> bool:
+    conditions = job.get("status", {}).get("conditions") or []
+    return any(each["type"] in ("Complete", "Failed") and each["status"] == "True" for each in conditions)
+
+
+def _delete(client: Any, name: str) -> str | None:
+    """Delete a job; returns its place, or None where it was gone."""
+    namespace = client.backend.namespace
+    place = f"{namespace}/{name}"
+    try:
+        ask(client, f"TrainJob {place} cannot be deleted", lambda: client.delete_job(name))
+    except MissingError:
+        return None
+    except LaunchError as error:
+        raise LaunchError(
+            f"{error}; remove it by hand: kubectl --namespace {namespace} delete trainjob {name}"
+        ) from error
+    logger.warning("TrainJob %s went on without a task that follows it, and is deleted", place)
+    return place

@@ -1,10 +1,10 @@
-"""The `kubeflow` SDK's client and its errors: the only file that knows them (used by `cluster/launch.py`)."""
+"""The `kubeflow` SDK's client and its errors, for `cluster/launch.py` and `cluster/leftovers.py`."""
 
 import json
 import logging
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from cooper_rl.config.infrastructure import LaunchConfig
 from cooper_rl.errors import ConfigError, LaunchError, how_to_install
@@ -12,6 +12,8 @@ from cooper_rl.outgoing import CONNECT_SECONDS
 from cooper_rl.waiting import Waiting
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 RBAC = "manifests/base/runs/rbac.yaml"
 
@@ -87,7 +89,26 @@ def _time_limits() -> Generator[None]:
         rest.RESTClientObject = given
 
 
-def explain(what: str, error: Exception, host: str) -> LaunchError:
+def ask(client: Any, what: str, call: Callable[[], T]) -> T:
+    """The result of a call of the SDK.
+
+    Args:
+        client: The SDK's.
+        what: What failed, if it fails.
+        call: Asks the cluster.
+
+    Raises:
+        LaunchError: the cluster refuses (MissingError: the object is not there) or does not answer
+            (TransientError).
+    """
+    try:
+        return call()
+    except Exception as error:
+        host = client.backend.core_api.api_client.configuration.host
+        raise _explain(what, error, host) from error
+
+
+def _explain(what: str, error: Exception, host: str) -> LaunchError:
     """An error of the SDK as ours; the SDK says what it did, and only the cause why it failed."""
     from kubernetes.client import ApiException
     from urllib3.exceptions import HTTPError

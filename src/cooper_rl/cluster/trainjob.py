@@ -38,13 +38,17 @@ def job_name(config: LaunchConfig, program: Program) -> str:
     """The same for the same job, so that whoever starts it again finds it."""
     # The whole content: a job of other settings must not be taken for this one, and followed as if it were.
     content = json.dumps([config.model_dump(mode="json"), program.module, list(program.arguments)])
-    # 12 of 64 digits: Kubernetes allows 63 characters, of which pods and services add their own.
-    return f"cooper-rl-{hashlib.sha256(content.encode()).hexdigest()[:12]}"
+    return f"cooper-rl-{_digest(content)}"
 
 
 def run_label(run_uri: str) -> str:
     """Value of the label RUN, which may have 63 characters."""
-    return hashlib.sha256(run_uri.encode()).hexdigest()[:12]
+    return _digest(run_uri)
+
+
+def _digest(text: str) -> str:
+    # 12 of 64 digits: Kubernetes allows 63 characters, of which pods and services add their own.
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def grace_period(program: Program) -> int:
