@@ -232,11 +232,11 @@ def _compare_leaf(reference: str, answer: str, policy: AnswerPolicy) -> AnswerCh
 
 def _compare_restated(reference: str, answer: str) -> AnswerCheck | None:
     """`0.5 (1/2)`, correct where both are; an abstention where one is."""
-    expected = parse_quantity(reference)
-    if expected is None:
-        return None
     restated = _RESTATED.fullmatch(answer)
-    stated = [parse_quantity(text) for text in restated.groups()] if restated else []
+    expected = parse_quantity(reference) if restated else None
+    if restated is None or expected is None:
+        return None
+    stated = [parse_quantity(text) for text in restated.groups()]
     are_equal = [each is not None and each.value == expected.value for each in stated]
     if not any(are_equal):
         return None

@@ -92,12 +92,17 @@ def answer_spans(text: str) -> list[str]:
 def is_part_of_expression(text: str, span: str) -> bool:
     """True if mathematics goes on beside a number, in signs or words: `164 pi`, `e^{1}`, `half of 10`."""
     before, _, after = text.partition(span)
-    return any((_GOES_BEFORE.search(before), _GOES_AFTER.match(after), _DONE_TO.search(before))) or (
-        _DONE_WITH.match(after) is not None
+    found = (
+        _GOES_BEFORE.search(before),
+        _DONE_TO.search(before),
+        _GOES_AFTER.match(after),
+        _DONE_WITH.match(after),
     )
+    return any(found)
 
 
 _GOES_BEFORE = re.compile(r"(?:[{\[^_+/]|\\to)\s?$")
+_GOES_AFTER = re.compile(rf"\s{{0,3}}(?:[{{\[^_+/]|(?:{'|'.join(NAMES)})(?![A-Za-z]))")
 _DONE_TO = re.compile(
     r"\b(?:(?:roots?|square|cube|half|third|quarter|double|triple|reciprocal|inverse|opposite|negative|digits"
     r"|factors|divisors|multiples?|logarithm|factorial|power|value) of(?: the)?|minus|negative|twice|half"
@@ -110,7 +115,6 @@ _DONE_WITH = re.compile(
     r"|divided|multiplied)\b",
     re.IGNORECASE,
 )
-_GOES_AFTER = re.compile(rf"\s{{0,3}}(?:[{{\[^_+/]|(?:{'|'.join(NAMES)})(?![A-Za-z]))")
 
 
 def read_last_line(text: str) -> str | None:
