@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -79,24 +80,28 @@ def test_commands_of_ours_parse() -> None:
             PARSERS[words[2]]().parse_args(words[3:])
 
 
-def test_the_secrets_that_the_page_makes_are_those_that_the_overlays_expect(tmp_path: Path) -> None:
-    """The page's own lines, run by bash with the real kubectl, which then only prints what it would send."""
+_OWN = Path(sys.executable).parent / "kubectl"
+KUBECTL = str(_OWN) if _OWN.is_file() else "command kubectl"
+
+
+def run_with_kubectl(script: str, body: str, *, folder: Path) -> list[Any]:
+    """Run a page's block by bash with a `kubectl` of that body; returns the documents that it printed."""
     bash = shutil.which("bash")
     assert bash is not None
+    program = f"kubectl() {{ {body}; }}\nset -eu\n{script}"
+    done = subprocess.run([bash, "-c", program], capture_output=True, text=True, cwd=folder, check=True)
+    return [document for document in yaml.safe_load_all(done.stdout) if document]
+
+
+def test_the_secrets_that_the_page_makes_are_those_that_the_overlays_expect(tmp_path: Path) -> None:
+    """The page's own lines, run by bash with the real kubectl, which then only prints what it would send."""
     script = next(block for block in blocks_of(OPERATIONS) if "secret() {" in block)
-    kubectl = Path(sys.executable).parent / "kubectl"
-    program = f"{kubectl}" if kubectl.is_file() else "command kubectl"
-    wrapper = f'kubectl() {{ {program} "$@" --dry-run=client -o yaml; echo ---; }}\nset -eu\n'
-    result = subprocess.run(
-        [bash, "-c", wrapper + script], capture_output=True, text=True, cwd=tmp_path, check=True
-    )
+    bodies = run_with_kubectl(script, f'{KUBECTL} "$@" --dry-run=client -o yaml; echo ---', folder=tmp_path)
     made = {
-        f"{body['metadata']['namespace']}/{body['metadata']['name']}": sorted(body["data"])
-        for body in yaml.safe_load_all(result.stdout)
-        if body
+        f"{body['metadata']['namespace']}/{body['metadata']['name']}": sorted(body["data"]) for body in bodies
     }
     assert made == read_expected(ROOT / "manifests" / "overlays" / "minio").secrets
-    data = [body["data"] for body in yaml.safe_load_all(result.stdout) if body]
+    data = [body["data"] for body in bodies]
     keys = [body["secret_key"] for body in data if "secret_key" in body]
     assert len(set(keys)) == 4
     assert not any(value for value in keys if len(value) < 40)
@@ -104,19 +109,10 @@ def test_the_secrets_that_the_page_makes_are_those_that_the_overlays_expect(tmp_
 
 def test_a_new_key_is_made_first_where_the_store_learns_of_it(tmp_path: Path) -> None:
     """The page's own lines, run by bash; the real kubectl makes the secrets and sends nothing."""
-    bash = shutil.which("bash")
-    assert bash is not None
     script = next(block for block in blocks_of(UPKEEP) if "renew() {" in block)
-    kubectl = Path(sys.executable).parent / "kubectl"
-    program = f"{kubectl}" if kubectl.is_file() else "command kubectl"
     others = 'case "$*" in "apply -f -") cat ;; *) echo "- $*" ;; esac'
-    wrapper = (
-        f'kubectl() {{ if [ "$1" = create ]; then {program} "$@"; else {others}; echo ---; fi; }}\nset -eu\n'
-    )
-    result = subprocess.run(
-        [bash, "-c", wrapper + script], capture_output=True, text=True, cwd=tmp_path, check=True
-    )
-    steps = [step for step in yaml.safe_load_all(result.stdout) if step]
+    body = f'if [ "$1" = create ]; then {KUBECTL} "$@"; else {others}; echo ---; fi'
+    steps = run_with_kubectl(script, body, folder=tmp_path)
     made = [step for step in steps if isinstance(step, dict)]
     assert [step["metadata"]["namespace"] for step in made] == ["cooper-rl-storage", "cooper-rl"]
     assert made[0]["data"] == made[1]["data"]
