@@ -122,7 +122,7 @@ STAGES: dict[StageName, tuple[str, ...]] = {
         "labeling.rule",
         "problems.domain",
     ),
-    "summarise_run": ("storage",),
+    "summarise_run": ("storage", "launch"),
 }
 """Stage -> configuration sections or keys that it reads, in the order of the walk."""
 
