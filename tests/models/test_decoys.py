@@ -12,6 +12,7 @@ from cooper_rl.models.decoys import KEY, Decoys, add_decoys, decoys_of, nearest_
 from cooper_rl.models.packed.packing import count_packed
 from cooper_rl.models.template import note_reading
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM, load_verify_rm, save_verify_rm
+from cooper_rl.verdicts.answer_type import name_answer_type
 
 ANSWERS = tuple(str(number) for number in range(40))
 DECOYS = Decoys(ANSWERS, size=3)
@@ -29,7 +30,29 @@ def test_decoys_are_other_answers_and_the_same_for_every_completion() -> None:
     assert len(drawn) >= 45
     assert all(len(set(answers)) == 3 and "7" not in answers for answers in drawn)
     assert DECOYS.draw("q", "7") == DECOYS.draw("q", "7")
-    assert Decoys(("7", "7.0", "7.00"), size=2).draw("q", "7") == ()
+    assert Decoys(("7", "7.0", "7.00"), size=2, varied=False).draw("q", "7") == ()
+
+
+@pytest.mark.parametrize(
+    "reference_answer", [r"(-\infty, 3]", "2x + 5", r"\frac{3}{4}", r"\text{(B)}", "20%"]
+)
+def test_half_of_the_decoys_of_a_rare_kind_are_made_up(reference_answer: str) -> None:
+    decoys = Decoys(ANSWERS, size=8)
+    drawn = decoys.draw("q", reference_answer)
+    made_up = [answer for answer in drawn if answer not in ANSWERS]
+    assert len(drawn) == 8
+    assert len(made_up) == 4
+    kinds = {name_answer_type(answer) for answer in made_up}
+    assert kinds <= {name_answer_type(reference_answer), "integer", "equation or inequality"}
+    assert drawn == decoys.draw("q", reference_answer)
+    assert set(decoys._replace(varied=False).draw("q", reference_answer)) <= set(ANSWERS), "as it was"
+
+
+def test_no_decoy_of_a_frequent_kind_is_made_up() -> None:
+    decoys = Decoys((*ANSWERS, *(f"{number}x + 1" for number in range(8))), size=8)
+    for reference_answer in ("7", "3x + 1"):
+        assert set(decoys.draw("q", reference_answer)) <= set(decoys.answers)
+    assert decoys.draw("q", "7") == decoys._replace(varied=False).draw("q", "7")
 
 
 @pytest.mark.parametrize(
@@ -170,6 +193,9 @@ def test_decoys_stand_in_the_folder_and_damage_is_named(guarded: VerifyRM, tmp_p
     assert loaded.decoys == Decoys(tuple(sorted(ANSWERS)), 3)
     item = VerifyItem("What is 3+1?", "4", "#### 4")
     assert loaded.score([item]) == pytest.approx(guarded.score([item]), abs=1e-6)
+    note = getattr(loaded.model.config, KEY)
+    setattr(loaded.model.config, KEY, {key: value for key, value in note.items() if key != "varied"})
+    assert decoys_of(loaded.model) == Decoys(tuple(sorted(ANSWERS)), 3, varied=False), "an earlier version's"
     setattr(loaded.model.config, KEY, {"answers": ["1"], "size": "many"})
     with pytest.raises(
         ModelError, match=r"(?s)verify_rm_decoys in config.json is damaged or of an .*copy the folder again"

@@ -90,6 +90,12 @@ class FindContradiction(Protocol):
         ...
 
 
+class VaryAnswer(Protocol):
+    """Another reference answer in the form of a given one; None where none is found."""
+
+    def __call__(self, reference_answer: str, rng: random.Random, /) -> str | None: ...
+
+
 class MakeMatching(Protocol):
     """Made-up examples of what counts as the same answer, for a VerifyRM from scratch."""
 
@@ -141,6 +147,9 @@ class Domain:
     """None: VerifyRM reads the completion itself, cut as every field is (`method/prompts.py: cut_field`)."""
     find_contradiction: FindContradiction | None = None
     """Finds a rival of the reference answer (`models/decoys.py`); None: the domain has no such rival."""
+    vary_answer: VaryAnswer | None = None
+    """Makes rivals of reference answers of a kind that the training data hardly has; None: it has none of
+    these, and no answer is rare."""
 
 
 DOMAINS: Registry[Domain] = Registry(names.DOMAINS)

@@ -9,11 +9,12 @@ from cooper_rl.method.prompts import ChatPrompt
 from cooper_rl.negatives.answer_attacks import ATTACKS
 from cooper_rl.negatives.canaries import CanaryWriter, make_canaries
 from cooper_rl.negatives.holding import holds_answer
+from cooper_rl.negatives.matching import matching_examples
 from cooper_rl.negatives.mention import check_mention
 from cooper_rl.negatives.perturb import Perturber
+from cooper_rl.negatives.variants import vary_answer
 from cooper_rl.verdicts.answer_type import name_answer_type
 from cooper_rl.verdicts.answers.extraction import FinalAnswer, find_final_answer
-from cooper_rl.verdicts.answers.matching import matching_examples
 from cooper_rl.verdicts.answers.verify import contradicts, is_another_answer, parse_reference
 from cooper_rl.verdicts.rule import RuleVerifier, fingerprint
 from cooper_rl.verdicts.verifier import AnswerItem
@@ -120,4 +121,5 @@ MATHEMATICS = Domain(
     find_stated_answer=find_stated_answer,
     name_answer_type=name_answer_type,
     find_contradiction=find_contradiction,
+    vary_answer=vary_answer,
 )

@@ -5,7 +5,9 @@ So a completion counts by the log odds of the right reference answer among rival
 
 - `size` reference answers of other problems. A text that is the same for all problems cannot say which of
   them is the right one. Unless the question gives it away, the text comes first on about one problem in
-  `size` + 1, and the log odds ask for more than coming first.
+  `size` + 1, and the log odds ask for more than coming first. Where few of the other problems have an answer
+  of its kind (an interval among numbers), half of them are made from the reference answer itself: a text
+  that has no more than the look of the kind would have no rival otherwise.
 - The answer that the completion itself states, where it is certainly another one: it must not fit better. An
   answer that cannot be compared may be the right one in other words, and is no rival.
 - The right reference answer without a completion. A reference answer that looks right for the question
@@ -21,6 +23,7 @@ they are drawn from stand in the model's `config.json`.
 
 import math
 import random
+from collections import Counter
 from collections.abc import Sequence
 from difflib import SequenceMatcher
 from functools import lru_cache, partial
@@ -58,6 +61,8 @@ class _Note(Record):
     """Earlier versions compared otherwise; their models would score differently today."""
     domain: str = names.DOMAINS.names[0]
     """Notes of earlier versions name none."""
+    varied: bool = False
+    """Models of earlier versions know no rivals that were made up, and would refuse right answers."""
 
 
 class Decoys(NamedTuple):
@@ -68,7 +73,9 @@ class Decoys(NamedTuple):
     size: int
     """Decoys of one problem."""
     domain: str = names.DOMAINS.names[0]
-    """Says which answers differ, and which one a completion states."""
+    """Says which answers differ, which are of a kind, and which one a completion states."""
+    varied: bool = True
+    """Whether reference answers of a rare kind have rivals that are made up."""
 
     def rivals(
         self, question: str, reference_answer: str, completion: str, *, epoch: int | None = None
@@ -88,7 +95,7 @@ class Decoys(NamedTuple):
     def draw(self, question: str, reference_answer: str, *, epoch: int | None = None) -> tuple[str, ...]:
         """Up to `size` different answers that are not the reference answer.
 
-        Half of them are near to it, and at most twice `NUM_NEAREST`.
+        Half of them are near to it, and at most twice `NUM_NEAREST` of those are of other problems.
         """
         return _draw(self, question, reference_answer, epoch)
 
@@ -108,9 +115,11 @@ class Decoys(NamedTuple):
 def _draw(decoys: Decoys, question: str, reference_answer: str, epoch: int | None) -> tuple[str, ...]:
     drawn_for = (question,) if epoch is None else (question, reference_answer, epoch)
     rng = random.Random(derive_seed("decoys", *drawn_for))
-    near = nearest_answers(decoys, reference_answer)
+    num_near = (decoys.size + 1) // 2
     # Among far answers alone, a text that states one answer would be ahead wherever the right one is near it.
-    found = dict.fromkeys(rng.sample(near, min(len(near), (decoys.size + 1) // 2)))
+    found = dict.fromkeys(_vary(decoys, reference_answer, num_near, rng))
+    near = [answer for answer in nearest_answers(decoys, reference_answer) if answer not in found]
+    found |= dict.fromkeys(rng.sample(near, min(len(near), num_near - len(found))))
     for _ in range(DRAWS_PER_DECOY * decoys.size):
         if len(found) == decoys.size:
             break
@@ -118,6 +127,28 @@ def _draw(decoys: Decoys, question: str, reference_answer: str, epoch: int | Non
         if _is_other(decoys.domain, answer, reference_answer):
             found[answer] = None
     return tuple(found)
+
+
+def _vary(decoys: Decoys, reference_answer: str, count: int, rng: random.Random) -> list[str]:
+    """Up to `count` made-up answers in the form of a reference answer that is rare; none for another."""
+    domain = find_domain(decoys.domain)
+    if not decoys.varied or domain.vary_answer is None or domain.name_answer_type is None:
+        return []
+    if _count_types(decoys)[_type_of(decoys.domain, reference_answer)] >= decoys.size:
+        return []
+    drawn = (domain.vary_answer(reference_answer, rng) for _ in range(DRAWS_PER_DECOY * count))
+    return list(islice(dict.fromkeys(answer for answer in drawn if answer is not None), count))
+
+
+@lru_cache(maxsize=8)
+def _count_types(decoys: Decoys) -> Counter[str]:
+    return Counter(_type_of(decoys.domain, answer) for answer in decoys.answers)
+
+
+@lru_cache(maxsize=100_000)
+def _type_of(domain: str, answer: str) -> str:
+    name_answer_type = find_domain(domain).name_answer_type
+    return "" if name_answer_type is None else name_answer_type(answer)
 
 
 @lru_cache(maxsize=10_000)
@@ -179,6 +210,7 @@ def add_decoys(
         answers=tuple(sorted(kept)),
         size=count,
         domain=domain,
+        varied=True,
         comparison="log_odds_of_evidence",
     )
     setattr(model.config, KEY, note.model_dump())
@@ -200,4 +232,4 @@ def decoys_of(model: Any) -> Decoys | None:
             f"{model.name_or_path}: {KEY} in config.json is damaged or of an earlier version ({error}); copy "
             "the folder again, or train VerifyRM anew"
         ) from error
-    return Decoys(found.answers, found.size, found.domain) if found.answers else None
+    return Decoys(found.answers, found.size, found.domain, found.varied) if found.answers else None

@@ -1,4 +1,4 @@
-"""Negatives of preference pairs: texts with a wrong answer.
+"""Texts with a wrong answer: negatives of preference pairs, rivals of a reference answer.
 
 pairs           what a pair must be; the sources and the order in which they are asked
 canaries        known attacks on graders, on problems of any subject
@@ -9,4 +9,6 @@ answer_attacks  attacks on graders of final answers
 perturb         a positive with another number as its answer
 mention         does a text mention the reference answer at all?
 holding         may a text be right, doubts included?
+variants        other answers in the form of a given one
+matching        statements of an answer, right and not
 """

@@ -7,13 +7,17 @@ meaning but not in form.
 """
 
 import random
+from string import ascii_lowercase
 
+from cooper_rl.negatives.variants import vary_answer
 from cooper_rl.schema.data import VerifyExample
 from cooper_rl.verdicts.answers.verify import is_another_answer
 
 SOURCE = "generated"
 MAX_LINES = 1
 """Of arithmetic before the statement: the last may end in the answer, and any hold the wrong reference."""
+NUMBERS = 0.5
+"""Share of the answers that are a number in digits."""
 
 _STATEMENTS = (
     "A: {}",
@@ -26,6 +30,7 @@ _STATEMENTS = (
     '",\n    "answer": "{}"\n}}',
 )
 _NOUNS = ("apples", "dollars", "hours", "miles", "pages", "students", "eggs", "minutes")
+_TEXTS = ("even", "odd", "yes", "no", "Tuesday", "east", "circle", "neither", "red", "Anna", "Ben", "July")
 _VERBS = ("has", "buys", "needs", "pays", "counts", "gets")
 
 
@@ -37,8 +42,9 @@ def matching_examples(count: int, rng: random.Random) -> list[VerifyExample]:
 
 def _pair(rng: random.Random) -> list[VerifyExample]:
     """The same text with the answer that it states and with another one."""
-    stated = _formula(rng) if rng.random() < 0.15 else _number(rng)
-    other = _other(stated, rng)
+    is_number = rng.random() < NUMBERS
+    stated = _number(rng) if is_number else _other_kind(rng)
+    other = _other_number(stated, rng) if is_number else _other_of_kind(stated, rng)
     lines = [_line(rng) for _ in range(rng.randint(0, MAX_LINES))]
     if lines and rng.random() < 0.5:
         lines[-1] += stated
@@ -59,22 +65,120 @@ def _number(rng: random.Random) -> str:
     return f"-{value}" if rng.random() < 0.08 else value
 
 
-def _formula(rng: random.Random) -> str:
-    first, second, third = (str(rng.randrange(1, 30)) for _ in range(3))
+def _other_kind(rng: random.Random) -> str:
+    """An answer that is no number in digits: an expression, a pair, an interval, a list, a text ..."""
+    return rng.choice((_expression, _fraction, _pair_of, _interval, _list, _relation, _measure, _text))(rng)
+
+
+def _small(rng: random.Random) -> str:
+    return str(rng.randrange(1, rng.choice((10, 30, 200))))
+
+
+def _value(rng: random.Random) -> str:
+    """A short number as it stands inside another answer."""
+    sign = "-" if rng.random() < 0.2 else ""
+    return sign + rng.choice((_small, _small, _fraction, lambda rng: rng.choice("abcnxyz"), _root))(rng)
+
+
+def _root(rng: random.Random) -> str:
+    return rng.choice(
+        (f"\\sqrt{{{_small(rng)}}}", f"{_small(rng)}\\sqrt{{{_small(rng)}}}", f"{_small(rng)}\\pi")
+    )
+
+
+def _fraction(rng: random.Random) -> str:
+    first, second = _small(rng), _small(rng)
+    return rng.choice(
+        (f"\\frac{{{first}}}{{{second}}}", f"\\dfrac{{{first}}}{{{second}}}", f"{first}/{second}")
+    )
+
+
+def _expression(rng: random.Random) -> str:
+    first, second, third = (_small(rng) for _ in range(3))
+    letter, other, sign = rng.choice("abknptxyz"), rng.choice("mxy"), rng.choice("+-")
     forms = (
-        f"\\frac{{{first}}}{{{second}}}",
-        f"{first}\\sqrt{{{second}}}",
-        f"({first}, {second})",
-        f"{first}/{second}",
-        f"{first}x + {second}",
-        f"[{first}, {second})",
-        f"{first}, {second}, {third}",
+        f"{first}{letter} {sign} {second}",
+        f"{letter}^{rng.randrange(2, 6)} {sign} {first}{letter} {sign} {second}",
+        f"({letter} {sign} {first})({letter} + {second})",
+        f"{first}{letter}{other}",
+        f"{first} {sign} {second}\\sqrt{{{third}}}",
+        f"{first} {sign} {second}i",
         f"\\frac{{{first}\\sqrt{{{second}}}}}{{{third}}}",
+        f"\\frac{{{letter} {sign} {first}}}{{{second}}}",
+        _root(rng),
     )
     return rng.choice(forms)
 
 
-def _other(answer: str, rng: random.Random) -> str:
+def _pair_of(rng: random.Random) -> str:
+    parts = ", ".join(_value(rng) for _ in range(rng.choice((2, 2, 3))))
+    rows = " \\\\ ".join(_value(rng) for _ in range(rng.choice((2, 3))))
+    forms = (
+        f"({parts})",
+        f"\\left( {parts} \\right)",
+        f"\\begin{{pmatrix}} {rows} \\end{{pmatrix}}",
+    )
+    return rng.choice(forms)
+
+
+def _interval(rng: random.Random) -> str:
+    low, high = _value(rng), _value(rng)
+    forms = (
+        f"{rng.choice('[(')}{low}, {high}{rng.choice('])')}",
+        f"(-\\infty, {high}{rng.choice('])')}",
+        f"{rng.choice('[(')}{low}, \\infty)",
+        f"(-\\infty, {low}) \\cup ({high}, \\infty)",
+        f"\\left[ {low}, {high} \\right]",
+    )
+    return rng.choice(forms)
+
+
+def _list(rng: random.Random) -> str:
+    parts = [_value(rng) for _ in range(rng.choice((2, 3, 4)))]
+    return rng.choice((", ".join(parts), ",".join(parts), f"{parts[0]} \\text{{ and }} {parts[1]}"))
+
+
+def _relation(rng: random.Random) -> str:
+    letter, other = rng.sample("abknxyz", 2)
+    relation = rng.choice(("=", "=", "<", ">", "\\le", "\\ge", "\\leq", "\\geq"))
+    return rng.choice((f"{letter} {relation} {_value(rng)}", f"{other} = {_expression(rng)}"))
+
+
+def _measure(rng: random.Random) -> str:
+    number = _number(rng)
+    forms = (
+        f"{number}\\%",
+        f"{number}^\\circ",
+        f"\\${number}",
+        f"{number} {rng.choice(_NOUNS)}",
+        f"{number}\\text{{ {rng.choice(_NOUNS)}}}",
+        f"{rng.randrange(1, 13)}:{rng.randrange(60):02}",
+    )
+    return rng.choice(forms)
+
+
+def _text(rng: random.Random) -> str:
+    kind = rng.random()
+    if kind < 0.3:
+        found = rng.choice("ABCDE")
+        return rng.choice((found, f"({found})", f"\\text{{({found})}}", f"\\text{{{found}}}"))
+    if kind < 0.5:
+        return rng.choice("abknxyz")
+    found = rng.choice(_TEXTS) if kind < 0.8 else "".join(rng.choices(ascii_lowercase, k=rng.randint(3, 8)))
+    found = found.capitalize() if kind > 0.9 else found
+    return rng.choice((found, f"\\text{{{found}}}"))
+
+
+def _other_of_kind(answer: str, rng: random.Random) -> str:
+    """Another answer, as a rule in the same form."""
+    while True:
+        kind = rng.random()
+        found = vary_answer(answer, rng) if kind < 0.7 else _other_kind(rng) if kind < 0.9 else _number(rng)
+        if found is not None and is_another_answer(found, answer):
+            return found
+
+
+def _other_number(answer: str, rng: random.Random) -> str:
     """Another answer, as often near the given one as not."""
     digits = [place for place, letter in enumerate(answer) if letter.isdigit()]
     while True:

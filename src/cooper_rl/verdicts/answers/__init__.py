@@ -2,6 +2,6 @@
 
 extraction  the answer in a completion      text        one spelling for characters and spacing
 numbers  units  arithmetic  symbols         parts  structure   lists, intervals, tuples
-comparison  matching  sampling              equality; drawn values   stated  the ways to state an answer
+comparison  sampling        equality; drawn values   stated  the ways to state an answer
 notation  plain             spellings of mathematics     question  its hints
 """

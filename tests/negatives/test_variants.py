@@ -1,0 +1,65 @@
+"""Other answers in the form of a given one: certainly others, and of many kinds."""
+
+import random
+
+import pytest
+
+from cooper_rl.config.data import RuleConfig
+from cooper_rl.negatives.matching import matching_examples
+from cooper_rl.negatives.variants import vary_answer
+from cooper_rl.verdicts.answers.verify import is_another_answer
+from cooper_rl.verdicts.rule import RuleVerifier
+
+ANSWERS = [
+    "12", "-3", "3.14", "1,234", "1" * 40, r"\frac{1}{4}", "3/8", r"12\sqrt{3}", r"\pi", "2x + 5",
+    "x^2 - 4x + 7", "7 - 9i", "(2, 3)", r"\left( 2, \frac{5 \pi}{3} \right)", r"(-\infty, 3]",
+    r"(-\infty, 1) \cup (2, \infty)", r"\begin{pmatrix} 4 \\ 0 \end{pmatrix}", r"-\sqrt{3},-1,1,\sqrt{3}",
+    r"6, 8\text{, and }10", "y = -1", r"x \le 5", r"18\%", r"27^\circ", r"\$23.40", r"20\text{ days}",
+    "8:34", r"\text{(C)}", "B", r"\text{CBAD}", r"\text{even}", "Tuesday", "Evelyn", "xy", "1010_2", "Yes",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_a_variant_is_another_answer_and_several_are_found(answer: str) -> None:
+    rng = random.Random(0)
+    found = {vary_answer(answer, rng) for _ in range(40)} - {None}
+    assert len(found) >= (1 if answer in ("Yes", r"\pi") else 3)
+    assert all(is_another_answer(variant, answer) for variant in found if variant is not None)
+    assert found == {vary_answer(answer, again) for again in [random.Random(0)] for _ in range(40)} - {None}
+
+
+def test_no_variant_is_right_by_algebra() -> None:
+    rng = random.Random(1)
+    drawn = [(answer, vary_answer(answer, rng)) for answer in ANSWERS for _ in range(6)]
+    pairs = [(answer, rf"\boxed{{{variant}}}") for answer, variant in drawn if variant is not None]
+    with RuleVerifier(RuleConfig(num_workers=1)) as verifier:
+        checks = verifier.verify(pairs)
+    assert len(pairs) >= 190
+    assert [pair for pair, check in zip(pairs, checks, strict=True) if check.verdict == "correct"] == []
+
+
+@pytest.mark.parametrize("answer", ["", "?", "   ", r"\text{}", "“”", "½"])
+def test_there_is_none_where_nothing_can_be_exchanged(answer: str) -> None:
+    assert vary_answer(answer, random.Random(0)) is None
+
+
+def test_an_answer_keeps_what_surrounds_the_change() -> None:
+    rng = random.Random(3)
+    units = {vary_answer(r"20\text{ days}", rng) for _ in range(30)}
+    assert all(variant is not None and variant.endswith(r"\text{ days}") for variant in units)
+    swapped = {vary_answer(r"\left(1, 2 \right)", rng) for _ in range(60)}
+    assert r"\left(2, 1 \right)" in swapped
+    assert all(variant is not None and variant.count(r"\right") == 1 for variant in swapped)
+
+
+def test_matching_examples_hold_every_answer_once_as_stated_and_once_not() -> None:
+    examples = matching_examples(2000, random.Random(0))
+    assert [example.label for example in examples] == [1, 0] * 1000
+    with RuleVerifier(RuleConfig(num_workers=1)) as verifier:
+        checks = verifier.verify([(example.reference_answer, example.completion) for example in examples])
+    contradicted = [
+        example
+        for example, check in zip(examples, checks, strict=True)
+        if check.verdict == ("incorrect" if example.label else "correct")
+    ]
+    assert len(contradicted) <= 10, contradicted
