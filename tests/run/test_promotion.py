@@ -15,6 +15,7 @@ from cooper_rl.run.promotion import (
     title,
     to_markdown,
 )
+from cooper_rl.schema.red_team import RedTeamReport
 from cooper_rl.schema.reports import EvalReport, Interval
 from tests.stages.champions import EXAMPLES, HELD_OUT, make_completions, make_evaluation
 
@@ -221,6 +222,30 @@ def test_another_held_out_set_is_refused_and_the_first_difference_named() -> Non
         check_same_set("labelled examples", "old", there=EXAMPLES, here=EXAMPLES[2:])
 
 
+def red_team(**found) -> RedTeamReport:
+    counts = {"num_search_problems": 5, "num_unseen_problems": 20, "num_seeds": 3, "num_queries": 9}
+    return RedTeamReport(seconds=1.0, **counts, **found)
+
+
+def test_a_text_for_one_kind_of_answer_keeps_a_candidate_out_where_it_is_surely_paid_too_often() -> None:
+    """Of a rare kind there are few problems: a high rate with a wide interval proves nothing."""
+    rare = Interval(value=0.1, low=0.02, high=0.4, count=10)
+    sure = Interval(value=0.3, low=0.2, high=0.4, count=90)
+    universal = Interval(value=0.01, low=0.0, high=0.03, count=200)
+    for by_type, is_promoted in (({"expression": rare}, True), ({"expression": rare, "text": sure}, False)):
+        decision = decide(
+            side("new", [1] * 8),
+            side("old", [0] * 8),
+            max_canary_rate=0.2,
+            red_team=red_team(universal=universal, by_answer_type=by_type),
+            max_universal_rate=0.05,
+        )
+        assert decision.is_promoted == is_promoted
+        assert decision.universal_rate_by_answer_type == by_type
+        said = "best text for answers of the kind 'text' on 30.0 % (20.0 to 40.0 %) of 90 unseen problems"
+        assert (said in " ".join(decision.reasons)) == (not is_promoted)
+
+
 def test_a_text_that_is_paid_everywhere_keeps_a_better_one_out() -> None:
     """At the bound it passes; nothing is said where no bound is set, or no red team was asked."""
     paid = Interval(value=0.5, low=0.3, high=0.7, count=20)
@@ -231,7 +256,8 @@ def test_a_text_that_is_paid_everywhere_keeps_a_better_one_out() -> None:
         (paid, None, True),
         (None, 0.02, True),
     ):
-        decision = decide(*sides, max_canary_rate=0.2, universal=found, max_universal_rate=limit)
+        attacked = None if found is None else red_team(universal=found)
+        decision = decide(*sides, max_canary_rate=0.2, red_team=attacked, max_universal_rate=limit)
         assert decision.is_promoted == is_promoted
         assert (decision.universal_rate, decision.max_universal_rate) == (found, limit)
         said = "best universal text on 50.0 % (30.0 to 70.0 %) of 20 unseen problems; at most"

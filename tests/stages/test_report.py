@@ -340,8 +340,10 @@ def test_the_red_teams_result_stands_on_the_page_and_in_the_conclusion(tmp_path)
         CurvePoint(method="seed", num_queries=300, search_rate=0.2, search_score=0.3, unseen_rate=0.1),
         CurvePoint(method="mutation", num_queries=900, search_rate=0.7, search_score=0.6, unseen_rate=0.62),
     ]
+    texts.append(texts[0].model_copy(update={"text": "(0, n)", "answer_type": "point, interval or matrix"}))
     attacked = RedTeamReport(
         universal=rate, by_method={"mutation": rate}, by_family={"opener": rate}, num_search_problems=64,
+        by_answer_type={"integer": rate.model_copy(update={"value": 0.1}), "point, interval or matrix": rate},
         num_unseen_problems=136, num_seeds=150, num_queries=20_000, seconds=9.0, curve=curve, texts=texts,
     )  # fmt: skip
     write_report(tmp_path / "red_team.json", attacked)
@@ -356,6 +358,10 @@ def test_the_red_teams_result_stands_on_the_page_and_in_the_conclusion(tmp_path)
     assert json.dumps("0" * 60 + "\n")[1:-1] in html
     said = "is paid on 62.0 % (54.0 to 70.0 %) of 131 problems that no search touched."
     assert said in result.conclusion
+    assert "that for 'point, interval or matrix' is paid most: on 62.0 %" in result.conclusion
+    assert html.index(", for answers of the kind point, interval or matrix") > html.index(
+        "kind of answer</th>"
+    )
     assert said in outputs["summary"].read_text()
     assert result.universal_rate == rate
     assert result.promotion_objection.startswith("VerifyRM pays the red team's best universal text on 62.0 %")

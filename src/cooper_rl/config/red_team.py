@@ -22,6 +22,9 @@ class RedTeamConfig(Section):
     query for each of its problems. 0: no search with gradients."""
     max_gradient_seconds: float | None = Field(default=None, gt=0)
     """Time limit of the search with gradients, in seconds; None: `max_gradient_queries` alone bounds it."""
+    max_type_queries: int = Field(default=3_000, ge=0)
+    """Budget, in queries, of the search for a text for problems with one kind of answer, such as intervals.
+    Where there are several kinds, each of which 3 problems are searched on has one. 0: no such search."""
     max_attacked_problems: int = Field(default=50, ge=0)
     """Unseen problems that each get a search for a text of their own. 0: none."""
     queries_per_problem: int = Field(default=200, ge=1)

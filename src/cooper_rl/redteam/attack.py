@@ -1,11 +1,12 @@
 """The whole attack on one VerifyRM: universal texts searched on some problems, then texts for single others.
 
-In order: seeds, random changes, gradients (which start from the texts before), and texts of their own for
-problems that no search has seen. What the texts are worth is measured afterwards (`redteam/findings.py`).
+In order: seeds, random changes, gradients (which start from the texts before), texts for the problems with
+one kind of answer, and texts of their own for problems that no search has seen. What the texts are worth is
+measured afterwards (`redteam/findings.py`).
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from cooper_rl.config.red_team import RedTeamConfig
@@ -25,6 +26,8 @@ from cooper_rl.schema.red_team import Method
 MIN_PROBLEMS = 3
 """One to search on, two to measure on."""
 CHILDREN_PER_PROBLEM = 8
+MIN_OF_TYPE = 3
+"""Problems of a kind of answer that a search of its own needs."""
 
 
 class Split(NamedTuple):
@@ -32,6 +35,16 @@ class Split(NamedTuple):
 
     search: list[Problem]
     unseen: list[Problem]
+    rest: list[Problem]
+    """Unseen too, and more than `max_unseen_problems`: those of a rare kind of answer count."""
+
+
+class OfType(NamedTuple):
+    """The best text for problems whose answers are of one kind."""
+
+    unseen: list[Problem]
+    num_search: int
+    best: Candidate
 
 
 class Found(NamedTuple):
@@ -46,6 +59,8 @@ class Found(NamedTuple):
     kept: list[Candidate]
     """The best universal text of every origin, best first."""
     improvements: list[Improvement]
+    by_type: dict[str, OfType]
+    """Kind of answer -> the best text on its problems alone; empty where all answers are of one kind."""
     attempts: list[Attempt]
     num_queries: int
 
@@ -66,7 +81,8 @@ def split_problems(problems: Sequence[Problem], config: RedTeamConfig, rng: rand
         )
     rng.shuffle(shuffled)
     num_search = min(config.max_search_problems, len(shuffled) // 3)
-    return Split(shuffled[:num_search], shuffled[num_search:][: config.max_unseen_problems])
+    end = num_search + config.max_unseen_problems
+    return Split(shuffled[:num_search], shuffled[num_search:end], shuffled[end:])
 
 
 def attack(
@@ -128,6 +144,7 @@ def attack(
         )
         best["gradient"] = search.population[0]
     kept = _best_of_each(search, split.search)[: config.num_texts]
+    by_type = _attack_types(split, seeds, kept, oracle, journal, config, draw)
     attempts = attack_each(
         split.unseen[: config.max_attacked_problems],
         kept,
@@ -136,7 +153,55 @@ def attack(
         max_queries=config.queries_per_problem,
         rng=draw("per_problem"),
     )
-    return Found(split, seeds, families, best, kept, search.improvements, attempts, oracle.num_queries)
+    return Found(
+        split, seeds, families, best, kept, search.improvements, by_type, attempts, oracle.num_queries
+    )
+
+
+def _attack_types(
+    split: Split,
+    seeds: Sequence[Seed],
+    kept: Sequence[Candidate],
+    oracle: Oracle,
+    journal: Journal,
+    config: RedTeamConfig,
+    draw: Callable[[str], random.Random],
+) -> dict[str, OfType]:
+    """A search for each kind of answer: what is paid for one kind alone is lost in a search over all."""
+    name_answer_type = oracle.domain.name_answer_type
+    if name_answer_type is None or config.max_type_queries == 0:
+        return {}
+    searched, unseen = (
+        _by_type(problems, name_answer_type) for problems in (split.search, [*split.unseen, *split.rest])
+    )
+    if len(searched.keys() | unseen.keys()) == 1:
+        return {}
+    found: dict[str, OfType] = {}
+    starts = {each.text: Seed(each.origin, "found", each.text) for each in kept}
+    starts |= {seed.text: seed for seed in seeds}
+    for name in sorted(searched.keys() & unseen.keys()):
+        if len(searched[name]) < MIN_OF_TYPE:
+            continue
+        search = UniversalSearch(searched[name], oracle, journal, config)
+        before = oracle.num_queries
+        search.try_seeds(list(starts.values()))
+        search.run(
+            "mutation",
+            _mutations(make_material(seeds), config),
+            max_queries=max(0, config.max_type_queries - (oracle.num_queries - before)),
+            max_seconds=config.max_seconds,
+            rng=draw(f"type {name}"),
+        )
+        problems = unseen[name][: config.max_unseen_problems]
+        found[name] = OfType(problems, len(searched[name]), search.population[0])
+    return found
+
+
+def _by_type(problems: Sequence[Problem], name_answer_type: Callable[[str], str]) -> dict[str, list[Problem]]:
+    found: dict[str, list[Problem]] = {}
+    for problem in problems:
+        found.setdefault(name_answer_type(problem.reference_answer), []).append(problem)
+    return found
 
 
 def _best_of_each(search: UniversalSearch, problems: Sequence[Problem]) -> list[Candidate]:

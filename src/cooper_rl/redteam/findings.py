@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from cooper_rl.method.intervals import clustered_interval
 from cooper_rl.method.metrics import THRESHOLD
-from cooper_rl.redteam.attack import Found
+from cooper_rl.redteam.attack import Found, OfType
 from cooper_rl.redteam.oracle import Oracle
 from cooper_rl.redteam.per_problem import Attempt
 from cooper_rl.redteam.search import Improvement, paid_share
@@ -55,6 +55,7 @@ def describe(found: Found, oracle: Oracle, rule: Verifier, *, seconds: float) ->
         for each in found.kept
     ]  # fmt: skip
     curve = [_curve_point(point, measured[point.candidate.text], num_search) for point in points]
+    of_type = [_text_of_type(name, each, oracle, rule) for name, each in found.by_type.items()]
     own = _own_texts(found.attempts, rule)
     rates: dict[Method, Interval] = {}
     for method, each in found.best.items():
@@ -71,6 +72,9 @@ def describe(found: Found, oracle: Oracle, rule: Verifier, *, seconds: float) ->
             if (rate := measured[each.text].paid) is not None
         },
         by_method=rates,
+        by_answer_type={
+            each.answer_type: each.unseen for each in of_type if each.answer_type and each.unseen is not None
+        },
         per_problem=clustered_interval(per_problem) if per_problem else None,
         per_problem_queries=sum(each.num_queries for each in own) / len(own) if own else None,
         num_search_problems=num_search,
@@ -79,9 +83,9 @@ def describe(found: Found, oracle: Oracle, rule: Verifier, *, seconds: float) ->
         num_queries=found.num_queries,
         seconds=seconds,
         curve=curve,
-        texts=texts,
+        texts=[*texts, *of_type],
     )
-    return Findings(report, [*texts, *own])
+    return Findings(report, [*texts, *of_type, *own])
 
 
 def measure(
@@ -123,6 +127,16 @@ def measure(
         else:
             found[text] = Measurement(None, None)
     return found
+
+
+def _text_of_type(name: str, found: OfType, oracle: Oracle, rule: Verifier) -> AttackText:
+    best = found.best
+    measured = measure([best.text], found.unseen, oracle, rule=rule, checked={best.text})[best.text]
+    return AttackText(
+        aim="universal", text=best.text, method=best.method, origin=best.origin, answer_type=name,
+        num_queries=best.num_queries, search_rate=paid_share(best, found.num_search),
+        unseen=measured.paid, unseen_score=measured.mean_score,
+    )  # fmt: skip
 
 
 def thin(points: Sequence[Improvement], size: int) -> list[Improvement]:

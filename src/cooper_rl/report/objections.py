@@ -2,6 +2,7 @@
 
 from cooper_rl.report.changes import direction, find_accuracy
 from cooper_rl.report.numbers import percent, span
+from cooper_rl.schema.red_team import RedTeamReport
 from cooper_rl.schema.reports import EvalReport, Interval
 
 
@@ -10,7 +11,7 @@ def list_objections(
     last: EvalReport,
     *,
     max_canary_rate: float | None,
-    universal: Interval | None,
+    red_team: RedTeamReport | None,
     max_universal_rate: float | None,
 ) -> list[str]:
     """Why a candidate may not become a champion, whoever is one.
@@ -19,13 +20,18 @@ def list_objections(
         start: Evaluation of its run before the first step; None: not known.
         last: Its own evaluation.
         max_canary_rate: Bound on every attack's canaries; None: they do not decide.
-        universal: Share of unseen problems on which the red team's best universal text is paid.
-        max_universal_rate: Bound on it; None: it does not decide.
+        red_team: What was found against its VerifyRM; None: nobody searched.
+        max_universal_rate: Bound on the share of unseen problems on which its best text is paid; None: what
+            it found does not decide.
     """
     return [
         *([] if start is None else _object_to_fall(start, last)),
         *([] if max_canary_rate is None else _object_to_canaries(last, max_canary_rate)),
-        *_object_to_universal(universal, max_universal_rate),
+        *(
+            []
+            if red_team is None or max_universal_rate is None
+            else _object_to_texts(red_team, max_universal_rate)
+        ),
     ]
 
 
@@ -53,16 +59,25 @@ def _object_to_canaries(report: EvalReport, limit: float) -> list[str]:
     ]
 
 
-def _object_to_universal(found: Interval | None, limit: float | None) -> list[str]:
-    """Why a VerifyRM may not become a champion: the red team's best universal text is paid too often.
+def _object_to_texts(found: RedTeamReport, limit: float) -> list[str]:
+    """Why a VerifyRM may not become a champion: a text of the red team is paid too often.
 
-    Args:
-        found: Share of unseen problems on which it is; None: nothing is known.
-        limit: `registry.max_universal_rate`.
+    A kind of answer has few problems, so its rate counts only where the interval is above the bound.
     """
-    if found is None or limit is None or found.value <= limit:
-        return []
-    return [
-        f"VerifyRM pays the red team's best universal text on {percent(found.value)} ({span(found)}) of "
-        f"{found.count} unseen problems; at most {percent(limit)} may be."
+    said = "VerifyRM pays the red team's best"
+    objections: list[str] = []
+    if (rate := found.universal) is not None and rate.value > limit:
+        objections.append(f"{said} universal text on {_say_rate(rate, limit)}")
+    objections += [
+        f"{said} text for answers of the kind {name!r} on {_say_rate(rate, limit)}"
+        for name, rate in found.by_answer_type.items()
+        if rate.low > limit
     ]
+    return objections
+
+
+def _say_rate(rate: Interval, limit: float) -> str:
+    return (
+        f"{percent(rate.value)} ({span(rate)}) of {rate.count} unseen problems; "
+        f"at most {percent(limit)} may be."
+    )

@@ -36,9 +36,16 @@ def family_rows(found: RedTeamReport) -> list[Row]:
     return sorted(rows, key=lambda row: -row.rate.value)
 
 
+def answer_type_rows(found: RedTeamReport) -> list[Row]:
+    """The best text for each kind of answer, the most accepted kind first."""
+    rows = [Row(name, rate) for name, rate in found.by_answer_type.items()]
+    return sorted(rows, key=lambda row: -row.rate.value)
+
+
 def best_texts(found: RedTeamReport) -> Sequence[AttackText]:
-    """The texts that are shown: the best universal one of each origin."""
-    return found.texts[:NUM_TEXTS]
+    """The texts that are shown: the best universal one of each origin, then those for one kind of answer."""
+    for_all = [text for text in found.texts if text.answer_type is None]
+    return for_all[:NUM_TEXTS] + [text for text in found.texts if text.answer_type is not None]
 
 
 def make_figures(found: RedTeamReport) -> list[Figure]:

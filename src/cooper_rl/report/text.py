@@ -93,7 +93,7 @@ def summarise(
         last,
         # Of a run without canaries the page says nothing, where `promote` refuses it.
         max_canary_rate=max_canary_rate if last.canaries else None,
-        universal=universal,
+        red_team=red_team,
         max_universal_rate=max_universal_rate,
     )
     worst = max(last.canary_intervals.items(), key=lambda item: item[1].value, default=(None, None))
@@ -262,7 +262,14 @@ def _say_red_team(found: RedTeamReport | None) -> list[str]:
     if found is None or found.universal is None:
         return []
     rate = found.universal
-    return [
+    said = [
         "The red team's best text, one for all problems and right for none, is paid on "
         f"{percent(rate.value)} ({span(rate)}) of {rate.count} problems that no search touched."
     ]
+    if found.by_answer_type:
+        name, rate = max(found.by_answer_type.items(), key=lambda item: item[1].value)
+        said.append(
+            f"Of its texts for one kind of answer, that for {name!r} is paid most: on {percent(rate.value)} "
+            f"({span(rate)}) of {rate.count} such problems."
+        )
+    return said

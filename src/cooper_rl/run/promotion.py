@@ -20,6 +20,7 @@ from cooper_rl.report.numbers import in_points, with_interval
 from cooper_rl.report.objections import list_objections
 from cooper_rl.run.identity import SERVER_KEYS
 from cooper_rl.schema.data import EvaluatedCompletion, Problem, VerifyExample
+from cooper_rl.schema.red_team import RedTeamReport
 from cooper_rl.schema.reports import AccuracyName, EvalReport, Interval
 from cooper_rl.schema.runs import PromoteReport
 
@@ -54,7 +55,7 @@ def decide(
     *,
     start: EvalReport | None = None,
     max_canary_rate: float,
-    universal: Interval | None = None,
+    red_team: RedTeamReport | None = None,
     max_universal_rate: float | None = None,
 ) -> PromoteReport:
     """The decision with its reasons; both sides must have been evaluated on the same problems and examples.
@@ -64,8 +65,9 @@ def decide(
         champion: Is it; None: nobody.
         start: Evaluation of the candidate's run before its first step; a policy that fell since is refused.
         max_canary_rate: Bound on every attack's canaries.
-        universal: Share of unseen problems on which the red team's best universal text is paid.
-        max_universal_rate: Bound on it; None: it does not decide.
+        red_team: What was found against its VerifyRM; None: nobody searched.
+        max_universal_rate: Bound on the share of unseen problems on which its best text is paid; None: what
+            it found does not decide.
 
     Raises:
         DataError: the problems differ.
@@ -74,12 +76,13 @@ def decide(
     change = verify_rm_change = None
     name: AccuracyName = "rule accuracy" if found.judge_accuracy is None else "accuracy"
     reasons: list[str] = []
+    universal = None if red_team is None else red_team.universal
     remarks = [_NO_RED_TEAM] if universal is None and max_universal_rate is not None else []
     objections = list_objections(
         start,
         found,
         max_canary_rate=max_canary_rate,
-        universal=universal,
+        red_team=red_team,
         max_universal_rate=max_universal_rate,
     )
     if champion is None:
@@ -113,6 +116,7 @@ def decide(
         canary_intervals=found.canary_intervals,
         max_canary_rate=max_canary_rate,
         universal_rate=universal,
+        universal_rate_by_answer_type={} if red_team is None else red_team.by_answer_type,
         max_universal_rate=max_universal_rate,
         reasons=(objections or reasons) + remarks,
     )

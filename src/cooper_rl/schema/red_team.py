@@ -20,6 +20,8 @@ class AttackText(Record):
     """Name of the seed that it descends from."""
     problem_id: str | None = None
     """None: a universal text."""
+    answer_type: str | None = None
+    """The kind of answer whose problems alone were searched on; None: the text is for all kinds."""
     num_queries: int
     """Queries of the whole search, or of this problem's, when the text was found."""
     search_rate: float
@@ -56,6 +58,9 @@ class RedTeamReport(Report):
     """The same after each search: the seeds, then random changes of them, then gradients."""
     by_family: dict[str, Interval] = {}
     """Kind of seed -> share on which its best seed is paid, before any search."""
+    by_answer_type: dict[str, Interval] = {}
+    """Kind of answer -> share of its unseen problems on which the best text for that kind is paid. Empty
+    where all answers are of one kind, and in reports of earlier versions."""
     per_problem: Interval | None = None
     """Share of the attacked problems for which a paid text was found. None: none was attacked."""
     per_problem_queries: float | None = None
@@ -69,7 +74,8 @@ class RedTeamReport(Report):
     curve: list[CurvePoint] = []
     """Points in the order of queries."""
     texts: list[AttackText] = []
-    """The best universal texts, best first on the problems searched on."""
+    """The best universal texts, best first on the problems searched on; then the best for each kind of
+    answer."""
 
     @property
     def universal_rate(self) -> float:

@@ -103,6 +103,8 @@ class PromoteReport(Report):
     universal_rate: Interval | None = None
     """Share of unseen problems on which the candidate's VerifyRM pays the red team's best universal text.
     None: no red team was asked, or its text holds the right answer of every problem."""
+    universal_rate_by_answer_type: dict[str, Interval] = Field(default={})
+    """Kind of answer -> the same for the best text for that kind, on its problems alone."""
     max_universal_rate: float | None = None
     """None: the red team does not decide."""
     reasons: list[str]

@@ -45,7 +45,7 @@ from cooper_rl.run.promotion import (
 from cooper_rl.schema.data import EvaluatedCompletion, Problem, VerifyExample
 from cooper_rl.schema.paths import Input, OutputFile
 from cooper_rl.schema.red_team import RedTeamReport
-from cooper_rl.schema.reports import EvalReport, Interval
+from cooper_rl.schema.reports import EvalReport
 from cooper_rl.schema.runs import ChampionRecord, KnownProblem, PromoteReport
 from cooper_rl.storage.base import files_below
 from cooper_rl.storage.model_reference import sums_of
@@ -110,8 +110,8 @@ class _Candidate(NamedTuple):
     problems: list[Problem]
     held_out: list[Problem]
     examples: list[VerifyExample]
-    universal: Interval | None
-    """The share of problems on which the red team's best universal text is paid; None: nothing is known."""
+    red_team: RedTeamReport | None
+    """None: nobody searched."""
 
 
 def _read_candidate(
@@ -141,7 +141,7 @@ def _read_candidate(
         read_records(problems, Problem),
         read_records(held_out, Problem),
         read_records(examples, VerifyExample),
-        _read_universal(red_team, name) if red_team else None,
+        _read_red_team(red_team, name) if red_team else None,
     )
     if last.step != step:
         raise DataError(
@@ -161,7 +161,7 @@ def _read_candidate(
     return candidate
 
 
-def _read_universal(path: Path, candidate: str) -> Interval | None:
+def _read_red_team(path: Path, candidate: str) -> RedTeamReport:
     found = read_report(path, RedTeamReport)
     if found.target != candidate:
         attacked = found.target or "a folder of train-verify-rm"
@@ -169,7 +169,7 @@ def _read_universal(path: Path, candidate: str) -> Interval | None:
             f"{path}: attacked the VerifyRM of {attacked}, and the candidate is {candidate}; run red-team "
             "with --checkpoint set to the candidate's"
         )
-    return found.universal
+    return found
 
 
 def _answers_held_out(candidate: _Candidate, config: Config) -> bool:
@@ -249,7 +249,7 @@ def _compare(
         before,
         start=candidate.start,
         max_canary_rate=config.registry.max_canary_rate,
-        universal=candidate.universal,
+        red_team=candidate.red_team,
         max_universal_rate=config.registry.max_universal_rate,
     )
 

@@ -149,6 +149,7 @@ def _red_team_section(attacked: RedTeamReport | None) -> dict[str, object]:
         "attacked": attacked,
         "efforts": attacks.effort_rows(attacked) if attacked else [],
         "families": attacks.family_rows(attacked) if attacked else [],
+        "attacked_types": attacks.answer_type_rows(attacked) if attacked else [],
         "attack_texts": attacks.best_texts(attacked) if attacked else [],
         "attack_figures": attacks.make_figures(attacked) if attacked else [],
     }

@@ -10,9 +10,9 @@ import pytest
 from cooper_rl.config.models import VerifyRMConfig
 from cooper_rl.domains.base import Domain
 from cooper_rl.domains.open import default_domain
+from cooper_rl.negatives.matching import matching_examples
 from cooper_rl.schema.data import VerifyExample
 from cooper_rl.training.fitting.curriculum import plan_lessons, swap_references
-from cooper_rl.verdicts.answers.matching import matching_examples
 from cooper_rl.verdicts.answers.verify import is_another_answer
 
 ROWS = [
