@@ -1,5 +1,7 @@
 """What of the environment stands between this machine and a server, named in the error."""
 
+import gzip
+import os
 import ssl
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -8,7 +10,7 @@ import httpx
 import pytest
 
 from cooper_rl.errors import ConfigError, DataError
-from cooper_rl.outgoing import describe, hub_obstacle, open_client, through
+from cooper_rl.outgoing import PIECE_BYTES, describe, hub_obstacle, open_client, through, unpack
 from cooper_rl.storage.remote_data import download
 from tests.stand_ins.serving import serving
 
@@ -97,3 +99,29 @@ def test_a_certificate_that_is_refused_names_the_remedy(code: int, remedy: str) 
     error = httpx.ConnectError("certificate verify failed")
     error.__cause__ = cause
     assert describe(error, "https://judge/v1") == f"ConnectError: certificate verify failed, {remedy}"
+
+
+def test_a_body_is_unpacked_in_pieces_that_are_bounded_however_it_arrives() -> None:
+    text = bytes(3_000_000) + os.urandom(100_000)
+    packed = gzip.compress(text[:1_000_000]) + gzip.compress(text[1_000_000:])
+    headers = {"content-encoding": "GZIP"}
+    for size in (17, 1000, len(packed)):
+        parts = [packed[start : start + size] for start in range(0, len(packed), size)]
+        pieces = list(unpack(parts, headers))
+        assert b"".join(pieces) == text
+        assert max(map(len, pieces)) <= PIECE_BYTES
+    assert list(unpack([b"as", b"it is"], {})) == [b"as", b"it is"]
+
+
+@pytest.mark.parametrize(
+    ("body", "encoding", "said"),
+    [
+        (b"no gzip", "gzip", "is no gzip"),
+        (gzip.compress(b"rows")[:-1], "gzip", "ends in the middle of its gzip"),
+        (b"", "gzip", "ends in the middle of its gzip"),
+        (b"rows", "br", "packed as 'br', which was not asked for"),
+    ],
+)
+def test_a_body_that_cannot_be_unpacked_is_refused(body: bytes, encoding: str, said: str) -> None:
+    with pytest.raises(httpx.DecodingError, match=said):
+        list(unpack([body], {"content-encoding": encoding}))

@@ -3,7 +3,8 @@
 import errno
 import os
 import ssl
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 from urllib.request import (
@@ -21,21 +22,54 @@ _WRONG_TIMES = (9, 10)
 """OpenSSL's codes of certificates that are not valid yet, or no more."""
 CONNECT_SECONDS = 10.0
 """A server that is there takes a connection at once, however long it thinks about its answer."""
+ACCEPTED = {"accept-encoding": "gzip"}
+"""Headers that ask for what `unpack` reads. httpx asks for more where more is installed, and unpacks it
+without a bound."""
+PIECE_BYTES = 1 << 20
+_GZIP_HEADER = zlib.MAX_WBITS | 16
 
 
-def open_client(seconds: float, **options: Any) -> httpx.Client:
-    """A client whose server may be silent for so long.
+def open_client(seconds: float, *, headers: Mapping[str, str] | None = None, **options: Any) -> httpx.Client:
+    """A client whose server may be silent for so long; `unpack` reads the bodies that it gets.
 
     Raises:
         ConfigError: a variable of the environment cannot be used.
     """
     try:
-        return httpx.Client(timeout=time_limits(seconds), **options)
+        return httpx.Client(timeout=time_limits(seconds), headers=ACCEPTED | dict(headers or {}), **options)
     except (ImportError, OSError, ValueError, httpx.InvalidURL) as error:
         raise ConfigError(
             f"no HTTP client can be made ({error}); correct HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY, "
             "SSL_CERT_FILE and SSL_CERT_DIR"
         ) from error
+
+
+def unpack(parts: Iterable[bytes], headers: Mapping[str, str]) -> Iterator[bytes]:
+    """The parts of an answer's body, unpacked as its headers say, in pieces of at most `PIECE_BYTES`.
+
+    Raises:
+        httpx.DecodingError: it is packed in another way than was asked for, damaged, or cut short.
+    """
+    encoding = headers.get("content-encoding", "identity").strip().lower()
+    if encoding == "identity":
+        yield from parts
+        return
+    if encoding != "gzip":
+        raise httpx.DecodingError(f"the answer is packed as {encoding[:50]!r}, which was not asked for")
+    unpacker = zlib.decompressobj(_GZIP_HEADER)
+    try:
+        for part in parts:
+            packed = part
+            while packed:
+                if unpacker.eof:  # several gzip files in a row are one
+                    unpacker = zlib.decompressobj(_GZIP_HEADER)
+                yield unpacker.decompress(packed, PIECE_BYTES)
+                packed = unpacker.unconsumed_tail or unpacker.unused_data
+        yield unpacker.flush()
+    except zlib.error as error:
+        raise httpx.DecodingError(f"the answer is no gzip: {error}") from error
+    if not unpacker.eof:
+        raise httpx.DecodingError("the answer ends in the middle of its gzip")
 
 
 def time_limits(seconds: float) -> httpx.Timeout:

@@ -10,7 +10,7 @@ import pytest
 
 from cooper_rl.domains.mathematics import judge_prompt
 from cooper_rl.errors import ServerError
-from cooper_rl.servers.chat import read_retry_after
+from cooper_rl.servers.answers import read_retry_after
 from cooper_rl.servers.judge import ChatJudge
 from cooper_rl.servers.pacing import Pace
 from tests.servers.chatting import ITEM, config, honest

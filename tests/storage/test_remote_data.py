@@ -1,5 +1,6 @@
 """Downloads from a real server on this machine; the hub's client on a folder and without a network."""
 
+import gzip
 import json
 import os
 import subprocess
@@ -36,6 +37,14 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(200)
         kind = "text/html; charset=utf-8" if "page" in self.path else "text/plain"
         self.send_header("Content-Type", kind + (OBEYED if "hostile" in self.path else ""))
+        packed = {"packed.jsonl": gzip.compress(ROWS) * 2, "cut.jsonl": gzip.compress(ROWS)[:-9],
+                  "bomb.jsonl": gzip.compress(bytes(50_000_000))}.get(self.path[1:])  # fmt: skip
+        if packed is not None:
+            assert self.headers["Accept-Encoding"] == "gzip", "all that is unpacked within a bound"
+            self.send_header("Content-Encoding", "gzip")
+            self.end_headers()
+            self.wfile.write(packed)
+            return
         if "announced" in self.path:
             self.send_header("Content-Length", "5000000000")
         self.end_headers()
@@ -93,6 +102,14 @@ def test_a_web_page_is_not_a_data_file(server, tmp_path):
 def test_a_file_over_the_limit_is_refused_while_it_arrives(server, tmp_path, name):
     with pytest.raises(DataError, match=r"is larger than 0 MB; download it yourself"):
         download(f"{server}/{name}", tmp_path, max_bytes=10_000)
+
+
+def test_a_packed_file_is_unpacked_within_the_limit(server, tmp_path):
+    assert download(f"{server}/packed.jsonl", tmp_path).read_bytes() == ROWS * 2
+    with pytest.raises(DataError, match=r"cut.jsonl: cannot be downloaded .*the answer ends in the middle"):
+        download(f"{server}/cut.jsonl", tmp_path)
+    with pytest.raises(DataError, match=r"bomb.jsonl: is larger than 2 MB"):
+        download(f"{server}/bomb.jsonl", tmp_path, max_bytes=2_000_000)
 
 
 def test_a_trickle_and_a_silent_server_run_into_the_time_limits(server, tmp_path):

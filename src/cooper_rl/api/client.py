@@ -15,7 +15,7 @@ from cooper_rl.addresses import redact
 from cooper_rl.errors import ConfigError, ServerError
 from cooper_rl.outgoing import describe, distrust_in, open_client, through
 from cooper_rl.schema.texts import replace_surrogates
-from cooper_rl.servers.answers import ACCEPTED_ENCODING, SPARE_BYTES, post, status_of
+from cooper_rl.servers.answers import SPARE_BYTES, post, read_retry_after, status_of
 from cooper_rl.waiting import Waiting
 
 logger = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ class RewardClient:
         self._proxy = through(self._url)
         self._http = open_client(
             timeout_seconds,
-            headers={"accept-encoding": ACCEPTED_ENCODING} | authorization,
+            headers=authorization,
             verify=True if certificates is None else ssl.create_default_context(cafile=certificates),
         )
 
@@ -163,8 +163,8 @@ class RewardClient:
                 problem = status_of(answer) + self._proxy
                 if answer.status_code not in RETRIED:
                     raise ServerError(f"{self._url}: refused the request with {problem}")
-                given = answer.headers.get("retry-after", "")
-                seconds = float(given) if given.isdigit() else seconds
+                asked = read_retry_after(answer.headers)
+                seconds = seconds if asked is None else asked
             if time.monotonic() + seconds > deadline:
                 raise ServerError(
                     f"{self._url}: no answer in retry_seconds={self._retry_seconds:g}; the last try: "

@@ -3,21 +3,21 @@
 `servers/chat.py`, `servers/hedging.py` and `api/client.py` read every answer by what stands here.
 """
 
+import math
 import time
-import zlib
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple
 
 import httpx
 
 from cooper_rl.addresses import redact
+from cooper_rl.outgoing import unpack
 
 MAX_BYTES_PER_TOKEN, SPARE_BYTES = 64, 1 << 20
 """An answer of more bytes than `max_tokens` can need is not read to its end."""
-ACCEPTED_ENCODING = "gzip"
-"""What a request asks for. httpx asks for more where more is installed, and unpacks without a bound."""
-_GZIP_HEADER = zlib.MAX_WBITS | 16
-
-
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 """No request follows one: what is posted, and the key, are for the address that was given."""
 
@@ -42,6 +42,25 @@ def status_of(answer: httpx.Response) -> str:
     return f"HTTP {answer.status_code}: {answer.text[:200]!r}"
 
 
+def read_retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds that a server asks to wait, as a number or a date (`Retry-After`, RFC 9110) or in milliseconds
+    (`retry-after-ms`, as some servers have it); None where it says nothing that can be read."""
+    milliseconds, asked = headers.get("retry-after-ms", ""), headers.get("retry-after", "").strip()
+    with suppress(ValueError):
+        return _bounded(float(milliseconds) / 1000)
+    with suppress(ValueError):
+        return _bounded(float(asked))
+    with suppress(TypeError, ValueError):
+        date = parsedate_to_datetime(asked)
+        date = date if date.tzinfo else date.replace(tzinfo=UTC)
+        return _bounded((date - datetime.now(UTC)).total_seconds())
+    return None
+
+
+def _bounded(seconds: float) -> float | None:
+    return max(0.0, seconds) if math.isfinite(seconds) else None
+
+
 def post(
     client: httpx.Client, url: str, body: dict[str, Any], *, max_bytes: int, max_seconds: float
 ) -> httpx.Response:
@@ -61,7 +80,7 @@ def post(
 
 
 def add_part(content: bytearray, part: bytes, max_bytes: int) -> None:
-    """Append a part as it came over the network.
+    """Append a part of an answer.
 
     Raises:
         httpx.ReadError: the answer is too long.
@@ -78,23 +97,12 @@ def to_response(answer: httpx.Response, content: bytearray, max_bytes: int) -> h
         httpx.DecodingError: it is packed in another way than was asked for, or damaged.
     """
     headers = answer.headers.copy()
-    encoding = headers.pop("content-encoding", "identity").strip().lower()
-    headers.pop("content-length", None)  # of the packed bytes
-    body = bytes(content)
-    if encoding == ACCEPTED_ENCODING:
-        body = _unpack(body, max_bytes)
-    elif encoding != "identity":
-        raise httpx.DecodingError(f"the answer is packed as {encoding[:50]!r}, which was not asked for")
-    return httpx.Response(answer.status_code, headers=headers, content=body)
-
-
-def _unpack(content: bytes, max_bytes: int) -> bytes:
-    try:
-        unpacked = zlib.decompressobj(_GZIP_HEADER).decompress(content, max_bytes + 1)
-    except zlib.error as error:
-        raise httpx.DecodingError(f"the answer is no gzip: {error}") from error
-    _check_size(len(unpacked), max_bytes)
-    return unpacked
+    body = bytearray()
+    for part in unpack([bytes(content)], headers):
+        add_part(body, part, max_bytes)
+    for key in ("content-encoding", "content-length"):  # of the packed bytes
+        headers.pop(key, None)
+    return httpx.Response(answer.status_code, headers=headers, content=bytes(body))
 
 
 def _check_size(size: int, max_bytes: int) -> None:

@@ -13,10 +13,7 @@ import random
 import threading
 import time
 from base64 import b64encode
-from collections.abc import Mapping
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from email.utils import parsedate_to_datetime
 from typing import Any, Literal, NoReturn
 
 import httpx
@@ -29,11 +26,11 @@ from cooper_rl.outgoing import describe, open_client, through
 from cooper_rl.schema.reports import JudgeUsage
 from cooper_rl.schema.texts import replace_surrogates
 from cooper_rl.servers.answers import (
-    ACCEPTED_ENCODING,
     REDIRECTS,
     Posted,
     max_answer_bytes,
     post,
+    read_retry_after,
     status_of,
 )
 from cooper_rl.servers.budget import Estimate, Ledger, count_tokens
@@ -87,7 +84,7 @@ class ChatClient:
         # As many connections as requests: with fewer, a request's time-out would run while it waits for
         # one.
         limits = httpx.Limits(max_connections=server.max_concurrency)
-        headers = {**_authorization(server), "Accept-Encoding": ACCEPTED_ENCODING}
+        headers = _authorization(server)
         self._http = open_client(server.timeout_seconds, limits=limits, headers=headers)
         self._proxy = through(url)
         self._ledger = Ledger(server)
@@ -307,25 +304,6 @@ def _pause_seconds(attempt: int, asked: float | None, server: ServerConfig, jitt
     """Doubling pauses up to a minute, spread so that clients do not meet again; at least what is asked."""
     pause = server.backoff_seconds * 2**attempt * jitter.uniform(0.5, 1.0)
     return max(min(pause, MAX_PAUSE_SECONDS), asked or 0.0)
-
-
-def read_retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds that a server asks to wait, as a number or a date (`Retry-After`, RFC 9110) or in milliseconds
-    (`retry-after-ms`, as some servers have it); None where it says nothing that can be read."""
-    milliseconds, asked = headers.get("retry-after-ms", ""), headers.get("retry-after", "").strip()
-    with suppress(ValueError):
-        return _bounded(float(milliseconds) / 1000)
-    with suppress(ValueError):
-        return _bounded(float(asked))
-    with suppress(TypeError, ValueError):
-        date = parsedate_to_datetime(asked)
-        date = date if date.tzinfo else date.replace(tzinfo=UTC)
-        return _bounded((date - datetime.now(UTC)).total_seconds())
-    return None
-
-
-def _bounded(seconds: float) -> float | None:
-    return max(0.0, seconds) if math.isfinite(seconds) else None
 
 
 def _without_thought(text: str) -> str:

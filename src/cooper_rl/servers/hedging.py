@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 
 from cooper_rl.config.data import ServerConfig
-from cooper_rl.outgoing import time_limits
+from cooper_rl.outgoing import ACCEPTED, time_limits
 from cooper_rl.servers.answers import Posted, add_part, max_answer_bytes, to_response
 from cooper_rl.servers.budget import Ledger
 
@@ -62,7 +62,9 @@ class Hedger:
     async def _race(self, url: str, body: dict[str, Any]) -> Posted:
         # A client of this call alone: a connection that was cancelled half-way is nobody else's.
         async with httpx.AsyncClient(
-            timeout=time_limits(self._server.timeout_seconds), headers=self._headers, verify=self._tls
+            timeout=time_limits(self._server.timeout_seconds),
+            headers=ACCEPTED | self._headers,
+            verify=self._tls,
         ) as client:
             started = time.monotonic()
             requests = [asyncio.create_task(self._post_once(client, url, body))]

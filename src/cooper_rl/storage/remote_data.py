@@ -19,7 +19,7 @@ import httpx
 from cooper_rl.addresses import redact, redact_all
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.errors import DataError, how_to_install
-from cooper_rl.outgoing import describe, hub_obstacle, open_client, through
+from cooper_rl.outgoing import describe, hub_obstacle, open_client, through, unpack
 from cooper_rl.progress import Progress
 from cooper_rl.records.files import SUFFIXES, RawRow
 from cooper_rl.schema.texts import printable
@@ -205,7 +205,7 @@ def _write_body(
     with target.open("wb") as file:
         # As they arrive, so that a trickle is noticed. Decoded bytes are counted: a small compressed answer
         # may unfold into a large one.
-        for chunk in response.iter_bytes():
+        for chunk in unpack(response.iter_raw(), response.headers):
             waiting.heard()
             size += len(chunk)
             _check_size(size, max_bytes, response.url)
