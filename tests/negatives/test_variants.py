@@ -43,6 +43,17 @@ def test_there_is_none_where_nothing_can_be_exchanged(answer: str) -> None:
     assert vary_answer(answer, random.Random(0)) is None
 
 
+@pytest.mark.parametrize(
+    ("answer", "bare"),
+    [("x = 5", "5"), ("f(x) = 3x + 1", "3x + 1"), ("5 m", "5"), ("n \\le 4", "(-\\infty, 4]")],
+)
+def test_no_variant_is_answered_by_the_bare_answer(answer: str, bare: str) -> None:
+    rng = random.Random(4)
+    found = {variant for _ in range(60) if (variant := vary_answer(answer, rng)) is not None}
+    assert len(found) >= 10
+    assert [variant for variant in found if not is_another_answer(bare, variant)] == []
+
+
 def test_an_answer_keeps_what_surrounds_the_change() -> None:
     rng = random.Random(3)
     units = {vary_answer(r"20\text{ days}", rng) for _ in range(30)}

@@ -19,6 +19,8 @@ TWO_CHANGES = 0.3
 CHANGES = (-10, -2, -1, 1, 2, 10)
 
 _TOKEN = re.compile(r"\\[A-Za-z]+|[A-Za-z]+|\d+|[-+<>=]")
+_LABEL = re.compile(r"[A-Za-z]\w*(?:\([a-z]\))? *(?=[<>=]|\\[gl]eq?\b)")
+_UNIT = re.compile(r"(?<=\d )[A-Za-z]\b")
 _COMMAND_WITH_WORDS = re.compile(r"\\(?:text|textbf|textnormal|mathrm|mbox|operatorname)$")
 _PAIR = re.compile(r"([\[(])([^\[\](),]*),([^\[\](),]*?)(?:\s*\\right)?([\])])")
 _BEGINS_A_NUMBER = re.compile(r"\d|\\[dt]?frac|\\sqrt|\\pi")
@@ -73,10 +75,16 @@ def vary_answer(answer: str, rng: random.Random) -> str | None:
 
 
 def _draw_changes(answer: str, rng: random.Random) -> list[_Change]:
-    """Words that belong to no group are exchanged only where there is nothing else: they may be a unit."""
+    """Words that belong to no group are exchanged only where there is nothing else: they may be a unit.
+
+    A bare 5 answers `x = 5` and `5 m`, and it would answer `y = 5` and `5 k` as well: those letters stay.
+    """
     has_sign = answer.startswith(("-", "+"))
+    label = _LABEL.match(answer)
     tokens = [
-        match for match in _TOKEN.finditer(answer, int(has_sign)) if not _COMMAND_WITH_WORDS.match(match[0])
+        match
+        for match in _TOKEN.finditer(answer, label.end() if label else int(has_sign))
+        if not _COMMAND_WITH_WORDS.match(match[0]) and not _UNIT.match(answer, match.start())
     ]
     changes = [
         _Change(*token.span(), text)
