@@ -51,6 +51,7 @@ def main() -> int:
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--output", type=Path, default=Path("runs/real_data"))
     parser.add_argument("--rows", type=int, help="train on so many rows, drawn at random; default: all")
+    parser.add_argument("--models", type=Path, help="folder of prepare-models: its backbone, not from scratch")
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE")
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
@@ -64,7 +65,7 @@ def main() -> int:
     if not (folder / "verify_rm" / "config.json").is_file():
         trained = train_verify_rm.run(
             config, train=folder / "train.jsonl", validation=folder / "validation.jsonl",
-            verify_rm=folder / "verify_rm", report=folder / "train.json",
+            models=options.models, verify_rm=folder / "verify_rm", report=folder / "train.json",
         )  # fmt: skip
         sys.stdout.write(f"trained on {trained.num_examples} completions in {trained.seconds:.0f} s\n")
     found = evaluate_verify_rm.run(
