@@ -250,8 +250,7 @@ def _ratio_value(ratio: re.Match[str]) -> Fraction:
     return Fraction(ratio[1]) / Fraction(ratio[2])
 
 
-_CHOICE = re.compile(r"\(?([A-Z])\)?(?:[).:]\s?(.{0,200}))?", re.DOTALL)
-_OTHER_CHOICE = re.compile(r"(?:\b(?:or|and)\b|[,;/&])\s*\(?[A-Z](?:[).:,]|\s*$)")
+_CHOICE = re.compile(r"\(?([A-Z])\)?(?:[).:]\s?.{0,200})?", re.DOTALL)
 _TRUTH = {"true": True, "yes": True, "correct": True, "false": False, "no": False, "incorrect": False}
 _SAID = re.compile(r"(yes|no)[,.;] (?!but\b|wait\b)")
 """Begins a sentence that gives reasons."""
@@ -275,8 +274,6 @@ def _compare_words(reference: str, answer: str) -> AnswerCheck | None:
     choice = re.fullmatch(r"\(?([A-Z])\)?", left.strip())
     if choice:
         chosen = _CHOICE.fullmatch(right.strip())
-        if chosen and _OTHER_CHOICE.search(chosen[2] or ""):
-            return AnswerCheck("unparsable", f"more than one choice: {shorten(right)}")
         if chosen:
             verdict: Verdict = "correct" if chosen[1] == choice[1] else "incorrect"
             return AnswerCheck(verdict, f"choice {chosen[1]} against {choice[1]}")

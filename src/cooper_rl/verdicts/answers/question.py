@@ -35,6 +35,9 @@ _LETTERS = re.compile(r"\(?[A-J]\)?(?:\s?(?:[,;&]|and)\s?(?:and )?\(?[A-J]\)?)+"
 _WITH_CONTENT = re.compile(
     r"(?:[Oo]ption |[Cc]hoice )?(?:\(([A-J])\)[ :.]?\s*(\S.*)|([A-J])[).:]\s+(\S.*))", re.DOTALL
 )
+_OTHER_CHOICE = re.compile(
+    r"(?:\b(?:or|and)\b|[,;/&])\s*\(?[A-J](?:[).:,]|\s*$)|(?:^|(?<=\s))\(?[A-J](?:\)|[.:](?=\s))"
+)
 
 
 def resolve_choice(reference: str, answer: str, question: str) -> tuple[str, str] | AnswerCheck:
@@ -46,6 +49,9 @@ def resolve_choice(reference: str, answer: str, question: str) -> tuple[str, str
     if (_LETTERS.fullmatch(left) is None) != (_LETTERS.fullmatch(right) is None):
         # Which values several letters stand for is not looked up.
         return AnswerCheck("unparsable", f"{shorten(answer)} against {shorten(reference)}: several choices")
+    marked = split_choice(right)
+    if marked is not None and _OTHER_CHOICE.search(marked[1]):
+        return AnswerCheck("unparsable", f"more than one choice: {shorten(answer)}")
     ours, theirs = read_letter(left), read_letter(right)
     if ours is not None and theirs is not None:
         return ours, theirs
