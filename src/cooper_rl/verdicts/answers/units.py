@@ -99,6 +99,15 @@ def known(unit: str) -> Unit | None:
     return simple if simple is not None else _compound(unit)
 
 
+def is_converted(number: Fraction, unit: str, bare: Fraction) -> bool:
+    """True if a number with a unit is the bare number in another unit of the table: `2 hours` and 120."""
+    ours = known(unit)
+    return ours is not None and any(
+        ours.dimension == other.dimension and number * ours.factor == bare * other.factor
+        for other in _UNITS.values()
+    )
+
+
 def is_word(unit: str) -> bool:
     """True if a unit is spelled out, `apples`: an abbreviation may be one that the table lacks."""
     return len(unit) >= 4 and unit.replace(" ", "").isalpha()

@@ -231,7 +231,7 @@ def _compare_leaf(reference: str, answer: str, policy: AnswerPolicy) -> AnswerCh
 
 
 def _compare_restated(reference: str, answer: str) -> AnswerCheck | None:
-    """`0.5 (1/2)`, correct where both are; an abstention where one is."""
+    """`0.5 (1/2)`, `11.6 \\approx 12`: correct where both are; an abstention where one is."""
     restated = _RESTATED.fullmatch(answer)
     expected = parse_quantity(reference) if restated else None
     if restated is None or expected is None:
@@ -242,10 +242,12 @@ def _compare_restated(reference: str, answer: str) -> AnswerCheck | None:
         return None
     if all(are_equal):
         return AnswerCheck("correct", f"{answer[:80]!r} says it twice")
-    return AnswerCheck("unparsable", f"{answer[:80]!r}: the brackets say something else")
+    return AnswerCheck("unparsable", f"{answer[:80]!r}: its other half says something else")
 
 
-_RESTATED = re.compile(r"([^()]{1,60}) \((?:or |i\.e\.,? |= ?)?([^()]{1,60})\)")
+_RESTATED = re.compile(
+    r"([^()]{1,60}?) ?(?:(?<= )\((?:or |i\.e\.,? |= ?)?(?=.*\)$)|\\approx(?![a-z]) ?)([^()]{1,60}?)\)?"
+)
 _INFINITE = re.compile(r"[+-]? ?\\infty ?")
 
 
