@@ -40,6 +40,8 @@ def read_unit(rest: str, *, is_spaced: bool = True) -> str | None:
     if not _NOT_ANYWHERE.isdisjoint(re.split(r"[ ^/.]", name)):
         return None
     first = re.split(r"[ ^/.]", name, maxsplit=1)[0]
+    if _SYMBOLS.get(first) == "%":
+        return "%"  # `50 percent of the apples`
     if _canonical(name) in _UNITS or _canonical(first) in _UNITS:
         return name
     if len(first) < 3 and not is_spelled_out:
