@@ -70,6 +70,9 @@ SEVERAL_LINES = [
     ("5", "**Answer:**\n\n**5**", "correct"),
     ("5", "Answer:\n5\n\nThis is because 2 + 3 = 5.", "correct"),
     ("5", "The final answer is:\n\\[\n5\n\\]\n", "correct"),
+    ("5", "Answer:\n$5$\n\n$\\blacksquare$", "correct"),
+    ("5", "From the steps above we get 5.", "correct"),
+    ("5", "It takes just under 5 hours.", "unparsable"),
     ("17", "3*4 = 12\n12+5 = 17\n17", "correct"),
     ("5", "The number of apples they have are\n5", "correct"),
 ]

@@ -15,7 +15,11 @@ def _ends_with(words: str) -> re.Pattern[str]:
 
 
 DENIED_VERB = _ends_with("not|cannot|never")
-DENIED = _ends_with("not|cannot|never|than|at most|at least|exceeds?|unequal|nearly|almost|under|below|above")
+DENIED = re.compile(
+    _ends_with("not|cannot|never|than|at most|at least|exceeds?|unequal").pattern
+    + r"|\b(?:nearly|almost|under|below|above)\s*$",
+    re.IGNORECASE,
+)
 HEDGE = re.compile(
     r"\b(?:may ?be|might|perhaps|possibly|probably not|could|roughly|either|somewhere|guess|not sure)\b",
     re.IGNORECASE,

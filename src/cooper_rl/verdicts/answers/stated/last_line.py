@@ -169,7 +169,11 @@ def goes_on_below(line: str, text: str) -> bool:
     following = next((each.strip() for each in text.splitlines() if not _FENCE.fullmatch(each)), "")
     bare = _ENUMERATOR.sub("", following[:MAX_LINE_CHARS])
     is_bullet = following[:2] == line.strip()[:2] and following[:2] in {"- ", "* ", "• "}
-    return is_bullet or (bool(bare) and read_mathematics(bare) == bare.rstrip(" ."))
+    says_something = re.search(r"\w", _COMMAND.sub("", bare)) is not None  # `$\blacksquare$` ends a proof
+    return is_bullet or (says_something and read_mathematics(bare) == bare.rstrip(" ."))
+
+
+_COMMAND = re.compile(r"\\[A-Za-z]+")
 
 
 def _read_line(line: str) -> str | None:
