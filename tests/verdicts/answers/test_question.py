@@ -134,6 +134,18 @@ def test_a_letter_stands_for_the_choice_of_the_question(
         ("Monday unless it rains", "Monday", "Unless it rains, on which day do they start?", "unparsable"),
         ("The lid isn't oval", "oval", "Why isn't the lid round?", "unparsable"),
         ("a circle without its centre", "a circle", "Find the locus of the centre.", "unparsable"),
+        ("at most five", "five", "At most how many can come?", "unparsable"),
+        ("half a circle", "a circle", "Half of which figure is it?", "unparsable"),
+        ("a circle", "the inside of a circle", "What is inside the region?", "unparsable"),
+        ("inversely proportional", "proportional", "Is y inversely related to x?", "unparsable"),
+        ("The slope is strictly negative", "negative", "Is the slope strictly monotone?", "unparsable"),
+        ("a vertical line", "a line", "Which vertical figure is it?", "unparsable"),
+        ("blue and green", "blue", "Which colour is next to green?", "unparsable"),
+        ("some students", "all students", "Did all students or some of them pass?", "unparsable"),
+        ("the left one", "left", "Which one is it?", "correct"),
+        ("half of the cake", "half", "How much of the cake is left?", "correct"),
+        ("Anna is the winner", "Anna", "Who is the winner?", "correct"),
+        ("The winner is Anna", "Anna", "Who is the winner?", "correct"),
     ],
 )
 def test_words_of_the_question_may_be_left_out(

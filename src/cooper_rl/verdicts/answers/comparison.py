@@ -11,7 +11,7 @@ from typing import NamedTuple
 from cooper_rl.config.data import AnswerPolicy
 from cooper_rl.schema.data import Verdict
 from cooper_rl.verdicts.answers.numbers import Quantity, parse_quantity, rounds_to
-from cooper_rl.verdicts.answers.units import TEXT_COMMAND, is_generic, is_word, known, same_unit
+from cooper_rl.verdicts.answers.units import TEXT_COMMAND, is_converted, is_generic, is_word, known, same_unit
 
 
 class AnswerCheck(NamedTuple):
@@ -101,6 +101,9 @@ def _compare_quantities(reference: Quantity, answer: Quantity, policy: AnswerPol
         return AnswerCheck("unparsable", f"{_show(answer)} may be {_show(reference)} rounded")
     if _is_finer(reference, answer):
         return AnswerCheck("unparsable", f"{_show(reference)} may be {_show(answer)} rounded")
+    bare, united = (answer, reference) if reference.unit else (reference, answer)
+    if not bare.unit and is_converted(united.value, united.unit, bare.value):
+        return AnswerCheck("unparsable", f"{_show(answer)} is {_show(reference)} if that is in another unit")
     return AnswerCheck("incorrect", f"{_show(answer)} is not {_show(reference)}")
 
 
@@ -204,6 +207,7 @@ def _show(quantity: Quantity) -> str:
 _RATIO = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)\s?(?::|\bto\b|\\colon)\s?(\d{1,15}(?:\.\d{1,9})?)")
 
 
+_TIME = re.compile(r"(?:[01]?\d|2[0-3]):[0-5]\d")
 _CLOCK = re.compile(r"(\d{1,2})(?::(\d\d))? ?(?:([ap])\.? ?m\.?)?", re.IGNORECASE)
 
 
@@ -232,6 +236,12 @@ def _compare_ratios(reference: str, answer: str) -> AnswerCheck | None:
             ]
         else:
             equal = _ratio_value(left) == _ratio_value(right)
+            if (
+                equal
+                and reference.lstrip("0") != answer.lstrip("0")
+                and all(map(_TIME.fullmatch, (reference, answer)))
+            ):
+                return AnswerCheck("unparsable", f"{answer} against {reference}: ratios or times of day")
         return AnswerCheck("correct" if equal else "incorrect", f"{answer} against {reference}")
     ratio, other = (left, answer) if left else (right, reference)
     quantity = parse_quantity(other)
@@ -250,8 +260,7 @@ def _ratio_value(ratio: re.Match[str]) -> Fraction:
     return Fraction(ratio[1]) / Fraction(ratio[2])
 
 
-_CHOICE = re.compile(r"\(?([A-Z])\)?(?:[).:]\s?(.{0,200}))?", re.DOTALL)
-_OTHER_CHOICE = re.compile(r"(?:\b(?:or|and)\b|[,;/&])\s*\(?[A-Z](?:[).:,]|\s*$)")
+_CHOICE = re.compile(r"\(?([A-Z])\)?(?:[).:]\s?.{0,200})?", re.DOTALL)
 _TRUTH = {"true": True, "yes": True, "correct": True, "false": False, "no": False, "incorrect": False}
 _SAID = re.compile(r"(yes|no)[,.;] (?!but\b|wait\b)")
 """Begins a sentence that gives reasons."""
@@ -275,8 +284,6 @@ def _compare_words(reference: str, answer: str) -> AnswerCheck | None:
     choice = re.fullmatch(r"\(?([A-Z])\)?", left.strip())
     if choice:
         chosen = _CHOICE.fullmatch(right.strip())
-        if chosen and _OTHER_CHOICE.search(chosen[2] or ""):
-            return AnswerCheck("unparsable", f"more than one choice: {shorten(right)}")
         if chosen:
             verdict: Verdict = "correct" if chosen[1] == choice[1] else "incorrect"
             return AnswerCheck(verdict, f"choice {chosen[1]} against {choice[1]}")

@@ -22,14 +22,7 @@ from cooper_rl.verdicts.answers.stated.json_fields import (
     is_quoted,
     read_fields,
 )
-from cooper_rl.verdicts.answers.stated.last_line import (
-    PROSE_WORD,
-    TEX,
-    answer_spans,
-    is_part_of_expression,
-    read_last_line,
-    read_mathematics,
-)
+from cooper_rl.verdicts.answers.stated.last_line import goes_on_below, read_last_line, read_sentence
 
 MAX_SEARCHED_CHARS = 20_000
 """Markers are looked for in the end of longer completions."""
@@ -205,9 +198,6 @@ _SENTENCE_END = re.compile(
 )
 
 
-_YES_OR_NO = re.compile(r"(?:yes|no)\b", re.IGNORECASE)
-
-
 def _phrase(text: str, pattern: re.Pattern[str]) -> _Candidate | None:
     last = _last_match(pattern, text)
     if last is None:
@@ -220,20 +210,17 @@ def _phrase(text: str, pattern: re.Pattern[str]) -> _Candidate | None:
     marker = last[0].strip(" *:\n") or "answer"
     if is_supposed(text, last.start(), end):
         return _Candidate(last.start(), end, FinalAnswer("", marker))
-    # `No, not at the 0.05 level` says no, whatever number it holds.
-    spans = [] if _YES_OR_NO.match(sentence) else [span for span in answer_spans(sentence) if span]
-    if len(PROSE_WORD.findall(TEX.sub(" ", sentence))) >= 3 and len(spans) == 1:
-        found = read_mathematics(sentence)
-        if found is not None:
-            sentence = found
-        elif not is_part_of_expression(sentence, spans[0]):
-            sentence = spans[0]
+    if "\n" in last[0] and goes_on_below(sentence, text[end:]):
+        return _Candidate(last.start(), end, FinalAnswer("", marker))
+    sentence = read_sentence(sentence) or sentence
     return _Candidate(last.start(), end, FinalAnswer(_without_emphasis(sentence), marker))
 
 
 def _without_emphasis(sentence: str) -> str:
     """Without the end of Markdown's bold, italics or code that began before the answer."""
     sentence = sentence.rstrip(" .")
+    if sentence.count("**") % 2:
+        sentence = re.sub(r"\*\*(?= [a-z])", "", sentence, count=1)  # `12** apples`
     for mark in ("**", "`", "*", "__"):
         if sentence.endswith(mark) and sentence.count(mark) % 2 and not sentence.endswith("^" + mark):
             return sentence.removesuffix(mark)

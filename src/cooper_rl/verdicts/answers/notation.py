@@ -170,7 +170,7 @@ _SKIPPED = re.compile(
     r"|\\(?:c|l|v)?dots|\\x(?:left|right)arrow|\\u[\dA-Fa-f]{4}|\\hline|\\begin ?\{(?![pbBvV]?matrix)"
     r"|\\\{[^{}]{0,200}(?:\\mid|\|)"
 )
-_STRAY = re.compile(r"(?<!\\)(?:\\\\)*\\(?![A-Za-z{}|\\])|^(?!.*\\begin).*\\\\", re.DOTALL)
+_STRAY = re.compile(r"(?<!\\)(?:\\\\)*\\(?![A-Za-z{}|\\])|^(?!.*\\begin).*(?:\\\\|(?<!\\)&)", re.DOTALL)
 """A backslash before no command: math-verify reads nothing past it, so `k\\(4k)` would equal `k\\(9k)`."""
 _HUGE = re.compile(
     r"\d{6,}\s?!|!\s?\)*\s?!|\^\s?\{?\s?-?\d{6,}|\d\s?\^\s?\{?\s?\d+\s?(?:\^|!)|\\binom\s?\{\s?\d{6,}"
@@ -180,7 +180,7 @@ _HUGE = re.compile(
 _INNER_DOLLAR = re.compile(r"[^$\s].*\$.*\w", re.DOTALL)
 _NO_EXPONENT = re.compile(r"\^\s*(?:$|\^)")
 _ENVIRONMENT = re.compile(r"\\(?:begin|end)\s?\{[A-Za-z]+\*?\}")
-_WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{3,}")
+_WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{3,}|(?<= )(?:in|of|to|up)(?= )")
 _SIDE_BY_SIDE = re.compile(r"(?<![\d._^])(?<!\\frac)(?<!\\frac )[\d.]+ +[\d.]")
 """`1 2`; not `\\frac 1 2`, nor `\\log_2 8`."""
 _ONE_SIDED = re.compile(r"^\s?(?:[<>]|\\(?:le|ge)(?![a-z]))|(?:[<>]|\\(?:le|ge))\s?$")

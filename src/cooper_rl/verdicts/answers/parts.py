@@ -92,13 +92,15 @@ def _statement(node: Node) -> str:
 
 
 def _compare_with_leaf(reference: Node, answer: Node) -> AnswerCheck | None:
-    """Several numbers are not one, but `1000,99` is 1000.99: a comma that could be a decimal point is one."""
-    texts = [_with_decimal_point(node.text) for node in (reference, answer)]
+    """Several numbers are not one, but `1000,99` is 1000.99 and `2 and 1/2` is 2.5."""
+    texts = [_as_one_number(node.text) for node in (reference, answer)]
     left, right = parse_quantity(texts[0]), parse_quantity(texts[1])
     if left is not None and right is not None and left.value == right.value:
         # `3,5` as a reference answer may well be a list; nobody asks for a list with `3.5`.
-        verdict = "unparsable" if reference.kind == "list" and "." not in reference.text else "correct"
-        return AnswerCheck(verdict, f"{answer.text} equals {reference.text} with a decimal comma")
+        is_list = reference.kind == "list" and "." not in reference.text
+        is_clear = not is_list and (left.unit == right.unit or not (left.unit and right.unit))
+        verdict = "correct" if is_clear else "unparsable"
+        return AnswerCheck(verdict, f"{answer.text} equals {reference.text} if it is read as one number")
     single, several = (reference, answer) if reference.kind == "leaf" else (answer, reference)
     if single.text.count("|") > 1 and _BOUND.search(single.text):
         return AnswerCheck("unparsable", f"{single.text} is not solved")
@@ -117,8 +119,15 @@ def _compare_with_leaf(reference: Node, answer: Node) -> AnswerCheck | None:
 _BOUND = re.compile(r"[<>]|\\[lg]e(?![a-z])")
 
 
-def _with_decimal_point(text: str) -> str:
-    """`1000,99` as 1000.99 and `1.234,56` as 1234.56."""
+_MIXED = re.compile(r"(?:[A-Za-z]\s?=\s?)?(-?\d{1,50})\s{1,3}and\s{1,3}(\S.*)", re.DOTALL)
+
+
+def _as_one_number(text: str) -> str:
+    """`1000,99` as 1000.99, `1.234,56` as 1234.56 and `2 and 1/2` as 2 1/2."""
+    mixed = _MIXED.fullmatch(text)
+    fraction = parse_quantity(mixed[2]) if mixed else None
+    if mixed and fraction and fraction.decimals is None and 0 < fraction.value < 1:
+        return f"{mixed[1]} {mixed[2]}"
     text = re.sub(
         r"^(-?\d{1,3}(?:\.\d{3})+)(,\d+)$", lambda found: found[1].replace(".", "") + found[2], text
     )

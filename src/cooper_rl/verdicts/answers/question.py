@@ -7,6 +7,7 @@ with the digits asked for.
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -35,6 +36,9 @@ _LETTERS = re.compile(r"\(?[A-J]\)?(?:\s?(?:[,;&]|and)\s?(?:and )?\(?[A-J]\)?)+"
 _WITH_CONTENT = re.compile(
     r"(?:[Oo]ption |[Cc]hoice )?(?:\(([A-J])\)[ :.]?\s*(\S.*)|([A-J])[).:]\s+(\S.*))", re.DOTALL
 )
+_OTHER_CHOICE = re.compile(
+    r"(?:\b(?:or|and)\b|[,;/&])\s*\(?[A-J](?:[).:,]|\s*$)|(?:^|(?<=\s))\(?[A-J](?:\)|[.:](?=\s))"
+)
 
 
 def resolve_choice(reference: str, answer: str, question: str) -> tuple[str, str] | AnswerCheck:
@@ -46,6 +50,9 @@ def resolve_choice(reference: str, answer: str, question: str) -> tuple[str, str
     if (_LETTERS.fullmatch(left) is None) != (_LETTERS.fullmatch(right) is None):
         # Which values several letters stand for is not looked up.
         return AnswerCheck("unparsable", f"{shorten(answer)} against {shorten(reference)}: several choices")
+    marked = split_choice(right)
+    if marked is not None and _OTHER_CHOICE.search(marked[1]):
+        return AnswerCheck("unparsable", f"more than one choice: {shorten(answer)}")
     ours, theirs = read_letter(left), read_letter(right)
     if ours is not None and theirs is not None:
         return ours, theirs
@@ -150,20 +157,42 @@ def is_short_for(reference: str, answer: str, question: str) -> bool:
     pair = [plain_words(text) or "" for text in (reference, answer)]
     if not all(pair) or any(NEGATION.search(words) for words in pair):
         return False
-    short, long = sorted(map(_content, pair), key=len)
+    shorter, longer = sorted(pair, key=lambda words: len(_content(words)))
+    short, long = _content(shorter), _content(longer)
     told = set(_content(question[-MAX_QUESTION_CHARS:].lower()))
-    rest = iter(long)
-    if not short or not all(word in rest for word in short):  # in the order of the longer one
+    if not short or not _stands_apart(short, longer):
         return False
     left_out = Counter(long) - Counter(short)
     is_news = any(word not in told for word in short)
     return is_news and left_out.keys() <= told and _LIMITING.isdisjoint(long)
 
 
+def _stands_apart(short: Sequence[str], sentence: str) -> bool:
+    """True if no word of a sentence qualifies the words of a short answer: `negative`, `half`, `at most`.
+
+    Words may stand before it up to `is`, and one noun after it, or a clause.
+    """
+    words = " ".join(_stem(word) for word in _WORD.findall(sentence[: MAX_SENTENCE_CHARS + 1]))
+    joining = rf"(?:(?:{'|'.join(sorted(_JOINING))}) )*"
+    kept = f" {joining}".join(map(re.escape, short))
+    before = rf"(?:.* (?:is|are|was|were|be) )?{joining}"
+    after = rf"(?: {joining}\S+)?(?: (?:is|are|was|were|there) .*)?"
+    return len(sentence) <= MAX_SENTENCE_CHARS and re.fullmatch(before + kept + after, words) is not None
+
+
+MAX_SENTENCE_CHARS = 300
+
+
 def _content(text: str) -> list[str]:
     """Words without those that only join others, and without a plural's s."""
-    words = re.findall(r"[^\W\d_]+(?:'[a-z]+)?", text)
-    return [word.removesuffix("'s").rstrip("s") or word for word in words if word not in _JOINING]
+    return [_stem(word) for word in _WORD.findall(text) if word not in _JOINING]
+
+
+def _stem(word: str) -> str:
+    return word if word in _JOINING else word.removesuffix("'s").rstrip("s") or word
+
+
+_WORD = re.compile(r"[^\W\d_]+(?:'[a-z]+)?")
 
 
 _JOINING = frozenset(

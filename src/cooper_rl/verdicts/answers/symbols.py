@@ -190,7 +190,9 @@ def _explain_difference(reference: str, answer: str, left: Any, right: Any, what
         "equal if log is the natural logarithm": lambda: _agree_with_natural_log(reference, answer),
         "equal after rounding": lambda: is_rounding(reference, answer, left, right),
         "equal with degrees for radians": lambda: _differ_by_degrees(left, right),
-        "equal if the letter is a unit": lambda: _equal_without_letter(reference, answer),
+        "equal if the letter is a unit, or the sign no factorial": lambda: _equal_without_letter(
+            reference, answer
+        ),
     }
     for reading, is_equal in readings.items():
         if is_equal():
@@ -257,15 +259,20 @@ _DECIMAL = re.compile(r"-?(\d{1,15})(?:\.(\d{1,15}))?")
 
 
 def _equal_without_letter(reference: str, answer: str) -> bool:
-    """`15d` against `15`: fifteen times d, or fifteen days."""
+    """`15d` against `15`, which may be days; `15k` against `15000`; the answer `15!`, which may exclaim."""
     return any(
-        found[1] == other
+        float(found[1]) * _THOUSANDS.get(found[2], 1) == _plain_value(other)
         for text, other in ((reference, answer), (answer, reference))
-        if (found := _NUMBER_AND_LETTER.fullmatch(text))
+        if (found := _NUMBER_AND_LETTER.fullmatch(text)) and (found[2] != "!" or text is answer)
     )
 
 
-_NUMBER_AND_LETTER = re.compile(r"(\d{1,15}(?:\.\d{1,15})?)([cdghlmstLNJKVW])")
+_NUMBER_AND_LETTER = re.compile(r"\$?(\d{1,15}(?:\.\d{1,15})?)([cdghklmstLMNJKVW!])")
+_THOUSANDS = {"k": 1000, "K": 1000, "M": 10**6}
+
+
+def _plain_value(text: str) -> float | None:
+    return float(text.replace(",", "")) if _DECIMAL.fullmatch(text.replace(",", "")) else None
 
 
 def _differ_by_degrees(left: Any, right: Any) -> bool:

@@ -74,7 +74,11 @@ _NESTED_ESCAPE = re.compile(
 """Backslashes that a string literal doubled."""
 _JOINED = re.compile(r"(?<=[)\]])\s?U\s?(?=[(\[])")
 _SPACES = re.compile(r"\s+")
-_WRAPPERS = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"), ("**", "**"), ("`", "`"), ('"', '"'))
+_WRAPPERS = (
+    *((mark, mark) for mark in ("$$", "$", "**", "*", "__", "`", '"')),
+    (r"\(", r"\)"),
+    (r"\[", r"\]"),
+)
 _LEADING = " \t\n\r:;,"
 _LONE_QUOTE = re.compile(r"[^\"']+\"")
 _TRAILING = " \t\n\r:;,.\\。、"

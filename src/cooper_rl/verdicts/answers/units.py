@@ -40,6 +40,8 @@ def read_unit(rest: str, *, is_spaced: bool = True) -> str | None:
     if not _NOT_ANYWHERE.isdisjoint(re.split(r"[ ^/.]", name)):
         return None
     first = re.split(r"[ ^/.]", name, maxsplit=1)[0]
+    if _SYMBOLS.get(first) == "%":
+        return "%"  # `50 percent of the apples`
     if _canonical(name) in _UNITS or _canonical(first) in _UNITS:
         return name
     if len(first) < 3 and not is_spelled_out:
@@ -97,6 +99,15 @@ def known(unit: str) -> Unit | None:
     """Dimension and factor of a unit of the table or of a product of such; None for anything else."""
     simple = _UNITS.get(_canonical(unit))
     return simple if simple is not None else _compound(unit)
+
+
+def is_converted(number: Fraction, unit: str, bare: Fraction) -> bool:
+    """True if a number with a unit is the bare number in another unit of the table: `2 hours` and 120."""
+    ours = known(unit)
+    return ours is not None and any(
+        ours.dimension == other.dimension and number * ours.factor == bare * other.factor
+        for other in _UNITS.values()
+    )
 
 
 def is_word(unit: str) -> bool:

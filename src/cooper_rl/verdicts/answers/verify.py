@@ -25,6 +25,7 @@ from cooper_rl.verdicts.answers.question import (
     read_precision,
     resolve_choice,
 )
+from cooper_rl.verdicts.answers.stated.last_line import read_statement
 from cooper_rl.verdicts.answers.structure import (
     QUALIFIER,
     find_syntax_fault,
@@ -32,7 +33,7 @@ from cooper_rl.verdicts.answers.structure import (
     without_brackets,
 )
 from cooper_rl.verdicts.answers.text import normalise_answer
-from cooper_rl.verdicts.answers.units import same_unit, split_unit
+from cooper_rl.verdicts.answers.units import TEXT_COMMAND, same_unit, split_unit
 from cooper_rl.verdicts.verifier import AnswerItem
 
 MAX_QUICK_CHARS = 1000
@@ -216,6 +217,8 @@ def _compare_leaf(reference: str, answer: str, policy: AnswerPolicy) -> AnswerCh
     if check is not None:
         return check
     result = _chain_result(answer) if "=" not in reference else None
+    if result is None and parse_quantity(reference) is not None:
+        result = read_statement(" ".join(TEXT_COMMAND.sub(r" \1 ", answer).split()))
     if result is not None:
         check = compare_exactly(reference, result, policy)
         if check is not None:
@@ -231,7 +234,7 @@ def _compare_leaf(reference: str, answer: str, policy: AnswerPolicy) -> AnswerCh
 
 
 def _compare_restated(reference: str, answer: str) -> AnswerCheck | None:
-    """`0.5 (1/2)`, correct where both are; an abstention where one is."""
+    """`0.5 (1/2)`, `11.6 \\approx 12`: correct where both are; an abstention where one is."""
     restated = _RESTATED.fullmatch(answer)
     expected = parse_quantity(reference) if restated else None
     if restated is None or expected is None:
@@ -242,10 +245,12 @@ def _compare_restated(reference: str, answer: str) -> AnswerCheck | None:
         return None
     if all(are_equal):
         return AnswerCheck("correct", f"{answer[:80]!r} says it twice")
-    return AnswerCheck("unparsable", f"{answer[:80]!r}: the brackets say something else")
+    return AnswerCheck("unparsable", f"{answer[:80]!r}: its other half says something else")
 
 
-_RESTATED = re.compile(r"([^()]{1,60}) \((?:or |i\.e\.,? |= ?)?([^()]{1,60})\)")
+_RESTATED = re.compile(
+    r"([^()]{1,60}?) ?(?:(?<= )\((?:or |i\.e\.,? |= ?)?(?=.*\)$)|\\approx(?![a-z]) ?)([^()]{1,60}?)\)?"
+)
 _INFINITE = re.compile(r"[+-]? ?\\infty ?")
 
 

@@ -15,7 +15,11 @@ def _ends_with(words: str) -> re.Pattern[str]:
 
 
 DENIED_VERB = _ends_with("not|cannot|never")
-DENIED = _ends_with("not|cannot|never|than|at most|at least|exceeds?|unequal")
+DENIED = re.compile(
+    _ends_with("not|cannot|never|than|at most|at least|exceeds?|unequal").pattern
+    + r"|\b(?:nearly|almost|under|below|above)\s*$",
+    re.IGNORECASE,
+)
 HEDGE = re.compile(
     r"\b(?:may ?be|might|perhaps|possibly|probably not|could|roughly|either|somewhere|guess|not sure)\b",
     re.IGNORECASE,
@@ -36,6 +40,7 @@ _TAKEN_BACK = re.compile(
     r"(?:which|but (?:this|that|it)|and (?:this|that)|this|that|it)?\s?"
     r"(?:(?:is|was|were|would be|seems?|cannot be)\s(?:clearly )?(?:wrong|incorrect|not|false|a mistake)"
     r"|(?:is|was)n't (?:right|correct|true|the answer))"
+    r"|[\s$.)\\\]*,\-…—–]{0,12}(?:(?:but|oh),? )?(?:(?:wait|hmm+|oops|actually|sorry)\b|no[,.!] (?!\d))"
     r"|[\s$.)\\\]*]{0,6}\((?:wrong|incorrect|false|not correct)\b"
     r"|[\s$)\\\]*]{0,6}(?:\?|,? (?:then|so)?[^.\n]{0,40}\bcontradict)",
     re.IGNORECASE,

@@ -82,6 +82,27 @@ _SENTENCE_BREAK = re.compile(r"(?:(?<!\\)[.?]|(?<=[a-z]{2})!)\s+(?=[A-Z\d$\\])")
 """`n! \\cdot 2` holds a factorial."""
 
 
+def read_sentence(sentence: str) -> str | None:
+    """The one number of a sentence after `the answer is`; None where it holds none, or several."""
+    # `No, not at the 0.05 level` says no, whatever number it holds.
+    spans = [] if _YES_OR_NO.match(sentence) else [span for span in answer_spans(sentence) if span]
+    is_sentence = len(PROSE_WORD.findall(TEX.sub(" ", sentence))) >= 3
+    if not is_sentence or len(spans) != 1 or _NO_ANSWER.search(sentence) or _EXCEPTED.search(sentence):
+        return None
+    found = read_mathematics(sentence)
+    return spans[0] if found is None and not is_part_of_expression(sentence, spans[0]) else found
+
+
+def read_statement(sentence: str) -> str | None:
+    """What a sentence with one number says that something is, `there are 16 apples`, `total = 16`."""
+    return _read_line(sentence.strip()) if len(answer_spans(sentence)) == 1 else None
+
+
+_YES_OR_NO = re.compile(r"(?:yes|no)\b", re.IGNORECASE)
+_EXCEPTED = re.compile(r"\b(?:or|no|except|unless)\b", re.IGNORECASE)
+"""Makes more or less of a sentence's one number: `5 apples or more`."""
+
+
 def answer_spans(text: str) -> list[str]:
     """Formulas and numbers in prose that hold a digit or a relation; empty where denied: `not 5`."""
     spans = [span for span in _SPAN.finditer(text) if re.search(r"\d|[<>=]", span[0])]
@@ -102,7 +123,9 @@ def is_part_of_expression(text: str, span: str) -> bool:
 
 
 _GOES_BEFORE = re.compile(r"(?:[{\[^_+/]|\\to)\s?$")
-_GOES_AFTER = re.compile(rf"\s{{0,3}}(?:[{{\[^_+/]|(?:{'|'.join(NAMES)})(?![A-Za-z]))")
+_GOES_AFTER = re.compile(
+    rf"[A-Za-z](?![A-Za-z])|!\s\w|\s{{0,3}}(?:[{{\[^_+/]|(?:{'|'.join(NAMES)})(?![A-Za-z]))"
+)
 _DONE_TO = re.compile(
     r"\b(?:(?:roots?|square|cube|half|third|quarter|double|triple|reciprocal|inverse|opposite|negative|digits"
     r"|factors|divisors|multiples?|logarithm|factorial|power|value) of(?: the)?|minus|negative|twice|half"
@@ -127,11 +150,30 @@ def read_last_line(text: str) -> str | None:
     lines = [line for line in text.splitlines() if not _FENCE.fullmatch(line)]
     if not lines or (len(lines) > 1 and _UNFINISHED.search(lines[-2])):
         return None
+    announced = max(
+        (place for place, line in enumerate(lines) if _ANNOUNCED.search(line)), default=len(lines)
+    )
+    several = lines[announced + 1 :]
+    if len(several) > 1 and all(goes_on_below(several[0], line) for line in several[1:]):
+        return None
     return _read_line(_ENUMERATOR.sub("", lines[-1].strip()[-MAX_LINE_CHARS:]))
 
 
-_UNFINISHED = re.compile(r"\w[^\n]{0,200}[-+/^]\s{0,9}$")
-"""A line that ends in an operator: the last line alone would lose it."""
+_UNFINISHED = re.compile(r"\w[^\n]{0,200}(?:[-+/^]|\b(?:and|or))\s{0,9}$")
+"""A line that ends in an operator or a joining word: the last line alone would lose it."""
+_ANNOUNCED = re.compile(r"\bare\W*$|\b(?:answer|solution)s\W*$", re.IGNORECASE)
+
+
+def goes_on_below(line: str, text: str) -> bool:
+    """True if the text after a line of an answer begins with another such line: a bullet, or mathematics."""
+    following = next((each.strip() for each in text.splitlines() if not _FENCE.fullmatch(each)), "")
+    bare = _ENUMERATOR.sub("", following[:MAX_LINE_CHARS])
+    is_bullet = following[:2] == line.strip()[:2] and following[:2] in {"- ", "* ", "• "}
+    says_something = re.search(r"\w", _COMMAND.sub("", bare)) is not None  # `$\blacksquare$` ends a proof
+    return is_bullet or (says_something and read_mathematics(bare) == bare.rstrip(" ."))
+
+
+_COMMAND = re.compile(r"\\[A-Za-z]+")
 
 
 def _read_line(line: str) -> str | None:
@@ -148,7 +190,7 @@ def _read_line(line: str) -> str | None:
         start = verbs[-1].end()
         if DENIED.search(sentence[max(0, start - 60) : start]):
             return None
-        stated = read_mathematics(sentence[start:].strip(" *"))
+        stated = read_mathematics(sentence[start:].strip(" *=:"))
         if stated is not None:
             return stated
     lead_in = _LEAD_IN.match(sentence)

@@ -1,0 +1,123 @@
+"""Answers as language models write them: sentences, lists over several lines, corrections, loose notation."""
+
+import pytest
+
+from cooper_rl.verdicts.answers.verify import verify_answer
+
+BOXED = [
+    ("2.5", "2 and 1/2", "correct"),
+    ("2.5", r"2 \text{ and } \frac{1}{2}", "correct"),
+    ("-2.5", "-2 and 1/2", "correct"),
+    ("2.5", "x = 2 and 1/2", "correct"),
+    ("2, 1/2", "2 and 1/2", "correct"),
+    ("3.5", "2 and 1/2", "incorrect"),
+    ("4.5", "2 and 5/2", "incorrect"),
+    ("2.5 hours", "2 and 1/2 minutes", "unparsable"),
+    # As a reference answer it may be a list.
+    (r"2 \text{ and } \frac{1}{2}", "2.5", "unparsable"),
+    ("16", "16 per hour", "correct"),
+    ("17", "16 per hour", "incorrect"),
+    ("16", r"\text{There are 16 apples}", "correct"),
+    ("15", r"\text{There are 16 apples}", "incorrect"),
+    ("16", r"\text{Janet makes } \$16 \text{ every day}", "correct"),
+    ("16", r"\text{Total cost} = \$16", "correct"),
+    ("16", r"\text{There are at least 16 apples}", "unparsable"),
+    ("16", r"\text{There are nearly 16 apples}", "unparsable"),
+    ("16", r"\text{Tom has 16 apples and Ann has 4}", "unparsable"),
+    ("4", r"\text{Tom has 16 apples and Ann has 4}", "unparsable"),
+    ("5", r"\text{The temperature is 5 degrees below zero}", "unparsable"),
+    ("5", r"\text{A loss of 5 dollars overall}", "unparsable"),
+    ("5", r"\text{The value is 5x for this}", "unparsable"),
+    ("0.5", r"50\% \text{ of the people}", "correct"),
+    ("5", r"50\% \text{ of the people}", "incorrect"),
+    ("12", r"\textbf{12}", "correct"),
+    ("3:30", "3:30", "correct"),
+    ("1:20", "01:20", "correct"),
+    ("3:30", "1:10", "unparsable"),
+    ("1:20", "2:40", "unparsable"),
+    ("3:30", "3:45", "incorrect"),
+    ("10:20", "1:2", "correct"),
+    ("90", "1.5 hours", "unparsable"),
+    ("150", "$1.50", "unparsable"),
+    ("90", "1.6 hours", "incorrect"),
+    ("18000", "18k", "unparsable"),
+    ("18500", r"\$18.5K", "unparsable"),
+    ("12", "12!", "unparsable"),
+    ("12!", "12", "incorrect"),
+    ("12", r"\frac{36}{3} \approx 12", "correct"),
+    ("12", r"11.6 \approx 12", "unparsable"),
+    ("13", r"11.6 \approx 12", "incorrect"),
+    (r"\frac34", "3 in 4", "unparsable"),
+    ("2.5", "2 & 1/2", "unparsable"),
+]
+
+
+@pytest.mark.parametrize(("reference_answer", "answer", "verdict"), BOXED)
+def test_a_loose_answer_is_read_as_a_whole_or_not_at_all(
+    reference_answer: str, answer: str, verdict: str
+) -> None:
+    assert verify_answer(reference_answer, rf"\boxed{{{answer}}}").verdict == verdict
+
+
+SEVERAL_LINES = [
+    ("1", "The answers are:\n1\n2", "unparsable"),
+    ("1, 2", "The answers are:\n- $x = 1$\n- $x = 2$", "unparsable"),
+    ("3", "The final answer is:\n\n$x = 3$\n\n$y = 4$", "unparsable"),
+    ("5", "**Answer:**\n\n5 apples\n\n6 pears", "unparsable"),
+    ("Monday", "The answer is:\n- Monday\n- Tuesday", "unparsable"),
+    ("2", "The solutions are:\n1\n2", "unparsable"),
+    ("2", "The roots are\n\n1 and\n2", "unparsable"),
+    ("5", "**Answer:**\n\n**5**", "correct"),
+    ("5", "Answer:\n5\n\nThis is because 2 + 3 = 5.", "correct"),
+    ("5", "The final answer is:\n\\[\n5\n\\]\n", "correct"),
+    ("5", "Answer:\n$5$\n\n$\\blacksquare$", "correct"),
+    ("5", "From the steps above we get 5.", "correct"),
+    ("5", "It takes just under 5 hours.", "unparsable"),
+    ("17", "3*4 = 12\n12+5 = 17\n17", "correct"),
+    ("5", "The number of apples they have are\n5", "correct"),
+]
+TAKEN_BACK = [
+    ("The answer is 12. Wait, no, it is 10.", "unparsable"),
+    ("The answer is 10. Wait, no, it is 12.", "unparsable"),
+    (r"\boxed{12}" + "\n\nActually, it is 10.", "unparsable"),
+    ("The final answer is 12. But wait, I forgot the tip.", "unparsable"),
+    ("The answer is 12. Hmm, no.", "unparsable"),
+    (r"\boxed{10}. Wait, it should be \boxed{12}.", "correct"),
+    ("Wait, no. The answer is 12.", "correct"),
+    ("The answer is 12. No further work is needed.", "correct"),
+    ("The answer is 12.\n\nWaiting time is included.", "correct"),
+    ("The answer is **12** apples.", "correct"),
+    ("*12*", "correct"),
+    ("__12__", "correct"),
+    ("The answer is 12!", "unparsable"),
+    ("The answer is that 12 apples or more are left.", "unparsable"),
+    ("The answer is 12x for all values of that kind.", "incorrect"),
+]
+
+
+@pytest.mark.parametrize(
+    ("reference_answer", "completion", "verdict"),
+    [*SEVERAL_LINES, *(("12", completion, verdict) for completion, verdict in TAKEN_BACK)],
+)
+def test_one_of_several_lines_or_an_answer_taken_back_is_none(
+    reference_answer: str, completion: str, verdict: str
+) -> None:
+    assert verify_answer(reference_answer, completion).verdict == verdict
+
+
+CHOICES = "What is 2+2?\n(A) 3\n(B) 4\n(C) 5\n(D) 6"
+
+
+@pytest.mark.parametrize("reference_answer", ["A", "B", "D", "3", "4"])
+@pytest.mark.parametrize(
+    "completion",
+    [
+        "A) 3 B) 4 C) 5 D) 6",
+        "The answer is (A) 3 (B) 4 (C) 5 (D) 6",
+        "Answer: A) B) C) D)",
+        "Answer:\nA) 3\nB) 4\nC) 5\nD) 6",
+        r"\boxed{A. 3 B. 4}",
+    ],
+)
+def test_a_list_of_all_choices_chooses_none(reference_answer: str, completion: str) -> None:
+    assert verify_answer(reference_answer, completion, question=CHOICES).verdict == "unparsable"
