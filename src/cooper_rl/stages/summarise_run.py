@@ -120,7 +120,7 @@ def _end_jobs(config: Config | None) -> Leftovers:
     if config is None or config.launch.kind != "trainjob":
         return Leftovers([], [])
     try:
-        return end_jobs(config.launch, config.storage.run_uri() or "")
+        return end_jobs(config.launch, config.storage.without_arm().run_uri() or "")
     except (ConfigError, LaunchError) as error:
         return Leftovers([], [str(error)])
 
