@@ -376,8 +376,9 @@ def test_the_exit_task_takes_a_job_that_is_being_deleted_for_one_that_ends(
 
 
 def test_without_the_trainer_no_job_can_be_left(
-    start: Start, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    monkeypatch.setattr(leftovers, "RETRY_SECONDS", 0.0)
     start(wait).has_trainer = False
     report, summary = summarise(tmp_path, "monday")
     assert report.ended_jobs == []
@@ -385,19 +386,24 @@ def test_without_the_trainer_no_job_can_be_left(
     assert "knows no such kind of object; install Kubeflow Trainer 2.2 or later" in caplog.text
 
 
+@pytest.mark.parametrize("knows_jobs", [True, False])
 def test_the_exit_task_waits_for_an_api_server_that_comes_back(
-    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, knows_jobs: bool
 ) -> None:
+    """One that starts may not know its CRDs for some seconds."""
     monkeypatch.setattr(leftovers, "SECONDS_BETWEEN_TRIES", 0.05)
     cluster = start(wait)
     name = leave_a_job(cluster, PROGRAM._replace(run_uri=f"{tmp_path / 'store'}/monday"))
-    cluster.refusals["GET", "/trainjobs"] = (503, "starting")
+    cluster.has_trainer = knows_jobs
+    if knows_jobs:
+        cluster.refusals["GET", "/trainjobs"] = (503, "starting")
     asked = len(cluster.asked)
 
     def come_back() -> None:
         while len(cluster.asked) < asked + 3:
             time.sleep(0.01)
         cluster.refusals.clear()
+        cluster.has_trainer = True
 
     thread = Thread(target=come_back)
     thread.start()

@@ -30,8 +30,8 @@ class MissingError(LaunchError):
     """The object that was asked for is not there."""
 
 
-class UnknownKindError(LaunchError):
-    """The API server serves no objects of the kind that was asked for."""
+class UnknownKindError(TransientError):
+    """The API server has no objects of the kind that was asked for: it starts, or their CRD is missing."""
 
 
 def connect(config: LaunchConfig, *, silence_seconds: float | None = None) -> Any:
