@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cooper_rl.cluster import launch, sdk
+from cooper_rl.cluster import launch, leftovers, sdk
 from cooper_rl.cluster.leftovers import end_jobs
 from cooper_rl.cluster.trainjob import MOUNT, Program, job_name, kept_grace_period
 from cooper_rl.config.infrastructure import LaunchConfig
@@ -25,7 +25,15 @@ from cooper_rl.config.load import load
 from cooper_rl.errors import ConfigError, LaunchError, StoppedError
 from cooper_rl.schema.runs import RunEndReport
 from cooper_rl.stages import summarise_run
-from tests.stand_ins.kubernetes_api import NAMESPACE, TRAINER, Cluster, Json, make_runtime, run_cluster
+from tests.stand_ins.kubernetes_api import (
+    CREATED,
+    NAMESPACE,
+    TRAINER,
+    Cluster,
+    Json,
+    make_runtime,
+    run_cluster,
+)
 from tests.stand_ins.serving import saying_nothing
 
 pytest.importorskip("kubeflow.trainer", reason="the SDK is not installed (extra trainjob)")
@@ -342,6 +350,114 @@ def test_the_exit_task_says_that_a_job_may_go_on_where_it_cannot_ask(
     assert set(cluster.jobs) == {name}
 
 
+def test_the_exit_task_names_the_jobs_that_it_deleted_and_the_one_that_it_could_not(
+    start: Start, tmp_path: Path
+) -> None:
+    cluster = start(wait)
+    mine = PROGRAM._replace(run_uri=f"{tmp_path / 'store'}/monday")
+    names = [leave_a_job(cluster, mine._replace(module=f"some.module_{number}")) for number in range(3)]
+    cluster.refusals["DELETE", names[1]] = (403, "no rights")
+    report, summary = summarise(tmp_path, "monday")
+    assert report.ended_jobs == [f"{NAMESPACE}/{names[0]}", f"{NAMESPACE}/{names[2]}"]
+    assert summary.count("went on after the run's end and was deleted.") == 2
+    assert f"remove it by hand: kubectl --namespace cooper-rl delete trainjob {names[1]}" in summary
+    assert set(cluster.jobs) == {names[1]}
+
+
+def test_the_exit_task_takes_a_job_that_is_being_deleted_for_one_that_ends(
+    start: Start, tmp_path: Path
+) -> None:
+    cluster = start(wait)
+    name = leave_a_job(cluster, PROGRAM._replace(run_uri=f"{tmp_path / 'store'}/monday"))
+    cluster.jobs[name]["metadata"] |= {"deletionTimestamp": CREATED, "finalizers": ["example.com/wait"]}
+    report, summary = summarise(tmp_path, "monday")
+    assert (report.ended_jobs, cluster.deleted) == ([], [])
+    assert "TrainJob" not in summary
+
+
+def test_without_the_trainer_no_job_can_be_left(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(leftovers, "RETRY_SECONDS", 0.0)
+    start(wait).has_trainer = False
+    report, summary = summarise(tmp_path, "monday")
+    assert report.ended_jobs == []
+    assert "TrainJob" not in summary
+    assert "knows no such kind of object; install Kubeflow Trainer 2.2 or later" in caplog.text
+
+
+@pytest.mark.parametrize("knows_jobs", [True, False])
+def test_the_exit_task_waits_for_an_api_server_that_comes_back(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, knows_jobs: bool
+) -> None:
+    """One that starts may not know its CRDs for some seconds."""
+    monkeypatch.setattr(leftovers, "SECONDS_BETWEEN_TRIES", 0.05)
+    cluster = start(wait)
+    name = leave_a_job(cluster, PROGRAM._replace(run_uri=f"{tmp_path / 'store'}/monday"))
+    cluster.has_trainer = knows_jobs
+    if knows_jobs:
+        cluster.refusals["GET", "/trainjobs"] = (503, "starting")
+    asked = len(cluster.asked)
+
+    def come_back() -> None:
+        while len(cluster.asked) < asked + 3:
+            time.sleep(0.01)
+        cluster.refusals.clear()
+        cluster.has_trainer = True
+
+    thread = Thread(target=come_back)
+    thread.start()
+    report, _ = summarise(tmp_path, "monday")
+    thread.join()
+    assert report.ended_jobs == [f"{NAMESPACE}/{name}"]
+
+
+@pytest.mark.usefixtures("impatient")
+def test_an_api_server_that_says_nothing_does_not_hold_up_the_exit_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leftovers, "SILENCE_SECONDS", 0.2)
+    monkeypatch.setattr(leftovers, "RETRY_SECONDS", 0.5)
+    monkeypatch.setattr(leftovers, "SECONDS_BETWEEN_TRIES", 0.1)
+    with saying_nothing() as url:
+        use_kubeconfig(monkeypatch, tmp_path / "kubeconfig", kubeconfig_of(url))
+        started = time.monotonic()
+        _, summary = summarise(tmp_path, "monday")
+    assert time.monotonic() - started < 5
+    assert (
+        f"A TrainJob of this run may go on: the TrainJobs of here cannot be listed: the API server {url}"
+        in (summary)
+    )
+
+
+@pytest.mark.parametrize("text", ["a: [b", "just text"], ids=["no YAML", "no mapping"])
+def test_a_kubeconfig_that_cannot_be_read_costs_no_summary(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    use_kubeconfig(monkeypatch, tmp_path / "kubeconfig", text)
+    _, summary = summarise(tmp_path, "monday")
+    assert "may go on: launch.kind=trainjob: the way to a cluster cannot be read (" in summary
+    with pytest.raises(LaunchError, match=r"cannot be read \(.*mend the file that KUBECONFIG names"):
+        run(options())
+
+
+def use_kubeconfig(monkeypatch: pytest.MonkeyPatch, path: Path, text: str) -> None:
+    path.write_text(text)
+    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(path))
+
+
+def kubeconfig_of(url: str) -> str:
+    """With the namespace `here`."""
+    context = {"name": "c", "context": {"cluster": "c", "user": "u", "namespace": "here"}}
+    config = {
+        "clusters": [{"name": "c", "cluster": {"server": url}}],
+        "users": [{"name": "u", "user": {}}],
+        "contexts": [context],
+        "current-context": "c",
+    }
+    return yaml.safe_dump(config)
+
+
 def test_a_job_that_is_there_already_is_followed_and_one_that_ended_is_replaced(start: Start) -> None:
     cluster = start(wait)
     with pytest.raises(LaunchError, match=r"503, starting"):
@@ -400,6 +516,19 @@ def test_missing_rights_are_one_error_that_names_the_roles(
         run(options())
 
 
+def test_a_token_that_is_not_accepted_is_one_error_that_says_so(start: Start) -> None:
+    cluster = start(wait)
+    cluster.refusals["GET", job_name(options(), PROGRAM)] = (401, "Unauthorized")
+    with pytest.raises(LaunchError, match=r"does not accept this process's token \(Unauthorized\), .*log in"):
+        run(options())
+
+
+def test_a_cluster_without_the_trainer_is_told_to_install_it(start: Start) -> None:
+    start(wait).has_trainer = False
+    with pytest.raises(LaunchError, match=r"knows no such kind of object; install Kubeflow Trainer 2\.2"):
+        run(options())
+
+
 def test_a_job_that_the_server_refuses_is_one_error_with_its_words(start: Start) -> None:
     cluster = start(wait)
     cluster.refusals["POST", "/trainjobs"] = (422, "spec.trainer.image: Invalid value")
@@ -422,17 +551,7 @@ def test_a_server_that_takes_connections_and_says_nothing_is_given_up(
     """The client of Kubernetes would wait for ever."""
     monkeypatch.setattr(sdk, "SILENCE_SECONDS", 0.3)
     with saying_nothing() as url:
-        context = {"name": "c", "context": {"cluster": "c", "user": "u", "namespace": "here"}}
-        config = {
-            "clusters": [{"name": "c", "cluster": {"server": url}}],
-            "users": [{"name": "u", "user": {}}],
-            "contexts": [context],
-            "current-context": "c",
-        }
-        (tmp_path / "kubeconfig").write_text(yaml.safe_dump(config))
-        monkeypatch.setattr(
-            "kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "kubeconfig")
-        )
+        use_kubeconfig(monkeypatch, tmp_path / "kubeconfig", kubeconfig_of(url))
         started = time.monotonic()
         with pytest.raises(LaunchError, match=rf"TrainJob here/\S+ cannot be read: the API server {url}"):
             run(options())
@@ -545,7 +664,7 @@ def test_everything_that_is_asked_is_allowed_by_the_roles_in_the_manifests(start
         for rule in role.get("rules", [])
     ]
     allowed = {(verb, resource) for rule in rules for verb in rule["verbs"] for resource in rule["resources"]}
-    assert {request(method, path) for method, path in cluster.asked if "configmaps" not in path} <= allowed
+    assert {request(method, path) for method, path in cluster.asked} <= allowed
 
 
 def launch_rbac() -> str:

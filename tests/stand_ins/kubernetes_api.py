@@ -49,6 +49,8 @@ class Cluster(ThreadingHTTPServer):
         self.lists_pods = threading.Event()
         """Until it is set, nobody who asks for pods is answered."""
         self.lists_pods.set()
+        self.has_trainer = True
+        """Without it, the API server knows none of its objects."""
         self.is_old = False
         """A Trainer of before runtimePatches."""
         self.cut_logs = 0
@@ -185,6 +187,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _begin(self) -> tuple[str | None, dict[str, list[str]]]:
         url = urlsplit(self.path)
         self.cluster.asked.append((self.command, url.path))
+        if url.path.startswith(TRAINER) and not self.cluster.has_trainer:
+            self._send(404, b"404 page not found\n", "text/plain; charset=utf-8")
+            return None, {}
         for (method, end), (status, message) in list(self.cluster.refusals.items()):
             if method == self.command and url.path.endswith(end):
                 self._refuse(status, message)
@@ -216,10 +221,10 @@ class _Handler(BaseHTTPRequestHandler):
     def _refuse(self, status: int, message: str) -> None:
         self._send(status, {"kind": "Status", "status": "Failure", "message": message, "code": status})
 
-    def _send(self, status: int, body: Json) -> None:
-        data = json.dumps(body).encode()
+    def _send(self, status: int, body: Json | bytes, kind: str = "application/json") -> None:
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
         self.send_response(status)
-        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)

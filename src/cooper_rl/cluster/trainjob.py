@@ -18,7 +18,7 @@ USUAL_GRACE_SECONDS = 30
 MANAGER = "cooper-rl.io/launch"
 """Owner of our patch among those of a job."""
 RUN = "cooper-rl.io/run"
-"""Label of a job: the run whose checkpoints it writes, hashed."""
+"""Label of a job: the run that it belongs to, hashed; the same for each of its arms."""
 MAX_TMP = "400Gi"
 """Ceiling of a job's temporary files: models, and the checkpoint that is being stored."""
 
@@ -31,7 +31,7 @@ class Program(NamedTuple):
     grace_seconds: float
     """Seconds that a job has to save after SIGTERM."""
     run_uri: str
-    """Place of its run in the store."""
+    """Place of its run in the store, without an arm's name."""
 
 
 def job_name(config: LaunchConfig, program: Program) -> str:

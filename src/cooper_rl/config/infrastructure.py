@@ -90,6 +90,10 @@ class StorageConfig(Section):
             )
         return f"{self.uri.rstrip('/')}/{self.run_name()}"
 
+    def without_arm(self) -> Self:
+        """The store of the run itself, whichever arm this process trains."""
+        return self.model_copy(update={"arm": None})
+
     def run_name(self) -> str | None:
         """The run's name and its arm's."""
         return self.run_key if self.run_key is None or self.arm is None else f"{self.run_key}-{self.arm}"

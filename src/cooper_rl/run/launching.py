@@ -68,7 +68,8 @@ def train_in_job(
         }
     )
     arguments = [there.model_dump_json(exclude_unset=True), staged.model_dump_json()]
-    program = Program(IN_JOB, arguments, storage.grace_seconds, run_uri)
+    # The exit task knows of no arm, and ends the jobs of all.
+    program = Program(IN_JOB, arguments, storage.grace_seconds, storage.without_arm().run_uri() or "")
     launch.run(options, program, is_stopped=lambda: stop.is_made)
     found = checkpoints.newest(folder, last_step=last_step)
     if found is None or found.manifest.step < last_step:

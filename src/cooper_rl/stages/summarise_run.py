@@ -13,7 +13,7 @@ from typing import Annotated, NamedTuple
 from cooper_rl.addresses import redact, redact_all, redact_values
 from cooper_rl.checkpoints.manifest import LATEST, NAME
 from cooper_rl.cluster.failures import failures_of, in_words
-from cooper_rl.cluster.leftovers import end_jobs
+from cooper_rl.cluster.leftovers import Leftovers, end_jobs
 from cooper_rl.cluster.task import with_run_key
 from cooper_rl.config.load import load
 from cooper_rl.config.root import Config
@@ -75,8 +75,8 @@ def run(
         DataError: the status is not readable, or an output cannot be written.
     """
     ending = read_report(status, RunEnding)
+    left = _end_jobs(config)  # first: they cost GPUs while a store that is away is waited for
     found = _look_up(config, ending)
-    ended_jobs, doubt = _end_jobs(config)
     steps = [int(match[1]) for name in found.checkpoints.values() if (match := NAME.fullmatch(name))]
     result = RunEndReport(
         state=ending.state,
@@ -84,9 +84,9 @@ def run(
         last_step=max(steps, default=None),
         checkpoints=found.checkpoints,
         failures=found.failures,
-        ended_jobs=ended_jobs,
+        ended_jobs=left.deleted,
     )
-    text = to_markdown(ending, result, config, trouble=found.trouble, doubt=doubt)
+    text = to_markdown(ending, result, config, trouble=found.trouble, doubts=left.doubts)
     with atomic_path(summary) as draft:
         draft.write_text(text, encoding="utf-8")
     write_report(report, result)
@@ -115,14 +115,14 @@ def _look_up(config: Config | None, ending: RunEnding) -> _Found:
         return _Found({}, failures, f"The checkpoints could not be looked up: {error}")
 
 
-def _end_jobs(config: Config | None) -> tuple[list[str], str]:
+def _end_jobs(config: Config | None) -> Leftovers:
     """The TrainJobs that the run left and that are deleted now, and why more may go on."""
     if config is None or config.launch.kind != "trainjob":
-        return [], ""
+        return Leftovers([], [])
     try:
-        return end_jobs(config.launch, config.storage.run_uri() or ""), ""
+        return end_jobs(config.launch, config.storage.without_arm().run_uri() or "")
     except (ConfigError, LaunchError) as error:
-        return [], f"A TrainJob of this run may go on: {error}"
+        return Leftovers([], [str(error)])
 
 
 def find_checkpoints(config: Config) -> dict[str, str]:
@@ -144,13 +144,14 @@ def find_checkpoints(config: Config) -> dict[str, str]:
 
 
 def to_markdown(
-    ending: RunEnding, result: RunEndReport, config: Config | None, *, trouble: str, doubt: str
+    ending: RunEnding, result: RunEndReport, config: Config | None, *, trouble: str, doubts: Sequence[str]
 ) -> str:
     """The summary for the dashboard."""
     lines = [f"# Run {_ending_of(ending)[0]}", "", f"`{ending.run}`"]
     lines += _why(ending, result)
     jobs = [f"TrainJob `{job}` went on after the run's end and was deleted." for job in result.ended_jobs]
-    for sentence in filter(None, (trouble, *jobs, doubt)):
+    jobs += [f"A TrainJob of this run may go on: {redact_all(doubt)}" for doubt in doubts]
+    for sentence in filter(None, (trouble, *jobs)):
         lines += ["", sentence]
     if result.checkpoints:
         assert config is not None

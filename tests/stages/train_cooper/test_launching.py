@@ -17,7 +17,7 @@ from cooper_rl.errors import ConfigError, LaunchError, StorageError
 from cooper_rl.records.step_metrics import read_metrics
 from cooper_rl.run.launching import StagedInputs, fetch_inputs, stage_inputs
 from cooper_rl.schema.reports import CooperReport
-from cooper_rl.stages import train_cooper
+from cooper_rl.stages import summarise_run, train_cooper
 from cooper_rl.storage.base import file_sha256
 from cooper_rl.storage.local import LocalStore
 from cooper_rl.storage.open import open_store
@@ -136,6 +136,28 @@ def test_a_job_that_leaves_no_checkpoint_is_no_success(
     in_cluster.kubelet = lambda cluster, job: cluster.end(job, "Complete")
     with pytest.raises(LaunchError, match=r"no checkpoint of step 2; does launch\.image=cooper-rl-gpu:1"):
         train(files, tmp_path, overrides(s3_server, bucket))
+
+
+def test_the_exit_task_deletes_the_jobs_of_every_arm(
+    files: Files, tmp_path: Path, in_cluster: Cluster, s3_server: Gateway | Moto, bucket: str
+) -> None:
+    """It is told the run's name alone."""
+    in_cluster.kubelet = lambda cluster, job: cluster.end(job, "Complete")
+    for number, arm in enumerate([[], ["storage.arm=frozen"]]):
+        (folder := tmp_path / str(number)).mkdir()
+        with pytest.raises(LaunchError, match="no checkpoint"):
+            train(files, folder, overrides(s3_server, bucket, *arm))
+    for job in in_cluster.jobs.values():
+        del job["status"]  # they go on
+    (tmp_path / "status").write_text('{"state": "FAILED", "run": "run-1", "message": ""}')
+    report = summarise_run.run(
+        load("laptop", overrides(s3_server, bucket)),
+        status=tmp_path / "status",
+        summary=tmp_path / "summary.md",
+        report=tmp_path / "end.json",
+    )
+    assert len(report.ended_jobs) == 2
+    assert in_cluster.jobs == {}
 
 
 def test_the_weights_that_a_job_continues_from_do_not_come_here(
