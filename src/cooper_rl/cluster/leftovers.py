@@ -22,7 +22,7 @@ SECONDS_BETWEEN_TRIES = 5.0
 
 
 class Leftovers(NamedTuple):
-    """What became of the jobs of a run that went on; their places are `namespace/name`."""
+    """The end of the jobs of a run that went on; their places are `namespace/name`."""
 
     deleted: list[str]
     doubts: list[str]
@@ -80,7 +80,7 @@ def _names(client: Any, run_uri: str, deadline: float) -> list[str]:
 
 
 def _has_ended(job: dict[str, Any]) -> bool:
-    """Whether it is complete or failed, or was deleted and waits for a finalizer."""
+    """True if it is complete or failed, or was deleted and waits for a finalizer."""
     conditions = job.get("status", {}).get("conditions") or []
     return "deletionTimestamp" in job["metadata"] or any(
         each["type"] in ("Complete", "Failed") and each["status"] == "True" for each in conditions

@@ -107,7 +107,7 @@ def _draw_changes(answer: str, rng: random.Random) -> list[_Change]:
 
 
 def _draw_alternative(token: str, rng: random.Random) -> str | None:
-    """What could stand in a token's place; None where it stays."""
+    """Draw what could stand in a token's place; None where it stays."""
     if token.isdigit():
         return _another_number(token, rng)
     if (group := _EXCHANGED.get(token)) is not None:

@@ -94,7 +94,7 @@ def read_sentence(sentence: str) -> str | None:
 
 
 def read_statement(sentence: str) -> str | None:
-    """What a sentence with one number says that something is, `there are 16 apples`, `total = 16`."""
+    """The number that a sentence with one number states, `there are 16 apples`, `total = 16`."""
     return _read_line(sentence.strip()) if len(answer_spans(sentence)) == 1 else None
 
 
