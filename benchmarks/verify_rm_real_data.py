@@ -51,7 +51,7 @@ def main() -> int:
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--output", type=Path, default=Path("runs/real_data"))
     parser.add_argument("--rows", type=int, help="train on so many rows, drawn at random; default: all")
-    parser.add_argument("--models", type=Path, help="folder of prepare-models: its backbone, not from scratch")
+    parser.add_argument("--models", type=Path, help="of prepare-models: from its backbone, not from scratch")
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE")
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
