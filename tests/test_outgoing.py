@@ -3,6 +3,7 @@
 import gzip
 import os
 import ssl
+import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -111,6 +112,20 @@ def test_a_body_is_unpacked_in_pieces_that_are_bounded_however_it_arrives() -> N
         assert b"".join(pieces) == text
         assert max(map(len, pieces)) <= PIECE_BYTES
     assert list(unpack([b"as", b"it is"], {})) == [b"as", b"it is"]
+
+
+def test_what_other_readers_of_gzip_take_is_unpacked_too() -> None:
+    packed = gzip.compress(b"rows") + bytes(20)
+    for parts in ([packed], [packed[place : place + 1] for place in range(len(packed))]):
+        assert b"".join(unpack(parts, {"content-encoding": "x-gzip"})) == b"rows"
+    assert list(unpack([b"rows"], {"content-encoding": " "})) == [b"rows"]
+
+
+def test_many_small_gzip_files_in_a_row_take_no_more_than_their_length() -> None:
+    """All in one part they took minutes: zlib copied the rest of it for each of them."""
+    started = time.process_time()
+    assert b"".join(unpack([gzip.compress(b"") * 50_000], {"content-encoding": "gzip"})) == b""
+    assert time.process_time() - started < 5
 
 
 @pytest.mark.parametrize(

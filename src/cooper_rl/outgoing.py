@@ -26,6 +26,8 @@ ACCEPTED = {"accept-encoding": "gzip"}
 """Headers that ask for what `unpack` reads. httpx asks for more where more is installed, and unpacks it
 without a bound."""
 PIECE_BYTES = 1 << 20
+_PACKED_BYTES = 1 << 16
+"""Unpacked at a time: at the end of each gzip file zlib copies what follows it."""
 _GZIP_HEADER = zlib.MAX_WBITS | 16
 
 
@@ -50,18 +52,20 @@ def unpack(parts: Iterable[bytes], headers: Mapping[str, str]) -> Iterator[bytes
     Raises:
         httpx.DecodingError: it is packed in another way than was asked for, damaged, or cut short.
     """
-    encoding = headers.get("content-encoding", "identity").strip().lower()
-    if encoding == "identity":
+    encoding = headers.get("content-encoding", "").strip().lower()
+    if encoding in ("", "identity"):
         yield from parts
         return
-    if encoding != "gzip":
+    if encoding not in ("gzip", "x-gzip"):  # the same, RFC 9110
         raise httpx.DecodingError(f"the answer is packed as {encoding[:50]!r}, which was not asked for")
     unpacker = zlib.decompressobj(_GZIP_HEADER)
     try:
-        for part in parts:
-            packed = part
+        for packed in _cut(parts):
             while packed:
-                if unpacker.eof:  # several gzip files in a row are one
+                if unpacker.eof:  # several gzip files in a row are one, and zeros may follow
+                    packed = packed.lstrip(b"\0")
+                    if not packed:
+                        break
                     unpacker = zlib.decompressobj(_GZIP_HEADER)
                 yield unpacker.decompress(packed, PIECE_BYTES)
                 packed = unpacker.unconsumed_tail or unpacker.unused_data
@@ -70,6 +74,12 @@ def unpack(parts: Iterable[bytes], headers: Mapping[str, str]) -> Iterator[bytes
         raise httpx.DecodingError(f"the answer is no gzip: {error}") from error
     if not unpacker.eof:
         raise httpx.DecodingError("the answer ends in the middle of its gzip")
+
+
+def _cut(parts: Iterable[bytes]) -> Iterator[bytes]:
+    for part in parts:
+        for start in range(0, len(part), _PACKED_BYTES):
+            yield part[start : start + _PACKED_BYTES]
 
 
 def time_limits(seconds: float) -> httpx.Timeout:

@@ -1,6 +1,7 @@
 """Other answers in the form of a given one: certainly others, and of many kinds."""
 
 import random
+import time
 
 import pytest
 
@@ -52,6 +53,13 @@ def test_no_variant_is_answered_by_the_bare_answer(answer: str, bare: str) -> No
     found = {variant for _ in range(60) if (variant := vary_answer(answer, rng)) is not None}
     assert len(found) >= 10
     assert [variant for variant in found if not is_another_answer(bare, variant)] == []
+
+
+@pytest.mark.parametrize("answer", ["(1," + " " * 20_000, "1+" * 10_000 + "1", "(1,2)" * 5_000])
+def test_a_long_answer_has_none_and_takes_no_time(answer: str) -> None:
+    started = time.process_time()
+    assert vary_answer(answer, random.Random(0)) is None
+    assert time.process_time() - started < 1
 
 
 def test_an_answer_keeps_what_surrounds_the_change() -> None:

@@ -341,6 +341,12 @@ def test_an_answer_that_is_packed_as_nobody_asked_is_not_unpacked(serve_chat, en
     assert server.headers[0]["accept-encoding"] == "gzip"
 
 
+def test_the_status_of_an_answer_without_a_body_counts_though_it_is_called_packed(serve_chat) -> None:
+    server = serve_chat(lambda number, body: (401, {"content-encoding": "gzip"}, b""))
+    with pytest.raises(ServerError, match="HTTP 401"):
+        ChatJudge(config(server, max_attempts=1)).judge([ITEM])
+
+
 def test_half_a_surrogate_pair_in_an_answer_is_replaced(serve_chat) -> None:
     """JSON can spell it; no UTF-8 file can hold it, and neither could the journal of verdicts."""
     server = serve_chat(lambda number, body: completion("\ud83d is half a face"))

@@ -12,6 +12,8 @@ from cooper_rl.verdicts.answers.verify import is_another_answer
 
 MAX_DRAWS = 20
 """Answers drawn before there is none: the others mean the same."""
+MAX_CHARS = 300
+"""A longer answer has no variant: a search for what to exchange could take minutes."""
 MAX_DIGITS = 12
 """A longer run of digits is replaced by another of its length."""
 TWO_CHANGES = 0.3
@@ -61,6 +63,8 @@ class _Change(NamedTuple):
 
 def vary_answer(answer: str, rng: random.Random) -> str | None:
     """An answer that differs in a number, a sign, a bracket, a letter or a word; None where none is found."""
+    if len(answer) > MAX_CHARS:
+        return None
     for _ in range(MAX_DRAWS):
         found = answer
         for _ in range(1 + (rng.random() < TWO_CHANGES)):

@@ -98,7 +98,8 @@ def to_response(answer: httpx.Response, content: bytearray, max_bytes: int) -> h
     """
     headers = answer.headers.copy()
     body = bytearray()
-    for part in unpack([bytes(content)], headers):
+    # Without a body an answer may still name its packing: its status is what counts.
+    for part in unpack([bytes(content)], headers) if content else ():
         add_part(body, part, max_bytes)
     for key in ("content-encoding", "content-length"):  # of the packed bytes
         headers.pop(key, None)
