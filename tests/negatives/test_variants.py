@@ -62,6 +62,14 @@ def test_a_long_answer_has_none_and_takes_no_time(answer: str) -> None:
     assert time.process_time() - started < 1
 
 
+def test_brackets_that_mean_the_same_stay() -> None:
+    rng = random.Random(5)
+    intervals = {vary_answer(r"(-\infty, 3]", rng) for _ in range(80)}
+    assert any(variant is not None and variant.startswith("(") for variant in intervals)
+    assert not any(variant is not None and variant.startswith(r"[-\infty") for variant in intervals)
+    assert r"\gcd(6, 4)" not in {vary_answer(r"\gcd(4, 6)", rng) for _ in range(80)}
+
+
 def test_an_answer_keeps_what_surrounds_the_change() -> None:
     rng = random.Random(3)
     units = {vary_answer(r"20\text{ days}", rng) for _ in range(30)}

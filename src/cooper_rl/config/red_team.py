@@ -15,8 +15,8 @@ class RedTeamConfig(Section):
     max_queries: int = Field(default=20_000, ge=1)
     """Budget, in queries, of the search for universal texts on the score alone."""
     max_seconds: float | None = Field(default=None, gt=0)
-    """Time limit of that search, in seconds; None: `max_queries` alone bounds it, and a seed gives the same
-    texts again."""
+    """Time limit of that search, in seconds, and of each for one kind of answer; None: their queries alone
+    bound them, and a seed gives the same texts again."""
     max_gradient_queries: int = Field(default=10_000, ge=0)
     """Budget, in queries, of the search with VerifyRM's gradients that follows. A gradient counts as one
     query for each of its problems. 0: no search with gradients."""
@@ -24,7 +24,8 @@ class RedTeamConfig(Section):
     """Time limit of the search with gradients, in seconds; None: `max_gradient_queries` alone bounds it."""
     max_type_queries: int = Field(default=3_000, ge=0)
     """Budget, in queries, of the search for a text for problems with one kind of answer, such as intervals.
-    Where there are several kinds, each of which 3 problems are searched on has one. 0: no such search."""
+    Where there are several kinds, each of which 3 problems are searched on has one. The known attacks are
+    tried whatever the budget. 0: no such search."""
     max_attacked_problems: int = Field(default=50, ge=0)
     """Unseen problems that each get a search for a text of their own. 0: none."""
     queries_per_problem: int = Field(default=200, ge=1)

@@ -24,7 +24,8 @@ _TOKEN = re.compile(r"\\[A-Za-z]+|[A-Za-z]+|\d+|[-+<>=]")
 _LABEL = re.compile(r"[A-Za-z]\w*(?:\([a-z]\))? *(?=[<>=]|\\[gl]eq?\b)")
 _UNIT = re.compile(r"(?<=\d )[A-Za-z]\b")
 _COMMAND_WITH_WORDS = re.compile(r"\\(?:text|textbf|textnormal|mathrm|mbox|operatorname)$")
-_PAIR = re.compile(r"([\[(])([^\[\](),]*),([^\[\](),]*?)(?:\s*\\right)?([\])])")
+# Not after a function's name: `\gcd(6, 4)` is `\gcd(4, 6)`.
+_PAIR = re.compile(r"(?:(?<=\\left)|(?<![A-Za-z]))([\[(])([^\[\](),]*),([^\[\](),]*?)(?:\s*\\right)?([\])])")
 _BEGINS_A_NUMBER = re.compile(r"\d|\\[dt]?frac|\\sqrt|\\pi")
 _BEFORE_A_NUMBER = ("-", "2")
 _GROUPS = (
@@ -96,8 +97,10 @@ def _draw_changes(answer: str, rng: random.Random) -> list[_Change]:
         if (text := _draw_alternative(token[0], rng)) is not None
     ]
     for pair in _PAIR.finditer(answer):
-        changes += [_Change(*pair.span(1), _other_of("[(", pair[1], rng))]
-        changes += [_Change(*pair.span(4), _other_of("])", pair[4], rng))]
+        # Some write a closed bracket at infinity, and mean the same.
+        for bracket, end, both in ((1, 2, "[("), (4, 3, "])")):
+            if r"\infty" not in pair[end]:
+                changes.append(_Change(*pair.span(bracket), _other_of(both, pair[bracket], rng)))
         changes += [_Change(pair.start(2), pair.end(3), f"{pair[3].strip()}, {pair[2].strip()}")]
     if has_sign:  # a plus in its place would change nothing, or stand where nobody writes one
         changes.append(_Change(0, 1, ""))

@@ -77,7 +77,8 @@ def decide(
     name: AccuracyName = "rule accuracy" if found.judge_accuracy is None else "accuracy"
     reasons: list[str] = []
     universal = None if red_team is None else red_team.universal
-    remarks = [_NO_RED_TEAM] if universal is None and max_universal_rate is not None else []
+    has_rates = red_team is not None and (universal is not None or red_team.by_answer_type)
+    remarks = [_NO_RED_TEAM] if not has_rates and max_universal_rate is not None else []
     objections = list_objections(
         start,
         found,
