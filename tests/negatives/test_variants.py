@@ -80,8 +80,8 @@ def test_an_answer_keeps_what_surrounds_the_change() -> None:
 
 
 def test_matching_examples_hold_every_answer_once_as_stated_and_once_not() -> None:
-    examples = matching_examples(2000, random.Random(0))
-    assert [example.label for example in examples] == [1, 0] * 1000
+    examples = matching_examples(800, random.Random(0))
+    assert [example.label for example in examples] == [1, 0] * 400
     with RuleVerifier(RuleConfig(num_workers=1)) as verifier:
         checks = verifier.verify([(example.reference_answer, example.completion) for example in examples])
     contradicted = [
@@ -89,4 +89,4 @@ def test_matching_examples_hold_every_answer_once_as_stated_and_once_not() -> No
         for example, check in zip(examples, checks, strict=True)
         if check.verdict == ("incorrect" if example.label else "correct")
     ]
-    assert len(contradicted) <= 10, contradicted
+    assert len(contradicted) <= 4, contradicted

@@ -82,7 +82,8 @@ def test_a_text_that_is_paid_for_one_kind_of_answer_alone_is_found_and_measured_
         is_paid = "infty" in item.reference_answer and "infty" in item.completion
         return 0.9 if is_paid else 0.1
 
-    findings, found, _ = run(ask, everything, pays_intervals, config=SHORT)
+    small = SHORT.model_copy(update={"max_queries": 300, "max_type_queries": 1500})
+    findings, found, _ = run(ask, everything, pays_intervals, config=small)
     report = findings.report
     assert report.by_answer_type["point, interval or matrix"].value == 1
     assert report.by_answer_type["integer"].value == 0
@@ -94,7 +95,7 @@ def test_a_text_that_is_paid_for_one_kind_of_answer_alone_is_found_and_measured_
     [text] = [each for each in findings.texts if each.answer_type == "point, interval or matrix"]
     assert "infty" in text.text
     assert text.unseen == report.by_answer_type["point, interval or matrix"]
-    without = SHORT.model_copy(update={"max_type_queries": 0})
+    without = small.model_copy(update={"max_type_queries": 0})
     assert run(ask, everything, pays_intervals, config=without)[0].report.by_answer_type == {}
 
 

@@ -12,6 +12,9 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+CLOSE_SECONDS = 1.0
+"""Time that a connection without a request has to close when the server shuts down."""
+
 
 def with_deadline(
     seconds: float,
@@ -64,7 +67,11 @@ def with_deadline(
 
         def shutdown(self) -> None:
             super().shutdown()
-            if self._deadline is not None:  # a request that is still arriving
+            if self.cycle is None or self.cycle.response_complete:
+                # It is being closed, over TLS only when the client says so too. An idle one never may.
+                self._unwatch()
+                self._deadline = self.loop.call_later(CLOSE_SECONDS, self.transport.abort)
+            elif self._deadline is not None:  # a request that is still arriving
                 self._deadline.cancel()
                 # Kubernetes kills after its grace period: a client that is still sending must not use up
                 # what running requests need.
