@@ -6,7 +6,7 @@ from typing import Any
 from cooper_rl.errors import DataError
 from cooper_rl.models.decoys import KEY as DECOYS
 from cooper_rl.models.template import KEY, noted_domain
-from cooper_rl.records.written import note_written
+from cooper_rl.records.written import rewrite
 from cooper_rl.schema.reports import BinaryScores
 
 NAME = "README.md"
@@ -76,8 +76,7 @@ def write_card(folder: Path, model: Any, validation: BinaryScores | None = None)
         numbers=numbers,
     )
     try:
-        (folder / NAME).write_text(text, encoding="utf-8")
-        note_written(folder, NAME)
+        rewrite(folder, NAME, text)
     except OSError as error:
         raise DataError(f"{folder}: the model card cannot be written ({error}); free space there") from error
 

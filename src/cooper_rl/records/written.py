@@ -12,7 +12,7 @@ from collections.abc import Generator
 from pathlib import Path
 
 from cooper_rl.errors import DataError
-from cooper_rl.machine.drafts import draft_beside
+from cooper_rl.machine.drafts import draft_beside, settle_drafts
 from cooper_rl.records.files import read_report, write_report
 from cooper_rl.schema.data import Record
 
@@ -39,11 +39,22 @@ def copy_written(source: Path, folder: Path) -> None:
         draft.partial.rename(folder)
 
 
-def note_written(folder: Path, name: str) -> None:
-    """Note that we wrote this file of a marked folder anew; a folder without a mark stays without."""
-    if (folder / MARKER).is_file():
-        known = read_report(folder / MARKER, WrittenFiles).sha256
-        write_report(folder / MARKER, WrittenFiles(sha256={**known, name: _sha256(folder / name)}))
+def rewrite(folder: Path, name: str, text: str) -> None:
+    """Write a file of the folder anew. A folder without a mark stays without.
+
+    Raises:
+        OSError: the disk refuses.
+    """
+    if not (folder / MARKER).is_file():
+        (folder / name).write_text(text, encoding="utf-8")
+        return
+    known = read_report(folder / MARKER, WrittenFiles).sha256
+    with draft_beside(folder, remove_old=remove_written) as draft:
+        draft.partial.write_text(text, encoding="utf-8")
+        # Killed anywhere, it leaves no file that differs from the mark: nobody could replace the folder.
+        (folder / name).unlink(missing_ok=True)
+        write_report(folder / MARKER, WrittenFiles(sha256={**known, name: _sha256(draft.partial)}))
+        draft.partial.replace(folder / name)
 
 
 def check_replaceable(folder: Path, *, besides: str = MARKER) -> None:
@@ -56,6 +67,7 @@ def check_replaceable(folder: Path, *, besides: str = MARKER) -> None:
     Raises:
         DataError: names what is there.
     """
+    settle_drafts(folder)  # of a mark that was being written when its process was killed
     foreign = _foreign(folder, besides)
     if foreign is not None:
         raise DataError(
