@@ -132,7 +132,7 @@ def _draw(decoys: Decoys, question: str, reference_answer: str, epoch: int | Non
 def _vary(decoys: Decoys, reference_answer: str, count: int, rng: random.Random) -> list[str]:
     """Up to `count` made-up answers in the form of a reference answer that is rare; none for another."""
     domain = find_domain(decoys.domain)
-    if not decoys.varied or domain.vary_answer is None or domain.name_answer_type is None:
+    if not decoys.varied or domain.vary_answer is None:
         return []
     if _count_types(decoys)[_type_of(decoys.domain, reference_answer)] >= decoys.size:
         return []

@@ -43,13 +43,13 @@ def _perturb(solution: str, rng: random.Random) -> str | None:
     results = [match.end() for match in _EQUALS.finditer(solution)]
     starts = {start for start, _ in places}
     first = max(starts.intersection(results), default=places[-1][0])
-    new = _another(old, rng)
+    new = change_number(old, rng)
     return solution[:first] + _NUMBER.sub(
         lambda match: new if match[0] == old else match[0], solution[first:]
     )
 
 
-def _another(number: str, rng: random.Random) -> str:
+def change_number(number: str, rng: random.Random) -> str:
     """Off by 1, 2 or 10 in its last written place, never negative; as many decimals as before."""
     whole, point, decimals = number.partition(".")
     value = int(whole + decimals)

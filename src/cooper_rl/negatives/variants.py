@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from cooper_rl.negatives.perturb import change_number
 from cooper_rl.verdicts.answers.verify import is_another_answer
 
 MAX_DRAWS = 20
@@ -18,7 +19,6 @@ MAX_DIGITS = 12
 """A longer run of digits is replaced by another of its length."""
 TWO_CHANGES = 0.3
 """Share of the answers that are changed in two places."""
-CHANGES = (-10, -2, -1, 1, 2, 10)
 
 _TOKEN = re.compile(r"\\[A-Za-z]+|[A-Za-z]+|\d+|[-+<>=]")
 _LABEL = re.compile(r"[A-Za-z]\w*(?:\([a-z]\))? *(?=[<>=]|\\[gl]eq?\b)")
@@ -133,7 +133,6 @@ def _other_of(group: Sequence[str], member: str, rng: random.Random) -> str:
 def _another_number(digits: str, rng: random.Random) -> str:
     """As near as not: off by 1, 2 or 10, or any other of as many digits."""
     if len(digits) <= MAX_DIGITS and rng.random() < 0.5:
-        value = int(digits)
-        return str(rng.choice([value + change for change in CHANGES if value + change >= 0]))
+        return change_number(digits, rng)
     first = str(rng.randrange(1, 10))
     return first + "".join(str(rng.randrange(10)) for _ in digits[1:])

@@ -144,7 +144,7 @@ def attack(
         )
         best["gradient"] = search.population[0]
     kept = _best_of_each(search, split.search)[: config.num_texts]
-    by_type = _attack_types(split, seeds, kept, oracle, journal, config, draw)
+    by_type = _attack_types(split, seeds, kept, material, oracle, journal, config, draw)
     attempts = attack_each(
         split.unseen[: config.max_attacked_problems],
         kept,
@@ -162,6 +162,7 @@ def _attack_types(
     split: Split,
     seeds: Sequence[Seed],
     kept: Sequence[Candidate],
+    material: Material,
     oracle: Oracle,
     journal: Journal,
     config: RedTeamConfig,
@@ -187,7 +188,7 @@ def _attack_types(
         search.try_seeds(list(starts.values()))
         search.run(
             "mutation",
-            _mutations(make_material(seeds), config),
+            _mutations(material, config),
             max_queries=max(0, config.max_type_queries - (oracle.num_queries - before)),
             max_seconds=config.max_seconds,
             rng=draw(f"type {name}"),

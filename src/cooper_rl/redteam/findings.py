@@ -13,7 +13,7 @@ from cooper_rl.method.metrics import THRESHOLD
 from cooper_rl.redteam.attack import Found, OfType
 from cooper_rl.redteam.oracle import Oracle
 from cooper_rl.redteam.per_problem import Attempt
-from cooper_rl.redteam.search import Improvement, paid_share
+from cooper_rl.redteam.search import Candidate, Improvement, paid_share
 from cooper_rl.redteam.seeds import fill
 from cooper_rl.schema.data import Problem
 from cooper_rl.schema.red_team import AttackText, CurvePoint, Method, RedTeamReport
@@ -46,14 +46,7 @@ def describe(found: Found, oracle: Oracle, rule: Verifier, *, seconds: float) ->
     headline = {candidate.text for candidate in (found.kept[0], *found.best.values())}
     texts_measured = [candidate.text for candidate in wanted]
     measured = measure(texts_measured, found.split.unseen, oracle, rule=rule, checked=headline)
-    texts = [
-        AttackText(
-            aim="universal", text=each.text, method=each.method, origin=each.origin,
-            num_queries=each.num_queries, search_rate=paid_share(each, num_search),
-            unseen=measured[each.text].paid, unseen_score=measured[each.text].mean_score,
-        )
-        for each in found.kept
-    ]  # fmt: skip
+    texts = [_universal_text(each, num_search, measured[each.text]) for each in found.kept]
     curve = [_curve_point(point, measured[point.candidate.text], num_search) for point in points]
     of_type = [_text_of_type(name, each, oracle, rule) for name, each in found.by_type.items()]
     own = _own_texts(found.attempts, rule)
@@ -130,11 +123,17 @@ def measure(
 
 
 def _text_of_type(name: str, found: OfType, oracle: Oracle, rule: Verifier) -> AttackText:
-    best = found.best
-    measured = measure([best.text], found.unseen, oracle, rule=rule, checked={best.text})[best.text]
+    text = found.best.text
+    measured = measure([text], found.unseen, oracle, rule=rule, checked={text})[text]
+    return _universal_text(found.best, found.num_search, measured, answer_type=name)
+
+
+def _universal_text(
+    found: Candidate, num_search: int, measured: Measurement, *, answer_type: str | None = None
+) -> AttackText:
     return AttackText(
-        aim="universal", text=best.text, method=best.method, origin=best.origin, answer_type=name,
-        num_queries=best.num_queries, search_rate=paid_share(best, found.num_search),
+        aim="universal", text=found.text, method=found.method, origin=found.origin, answer_type=answer_type,
+        num_queries=found.num_queries, search_rate=paid_share(found, num_search),
         unseen=measured.paid, unseen_score=measured.mean_score,
     )  # fmt: skip
 
