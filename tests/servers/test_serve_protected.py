@@ -3,7 +3,6 @@
 import asyncio
 import json
 import re
-import resource
 import signal
 import socket
 import ssl
@@ -137,12 +136,7 @@ def test_slow_connections_are_closed_and_others_answered_meanwhile(server: Serve
 
 def test_connections_that_say_nothing_are_bounded_and_use_up_no_files(serve: Any) -> None:
     """Under a limit of 200 open files, which the server raises: 300 connections are more than twice 100."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard))
-    try:
-        url, process = serve("max_connections=100", "request_seconds=60")
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    url, process = serve("max_connections=100", "request_seconds=60", open_files=200)
     place = ("127.0.0.1", int(url.rpartition(":")[2]))
     silent = [socket.create_connection(place, timeout=60) for _ in range(300)]
     wait_for(

@@ -17,20 +17,22 @@ LOGS: dict[int, Path] = {}
 
 @pytest.fixture(scope="module")
 def serve(make_verify_rm, tmp_path_factory) -> Iterator[Callable[..., tuple[str, subprocess.Popen[str]]]]:
-    """Starts it with settings; gives address and process once it is ready."""
+    """Starts it with settings, under a soft limit of open files; gives address and process once it is ready."""
     from cooper_rl.models.verify_rm import save_verify_rm
 
     started: list[subprocess.Popen[str]] = []
     folder = tmp_path_factory.mktemp("serve") / "rm"
     save_verify_rm(make_verify_rm(0), folder)
 
-    def start(*overrides: str) -> tuple[str, subprocess.Popen[str]]:
+    def start(*overrides: str, open_files: int | None = None) -> tuple[str, subprocess.Popen[str]]:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         command = [sys.executable, "-m", "cooper_rl", "serve-verify-rm", "--verify-rm", str(folder)]
         for override in (f"port={port}", *overrides):
             command += ["--set", override]
+        if open_files:
+            command = ["sh", "-c", f'ulimit -S -n {open_files}; exec "$@"', "sh", *command]
         log = folder.parent / f"{port}.log"
         with log.open("w") as written:
             process = subprocess.Popen(command, stderr=written, text=True)
