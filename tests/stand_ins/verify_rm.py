@@ -17,7 +17,7 @@ LOGS: dict[int, Path] = {}
 
 @pytest.fixture(scope="module")
 def serve(make_verify_rm, tmp_path_factory) -> Iterator[Callable[..., tuple[str, subprocess.Popen[str]]]]:
-    """Starts it with settings, under a soft limit of open files; gives address and process once it is ready."""
+    """Starts it with settings, and a soft limit of open files; gives address and process once it is ready."""
     from cooper_rl.models.verify_rm import save_verify_rm
 
     started: list[subprocess.Popen[str]] = []
