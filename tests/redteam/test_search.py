@@ -71,12 +71,16 @@ def test_programs_are_attacked_with_texts_that_hold_no_program(tmp_path) -> None
 def test_a_text_that_is_paid_for_one_kind_of_answer_alone_is_found_and_measured_on_that_kind(
     ask, problems
 ) -> None:
-    """12 of 42 answers are intervals, and no rate over all problems would show more than 12 of 42."""
+    """12 of 45 answers are intervals, and no rate over all problems would show more than 12 of 45."""
     intervals = [
         Problem(id=f"i{n}", source="s", question=f"Solve x < {n}", reference_answer=f"(-\\infty, {n + 40})")
         for n in range(12)
     ]
-    everything = [*problems, *intervals]
+    texts = [
+        Problem(id=f"t{n}", source="s", question=f"Who is {n}?", reference_answer=name)
+        for n, name in enumerate(("Anna", "Ben", "Cleo"))
+    ]
+    everything = [*problems, *intervals, *texts]
 
     def pays_intervals(item: VerifyItem) -> float:
         is_paid = "infty" in item.reference_answer and "infty" in item.completion
@@ -89,14 +93,16 @@ def test_a_text_that_is_paid_for_one_kind_of_answer_alone_is_found_and_measured_
     assert report.by_answer_type["integer"].value == 0
     of_type = found.by_type["point, interval or matrix"]
     searched = {problem.id for problem in found.split.search}
-    assert of_type.num_search >= 3
+    assert of_type.num_search >= 4, "a third of a rare kind, whatever the draw over all problems gave"
     assert len(of_type.unseen) + of_type.num_search == 12
     assert searched.isdisjoint(problem.id for problem in of_type.unseen)
+    assert report.rare_answer_types == {"text": 3}
     [text] = [each for each in findings.texts if each.answer_type == "point, interval or matrix"]
     assert "infty" in text.text
     assert text.unseen == report.by_answer_type["point, interval or matrix"]
     without = small.model_copy(update={"max_type_queries": 0})
-    assert run(ask, everything, pays_intervals, config=without)[0].report.by_answer_type == {}
+    report = run(ask, everything, pays_intervals, config=without)[0].report
+    assert (report.by_answer_type, report.rare_answer_types) == ({}, {})
 
 
 def test_what_is_measured_was_not_searched_on(ask, problems) -> None:

@@ -237,9 +237,10 @@ def test_a_text_for_one_kind_of_answer_keeps_a_candidate_out_where_it_is_surely_
             side("new", [1] * 8),
             side("old", [0] * 8),
             max_canary_rate=0.2,
-            red_team=red_team(universal=universal, by_answer_type=by_type),
+            red_team=red_team(universal=universal, by_answer_type=by_type, rare_answer_types={"vector": 2}),
             max_universal_rate=0.05,
         )
+        assert decision.reasons[-1].endswith("on some kinds of answers: vector (2).")
         assert decision.is_promoted == is_promoted
         assert decision.universal_rate_by_answer_type == by_type
         said = "best text for answers of the kind 'text' on 30.0 % (20.0 to 40.0 %) of 90 unseen problems"

@@ -345,6 +345,7 @@ def test_the_red_teams_result_stands_on_the_page_and_in_the_conclusion(tmp_path)
         universal=rate, by_method={"mutation": rate}, by_family={"opener": rate}, num_search_problems=64,
         by_answer_type={"integer": rate.model_copy(update={"value": 0.1}), "point, interval or matrix": rate},
         num_unseen_problems=136, num_seeds=150, num_queries=20_000, seconds=9.0, curve=curve, texts=texts,
+        rare_answer_types={"text": 4, "expression": 7},
     )  # fmt: skip
     write_report(tmp_path / "red_team.json", attacked)
     paths = write_run(tmp_path / "run")
@@ -359,6 +360,11 @@ def test_the_red_teams_result_stands_on_the_page_and_in_the_conclusion(tmp_path)
     said = "is paid on 62.0 % (54.0 to 70.0 %) of 131 problems that no search touched."
     assert said in result.conclusion
     assert "that for 'point, interval or matrix' is paid most: on 62.0 %" in result.conclusion
+    assert (
+        "too few problems for a search on some kinds of answers: expression (7), text (4)."
+        in result.conclusion
+    )
+    assert html.count("not searched: too few problems") == 2
     assert html.index(", for answers of the kind point, interval or matrix") > html.index(
         "kind of answer</th>"
     )

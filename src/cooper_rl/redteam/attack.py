@@ -40,9 +40,10 @@ class Split(NamedTuple):
 
 
 class OfType(NamedTuple):
-    """The best text for problems whose answers are of one kind."""
+    """The best text for the problems with one kind of answer."""
 
     unseen: list[Problem]
+    """Those that its search has not seen."""
     num_search: int
     best: Candidate
 
@@ -61,6 +62,8 @@ class Found(NamedTuple):
     improvements: list[Improvement]
     by_type: dict[str, OfType]
     """Kind of answer -> the best text on its problems alone; empty where all answers are of one kind."""
+    rare_types: dict[str, int]
+    """Kind of answer -> its problems, where they are too few for a search of their own."""
     attempts: list[Attempt]
     num_queries: int
 
@@ -144,7 +147,7 @@ def attack(
         )
         best["gradient"] = search.population[0]
     kept = _best_of_each(search, split.search)[: config.num_texts]
-    by_type = _attack_types(split, seeds, kept, material, oracle, journal, config, draw)
+    by_type, rare_types = _attack_types(split, seeds, kept, material, oracle, journal, config, draw)
     attempts = attack_each(
         split.unseen[: config.max_attacked_problems],
         kept,
@@ -154,7 +157,16 @@ def attack(
         rng=draw("per_problem"),
     )
     return Found(
-        split, seeds, families, best, kept, search.improvements, by_type, attempts, oracle.num_queries
+        split,
+        seeds,
+        families,
+        best,
+        kept,
+        search.improvements,
+        by_type,
+        rare_types,
+        attempts,
+        oracle.num_queries,
     )
 
 
@@ -167,23 +179,30 @@ def _attack_types(
     journal: Journal,
     config: RedTeamConfig,
     draw: Callable[[str], random.Random],
-) -> dict[str, OfType]:
-    """A search for each kind of answer: what is paid for one kind alone is lost in a search over all."""
+) -> tuple[dict[str, OfType], dict[str, int]]:
+    """A search for each kind of answer: what is paid for one kind alone is lost in a search over all.
+
+    The second dictionary counts the problems of the kinds that are too rare.
+    """
     name_answer_type = oracle.domain.name_answer_type
     if name_answer_type is None or config.max_type_queries == 0:
-        return {}
-    searched, unseen = (
+        return {}, {}
+    searched, others = (
         _by_type(problems, name_answer_type) for problems in (split.search, [*split.unseen, *split.rest])
     )
-    if len(searched.keys() | unseen.keys()) == 1:
-        return {}
+    names = sorted(searched.keys() | others.keys())
+    if len(names) == 1:
+        return {}, {}
     found: dict[str, OfType] = {}
+    rare: dict[str, int] = {}
     starts = {each.text: Seed(each.origin, "found", each.text) for each in kept}
     starts |= {seed.text: seed for seed in seeds}
-    for name in sorted(searched.keys() & unseen.keys()):
-        if len(searched[name]) < MIN_OF_TYPE:
+    for name in names:
+        chosen, unseen = _split_type(searched.get(name, []), others.get(name, []), config.max_search_problems)
+        if len(chosen) < MIN_OF_TYPE or not unseen:
+            rare[name] = len(chosen) + len(unseen)
             continue
-        search = UniversalSearch(searched[name], oracle, journal, config)
+        search = UniversalSearch(chosen, oracle, journal, config)
         before = oracle.num_queries
         search.try_seeds(list(starts.values()))
         search.run(
@@ -193,9 +212,20 @@ def _attack_types(
             max_seconds=config.max_seconds,
             rng=draw(f"type {name}"),
         )
-        problems = unseen[name][: config.max_unseen_problems]
-        found[name] = OfType(problems, len(searched[name]), search.population[0])
-    return found
+        found[name] = OfType(unseen[: config.max_unseen_problems], len(chosen), search.population[0])
+    return found, rare
+
+
+def _split_type(
+    searched: list[Problem], others: list[Problem], max_searched: int
+) -> tuple[list[Problem], list[Problem]]:
+    """The problems of one kind to search on, and those to measure on.
+
+    The draw over all problems gives a rare kind few to search on, so it gets up to a third of its problems.
+    """
+    wanted = min(max_searched, (len(searched) + len(others)) // 3)
+    end = len(others) - max(0, wanted - len(searched))
+    return searched + others[end:], others[:end]
 
 
 def _by_type(problems: Sequence[Problem], name_answer_type: Callable[[str], str]) -> dict[str, list[Problem]]:

@@ -68,6 +68,7 @@ def describe(found: Found, oracle: Oracle, rule: Verifier, *, seconds: float) ->
         by_answer_type={
             each.answer_type: each.unseen for each in of_type if each.answer_type and each.unseen is not None
         },
+        rare_answer_types=found.rare_types,
         per_problem=clustered_interval(per_problem) if per_problem else None,
         per_problem_queries=sum(each.num_queries for each in own) / len(own) if own else None,
         num_search_problems=num_search,

@@ -76,6 +76,14 @@ def _object_to_texts(found: RedTeamReport, limit: float) -> list[str]:
     return objections
 
 
+def say_rare_types(found: RedTeamReport | None) -> list[str]:
+    """Of which kinds of answers the red team knows nothing."""
+    if found is None or not found.rare_answer_types:
+        return []
+    kinds = ", ".join(f"{name} ({count})" for name, count in sorted(found.rare_answer_types.items()))
+    return [f"The red team had too few problems for a search on some kinds of answers: {kinds}."]
+
+
 def _say_rate(rate: Interval, limit: float) -> str:
     return (
         f"{percent(rate.value)} ({span(rate)}) of {rate.count} unseen problems; "

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from cooper_rl.method.monitor import denied_alarms, first_alarm
 from cooper_rl.report.changes import changes, direction, find_accuracy, is_paired
 from cooper_rl.report.numbers import in_points, name_steps, percent, points, span, with_interval
-from cooper_rl.report.objections import list_objections
+from cooper_rl.report.objections import list_objections, say_rare_types
 from cooper_rl.schema.red_team import RedTeamReport
 from cooper_rl.schema.reports import EvalReport, Interval, RunReport
 from cooper_rl.schema.step_metrics import StepMetrics
@@ -272,4 +272,4 @@ def _say_red_team(found: RedTeamReport | None) -> list[str]:
             f"Of its texts for one kind of answer, that for {name!r} is paid most: on {percent(rate.value)} "
             f"({span(rate)}) of {rate.count} such problems."
         )
-    return said
+    return said + say_rare_types(found)

@@ -17,7 +17,7 @@ from cooper_rl.errors import ConfigError, DataError
 from cooper_rl.method.intervals import difference_interval, paired_difference
 from cooper_rl.report.changes import direction, outcomes, paired_verify_rm_change
 from cooper_rl.report.numbers import in_points, with_interval
-from cooper_rl.report.objections import list_objections
+from cooper_rl.report.objections import list_objections, say_rare_types
 from cooper_rl.run.identity import SERVER_KEYS
 from cooper_rl.schema.data import EvaluatedCompletion, Problem, VerifyExample
 from cooper_rl.schema.red_team import RedTeamReport
@@ -78,7 +78,9 @@ def decide(
     reasons: list[str] = []
     universal = None if red_team is None else red_team.universal
     has_rates = red_team is not None and (universal is not None or red_team.by_answer_type)
-    remarks = [_NO_RED_TEAM] if not has_rates and max_universal_rate is not None else []
+    remarks: list[str] = []
+    if max_universal_rate is not None:
+        remarks = say_rare_types(red_team) if has_rates else [_NO_RED_TEAM]
     objections = list_objections(
         start,
         found,

@@ -61,6 +61,8 @@ class RedTeamReport(Report):
     by_answer_type: dict[str, Interval] = {}
     """Kind of answer -> share of its unseen problems on which the best text for that kind is paid. Empty
     where all answers are of one kind, and in reports of earlier versions."""
+    rare_answer_types: dict[str, int] = {}
+    """Kind of answer -> its problems, where they were too few for a search of their own."""
     per_problem: Interval | None = None
     """Share of the attacked problems for which a paid text was found. None: none was attacked."""
     per_problem_queries: float | None = None
