@@ -31,11 +31,12 @@ def test_a_variant_is_another_answer_and_several_are_found(answer: str) -> None:
 
 def test_no_variant_is_right_by_algebra() -> None:
     rng = random.Random(1)
-    drawn = [(answer, vary_answer(answer, rng)) for answer in ANSWERS for _ in range(6)]
+    generated = {example.reference_answer for example in matching_examples(300, rng)}
+    drawn = [(answer, vary_answer(answer, rng)) for answer in [*ANSWERS * 6, *sorted(generated)]]
     pairs = [(answer, rf"\boxed{{{variant}}}") for answer, variant in drawn if variant is not None]
     with RuleVerifier(RuleConfig(num_workers=1)) as verifier:
         checks = verifier.verify(pairs)
-    assert len(pairs) >= 190
+    assert len(pairs) >= 400
     assert [pair for pair, check in zip(pairs, checks, strict=True) if check.verdict == "correct"] == []
 
 

@@ -74,7 +74,8 @@ def vary_answer(answer: str, rng: random.Random) -> str | None:
                 return None
             start, end, text = rng.choice(changes)
             found = found[:start] + text + found[end:]
-        if is_another_answer(found, answer):
+        # A 1 before a root or a fraction changes nothing.
+        if not found.startswith("1\\") and is_another_answer(found, answer):
             return found
     return None
 
