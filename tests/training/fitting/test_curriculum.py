@@ -113,6 +113,20 @@ def test_hostile_texts_are_learned_as_wrong_as_many_as_configured() -> None:
     assert [(row.label, row.source) for row in lesson.examples[4:]] == [(0, "hostile")] * 2
 
 
+def test_matching_texts_stand_among_the_examples_of_a_pre_trained_start_too() -> None:
+    """Twice as many as three examples: each text with the answer that it states, and with another."""
+    config = VerifyRMConfig(matching_fraction=2, answer_spans=(40,))
+    spans, whole = plan_lessons(ROWS, config=config, is_from_scratch=False, seed=0)
+    added = whole.examples[len(ROWS) :]
+    assert [(row.label, row.source, row.question) for row in added] == [
+        (label, "generated", "") for _ in range(3) for label in (1, 0)
+    ]
+    assert all(
+        right.completion == wrong.completion for right, wrong in zip(added[::2], added[1::2], strict=True)
+    )
+    assert len(spans.examples) == len(whole.examples)
+
+
 def test_the_red_teams_texts_are_learned_as_wrong_on_as_many_problems_as_configured() -> None:
     """Each of two texts on two of three problems."""
     (lesson,) = plan_lessons(
@@ -135,6 +149,7 @@ ADDITIONS: list[dict[str, Any]] = [
     {"swapped_references": True},
     {"num_canary_problems": 2},
     {"hostile_fraction": 0.5},
+    {"matching_fraction": 0.5},
     {},
 ]
 """Each is drawn; the last one is the red team's texts alone."""

@@ -66,6 +66,9 @@ def plan_lessons(
         rng = random.Random(derive_seed(seed, "train_hostile"))
         count = round(config.hostile_fraction * len(examples))
         rows += hostile_examples(examples, count, rng, domain=domain)
+    if config.matching_fraction and domain.make_matching is not None:
+        rng = random.Random(derive_seed(seed, "train_matching"))
+        rows += domain.make_matching(round(config.matching_fraction * len(examples)), rng)
     if attacks:
         rng = random.Random(derive_seed(seed, "train_attacks"))
         num_problems = config.num_attack_problems
