@@ -10,6 +10,8 @@ import pytest
 from cooper_rl.config.models import VerifyRMConfig
 from cooper_rl.domains.base import Domain
 from cooper_rl.domains.open import default_domain
+from cooper_rl.domains.programs import PROGRAMS
+from cooper_rl.errors import ConfigError
 from cooper_rl.negatives.matching import matching_examples
 from cooper_rl.schema.data import VerifyExample
 from cooper_rl.training.fitting.curriculum import plan_lessons, swap_references
@@ -179,13 +181,19 @@ def test_an_addition_leaves_the_draws_of_the_others_as_they_were() -> None:
 
 
 def test_what_is_added_is_the_domains_own() -> None:
-    """Of a domain that draws no canary, holds every text for right and knows no other answer."""
+    """Of a domain without texts and canaries, that holds every text for right and knows no other answer."""
     domain = replace(
-        default_domain(), make_matching=None, make_canaries=lambda *_, **__: [], holds_answer=lambda *_: True,
-        is_other_answer=lambda *_: False,
+        default_domain(), make_matching=lambda *_: [], make_canaries=lambda *_, **__: [],
+        holds_answer=lambda *_: True, is_other_answer=lambda *_: False,
     )  # fmt: skip
     everything = {key: value for each in ADDITIONS for key, value in each.items()}
     assert drawn(everything, 0, domain) == []
+
+
+@pytest.mark.parametrize("values", [{"scratch": {"num_matching_examples": 4}}, {"matching_fraction": 0.5}])
+def test_texts_that_a_domain_cannot_generate_are_refused(values: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"problems\.domain=programs: no texts .*; set verify_rm\.\S+ to 0"):
+        drawn(values, 0, PROGRAMS)
 
 
 def test_the_answer_that_a_wrong_completion_states_is_the_domains_to_find() -> None:

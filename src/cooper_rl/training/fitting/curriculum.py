@@ -12,6 +12,7 @@ from typing import NamedTuple
 from cooper_rl.config.models import VerifyRMConfig
 from cooper_rl.domains.base import Domain
 from cooper_rl.domains.open import default_domain
+from cooper_rl.errors import ConfigError
 from cooper_rl.negatives.canaries import draw_other_answer
 from cooper_rl.randomness import derive_seed
 from cooper_rl.redteam.hostile import hostile_examples
@@ -45,14 +46,17 @@ def plan_lessons(
         seed: Of all draws.
         domain: Whose answers they are; None: the default domain.
         attacks: Texts of the red team, to be learned as wrong.
+
+    Raises:
+        ConfigError: texts are to be generated for a domain that has none.
     """
     lessons: list[Lesson] = []
-    num_matching = config.scratch.num_matching_examples
     domain = domain or default_domain()
-    if is_from_scratch and num_matching and domain.make_matching is not None:
+    if is_from_scratch and config.scratch.num_matching_examples:
         rng = random.Random(derive_seed(seed, "matching"))
         changes = {"num_epochs": 1, "lr": config.scratch.matching_lr}
-        matching = domain.make_matching(num_matching, rng)
+        key = "verify_rm.scratch.num_matching_examples"
+        matching = _make_matching(domain, config.scratch.num_matching_examples, rng, key=key)
         lessons.append(Lesson("matching", matching, config.model_copy(update=changes)))
     rows = list(examples)
     if config.swapped_references:
@@ -66,9 +70,10 @@ def plan_lessons(
         rng = random.Random(derive_seed(seed, "train_hostile"))
         count = round(config.hostile_fraction * len(examples))
         rows += hostile_examples(examples, count, rng, domain=domain)
-    if config.matching_fraction and domain.make_matching is not None:
+    if config.matching_fraction:
         rng = random.Random(derive_seed(seed, "train_matching"))
-        rows += domain.make_matching(round(config.matching_fraction * len(examples)), rng)
+        count = round(config.matching_fraction * len(examples))
+        rows += _make_matching(domain, count, rng, key="verify_rm.matching_fraction")
     if attacks:
         rng = random.Random(derive_seed(seed, "train_attacks"))
         num_problems = config.num_attack_problems
@@ -79,6 +84,12 @@ def plan_lessons(
         lessons.append(Lesson(f"last {num_chars} characters", spans, once))
     lessons.append(Lesson("completions", rows, config))
     return lessons
+
+
+def _make_matching(domain: Domain, count: int, rng: random.Random, *, key: str) -> list[VerifyExample]:
+    if domain.make_matching is None:
+        raise ConfigError(f"problems.domain={domain.name}: no texts can be generated for it; set {key} to 0")
+    return domain.make_matching(count, rng)
 
 
 def cut_to_answer(example: VerifyExample, num_chars: int) -> VerifyExample:
