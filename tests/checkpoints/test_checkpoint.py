@@ -14,6 +14,7 @@ from cooper_rl.checkpoints import state as checkpoint_module
 from cooper_rl.checkpoints.logs import METRICS
 from cooper_rl.checkpoints.manifest import CheckpointEntry, CheckpointManifest, retained
 from cooper_rl.checkpoints.ownership import claim, mark
+from cooper_rl.checkpoints.staging import mark_staging
 from cooper_rl.checkpoints.state import (
     TrainingState,
     read_state,
@@ -21,7 +22,7 @@ from cooper_rl.checkpoints.state import (
     take_snapshot,
     write_snapshot,
 )
-from cooper_rl.checkpoints.writer import CheckpointWriter, mark_staging
+from cooper_rl.checkpoints.writer import CheckpointWriter
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.errors import (
     ConfigError,

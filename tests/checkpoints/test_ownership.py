@@ -23,8 +23,8 @@ from cooper_rl.checkpoints.ownership import MARKER as MARK
 from cooper_rl.checkpoints.ownership import claim, claim_again, mark
 from cooper_rl.checkpoints.reference import check_reference_folder, write_reference
 from cooper_rl.checkpoints.registry import Registry
+from cooper_rl.checkpoints.staging import staging_folders
 from cooper_rl.checkpoints.store import CheckpointStore
-from cooper_rl.checkpoints.writer import staging_folders
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.errors import ConfigError, CooperWarning, DataError, StorageError
 from cooper_rl.records.written import MARKER, copy_written, remove_written

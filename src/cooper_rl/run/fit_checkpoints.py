@@ -27,9 +27,10 @@ from cooper_rl.checkpoints.identity import RunIdentity
 from cooper_rl.checkpoints.manifest import LATEST
 from cooper_rl.checkpoints.ownership import read_marker
 from cooper_rl.checkpoints.reading import Found
+from cooper_rl.checkpoints.staging import staging_folders
 from cooper_rl.checkpoints.store import CheckpointStore
 from cooper_rl.checkpoints.versions import VERIFY_RM, numeric_versions, recorded_precision, say_differences
-from cooper_rl.checkpoints.writer import CheckpointWriter, staging_folders
+from cooper_rl.checkpoints.writer import CheckpointWriter
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.config.root import Config
 from cooper_rl.errors import StoppedError, WriteConflictError
