@@ -43,6 +43,8 @@ from cooper_rl.schema.data import Problem, RolloutSample
 from cooper_rl.schema.paths import Input, OutputFile
 from cooper_rl.schema.red_team import RedTeamReport
 from cooper_rl.schema.reports import Interval
+from cooper_rl.storage.model_reference import model_in
+from cooper_rl.storage.models import at_hand
 
 logger = logging.getLogger(__name__)
 
@@ -65,10 +67,11 @@ def run(
 
     Raises:
         ConfigError: an unknown domain.
-        DamagedObjectError: the registry's attacks are damaged.
+        DamagedObjectError: VerifyRM in the store or the registry's attacks are damaged.
         DataError: a file is missing or malformed, duplicate ids, or too few problems.
         ModelError: VerifyRM cannot be loaded.
-        StorageError: the registry cannot be used; texts and report are written.
+        StorageError: VerifyRM cannot be fetched; or the registry cannot be used, when texts and report are
+            written.
         TrainingError: a score is not finite.
     """
     domain = find_domain(config.problems.domain)
@@ -111,7 +114,7 @@ class _Target(NamedTuple):
 @contextmanager
 def _open_target(config: Config, verify_rm: Path, checkpoint: Path | None) -> Generator[_Target]:
     if checkpoint is None:
-        yield _Target(None, verify_rm, [])
+        yield _Target(None, Path(at_hand(config.storage, model_in(verify_rm))), [])
         return
     needed, logs = ("verify_rm/",), (ROLLOUTS,)
     with open_checkpoint(checkpoint, config.storage, starting_with=needed, logs=logs) as found:

@@ -24,6 +24,7 @@ from cooper_rl.stages import (
     evaluate_policy,
     evaluate_verify_rm,
     prepare_models,
+    red_team,
     sample_completions,
     train_cooper,
     train_verify_rm,
@@ -36,6 +37,13 @@ from tests.stand_ins.radosgw import Gateway
 __all__ = ["bucket", "gateway", "s3_server"]
 
 Configure = Callable[..., Config]
+ATTACK = [
+    "red_team.max_queries=40",
+    "red_team.max_gradient_queries=0",
+    "red_team.max_type_queries=0",
+    "red_team.max_attacked_problems=0",
+    "red_team.probe_problems=1",
+]
 
 
 @pytest.fixture
@@ -184,7 +192,7 @@ def test_a_trained_verify_rm_travels_as_a_reference_where_checkpoints_are_stored
     files: Files, s3_server, bucket: str, configure: Configure, tmp_path: Path
 ) -> None:
     """Its folder is some hundred bytes; later stages and the run's identity see the same model."""
-    config = configure("unused", f"storage.uri=s3://{bucket}/runs", "storage.run_key=monday")
+    config = configure("unused", f"storage.uri=s3://{bucket}/runs", "storage.run_key=monday", *ATTACK)
     here = train_judge(load("laptop", SMALL), files, tmp_path / "here")
     there = train_judge(config, files, tmp_path / "there")
     assert [path.name for path in there.iterdir()] == ["model.json"]
@@ -196,6 +204,17 @@ def test_a_trained_verify_rm_travels_as_a_reference_where_checkpoints_are_stored
         for folder in (here, there)
     ]
     assert scored[0].overall == scored[1].overall
+    attacked = [
+        red_team.run(
+            config,
+            verify_rm=folder,
+            problems=files.held_out,
+            texts=tmp_path / f"attacked_{folder.parent.name}" / "texts.jsonl",
+            report=tmp_path / "attacked.json",
+        )
+        for folder in (here, there)
+    ]
+    assert attacked[0].texts == attacked[1].texts
     stored, local = (
         run_identity(config, models=files.models, verify_rm=folder, files={}, start=None)
         for folder in (there, here)
