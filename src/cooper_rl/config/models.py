@@ -142,9 +142,8 @@ class VerifyRMConfig(Section):
     """Number of hostile texts for each training example, learned as wrong completions: repetitions, random
     characters and words, solutions of other problems."""
     matching_fraction: float = Field(default=0.0, ge=0)
-    """Number of generated texts for each training example, half of them with the answer that they state and
-    half with another one. They teach the comparison of answers of every kind, where the examples have few
-    kinds."""
+    """Number of generated texts for each training example: half of them with the answer that they state, half
+    with another one. They teach the comparison of answers of kinds that are rare in the examples."""
     num_attack_problems: int = Field(default=8, ge=1)
     """Training problems for which every text of `--attacks` is learned as a wrong completion."""
     num_decoys: int = Field(default=0, ge=0)

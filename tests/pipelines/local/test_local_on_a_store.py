@@ -15,6 +15,7 @@ from cooper_rl.checkpoints.reference import CheckpointReference
 from cooper_rl.config.load import load
 from cooper_rl.records.files import read_records, read_report, write_records
 from cooper_rl.schema.data import Problem
+from cooper_rl.schema.red_team import RedTeamReport
 from cooper_rl.schema.reports import EvalReport, ModelSet
 from cooper_rl.stages import prepare_models
 from cooper_rl.storage.base import ObjectStore
@@ -30,6 +31,13 @@ __all__ = ["gateway"]
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[3]
+ATTACK = [
+    "red_team.max_queries=40",
+    "red_team.max_gradient_queries=10",
+    "red_team.max_type_queries=0",
+    "red_team.max_attacked_problems=1",
+    "red_team.queries_per_problem=10",
+]
 
 
 class Finished(NamedTuple):
@@ -74,13 +82,16 @@ def finished(gateway: Gateway, tmp_path_factory: pytest.TempPathFactory) -> Fini
         (secret / name).write_text(key)
     make_client(gateway.port, gateway.account).make_bucket("end-to-end")
     storage = storage_config(gateway.endpoint, "end-to-end", credentials=secret)
+    profile = tmp_path_factory.mktemp("profile") / "attacked.toml"
+    profile.write_text('preset = "laptop"\nred_team = true\n')
     changes = [
         *SMALL,
+        *ATTACK,
         *start_from(gateway, tmp_path_factory.mktemp("start")),
         "storage.uri=s3://end-to-end/runs",
         f"storage.endpoint={gateway.endpoint}",
     ]
-    command = ["local", "end_to_end", "--preset", "laptop", "--iterations", "2", "--output", str(output)]
+    command = ["local", "end_to_end", "--profile", str(profile), "--iterations", "2", "--output", str(output)]
     command += [word for change in changes for word in ("--set", change)]
     done = subprocess.run(
         [sys.executable, "-m", "pipelines", *command],
@@ -132,6 +143,14 @@ def test_tasks_hand_over_references_and_the_last_ones_models_are_evaluated(finis
         assert names == {"LATEST", "manifest.json", "reference.json", "metrics.jsonl"}
     evaluations = read_records(run / "evaluate-policy-3" / "evaluations", EvalReport)
     assert [evaluation.step for evaluation in evaluations] == [0, 2, 4]
+
+
+def test_the_red_team_attacked_the_references_too(finished: Finished) -> None:
+    run = run_folders(finished.output, "end-to-end")[-1]
+    before, after = (read_report(run / task / "report", RedTeamReport) for task in ("red-team", "red-team-2"))
+    assert before.target is None
+    assert after.target is not None, "the checkpoint, as the registry will name it"
+    assert min(before.num_queries, after.num_queries) > 0
 
 
 def test_the_run_started_from_what_lies_in_the_bucket(finished: Finished) -> None:
