@@ -190,6 +190,33 @@ def test_a_job_that_fails_without_a_pod_is_an_error_with_its_events(start: Start
         run(options())
 
 
+def test_a_job_whose_container_failed_again_and_again_is_an_error_with_the_log_that_was_shown(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The Trainer's own runtime starts a container again; after the last try the Job removes its pods."""
+    caplog.set_level(logging.INFO)
+
+    def shown() -> list[str]:
+        return [text for text in (r.getMessage() for r in caplog.records) if text.startswith("node-0: ")]
+
+    def fail_twice(cluster: Cluster, job: Json) -> None:
+        pod = cluster.set_pod(job, 0, "Running")
+        for number, attempt in enumerate(("first", "second"), start=1):
+            cluster.restart(pod)
+            cluster.write(pod, f"{attempt} try", "no module named 'deepspeed'")
+            deadline = time.monotonic() + 20
+            while len(shown()) < 2 * number and time.monotonic() < deadline:
+                time.sleep(0.02)
+        cluster.remove_pods()
+        cluster.end(job, "Failed")
+
+    start(fail_twice)
+    with pytest.raises(LaunchError, match=r"no failed pod is left.*\n    first try\n") as caught:
+        run(options())
+    assert str(caught.value).splitlines()[-2:] == ["    second try", "    no module named 'deepspeed'"]
+    assert [line for line in shown() if line.endswith(" try")] == ["node-0: first try", "node-0: second try"]
+
+
 def test_a_stop_deletes_the_job(start: Start) -> None:
     cluster = start(wait)
     with pytest.raises(StoppedError, match=r"SIGTERM: TrainJob cooper-rl/.* is deleted and saves what it"):

@@ -80,6 +80,18 @@ class Cluster(ThreadingHTTPServer):
             self.logs[pod] += lines
             self.changed.notify_all()
 
+    def restart(self, pod: str) -> None:
+        """The pod's container ended and is started again: those who follow its log see no more of it."""
+        with self.changed:
+            self.logs[pod] = []
+            self.changed.notify_all()
+
+    def remove_pods(self) -> None:
+        """As a Job does whose containers were started again too often."""
+        with self.changed:
+            self.pods.clear()
+            self.changed.notify_all()
+
     def end(self, job: Json, kind: str) -> None:
         """The job's last condition: Complete or Failed."""
         condition = {
@@ -197,7 +209,7 @@ class _Handler(BaseHTTPRequestHandler):
         return url.path, parse_qs(url.query)
 
     def _send_log(self, pod: str, *, is_followed: bool) -> None:
-        cluster, sent = self.cluster, 0
+        cluster, sent, log = self.cluster, 0, self.cluster.logs[pod]
         is_cut = is_followed and cluster.cut_logs > 0
         cluster.cut_logs -= is_cut
         self.send_response(200)
@@ -207,8 +219,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = True
         while True:
             with cluster.changed:
-                has_ended = cluster.has_ended(pod)
-                lines = cluster.logs[pod][sent:]
+                has_ended = cluster.has_ended(pod) or cluster.logs[pod] is not log
+                lines = log[sent:]
             for line in lines:
                 self.wfile.write(f"{line}\n".encode())
                 sent += 1

@@ -8,6 +8,7 @@ cluster. `cluster/trainjob.py` describes the job, and `run/launching.py` carries
 import logging
 import signal
 import time
+from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from threading import Event, Lock, Thread, current_thread, main_thread
@@ -187,7 +188,7 @@ class _Cluster:
                 return
             if job.status == "Failed":
                 log.finish(steps)
-                raise self._failure(steps)
+                raise self._failure(steps, log)
             self._pause()
 
     def _check_interrupted(self) -> None:
@@ -307,7 +308,7 @@ class _Cluster:
                 )
             time.sleep(min(self._config.poll_seconds, 1.0))
 
-    def _failure(self, steps: list[Any]) -> LaunchError:
+    def _failure(self, steps: list[Any], log: "_Log") -> LaunchError:
         failed = [step for step in steps if step.status == "Failed"]
         shown, lines = "no pod failed", list[str]()
         if failed:
@@ -316,6 +317,8 @@ class _Cluster:
             if len(failed) > 1:
                 shown += f", and so did {', '.join(step.name for step in failed[1:])}"
             lines = self._read_all(lambda: self._client.get_job_logs(self._name, step=first.name))
+        elif log.tail:  # a job whose containers were started again too often removes its pods
+            shown, lines = "no failed pod is left", list(log.tail)
         if not lines:
             lines = self._read_all(
                 lambda: [f"{e.reason}: {e.message}" for e in self._client.get_job_events(self._name)]
@@ -344,8 +347,11 @@ class _Log:
         self._client = client
         self._name = name
         self._pod: str | None = None
+        self._first_line: str | None = None
         self._num_seen = 0
         self._thread: Thread | None = None
+        self.tail: deque[str] = deque(maxlen=NUM_TAIL_LINES)
+        """The last lines that were shown."""
 
     def follow(self, steps: list[Any]) -> None:
         """Begin, or begin again where the connection was cut, once there is something to read."""
@@ -369,8 +375,11 @@ class _Log:
             # A connection that was cut starts again at the first line; those that were shown are counted
             # and skipped.
             for number, line in enumerate(self._client.get_job_logs(self._name, follow=True)):
+                if number == 0 and line != self._first_line:  # of a container that was started again
+                    self._first_line, self._num_seen = line, 0
                 if number >= self._num_seen:
                     logger.info("node-0: %s", line)
                     self._num_seen = number + 1
+                    self.tail.append(line)
         except Exception as error:  # a lost log does not end the run; the job's state counts
             logger.warning("the log of node-0 cannot be read: %s", error.__cause__ or error)
