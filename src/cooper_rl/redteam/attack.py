@@ -26,8 +26,8 @@ from cooper_rl.schema.red_team import Method
 MIN_PROBLEMS = 3
 """One to search on, two to measure on."""
 CHILDREN_PER_PROBLEM = 8
-MIN_OF_TYPE = 3
-"""Problems of a kind of answer that a search of its own needs."""
+MIN_OF_TYPE = 9
+"""Problems of a kind of answer that a search of its own needs: three to search on, six to measure on."""
 
 
 class Split(NamedTuple):
@@ -199,8 +199,8 @@ def _attack_types(
     starts |= {seed.text: seed for seed in seeds}
     for name in names:
         chosen, unseen = _split_type(searched.get(name, []), others.get(name, []), config.max_search_problems)
-        if len(chosen) < MIN_OF_TYPE or not unseen:
-            rare[name] = len(chosen) + len(unseen)
+        if (count := len(chosen) + len(unseen)) < MIN_OF_TYPE:
+            rare[name] = count
             continue
         search = UniversalSearch(chosen, oracle, journal, config)
         before = oracle.num_queries
