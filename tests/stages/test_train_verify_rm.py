@@ -124,7 +124,7 @@ def test_a_question_in_both_files_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_best_weights_are_validated_as_they_were_trained(tmp_path: Path) -> None:
-    """At this rate an early update is the best; its folder is read again, and scores in bf16 as before."""
+    """At this rate an early update is the best; the report has the scores of its folder, in bf16."""
     values = ["verify_rm.lr=3e-2", "verify_rm.batch_size=4", "verify_rm.validate_every=1"]
     result = train(tmp_path, TRAIN, VALIDATION, *values, "verify_rm.precision=bfloat16")
     assert result.best_update < result.num_updates

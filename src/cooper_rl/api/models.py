@@ -20,6 +20,7 @@ from cooper_rl.models.verify_rm import (
     make_from_scratch,
     measure,
     save_verify_rm,
+    score_examples,
 )
 from cooper_rl.models.verify_rm import (
     load_verify_rm as load,
@@ -131,7 +132,8 @@ def train_verify_rm(
     # The folder holds the best weights, this process the last ones.
     if fit.best_update != fit.num_updates:
         model = load_verify_rm(folder, device=place, precision=section.precision)
-    write_card(folder, model.model, measure(model, validation))
+    scores = fit.validation_scores or score_examples(model, validation)
+    write_card(folder, model.model, measure(validation, scores))
     return model
 
 

@@ -190,11 +190,11 @@ def score_examples(verify_rm: VerifyRM, examples: Sequence[VerifyExample]) -> li
     return verify_rm.score([VerifyItem(e.question, e.reference_answer, e.completion) for e in examples])
 
 
-def measure(verify_rm: VerifyRM, examples: Sequence[VerifyExample]) -> BinaryScores:
-    """Scores of labelled examples against their labels; the intervals are over questions."""
+def measure(examples: Sequence[VerifyExample], scores: Sequence[float]) -> BinaryScores:
+    """Scores of labelled examples, one each, against their labels; the intervals are over questions."""
     return binary_scores(
         [example.label for example in examples],
-        score_examples(verify_rm, examples),
+        scores,
         problems=[example.question for example in examples],
     )
 

@@ -30,6 +30,7 @@ from cooper_rl.models.verify_rm import (
     make_from_scratch,
     measure,
     save_verify_rm,
+    score_examples,
 )
 from cooper_rl.models.verify_rm_card import write_card
 from cooper_rl.records.files import write_report
@@ -115,10 +116,12 @@ def run(
                 keep=lambda: save_verify_rm(model, folder),
                 watch=watch,
             )
-            if fit.best_update != fit.num_updates:
+            scores = fit.validation_scores
+            if scores is None:  # a process that was stopped found the best weights
                 model = dataclasses.replace(load_verify_rm(folder, device=device), compute=model.compute)
                 use_packed(model.model, is_on=config.packed_forward)
-            validated = measure(model, held_out)
+                scores = score_examples(model, held_out)
+            validated = measure(held_out, scores)
             write_card(folder, model.model, validated)
         result = TrainVerifyRMReport(
             num_examples=len(examples),

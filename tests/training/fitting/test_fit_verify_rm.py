@@ -14,7 +14,7 @@ from cooper_rl.domains.open import default_domain, find_domain
 from cooper_rl.errors import TrainingError
 from cooper_rl.models.decoys import Decoys, decoys_of
 from cooper_rl.models.template import noted_domain
-from cooper_rl.models.verify_rm import VerifyItem, VerifyRM
+from cooper_rl.models.verify_rm import VerifyItem, VerifyRM, score_examples
 from cooper_rl.records.files import read_report
 from cooper_rl.schema.data import VerifyExample
 from cooper_rl.training.fitting.fit_state import PROGRESS, FitProgress, FitWatch
@@ -244,14 +244,15 @@ def test_the_log_loss_of_two_scores_is_worked_out_by_hand() -> None:
 
 def test_the_best_weights_are_kept_and_training_stops_when_validation_gets_worse(make_verify_rm) -> None:
     """Validation says the opposite of the training data, so the first validation stays the best."""
-    kept: list[int] = []
+    kept: list[list[float]] = []
     opposite = [example.model_copy(update={"label": 1 - example.label}) for example in examples(8)]
+    verify_rm = make_verify_rm(0)
     fit = fit_verify_rm(
-        make_verify_rm(0), examples(64), config=config(num_epochs=10, patience=2), seed=0,
-        validation=opposite, keep=lambda: kept.append(len(kept)),
+        verify_rm, examples(64), config=config(num_epochs=10, patience=2), seed=0,
+        validation=opposite, keep=lambda: kept.append(score_examples(verify_rm, opposite)),
     )  # fmt: skip
     assert (fit.best_update, fit.num_updates) == (4, 12)
-    assert kept == [0]
+    assert kept == [fit.validation_scores]
 
 
 def test_validation_comes_every_so_many_updates_and_without_dropout(make_verify_rm) -> None:

@@ -53,6 +53,9 @@ class Fit(NamedTuple):
     """Updates done when the weights were best on the validation examples; the last one without them."""
     validation_loss: float | None
     """Mean log loss of the best weights; None without validation examples."""
+    validation_scores: list[float] | None
+    """What the best weights score each validation example. None without any, and where a process that was
+    stopped found the best weights."""
     num_tokens: int
     """Tokens of all examples that were trained on, over the epochs."""
     num_computed_tokens: int
@@ -115,16 +118,18 @@ class _Validation:
     examples: Sequence[VerifyExample]
     keep: Callable[[], None]
     best_loss: float = math.inf
+    best_scores: list[float] | None = None
     best_update: int = 0
     num_worse: int = 0
 
     def check(self, verify_rm: VerifyRM, update: int) -> None:
         verify_rm.model.eval()
-        loss = log_loss([e.label for e in self.examples], score_examples(verify_rm, self.examples))
+        scores = score_examples(verify_rm, self.examples)
+        loss = log_loss([e.label for e in self.examples], scores)
         verify_rm.model.train()
         logger.info("train_verify_rm update=%d validation_loss=%.4f best=%.4f", update, loss, self.best_loss)
         if loss < self.best_loss:
-            self.best_loss, self.best_update, self.num_worse = loss, update, 0
+            self.best_loss, self.best_scores, self.best_update, self.num_worse = loss, scores, update, 0
             self.keep()
         else:
             self.num_worse += 1
@@ -303,6 +308,7 @@ def fit_verify_rm(
         final_loss=sum(tail) / len(tail),
         best_update=best.best_update if validation else len(losses),
         validation_loss=best.best_loss if validation else None,
+        validation_scores=best.best_scores,
         num_tokens=data.num_tokens,
         num_computed_tokens=data.num_computed_tokens,
         seconds=course.seconds(),
