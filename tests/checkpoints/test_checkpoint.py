@@ -13,8 +13,7 @@ from transformers import GenerationConfig
 from cooper_rl.checkpoints import state as checkpoint_module
 from cooper_rl.checkpoints.logs import METRICS
 from cooper_rl.checkpoints.manifest import CheckpointEntry, CheckpointManifest, retained
-from cooper_rl.checkpoints.ownership import claim, mark
-from cooper_rl.checkpoints.staging import mark_staging
+from cooper_rl.checkpoints.ownership import claim, mark, mark_staging
 from cooper_rl.checkpoints.state import (
     TrainingState,
     read_state,

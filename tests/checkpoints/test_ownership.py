@@ -20,10 +20,9 @@ from cooper_rl.checkpoints.identity import RunIdentity
 from cooper_rl.checkpoints.logs import METRICS
 from cooper_rl.checkpoints.manifest import CheckpointManifest, dump_manifest
 from cooper_rl.checkpoints.ownership import MARKER as MARK
-from cooper_rl.checkpoints.ownership import claim, claim_again, mark
+from cooper_rl.checkpoints.ownership import claim, claim_again, mark, staging_folders
 from cooper_rl.checkpoints.reference import check_reference_folder, write_reference
 from cooper_rl.checkpoints.registry import Registry
-from cooper_rl.checkpoints.staging import staging_folders
 from cooper_rl.checkpoints.store import CheckpointStore
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.errors import ConfigError, CooperWarning, DataError, StorageError

@@ -13,16 +13,19 @@ import hashlib
 import os
 import secrets
 from contextlib import suppress
+from pathlib import Path
 
 from pydantic import Field, ValidationError
 
 from cooper_rl.checkpoints.manifest import MANIFEST, WRITER
 from cooper_rl.checkpoints.reading import read_manifest
-from cooper_rl.errors import DamagedObjectError, StorageError, WriteConflictError
+from cooper_rl.errors import DamagedObjectError, DataError, StorageError, WriteConflictError
 from cooper_rl.schema.data import Record
 from cooper_rl.storage.base import ObjectStore
 
 MARKER = ".cooper-rl"
+STAGING = ".staging-"
+"""Of folders on this machine in which checkpoints are drafted; a killed run leaves one behind."""
 
 
 class Marker(Record):
@@ -243,3 +246,28 @@ def _is_taken(store: ObjectStore, name: str) -> bool:
         # Also a link, an empty folder, or a name in other letter case where the file system ignores that.
         return os.path.lexists(place)
     return any(key == name or key.startswith(f"{name}/") for key in store.keys(name))
+
+
+def staging_folders(work: Path, place: str) -> list[Path]:
+    """Folders below `work` in which runs of a place draft checkpoints; others of that name are not ours."""
+    return [folder for folder in work.glob(f"{STAGING}*") if _read_mark(folder) == place]
+
+
+def mark_staging(folder: Path, place: str) -> None:
+    """Make a folder that `staging_folders` finds.
+
+    Raises:
+        DataError: the disk refuses.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / MARKER).write_text(place, encoding="utf-8")
+    except OSError as error:
+        raise DataError(f"{folder}: cannot be written ({error}); free space there") from error
+
+
+def _read_mark(folder: Path) -> str | None:
+    try:
+        return (folder / MARKER).read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return None

@@ -16,9 +16,9 @@ from pathlib import Path
 
 from cooper_rl.checkpoints.logs import KINDS, METRICS
 from cooper_rl.checkpoints.manifest import LATEST, MANIFEST, NAME, CheckpointManifest, dump_manifest
+from cooper_rl.checkpoints.ownership import STAGING
 from cooper_rl.checkpoints.reading import Found, fetch, read_manifest
 from cooper_rl.checkpoints.search import check_certain, check_one_run, in_order, read_manifests
-from cooper_rl.checkpoints.staging import STAGING
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.errors import ConfigError, DamagedObjectError, DataError, StorageError
 from cooper_rl.machine.scratch import scratch_folder

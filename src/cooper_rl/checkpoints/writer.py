@@ -15,8 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from cooper_rl.checkpoints.ownership import MARKER
-from cooper_rl.checkpoints.staging import STAGING, mark_staging, staging_folders
+from cooper_rl.checkpoints.ownership import MARKER, STAGING, mark_staging, staging_folders
 from cooper_rl.checkpoints.state import (
     TrainingState,
     save_tokenizers,

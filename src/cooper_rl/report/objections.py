@@ -77,7 +77,7 @@ def _object_to_texts(found: RedTeamReport, limit: float) -> list[str]:
 
 
 def say_rare_types(found: RedTeamReport | None) -> list[str]:
-    """Of which kinds of answers the red team knows nothing."""
+    """The kinds of answers that no search was made for, in a sentence; none where there are none."""
     if found is None or not found.rare_answer_types:
         return []
     kinds = ", ".join(f"{name} ({count})" for name, count in sorted(found.rare_answer_types.items()))

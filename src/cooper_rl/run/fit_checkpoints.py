@@ -25,9 +25,8 @@ import torch
 from cooper_rl.checkpoints.clearing import clear
 from cooper_rl.checkpoints.identity import RunIdentity
 from cooper_rl.checkpoints.manifest import LATEST
-from cooper_rl.checkpoints.ownership import read_marker
+from cooper_rl.checkpoints.ownership import read_marker, staging_folders
 from cooper_rl.checkpoints.reading import Found
-from cooper_rl.checkpoints.staging import staging_folders
 from cooper_rl.checkpoints.store import CheckpointStore
 from cooper_rl.checkpoints.versions import VERIFY_RM, numeric_versions, recorded_precision, say_differences
 from cooper_rl.checkpoints.writer import CheckpointWriter
