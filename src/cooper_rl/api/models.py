@@ -20,7 +20,6 @@ from cooper_rl.models.verify_rm import (
     make_from_scratch,
     measure,
     save_verify_rm,
-    score_examples,
 )
 from cooper_rl.models.verify_rm import (
     load_verify_rm as load,
@@ -126,14 +125,13 @@ def train_verify_rm(
         validation=validation,
         keep=lambda: save_verify_rm(model, folder),
     )
-    if not validation:
+    if fit.validation_scores is None:
         save_verify_rm(model, folder)
         return model
     # The folder holds the best weights, this process the last ones.
     if fit.best_update != fit.num_updates:
         model = load_verify_rm(folder, device=place, precision=section.precision)
-    scores = fit.validation_scores or score_examples(model, validation)
-    write_card(folder, model.model, measure(validation, scores))
+    write_card(folder, model.model, measure(validation, fit.validation_scores))
     return model
 
 

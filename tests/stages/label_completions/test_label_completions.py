@@ -102,15 +102,6 @@ def test_too_few_labelled_questions_are_refused_with_what_became_of_the_rows(tmp
         label(tmp_path, rule_only())
 
 
-def test_labelling_imports_neither_torch_nor_kfp() -> None:
-    code = (
-        "import sys; import cooper_rl.stages.label_completions, cooper_rl.servers.chat;"
-        "print([name for name in ('torch', 'transformers', 'kfp', 'math_verify') if name in sys.modules])"
-    )
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert shown.stdout.strip() == "[]"
-
-
 def test_a_run_that_is_killed_goes_on_without_asking_the_judge_twice(
     tmp_path: Path, judge_server: tuple[str, Path]
 ) -> None:
