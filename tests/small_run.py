@@ -30,6 +30,16 @@ SMALL = [
 ]
 
 
+ATTACK = [
+    "red_team.max_queries=40",
+    "red_team.max_gradient_queries=10",
+    "red_team.max_type_queries=0",
+    "red_team.max_attacked_problems=1",
+    "red_team.queries_per_problem=10",
+]
+"""A red team of seconds, for runs that have one."""
+
+
 def small_run(output: Path, *more: str) -> list[str]:
     """Arguments of `python -m pipelines` for two iterations of everything."""
     overrides = [word for override in SMALL for word in ("--set", override)]

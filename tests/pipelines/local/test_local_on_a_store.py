@@ -22,7 +22,7 @@ from cooper_rl.storage.base import ObjectStore
 from cooper_rl.storage.open import open_store
 from cooper_rl.tiny.problems import generate_problems
 from pipelines.local.folder import run_folders
-from tests.small_run import SMALL
+from tests.small_run import ATTACK, SMALL
 from tests.stand_ins.fixtures import gateway, make_client, send_model, storage_config
 from tests.stand_ins.radosgw import Account, Gateway
 
@@ -31,13 +31,6 @@ __all__ = ["gateway"]
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[3]
-ATTACK = [
-    "red_team.max_queries=40",
-    "red_team.max_gradient_queries=10",
-    "red_team.max_type_queries=0",
-    "red_team.max_attacked_problems=1",
-    "red_team.queries_per_problem=10",
-]
 
 
 class Finished(NamedTuple):

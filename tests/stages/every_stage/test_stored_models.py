@@ -30,6 +30,7 @@ from cooper_rl.stages import (
     train_verify_rm,
 )
 from cooper_rl.storage.model_reference import handed_over, model_in
+from tests.small_run import ATTACK
 from tests.stages.conftest import SMALL, Files, with_other_questions
 from tests.stand_ins.fixtures import Moto, bucket, gateway, make_client, s3_server, send_model
 from tests.stand_ins.radosgw import Gateway
@@ -37,13 +38,6 @@ from tests.stand_ins.radosgw import Gateway
 __all__ = ["bucket", "gateway", "s3_server"]
 
 Configure = Callable[..., Config]
-ATTACK = [
-    "red_team.max_queries=40",
-    "red_team.max_gradient_queries=0",
-    "red_team.max_type_queries=0",
-    "red_team.max_attacked_problems=0",
-    "red_team.probe_problems=1",
-]
 
 
 @pytest.fixture
