@@ -59,18 +59,22 @@ class RewardClient:
             certificates: PEM file of the authorities that vouch for the server, in place of the public ones.
             timeout_seconds: Of one try.
             retry_seconds: How long a server that is away or busy is asked again.
+
+        Raises:
+            ConfigError: address, token or certificates cannot be used.
         """
+        if not url.startswith(("http://", "https://")):
+            raise ConfigError(f"url={url!r}: write it with http:// or https:// (COOPER_REWARD_URL)")
         self._url = f"{url.rstrip('/')}/v1/runs/{run}/rewards"
         self._timeout_seconds, self._retry_seconds = timeout_seconds, retry_seconds
         self._waiting = Waiting(
             redact(self._url), logger, limit=f"retry_seconds={retry_seconds:g}", first_seconds=SILENT_SECONDS
         )
-        authorization = {} if token is None else {"authorization": f"Bearer {token}"}
         self._proxy = through(self._url)
         self._http = open_client(
             timeout_seconds,
-            headers=authorization,
-            verify=True if certificates is None else ssl.create_default_context(cafile=certificates),
+            headers={} if token is None else {"authorization": f"Bearer {_bare_token(token)}"},
+            verify=True if certificates is None else _trust(certificates),
         )
 
     @classmethod
@@ -79,7 +83,7 @@ class RewardClient:
         COOPER_REWARD_CERTIFICATES.
 
         Raises:
-            ConfigError: the address is missing, or the token's file cannot be read.
+            ConfigError: the address is missing, the token's file cannot be read, or one cannot be used.
         """
         url = os.environ.get("COOPER_REWARD_URL")
         if not url:
@@ -90,8 +94,11 @@ class RewardClient:
         path = os.environ.get("COOPER_REWARD_TOKEN_FILE")
         try:
             token = Path(path).read_text(encoding="utf-8").split()[0] if path else None
-        except (OSError, IndexError) as error:
-            raise ConfigError(f"COOPER_REWARD_TOKEN_FILE={path}: holds no token ({error})") from error
+        except (OSError, IndexError, UnicodeDecodeError) as error:
+            raise ConfigError(
+                f"COOPER_REWARD_TOKEN_FILE={path}: holds no token ({type(error).__name__}); name a file with "
+                "one, such as the server's token_file"
+            ) from error
         return cls(
             url,
             run=os.environ.get("COOPER_REWARD_RUN", "default"),
@@ -205,3 +212,28 @@ class RewardClient:
                 "certificates=FILE (COOPER_REWARD_CERTIFICATES) with the authority that signed it, and the "
                 "server's name as the certificate has it"
             ) from error
+
+
+def _bare_token(token: str) -> str:
+    """The token without white space round it, as a file's content has.
+
+    Raises:
+        ConfigError: no header can carry it; the message never holds it. httpx would say so with the token.
+    """
+    bare = token.strip()
+    if not (bare and bare.isascii() and bare.isprintable()):
+        raise ConfigError(
+            "token: is empty, or holds a line break or a character outside ASCII; give the token alone "
+            "(COOPER_REWARD_TOKEN_FILE)"
+        )
+    return bare
+
+
+def _trust(certificates: str | Path) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=certificates)
+    except OSError as error:  # an SSLError is one
+        raise ConfigError(
+            f"certificates={certificates}: cannot be used ({error}); give a PEM file of authorities "
+            "(COOPER_REWARD_CERTIFICATES)"
+        ) from error
