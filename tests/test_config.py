@@ -1,5 +1,6 @@
 """Configuration: every preset loads, every mistake is named with a way out."""
 
+import json
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -158,6 +159,12 @@ def test_a_run_has_its_own_place_below_the_stores() -> None:
     assert load("laptop").storage.run_uri() is None
     arm = load("laptop", ["storage.uri=/store/", "storage.run_key=first", "storage.arm=frozen"]).storage
     assert arm.run_uri() == "/store/first-frozen"
+
+
+@pytest.mark.parametrize("arm", ["x/../../elsewhere", "Frozen", "a b", "x" * 41, "frozen\n"])
+def test_an_arm_cannot_lead_out_of_its_runs_place(arm: str) -> None:
+    with pytest.raises(ConfigError, match=r"storage\.arm"):
+        load("laptop", ["storage.uri=/store", "storage.run_key=first", f"storage.arm={json.dumps(arm)}"])
 
 
 def test_a_place_for_checkpoints_needs_a_run_key_where_checkpoints_are_written() -> None:

@@ -26,7 +26,7 @@ class StorageConfig(Section):
     run_key: str | None = None
     """Name of the run below `uri`: a run that is started again with the same key continues. Needed with
     `uri` for co-training. A pipeline fills in Kubeflow's id of the run."""
-    arm: str | None = Field(default=None, pattern=r"[a-z0-9_]{1,40}")
+    arm: str | None = Field(default=None, pattern=r"^[a-z0-9_]{1,40}$")
     """Name of the arm, if the run trains several arms from one start. Each keeps its own checkpoints."""
     endpoint: str | None = None
     """`https://host:port` of the S3 server; needed with an `s3://` address."""
