@@ -19,7 +19,11 @@ from cooper_rl.stages import STAGES
 from pipelines.options import check_no_secret
 
 FOLDER = Path(__file__).parent / "profiles"
-_QUANTITY = r"^[0-9]+(\.[0-9]+)?(m|[kMGTP]i?)?$"
+_CPUS = r"^[0-9]+(\.[0-9]+|m)?$"
+_MEMORY = r"^[0-9]+(Ki|[MGTPE]i?)?$"
+"""Quantities that Kubernetes and kfp both read: kfp knows no fractions here and no `k`, Kubernetes no `K`."""
+_SIZE = r"^[0-9]+(\.[0-9]+)?(k|Ki|[MGTPE]i?)?$"
+"""Kubernetes reads it alone."""
 
 
 class Toleration(Section):
@@ -34,8 +38,8 @@ class Toleration(Section):
 class Pool(Section):
     """The nodes that tasks run on, and what one task's pod asks for and may use there."""
 
-    cpu: str = Field(default="4", pattern=_QUANTITY)
-    memory: str = Field(default="16Gi", pattern=_QUANTITY)
+    cpu: str = Field(default="4", pattern=_CPUS)
+    memory: str = Field(default="16Gi", pattern=_MEMORY)
     node_selector: dict[str, str] = Field(default={})
     """Labels that the nodes must have."""
     tolerations: tuple[Toleration, ...] = ()
@@ -48,7 +52,7 @@ class GpuPool(Pool):
     """Resource name of the device plug-in."""
     count: int = Field(default=1, ge=1)
     """GPUs of one task."""
-    shared_memory: str = Field(default="16Gi", pattern=_QUANTITY)
+    shared_memory: str = Field(default="16Gi", pattern=_MEMORY)
     """Size of /dev/shm, which counts against `memory`."""
     queue: str | None = None
     """Kueue LocalQueue; None: no Kueue."""

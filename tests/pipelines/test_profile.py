@@ -32,6 +32,10 @@ def test_the_local_profile_asks_for_nothing() -> None:
         ("[hours]\ntrain_coper = 3", "'train_coper' is no stage; stages are check_settings"),
         ("[hours]\ntrain_cooper = 3", "hours limit the tries of [retry], which is missing; add the section"),
         ("[gpu]\nmemory = '3 GB'", "gpu.memory: String should match pattern"),
+        ("[cpu]\nmemory = '1.5Gi'", "cpu.memory: String should match pattern"),
+        ("[cpu]\nmemory = '500m'", "cpu.memory: String should match pattern"),
+        ("[cpu]\nmemory = '16000000k'", "cpu.memory: String should match pattern"),
+        ("[cpu]\ncpu = '4Gi'", "cpu.cpu: String should match pattern"),
         ("[[secrets]]\nname = 's'\nenv = {}", "secrets.0.env: Dictionary should have at least 1 item"),
         ("preset = ", "not readable as TOML"),
         ("preset = " + 5000 * "[", "not readable as TOML"),
@@ -92,6 +96,19 @@ def test_tasks_without_a_gpu_go_to_the_nodes_that_the_profile_names(tmp_path: Pa
             {"key": "batch", "operator": "Exists", "effect": "NoSchedule"}
         ]
     assert all("nodeSelector" not in configs[name] for name in executors.keys() - on_cpus)
+
+
+@pytest.mark.parametrize(
+    ("cpu", "memory"),
+    [("4", "16Gi"), ("1.5", "16000000000"), ("500m", "512Mi"), ("2", "16000000Ki"), ("2", "1Ti")],
+)
+def test_whatever_a_profile_may_ask_for_can_be_compiled(tmp_path: Path, cpu: str, memory: str) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(f"[cpu]\ncpu = '{cpu}'\nmemory = '{memory}'\n")
+    compiled = compile_pipeline("verify_rm", tmp_path, profile=load_profile(str(path)), iterations=1)
+    executors = read_compiled(compiled)["deploymentSpec"]["executors"]
+    resources = executors["exec-check-settings"]["container"]["resources"]
+    assert (resources["resourceCpuLimit"], resources["resourceMemoryLimit"]) == (cpu, memory)
 
 
 def test_an_unknown_profile_is_refused() -> None:
