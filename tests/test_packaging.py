@@ -56,7 +56,6 @@ LEFT = {
     ("test_hedging.py", "_seconds"),
     ("kill_service.py", "_line"),  # a kill between two writes, which no front door shows
     ("test_promote.py", "_store"),
-    ("test_object_store.py", "_flush"),
 }
 """Ours that tests still look at."""
 

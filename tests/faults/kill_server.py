@@ -72,7 +72,7 @@ POINTS = {
     "remove": "cooper_rl.checkpoints.store:remove",
     "claim": "cooper_rl.checkpoints.store:claim",
     "upload": "cooper_rl.storage.local:LocalStore.put_file",
-    "flush": "cooper_rl.storage.local:_flush",
+    "flush": "cooper_rl.storage.local:flush",
     "manifest": "cooper_rl.checkpoints.store:dump_manifest",
     "conditional_write": "cooper_rl.storage.local:LocalStore.write",
     "tidy": "cooper_rl.checkpoints.store:CheckpointStore._tidy",

@@ -45,7 +45,7 @@ POINTS = {
     "weights": "cooper_rl.api.reward_state:save_verify_rm",
     "manifest": "cooper_rl.checkpoints.store:dump_manifest",
     "store_write": "cooper_rl.storage.local:LocalStore.write",
-    "store_flush": "cooper_rl.storage.local:_flush",
+    "store_flush": "cooper_rl.storage.local:flush",
     "compact": "cooper_rl.service.journal:Journal.compact",
     "journal_folder": "cooper_rl.machine.lines:LineFile._flush_folder",
     "open": "cooper_rl.service.run:Journal",

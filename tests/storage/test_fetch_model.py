@@ -1,6 +1,7 @@
 """A model reaches a server's folder verified, from a folder and from an S3 server, or not at all."""
 
 import hashlib
+import os
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.errors import ConfigError, DamagedObjectError, StorageError
+from cooper_rl.storage.local import LocalStore
 from cooper_rl.storage.models import at_hand, find_model, main, read_sums
 from tests.stand_ins.fixtures import send_folder
 
@@ -71,6 +73,42 @@ def test_a_stored_model_is_fetched_once_for_all_who_ask(
         folders = set(askers.map(partial(at_hand, config), [f"s3://{bucket}/small"] * 4))
     assert [read_all(Path(folder)) for folder in folders] == [FILES]
     assert [record.getMessage() for record in caplog.records] == [f"fetched {name}" for name in FILES]
+
+
+def test_a_stored_model_is_on_the_disk_before_its_folder_gets_the_name_that_is_trusted(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Power lost after a rename can leave names without content, and nobody verifies the folder later."""
+    flushed: set[str] = set()
+    fsync = os.fsync
+
+    def note(handle: int) -> None:
+        flushed.add(str(Path(f"/proc/self/fd/{handle}").readlink()))
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", note)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("cooper_rl.storage.models.open_store", lambda *_: LocalStore(model))
+    folder = Path(at_hand(StorageConfig(endpoint="http://127.0.0.1:9"), "s3://bucket/small"))
+    assert read_all(folder) == FILES
+    draft = folder.with_name(f"{folder.name}.partial")
+    assert flushed == {str(draft / name) for name in (*FILES, "tokenizer", "")}
+
+
+def test_a_full_disk_is_named_and_nothing_takes_the_models_place(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("cooper_rl.storage.models.open_store", lambda *_: LocalStore(model))
+    with pytest.raises(
+        StorageError, match=r"cannot be written .*No space left on device.*; free space there"
+    ):
+        at_hand(StorageConfig(endpoint="http://127.0.0.1:9"), "s3://bucket/small")
+    assert list((tmp_path / "cache/cooper-rl/models").iterdir()) == []
 
 
 def test_a_folder_and_a_hub_id_are_at_hand_as_they_are() -> None:

@@ -225,14 +225,14 @@ def test_a_file_that_another_run_removes_half_written_says_that_there_are_two(
     tmp_path: Path, monkeypatch, is_flushed: bool
 ) -> None:
     path, sha256 = make_file(tmp_path, 10)
-    store, flush = LocalStore(tmp_path / "store"), local_store._flush  # pyright: ignore[reportPrivateUsage]
+    store, flush = LocalStore(tmp_path / "store"), local_store.flush
 
     def remove(draft: Path) -> None:
         store.remove_unfinished([("step-1/weights", sha256)])
         if not is_flushed:
             flush(draft)
 
-    monkeypatch.setattr(local_store, "_flush", remove)
+    monkeypatch.setattr(local_store, "flush", remove)
     with pytest.raises(
         WriteConflictError, match="step-1/weights: somebody else removed it; two runs use this"
     ):

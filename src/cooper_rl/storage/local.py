@@ -44,7 +44,7 @@ class LocalStore:
                     is_linked = True
             if not is_linked:
                 shutil.copyfile(path, draft)
-            _flush(draft)
+            flush(draft)
 
     def get_file(self, key: str, path: Path, *, sha256: str) -> None:
         source = self._place(key)
@@ -82,7 +82,7 @@ class LocalStore:
                 )
             with self._draft(key, _tag(data)) as draft:
                 draft.write_bytes(data)
-                _flush(draft)
+                flush(draft)
         return _tag(data)
 
     def tag_among(self, key: str, contents: Iterable[bytes]) -> str | None:
@@ -214,18 +214,26 @@ def locked(folder: Path) -> Generator[None]:
         os.close(handle)
 
 
+def flush(path: Path) -> None:
+    """Bring a file or folder to the disk. Before a rename: power lost after it must not leave a name without
+    its content.
+
+    Raises:
+        OSError: the disk refuses.
+    """
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
 def _draft_start(name: str, sha256: str) -> str:
     return f"{name}.{sha256[:16]}-"
 
 
 def _explain(place: Path, error: OSError) -> StorageError:
     return StorageError(f"{place}: cannot be used ({error}); free space or choose another folder")
-
-
-def _flush(path: Path) -> None:
-    with path.open("rb") as content:
-        # Before the rename: power lost after it must not leave a name without its content.
-        os.fsync(content.fileno())
 
 
 def _tag(data: bytes) -> str:

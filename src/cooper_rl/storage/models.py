@@ -30,7 +30,7 @@ from cooper_rl.errors import (
 from cooper_rl.machine.scratch import scratch_folder
 from cooper_rl.progress import show_log
 from cooper_rl.storage.base import ObjectStore, check_key
-from cooper_rl.storage.local import locked
+from cooper_rl.storage.local import flush, locked
 from cooper_rl.storage.open import open_store
 
 logger = logging.getLogger(__name__)
@@ -128,7 +128,12 @@ def at_hand(config: StorageConfig, name: str) -> str:
             shutil.rmtree(draft, ignore_errors=True)
             try:
                 model.fetch(draft)
+                # What has this name is trusted from now on, and verified by nobody.
+                for path in (*draft.rglob("*"), draft):
+                    flush(path)
                 draft.rename(folder)
+            except OSError as error:
+                raise StorageError(f"{folder}: cannot be written ({error}); free space there") from error
             finally:
                 shutil.rmtree(draft, ignore_errors=True)
     return str(folder)
