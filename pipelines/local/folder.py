@@ -87,6 +87,22 @@ def leased(output: Path, *, has_containers: bool) -> Generator[Lease]:
         os.close(handle)
 
 
+def check_output(output: Path, *names: str) -> None:
+    """Refuse a folder that no run has used, in which files of others have the names of what a run writes.
+
+    Raises:
+        ConfigError: naming one of them.
+    """
+    if (output / IN_USE).exists():
+        return
+    for name in names:
+        if os.path.lexists(output / name):
+            raise ConfigError(
+                f"{output / name}: would be overwritten, and no run has used this folder; move it away, or "
+                "give another --output"
+            )
+
+
 def end_processes(holder: Holder) -> list[int]:
     """End what is still there of a run whose first process was killed; returns the process ids."""
     if holder.host != socket.gethostname():

@@ -20,6 +20,8 @@ from cooper_rl.schema.runs import ChampionReport, PromoteReport
 Rows = list[tuple[str, str]]
 R = TypeVar("R", bound=Report)
 
+PAGE, SUMMARY = "report.html", "summary.md"
+"""Copies in the folder that the person named."""
 FROZEN = "VerifyRM, frozen"
 PLAIN = "plain VerifyRM, frozen"
 """Rows' names for the arm whose VerifyRM never learns, by whether only Cooper's has decoys. The other arm is
@@ -81,7 +83,7 @@ def _compare(first: EvalReport, last: EvalReport, told: RunReport) -> Rows:
 def _find_files(run: Path, output: Path) -> Rows:
     files: Rows = []
     if page := _last(run, "report", "page"):
-        files.append(("page", str(shown(Path(shutil.copyfile(page, output / "report.html"))))))
+        files.append(("page", str(shown(Path(shutil.copyfile(page, output / PAGE))))))
     if summary := copy_summary(run, output):
         files.append(("summary", str(shown(summary))))
     if checkpoint := _last(run, "train-cooper", "checkpoint"):
@@ -120,7 +122,7 @@ def _say_promotion(run: Path) -> str:
 def copy_summary(run: Path, output: Path) -> Path | None:
     """The report's summary, else that of the exit task, under one name; None when there is neither."""
     summary = _last(run, "report", "summary") or _last(run, "summarise-run", "summary")
-    return None if summary is None else Path(shutil.copyfile(summary, output / "summary.md"))
+    return None if summary is None else Path(shutil.copyfile(summary, output / SUMMARY))
 
 
 def shown(path: Path) -> Path:

@@ -36,6 +36,7 @@ from pipelines.local.folder import (
     TOKEN,
     Lease,
     RunRecord,
+    check_output,
     end_processes,
     leased,
     note_run,
@@ -44,11 +45,12 @@ from pipelines.local.folder import (
     unfinished_run,
 )
 from pipelines.local.follow import Follower
-from pipelines.local.headline import copy_summary, headline, shown
+from pipelines.local.headline import PAGE, SUMMARY, copy_summary, headline, shown
 from pipelines.local.redacted import redactor
 from pipelines.profile import Profile
 
 EXIT_STAGE_FAILED = 1
+LOG = "log.txt"
 _PACKAGE = Path(str(resources.files("cooper_rl")))
 _STOPS = (signal.SIGTERM, signal.SIGHUP)
 
@@ -82,7 +84,7 @@ def run_local(
 
     Raises:
         ConfigError: preset, override or parameter is wrong, there is no such image, or another process uses
-            the folder; found before anything runs.
+            the folder, or it holds files of others; found before anything runs.
     """
     started = time.monotonic()
     profile = profile.model_copy(update={"label_shards": 1})
@@ -92,6 +94,7 @@ def run_local(
     config = check_settings(name, preset, changes, parameters)
     image_id = find_image(image) if image else ""
     output = output.resolve()
+    check_output(output, LOG, PAGE, SUMMARY, f"{name}.yaml")
     with leased(output, has_containers=bool(image)) as lease:
         _end_leftovers(lease, screen)
         pipeline = compile_pipeline(name, output, profile=profile, iterations=iterations)
@@ -108,7 +111,7 @@ def run_local(
         left = unfinished_run(output, specification["pipelineInfo"]["name"])
         _announce(follower, run, record, left=left, preset=preset, screen=screen)
         note_run(run, RunRecord(key=key))
-        log = output / "log.txt"
+        log = output / LOG
         request = {
             "pipeline": str(pipeline),
             "arguments": arguments,

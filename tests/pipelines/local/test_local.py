@@ -27,6 +27,16 @@ from tests.small_run import ROOT, run_pipelines, small_run
 ENDLESS = ["--set", "models.tiny.policy.num_updates=1000000"]
 
 
+@pytest.mark.parametrize("name", ["log.txt", "report.html", "summary.md", "end_to_end.yaml"])
+def test_a_folder_with_files_of_others_is_refused_before_anything_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    (tmp_path / name).write_text("mine")
+    assert main(["local", "--output", str(tmp_path)]) == 2
+    assert f"{tmp_path / name}: would be overwritten, and no run has used" in capsys.readouterr().err
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {name: "mine"}
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """The folder of a finished run, and what it showed."""
