@@ -423,6 +423,15 @@ def check_conditional_writes(store: ObjectStore) -> None:
         is_refused = False
     except WriteConflictError:
         is_refused = True
+    except StorageError:
+
+        def remove_probe() -> None:
+            with suppress(StorageError):
+                store.delete([probe])
+
+        # Nothing else would ever remove it, and each further try leaves another.
+        wait_at_most(GIVE_UP_SECONDS, remove_probe)
+        raise
     store.delete([probe])
     if is_refused:
         return
