@@ -257,3 +257,10 @@ def test_a_weighted_total_adds_values_and_the_squares_of_its_distances() -> None
     total = weighted_total(parts)
     assert (total.value, total.low, total.high) == pytest.approx((13, 8, 14.3))
     assert total.count == 12
+
+
+def test_rounding_leaves_no_bound_outside_of_what_is_possible() -> None:
+    for values in ([0.0, 6e-10], [1.0, 1 - 6e-10]):
+        found = clustered_interval([[value] for value in values])
+        assert 0 <= found.low <= found.value <= found.high <= 1
+    assert clustered_interval([[0.0], [0.0, 5.958128983523449e-10]]).low == 0

@@ -63,3 +63,10 @@ def test_the_rule_verifier_finds_an_answer_that_needs_algebra() -> None:
     assert not mentions_answer("9", text)
     with RuleVerifier(RuleConfig()) as rule:
         assert are_right(rule, [(problem, text), (problem, "The answer is \\sqrt{81}")]) == [True, False]
+
+
+def test_the_question_tells_that_a_paid_letter_is_right() -> None:
+    question = "What is 2 + 3?\n(A) 4\n(B) 5\n(C) 6"
+    problem = Problem(id="p", source="s", question=question, reference_answer="5")
+    with RuleVerifier(RuleConfig()) as rule:
+        assert are_right(rule, [(problem, "\\boxed{B}"), (problem, "\\boxed{A}")]) == [True, False]

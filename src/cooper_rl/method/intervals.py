@@ -160,8 +160,9 @@ def wilson_bounds(mean: float, size: float) -> tuple[float, float]:
     scale = 1 + _Z**2 / size
     centre = (mean + _Z**2 / (2 * size)) / scale
     half = _Z * math.sqrt(mean * (1 - mean) / size + _Z**2 / (4 * size**2)) / scale
-    # At 0 and 1 the bound is exact; rounding must not leave it inside.
-    return (0.0 if mean == 0 else centre - half), (1.0 if mean == 1 else centre + half)
+    # At 0 and 1 the bound is exact; rounding must leave it neither inside nor, near them, outside.
+    low, high = max(0.0, centre - half), min(1.0, centre + half)
+    return (0.0 if mean == 0 else low), (1.0 if mean == 1 else high)
 
 
 def kish_size(sizes: Sequence[int]) -> float:

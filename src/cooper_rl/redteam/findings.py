@@ -159,7 +159,9 @@ def _curve_point(point: Improvement, measured: Measurement, num_search: int) -> 
 
 def are_right(rule: Verifier, pairs: Sequence[tuple[Problem, str]]) -> list[bool]:
     """For each completion, True if the rule verifier at its full strength calls it correct."""
-    checks = rule.verify([AnswerItem(problem.reference_answer, text) for problem, text in pairs])
+    checks = rule.verify(
+        [AnswerItem(problem.reference_answer, text, problem.question) for problem, text in pairs]
+    )
     return [check.verdict == "correct" for check in checks]
 
 

@@ -207,7 +207,7 @@ class EvaluatedCompletion(Record):
     score: float = Field(ge=0, le=1)
     """VerifyRM's."""
     source: str = ""
-    """The problem's question. Empty in evaluations of earlier versions."""
+    """The problem's. Empty in evaluations of earlier versions."""
 
 
 class RejectedRow(Record):

@@ -261,7 +261,13 @@ def _judge_again(config: Config, champion: Evaluated) -> Evaluated:
         return champion
     rows = champion.completions
     with closing(find_domain(config.problems.domain).open_verifier(config.labeling.rule)) as rule:
-        checks = rule.verify([AnswerItem(row.reference_answer, row.completion) for row in rows])
+        # As the evaluator asked: without question and ending the champion alone would lose what they tell.
+        checks = rule.verify(
+            [
+                AnswerItem(row.reference_answer, row.completion, row.question, row.finish_reason)
+                for row in rows
+            ]
+        )
     rows = [row.model_copy(update={"rule": check.verdict}) for row, check in zip(rows, checks, strict=True)]
     accuracy = clustered_interval(list(outcomes(rows).values()))
     report = champion.report.model_copy(update={"rule_accuracy": accuracy})

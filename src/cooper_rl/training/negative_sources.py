@@ -150,7 +150,11 @@ class Writing:
                 (item, text.strip()) for item, text in zip(waiting, texts, strict=True) if text is not None
             ]
             num_unanswered += len(waiting) - len(answered)
-            checks = self.rule.verify([AnswerItem(item.reference_answer, text) for item, text in answered])
+            # With the question, as rollouts are checked: only its choices tell that `5` is right where the
+            # reference answer is `B`, and only the digits that it asks for, that `12` is where it is 12.37.
+            checks = self.rule.verify(
+                [AnswerItem(item.reference_answer, text, item.question) for item, text in answered]
+            )
             found |= {
                 item.problem_id: text
                 for (item, text), check in zip(answered, checks, strict=True)

@@ -190,6 +190,31 @@ def test_a_champion_is_judged_anew_by_the_rule_verifier_of_today(
     assert decision.accuracy_change.value == 0
 
 
+def test_a_champion_is_judged_anew_with_the_question_and_the_ending(
+    tmp_path: Path, candidates: Candidates
+) -> None:
+    """The candidate's verdicts were given on both: without them the champion alone would lose answers."""
+    config = configured(tmp_path / "registry", "evaluation.judge=null")
+    held_out = [
+        row.model_copy(
+            update={
+                "question": f"{row.question} Round to the nearest whole number.",
+                "reference_answer": "12.37",
+            }
+        )
+        for row in HELD_OUT
+    ]
+    for seed in (0, 1):
+        paths = without_judge(candidates(seed, [1] * 8, held_out=held_out), "correct")
+        rows = read_records(paths["completions"], EvaluatedCompletion)
+        rounded = [row.model_copy(update={"completion": "#### 12"}) for row in rows]
+        write_records(paths["completions"], rounded)
+        decision = promote.run(config, **paths)
+    assert decision.champion_accuracy is not None
+    assert decision.champion_accuracy.value == 1
+    assert not decision.is_promoted
+
+
 def without_judge(paths: dict[str, Path], rule: Verdict) -> dict[str, Path]:
     """A candidate whose completions are right, and of which its rule verifier said so much."""
     rows = [
