@@ -35,7 +35,7 @@ def main() -> int:
     )
     parser.add_argument("--run", type=Path, required=True)
     parser.add_argument("--steps", type=int, default=30)
-    parser.add_argument("--lr", type=float, default=1e-3)
+    parser.add_argument("--lr", type=float, default=3e-4)
     options = parser.parse_args()
     show_log()
     run, after = options.run, options.run / "after"
