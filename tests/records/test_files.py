@@ -85,9 +85,13 @@ def test_a_missing_file_and_an_unknown_format_are_named(tmp_path: Path) -> None:
         read_records(tmp_path / "none.jsonl", Problem)
     with pytest.raises(DataError, match="is a folder; give one file in it"):
         read_records(tmp_path, Problem)
-    (tmp_path / "array.json").write_text('[\n{"id": "1"}\n]')
-    with pytest.raises(DataError, match="a JSON array; write one JSON object per line"):
-        read_records(tmp_path / "array.json", Problem)
+    for array in ('[\n{"id": "1"}\n]', '[{"id": "1"}]', '[ {"id": "1"},\n{"id": "2"}]'):
+        (tmp_path / "array.json").write_text(array)
+        with pytest.raises(DataError, match="a JSON array; write one JSON object per line"):
+            read_records(tmp_path / "array.json", Problem)
+    (tmp_path / "indented.json").write_text('{\n"id": "1"\n}\n')
+    with pytest.raises(DataError, match=r"a JSON object over several lines; .*jq -c \. does it"):
+        read_records(tmp_path / "indented.json", Problem)
     (tmp_path / "rows.txt").write_text("a,b\n")
     with pytest.raises(DataError, match=r"unknown format '\.txt'; name JSON lines \.jsonl, tables \.csv"):
         read_records(tmp_path / "rows.txt", Problem)

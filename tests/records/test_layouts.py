@@ -3,7 +3,7 @@
 import pytest
 
 from cooper_rl.errors import DataError
-from cooper_rl.records.layouts import Layout, describe_columns, find_layout, last_boxed, translate
+from cooper_rl.records.layouts import Layout, find_layout, last_boxed, translate
 
 GSM8K = {
     "question": "Natalia sold clips to 48 of her friends in April, and then half as many in May. How many?",
@@ -116,7 +116,6 @@ def test_columns_may_be_named_explicitly():
     row = {"Aufgabe": "Wie viele?", "Loesung": "5", "answer": "not this"}
     assert _answer(row, question_column="Aufgabe", answer_column="Loesung") == "5"
     assert find_layout([row], question_column="Frage") is None
-    assert "problems.question_column" in describe_columns()
 
 
 def test_a_damaged_first_row_does_not_decide_the_layout():

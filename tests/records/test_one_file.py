@@ -55,9 +55,10 @@ def test_columns_of_trainers_become_problems_and_completions(tmp_path: Path) -> 
 def test_a_row_keeps_its_id_model_and_ending(tmp_path: Path) -> None:
     own = PLAIN | {"id": "a", "model": "m", "finish_reason": "length"}
     other = PLAIN | {"id": 7, "source": "s", "finish_reason": "eos"}
-    found = [row.completion for row in read(write(tmp_path / "rows.jsonl", own, other)).rows]
+    upper = PLAIN | {"ID": "b", "Model": "m", "Finish_Reason": "stop"}
+    found = [row.completion for row in read(write(tmp_path / "rows.jsonl", own, other, upper)).rows]
     assert [(each.id, each.model, each.finish_reason) for each in found] == [
-        ("a", "m", "length"), ("7", "s", "stop")
+        ("a", "m", "length"), ("7", "s", "stop"), ("b", "m", "stop")
     ]  # fmt: skip
 
 
@@ -75,11 +76,11 @@ def test_rows_that_cannot_be_used_are_set_aside_with_the_reason(tmp_path: Path) 
     reasons = [row.reason for row in found.rejected]
     expected = [
         "rows.jsonl:2: not a row with a problem, which has a question column (question, problem, prompt",
-        "rows.jsonl:3: not a row with a problem",
+        r"or a solution with \boxed{answer}; rename the columns of this file",
         "rows.jsonl:4: no completion; give it a column named completion or response or output or generation",
         "rows.jsonl:5: field 'completion' is 5 (int), not text",
         "rows.jsonl:6: field 'prompt' has no message of role 'user'",
-        "rows.jsonl:7: duplicate id 'a', first seen in row 1; make ids unique",
+        "rows.jsonl:7: duplicate id 'a', first seen in row 1; make ids unique, or rename the column where it",
     ]
     assert all(part in reason for part, reason in zip(expected, reasons, strict=True)), reasons
 

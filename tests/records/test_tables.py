@@ -28,7 +28,15 @@ def test_rows_count_as_in_a_spreadsheet_and_bad_ones_say_why(tmp_path: Path) -> 
     assert (long.row, long.value) == (3, None)
     assert long.problem == "has 3 fields, and the header names 2; quote fields with delimiters"
     assert coded.row == 4
-    assert coded.problem == "not UTF-8: surrogates not allowed; save the file as UTF-8"
+    assert coded.problem == "not UTF-8; save the file as UTF-8"
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "latin-1"])
+def test_a_header_in_another_encoding_is_named(tmp_path: Path, encoding: str) -> None:
+    """What a spreadsheet saves as "Unicode text", and what old ones save."""
+    (tmp_path / "rows.csv").write_text("größe,answer\n2,3\n", encoding=encoding)
+    with pytest.raises(DataError, match=r"rows\.csv:1: not UTF-8; save the file as UTF-8"):
+        list(read_rows(tmp_path / "rows.csv"))
 
 
 @pytest.mark.parametrize(

@@ -206,6 +206,20 @@ def test_sources_that_cannot_be_used_are_data_errors_with_a_remedy(tmp_path):
             _collect(tmp_path, "problems.num_held_out=1", sources=[source])
 
 
+def test_a_source_without_the_columns_that_were_named_is_an_error(tmp_path):
+    mine = _write(tmp_path / "mine.jsonl", [{"task": "How many?", "answer": "5"}])
+    other = _write(tmp_path / "other.jsonl", _rows(2))
+    message = (
+        r"other.jsonl: unknown layout, .*; it lacks problems.question_column=task, which holds for every"
+    )
+    with pytest.raises(DataError, match=message):
+        _collect(tmp_path, "problems.num_held_out=1", "problems.question_column=task", sources=[mine, other])
+    with pytest.raises(
+        DataError, match=r"name yours with problems\.question_column and problems\.answer_column"
+    ):
+        _collect(tmp_path, "problems.num_held_out=1", sources=[mine])
+
+
 def test_too_few_problems_for_the_held_out_ones_is_an_error(tmp_path):
     source = _write(tmp_path / "train.jsonl", [*_rows(3), *_rows(2)])
     with pytest.raises(

@@ -9,6 +9,7 @@ import pytest
 from cooper_rl.config.load import load
 from cooper_rl.errors import DataError, ModelError
 from cooper_rl.method.metrics import auroc
+from cooper_rl.models.decoys import add_decoys
 from cooper_rl.models.verify_rm import save_verify_rm, score_examples
 from cooper_rl.records.files import read_report, write_records
 from cooper_rl.schema.data import VerifyExample
@@ -123,6 +124,25 @@ def test_a_verify_rm_that_knows_little_is_warned_of(verify_rm, make_verify_rm, t
             report=tmp_path / "report.json",
         )
         assert ("start with cooper.reward.kind=rule_gated" in caplog.text) is not is_right
+        assert ("verify_rm.num_decoys=23" in caplog.text) is not is_right
+
+
+def test_a_verify_rm_with_decoys_is_not_told_to_have_some(make_verify_rm, tmp_path, caplog):
+    model = make_verify_rm(0)
+    add_decoys(model.model, ["1", "2", "3"], count=2)
+    save_verify_rm(model, tmp_path / "verify_rm")
+    scores = score_examples(model, EXAMPLES)
+    middle = sorted(scores)[len(scores) // 2]
+    rows = [
+        example.model_copy(update={"label": int(score < middle)})
+        for example, score in zip(EXAMPLES, scores, strict=True)
+    ]
+    write_records(tmp_path / "test.jsonl", rows)
+    evaluate_verify_rm.run(
+        load("laptop"), verify_rm=tmp_path / "verify_rm", examples=tmp_path / "test.jsonl",
+        report=tmp_path / "report.json",
+    )  # fmt: skip
+    assert "train it on more labels, or start with cooper.reward.kind=rule_gated" in caplog.text
 
 
 def test_verify_bench_is_broken_down_by_answer_type(verify_rm, tmp_path):

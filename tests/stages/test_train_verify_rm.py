@@ -62,6 +62,16 @@ def test_the_released_columns_train_a_model_from_scratch(tmp_path: Path) -> None
     assert config["architectures"] == ["Qwen2ForSequenceClassification"]
 
 
+def test_a_verify_rm_that_gives_one_label_alone_is_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """At this learning rate it learns nothing, so that all scores are on one side."""
+    with caplog.at_level("WARNING"):
+        found = train(tmp_path, TRAIN, VALIDATION, "verify_rm.lr=1e-9").validation
+    assert found.accuracy.value <= found.majority_accuracy == 0.5
+    assert "and the more frequent label on 0.500: it has not learned to compare answers" in caplog.text
+
+
 def test_the_prepared_backbone_is_used(tmp_path: Path, files: Files) -> None:
     train(tmp_path, TRAIN, VALIDATION, models=files.models)
     config = json.loads((tmp_path / "verify_rm" / "config.json").read_text())

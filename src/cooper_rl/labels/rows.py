@@ -139,7 +139,8 @@ def _read_one_file(
     inputs: Inputs, rows: Rows, index: sqlite3.Connection, find_reference_fault: FindReferenceFault
 ) -> Iterator[Row]:
     def find_fault(found: Answered) -> str | None:
-        return _find_duplicate(index, "completion", found.completion.id)
+        fault = _find_duplicate(index, "completion", found.completion.id)
+        return fault and f"{fault}, or rename the column where it names a problem"
 
     for place, problem, completion in stream_one_file(
         inputs.problems, find_reference_fault, set_aside=rows.rejected.append, find_fault=find_fault

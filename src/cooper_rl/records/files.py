@@ -25,6 +25,8 @@ R = TypeVar("R", bound=Record)
 
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 """JSON's spelling of half of a character beyond the first 65,536."""
+_ARRAY = re.compile(r"\[\s*\{")
+"""How an array of rows begins."""
 
 
 LINE_SUFFIXES = frozenset({".jsonl", ".json", ""})
@@ -99,8 +101,8 @@ def _read_jsonl(path: Path) -> Iterator[RawRow]:
                 continue
             if not text:
                 continue
-            if number == 1 and text == "[":
-                raise DataError(f"{path}: a JSON array; write one JSON object per line (jq -c '.[]' does it)")
+            if number == 1:
+                _refuse_one_value(path, text)
             try:
                 value = json.loads(text)
                 if _SURROGATE.search(text):  # half a pair, perhaps, which no file can hold
@@ -108,6 +110,14 @@ def _read_jsonl(path: Path) -> Iterator[RawRow]:
                 yield RawRow(str(path), number, value, text, None)
             except (ValueError, RecursionError) as error:  # also integers and nesting beyond Python's limits
                 yield RawRow(str(path), number, None, text, f"not JSON: {error}")
+
+
+def _refuse_one_value(path: Path, start: str) -> None:
+    """Refuse a file that is one JSON value, as pandas and `json.dump` write it."""
+    if start == "[" or _ARRAY.match(start):
+        raise DataError(f"{path}: a JSON array; write one JSON object per line (jq -c '.[]' does it)")
+    if start == "{":
+        raise DataError(f"{path}: a JSON object over several lines; write each on one line (jq -c . does it)")
 
 
 def parse_row(row: RawRow, kind: type[R]) -> R:

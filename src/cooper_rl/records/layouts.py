@@ -141,7 +141,9 @@ def translate_attempt(row: Any, find_fault: FindReferenceFault | None = None) ->
     """
     layout = find_layout([row])
     if layout is None:
-        raise DataError(f"not a row with a problem, which has {describe_columns()}")
+        raise DataError(
+            f"not a row with a problem, which has {describe_columns()}; rename the columns of this file"
+        )
     problem = translate(row, layout, find_fault)
     columns = _lower(row)
     name = next((name for name in COMPLETION_COLUMNS if name in columns), None)
@@ -192,11 +194,10 @@ def last_boxed(text: str) -> str | None:
 
 
 def describe_columns() -> str:
-    """The remedy of every "unknown layout" error."""
+    """Name the columns of a row with a problem, for error messages."""
     return (
         f"a question column ({', '.join(QUESTION_COLUMNS)}) and an answer column "
-        f"({', '.join(ANSWER_COLUMNS)}), or a solution with \\boxed{{answer}}; name yours with "
-        "problems.question_column and problems.answer_column"
+        f"({', '.join(ANSWER_COLUMNS)}), or a solution with \\boxed{{answer}}"
     )
 
 

@@ -82,7 +82,7 @@ def _read(row: RawRow, stem: str, find_fault: FindReferenceFault) -> Answered:
 
 
 def _kept(value: dict[str, Any], name: str) -> str:
-    found = value.get(name)
+    found = next((each for column, each in value.items() if column.lower() == name), None)
     return str(found).strip() if isinstance(found, str | int) else ""
 
 

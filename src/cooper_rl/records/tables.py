@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cooper_rl.errors import DataError
+from cooper_rl.schema.texts import has_surrogates
 
 SUFFIXES = (".csv", ".tsv")
 DELIMITERS = ",;\t"
 """Delimiters of a .csv file: its header's most frequent one is taken."""
+_NOT_UTF8 = "not UTF-8; save the file as UTF-8"
 
 
 class TableRow(NamedTuple):
@@ -59,6 +61,8 @@ def _delimiter(header: str, path: Path) -> str:
 
 def _check_header(names: list[str], path: Path) -> list[str]:
     header = [name.strip() for name in names]
+    if has_surrogates("".join(header)):
+        raise DataError(f"{path}:1: {_NOT_UTF8}")
     twice = sorted({name for name in header if header.count(name) > 1})
     if not any(header) or twice:
         found = f"column {twice[0]!r} stands there twice" if twice else "the file is empty"
@@ -75,9 +79,7 @@ def _read_row(number: int, fields: list[str], header: list[str]) -> TableRow:
             f"has {len(fields)} fields, and the header names {len(header)}; quote fields with delimiters"
         )
         return TableRow(number, None, text, problem)
-    try:
-        "".join(fields).encode()
-    except UnicodeEncodeError as error:
-        return TableRow(number, None, text, f"not UTF-8: {error.reason}; save the file as UTF-8")
+    if has_surrogates("".join(fields)):
+        return TableRow(number, None, text, _NOT_UTF8)
     value = dict(zip(header, fields, strict=True))
     return TableRow(number, value, json.dumps(value, ensure_ascii=False), None)

@@ -288,7 +288,24 @@ def _find_layout(source: _Source, options: ProblemsConfig) -> Layout:
     found = sorted(first[0]) if isinstance(first[0], dict) else f"a {type(first[0]).__name__}"
     raise DataError(
         f"{source.name}: unknown layout, its first row has {json.dumps(found, default=str)[:300]}; "
-        f"a problem row has {describe_columns()}"
+        f"{_needed_columns(options)}"
+    )
+
+
+def _needed_columns(options: ProblemsConfig) -> str:
+    named = {
+        f"problems.{name}": value
+        for name in ("question_column", "answer_column")
+        if (value := getattr(options, name)) is not None
+    }
+    if named:
+        given = " and ".join(f"{key}={value}" for key, value in named.items())
+        return (
+            f"it lacks {given}, which holds for every source: collect files with other columns on their own"
+        )
+    return (
+        f"a problem row has {describe_columns()}; name yours with problems.question_column and "
+        "problems.answer_column"
     )
 
 

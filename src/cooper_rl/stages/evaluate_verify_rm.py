@@ -96,12 +96,12 @@ def run(
         shortcut_auroc=shortcut_auroc(rows),
         num_rejected=len(read.rejected),
     )
-    _warn(result)
+    _warn(result, has_decoys=model.decoys is not None)
     write_report(report, result)
     return result
 
 
-def _warn(result: EvaluateVerifyRMReport) -> None:
+def _warn(result: EvaluateVerifyRMReport, *, has_decoys: bool) -> None:
     found = result.overall.auroc
     if found is not None and result.shortcut_auroc is not None and found - result.shortcut_auroc < 0.05:
         logger.warning(
@@ -113,9 +113,9 @@ def _warn(result: EvaluateVerifyRMReport) -> None:
     if found is not None and found < POOR_AUROC:
         logger.warning(
             "VerifyRM's AUROC is %.3f: a policy that it alone pays learns what it gets wrong before "
-            "co-training mends it; train it on more labels or with verify_rm.num_decoys=23, or start with "
-            "cooper.reward.kind=rule_gated",
+            "co-training mends it; train it on more labels%s, or start with cooper.reward.kind=rule_gated",
             found,
+            "" if has_decoys else " or with verify_rm.num_decoys=23",
         )
 
 

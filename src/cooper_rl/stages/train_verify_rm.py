@@ -43,7 +43,7 @@ from cooper_rl.run.identity import fit_identity
 from cooper_rl.run.stopping import StopRequest
 from cooper_rl.schema.data import RejectedRow, VerifyExample
 from cooper_rl.schema.paths import Input, OutputFile, OutputFolder
-from cooper_rl.schema.reports import TrainVerifyRMReport
+from cooper_rl.schema.reports import BinaryScores, TrainVerifyRMReport
 from cooper_rl.storage.model_reference import handed_over
 from cooper_rl.storage.models import at_hand
 from cooper_rl.training.fitting.fit_verify_rm import train_in_lessons
@@ -137,7 +137,20 @@ def run(
         )
         write_report(report, result)
         watch.finish()
+    _warn(validated)
     return result
+
+
+def _warn(validated: BinaryScores) -> None:
+    if validated.auroc is not None and validated.accuracy.value <= validated.majority_accuracy:
+        logger.warning(
+            "VerifyRM is right on %.3f of %d validation examples, and the more frequent label on %.3f: it "
+            "has not learned to compare answers; start from a pre-trained backbone, train on more labels, or "
+            "set what docs/how-to/verify_rm.md says of training from scratch",
+            validated.accuracy.value,
+            validated.num_examples,
+            validated.majority_accuracy,
+        )
 
 
 class _Rows(NamedTuple):
