@@ -22,8 +22,6 @@ FOLDER = Path(__file__).parent / "profiles"
 _CPUS = r"^[0-9]+(\.[0-9]+|m)?$"
 _MEMORY = r"^[0-9]+(Ki|[MGTPE]i?)?$"
 """Quantities that Kubernetes and kfp both read: kfp knows no fractions here and no `k`, Kubernetes no `K`."""
-_SIZE = r"^[0-9]+(\.[0-9]+)?(k|Ki|[MGTPE]i?)?$"
-"""Kubernetes reads it alone."""
 
 
 class Toleration(Section):
