@@ -96,6 +96,20 @@ def replaced_folders(path: Path) -> list[Path]:
     return found
 
 
+def flush(path: Path) -> None:
+    """Bring a file or folder to the disk. Before a rename: power lost after it must not leave a name without
+    its content.
+
+    Raises:
+        OSError: the disk refuses.
+    """
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
 def _settle(mark: Path, remove_old: Callable[[Path], None] | None) -> None:
     with abandoned(mark) as content:
         draft = None if content is None else _read(mark, content)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from cooper_rl.machine.drafts import draft_beside, settle_drafts
+from cooper_rl.machine.drafts import draft_beside, flush, settle_drafts
 from cooper_rl.machine.locking import lock_or_refuse
 
 
@@ -102,11 +102,6 @@ class LineFile:
 
     def _flush_folder(self) -> None:
         """Make the file's name as durable as its content."""
-        if not self._is_durable:
-            return
-        # The name of a file is data of its folder, which has a flush of its own.
-        folder = os.open(self._path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        if self._is_durable:
+            # The name of a file is data of its folder, which has a flush of its own.
+            flush(self._path.parent)

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from cooper_rl.errors import DamagedObjectError, StorageError, WriteConflictError
-from cooper_rl.machine.drafts import draft_beside
+from cooper_rl.machine.drafts import draft_beside, flush
 from cooper_rl.machine.locking import lock
 from cooper_rl.storage.base import Content, check_key, is_unharmed
 
@@ -210,20 +210,6 @@ def locked(folder: Path) -> Generator[None]:
     try:
         lock(handle, place=folder)
         yield
-    finally:
-        os.close(handle)
-
-
-def flush(path: Path) -> None:
-    """Bring a file or folder to the disk. Before a rename: power lost after it must not leave a name without
-    its content.
-
-    Raises:
-        OSError: the disk refuses.
-    """
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
     finally:
         os.close(handle)
 

@@ -27,10 +27,11 @@ from cooper_rl.errors import (
     DamagedObjectError,
     StorageError,
 )
+from cooper_rl.machine.drafts import flush
 from cooper_rl.machine.scratch import scratch_folder
 from cooper_rl.progress import show_log
 from cooper_rl.storage.base import ObjectStore, check_key
-from cooper_rl.storage.local import flush, locked
+from cooper_rl.storage.local import locked
 from cooper_rl.storage.open import open_store
 
 logger = logging.getLogger(__name__)
