@@ -14,7 +14,7 @@ import httpx
 from cooper_rl.addresses import redact
 from cooper_rl.errors import ConfigError, ServerError
 from cooper_rl.outgoing import describe, distrust_in, open_client, through
-from cooper_rl.schema.texts import replace_surrogates
+from cooper_rl.schema.texts import fits_header, replace_surrogates
 from cooper_rl.servers.answers import SPARE_BYTES, post, read_retry_after, status_of
 from cooper_rl.waiting import Waiting
 
@@ -221,7 +221,7 @@ def _bare_token(token: str) -> str:
         ConfigError: no header can carry it; the message never holds it. httpx would say so with the token.
     """
     bare = token.strip()
-    if not (bare and bare.isascii() and bare.isprintable()):
+    if not (bare and fits_header(bare)):
         raise ConfigError(
             "token: is empty, or holds a line break or a character outside ASCII; give the token alone "
             "(COOPER_REWARD_TOKEN_FILE)"

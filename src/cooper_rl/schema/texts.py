@@ -15,6 +15,11 @@ def has_surrogates(text: str) -> bool:
     return False
 
 
+def fits_header(text: str) -> bool:
+    """True if a key or token can stand in a header of HTTP."""
+    return text.isascii() and text.isprintable()
+
+
 def replace_surrogates(text: str) -> str:
     """The same text with U+FFFD for each lone surrogate, which no tokenizer, file or hash takes."""
     if not has_surrogates(text):

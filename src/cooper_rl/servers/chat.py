@@ -24,7 +24,7 @@ from cooper_rl.errors import ConfigError, ServerError
 from cooper_rl.method.prompts import ChatPrompt
 from cooper_rl.outgoing import describe, open_client, through
 from cooper_rl.schema.reports import JudgeUsage
-from cooper_rl.schema.texts import replace_surrogates
+from cooper_rl.schema.texts import fits_header, replace_surrogates
 from cooper_rl.servers.answers import (
     REDIRECTS,
     Posted,
@@ -292,7 +292,7 @@ def _authorization(server: ServerConfig) -> dict[str, str]:
             f"server.api_key_env={server.api_key_env!r}: that environment variable is not set; export it, or "
             "set api_key_env=null for a server without a key"
         )
-    if not (key.isascii() and key.isprintable()):
+    if not fits_header(key):
         raise ConfigError(
             f"server.api_key_env={server.api_key_env!r}: that environment variable holds characters that no "
             "header can carry; set it to the key alone"

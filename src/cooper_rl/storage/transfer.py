@@ -18,6 +18,7 @@ from urllib3.exceptions import HTTPError, SSLError
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.errors import DamagedObjectError, StorageError, WriteConflictError
 from cooper_rl.machine.daemon_pool import DaemonPool
+from cooper_rl.schema.texts import fits_header
 
 T = TypeVar("T")
 
@@ -150,7 +151,7 @@ def bare_key(text: str, *, place: str) -> str:
     key = text.strip()
     if not key:
         raise StorageError(f"{place}: is empty; write the key into it")
-    if not (key.isascii() and key.isprintable()):
+    if not fits_header(key):
         raise StorageError(f"{place}: holds a line break or a character outside ASCII; write the key alone")
     return key
 
