@@ -17,8 +17,9 @@ import logging
 import secrets
 import shutil
 import warnings
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from cooper_rl.checkpoints.identity import RunIdentity, differences
@@ -302,13 +303,12 @@ class CheckpointStore:
         """Remove what was stored of a checkpoint that failed: it would hold the room of every later one."""
 
         def remove_claimed() -> None:
-            with suppress(StorageError):
-                claimed = read_claim(self._store, name, place=self.mark())
-                if claimed is not None:
-                    remove(self._store, claimed, keeps_log=False)
+            claimed = read_claim(self._store, name, place=self.mark())
+            if claimed is not None:
+                remove(self._store, claimed, keeps_log=False)
 
         # The next process that publishes removes the rest.
-        wait_at_most(GIVE_UP_SECONDS, remove_claimed)
+        _try_for_a_moment(remove_claimed)
 
     def _point_at(self, name: str) -> None:
         """Let LATEST name a checkpoint, if it still is as this process saw it."""
@@ -399,6 +399,16 @@ class CheckpointStore:
         return adopt(self._store, name, place=self.mark()) if claimed is None and is_known else claimed
 
 
+def _try_for_a_moment(call: Callable[[], None]) -> None:
+    """Call what tidies up after an error; a store that is away neither hides the error nor holds it up."""
+
+    def call_quietly() -> None:
+        with suppress(StorageError):
+            call()
+
+    wait_at_most(GIVE_UP_SECONDS, call_quietly)
+
+
 def _as_pointer(name: str) -> bytes:
     """The content of LATEST that names a checkpoint."""
     return f"{name}\n".encode()
@@ -424,13 +434,8 @@ def check_conditional_writes(store: ObjectStore) -> None:
     except WriteConflictError:
         is_refused = True
     except StorageError:
-
-        def remove_probe() -> None:
-            with suppress(StorageError):
-                store.delete([probe])
-
         # Nothing else would ever remove it, and each further try leaves another.
-        wait_at_most(GIVE_UP_SECONDS, remove_probe)
+        _try_for_a_moment(partial(store.delete, [probe]))
         raise
     store.delete([probe])
     if is_refused:
