@@ -3,12 +3,12 @@
 import logging
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 
 import pytest
 
 from cooper_rl import RewardClient
 from cooper_rl.errors import ConfigError
+from tests.stand_ins.serving import serving
 
 TOKEN = "sesame-of-24-characters"
 
@@ -32,12 +32,10 @@ def test_an_address_without_its_scheme_is_refused_at_once() -> None:
 
 
 def test_a_token_as_its_file_has_it_is_sent_without_the_line_break() -> None:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Rewarding) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        client = RewardClient(f"http://127.0.0.1:{server.server_port}", token=f"{TOKEN}\n", retry_seconds=0)
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Rewarding)) as url:
+        client = RewardClient(url, token=f"{TOKEN}\n", retry_seconds=0)
         assert client(["2"], questions=["1+1?"], reference_answers=["2"]) == [0.5]
         client.close()
-        server.shutdown()
 
 
 @pytest.mark.parametrize("token", [f"{TOKEN}\nother", f"{TOKEN}\0", f"{TOKEN}ü", " \n"])

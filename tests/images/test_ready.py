@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 
 import pytest
 
 from tests.servers.test_serve_protected import make_certificate
+from tests.stand_ins.serving import serving
 
 SCRIPT = Path(__file__).parent.parent.parent / "images" / "ready"
 
@@ -28,14 +28,12 @@ class Answering(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def serving(status: int, context: ssl.SSLContext | None) -> Iterator[int]:
-    handler = type("Answer", (Answering,), {"status": status})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        if context is not None:
-            server.socket = context.wrap_socket(server.socket, server_side=True)
-        Thread(target=server.serve_forever, daemon=True).start()
+def answering(status: int, context: ssl.SSLContext | None) -> Iterator[int]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Answer", (Answering,), {"status": status}))
+    if context is not None:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+    with serving(server):
         yield server.server_port
-        server.shutdown()
 
 
 def check(port: int) -> int:
@@ -55,12 +53,12 @@ def test_a_server_is_healthy_when_it_is_ready_with_tls_and_without(
         make_certificate(tmp_path / "tls.crt", tmp_path / "tls.key")
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(tmp_path / "tls.crt", tmp_path / "tls.key")
-    with serving(status, context) as port:
+    with answering(status, context) as port:
         assert check(port) == expected
 
 
 def test_a_port_on_which_nobody_listens_is_not_healthy() -> None:
-    with serving(200, None) as port:
+    with answering(200, None) as port:
         pass
     assert check(port) == 1
 
