@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from cooper_rl.checkpoints.store import check_conditional_writes
 from cooper_rl.errors import StorageError
 from cooper_rl.storage.local import LocalStore
+from cooper_rl.storage.probe import check_conditional_writes, remove_probes
 
 
 class Failing(LocalStore):
@@ -29,3 +29,11 @@ def test_no_probe_is_left(tmp_path: Path, kind: type[LocalStore]) -> None:
     else:
         check_conditional_writes(kind(tmp_path))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_probe_of_a_killed_process_is_removed_and_a_file_of_its_name_stays(tmp_path: Path) -> None:
+    (tmp_path / "writer-0123456789abcdef").write_bytes(b"probe")
+    (tmp_path / "writer-fedcba9876543210").write_bytes(b"somebody's notes")
+    (tmp_path / "writer-01234567").write_bytes(b"probe")
+    remove_probes(LocalStore(tmp_path))
+    assert {path.name for path in tmp_path.iterdir()} == {"writer-fedcba9876543210", "writer-01234567"}

@@ -192,6 +192,19 @@ def test_what_interrupted_writes_left_in_a_folder_is_removed_and_never_listed(tm
     assert sorted(entry.name for entry in (folder / "step-1").iterdir()) == sorted(others)
 
 
+def test_a_write_removes_the_draft_that_a_killed_writer_left_and_no_other_file(tmp_path: Path) -> None:
+    begun = hashlib.sha256(b"begun").hexdigest()[:16]
+    (tmp_path / f"LATEST.{begun}-0123abcd.partial").write_bytes(b"begun")
+    others = {
+        f"LATEST.{begun}-4567abcd.partial": b"changed",
+        f"LATEST.old.{begun}-0123abcd.partial": b"begun",
+    }
+    for name, data in others.items():
+        (tmp_path / name).write_bytes(data)
+    LocalStore(tmp_path).write("LATEST", b"new", replaces=None)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"LATEST": b"new", **others}
+
+
 def test_a_folder_on_another_file_system_gets_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise OSError(errno.EXDEV, "no link between file systems")

@@ -12,6 +12,7 @@ from cooper_rl.checkpoints.reading import read_manifest
 from cooper_rl.checkpoints.search import checkpoint_names, remove_unfinished_pointers
 from cooper_rl.errors import DamagedObjectError, StorageError
 from cooper_rl.storage.base import ObjectStore
+from cooper_rl.storage.probe import remove_probes
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +41,7 @@ def clear(store: ObjectStore, identity: RunIdentity, *, keeps_mark: bool) -> Non
             remove(store, claimed, keeps_log=False)
         remove_unfinished_pointers(store, names)
         if not keeps_mark and len(own) == len(names) and store.read(LATEST) is None:
+            remove_probes(store)
             store.delete([MARKER])
     except StorageError as error:
         logger.warning("checkpoints that nobody needs stay: %s", error)

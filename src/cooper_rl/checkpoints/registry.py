@@ -29,13 +29,13 @@ from pydantic import ValidationError
 from cooper_rl.checkpoints.manifest import MANIFEST, CheckpointManifest, dump_manifest
 from cooper_rl.checkpoints.ownership import claim_again
 from cooper_rl.checkpoints.reading import fetch, read_manifest
-from cooper_rl.checkpoints.store import check_conditional_writes
 from cooper_rl.config.root import Config
 from cooper_rl.errors import DamagedObjectError, StorageError, WriteConflictError
 from cooper_rl.schema.red_team import AttackText
 from cooper_rl.schema.runs import ChampionRecord
 from cooper_rl.storage.base import ObjectStore, check_key, content_sha256
 from cooper_rl.storage.open import open_store
+from cooper_rl.storage.probe import check_conditional_writes
 
 logger = logging.getLogger(__name__)
 

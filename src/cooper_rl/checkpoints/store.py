@@ -17,9 +17,7 @@ import logging
 import secrets
 import shutil
 import warnings
-from collections.abc import Callable, Mapping, Sequence, Set
-from contextlib import suppress
-from functools import partial
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 
 from cooper_rl.checkpoints.identity import RunIdentity, differences
@@ -28,7 +26,6 @@ from cooper_rl.checkpoints.manifest import (
     LATEST,
     MANIFEST,
     NAME,
-    WRITER,
     CheckpointEntry,
     CheckpointManifest,
     dump_manifest,
@@ -53,12 +50,10 @@ from cooper_rl.errors import (
     StorageError,
     WriteConflictError,
 )
-from cooper_rl.machine.daemon_pool import wait_at_most
 from cooper_rl.storage.base import ObjectStore, content_sha256, files_below
+from cooper_rl.storage.probe import check_conditional_writes, try_for_a_moment
 
 logger = logging.getLogger(__name__)
-
-GIVE_UP_SECONDS = 10.0
 
 
 class CheckpointStore:
@@ -308,7 +303,7 @@ class CheckpointStore:
                 remove(self._store, claimed, keeps_log=False)
 
         # The next process that publishes removes the rest.
-        _try_for_a_moment(remove_claimed)
+        try_for_a_moment(remove_claimed)
 
     def _point_at(self, name: str) -> None:
         """Let LATEST name a checkpoint, if it still is as this process saw it."""
@@ -399,16 +394,6 @@ class CheckpointStore:
         return adopt(self._store, name, place=self.mark()) if claimed is None and is_known else claimed
 
 
-def _try_for_a_moment(call: Callable[[], None]) -> None:
-    """Call what tidies up after an error; a store that is away neither hides the error nor holds it up."""
-
-    def call_quietly() -> None:
-        with suppress(StorageError):
-            call()
-
-    wait_at_most(GIVE_UP_SECONDS, call_quietly)
-
-
 def _as_pointer(name: str) -> bytes:
     """The content of LATEST that names a checkpoint."""
     return f"{name}\n".encode()
@@ -417,33 +402,6 @@ def _as_pointer(name: str) -> bytes:
 def _warn(name: str, error: DamagedObjectError) -> None:
     message = f"damaged checkpoint {name} is passed over, the one before is used: {error}"
     warnings.warn(message, CooperWarning, stacklevel=3)
-
-
-def check_conditional_writes(store: ObjectStore) -> None:
-    """Find out whether a store can be written, and safely.
-
-    Raises:
-        StorageError: refused, full, unreachable, or a server that ignores conditions.
-    """
-    probe = f"{WRITER}-{secrets.token_hex(8)}"
-    store.write(probe, b"probe", replaces=None)
-    try:
-        # With other content: S3Store takes the same content for its own write whose answer was lost.
-        store.write(probe, b"second", replaces=None)
-        is_refused = False
-    except WriteConflictError:
-        is_refused = True
-    except StorageError:
-        # Nothing else would ever remove it, and each further try leaves another.
-        _try_for_a_moment(partial(store.delete, [probe]))
-        raise
-    store.delete([probe])
-    if is_refused:
-        return
-    raise StorageError(
-        f"{store.uri}: the server ignores If-None-Match, so that two runs could overwrite each other; use "
-        "one with conditional writes (MinIO, AWS, Ceph; Ceph 16 only in a bucket that keeps no versions)"
-    )
 
 
 def remove_folder(folder: Path) -> None:

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Annotated
 
 from cooper_rl.checkpoints.registry import open_registry
-from cooper_rl.checkpoints.store import check_conditional_writes
 from cooper_rl.config.root import Config
 from cooper_rl.records.files import write_report
 from cooper_rl.schema.paths import OutputFile
 from cooper_rl.schema.runs import SettingsReport
 from cooper_rl.servers.open import servers_of, try_servers
 from cooper_rl.storage.open import open_store
+from cooper_rl.storage.probe import check_conditional_writes
 
 logger = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from cooper_rl.errors import DamagedObjectError, StorageError, WriteConflictError
 from cooper_rl.machine.drafts import draft_beside, flush
 from cooper_rl.machine.locking import lock
-from cooper_rl.storage.base import Content, check_key, is_unharmed
+from cooper_rl.storage.base import Content, check_key, file_sha256, is_unharmed
 
 PARTIAL = ".partial"
 _DRAFT = re.compile(r".+\.[0-9a-f]{16}-[0-9a-f]{8}\.partial")
@@ -80,6 +80,8 @@ class LocalStore:
                 raise WriteConflictError(
                     f"{place}: somebody else wrote it; two runs use this folder: stop one of them"
                 )
+            # Under the lock nobody else drafts it: such a draft is of a process that was killed.
+            self._remove_drafts(place)
             with self._draft(key, _tag(data)) as draft:
                 draft.write_bytes(data)
                 flush(draft)
@@ -164,6 +166,16 @@ class LocalStore:
         ):
             folder.rmdir()
             folder = folder.parent
+
+    def _remove_drafts(self, place: Path) -> None:
+        """Remove drafts of an object: files of a draft's name with the content that it tells."""
+        pattern = re.compile(re.escape(place.name) + r"\.([0-9a-f]{16})-[0-9a-f]{8}\.partial")
+        for name in self._names(place.parent.relative_to(self._folder).as_posix()):
+            draft, named = place.with_name(name), pattern.fullmatch(name)
+            if named is None or draft.is_symlink() or not draft.is_file():
+                continue
+            if file_sha256(draft).startswith(named[1]):
+                draft.unlink()
 
     def _check_no_link(self, folder: Path) -> None:
         """Refuse to write through a link: `keys` does not follow it, so nobody has looked behind it."""
