@@ -24,12 +24,21 @@ def check_pod(pod: Pod) -> Iterator[Problem]:
         ):
             yield Problem(place, what)
         for variable in container.get("env", []):
-            if variable.get("value") and SECRET_NAMES.search(variable["name"]):
-                yield Problem(place, f"env {variable['name']} holds a plain value; use secretKeyRef")
+            if _holds_secret(variable):
+                yield Problem(
+                    place, f"env {variable['name']} holds a plain value; use a Secret's file, or secretKeyRef"
+                )
     yield from _check_disk(pod)
     yield from _check_probes(pod)
     yield from _check_gpu(pod)
     yield from _check_spread(pod)
+
+
+def _holds_secret(variable: Mapping[str, Any]) -> bool:
+    """A secret written out; the path of a file that holds one (`..._FILE`) is none."""
+    value = variable.get("value", "")
+    names_a_file = variable["name"].endswith("_FILE") and value.startswith("/")
+    return bool(value and SECRET_NAMES.search(variable["name"]) and not names_a_file)
 
 
 def _check_pod_security(pod: Pod) -> Iterator[Problem]:

@@ -120,7 +120,10 @@ def _check_pod(pod: Pod, known: Known, expected: Expected) -> Iterator[Problem]:
 def _secrets_of(spec: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
     for volume in spec.get("volumes", []):
         if "secret" in volume:
-            yield volume["secret"]["secretName"], None
+            name = volume["secret"]["secretName"]
+            yield name, None
+            for item in volume["secret"].get("items", []):
+                yield name, item["key"]
     for reference in spec.get("imagePullSecrets", []):
         yield reference["name"], None
     for container in [*spec.get("initContainers", []), *spec.get("containers", [])]:

@@ -139,6 +139,7 @@ POD_RULES: list[Breaking] = [
         {"name": "MINIO_ROOT_PASSWORD", "value": "x"},
         "a plain value",
     ),
+    ("StatefulSet", "minio", (*MAIN, "env", 1, "value"), "x", "MINIO_ROOT_PASSWORD_FILE holds a plain value"),
 ]
 REFERENCE_RULES: list[Breaking] = [
     (
@@ -148,7 +149,14 @@ REFERENCE_RULES: list[Breaking] = [
         "gone",
         "Secret cooper-rl/gone is not",
     ),
-    ("StatefulSet", "minio", (*MAIN, "env", 0, "valueFrom", "secretKeyRef", "key"), "user", "no key 'user'"),
+    ("StatefulSet", "minio", (*POD, "volumes", 0, "secret", "items", 0, "key"), "user", "no key 'user'"),
+    (
+        "StatefulSet",
+        "minio",
+        (*MAIN, "env", 0),
+        {"name": "A", "valueFrom": {"secretKeyRef": {"name": "minio-root", "key": "user"}}},
+        "no key 'user'",
+    ),
     ("Job", "prepare", (*POD, "volumes", 0, "configMap", "name"), "gone", "ConfigMap cooper-rl-storage/gone"),
     (
         "Deployment",
