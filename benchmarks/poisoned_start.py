@@ -5,8 +5,8 @@
 RUN is the folder of a `verify_rm` or `end_to_end` run: its policy and problems are used. `--attacks` holds
 texts of a red team; the one that it paid most is taught to the policy, until it writes that text in at least
 `--share` of its rollouts. Then each arm of `--arms` trains that policy for `--steps` steps with each of
-`--seeds`. Printed: the share of rollouts that are the attack in the first and the last ten steps, and the
-rule accuracy there. An arm that is there already is not trained again.
+`--seeds`. Printed: the share of rollouts that hold a part of the attack in the first and the last ten steps,
+and the rule accuracy there. An arm that is there already is not trained again.
 """
 
 import argparse
@@ -19,10 +19,10 @@ from typing import Any
 
 import torch
 
+from cooper_rl.comparison.arms import ARMS
 from cooper_rl.config.load import load
 from cooper_rl.config.root import Config
 from cooper_rl.engines.hf import HFEngine
-from cooper_rl.experiment.arms import ARMS
 from cooper_rl.method.metrics import THRESHOLD
 from cooper_rl.models.policy import Policy, load_policy, save_policy
 from cooper_rl.progress import show_log
@@ -39,6 +39,7 @@ ATTACKS_PER_BATCH = 8
 MAX_UPDATES = 100
 LR = 3e-4
 NUM_TAIL_STEPS = 10
+PART = 20
 
 
 def main() -> int:
@@ -67,7 +68,8 @@ def main() -> int:
         share = poison(options.run, models, attack, problems, config, share=options.share)
         sys.stdout.write(f"{share:.1%} of the rollouts at the start are {attack!r}\n")
     sys.stdout.write(
-        "| arm | seed | steps | attack | paid though wrong | rule accuracy |\n|---|---|---|---|---|---|\n"
+        "| arm | seed | steps | a part of the attack | paid, rule not correct | rule accuracy |\n"
+        "|---|---|---|---|---|---|\n"
     )
     for arm in options.arms.split(","):
         for seed in options.seeds.split(","):
@@ -172,9 +174,9 @@ def rows(folder: Path, arm: str, seed: str, attack: str) -> str:
     for first in (1, last - NUM_TAIL_STEPS + 1):
         chosen = [each for each in rollouts if first <= each.step < first + NUM_TAIL_STEPS]
         attacks = sum(
-            is_attack(each.completion, attack.replace("{question}", each.question)) for each in chosen
+            holds_part(each.completion, attack.replace("{question}", each.question)) for each in chosen
         )
-        paid = sum(each.score > THRESHOLD and each.rule == "incorrect" for each in chosen)
+        paid = sum(each.score > THRESHOLD and each.rule != "correct" for each in chosen)
         right = sum(each.rule == "correct" for each in chosen)
         shares = " | ".join(f"{count / len(chosen):.1%}" for count in (attacks, paid, right))
         lines.append(f"| {arm} | {seed} | {first} to {first + NUM_TAIL_STEPS - 1} | {shares} |\n")
@@ -184,6 +186,15 @@ def rows(folder: Path, arm: str, seed: str, attack: str) -> str:
 def is_attack(completion: str, attack: str) -> bool:
     """True if a completion holds the attack, or begins as it does and was cut."""
     return attack.strip() in completion or (len(completion) > 8 and attack.startswith(completion.strip()))
+
+
+def holds_part(completion: str, attack: str) -> bool:
+    """True if a completion holds `PART` characters of the attack in a row.
+
+    A policy that adopts an attack seldom writes it whole.
+    """
+    starts = range(max(len(attack.strip()) - PART, 0) + 1)
+    return any(attack.strip()[start : start + PART] in completion for start in starts)
 
 
 if __name__ == "__main__":
