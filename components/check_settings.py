@@ -16,6 +16,7 @@ def check_settings(
     site: List[str] = [],
     run_key: str = "",
     run_id: str = "",
+    arm: List[str] = [],
 ):
     """Read the whole configuration, and see that the stores it names can be used.
 
@@ -26,12 +27,13 @@ def check_settings(
         site: Changes that hold for every run on this cluster, applied before `overrides`.
         run_key: Name that checkpoints of the run are kept under.
         run_id: Kubeflow's id of the run, the name where run_key is empty.
+        arm: Changes of this task alone, applied last: the runs of an experiment, to be checked.
     """
     from pathlib import Path
 
     from cooper_rl.cluster.task import task
     from cooper_rl.stages import check_settings as stage
 
-    with task(preset, [*site, *overrides], run_key=run_key, run_id=run_id) as config:
+    with task(preset, [*site, *overrides, *arm], run_key=run_key, run_id=run_id) as config:
         result = stage.run(config, report=Path(report.path))
     report.metadata.update(result.metrics())

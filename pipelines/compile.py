@@ -5,6 +5,7 @@ them.
 """
 
 import hashlib
+import json
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -16,7 +17,8 @@ from kfp.compiler.compiler_utils import KubernetesManifestOptions
 from kfp.dsl.base_component import BaseComponent
 
 from cooper_rl.cluster.task import with_run_key
-from cooper_rl.config.load import load
+from cooper_rl.comparison.arms import check_arms
+from cooper_rl.config.load import changed, load
 from cooper_rl.config.root import Config
 from cooper_rl.errors import ConfigError
 from pipelines.options import NAMES
@@ -36,16 +38,25 @@ WITH_REGISTRY = frozenset({"retrain"})
 """Pipelines that keep a champion."""
 
 
-def check_settings(name: str, preset: str, changes: Sequence[str], parameters: Mapping[str, str]) -> Config:
+WITH_ARMS = frozenset({"experiment"})
+"""Pipelines that train the arms of the profile."""
+
+
+def check_settings(
+    name: str, preset: str, overrides: Sequence[str], parameters: Mapping[str, str], *, profile: Profile
+) -> Config:
     """The configuration of the stages, as they will read it.
 
     Raises:
         ConfigError: a setting is wrong, or one is missing that the pipeline needs.
     """
     run_key = parameters.get("run_key") or ""
+    changes = [*profile.overrides, *overrides]
     config = load(preset, with_run_key(changes, run_key=run_key, run_id=""))
     if name in WITH_REGISTRY:
         config.registry.needed_uri()
+    if name in WITH_ARMS:
+        check_arms(changed(config, [profile.runs_setting]))
     return config
 
 
@@ -106,14 +117,22 @@ def read_compiled(pipeline: Path) -> dict[str, Any]:
 
 
 def count_tasks(specification: Mapping[str, Any]) -> int:
-    """The number of tasks of a run, those inside an exit handler included."""
+    """The number of tasks of a run, with those inside an exit handler and in every turn of a loop."""
 
     def count(dag: Mapping[str, Any]) -> int:
-        components = (task["componentRef"]["name"] for task in dag["tasks"].values())
-        inner = (specification["components"][component].get("dag") for component in components)
-        return sum(1 if found is None else count(found) for found in inner)
+        return sum(_turns(task) * count_task(task) for task in dag["tasks"].values())
+
+    def count_task(task: Mapping[str, Any]) -> int:
+        inner = specification["components"][task["componentRef"]["name"]].get("dag")
+        return 1 if inner is None else count(inner)
 
     return count(specification["root"]["dag"])
+
+
+def _turns(task: Mapping[str, Any]) -> int:
+    """Of a loop, whose items our pipelines fix when they are compiled."""
+    loop = task.get("parameterIterator")
+    return 1 if loop is None else len(json.loads(loop["items"]["raw"]))
 
 
 def check_parameters(

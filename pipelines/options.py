@@ -10,7 +10,7 @@ from cooper_rl.cli.options import add_overrides
 from cooper_rl.config.load import preset_names
 from cooper_rl.errors import ConfigError
 
-NAMES = ("end_to_end", "verify_rm", "cooper", "retrain")
+NAMES = ("end_to_end", "verify_rm", "cooper", "retrain", "experiment")
 """Names of the pipelines. `compile.py` finds a graph by its name; `--help` needs the names and imports no
 kfp."""
 

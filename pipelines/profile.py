@@ -4,14 +4,16 @@ Images, hardware, queue, secrets, retries, and the preset and overrides that hol
 profiles ship (`profiles/`); any other is a TOML file. What differs from run to run is a pipeline's parameter.
 """
 
+import json
 import re
 import tomllib
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
 from components.images import CPU_IMAGE, GPU_IMAGE
+from cooper_rl.comparison.arms import arm_overrides
 from cooper_rl.config.load import load, preset_names
 from cooper_rl.config.section import Section
 from cooper_rl.errors import ConfigError
@@ -90,6 +92,12 @@ class Profile(Section):
     again. The pipeline `cooper` freezes the VerifyRM that it was given."""
     label_shards: int = Field(default=1, ge=1, le=64)
     """Tasks that label completions side by side, each the questions of one shard."""
+    arms: tuple[str, ...] = Field(default=("rule", "frozen", "cooper"), min_length=1)
+    """Arms of the pipeline `experiment`, as `cooper-rl experiment --help` lists them."""
+    seeds: tuple[Annotated[int, Field(ge=0)], ...] = Field(default=(0, 1, 2), min_length=1)
+    """Seeds of co-training there: every arm is trained with each, one task a run."""
+    runs_at_once: int = Field(default=0, ge=0)
+    """Runs that train side by side there; 0: all."""
     cache: bool = True
     """True if a task may take over what an earlier one wrote; Kubeflow does not look whether it is there."""
     overrides: tuple[str, ...] = ()
@@ -113,6 +121,17 @@ class Profile(Section):
         kinds = [value.strip(" \"'") for key, _, value in pairs if key.strip() == "launch.kind"]
         return kinds[-1:] == ["trainjob"]
 
+    @property
+    def runs(self) -> list[tuple[str, int]]:
+        """Every arm with every seed: the runs of the pipeline `experiment`, in order."""
+        return [(arm, seed) for arm in self.arms for seed in self.seeds]
+
+    @property
+    def runs_setting(self) -> str:
+        """The same as the setting that the stages read."""
+        named = ", ".join(f"{{arm={json.dumps(arm)}, seed={seed}}}" for arm, seed in self.runs)
+        return f"experiment.runs=[{named}]"
+
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         for image in (self.cpu_image, self.gpu_image):
@@ -124,6 +143,11 @@ class Profile(Section):
         unknown = sorted(set(named) - set(STAGES))
         if unknown:
             raise ValueError(f"{unknown[0]!r} is no stage; stages are {', '.join(STAGES)}")
+        for arm in self.arms:
+            try:
+                arm_overrides(arm)
+            except ConfigError as error:
+                raise ValueError(f"arms: {error}") from error
         if self.hours and self.retry is None:
             raise ValueError("hours limit the tries of [retry], which is missing; add the section")
         return self

@@ -25,6 +25,7 @@ HOURS: dict[StageName, float] = {
     "take_champion": 2.0,
     "promote": 2.0,
     "report": 1.0,
+    "compare_arms": 1.0,
     "check_settings": 1.0,
     "summarise_run": 1.0,
 }
@@ -36,6 +37,7 @@ UNCACHED: frozenset[StageName] = frozenset(
         "train_cooper",
         "evaluate_verify_rm",
         "report",
+        "compare_arms",
         "summarise_run",
         "take_champion",
         "promote",

@@ -46,16 +46,28 @@ def add_steps(
     steps: Sequence[Step],
     *,
     given: Mapping[Output, Given] | None = None,
+    begun: Mapping[str, PipelineTask] | None = None,
+    looped: Collection[str] = (),
     run_key: Given = "",
+    arm: Given | None = None,
 ) -> dict[str, PipelineTask]:
-    """A task for every step, by name; `given` has the outputs of other tasks.
+    """A task for every step, by name.
+
+    Args:
+        tasks: Makes them.
+        steps: In an order in which they can run.
+        given: Outputs of tasks that are no step.
+        begun: Steps before, by name.
+        looped: Those of them that stand in a loop: of each, all outputs are read.
+        run_key: Name of the run's checkpoints.
+        arm: Settings of the co-training among the steps, which win over the run's.
 
     Raises:
         ConfigError: an input is neither of a step before nor given.
     """
-    made: dict[str, PipelineTask] = {}
+    made = dict(begun or {})
     known = dict(given or {})
-    sharded: set[str] = set()
+    sharded = set(looped)
     for step in steps:
         inputs: dict[str, Given] = {
             name: _collect(_resolve(output, made, known, step), output, sharded)
@@ -65,6 +77,8 @@ def add_steps(
             inputs |= checkpoints_of(run_key)
         if step.changes:
             inputs["arm"] = list(step.changes)
+        elif arm is not None and step.stage == "train_cooper":
+            inputs["arm"] = arm
         if step.num_shards > 1:
             task = _add_shards(tasks, step, inputs)
             sharded.add(step.name)
@@ -73,7 +87,7 @@ def add_steps(
         for name in step.after:
             task.after(made[name])
         made[step.name] = task
-    return made
+    return {step.name: made[step.name] for step in steps}
 
 
 def _add_shards(tasks: Tasks, step: Step, inputs: Mapping[str, Given]) -> PipelineTask:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from cooper_rl.__main__ import build_parser as build_stage_parser
 from cooper_rl.cli.serve import REWARDS, SERVER
+from cooper_rl.comparison.arms import arm_overrides
 from cooper_rl.config.load import load, load_learn, load_serve
-from cooper_rl.experiment.arms import arm_overrides
 from cooper_rl.stages import check_overrides
 from pipelines.__main__ import build_parser as build_pipeline_parser
 from pipelines.compile import check_settings
@@ -136,7 +136,7 @@ def check_pipelines(command: str, words: list[str]) -> None:
         load(preset, options.overrides)
     if profile and options.command == "submit":
         parameters = read_parameters(options.parameters)
-        check_settings(options.pipeline, preset, [*profile.overrides, *options.overrides], parameters)
+        check_settings(options.pipeline, preset, options.overrides, parameters, profile=profile)
 
 
 def shipped(profile: str) -> str:

@@ -2,11 +2,11 @@
 
 kfp 2.17 runs one task after the other. `run_graph` takes the place of its `run_enhanced_dag`, with the same
 arguments, results and rules: what needs a failed task is skipped, everything else runs, exit tasks run last.
-A nested graph (exit handler, branch) counts as one task of the graph round it, and has as many at once. Loops
-are not handled: a local run labels in one task, and no pipeline of ours has another loop
-(`tests/pipelines/test_label_shards.py`).
+A nested graph (exit handler, branch) counts as one task of the graph round it, and has as many at once.
+So does a loop, whose turns are such graphs.
 """
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -16,6 +16,7 @@ from typing import Any, cast
 from kfp.local import io, status
 from kfp.local.orchestrator import enhanced_dag_orchestrator as kfp_graph
 from kfp.local.orchestrator.orchestrator_utils import OrchestratorUtils
+from kfp.local.orchestrator.task_spec_utils import create_parameter_loop_iteration_task_spec
 from kfp.pipeline_spec import pipeline_spec_pb2
 
 from cooper_rl.schema.stages import StageName
@@ -83,7 +84,9 @@ def _run_tasks(tasks: Mapping[str, Task], store: io.IOStore, max_tasks: int, sha
                 elif _is_asked_for(task, store):
                     if len(running) == max_tasks:
                         continue
-                    running[pool.submit(_run_task, name, task, store, shared)] = name
+                    is_loop = task.WhichOneof("iterator") is not None
+                    run = partial(_run_loop, max_tasks=max_tasks) if is_loop else _run_task
+                    running[pool.submit(run, name, task, store, shared=shared)] = name
                 del waiting[name]
             for future in wait(running, return_when=FIRST_COMPLETED).done:
                 name = running.pop(future)
@@ -119,6 +122,19 @@ def _is_asked_for(task: Task, store: io.IOStore) -> bool:
 def _run_task(name: str, task: Task, store: io.IOStore, shared: dict[str, Any]) -> Result:
     with lines_named(name):
         return kfp_graph.execute_task(task_name=name, task_spec=task, io_store=store, **shared)
+
+
+def _run_loop(name: str, task: Task, store: io.IOStore, max_tasks: int, shared: dict[str, Any]) -> Result:
+    """All turns of a loop, whose items our pipelines fix when they are compiled; each output is a list."""
+    items = json.loads(task.parameter_iterator.items.raw)
+    turns = [create_parameter_loop_iteration_task_spec(task, item, name) for item in items]
+    with ThreadPoolExecutor(max_tasks) as pool:
+        names = [f"{name}-iteration-{number}" for number in range(len(turns))]
+        results = list(pool.map(partial(_run_task, store=store, shared=shared), names, turns))
+    if any(ended != status.Status.SUCCESS for _, ended in results):
+        return {}, status.Status.FAILURE
+    made = [outputs for outputs, _ in results]
+    return {key: [outputs[key] for outputs in made] for key in made[0]}, status.Status.SUCCESS
 
 
 def _keep(name: str, result: Result, store: io.IOStore) -> bool:

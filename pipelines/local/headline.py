@@ -12,6 +12,7 @@ from typing import TypeVar
 from cooper_rl.checkpoints.logs import LOGS, METRICS
 from cooper_rl.checkpoints.manifest import LATEST
 from cooper_rl.checkpoints.reference import REFERENCE, CheckpointReference
+from cooper_rl.comparison.summary import ArmSummary, ExperimentReport
 from cooper_rl.records.files import read_records, read_report
 from cooper_rl.run.promotion import title
 from cooper_rl.schema.reports import EvalReport, EvaluateVerifyRMReport, Interval, Report, RunReport
@@ -22,6 +23,8 @@ R = TypeVar("R", bound=Report)
 
 PAGE, SUMMARY = "report.html", "summary.md"
 """Copies in the folder that the person named."""
+SUMMARISING = ("report", "compare-arms", "summarise-run")
+"""Tasks whose summary is shown, the first of those that ran."""
 FROZEN = "VerifyRM, frozen"
 PLAIN = "plain VerifyRM, frozen"
 """Rows' names for the arm whose VerifyRM never learns, by whether only Cooper's has decoys. The other arm is
@@ -52,11 +55,21 @@ def _say_numbers(run: Path, told: RunReport | None) -> str:
             f"On {first.num_problems} held-out problems, step {first.step} -> {last.step}, with 95 % "
             f"intervals:\n\n{_table(_compare(first, last, told))}"
         )
+    if compared := _read(run, "compare-arms", "report", ExperimentReport):
+        rows = [(arm.arm, _say_arm(arm)) for arm in compared.arms]
+        return (
+            f"Accuracy on {compared.num_held_out} held-out problems after {compared.steps} steps, with 95 % "
+            f"intervals:\n\n{_table(rows)}"
+        )
     if scores := _read(run, "evaluate-verify-rm", "report", EvaluateVerifyRMReport):
         found = scores.overall
         accuracy = f"{_interval(found.accuracy)}  (majority {found.majority_accuracy:.3f})"
         return f"\n\n{_table([(f'VerifyRM accuracy, {found.num_examples} examples', accuracy)])}"
     return "\n"
+
+
+def _say_arm(arm: ArmSummary) -> str:
+    return f"{_change(arm.start_accuracy, arm.accuracy)}, hacked in {arm.num_hacked} of {arm.num_runs} runs"
 
 
 def _compare(first: EvalReport, last: EvalReport, told: RunReport) -> Rows:
@@ -82,7 +95,7 @@ def _compare(first: EvalReport, last: EvalReport, told: RunReport) -> Rows:
 
 def _find_files(run: Path, output: Path) -> Rows:
     files: Rows = []
-    if page := _last(run, "report", "page"):
+    if page := _last(run, "report", "page") or _last(run, "compare-arms", "page"):
         files.append(("page", str(shown(Path(shutil.copyfile(page, output / PAGE))))))
     if summary := copy_summary(run, output):
         files.append(("summary", str(shown(summary))))
@@ -121,7 +134,7 @@ def _say_promotion(run: Path) -> str:
 
 def copy_summary(run: Path, output: Path) -> Path | None:
     """The report's summary, else that of the exit task, under one name; None when there is neither."""
-    summary = _last(run, "report", "summary") or _last(run, "summarise-run", "summary")
+    summary = next((s for task in SUMMARISING if (s := _last(run, task, "summary"))), None)
     return None if summary is None else Path(shutil.copyfile(summary, output / SUMMARY))
 
 

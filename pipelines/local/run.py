@@ -75,7 +75,7 @@ def run_local(
         preset: A preset's name or the path of a .toml file.
         overrides: Changes to it.
         parameters: The pipeline's other parameters.
-        profile: What it is compiled for. Its `label_shards` are for pods: here one task labels.
+        profile: What it is compiled for.
         iterations: Of co-training.
         output: Folder for everything that the run writes.
         screen: Where people look.
@@ -87,11 +87,10 @@ def run_local(
             the folder, or it holds files of others; found before anything runs.
     """
     started = time.monotonic()
-    profile = profile.model_copy(update={"label_shards": 1})
     if preset.endswith(".toml"):
         preset = str(Path(preset).resolve())
     changes = [*profile.overrides, *overrides]
-    config = check_settings(name, preset, changes, parameters)
+    config = check_settings(name, preset, overrides, parameters, profile=profile)
     image_id = find_image(image) if image else ""
     output = output.resolve()
     check_output(output, LOG, PAGE, SUMMARY, f"{name}.yaml")

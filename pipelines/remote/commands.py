@@ -167,7 +167,7 @@ def _upload(options: argparse.Namespace, *, cache: bool = True) -> "tuple[Server
     given |= read_parameters(options.parameters)
     check_no_secret(given, place="--set or --param")
     if preset in preset_names():  # another one lies in the image
-        check_settings(options.pipeline, preset, [*profile.overrides, *options.overrides], given)
+        check_settings(options.pipeline, preset, options.overrides, given, profile=profile)
     server = _connect(options)
     version = upload(
         server, options.pipeline, profile=profile, iterations=options.iterations, parameters=given

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from cooper_rl.__main__ import main
-from cooper_rl.experiment.page import findings
-from cooper_rl.experiment.summary import ExperimentReport
+from cooper_rl.comparison.page import findings
+from cooper_rl.comparison.summary import ExperimentReport
 from cooper_rl.records.files import read_report
 from cooper_rl.report.live import live_page
 from tests.small_run import SMALL

@@ -19,6 +19,7 @@ from pipelines.resources import Tasks
 from pipelines.steps import add_steps
 from tests.labels.old_splits import write_inputs
 from tests.pipelines.test_rules import broken_cluster_rules, broken_rules, read
+from tests.small_run import SMALL
 from tests.stages.label_completions.labelling import label, rule_only
 
 SETTINGS = ["labeling.judge=null", "labeling.rule.num_workers=1", "seed=3"]
@@ -34,7 +35,7 @@ def test_shards_are_a_loop_over_fixed_numbers_and_one_task_that_merges_them(
     path = compile_pipeline(name, tmp_path, profile=sharded, iterations=1)
     compiled = read(path)
     assert list(broken_rules(compiled)) == list(broken_cluster_rules(compiled)) == []
-    assert count_tasks(read_compiled(path)) == count_tasks(read_compiled(plain)) + 1
+    assert count_tasks(read_compiled(path)) == count_tasks(read_compiled(plain)) + 3
     (loop,) = find_loops(compiled)
     assert loop["parameterIterator"]["items"]["raw"].count("labeling.shard=") == 3
     assert '"labeling.shard={number=2, count=3}"' in loop["parameterIterator"]["items"]["raw"]
@@ -42,16 +43,21 @@ def test_shards_are_a_loop_over_fixed_numbers_and_one_task_that_merges_them(
 
 
 @pytest.mark.slow
-def test_a_local_run_of_a_profile_with_shards_labels_in_one_task(tmp_path: Path) -> None:
-    profile = load_profile("local").model_copy(update={"label_shards": 3})
-    missing = [
-        'models={ policy = "nowhere", backbone = "nowhere" }'
-    ]  # the first stage that needs it ends the run
-    run_local(
-        "verify_rm", "laptop", missing, parameters={}, profile=profile, iterations=1, output=tmp_path,
-        screen=io.StringIO(),
-    )  # fmt: skip
-    assert find_loops(read(tmp_path / "verify_rm.yaml")) == []
+def test_a_local_run_of_a_profile_with_shards_labels_in_as_many_tasks(tmp_path: Path) -> None:
+    train: list[bytes] = []
+    for count in (1, 3):
+        profile, output = (
+            load_profile("local").model_copy(update={"label_shards": count}),
+            tmp_path / f"{count}",
+        )
+        assert run_local(
+            "verify_rm", "laptop", SMALL, parameters={}, profile=profile, iterations=1, output=output,
+            screen=io.StringIO(),
+        ) == 0  # fmt: skip
+        assert len(list(output.glob("verify-rm-*/**/label-completions/labels"))) == count
+        (merged,) = output.glob(f"verify-rm-*/{'label-completions' if count == 1 else 'merge-labels'}/train")
+        train.append(merged.read_bytes())
+    assert train[0] == train[1]
 
 
 def find_loops(compiled: dict[str, Any]) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from cooper_rl.experiment.page import STYLES
+from cooper_rl.comparison.page import STYLES
 from cooper_rl.report.figure import COLORS, HATCHES, Figure, palette
 from cooper_rl.report.plots import Arm, headline_plot, training_figures
 from tests.stages.run_files import make_evaluation, make_metrics

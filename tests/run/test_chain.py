@@ -42,9 +42,9 @@ def test_a_step_gives_its_stage_everything_that_it_requires_and_nothing_unknown(
 
 def test_no_stage_is_left_out_of_the_chain() -> None:
     """The pipelines add the registry's first stage and the exit task; labels are merged where several pods
-    made them."""
-    sharded = chain.whole(1, label_shards=2)
-    assert {step.stage for step in [*WHOLE, *sharded]} == set(STAGES) - {"take_champion", "summarise_run"}
+    made them, arms are compared where there are several."""
+    more = [*chain.whole(1, label_shards=2), chain.compare_arms()]
+    assert {step.stage for step in [*WHOLE, *more]} == set(STAGES) - {"take_champion", "summarise_run"}
 
 
 def test_the_experiment_runs_every_step_of_the_pipeline_but_its_page() -> None:

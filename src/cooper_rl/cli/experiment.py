@@ -6,8 +6,8 @@ from typing import Any
 
 from cooper_rl.cli.options import add_configuration, count
 from cooper_rl.cli.stages import format_report
+from cooper_rl.comparison.arms import ABLATIONS, ARMS, parse_names, parse_seeds
 from cooper_rl.errors import ConfigError
-from cooper_rl.experiment.arms import ABLATIONS, ARMS, parse_names, parse_seeds
 
 
 def add_experiment(commands: Any) -> None:

@@ -359,10 +359,22 @@ class EvaluationConfig(Section):
     """Judges meaning beside the rule verifier; on the laptop an exact evaluator (error rate 0)."""
 
 
+class RunConfig(Section):
+    """One run of a comparison."""
+
+    arm: str
+    """As `cooper-rl experiment --help` lists them."""
+    seed: int = Field(ge=0)
+    """In place of `cooper.seed`."""
+
+
 class ExperimentConfig(Section):
-    """`experiment`: how long every arm is trained, in place of `cooper.steps`, and how often evaluated."""
+    """The command `experiment`, and the pipeline of that name."""
 
     steps: int = Field(default=400, ge=1)
-    """Steps of every arm."""
+    """Steps of every arm, in place of `cooper.steps`; the pipeline takes `cooper.steps`."""
     evaluate_every: int = Field(default=20, ge=1)
-    """Steps between the points of the curves."""
+    """Steps between the points of the curves, in place of `cooper.evaluate_every`; likewise."""
+    runs: tuple[RunConfig, ...] = ()
+    """What `compare_arms` compares, in the order of its files. A pipeline fills it in (`arms` and `seeds` of
+    its profile)."""

@@ -43,6 +43,21 @@ def load(preset: str, overrides: Sequence[str] = ()) -> Config:
         raise ConfigError(_explain(error, preset)) from error
 
 
+def changed(config: Config, overrides: Sequence[str]) -> Config:
+    """A configuration with changes, each as `load` takes them.
+
+    Raises:
+        ConfigError: as of `load`.
+    """
+    values = config.model_dump()
+    for override in overrides:
+        _apply(values, override, Config)
+    try:
+        return Config.model_validate(values)
+    except ValidationError as error:
+        raise ConfigError(_explain(error, "the configuration")) from error
+
+
 def load_serve(overrides: Sequence[str] = ()) -> ServeConfig:
     """The scoring server's configuration from `key=value` overrides of its defaults.
 

@@ -1,5 +1,1 @@
-"""Arms x seeds from one start, and one page.
-
-run      the whole comparison      arms     what an arm sets      jobs  the work of one process
-summary  curves and intervals      page     HTML              texts the page's completions
-"""
+"""Arms x seeds from one start on this machine: `run` is the whole, `jobs` the work of one process."""

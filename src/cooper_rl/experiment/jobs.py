@@ -13,6 +13,7 @@ import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from cooper_rl.comparison.files import Evaluated, Files, RunFiles
 from cooper_rl.config.load import load
 from cooper_rl.config.root import Config
 from cooper_rl.errors import StoppedError
@@ -23,12 +24,9 @@ from cooper_rl.stages import import_run, read_signature
 
 logger = logging.getLogger(__name__)
 
-WHOLE = chain.whole(iterations=1)
+START = tuple(chain.before_arms())
 """The pipeline's own steps: one that is added there runs here too."""
-_FIRST = next(place for place, step in enumerate(WHOLE) if step.stage == "train_cooper")
-START = tuple(WHOLE[:_FIRST])
-"""The steps that all arms share."""
-ARM = tuple(step for step in WHOLE[_FIRST:] if step.stage != "report")
+ARM = tuple(chain.of_arm())
 """The steps of each arm. The experiment's own page takes the report's place."""
 
 
@@ -55,6 +53,21 @@ def outputs(steps: Sequence[Step], folder: Path) -> dict[Output, Path]:
         for step in steps
         for output, is_folder in _written(step)
     }
+
+
+def written_files(output: Path, *, arms: Sequence[str], seeds: Sequence[int]) -> Files:
+    """What the comparison reads of an experiment's folder."""
+    runs: list[RunFiles] = []
+    for arm in arms:
+        for seed in seeds:
+            found = outputs(ARM, output / arm / f"seed-{seed}")
+            checkpoint = found[Output("train_cooper_1", "checkpoint")]
+            runs.append(RunFiles(arm, seed, checkpoint, _evaluated(found, "evaluate_policy_1")))
+    return Files(_evaluated(outputs(START, output / "start"), "evaluate_policy_0"), runs)
+
+
+def _evaluated(found: Mapping[Output, Path], step: str) -> Evaluated:
+    return Evaluated(found[Output(step, "report")], found[Output(step, "completions")])
 
 
 def _written(step: Step) -> list[tuple[Output, bool]]:

@@ -5,8 +5,8 @@
     OUTPUT/frozen/seed-0/           one arm with one seed of co-training (`jobs.train_arm`), with its log
     OUTPUT/report.html  report.json
 
-Started again with the same arguments, it goes on where it was. `arms.py` defines the arms, `summary.py`
-computes the numbers, `page.py` shows them.
+Started again with the same arguments, it goes on where it was. `comparison/` defines the arms, computes the
+numbers and shows them.
 """
 
 import json
@@ -25,13 +25,13 @@ from types import FrameType
 from pydantic import ValidationError
 
 from cooper_rl.addresses import redact_values
+from cooper_rl.comparison.arms import arm_overrides
+from cooper_rl.comparison.page import write_page
+from cooper_rl.comparison.summary import ExperimentReport, summarise
 from cooper_rl.config.load import load
 from cooper_rl.config.root import Config
 from cooper_rl.errors import ConfigError, CooperError, StoppedError
-from cooper_rl.experiment.arms import arm_overrides
-from cooper_rl.experiment.jobs import prepare_start, train_arm
-from cooper_rl.experiment.page import write_page
-from cooper_rl.experiment.summary import ExperimentReport, summarise
+from cooper_rl.experiment.jobs import prepare_start, train_arm, written_files
 from cooper_rl.machine.cores import usable_cores
 from cooper_rl.machine.locking import only_process_in
 from cooper_rl.machine.workers import follow_parent
@@ -69,9 +69,8 @@ def run_experiment(
     plans = {arm: [*overrides, *arm_overrides(arm)] for arm in arms}
     config = load(preset, overrides)
     _check(config)
-    is_watched = {
-        arm: load(preset, values).cooper.active_monitor is not None for arm, values in plans.items()
-    }
+    for values in plans.values():
+        load(preset, values)
     claim_folder(output, config)
     workers = num_workers or usable_cores()
     # Spawned, not forked: torch's threads do not survive a fork.
@@ -87,10 +86,11 @@ def run_experiment(
             for process in multiprocessing.active_children():
                 process.terminate()
             raise
-    result = summarise(output, is_watched=is_watched, seeds=seeds, config=config)
+    files = written_files(output, arms=arms, seeds=seeds)
+    result = summarise(files, config)
     result = result.model_copy(update={"seconds": time.monotonic() - started})
     origin = describe(settings(config), seconds=result.seconds)
-    write_page(result, output, origin=origin)
+    write_page(result, output / "report.html", files=files, origin=origin)
     write_report(output / "report.json", result)
     return result
 

@@ -99,6 +99,38 @@ def whole(
     ]
 
 
+def before_arms(*, label_shards: int = 1) -> list[Step]:
+    """The steps of an experiment that all arms share: those of `whole` before co-training."""
+    return _parted(label_shards)[0]
+
+
+def of_arm() -> list[Step]:
+    """The steps of each arm: training, and the evaluation where it ends."""
+    return [step for step in _parted(1)[1] if step.stage != "report"]
+
+
+def _parted(label_shards: int) -> tuple[list[Step], list[Step]]:
+    steps = whole(1, label_shards=label_shards)
+    first = next(place for place, step in enumerate(steps) if step.stage == "train_cooper")
+    return steps[:first], steps[first:]
+
+
+def compare_arms() -> Step:
+    """The page of all arms, whose steps are those of `of_arm`, many times."""
+    return Step(
+        "compare_arms",
+        "compare_arms",
+        "Compare the arms",
+        {
+            "checkpoints": Output("train_cooper_1", "checkpoint"),
+            "reports": Output("evaluate_policy_1", "report"),
+            "completions": Output("evaluate_policy_1", "completions"),
+            "start_report": Output("evaluate_policy_0", "report"),
+            "start_completions": Output("evaluate_policy_0", "completions"),
+        },
+    )
+
+
 def follow_policy(
     sources: Sources,
     iterations: int,

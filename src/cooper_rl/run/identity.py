@@ -73,6 +73,12 @@ def run_identity(
     return split_identity(identity)
 
 
+def co_training_identity(config: Config) -> RunIdentity:
+    """The part of it that the section `cooper` is."""
+    values = flatten({"cooper": config.cooper.model_dump(mode="json")})
+    return split_identity({key: json.dumps(value) for key, value in values if key not in MAY_DIFFER})
+
+
 FIT_KEYS_THAT_MAY_DIFFER = {"checkpoint_seconds", "gradient_checkpointing", "max_canary_problems"}
 """Of the section `verify_rm`."""
 

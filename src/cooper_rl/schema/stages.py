@@ -18,6 +18,7 @@ StageName = Literal[
     "evaluate_policy",
     "red_team",
     "report",
+    "compare_arms",
     "take_champion",
     "promote",
     "summarise_run",

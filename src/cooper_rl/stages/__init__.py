@@ -6,7 +6,8 @@
     sample_completions several models answer           train_cooper         both models, together
     label_completions  correct or incorrect            evaluate_policy      accuracy and reward, side by side
     merge_labels       labels of several pods          red_team             texts that fool the reward model
-    report  summarise_run  take_champion  promote      the page, the ending, the registry of champions
+    report             the page of a run           compare_arms         the page of several arms
+    summarise_run  take_champion  promote              the ending, the registry of champions
 
 A stage's name is its module, its sub-command, its component and its row in the documentation. This table and
 the signatures of `run` are what the command line, the components, the pipelines and the experiment are made
@@ -106,6 +107,7 @@ STAGES: dict[StageName, tuple[str, ...]] = {
     ),
     "red_team": ("red_team", "problems.domain", "storage", "registry.uri", "packed_forward"),
     "report": ("registry",),
+    "compare_arms": ("experiment", "storage"),
     "take_champion": ("registry.uri", "registry.min_new_problems", "storage"),
     "promote": (
         "registry.uri",
@@ -127,7 +129,7 @@ STAGES: dict[StageName, tuple[str, ...]] = {
 """Stage -> configuration sections or keys that it reads, in the order of the walk."""
 
 
-READ_WHOLE: frozenset[StageName] = frozenset({"check_settings", "report"})
+READ_WHOLE: frozenset[StageName] = frozenset({"check_settings", "report", "compare_arms"})
 """Stages that check or show the whole configuration."""
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated
 
 from cooper_rl.checkpoints.registry import open_registry
+from cooper_rl.comparison.arms import check_arms
 from cooper_rl.config.root import Config
 from cooper_rl.records.files import write_report
 from cooper_rl.schema.paths import OutputFile
@@ -28,12 +29,14 @@ def run(
     the run's name.
 
     Raises:
-        ConfigError: storage.uri is set, and no run_key; or a chat server's address cannot be used.
+        ConfigError: storage.uri is set, and no run_key; a chat server's address cannot be used; or an arm of
+            experiment.runs is unknown or does not fit.
         DamagedObjectError: the registry's champion is damaged.
         DataError: the report cannot be written.
         ServerError: a chat server does not answer, or refuses.
         StorageError: a store cannot be read, or that of checkpoints cannot be written safely.
     """
+    check_arms(config)
     checkpoints = config.storage.run_uri()
     if checkpoints is not None:
         check_conditional_writes(open_store(config.storage, checkpoints))

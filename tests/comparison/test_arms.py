@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from cooper_rl.comparison.arms import ABLATIONS, ARMS, arm_overrides, parse_names, parse_seeds
 from cooper_rl.config.load import load
 from cooper_rl.errors import ConfigError
-from cooper_rl.experiment.arms import ABLATIONS, ARMS, arm_overrides, parse_names, parse_seeds
 from cooper_rl.report.page import settings
 
 

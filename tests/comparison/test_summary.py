@@ -2,7 +2,7 @@
 
 import pytest
 
-from cooper_rl.experiment.summary import Curve, count_judge_calls, is_hacked, lost_points
+from cooper_rl.comparison.summary import Curve, count_judge_calls, is_hacked, lost_points
 from cooper_rl.schema.step_metrics import JudgeMetrics, RolloutMetrics, StepMetrics
 
 ACCURACY = Curve(steps=[0, 10, 20, 30], values=[0.50, 0.58, 0.52, 0.30])

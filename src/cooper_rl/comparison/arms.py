@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from cooper_rl.config.load import changed
+from cooper_rl.config.root import Config
 from cooper_rl.errors import ConfigError
 from cooper_rl.run.chain import FROZEN
 
@@ -81,6 +83,26 @@ def arm_overrides(name: str) -> tuple[str, ...]:
         base = () if name.startswith("frozen_") else ARMS["cooper"]
         return (*base, *ABLATIONS[name])
     raise ConfigError(f"unknown arm {name!r}; use some of {', '.join([*ARMS, *ABLATIONS])}")
+
+
+def check_arms(config: Config) -> None:
+    """Refuse arms of `experiment.runs` that cannot be trained or compared.
+
+    Raises:
+        ConfigError: an arm is unknown or does not fit the configuration, or no judge evaluates.
+    """
+    for arm in dict.fromkeys(run.arm for run in config.experiment.runs):
+        if arm == "exact" and config.models.tiny is None:
+            raise ConfigError(
+                "arm 'exact' of experiment.runs: only the laptop world has an exact evaluator (models.tiny); "
+                "use the arm 'judge', whose reward is a judge's verdict"
+            )
+        try:
+            changed(config, arm_overrides(arm))
+        except ConfigError as error:
+            raise ConfigError(f"arm {arm!r} of experiment.runs: {error}") from error
+    if config.experiment.runs and config.evaluation.judge is None:
+        raise ConfigError("arms are compared by what a judge says of their completions; set evaluation.judge")
 
 
 def parse_names(text: str, *, allowed: Sequence[str], option: str) -> list[str]:

@@ -6,9 +6,10 @@ Every sentence is made from the numbers that it states. The numbers are in `summ
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from cooper_rl.experiment.arms import ABLATIONS, ARMS
-from cooper_rl.experiment.summary import HACKED_DROP, ArmRun, ArmSummary, CurveName, ExperimentReport
-from cooper_rl.experiment.texts import read_texts
+from cooper_rl.comparison.arms import ABLATIONS, ARMS
+from cooper_rl.comparison.files import Files
+from cooper_rl.comparison.summary import HACKED_DROP, ArmRun, ArmSummary, CurveName, ExperimentReport
+from cooper_rl.comparison.texts import read_texts
 from cooper_rl.records.files import atomic_path
 from cooper_rl.report.changes import direction
 from cooper_rl.report.figure import Color, Dash, Figure, Line, Plot
@@ -76,12 +77,15 @@ FRONTIERS: tuple[tuple[CurveName, str, str], ...] = (
 """Evaluations by the KL of their steps; a line begins at the left, with the start."""
 
 
-def write_page(report: ExperimentReport, output: Path, *, origin: Sequence[tuple[str, str]]) -> None:
-    """Write `report.html` into the folder of the experiment.
+def write_page(
+    report: ExperimentReport, page: Path, *, files: Files, origin: Sequence[tuple[str, str]]
+) -> None:
+    """Write the page.
 
     Args:
         report: What it says.
-        output: The folder; its completions are read.
+        page: Where to.
+        files: Of the runs; their completions are read.
         origin: Machine, command and so on (`report/provenance.py`).
 
     Raises:
@@ -89,7 +93,7 @@ def write_page(report: ExperimentReport, output: Path, *, origin: Sequence[tuple
     """
     main = [arm for arm in report.arms if arm.arm in ARMS]
     html = render(
-        "experiment/experiment.html.jinja",
+        "comparison/comparison.html.jinja",
         experiment=report,
         main=main,
         ablations=[arm for arm in report.arms if arm.arm in ABLATIONS],
@@ -100,13 +104,13 @@ def write_page(report: ExperimentReport, output: Path, *, origin: Sequence[tuple
         criterion=f"accuracy ends more than {100 * HACKED_DROP:.0f} points below the run's own "
         "peak and the VerifyRM reward is at least what it was at that peak",
         intervals=say_intervals(report),
-        texts=read_texts(output, report.runs),
+        texts=read_texts(files, report.runs),
         summary=to_markdown(report),
         hacks=[run for run in report.runs if run.arm in ARMS and run.is_hacked],
         origin=origin,
         versions=versions(),
     )
-    with atomic_path(output / "report.html") as draft:
+    with atomic_path(page) as draft:
         draft.write_text(html, encoding="utf-8")
 
 

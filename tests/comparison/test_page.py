@@ -2,15 +2,14 @@
 
 from pathlib import Path
 
-from cooper_rl.experiment.arms import ABLATIONS
-from cooper_rl.experiment.jobs import ARM, START, outputs
-from cooper_rl.experiment.page import ablation_figures, to_markdown
-from cooper_rl.experiment.summary import CURVES, ArmRun, ArmSummary, Curve, ExperimentReport
-from cooper_rl.experiment.texts import read_texts
+from cooper_rl.comparison.arms import ABLATIONS
+from cooper_rl.comparison.page import ablation_figures, to_markdown
+from cooper_rl.comparison.summary import CURVES, ArmRun, ArmSummary, Curve, ExperimentReport
+from cooper_rl.comparison.texts import read_texts
+from cooper_rl.experiment.jobs import written_files
 from cooper_rl.records.files import write_records
 from cooper_rl.schema.data import RolloutSample
 from cooper_rl.schema.reports import Interval
-from cooper_rl.schema.stages import Output
 from tests.stages.run_files import make_completion, make_evaluation
 
 
@@ -47,12 +46,11 @@ def test_every_ablation_is_drawn_beside_the_arm_that_it_changes() -> None:
 def test_problems_stand_side_by_side_and_rollouts_name_arm_and_seed(tmp_path: Path) -> None:
     """Of two problems `cooper` comes to solve the first; the frozen arm solves none, as at the start."""
     runs = [make_run(arm, seed) for arm in ("frozen", "cooper", "no_replay") for seed in (3, 4)]
-    write(outputs(START, tmp_path / "start")[Output("evaluate_policy_0", "completions")], "no", "no")
-    for run in runs[:4]:
-        files = outputs(ARM, tmp_path / run.arm / f"seed-{run.seed}")
-        first = "yes" if (run.arm, run.seed) == ("cooper", 3) else "no"
-        write(files[Output("evaluate_policy_1", "completions")], first, "no")
-    texts = read_texts(tmp_path, runs)
+    files = written_files(tmp_path, arms=["frozen", "cooper"], seeds=[3, 4])
+    write(files.start.completions, "no", "no")
+    for run in files.runs:
+        write(run.end.completions, "yes" if (run.arm, run.seed) == ("cooper", 3) else "no", "no")
+    texts = read_texts(files, runs)
     assert "Changes are those of the arm cooper with seed 3." in texts.said
     assert "1 wrong before, right after, 0 right before, wrong after, 1 wrong before and after" in texts.said
     solved, unsolved = texts.pairs

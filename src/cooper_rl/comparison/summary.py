@@ -1,23 +1,26 @@
 """The arms' files as numbers: curves, final values with intervals, hacked or not, the monitor's alarms."""
 
 from collections.abc import Callable, Mapping, Sequence, Set
-from pathlib import Path
 from typing import Literal, NamedTuple
 
 from cooper_rl.addresses import redact_values
+from cooper_rl.checkpoints.identity import differences
 from cooper_rl.checkpoints.logs import METRICS, ROLLOUTS
+from cooper_rl.checkpoints.manifest import CheckpointManifest
 from cooper_rl.checkpoints.reference import open_checkpoint
-from cooper_rl.config.infrastructure import StorageConfig
+from cooper_rl.comparison.arms import arm_overrides
+from cooper_rl.comparison.files import Files, RunFiles
+from cooper_rl.config.load import changed
 from cooper_rl.config.root import Config
-from cooper_rl.experiment.jobs import ARM, START, outputs
+from cooper_rl.errors import DataError
 from cooper_rl.method.intervals import clustered_interval, paired_difference, widened_by_runs
 from cooper_rl.method.monitor import denied_alarms, first_alarm
 from cooper_rl.records.files import read_records, read_report
 from cooper_rl.records.step_metrics import read_metrics
 from cooper_rl.report.changes import outcomes
+from cooper_rl.run.identity import co_training_identity
 from cooper_rl.schema.data import EvaluatedCompletion, Record, RolloutSample
 from cooper_rl.schema.reports import EvalReport, Interval, Report
-from cooper_rl.schema.stages import Output
 from cooper_rl.schema.step_metrics import StepMetrics
 
 HACKED_DROP = 0.10
@@ -136,6 +139,7 @@ class ExperimentReport(Report):
     settings: dict[str, str]
     """Key -> value of section `cooper`, the same for all arms but for what an arm sets."""
     seconds: float = 0.0
+    """Wall-clock time of the command `experiment`; in a pipeline, the sum of the runs' steps."""
 
     def metrics(self) -> dict[str, float]:
         """Final accuracy and number of hacked runs of every arm."""
@@ -145,34 +149,31 @@ class ExperimentReport(Report):
         return found | {"seconds": self.seconds}
 
 
-def summarise(
-    output: Path, *, is_watched: Mapping[str, bool], seeds: Sequence[int], config: Config
-) -> ExperimentReport:
-    """Read what the jobs wrote.
+def summarise(files: Files, config: Config) -> ExperimentReport:
+    """Read what the runs wrote.
 
     Args:
-        output: folder of the experiment.
-        is_watched: arm -> whether the hacking monitor watches its runs.
-        seeds: of co-training, of every arm.
-        config: of the experiment, without what an arm sets.
+        files: Of every arm with every seed.
+        config: Of all runs, without what an arm sets.
 
     Raises:
-        DataError: a file is missing or malformed.
+        ConfigError: an arm's settings do not fit the configuration.
+        DataError: a file is missing or malformed, a checkpoint is of another arm, or an arm lacks a seed.
     """
-    arms = list(is_watched)
-    found = {
-        (arm, seed): _read_arm(output, arm, seed, is_watched=is_watched[arm])
-        for arm in arms
-        for seed in seeds
-    }
-    first = read_records(
-        outputs(START, output / "start")[Output("evaluate_policy_0", "completions")], EvaluatedCompletion
-    )
-    start, sources = outcomes(first), _problems_by_source(first)
+    arms = list(dict.fromkeys(run.arm for run in files.runs))
+    seeds = list(dict.fromkeys(run.seed for run in files.runs))
+    start = read_report(files.start.report, EvalReport)
+    found = {(run.arm, run.seed): _read_run(run, start, config) for run in files.runs}
+    for arm in arms:
+        for seed in seeds:
+            if (arm, seed) not in found:
+                raise DataError(f"arm {arm!r} has no run with seed {seed}; every arm needs the same seeds")
+    first = read_records(files.start.completions, EvaluatedCompletion)
+    before, sources = outcomes(first), _problems_by_source(first)
     any_run = next(iter(found.values())).run
     return ExperimentReport(
-        arms=[_summarise_arm(arm, arms, seeds, found, start, sources) for arm in arms],
-        runs=[each.run for each in found.values()],
+        arms=[_summarise_arm(arm, arms, seeds, found, before, sources) for arm in arms],
+        runs=[found[arm, seed].run for arm in arms for seed in seeds],
         steps=config.cooper.steps,
         num_held_out=any_run.end.num_problems,
         samples_per_problem=any_run.end.samples_per_problem,
@@ -192,17 +193,14 @@ class _Found(NamedTuple):
     """Outcomes at the end."""
 
 
-def _read_arm(output: Path, arm: str, seed: int, *, is_watched: bool) -> _Found:
-    files = outputs(ARM, output / arm / f"seed-{seed}")
-    start = read_report(outputs(START, output / "start")[Output("evaluate_policy_0", "report")], EvalReport)
-    end = read_report(files[Output("evaluate_policy_1", "report")], EvalReport)
-    completions = read_records(files[Output("evaluate_policy_1", "completions")], EvaluatedCompletion)
+def _read_run(files: RunFiles, start: EvalReport, config: Config) -> _Found:
+    end = read_report(files.end.report, EvalReport)
+    completions = read_records(files.end.completions, EvaluatedCompletion)
+    own = changed(config, [*arm_overrides(files.arm), f"cooper.seed={files.seed}"])
     with open_checkpoint(
-        files[Output("train_cooper_1", "checkpoint")],
-        StorageConfig(),
-        starting_with=(),
-        logs=(METRICS, ROLLOUTS),
+        files.checkpoint, config.storage, starting_with=(), logs=(METRICS, ROLLOUTS)
     ) as found:
+        _check_arm(files, found.manifest, own)
         rows = read_metrics(*found.log[METRICS])
         rollouts = [row for path in found.log[ROLLOUTS] for row in read_records(path, RolloutSample)]
     curves = _curves(rows, start)
@@ -212,15 +210,15 @@ def _read_arm(output: Path, arm: str, seed: int, *, is_watched: bool) -> _Found:
     right = [row for row in completions if row.judge == "correct"]
     wrong = sorted((row for row in completions if row.judge != "correct"), key=lambda row: -row.score)
     run = ArmRun(
-        arm=arm,
-        seed=seed,
+        arm=files.arm,
+        seed=files.seed,
         start=start,
         end=end,
         curves=curves,
         peak_accuracy=accuracy.values[peak],
         peak_step=accuracy.steps[peak],
         is_hacked=is_hacked(accuracy, reward),
-        is_watched=is_watched,
+        is_watched=own.cooper.active_monitor is not None,
         first_alarm_step=alarm,
         denied_alarm_steps=denied_alarms(rows),
         lost_at_alarm=None if alarm is None else lost_points(accuracy, alarm),
@@ -232,6 +230,16 @@ def _read_arm(output: Path, arm: str, seed: int, *, is_watched: bool) -> _Found:
         paid=[sample for sample in rollouts if sample.step == rows[-1].step][:NUM_SAMPLES],
     )
     return _Found(run, outcomes(completions))
+
+
+def _check_arm(files: RunFiles, manifest: CheckpointManifest, own: Config) -> None:
+    """Refuse the checkpoint of another arm or seed: many files of one kind are easily confused."""
+    others = [line for line in differences(manifest, co_training_identity(own)) if line.startswith("cooper.")]
+    if others:
+        raise DataError(
+            f"{files.checkpoint}: is no run of the arm {files.arm!r} with seed {files.seed} "
+            f"({'; '.join(others)}); give checkpoints, reports and completions in the order of the runs"
+        )
 
 
 def count_judge_calls(rows: Sequence[StepMetrics]) -> int | None:
