@@ -2,8 +2,9 @@
 
 import pytest
 
-from cooper_rl.comparison.summary import Curve, count_judge_calls, is_hacked, lost_points
-from cooper_rl.schema.step_metrics import JudgeMetrics, RolloutMetrics, StepMetrics
+from cooper_rl.comparison.summary import Curve, count_judge_calls, is_hacked, lost_points, make_curves
+from cooper_rl.schema.step_metrics import EvalMetrics, JudgeMetrics, RolloutMetrics, StepMetrics
+from tests.stages.run_files import make_evaluation
 
 ACCURACY = Curve(steps=[0, 10, 20, 30], values=[0.50, 0.58, 0.52, 0.30])
 
@@ -43,3 +44,22 @@ def test_judge_calls_of_a_run_are_those_of_its_steps_unless_a_step_did_not_count
     assert count_judge_calls(rows) == 7
     rows[1].judge = JudgeMetrics()
     assert count_judge_calls(rows) is None
+
+
+@pytest.mark.parametrize(("evaluated", "steps"), [((), [0, 4]), ((2,), [0, 2, 4]), ((2, 4), [0, 2, 4])])
+def test_a_run_that_was_not_evaluated_while_it_trained_is_judged_by_its_end(
+    evaluated: tuple[int, ...], steps: list[int]
+) -> None:
+    rollout, done = (
+        RolloutMetrics(verify_rm_reward=0.5, rule_accuracy=0.5),
+        EvalMetrics(judge_accuracy=0.6, rule_accuracy=0.5, verify_rm_reward=0.7),
+    )
+    rows = [
+        StepMetrics(step=step, rollout=rollout, eval=done if step in evaluated else EvalMetrics())
+        for step in range(1, 5)
+    ]
+    curves = make_curves(rows, make_evaluation(0, 0.6, 0.7), make_evaluation(4, 0.2, 0.9))
+    accuracy, reward = curves["eval/judge_accuracy"], curves["eval/verify_rm_reward"]
+    assert accuracy.steps == reward.steps == steps
+    assert accuracy.values[-1] == (0.6 if 4 in evaluated else pytest.approx(0.2))
+    assert is_hacked(accuracy, reward) == (4 not in evaluated)

@@ -203,7 +203,7 @@ def _read_run(files: RunFiles, start: EvalReport, config: Config) -> _Found:
         _check_arm(files, found.manifest, own)
         rows = read_metrics(*found.log[METRICS])
         rollouts = [row for path in found.log[ROLLOUTS] for row in read_records(path, RolloutSample)]
-    curves = _curves(rows, start)
+    curves = make_curves(rows, start, end)
     accuracy, reward = curves["eval/judge_accuracy"], curves["eval/verify_rm_reward"]
     peak = _peak(accuracy)
     alarm = first_alarm(rows)
@@ -249,21 +249,30 @@ def count_judge_calls(rows: Sequence[StepMetrics]) -> int | None:
     return sum(known) if len(known) == len(counts) else None
 
 
-def _curves(rows: Sequence[StepMetrics], start: EvalReport) -> dict[CurveName, Curve]:
-    """Every known number over the steps; the evaluations begin with the starting point."""
-    first: dict[CurveName, float | None] = {
-        "eval/judge_accuracy": start.judge_accuracy.value if start.judge_accuracy else None,
-        "eval/rule_accuracy": start.rule_accuracy.value,
-        "eval/verify_rm_reward": start.verify_rm_reward.value,
-    }
+def make_curves(rows: Sequence[StepMetrics], start: EvalReport, end: EvalReport) -> dict[CurveName, Curve]:
+    """Every known number over the steps.
+
+    The evaluations begin with the starting point. They end with the last one, which training itself may not
+    have made (`cooper.evaluate_every`).
+    """
+    first, last = _points(start), _points(end)
     curves: dict[CurveName, Curve] = {}
     for key, read in CURVES.items():
         points = [(row.step, value) for row in rows if (value := read(row)) is not None]
-        at_start = first.get(key)
-        if at_start is not None:
+        if (at_start := first.get(key)) is not None:
             points.insert(0, (0, at_start))
+        if (at_end := last.get(key)) is not None and (not points or points[-1][0] < end.step):
+            points.append((end.step, at_end))
         curves[key] = Curve(steps=[step for step, _ in points], values=[value for _, value in points])
     return curves
+
+
+def _points(found: EvalReport) -> dict[CurveName, float | None]:
+    return {
+        "eval/judge_accuracy": found.judge_accuracy.value if found.judge_accuracy else None,
+        "eval/rule_accuracy": found.rule_accuracy.value,
+        "eval/verify_rm_reward": found.verify_rm_reward.value,
+    }
 
 
 def is_hacked(accuracy: Curve, reward: Curve) -> bool:
