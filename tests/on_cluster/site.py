@@ -40,7 +40,7 @@ LAUNCHER = "kfp-launcher"
 ARTIFACTS_SECRET = "object-store-kfp"
 """It opens the bucket of artifacts (manifests/base/runs/launcher.yaml)."""
 TRAINJOBS = "trainjobs.trainer.kubeflow.org"
-PIPELINES = ("end-to-end", "retrain")
+PIPELINES = ("end-to-end", "retrain", "experiment")
 """Names that Kubeflow has for the pipelines of these tests."""
 STORE = """
 import json, sys
@@ -112,11 +112,13 @@ class Site:
         self.runs.append(run_id)
         return run_id
 
-    def start(self, profile: Profile, *overrides: str, run_key: str = "") -> str:
+    def start(
+        self, profile: Profile, *overrides: str, run_key: str = "", pipeline: str = "end_to_end"
+    ) -> str:
         """Start a run with another profile as the dashboard does, without the checks of `submit`."""
         given: dict[str, Any] = {"preset": "laptop", "overrides": [*self.overrides, *overrides]}
         given |= {"run_key": run_key} if run_key else {}
-        version = upload(self.server, "end_to_end", profile=profile, iterations=1, parameters=given)
+        version = upload(self.server, pipeline, profile=profile, iterations=1, parameters=given)
         run_id = start(self.server, version, experiment=self.id)
         self.runs.append(run_id)
         return run_id

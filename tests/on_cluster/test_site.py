@@ -151,6 +151,7 @@ def test_a_runs_artifacts_and_logs_are_known_where_the_manifests_keep_them(
     artifacts = [
         "s3://mlpipeline/private-artifacts/team/v2/artifacts/end-to-end/0b1e/",
         "s3://mlpipeline/private-artifacts/team/v2/artifacts/retrain/0b1e/",
+        "s3://mlpipeline/private-artifacts/team/v2/artifacts/experiment/0b1e/",
     ]
     logs = "s3://mlpipeline/private-artifacts/team/logs/end-to-end-abcde-"
     assert site.artifacts_of("0b1e") == [*artifacts, logs]
