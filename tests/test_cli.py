@@ -17,7 +17,7 @@ from cooper_rl.cli.stages import format_report
 from cooper_rl.config.load import load, preset_names
 from cooper_rl.config.root import Config
 from cooper_rl.errors import ConfigError
-from cooper_rl.schema.reports import CollectReport, Report
+from cooper_rl.schema.reports import BinaryScores, CollectReport, Interval, Report
 from cooper_rl.stages import STAGES, check_overrides, read_signature
 from tests.bash_completion import complete_in_bash
 
@@ -254,6 +254,19 @@ def test_numbers_are_aligned() -> None:
     report = CollectReport(num_problems=1, num_held_out=20, num_rejected=0)
     lines = format_report(report, path=Path("r.json")).splitlines()[1:-1]
     assert len({line.rindex("  ") for line in lines}) == 1
+
+
+def test_an_interval_is_one_row() -> None:
+    accuracy = Interval(value=0.65, low=0.348954, high=0.865497, count=5)
+    scores = BinaryScores(
+        num_examples=20, accuracy=accuracy, majority_accuracy=0.65, precision=None, recall=0.0, auroc=None,
+        f1=0.0, ece=0.3,
+    )  # fmt: skip
+    rows = format_report(scores, path=Path("r.json")).splitlines()
+    assert "  accuracy           0.65 [0.349, 0.865], n=5" in rows
+    assert [row.split()[0] for row in rows[1:-1]] == [
+        "num_examples", "accuracy", "majority_accuracy", "recall", "f1", "ece",
+    ]  # fmt: skip
 
 
 def test_control_c_exits_with_130_and_without_a_traceback(tmp_path: Path) -> None:

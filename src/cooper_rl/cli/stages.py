@@ -70,11 +70,23 @@ def add_stages(commands: Any, preset: str | None = None) -> None:
 
 
 def format_report(report: Report, *, path: Path) -> str:
-    """A report's numbers as an aligned table, and where the whole report is."""
-    numbers = report.metrics()
-    width = max(map(len, numbers), default=0)
-    lines = [f"  {name:<{width}}  {value:.6g}\n" for name, value in numbers.items()]
+    """A report's numbers as an aligned table, an interval in one row, and where the whole report is."""
+    rows = _rows(report.metrics())
+    width = max(map(len, rows), default=0)
+    lines = [f"  {name:<{width}}  {text}\n" for name, text in rows.items()]
     return f"{type(report).__name__}\n{''.join(lines)}report: {path}\n"
+
+
+def _rows(numbers: Mapping[str, float]) -> dict[str, str]:
+    rows: dict[str, str] = {}
+    for name, value in numbers.items():
+        whole, _, part = name.rpartition("/")
+        if f"{whole}/value" not in numbers or f"{whole}/low" not in numbers:
+            rows[name] = f"{value:.6g}"
+        elif part == "value":
+            low, high, count = (numbers[f"{whole}/{each}"] for each in ("low", "high", "count"))
+            rows[whole] = f"{value:.6g} [{low:.3g}, {high:.3g}], n={count:.0f}"
+    return rows
 
 
 def _run(options: argparse.Namespace) -> str:
