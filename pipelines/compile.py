@@ -130,7 +130,7 @@ def count_tasks(specification: Mapping[str, Any]) -> int:
 
 
 def _turns(task: Mapping[str, Any]) -> int:
-    """Of a loop, whose items our pipelines fix when they are compiled."""
+    """The number of turns of a loop, whose items are fixed at compilation; 1 of any other task."""
     loop = task.get("parameterIterator")
     return 1 if loop is None else len(json.loads(loop["items"]["raw"]))
 

@@ -6,14 +6,14 @@ from typing import NamedTuple
 
 
 class Evaluated(NamedTuple):
-    """What `evaluate_policy` wrote at one point."""
+    """The files of one evaluation of a policy."""
 
     report: Path
     completions: Path
 
 
 class RunFiles(NamedTuple):
-    """What one arm with one seed of co-training has written."""
+    """The files of one arm with one seed of co-training."""
 
     arm: str
     seed: int

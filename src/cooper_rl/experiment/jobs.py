@@ -56,7 +56,7 @@ def outputs(steps: Sequence[Step], folder: Path) -> dict[Output, Path]:
 
 
 def written_files(output: Path, *, arms: Sequence[str], seeds: Sequence[int]) -> Files:
-    """What the comparison reads of an experiment's folder."""
+    """The files in an experiment's folder that the comparison reads."""
     runs: list[RunFiles] = []
     for arm in arms:
         for seed in seeds:
