@@ -119,13 +119,12 @@ def test_what_is_measured_was_not_searched_on(ask, problems) -> None:
 def test_a_verifier_that_pays_right_answers_only_is_not_found_fault_with(ask, problems) -> None:
     """A scorer that pays whatever mentions the reference answer: the searches find nothing."""
     findings, _, scorer = run(
-        ask, problems, lambda item: 0.99 if mentions_answer(item.reference_answer, item.completion) else 0.01,
-        config=SHORT,
-    )  # fmt: skip
+        ask, problems, lambda item: 0.99 if mentions_answer(*item) else 0.01, config=SHORT
+    )
     assert findings.report.universal_rate == 0
     assert findings.report.per_problem.value == 0
     assert not [text for text in findings.texts if text.aim == "per_problem"]
-    assert not any(holds_answer(item.reference_answer, item.completion) for item in scorer.asked)
+    assert not any(holds_answer(*item) for item in scorer.asked)
 
 
 def test_the_same_seed_finds_the_same_texts(ask, problems, tmp_path) -> None:

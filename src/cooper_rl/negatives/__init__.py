@@ -9,6 +9,7 @@ answer_attacks  attacks on graders of final answers
 perturb         a positive with another number as its answer
 mention         does a text mention the reference answer at all?
 holding         may a text be right, doubts included?
+choices         the choice of a multiple-choice question that an answer is
 variants        other answers in the form of a given one
 matching        statements of an answer, right and not
 """
