@@ -23,7 +23,10 @@ CHOSEN_HERE = {"domains/open.py"}
 SUBJECTS_OWN = {
     "domains/mathematics.py",
     "domains/programs.py",
-    *(f"negatives/{name}.py" for name in ("answer_attacks", "choices", "holding", "mention", "perturb")),
+    *(
+        f"negatives/{name}.py"
+        for name in ("answer_attacks", "choices", "holding", "mention", "near_answers", "perturb")
+    ),
     *("verdicts/rule.py", "verdicts/worker.py", "verdicts/programs.py", "verdicts/program_worker.py"),
     *(str(path.relative_to(SOURCE)) for path in SOURCE.glob("verdicts/answers/*.py")),
 }

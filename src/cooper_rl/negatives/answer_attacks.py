@@ -3,6 +3,7 @@
 from cooper_rl.method.prompts import HEAD_CHARS, TAIL_CHARS
 from cooper_rl.negatives.canaries import Attacks, Case
 from cooper_rl.negatives.holding import holds_answer
+from cooper_rl.negatives.near_answers import hedge_near_miss, negate_answer, scale_answer
 from cooper_rl.negatives.text_attacks import CONSTANT_FORGERY, TEXT_ATTACKS, pick
 from cooper_rl.verdicts.answers.verify import is_another_answer
 
@@ -110,5 +111,8 @@ ATTACKS: Attacks = {
     "fixed_solution": _fixed_solution,
     "cut_join": _cut_join,
     "cut_retraction": _cut_retraction,
+    "negated_answer": negate_answer,
+    "scaled_answer": scale_answer,
+    "hedged_near_miss": hedge_near_miss,
 }
 """Attacks in the order in which canaries are made: the gate knows its data again by it."""
