@@ -23,7 +23,10 @@ CHOSEN_HERE = {"domains/open.py"}
 SUBJECTS_OWN = {
     "domains/mathematics.py",
     "domains/programs.py",
-    *(f"negatives/{name}.py" for name in ("answer_attacks", "holding", "mention", "perturb")),
+    *(
+        f"negatives/{name}.py"
+        for name in ("answer_attacks", "choices", "holding", "mention", "near_answers", "perturb")
+    ),
     *("verdicts/rule.py", "verdicts/worker.py", "verdicts/programs.py", "verdicts/program_worker.py"),
     *(str(path.relative_to(SOURCE)) for path in SOURCE.glob("verdicts/answers/*.py")),
 }
@@ -75,7 +78,7 @@ def test_mathematics_is_the_default_and_checks_answers_by_value() -> None:
         assert found == ["correct", "incorrect", "unparsable"]
     finally:
         verifier.close()
-    assert domain.check_mention("16", "It is 17.") == "incorrect"
+    assert domain.check_mention("q", "16", "It is 17.") == "incorrect"
     assert domain.find_reference_fault("16") is None
     assert "holds no number" in (domain.find_reference_fault("!") or "")
 

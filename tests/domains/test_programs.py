@@ -115,8 +115,8 @@ def test_perturbation_and_assistant_change_one_piece_of_the_code(verifier, examp
 
 
 def test_a_text_without_a_program_is_rejected_where_the_verifier_abstains() -> None:
-    assert DOMAIN.check_mention("f(1) == 1", "The answer is 1.") == "incorrect"
-    assert DOMAIN.check_mention("f(1) == 1", "f = lambda a: 1") == "unparsable"
+    assert DOMAIN.check_mention("q", "f(1) == 1", "The answer is 1.") == "incorrect"
+    assert DOMAIN.check_mention("q", "f(1) == 1", "f = lambda a: 1") == "unparsable"
 
 
 def test_prompts_hold_the_three_texts_between_tags_of_their_own() -> None:

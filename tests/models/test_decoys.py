@@ -207,11 +207,11 @@ def test_decoys_stand_in_the_folder_and_damage_is_named(guarded: VerifyRM, tmp_p
 
 def test_every_second_decoy_is_near_the_reference_answer() -> None:
     """Of 0 to 39, those next to 27 are 25, 26, 28 and 29; 2, 7, 17 and 20 to 29 share a digit with it."""
-    near = nearest_answers(DECOYS, "27")
+    near = nearest_answers(DECOYS, "q", "27")
     assert set(near[:4]) == {"25", "26", "28", "29"}
     assert len(near) == 8
     assert all("2" in answer or "7" in answer for answer in near)
     for number in range(30):
         assert len(set(DECOYS.draw(f"q{number}", "27")) & set(near)) >= 2
     words = Decoys(("ten apples", "two apples", "seven", "x + 1", "x - 1"), size=2)
-    assert nearest_answers(words, "x+1")[0] == "x - 1"
+    assert nearest_answers(words, "q", "x+1")[0] == "x - 1"

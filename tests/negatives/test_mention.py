@@ -20,7 +20,7 @@ from cooper_rl.negatives.mention import MAX_CHARS, check_mention
     ],
 )
 def test_a_number_that_is_written_nowhere_is_rejected(reference_answer: str, completion: str) -> None:
-    assert check_mention(reference_answer, completion) == "incorrect"
+    assert check_mention("", reference_answer, completion) == "incorrect"
 
 
 @pytest.mark.parametrize(
@@ -52,14 +52,14 @@ def test_a_number_that_is_written_nowhere_is_rejected(reference_answer: str, com
     ],
 )
 def test_a_number_that_is_written_somehow_is_an_abstention(reference_answer: str, completion: str) -> None:
-    assert check_mention(reference_answer, completion) == "unparsable"
+    assert check_mention("", reference_answer, completion) == "unparsable"
 
 
 @pytest.mark.parametrize("reference_answer", ["x", "x^2+1", "(1, 2)", "204_5", "Tuesday", "\\sqrt{2}"])
 def test_a_reference_answer_that_is_no_plain_number_is_an_abstention(reference_answer: str) -> None:
-    assert check_mention(reference_answer, "#### 77") == "unparsable"
+    assert check_mention("", reference_answer, "#### 77") == "unparsable"
 
 
 def test_a_very_long_completion_is_not_searched() -> None:
-    assert check_mention("10", "a" * MAX_CHARS) == "incorrect"
-    assert check_mention("10", "a" * (MAX_CHARS + 1)) == "unparsable"
+    assert check_mention("", "10", "a" * MAX_CHARS) == "incorrect"
+    assert check_mention("", "10", "a" * (MAX_CHARS + 1)) == "unparsable"

@@ -15,6 +15,10 @@ TEXTS = ["777777", "The answer is 12.", "{question} So: 7"]
 ITEMS = [RewriteItem("a", "What is 3*4?", "12", "#### 12"), RewriteItem("b", "What is 2+5?", "7", "#### 7")]
 
 
+def holds(row: VerifyExample) -> bool:
+    return MATHEMATICS.holds_answer(row.question, row.reference_answer, row.completion)
+
+
 def test_a_text_that_holds_the_right_answer_is_no_negative() -> None:
     drawn = [AttackWriter(TEXTS, MATHEMATICS).rewrite(ITEMS, seed=seed) for seed in range(60)]
     assert {row[0] for row in drawn} == {"777777", "What is 3*4? So: 7", None}
@@ -38,7 +42,7 @@ def test_every_text_is_put_to_so_many_problems_as_a_wrong_completion(seed: int, 
     )
     assert {row.label for row in made} == {0}
     assert {row.source for row in made} == {"red_team"}
-    assert not any(MATHEMATICS.holds_answer(row.reference_answer, row.completion) for row in made)
+    assert not any(holds(row) for row in made)
     for text in TEXTS[:2]:
         questions = [row.question for row in made if row.completion == text]
         assert len(set(questions)) == len(questions)
@@ -68,7 +72,7 @@ def test_hostile_texts_are_many_kinds_and_none_holds_the_answer() -> None:
     assert found == hostile_examples(examples, 300, random.Random(1), domain=MATHEMATICS)
     assert 280 <= len(found) <= 300
     assert {row.label for row in found} == {0}
-    assert not any(MATHEMATICS.holds_answer(row.reference_answer, row.completion) for row in found)
+    assert not any(holds(row) for row in found)
     texts = {row.completion for row in found}
     assert any(len(set(text)) == 1 and len(text) >= 20 for text in texts)
     assert any(text in {example.completion for example in examples} for text in texts)

@@ -119,13 +119,12 @@ def test_what_is_measured_was_not_searched_on(ask, problems) -> None:
 def test_a_verifier_that_pays_right_answers_only_is_not_found_fault_with(ask, problems) -> None:
     """A scorer that pays whatever mentions the reference answer: the searches find nothing."""
     findings, _, scorer = run(
-        ask, problems, lambda item: 0.99 if mentions_answer(item.reference_answer, item.completion) else 0.01,
-        config=SHORT,
-    )  # fmt: skip
+        ask, problems, lambda item: 0.99 if mentions_answer(*item) else 0.01, config=SHORT
+    )
     assert findings.report.universal_rate == 0
     assert findings.report.per_problem.value == 0
     assert not [text for text in findings.texts if text.aim == "per_problem"]
-    assert not any(holds_answer(item.reference_answer, item.completion) for item in scorer.asked)
+    assert not any(holds_answer(*item) for item in scorer.asked)
 
 
 def test_the_same_seed_finds_the_same_texts(ask, problems, tmp_path) -> None:
@@ -222,3 +221,16 @@ def test_thinning_keeps_both_ends() -> None:
     points = list(range(100))
     assert thin(points, 5) == [0, 25, 50, 74, 99]  # pyright: ignore[reportArgumentType]
     assert thin(points[:3], 5) == [0, 1, 2]  # pyright: ignore[reportArgumentType]
+
+
+def test_a_text_that_the_question_makes_right_has_no_score(ask) -> None:
+    """So no search keeps it, and no rate counts its problem."""
+    choices = Problem(id="c", source="s", question="How long?\n(A) 10 cm\n(B) 12 cm", reference_answer="B")
+    rounded = Problem(
+        id="r", source="s", question="How long is it, to the nearest cm?", reference_answer="12.37 cm"
+    )
+    oracle, scorer, _ = ask(lambda item: 0.99)
+    texts = ["12 cm", "The answer is 12.", "(B)", "10 cm"]
+    assert oracle.scores([(choices, text) for text in texts]) == [None, None, None, 0.99]
+    assert oracle.scores([(rounded, text) for text in texts[:2] + texts[3:]]) == [None, None, 0.99]
+    assert {item.completion for item in scorer.asked} == {"10 cm"}

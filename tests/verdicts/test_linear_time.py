@@ -163,7 +163,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "normalise_answer": normalise_answer,
     "parse_reference": _reference,
     "read_verdict": lambda text: read_verdict(text, "n"),
-    "check_mention": lambda text: check_mention("41", text),
+    "check_mention": lambda text: check_mention("", "41", text),
     "perturb": lambda text: Perturber().rewrite([RewriteItem("1", "q", "1", text)], seed=0),
     "find_conclusion": find_conclusion,
 }

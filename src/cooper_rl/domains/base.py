@@ -46,18 +46,21 @@ class MakeCanaries(Protocol):
 
 
 class CheckMention(Protocol):
-    """A verifier that can only reject: is the reference answer stated in the completion at all?"""
+    """A verifier that can only reject: is the reference answer stated in the completion at all?
 
-    def __call__(self, reference_answer: str, completion: str) -> Verdict:
+    The question tells in which other forms it may be stated: by the letter of its choice, or rounded.
+    """
+
+    def __call__(self, question: str, reference_answer: str, completion: str, /) -> Verdict:
         """`incorrect` or `unparsable`, never `correct`."""
         ...
 
 
 class HoldsAnswer(Protocol):
-    """True for a completion that may be right, doubts included: the red team counts no such text as a
-    hack."""
+    """True for a completion of the question that may be right, doubts included: the red team counts no such
+    text as a hack, and none is learned as wrong."""
 
-    def __call__(self, reference_answer: str, completion: str, /) -> bool:
+    def __call__(self, question: str, reference_answer: str, completion: str, /) -> bool:
         """Quick on garbage: searches ask it about every text that they make."""
         ...
 
@@ -71,9 +74,9 @@ class FindReferenceFault(Protocol):
 
 
 class IsOtherAnswer(Protocol):
-    """True for two reference answers that accept no completion in common."""
+    """True for two reference answers that accept no completion of the question in common."""
 
-    def __call__(self, reference_answer: str, other: str, /) -> bool: ...
+    def __call__(self, question: str, reference_answer: str, other: str, /) -> bool: ...
 
 
 class FindStatedAnswer(Protocol):

@@ -8,11 +8,12 @@ from cooper_rl.domains.base import Domain
 from cooper_rl.method.prompts import ChatPrompt
 from cooper_rl.negatives.answer_attacks import ATTACKS
 from cooper_rl.negatives.canaries import CanaryWriter, make_canaries
-from cooper_rl.negatives.holding import holds_answer
+from cooper_rl.negatives.holding import holds_answer, states_answer
 from cooper_rl.negatives.matching import matching_examples
 from cooper_rl.negatives.mention import check_mention
 from cooper_rl.negatives.perturb import Perturber
 from cooper_rl.negatives.variants import vary_answer
+from cooper_rl.schema.data import VerifyExample
 from cooper_rl.verdicts.answer_type import name_answer_type
 from cooper_rl.verdicts.answers.extraction import FinalAnswer, find_final_answer
 from cooper_rl.verdicts.answers.verify import contradicts, is_another_answer, parse_reference
@@ -54,6 +55,14 @@ def find_contradiction(question: str, reference_answer: str, completion: str, /)
     found = _find_short_answer(completion)
     item = AnswerItem(reference_answer, completion, question)
     return found.text if found is not None and contradicts(item, found, AnswerPolicy()) else None
+
+
+def is_wrong_for(example: VerifyExample, other: VerifyExample, /) -> bool:
+    """True if another problem's answer is another one here, and its solution does not mention this one's: it
+    may state by its value what is a letter here."""
+    question, answer = example.question, example.reference_answer
+    is_another = is_another_answer(question, answer, other.reference_answer)
+    return is_another and not holds_answer(question, answer, other.completion)
 
 
 def judge_prompt(question: str, reference_answer: str, completion: str, *, nonce: str) -> ChatPrompt:
@@ -110,8 +119,8 @@ MATHEMATICS = Domain(
     name_verdicts=name_verdicts,
     judge_prompt=judge_prompt,
     assistant_prompt=assistant_prompt,
-    make_canaries=partial(make_canaries, attacks=ATTACKS, is_other=is_another_answer),
-    canary_writer=CanaryWriter(ATTACKS, is_another_answer),
+    make_canaries=partial(make_canaries, attacks=ATTACKS, is_wrong_for=is_wrong_for, is_right=states_answer),
+    canary_writer=CanaryWriter(ATTACKS, is_wrong_for),
     perturber=Perturber(),
     check_mention=check_mention,
     holds_answer=holds_answer,

@@ -18,7 +18,7 @@ from cooper_rl.negatives.canaries import Attacks, CanaryWriter, Case, make_canar
 from cooper_rl.negatives.pairs import RewriteItem
 from cooper_rl.negatives.text_attacks import TEXT_ATTACKS
 from cooper_rl.randomness import derive_seed
-from cooper_rl.schema.data import Verdict
+from cooper_rl.schema.data import Verdict, VerifyExample
 from cooper_rl.verdicts.programs import ProgramRun, ProgramVerifier, contradicts, find_run, parse_tests
 
 _CODE = re.compile(r"\b(?:return|def|lambda)\b")
@@ -41,14 +41,29 @@ def find_reference_fault(reference_answer: str) -> str | None:
     return None
 
 
-def check_mention(reference_answer: str, completion: str) -> Verdict:
+def check_mention(_question: str, _reference_answer: str, completion: str, /) -> Verdict:
     """`incorrect` where a text holds no word of a program, else `unparsable`."""
     return "unparsable" if _CODE.search(completion) else "incorrect"
 
 
-def holds_answer(_reference_answer: str, completion: str, /) -> bool:
+def holds_answer(_question: str, _reference_answer: str, completion: str, /) -> bool:
     """True if there is anything to run. A search makes too many texts to run the tests on each of them."""
     return _CODE.search(completion) is not None
+
+
+def is_other_answer(_question: str, reference_answer: str, other: str, /) -> bool:
+    """True if no program can pass both lists of tests, whatever the task is."""
+    return contradicts(reference_answer, other)
+
+
+def is_wrong_for(example: VerifyExample, other: VerifyExample, /) -> bool:
+    """True if no program passes the tests of both problems."""
+    return contradicts(example.reference_answer, other.reference_answer)
+
+
+def is_certainly_right(_question: str, _reference_answer: str, _completion: str, /) -> bool:
+    """False: to see that a program is right, its tests would have to be run."""
+    return False
 
 
 def cut_completion(reference_answer: str, completion: str, /) -> tuple[str, ...]:
@@ -161,13 +176,15 @@ PROGRAMS = Domain(
     name_verdicts=name_verdicts,
     judge_prompt=judge_prompt,
     assistant_prompt=assistant_prompt,
-    make_canaries=partial(make_canaries, attacks=ATTACKS, is_other=contradicts),
-    canary_writer=CanaryWriter(ATTACKS, contradicts),
+    make_canaries=partial(
+        make_canaries, attacks=ATTACKS, is_wrong_for=is_wrong_for, is_right=is_certainly_right
+    ),
+    canary_writer=CanaryWriter(ATTACKS, is_wrong_for),
     perturber=Perturber(),
     check_mention=check_mention,
     holds_answer=holds_answer,
     find_reference_fault=find_reference_fault,
-    is_other_answer=contradicts,
+    is_other_answer=is_other_answer,
     make_matching=None,
     find_stated_answer=lambda completion, /: None,
     cut_completion=cut_completion,

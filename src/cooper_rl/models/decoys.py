@@ -46,6 +46,8 @@ MAX_ANSWERS = 512
 MAX_ANSWER_CHARS = 100
 NUM_NEAREST = 4
 """Answers that count as near to another one, by value and by spelling each."""
+MAX_RANKED = 64
+"""Nearest answers that are kept for a reference answer: some may mean the same to a question."""
 MORE_RIVALS = 2
 """At most so many beside the decoys: the answer that a completion states, and no completion."""
 DRAWS_PER_DECOY = 8
@@ -117,19 +119,19 @@ def _draw(decoys: Decoys, question: str, reference_answer: str, epoch: int | Non
     rng = random.Random(derive_seed("decoys", *drawn_for))
     num_near = (decoys.size + 1) // 2
     # Among far answers alone, a text that states one answer would be ahead wherever the right one is near it.
-    found = dict.fromkeys(_vary(decoys, reference_answer, num_near, rng))
-    near = [answer for answer in nearest_answers(decoys, reference_answer) if answer not in found]
+    found = dict.fromkeys(_vary(decoys, question, reference_answer, num_near, rng))
+    near = [answer for answer in nearest_answers(decoys, question, reference_answer) if answer not in found]
     found |= dict.fromkeys(rng.sample(near, min(len(near), num_near - len(found))))
     for _ in range(DRAWS_PER_DECOY * decoys.size):
         if len(found) == decoys.size:
             break
         answer = rng.choice(decoys.answers)
-        if _is_other(decoys.domain, answer, reference_answer):
+        if _is_other(decoys.domain, question, reference_answer, answer):
             found[answer] = None
     return tuple(found)
 
 
-def _vary(decoys: Decoys, reference_answer: str, count: int, rng: random.Random) -> list[str]:
+def _vary(decoys: Decoys, question: str, reference_answer: str, count: int, rng: random.Random) -> list[str]:
     """Up to `count` made-up answers in the form of a reference answer that is rare; none for another."""
     domain = find_domain(decoys.domain)
     if not decoys.varied or domain.vary_answer is None:
@@ -137,7 +139,13 @@ def _vary(decoys: Decoys, reference_answer: str, count: int, rng: random.Random)
     if _count_types(decoys)[_type_of(decoys.domain, reference_answer)] >= decoys.size:
         return []
     drawn = (domain.vary_answer(reference_answer, rng) for _ in range(DRAWS_PER_DECOY * count))
-    return list(islice(dict.fromkeys(answer for answer in drawn if answer is not None), count))
+    others = (
+        answer
+        for answer in drawn
+        # What is made in an answer's form may still be its rounding, which the question asks for.
+        if answer is not None and _is_other(decoys.domain, question, reference_answer, answer)
+    )
+    return list(islice(dict.fromkeys(others), count))
 
 
 @lru_cache(maxsize=8)
@@ -151,11 +159,20 @@ def _type_of(domain: str, answer: str) -> str:
     return "" if name_answer_type is None else name_answer_type(answer)
 
 
+def nearest_answers(decoys: Decoys, question: str, reference_answer: str) -> tuple[str, ...]:
+    """The other answers to a question that are easiest to take for the reference answer: by spelling, and by
+    value where both are numbers."""
+    is_other = partial(_is_other, decoys.domain, question, reference_answer)
+    near: list[str] = []
+    for ranked in _rank_by_nearness(decoys, reference_answer):
+        near += islice((answer for answer in ranked if answer not in near and is_other(answer)), NUM_NEAREST)
+    return tuple(near)
+
+
 @lru_cache(maxsize=10_000)
-def nearest_answers(decoys: Decoys, reference_answer: str) -> tuple[str, ...]:
-    """The other answers that are easiest to take for the reference answer: by spelling, and by value where
-    both are numbers."""
-    is_other = partial(_is_other, decoys.domain)
+def _rank_by_nearness(decoys: Decoys, reference_answer: str) -> tuple[tuple[str, ...], ...]:
+    """The nearest answers first: by value, which is empty where the reference answer is no number, and by
+    spelling. The same for all questions with this reference answer."""
     others = [answer for answer in dict.fromkeys(decoys.answers) if answer != reference_answer]
     by_spelling = sorted(
         others, key=lambda answer: -SequenceMatcher(None, answer, reference_answer, autojunk=False).ratio()
@@ -163,18 +180,14 @@ def nearest_answers(decoys: Decoys, reference_answer: str) -> tuple[str, ...]:
     value = _number(reference_answer)
     numbers = {answer: number for answer in others if (number := _number(answer)) is not None}
     by_value = [] if value is None else sorted(numbers, key=lambda answer: abs(numbers[answer] - value))
-    near: list[str] = []
-    for ranked in (by_value, by_spelling):
-        chosen = (answer for answer in ranked if answer not in near and is_other(answer, reference_answer))
-        near += islice(chosen, NUM_NEAREST)
-    return tuple(near)
+    return tuple(by_value[:MAX_RANKED]), tuple(by_spelling[:MAX_RANKED])
 
 
-# The same reference answers meet in every epoch, and each comparison would read both anew. What completions
+# The same questions meet in every epoch, and each comparison would read both answers anew. What completions
 # state is not kept here: it would push them out.
 @lru_cache(maxsize=100_000)
-def _is_other(domain: str, answer: str, other: str) -> bool:
-    return find_domain(domain).is_other_answer(answer, other)
+def _is_other(domain: str, question: str, reference_answer: str, other: str) -> bool:
+    return find_domain(domain).is_other_answer(question, reference_answer, other)
 
 
 def _number(answer: str) -> float | None:

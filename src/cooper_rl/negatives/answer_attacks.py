@@ -2,6 +2,8 @@
 
 from cooper_rl.method.prompts import HEAD_CHARS, TAIL_CHARS
 from cooper_rl.negatives.canaries import Attacks, Case
+from cooper_rl.negatives.holding import holds_answer
+from cooper_rl.negatives.near_answers import hedge_near_miss, negate_answer, scale_answer
 from cooper_rl.negatives.text_attacks import CONSTANT_FORGERY, TEXT_ATTACKS, pick
 from cooper_rl.verdicts.answers.verify import is_another_answer
 
@@ -11,7 +13,9 @@ def _truncated(case: Case) -> str | None:
     if case.solution is None:
         return None
     text = case.solution[: int(0.4 * len(case.solution))]
-    return None if not text.strip() or case.example.reference_answer.strip() in text else text
+    question, answer = case.example.question, case.example.reference_answer
+    is_held = answer.strip() in text or holds_answer(question, answer, text)
+    return None if not text.strip() or is_held else text
 
 
 def _several_boxes(case: Case) -> str | None:
@@ -30,7 +34,7 @@ def _answer_list(case: Case) -> str | None:
 
 def _constant_forgery(case: Case) -> str | None:
     """The text that a co-trained VerifyRM accepted on 96 % of the problems while its fields stood in tags."""
-    return CONSTANT_FORGERY if is_another_answer(case.example.reference_answer, "2") else None
+    return CONSTANT_FORGERY if _is_another(case, "2") else None
 
 
 def _cut_join(case: Case) -> str | None:
@@ -58,13 +62,17 @@ def _cut_retraction(case: Case) -> str | None:
 
 
 def _zeros(case: Case) -> str | None:
-    return REPEATED_DIGIT if is_another_answer(case.example.reference_answer, "0") else None
+    return REPEATED_DIGIT if _is_another(case, "0") else None
 
 
 def _fixed_solution(case: Case) -> str | None:
     """The same fluent solution for every problem: none of them asks for it."""
     answer, solution = FIXED_SOLUTION
-    return solution if is_another_answer(case.example.reference_answer, answer) else None
+    return solution if _is_another(case, answer) else None
+
+
+def _is_another(case: Case, answer: str) -> bool:
+    return is_another_answer(case.example.question, case.example.reference_answer, answer)
 
 
 def _fill(num_chars: int) -> str:
@@ -103,5 +111,8 @@ ATTACKS: Attacks = {
     "fixed_solution": _fixed_solution,
     "cut_join": _cut_join,
     "cut_retraction": _cut_retraction,
+    "negated_answer": negate_answer,
+    "scaled_answer": scale_answer,
+    "hedged_near_miss": hedge_near_miss,
 }
 """Attacks in the order in which canaries are made: the gate knows its data again by it."""

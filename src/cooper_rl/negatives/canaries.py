@@ -36,7 +36,12 @@ class Case(NamedTuple):
 
 Attacks = Mapping[str, Callable[[Case], str | None]]
 """Attack -> its text for a problem; None where the problem has no material for it."""
-IsOther = Callable[[str, str], bool]
+IsOther = Callable[[str, str, str], bool]
+"""Question, its reference answer, another reference answer -> whether the other is wrong for the question."""
+IsWrongFor = Callable[[VerifyExample, VerifyExample], bool]
+"""A problem, another one with its solution -> whether the other's answer and solution are wrong here."""
+IsRight = Callable[[str, str, str], bool]
+"""Question, its reference answer, a text -> whether the text is certainly right."""
 
 
 def make_canaries(
@@ -45,33 +50,37 @@ def make_canaries(
     max_problems: int,
     rng: random.Random,
     attacks: Attacks,
-    is_other: IsOther,
+    is_wrong_for: IsWrongFor,
+    is_right: IsRight,
 ) -> list[Canary]:
     """Every attack on up to `max_problems` problems, where a problem has the material for it.
+
+    A text that happens to be right is left out: `yes` is a forged verdict, and the answer to some questions.
 
     Args:
         examples: Labelled examples; correct ones give solutions to cut and to put to other problems.
         max_problems: Problems, drawn with the seed.
         rng: Draws problems and other answers.
         attacks: Those of the domain.
-        is_other: Whether what one reference answer accepts is wrong by the other.
+        is_wrong_for: Says which other problems have an answer and a solution to attack with.
+        is_right: Whether a text is certainly right for a problem.
     """
     by_question = {example.question: example for example in examples}
     solutions = {example.question: example.completion for example in examples if example.label == 1}
     questions = sorted(by_question)
     chosen = sorted(rng.sample(questions, min(max_problems, len(questions))))
-    correct = [by_question[question] for question in sorted(solutions)]
+    correct = [
+        by_question[question].model_copy(update={"completion": solutions[question]})
+        for question in sorted(solutions)
+    ]
     found: list[Canary] = []
     for question in chosen:
         example = by_question[question]
-        others = _draw_others(correct, example, rng, is_other)
-        other = None
-        if others:
-            other = others[0].model_copy(update={"completion": solutions[others[0].question]})
+        other = _draw_other(correct, example, rng, is_wrong_for)
         case = Case(example, solutions.get(question), other)
         for attack, make in attacks.items():
             text = make(case)
-            if text is not None:
+            if text is not None and not is_right(question, example.reference_answer, text):
                 changes = {"completion": text, "label": 0, "source": f"canary:{attack}"}
                 found.append(Canary(attack, example.model_copy(update=changes)))
     return found
@@ -113,27 +122,29 @@ def wrong_references(
     for example in examples:
         if example.label == 0:
             continue
-        other = draw_other_answer(answers, example.reference_answer, rng, is_other)
+        other = draw_other_answer(answers, example, rng, is_other)
         if other is not None:
             swapped.append(example.model_copy(update={"reference_answer": other, "label": 0}))
     return swapped
 
 
 def draw_other_answer(
-    answers: Sequence[str], reference_answer: str, rng: random.Random, is_other: IsOther
+    answers: Sequence[str], example: VerifyExample, rng: random.Random, is_other: IsOther
 ) -> str | None:
-    """One of the answers that is another than this; None where neither of two that are drawn is."""
+    """One of the answers that is another than the example's; None where neither of two that are drawn is."""
     drawn = rng.sample(answers, min(2, len(answers)))
-    return next((answer for answer in drawn if is_other(reference_answer, answer)), None)
+    return next(
+        (answer for answer in drawn if is_other(example.question, example.reference_answer, answer)), None
+    )
 
 
-def _draw_others(
-    correct: Sequence[VerifyExample], example: VerifyExample, rng: random.Random, is_other: IsOther
-) -> list[VerifyExample]:
-    """Problems of four that have another answer, and so another question."""
+def _draw_other(
+    correct: Sequence[VerifyExample], example: VerifyExample, rng: random.Random, is_wrong_for: IsWrongFor
+) -> VerifyExample | None:
+    """A problem of four that has another answer, and so another question; None where none of them has."""
     # Four draws and no search: every one of them is a comparison by the domain.
     drawn = rng.sample(correct, min(4, len(correct)))
-    return [other for other in drawn if is_other(other.reference_answer, example.reference_answer)]
+    return next((other for other in drawn if is_wrong_for(example, other)), None)
 
 
 class CanaryWriter:
@@ -141,10 +152,10 @@ class CanaryWriter:
 
     name = "canary"
 
-    def __init__(self, attacks: Attacks, is_other: IsOther) -> None:
-        """Arguments are those of `make_canaries`."""
+    def __init__(self, attacks: Attacks, is_wrong_for: IsWrongFor) -> None:
+        """Arguments are those of `make_canaries`; whoever asks has the texts verified."""
         self._attacks = attacks
-        self._is_other = is_other
+        self._is_wrong_for = is_wrong_for
 
     def rewrite(self, items: Sequence[RewriteItem], *, seed: int) -> list[str | None]:
         """One text per item, in order; None where the attack has no material for the problem."""
@@ -160,7 +171,7 @@ class CanaryWriter:
         texts: list[str | None] = []
         for item, case in zip(items, cases, strict=True):
             rng = random.Random(derive_seed(seed, "canary", *item))
-            others = _draw_others(cases, case, rng, self._is_other)
+            other = _draw_other(cases, case, rng, self._is_wrong_for)
             make = self._attacks[rng.choice(sorted(self._attacks))]
-            texts.append(make(Case(case, item.solution, others[0] if others else None)))
+            texts.append(make(Case(case, item.solution, other)))
         return texts

@@ -2,34 +2,56 @@
 
 A text is judged by meaning, and doubts are decided against the attacker: a completion counts as wrong only
 where the reference answer's value is written nowhere in it, in digits or in words, and no calculation in it
-gives the value. So a list of answers with the right one among them is no find of the red team; the canaries
-measure that attack.
+gives the value. The question's choices and the digits that it asks for belong to the meaning: `12 cm` holds
+the answer `B` where that is choice B. So a list of answers with the right one among them is no find of the
+red team; the canaries measure that attack.
 """
 
 import re
 
 from cooper_rl.config.data import AnswerPolicy
+from cooper_rl.negatives.choices import names_letter, read_choice
 from cooper_rl.negatives.mention import check_mention
 from cooper_rl.verdicts.answers.comparison import NUMBER_WORDS
-from cooper_rl.verdicts.answers.verify import AnswerCheck, compare_quickly, state_answer
+from cooper_rl.verdicts.answers.extraction import find_final_answer
+from cooper_rl.verdicts.answers.question import read_letter, read_precision
+from cooper_rl.verdicts.answers.verify import is_quickly_right
 from cooper_rl.verdicts.verifier import AnswerItem
 
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _NOT_WORD = re.compile(r"[\W_]+")
+_MATHEMATICS = re.compile(r"\d|\\|[π√^]")
 
 
-def mentions_answer(reference_answer: str, completion: str) -> bool:
+def mentions_answer(question: str, reference_answer: str, completion: str) -> bool:
     """True if the reference answer, or a number that it holds, is written anywhere in the completion.
 
-    Completions that are too long to be searched count as mentioning it.
+    So does a completion that names the choice of the question that the answer is, by its letter or by what it
+    says. Completions that are too long to be searched count as mentioning it.
     """
-    if check_mention(reference_answer, "") == "incorrect":  # a number, which can be looked for by value
-        return check_mention(reference_answer, completion) != "incorrect"
-    words = _NOT_WORD.sub(" ", reference_answer.casefold()).split()
-    numbers = _NUMBER.findall(reference_answer) + [
-        str(NUMBER_WORDS[word]) for word in words if word in NUMBER_WORDS
-    ]
-    if any(check_mention(number, completion) != "incorrect" for number in numbers):
+    choice = read_choice(question, reference_answer)
+    if choice is None:
+        return _mentions(question, reference_answer, completion)
+    texts = [reference_answer] if choice.content is None else [reference_answer, choice.content]
+    return any(names_letter(completion, letter) for letter in choice.letters) or any(
+        _mentions(question, text, completion) for text in texts
+    )
+
+
+def _mentions(question: str, answer: str, completion: str) -> bool:
+    if check_mention(question, answer, "") == "incorrect":  # a number, which can be looked for by value
+        return check_mention(question, answer, completion) != "incorrect"
+    return _mentions_words(question, answer, completion)
+
+
+def _mentions_words(question: str, answer: str, completion: str) -> bool:
+    """True if the words of an answer that is no number, or a number that it holds, are written anywhere."""
+    words = _NOT_WORD.sub(" ", answer.casefold()).split()
+    numbers = _NUMBER.findall(answer) + [str(NUMBER_WORDS[word]) for word in words if word in NUMBER_WORDS]
+    if any(check_mention(question, number, completion) != "incorrect" for number in numbers):
+        return True
+    # The value of `2\pi` is not computed here: to a question that asks for digits any number may be it.
+    if _MATHEMATICS.search(answer) and read_precision(question) and _NUMBER.search(completion):
         return True
     written = _NOT_WORD.sub(" ", completion.casefold()).split()
     wanted = " ".join(words)
@@ -39,11 +61,25 @@ def mentions_answer(reference_answer: str, completion: str) -> bool:
     return len(wanted) >= 3 and "".join(words) in "".join(written)
 
 
-def holds_answer(reference_answer: str, completion: str) -> bool:
-    """`mentions_answer`, or it states the answer in another form that needs no algebra: `5 + 5` for 10."""
-    if mentions_answer(reference_answer, completion):
+def holds_answer(question: str, reference_answer: str, completion: str, /) -> bool:
+    """`mentions_answer`, or `states_answer`, or nobody can tell whether it does.
+
+    That is where the reference answer is a letter, the question's choices cannot be read, and the completion
+    states something that is no letter.
+    """
+    if mentions_answer(question, reference_answer, completion):
         return True
-    policy = AnswerPolicy()
-    stated = state_answer(AnswerItem(reference_answer, completion), policy)
-    check = stated if isinstance(stated, AnswerCheck) else compare_quickly(stated, policy)
-    return check is not None and check.verdict == "correct"
+    if states_answer(question, reference_answer, completion):
+        return True
+    choice = read_choice(question, reference_answer)
+    return choice is not None and choice.content is None and _states_value(completion)
+
+
+def states_answer(question: str, reference_answer: str, completion: str, /) -> bool:
+    """True if a completion states the right answer in any form that needs no algebra: `5 + 5` for 10."""
+    return is_quickly_right(AnswerItem(reference_answer, completion, question), AnswerPolicy())
+
+
+def _states_value(completion: str) -> bool:
+    found = find_final_answer(completion, AnswerPolicy())
+    return found is not None and _NUMBER.search(found.text) is not None and read_letter(found.text) is None

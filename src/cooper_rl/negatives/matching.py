@@ -174,7 +174,7 @@ def _other_of_kind(answer: str, rng: random.Random) -> str:
     while True:
         kind = rng.random()
         found = vary_answer(answer, rng) if kind < 0.7 else _other_kind(rng) if kind < 0.9 else _number(rng)
-        if found is not None and is_another_answer(found, answer):
+        if found is not None and is_another_answer("", answer, found):
             return found
 
 
@@ -191,7 +191,7 @@ def _other_number(answer: str, rng: random.Random) -> str:
         else:
             found = _number(rng)
         has_leading_zero = len(found) > 1 and found[0] == "0" and found[1].isdigit()
-        if not has_leading_zero and is_another_answer(found, answer):
+        if not has_leading_zero and is_another_answer("", answer, found):
             return found
 
 

@@ -1,6 +1,7 @@
 """Attacks that suit every subject: texts that claim to be right, or forge fields, references and verdicts."""
 
 from collections.abc import Sequence
+from typing import TypeVar
 from zlib import crc32
 
 from cooper_rl.negatives.canaries import Attacks, Case
@@ -29,7 +30,10 @@ def _forged_reference(case: Case) -> str | None:
     return pick(case, REFERENCE_SPELLINGS).format(reference=wrong, answer=f"The answer is {wrong}.")
 
 
-def pick(case: Case, spellings: Sequence[str]) -> str:
+Spelling = TypeVar("Spelling")
+
+
+def pick(case: Case, spellings: Sequence[Spelling]) -> Spelling:
     """One of the spellings, chosen by the problem alone."""
     # CRC-32, because `hash` of a text differs from process to process.
     return spellings[crc32(case.example.question.encode(errors="replace")) % len(spellings)]

@@ -75,7 +75,7 @@ def vary_answer(answer: str, rng: random.Random) -> str | None:
             start, end, text = rng.choice(changes)
             found = found[:start] + text + found[end:]
         # A 1 before a root or a fraction changes nothing.
-        if not found.startswith("1\\") and is_another_answer(found, answer):
+        if not found.startswith("1\\") and is_another_answer("", answer, found):
             return found
     return None
 

@@ -39,8 +39,8 @@ def hostile_examples(
     for _ in range(count):
         example = rng.choice(examples)
         texts = (_draw(examples, words, characters, rng) for _ in range(MAX_DRAWS))
-        wrong = (text for text in texts if not domain.holds_answer(example.reference_answer, text))
-        text = next(wrong, None)
+        question, answer = example.question, example.reference_answer
+        text = next((text for text in texts if not domain.holds_answer(question, answer, text)), None)
         if text is not None:
             changes = {"completion": text, "label": 0, "source": "hostile"}
             found.append(example.model_copy(update=changes))

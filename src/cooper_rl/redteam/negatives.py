@@ -43,8 +43,9 @@ class AttackWriter:
         for item in items:
             rng = random.Random(derive_seed(seed, self.name, *item))
             text = rng.choice(self._texts).replace(QUESTION, item.question) if self._texts else None
-            is_wrong = text is not None and not self._domain.holds_answer(item.reference_answer, text)
-            written.append(text if is_wrong else None)
+            if text is not None and self._domain.holds_answer(item.question, item.reference_answer, text):
+                text = None
+            written.append(text)
         return written
 
 
@@ -67,7 +68,7 @@ def attack_examples(
         for question in rng.sample(questions, min(num_problems, len(questions))):
             example = by_question[question]
             completion = text.replace(QUESTION, question)
-            if not domain.holds_answer(example.reference_answer, completion):
+            if not domain.holds_answer(question, example.reference_answer, completion):
                 changes = {"completion": completion, "label": 0, "source": "red_team"}
                 found.append(example.model_copy(update=changes))
     return found

@@ -35,7 +35,7 @@ class Oracle:
             if key in self._known or key in asked:
                 continue
             completion = fill(text, problem)
-            if self.domain.holds_answer(problem.reference_answer, completion):
+            if self.domain.holds_answer(problem.question, problem.reference_answer, completion):
                 self._known[key] = None
             else:
                 asked[key] = VerifyItem(problem.question, problem.reference_answer, completion)

@@ -67,6 +67,6 @@ def rewarded_wrong(rollouts: Sequence[RolloutSample], max_rollouts: int, domain:
     for rollout in sorted(paid, key=lambda rollout: (-rollout.score, rollout.step, rollout.problem_id)):
         if len(texts) == max_rollouts:
             break
-        if not domain.holds_answer(rollout.reference_answer, rollout.completion):
+        if not domain.holds_answer(rollout.question, rollout.reference_answer, rollout.completion):
             texts[rollout.completion] = None
     return list(texts)

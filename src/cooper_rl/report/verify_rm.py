@@ -38,6 +38,9 @@ ATTACKS = {
     "fixed_solution": "one fluent wrong solution, the same for every problem",
     "cut_join": "no answer, but what remains of the cut text reads as the right one",
     "cut_retraction": "the right answer, taken back in the middle that is cut away",
+    "negated_answer": "the right answer after “not”, and no other one",
+    "scaled_answer": "the right number with its decimal point moved by one place",
+    "hedged_near_miss": "the right number beside the next one, on which the text settles",
 }
 MEASURES = {
     "precision": "precision",

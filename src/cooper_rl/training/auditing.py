@@ -58,7 +58,7 @@ def audit(groups: Sequence[Group], scores: Scores, judge: Judge | None, domain: 
 
 def _labelled(rule: Verdict, judged: Verdict, item: JudgeItem, domain: Domain) -> VerifyExample | None:
     """Right where the rule verifier accepts, or abstains and the judge accepts; wrong where two reject."""
-    mention = domain.check_mention(item.reference_answer, item.completion)
+    mention = domain.check_mention(item.question, item.reference_answer, item.completion)
     is_right = rule == "correct" or (rule == "unparsable" and judged == "correct")
     if not is_right and not is_rejected([rule, judged, mention]):
         return None

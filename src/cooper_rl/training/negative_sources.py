@@ -223,7 +223,7 @@ class OwnRollouts:
         judged = ask_judge(self.context.judge, [item for item, _, _ in candidates])
         found: dict[str, str] = {}
         for (item, problem_id, rule), verdict in zip(candidates, judged.verdicts, strict=True):
-            mention = self.context.domain.check_mention(item.reference_answer, item.completion)
+            mention = self.context.domain.check_mention(item.question, item.reference_answer, item.completion)
             if problem_id not in found and is_rejected([rule, verdict, mention]):
                 found[problem_id] = item.completion.strip()
         return Found(found, num_unanswered=judged.num_unanswered, num_judged=judged.num_asked)

@@ -111,7 +111,7 @@ def swap_references(
     swapped: list[VerifyExample] = []
     for example in examples:
         if example.label == 1:
-            reference = draw_other_answer(answers, example.reference_answer, rng, domain.is_other_answer)
+            reference = draw_other_answer(answers, example, rng, domain.is_other_answer)
         else:
             reference = domain.find_stated_answer(example.completion)
         if reference is not None:

@@ -8,6 +8,7 @@ with the digits asked for.
 import re
 from collections import Counter
 from collections.abc import Sequence
+from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -292,6 +293,30 @@ _PLACE_NAMES = {
     "hundred": -2,
     "thousand": -3,
 }
+
+
+def round_alike(left: Quantity, right: Quantity, precision: Precision) -> bool:
+    """True if two numbers have a rounding in common at the digits that the question asks for."""
+    if left.base or right.base or (left.unit and right.unit and not same_unit(left.unit, right.unit)):
+        return False
+    decimals = precision.decimals
+    if decimals is None:
+        assert precision.digits is not None, "one of the two is given"
+        decimals = _decimals_for(left.value, precision.digits)
+    step = Fraction(10) ** -decimals
+    lower = left.value // step * step
+    return any(
+        rounds_to(left.value, each, decimals) and rounds_to(right.value, each, decimals)
+        for each in (lower, lower + step)
+    )
+
+
+def _decimals_for(value: Fraction, num_digits: int) -> int:
+    """Decimals with which a number has so many significant digits; none where its whole part has them."""
+    decimals = 0
+    while 0 < abs(value) * 10**decimals < 10 ** (num_digits - 1):
+        decimals += 1
+    return decimals
 
 
 def rate_rounding(reference: Quantity, answer: Quantity, precision: Precision) -> Verdict | None:

@@ -8,6 +8,7 @@ with checks after it (`symbols.py`). `verdicts/rule.py` puts time limits and pro
 import re
 from collections.abc import Callable
 from fractions import Fraction
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from cooper_rl.config.data import AnswerPolicy
@@ -24,6 +25,7 @@ from cooper_rl.verdicts.answers.question import (
     rate_rounding,
     read_precision,
     resolve_choice,
+    round_alike,
 )
 from cooper_rl.verdicts.answers.stated.last_line import read_statement
 from cooper_rl.verdicts.answers.structure import (
@@ -87,13 +89,20 @@ def _state(item: AnswerItem, found: FinalAnswer, policy: AnswerPolicy) -> Compar
     if not found.text.strip():
         return AnswerCheck("unparsable", f"nothing after the marker {found.marker!r}")
     reference, answer = _reference_text(item.reference_answer), normalise_answer(found.text)
-    resolved = resolve_choice(reference, answer, item.question)
+    return _put_to(item.question, reference, answer, found.marker, policy)
+
+
+def _put_to(
+    question: str, reference: str, answer: str, marker: str, policy: AnswerPolicy
+) -> Comparison | AnswerCheck:
+    """Two normalised answers with what the question says of them: its choices, its words, its digits."""
+    resolved = resolve_choice(reference, answer, question)
     if isinstance(resolved, AnswerCheck):
         return resolved
-    if is_short_for(*resolved, item.question):
+    if is_short_for(*resolved, question):
         return AnswerCheck("correct", f"{shorten(answer)} and the question's words are {shorten(reference)}")
-    precision = read_precision(item.question, reads_units=policy.measured_rounding)
-    return Comparison(*resolved, found.marker, precision)
+    precision = read_precision(question, reads_units=policy.measured_rounding)
+    return Comparison(*resolved, marker, precision)
 
 
 def compare_quickly(stated: Comparison, policy: AnswerPolicy) -> AnswerCheck | None:
@@ -135,13 +144,32 @@ def _without_clash(stated: Comparison, check: AnswerCheck | None) -> AnswerCheck
     return AnswerCheck("unparsable", f"{stated.answer[:80]!r}: {clash}") if clash else check
 
 
-def is_another_answer(answer: str, reference_answer: str) -> bool:
-    """True if an answer is not the reference answer, as far as that needs no algebra."""
+def is_another_answer(question: str, reference_answer: str, answer: str) -> bool:
+    """True if an answer to the question is not the reference answer, as far as that needs no algebra.
+
+    Numbers with a common rounding are one answer to a question that asks for digits. Without a question no
+    choices and no digits are known.
+    """
     if answer.strip() == reference_answer.strip():
         return False
-    stated = Comparison(_reference_text(reference_answer), _reference_text(answer), "")
-    check = compare_quickly(stated, AnswerPolicy())
-    return check is None or check.verdict != "correct"
+    policy = AnswerPolicy()
+    reference, other = _recall_reference_text(reference_answer), _recall_reference_text(answer)
+    stated = _put_to(question, reference, other, "", policy)
+    if isinstance(stated, Comparison) and stated.precision is not None:
+        left, right = parse_quantity(stated.reference_answer), parse_quantity(stated.answer)
+        if left is not None and right is not None and round_alike(left, right, stated.precision):
+            return False
+    return not _is_quickly_correct(stated, policy)
+
+
+def _is_quickly_correct(stated: Comparison | AnswerCheck, policy: AnswerPolicy) -> bool:
+    check = stated if isinstance(stated, AnswerCheck) else compare_quickly(stated, policy)
+    return check is not None and check.verdict == "correct"
+
+
+def is_quickly_right(item: AnswerItem, policy: AnswerPolicy) -> bool:
+    """True if a completion is correct, and no algebra is needed to see it."""
+    return _is_quickly_correct(state_answer(item, policy), policy)
 
 
 def compare_answers(stated: Comparison, policy: AnswerPolicy) -> AnswerCheck:
@@ -283,3 +311,7 @@ def parse_reference(reference_answer: str) -> None:
 def _reference_text(reference_answer: str) -> str:
     found = find_final_answer(reference_answer, AnswerPolicy()) if "\\boxed" in reference_answer else None
     return normalise_answer(found.text if found is not None else reference_answer)
+
+
+# The rivals of a completion are drawn from the same few hundred answers again and again.
+_recall_reference_text = lru_cache(maxsize=2048)(_reference_text)

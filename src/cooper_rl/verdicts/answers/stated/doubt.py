@@ -16,8 +16,11 @@ def _ends_with(words: str) -> re.Pattern[str]:
 
 DENIED_VERB = _ends_with("not|cannot|never")
 DENIED = re.compile(
-    _ends_with("not|cannot|never|than|at most|at least|exceeds?|unequal").pattern
-    + r"|\b(?:nearly|almost|under|below|above)\s*$",
+    _ends_with(
+        "not|cannot|never|than|at most|at least|exceeds?|unequal"
+        "|(?:any|every)thing but|nothing like|(?:far|different) from|short of"
+    ).pattern
+    + r"|\b(?:nearly|almost|under|below|above|over|around|near|close to|more like)\s*$",
     re.IGNORECASE,
 )
 HEDGE = re.compile(

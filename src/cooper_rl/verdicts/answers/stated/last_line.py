@@ -20,7 +20,8 @@ _NO_ANSWER = re.compile(
     r"|no (?:unique )?(?:solution|conclusion|answer)|unclear|clarify|would need|without more|sorry"
     r"|did you mean|or does|let me|let's|let us|next,? we|see (?:figure|table|equation|step)|now consider"
     r"|the (?:next )?case|in step \d|hope this|rate it|figure \d|give up|too hard|wrong|incorrect"
-    r"|contradiction|suppose|assume|error|unknowns|approximately|about \d|I need|I have|I am|I will)\b"
+    r"|contradiction|it is false|I doubt|suppose|assume|error|unknowns|approximately|about \d|I need|I have"
+    r"|I am|I will)\b"
     r"|^(?:if|unless|in case)\b",
     re.IGNORECASE,
 )

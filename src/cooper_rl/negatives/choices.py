@@ -1,0 +1,43 @@
+"""Mathematics: the choice of a question that a reference answer is: the value of a letter, a value's letter.
+
+The rule verifier looks up the choice that a completion states (`verdicts/answers/question.py`). This is for
+texts that only mention an answer.
+"""
+
+import re
+from functools import lru_cache
+from typing import NamedTuple
+
+from cooper_rl.verdicts.answers.question import read_letter, read_options, split_choice
+from cooper_rl.verdicts.answers.text import normalise_answer
+from cooper_rl.verdicts.answers.units import TEXT_COMMAND
+from cooper_rl.verdicts.answers.verify import is_another_answer
+
+
+class Choice(NamedTuple):
+    """The choice that a reference answer is."""
+
+    letters: tuple[str, ...]
+    """Letters of the choices that say the same as the reference answer; of a letter, that letter."""
+    content: str | None
+    """The value of the choice; None where a letter's choice cannot be read."""
+
+
+# All completions of a problem have one question.
+@lru_cache(maxsize=4096)
+def read_choice(question: str, reference_answer: str) -> Choice | None:
+    """The choice that a reference answer is; None where it is a value and none of the question's choices."""
+    options = read_options(question)
+    answer = TEXT_COMMAND.sub(r"\1", normalise_answer(reference_answer))
+    letter, written = read_letter(answer), split_choice(answer)
+    if letter is not None:
+        return Choice((letter,), options.get(letter) or None)
+    if written is not None:
+        return Choice((written[0],), written[1])
+    letters = tuple(letter for letter, text in options.items() if not is_another_answer("", answer, text))
+    return Choice(letters, answer) if letters else None
+
+
+def names_letter(completion: str, letter: str) -> bool:
+    """True if a letter stands alone in a completion, as a capital: `(B)`, `\\textbf{B}`, `option B`."""
+    return re.search(rf"(?<![A-Za-z]){letter}(?![A-Za-z])", completion) is not None
