@@ -267,3 +267,31 @@ def test_nothing_is_written_through_a_link_in_a_folder(tmp_path: Path) -> None:
         store.put_file("step-1/a/b.txt", tmp_path / "theirs" / "thesis.txt", sha256="0" * 64)
     assert (tmp_path / "theirs" / "thesis.txt").read_text() == "mine"
     assert [path.name for path in (tmp_path / "theirs").iterdir()] == ["thesis.txt"]
+
+
+def test_no_draft_is_removed_behind_a_link(tmp_path: Path) -> None:
+    """It may be one that another store is writing right now, under a lock of its own."""
+    theirs = LocalStore(tmp_path / "theirs")
+    theirs.write("LATEST", b"step-1", replaces=None)
+    draft = tmp_path / "theirs" / f"LATEST.{hashlib.sha256(b'step-2').hexdigest()[:16]}-00c0ffee.partial"
+    draft.write_bytes(b"step-2")
+    (tmp_path / "place").mkdir()
+    (tmp_path / "place" / "run").symlink_to(tmp_path / "theirs")
+    store = LocalStore(tmp_path / "place")
+    found = store.read("run/LATEST")
+    with pytest.raises(StorageError, match="is a link"):
+        store.write("run/LATEST", b"step-3", replaces=found and found.tag)
+    assert draft.exists()
+
+
+def test_a_draft_that_cannot_be_read_stops_no_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, draft = LocalStore(tmp_path), tmp_path / f"LATEST.{'0' * 16}-00c0ffee.partial"
+    draft.write_bytes(b"of another user")
+
+    def refuse(path: Path) -> str:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(local_store, "file_sha256", refuse)
+    store.write("LATEST", b"step-1", replaces=None)
+    assert store.read("LATEST") == Content(b"step-1", hashlib.sha256(b"step-1").hexdigest())
+    assert draft.exists()

@@ -80,7 +80,9 @@ class LocalStore:
                 raise WriteConflictError(
                     f"{place}: somebody else wrote it; two runs use this folder: stop one of them"
                 )
-            # Under the lock nobody else drafts it: such a draft is of a process that was killed.
+            # Under the lock nobody else drafts it: such a draft is of a process that was killed. Behind a
+            # link it may be another store's, whose lock is another one.
+            self._check_no_link(place.parent)
             self._remove_drafts(place)
             with self._draft(key, _tag(data)) as draft:
                 draft.write_bytes(data)
@@ -174,8 +176,9 @@ class LocalStore:
             draft, named = place.with_name(name), pattern.fullmatch(name)
             if named is None or draft.is_symlink() or not draft.is_file():
                 continue
-            if file_sha256(draft).startswith(named[1]):
-                draft.unlink()
+            with suppress(OSError):  # gone by now, or of another user: the write does not need it removed
+                if file_sha256(draft).startswith(named[1]):
+                    draft.unlink()
 
     def _check_no_link(self, folder: Path) -> None:
         """Refuse to write through a link: `keys` does not follow it, so nobody has looked behind it."""
