@@ -18,6 +18,7 @@ def summarise_run(
     site: List[str] = [],
     run_key: str = "",
     run_id: str = "",
+    arm: List[str] = [],
 ):
     """Say how the run ended, which checkpoints it left, and how to go on.
 
@@ -30,13 +31,15 @@ def summarise_run(
         site: Changes that hold for every run on this cluster, applied before `overrides`.
         run_key: Name that checkpoints of the run are kept under.
         run_id: Kubeflow's id of the run, the name where run_key is empty.
+        arm: Changes of this task alone, applied last: the runs of an experiment, whose checkpoints it names.
     """
     import json
     from pathlib import Path
 
     from cooper_rl.stages import summarise_run as stage
 
-    config, problem = stage.load_if_valid(preset, [*site, *overrides], run_key=run_key, run_id=run_id)
+    changes = [*site, *overrides, *arm]
+    config, problem = stage.load_if_valid(preset, changes, run_key=run_key, run_id=run_id)
     message = problem or status.error_message or ""
     ending = {"state": status.state, "run": status.pipeline_job_resource_name, "message": message}
     Path(f"{summary.path}.status").write_text(json.dumps(ending), encoding="utf-8")

@@ -34,9 +34,12 @@ def checkpoints_of(run_key: Given) -> dict[str, Given]:
 
 
 @contextmanager
-def summarised(tasks: Tasks, run_key: Given) -> Generator[None]:
-    """The block is the run; its summary is written however it ends."""
-    ending = tasks.add(component_of("summarise_run"), "Summarise the run", **checkpoints_of(run_key))
+def summarised(tasks: Tasks, run_key: Given, *, changes: Sequence[str] = ()) -> Generator[None]:
+    """The block is the run; its summary is written however it ends, with `changes` of its settings."""
+    inputs = checkpoints_of(run_key)
+    if changes:
+        inputs["arm"] = list(changes)
+    ending = tasks.add(component_of("summarise_run"), "Summarise the run", **inputs)
     with dsl.ExitHandler(ending, name="Run"):
         yield
 

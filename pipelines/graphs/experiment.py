@@ -15,6 +15,7 @@ from kfp import dsl
 from kfp.dsl.base_component import BaseComponent
 
 from cooper_rl.comparison.arms import arm_overrides
+from cooper_rl.config.cooper import RunConfig
 from cooper_rl.run import chain
 from pipelines.profile import Profile
 from pipelines.resources import Tasks
@@ -25,7 +26,7 @@ def build_experiment(profile: Profile, _iterations: int) -> BaseComponent:
     """The pipeline; each run has one iteration."""
     runs = (profile.runs_setting,)
     settings: list[Any] = [  # KFP takes lists, and its annotation names none
-        [*arm_overrides(arm), f"cooper.seed={seed}", f"storage.arm={arm}_{seed}"]
+        [*arm_overrides(arm), f"cooper.seed={seed}", f"storage.arm={RunConfig(arm=arm, seed=seed).name}"]
         for arm, seed in profile.runs
     ]
 
@@ -40,7 +41,7 @@ def build_experiment(profile: Profile, _iterations: int) -> BaseComponent:
                 this run's id.
         """
         tasks = Tasks(profile, {"preset": preset, "overrides": overrides})
-        with summarised(tasks, run_key):
+        with summarised(tasks, run_key, changes=runs):
             start = [
                 step._replace(changes=runs) if step.stage == "check_settings" else step
                 for step in chain.before_arms(label_shards=profile.label_shards)

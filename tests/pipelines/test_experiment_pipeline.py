@@ -36,7 +36,7 @@ def test_a_run_is_a_turn_of_one_loop_and_the_first_task_knows_all_arms(tmp_path:
     assert items[1] == ["cooper.reward.kind=rule", "cooper.seed=5", "storage.arm=rule_5"]
     assert [item[-1] for item in items] == [f"storage.arm={arm}_{seed}" for arm, seed in profile.runs]
     named = json.dumps(json.dumps(profile.runs_setting))[3:-3]
-    assert json.dumps(json.dumps(compiled)).count(named) == 2  # those who check them, and who compares them
+    assert json.dumps(json.dumps(compiled)).count(named) == 3  # who checks, compares and summarises
 
 
 def test_as_many_runs_train_at_once_as_the_profile_says(tmp_path: Path) -> None:

@@ -68,6 +68,23 @@ def test_a_run_that_failed_before_its_first_checkpoint_has_none_to_go_on_from(tm
     assert "also `run_key=" not in text
 
 
+def test_the_checkpoints_of_an_experiment_are_those_of_its_runs(tmp_path: Path) -> None:
+    """Each run of one has a place of its own beside that of the name; nothing lies at the name itself."""
+    for name, step in (("monday-rule_0", 4), ("monday-cooper_0", 2), ("monday-other", 9)):
+        place = tmp_path / "store" / name / "from-000000"
+        place.mkdir(parents=True)
+        (place / "LATEST").write_text(f"step-00000{step}\n")
+    runs = 'experiment.runs=[{arm="rule", seed=0}, {arm="cooper", seed=0}, {arm="cooper", seed=1}]'
+    text, result = summarise(tmp_path, *store(tmp_path), runs)
+    assert result.checkpoints == {
+        "monday-rule_0/from-000000": "step-000004",
+        "monday-cooper_0/from-000000": "step-000002",
+    }
+    assert f"Checkpoints below `{tmp_path / 'store'}`:" in text
+    assert "| monday-cooper_0/from-000000 | step-000002 |" in text
+    assert "also `run_key=monday`" in text
+
+
 def test_the_runs_id_is_the_name_to_go_on_with(tmp_path: Path) -> None:
     place = tmp_path / "store" / "0b1e-22" / "from-000001"
     place.mkdir(parents=True)

@@ -367,6 +367,11 @@ class RunConfig(Section):
     seed: int = Field(ge=0)
     """In place of `cooper.seed`."""
 
+    @property
+    def name(self) -> str:
+        """The run's `storage.arm`."""
+        return f"{self.arm}_{self.seed}"
+
 
 class ExperimentConfig(Section):
     """The command `experiment`, and the pipeline of that name."""

@@ -52,7 +52,7 @@ class RunEndReport(Report):
     last_step: int | None
     """The step of the newest checkpoint; None where no store keeps them."""
     checkpoints: dict[str, str]
-    """Iteration's folder -> name of its newest checkpoint."""
+    """Iteration's folder -> name of its newest checkpoint; an experiment's are below their runs' places."""
     failures: list[str] = Field(default=[])
     """Why tasks failed, the last at the end. Empty in a run that succeeded, and where no store keeps it."""
     ended_jobs: list[str] = Field(default=[])

@@ -15,6 +15,7 @@ from cooper_rl.checkpoints.manifest import LATEST, NAME
 from cooper_rl.cluster.failures import failures_of, in_words
 from cooper_rl.cluster.leftovers import Leftovers, end_jobs
 from cooper_rl.cluster.task import with_run_key
+from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.config.load import load
 from cooper_rl.config.root import Config
 from cooper_rl.errors import ConfigError, LaunchError, StorageError
@@ -128,14 +129,24 @@ def _end_jobs(config: Config | None) -> Leftovers:
 def find_checkpoints(config: Config) -> dict[str, str]:
     """Iteration's folder -> its newest checkpoint, in order; empty where there is no store.
 
+    The folder of an experiment's run begins with the name of that run's place.
+
     Raises:
         ConfigError: there is a store, but no run_key.
         StorageError: the store cannot be used.
     """
-    place = config.storage.run_uri()
+    found: dict[str, str] = {}
+    for run in config.experiment.runs:
+        storage = config.storage.model_copy(update={"arm": run.name})
+        found |= {f"{storage.run_name()}/{key}": name for key, name in _newest(storage).items()}
+    return found if config.experiment.runs else _newest(config.storage)
+
+
+def _newest(storage: StorageConfig) -> dict[str, str]:
+    place = storage.run_uri()
     if place is None:
         return {}
-    store = open_store(config.storage, place)
+    store = open_store(storage, place)
     found: dict[str, str] = {}
     for key in store.keys("from-"):
         if key.endswith(f"/{LATEST}") and (pointer := store.read(key)) is not None:
@@ -155,9 +166,10 @@ def to_markdown(
         lines += ["", sentence]
     if result.checkpoints:
         assert config is not None
+        place = config.storage.uri if config.experiment.runs else config.storage.run_uri()
         lines += [
             "",
-            f"Checkpoints below `{redact(config.storage.run_uri() or '')}`:",
+            f"Checkpoints below `{redact(place or '')}`:",
             "",
             "| iteration | newest |",
             "|---|---|",
