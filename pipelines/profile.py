@@ -94,7 +94,7 @@ class Profile(Section):
     """Tasks that label completions side by side, each the questions of one shard."""
     arms: tuple[str, ...] = Field(default=("rule", "frozen", "cooper"), min_length=1)
     """Arms of the pipeline `experiment`, as `cooper-rl experiment --help` lists them."""
-    seeds: tuple[Annotated[int, Field(ge=0)], ...] = Field(default=(0, 1, 2), min_length=1)
+    seeds: tuple[Annotated[int, Field(ge=0, lt=2**32)], ...] = Field(default=(0, 1, 2), min_length=1)
     """Seeds of co-training there: every arm is trained with each, one task a run."""
     runs_at_once: int = Field(default=0, ge=0)
     """Runs that train side by side there; 0: all."""
@@ -143,6 +143,9 @@ class Profile(Section):
         unknown = sorted(set(named) - set(STAGES))
         if unknown:
             raise ValueError(f"{unknown[0]!r} is no stage; stages are {', '.join(STAGES)}")
+        for key, values in (("arms", self.arms), ("seeds", self.seeds)):
+            if len(set(values)) < len(values):
+                raise ValueError(f"{key}: one stands there twice, so that two tasks would train the same run")
         for arm in self.arms:
             try:
                 arm_overrides(arm)

@@ -2,11 +2,12 @@
 
 import io
 import json
+import re
 from pathlib import Path
 
 import pytest
 
-from cooper_rl.comparison.arms import check_arms
+from cooper_rl.comparison.arms import ABLATIONS, ARMS, check_arms
 from cooper_rl.comparison.summary import ExperimentReport
 from cooper_rl.config.load import changed, load
 from cooper_rl.errors import ConfigError, DataError
@@ -54,6 +55,31 @@ def test_an_arm_that_is_none_or_does_not_fit_is_refused_before_anything_runs(tmp
         check_settings("experiment", "paper", [], {}, profile=profile)
     with pytest.raises(ConfigError, match=r"set evaluation\.judge"):
         check_settings("experiment", "laptop", ["evaluation.judge=null"], {}, profile=load_profile("local"))
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (
+            'arms = ["rule", "rule"]',
+            "arms: one stands there twice, so that two tasks would train the same run",
+        ),
+        ("seeds = [0, 1, 0]", "seeds: one stands there twice"),
+        ("seeds = [4294967296]", "seeds.0: Input should be less than 4294967296"),
+    ],
+)
+def test_a_run_that_no_task_of_its_own_could_train_is_refused(tmp_path: Path, line: str, said: str) -> None:
+    (tmp_path / "mine.toml").write_text(f"{line}\n")
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        load_profile(str(tmp_path / "mine.toml"))
+
+
+def test_every_run_has_a_name_for_its_checkpoints() -> None:
+    for arm in (*ARMS, *ABLATIONS):
+        (run,) = load("laptop", [f'experiment.runs=[{{arm="{arm}", seed={2**32 - 1}}}]']).experiment.runs
+        assert load("laptop", [f"storage.arm={run.name}"]).storage.arm == run.name
+    with pytest.raises(ConfigError, match="the run 'rule_0' stands there twice; name each once"):
+        load("laptop", ['experiment.runs=[{arm="rule", seed=0}, {arm="rule", seed=0}]'])
 
 
 @pytest.mark.parametrize("arm", ["exact", "paper", "dapo", "frozen_monitor_rule"])

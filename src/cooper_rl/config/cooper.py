@@ -383,3 +383,11 @@ class ExperimentConfig(Section):
     runs: tuple[RunConfig, ...] = ()
     """What `compare_arms` compares, in the order of its files. A pipeline fills it in (`arms` and `seeds` of
     its profile)."""
+
+    @model_validator(mode="after")
+    def _each_run_once(self) -> Self:
+        names = [run.name for run in self.runs]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"experiment.runs: the run {name!r} stands there twice; name each once")
+        return self
