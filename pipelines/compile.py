@@ -42,6 +42,16 @@ WITH_ARMS = frozenset({"experiment"})
 """Pipelines that train the arms of the profile."""
 
 
+OF_ARMS = {
+    "cooper.seed": "the profile's `seeds`",
+    "storage.arm": "the profile's `arms` and `seeds`",
+    "experiment.runs": "the profile's `arms` and `seeds`",
+    "experiment.steps": "`cooper.steps`",
+    "experiment.evaluate_every": "`cooper.evaluate_every`",
+}
+"""Key that these pipelines do not take from a run's settings -> what they take in its place."""
+
+
 def check_settings(
     name: str, preset: str, overrides: Sequence[str], parameters: Mapping[str, str], *, profile: Profile
 ) -> Config:
@@ -56,6 +66,9 @@ def check_settings(
     if name in WITH_REGISTRY:
         config.registry.needed_uri()
     if name in WITH_ARMS:
+        for override in overrides:
+            if (key := override.partition("=")[0].strip()) in OF_ARMS:
+                raise ConfigError(f"{override}: the pipeline {name} takes {OF_ARMS[key]} instead; set that")
         check_arms(changed(config, [profile.runs_setting]))
     return config
 

@@ -58,6 +58,20 @@ def test_an_arm_that_is_none_or_does_not_fit_is_refused_before_anything_runs(tmp
 
 
 @pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("cooper.seed=7", "cooper.seed=7: the pipeline experiment takes the profile's `seeds` instead"),
+        ("storage.arm=mine", "takes the profile's `arms` and `seeds` instead"),
+        ("experiment.steps=60", "takes `cooper.steps` instead; set that"),
+    ],
+)
+def test_a_setting_that_would_have_no_effect_is_refused(override: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        check_settings("experiment", "laptop", [override], {}, profile=load_profile("local"))
+    check_settings("end_to_end", "laptop", [override], {}, profile=load_profile("local"))
+
+
+@pytest.mark.parametrize(
     ("line", "said"),
     [
         (
