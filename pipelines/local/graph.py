@@ -128,7 +128,8 @@ def _run_loop(name: str, task: Task, store: io.IOStore, max_tasks: int, shared: 
     """All turns of a loop, whose items our pipelines fix when they are compiled; each output is a list."""
     items = json.loads(task.parameter_iterator.items.raw)
     turns = [create_parameter_loop_iteration_task_spec(task, item, name) for item in items]
-    with ThreadPoolExecutor(max_tasks) as pool:
+    limit = task.iterator_policy.parallelism_limit or max_tasks
+    with ThreadPoolExecutor(min(limit, max_tasks)) as pool:
         names = [f"{name}-iteration-{number}" for number in range(len(turns))]
         results = list(pool.map(partial(_run_task, store=store, shared=shared), names, turns))
     if any(ended != status.Status.SUCCESS for _, ended in results):

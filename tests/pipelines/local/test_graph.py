@@ -31,6 +31,18 @@ def wait_for(own: str, other: str, folder: str) -> str:
 
 
 @component
+def work_alone(number: int, folder: str):
+    """Fail where another turn is at work."""
+    import time
+    from pathlib import Path
+
+    busy = Path(folder) / "busy"
+    busy.mkdir()
+    time.sleep(0.5)
+    busy.rmdir()
+
+
+@component
 def say(text: str, after: str = "", is_good: bool = True) -> str:
     """Hand a text on, or fail."""
     assert is_good, "as asked"
@@ -124,3 +136,12 @@ def test_a_gpu_is_found_by_its_device(tmp_path: Path) -> None:
     assert not has_gpu(tmp_path)
     (tmp_path / "nvidia0").touch()
     assert has_gpu(tmp_path)
+
+
+def test_a_loop_has_no_more_turns_at_once_than_it_says(tmp_path: Path) -> None:
+    def looped(folder: str) -> None:
+        with dsl.ParallelFor([1, 2, 3], parallelism=1) as number:
+            work_alone(number=number, folder=folder)
+
+    status, printed = run(looped, tmp_path, at_once=3)
+    assert status == 0, printed
