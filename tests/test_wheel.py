@@ -11,6 +11,7 @@ import pytest
 
 from cooper_rl.cli.pipelines import find_pipelines
 from cooper_rl.errors import ConfigError
+from pipelines.options import NAMES
 from tests.small_run import small_run
 
 ROOT = Path(__file__).parent.parent
@@ -80,7 +81,7 @@ def test_pipelines_compile_outside_a_clone(programs: Path, tmp_path: Path) -> No
     assert shown.split() == [f"out/{path.name}" for path in map(Path, shown.split())]
     for path in (tmp_path / "out").iterdir():
         assert path.read_bytes() == (ROOT / "tests" / "golden" / path.name).read_bytes()
-    assert len(list((tmp_path / "out").iterdir())) == 4
+    assert len(list((tmp_path / "out").iterdir())) == len(NAMES)
 
 
 def test_what_was_installed_is_what_runs(programs: Path, tmp_path: Path) -> None:
