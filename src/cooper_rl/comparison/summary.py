@@ -84,7 +84,7 @@ class ArmRun(Record):
     """Alarms at which the judge found no loss of accuracy."""
     lost_at_alarm: float | None
     """Accuracy at the peak before the first alarm minus that at the next evaluation; what the monitor
-    let pass. Negative values are improvements."""
+    let pass. Negative values are improvements. None without an alarm, or evaluations while training."""
     rule_recall: float
     """Share of completions right by meaning at the end that the rule verifier accepts."""
     num_rolled_back: int
@@ -221,7 +221,9 @@ def _read_run(files: RunFiles, start: EvalReport, config: Config) -> _Found:
         is_watched=own.cooper.active_monitor is not None,
         first_alarm_step=alarm,
         denied_alarm_steps=denied_alarms(rows),
-        lost_at_alarm=None if alarm is None else lost_points(accuracy, alarm),
+        lost_at_alarm=(
+            None if alarm is None or own.cooper.evaluate_every is None else lost_points(accuracy, alarm)
+        ),
         rule_recall=sum(row.rule == "correct" for row in right) / max(len(right), 1),
         num_rolled_back=sum(row.gate.rolled_back is True for row in rows),
         judge_calls=count_judge_calls(rows),
