@@ -55,6 +55,9 @@ def test_an_arm_that_is_none_or_does_not_fit_is_refused_before_anything_runs(tmp
         check_settings("experiment", "paper", [], {}, profile=profile)
     with pytest.raises(ConfigError, match=r"set evaluation\.judge"):
         check_settings("experiment", "laptop", ["evaluation.judge=null"], {}, profile=load_profile("local"))
+    frozen = ["cooper.pairs.assistant=null", "cooper.reward.update_verify_rm=false"]
+    with pytest.raises(ConfigError, match=r"arm 'cooper' of experiment.runs: with these changes it is not a"):
+        check_settings("experiment", "laptop", frozen, {}, profile=load_profile("local"))
 
 
 @pytest.mark.parametrize(
