@@ -149,6 +149,11 @@ def _check_confused_files(commanded: Path, profile: Profile, settings: list[str]
     swapped = {**given, "checkpoints": given["checkpoints"][::-1]}
     with pytest.raises(DataError, match=r"is no run of the arm 'rule' with seed 3 \(.*cooper.seed: 5 there"):
         compare_arms.run(config, **swapped, **rest)
+    with pytest.raises(DataError, match="ends at step 2, and cooper.steps is 3; set what it was"):
+        compare_arms.run(load("laptop", [*settings, profile.runs_setting, "cooper.steps=3"]), **given, **rest)
+    mixed = {**given, "reports": [files.start.report, *given["reports"][1:]]}
+    with pytest.raises(DataError, match="evaluates step 0, and the run ends at step 2; give the report"):
+        compare_arms.run(config, **mixed, **rest)
     with pytest.raises(DataError, match="--reports: 3 paths for the 4 runs"):
         compare_arms.run(config, **{**given, "reports": given["reports"][1:]}, **rest)
     with pytest.raises(ConfigError, match=r"experiment\.runs is empty"):

@@ -201,6 +201,7 @@ def _read_run(files: RunFiles, start: EvalReport, config: Config) -> _Found:
         files.checkpoint, config.storage, starting_with=(), logs=(METRICS, ROLLOUTS)
     ) as found:
         _check_arm(files, found.manifest, own)
+        _check_steps(files, found.manifest, end, steps=own.cooper.steps)
         rows = read_metrics(*found.log[METRICS])
         rollouts = [row for path in found.log[ROLLOUTS] for row in read_records(path, RolloutSample)]
     curves = make_curves(rows, start, end)
@@ -241,6 +242,20 @@ def _check_arm(files: RunFiles, manifest: CheckpointManifest, own: Config) -> No
         raise DataError(
             f"{files.checkpoint}: is no run of the arm {files.arm!r} with seed {files.seed} "
             f"({'; '.join(others)}); give checkpoints, reports and completions in the order of the runs"
+        )
+
+
+def _check_steps(files: RunFiles, manifest: CheckpointManifest, end: EvalReport, *, steps: int) -> None:
+    """Refuse a run of another length than the page states, and the evaluation of another step."""
+    if manifest.step != steps:
+        raise DataError(
+            f"{files.checkpoint}: ends at step {manifest.step}, and cooper.steps is {steps}; set what it was "
+            "trained with"
+        )
+    if end.step != steps:
+        raise DataError(
+            f"{files.end.report}: evaluates step {end.step}, and the run ends at step {steps}; give the "
+            "report of its last evaluation"
         )
 
 
