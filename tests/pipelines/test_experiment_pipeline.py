@@ -56,7 +56,7 @@ def test_an_arm_that_is_none_or_does_not_fit_is_refused_before_anything_runs(tmp
     with pytest.raises(ConfigError, match=r"set evaluation\.judge"):
         check_settings("experiment", "laptop", ["evaluation.judge=null"], {}, profile=load_profile("local"))
     frozen = ["cooper.pairs.assistant=null", "cooper.reward.update_verify_rm=false"]
-    with pytest.raises(ConfigError, match=r"arm 'cooper' of experiment.runs: with these changes it is not a"):
+    with pytest.raises(ConfigError, match=r"arm 'cooper' of experiment\.runs: with these changes it is"):
         check_settings("experiment", "laptop", frozen, {}, profile=load_profile("local"))
 
 
@@ -149,7 +149,7 @@ def _check_confused_files(commanded: Path, profile: Profile, settings: list[str]
     swapped = {**given, "checkpoints": given["checkpoints"][::-1]}
     with pytest.raises(DataError, match=r"is no run of the arm 'rule' with seed 3 \(.*cooper.seed: 5 there"):
         compare_arms.run(config, **swapped, **rest)
-    with pytest.raises(DataError, match="ends at step 2, and cooper.steps is 3; set what it was"):
+    with pytest.raises(DataError, match=r"ends at step 2, and cooper\.steps is 3; set what it was"):
         compare_arms.run(load("laptop", [*settings, profile.runs_setting, "cooper.steps=3"]), **given, **rest)
     mixed = {**given, "reports": [files.start.report, *given["reports"][1:]]}
     with pytest.raises(DataError, match="evaluates step 0, and the run ends at step 2; give the report"):
