@@ -4,6 +4,7 @@ import io
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -135,12 +136,12 @@ def test_the_pipelines_runs_are_those_of_the_command(tmp_path: Path) -> None:
 
 def _check_confused_files(commanded: Path, profile: Profile, settings: list[str], folder: Path) -> None:
     files = written_files(commanded, arms=profile.arms, seeds=profile.seeds)
-    given = {
+    given: dict[str, Any] = {
         "checkpoints": [run.checkpoint for run in files.runs],
         "reports": [run.end.report for run in files.runs],
         "completions": [run.end.completions for run in files.runs],
     }
-    rest = {
+    rest: dict[str, Any] = {
         "start_report": files.start.report,
         "start_completions": files.start.completions,
         **{name: folder / name for name in ("page", "summary", "report")},
