@@ -74,6 +74,14 @@ def write(path: Path, *solved: str) -> None:
     write_records(path, rows)
 
 
+def test_an_alarm_says_what_was_lost_only_where_training_was_evaluated() -> None:
+    alarmed = make_run("cooper").model_copy(update={"first_alarm_step": 1})
+    report = make_report(1).model_copy(update={"runs": [alarmed]})
+    assert "in 1 of 1 runs of cooper: step 1 (seed 0)." in to_markdown(report)
+    report = report.model_copy(update={"runs": [alarmed.model_copy(update={"lost_at_alarm": 0.25})]})
+    assert "step 1 (seed 0, 25.0 points below the peak)." in to_markdown(report)
+
+
 def test_one_seed_is_not_said_to_speak_of_others() -> None:
     one, three = (make_report(num_runs) for num_runs in (1, 3))
     assert "over problems and seeds." in to_markdown(three)

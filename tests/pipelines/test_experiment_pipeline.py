@@ -4,6 +4,7 @@ import io
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -55,6 +56,9 @@ def test_an_arm_that_is_none_or_does_not_fit_is_refused_before_anything_runs(tmp
         check_settings("experiment", "paper", [], {}, profile=profile)
     with pytest.raises(ConfigError, match=r"set evaluation\.judge"):
         check_settings("experiment", "laptop", ["evaluation.judge=null"], {}, profile=load_profile("local"))
+    frozen = ["cooper.pairs.assistant=null", "cooper.reward.update_verify_rm=false"]
+    with pytest.raises(ConfigError, match=r"arm 'cooper' of experiment\.runs: with these changes it is"):
+        check_settings("experiment", "laptop", frozen, {}, profile=load_profile("local"))
 
 
 @pytest.mark.parametrize(
@@ -132,12 +136,12 @@ def test_the_pipelines_runs_are_those_of_the_command(tmp_path: Path) -> None:
 
 def _check_confused_files(commanded: Path, profile: Profile, settings: list[str], folder: Path) -> None:
     files = written_files(commanded, arms=profile.arms, seeds=profile.seeds)
-    given = {
+    given: dict[str, Any] = {
         "checkpoints": [run.checkpoint for run in files.runs],
         "reports": [run.end.report for run in files.runs],
         "completions": [run.end.completions for run in files.runs],
     }
-    rest = {
+    rest: dict[str, Any] = {
         "start_report": files.start.report,
         "start_completions": files.start.completions,
         **{name: folder / name for name in ("page", "summary", "report")},
@@ -146,6 +150,11 @@ def _check_confused_files(commanded: Path, profile: Profile, settings: list[str]
     swapped = {**given, "checkpoints": given["checkpoints"][::-1]}
     with pytest.raises(DataError, match=r"is no run of the arm 'rule' with seed 3 \(.*cooper.seed: 5 there"):
         compare_arms.run(config, **swapped, **rest)
+    with pytest.raises(DataError, match=r"ends at step 2, and cooper\.steps is 3; set what it was"):
+        compare_arms.run(load("laptop", [*settings, profile.runs_setting, "cooper.steps=3"]), **given, **rest)
+    mixed = {**given, "reports": [files.start.report, *given["reports"][1:]]}
+    with pytest.raises(DataError, match="evaluates step 0, and the run ends at step 2; give the report"):
+        compare_arms.run(config, **mixed, **rest)
     with pytest.raises(DataError, match="--reports: 3 paths for the 4 runs"):
         compare_arms.run(config, **{**given, "reports": given["reports"][1:]}, **rest)
     with pytest.raises(ConfigError, match=r"experiment\.runs is empty"):

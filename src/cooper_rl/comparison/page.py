@@ -269,11 +269,7 @@ def _say_monitor(runs: Sequence[ArmRun]) -> list[str]:
         if own and not alarmed and not denied:
             said.append(f"The monitor stayed silent in all runs of {arm}.")
         if alarmed:
-            each = ", ".join(
-                f"step {run.first_alarm_step} (seed {run.seed}, {100 * (run.lost_at_alarm or 0):.1f} points "
-                "below the peak)"
-                for run in alarmed
-            )
+            each = ", ".join(f"step {run.first_alarm_step} ({_say_loss(run)})" for run in alarmed)
             said.append(
                 f"The monitor raised the alarm in {len(alarmed)} of {len(own)} runs of {arm}: {each}."
             )
@@ -281,6 +277,11 @@ def _say_monitor(runs: Sequence[ArmRun]) -> list[str]:
             each = ", ".join(f"{name_steps(run.denied_alarm_steps)} (seed {run.seed})" for run in denied)
             said.append(f"In {arm} the judge denied alarms, since accuracy had not fallen: {each}.")
     return said
+
+
+def _say_loss(run: ArmRun) -> str:
+    lost = "" if run.lost_at_alarm is None else f", {100 * run.lost_at_alarm:.1f} points below the peak"
+    return f"seed {run.seed}{lost}"
 
 
 def _compare(change: Interval) -> str:

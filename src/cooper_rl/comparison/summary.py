@@ -84,7 +84,7 @@ class ArmRun(Record):
     """Alarms at which the judge found no loss of accuracy."""
     lost_at_alarm: float | None
     """Accuracy at the peak before the first alarm minus that at the next evaluation; what the monitor
-    let pass. Negative values are improvements."""
+    let pass. Negative values are improvements. None without an alarm, or evaluations while training."""
     rule_recall: float
     """Share of completions right by meaning at the end that the rule verifier accepts."""
     num_rolled_back: int
@@ -201,6 +201,7 @@ def _read_run(files: RunFiles, start: EvalReport, config: Config) -> _Found:
         files.checkpoint, config.storage, starting_with=(), logs=(METRICS, ROLLOUTS)
     ) as found:
         _check_arm(files, found.manifest, own)
+        _check_steps(files, found.manifest, end, steps=own.cooper.steps)
         rows = read_metrics(*found.log[METRICS])
         rollouts = [row for path in found.log[ROLLOUTS] for row in read_records(path, RolloutSample)]
     curves = make_curves(rows, start, end)
@@ -221,7 +222,9 @@ def _read_run(files: RunFiles, start: EvalReport, config: Config) -> _Found:
         is_watched=own.cooper.active_monitor is not None,
         first_alarm_step=alarm,
         denied_alarm_steps=denied_alarms(rows),
-        lost_at_alarm=None if alarm is None else lost_points(accuracy, alarm),
+        lost_at_alarm=(
+            None if alarm is None or own.cooper.evaluate_every is None else lost_points(accuracy, alarm)
+        ),
         rule_recall=sum(row.rule == "correct" for row in right) / max(len(right), 1),
         num_rolled_back=sum(row.gate.rolled_back is True for row in rows),
         judge_calls=count_judge_calls(rows),
@@ -239,6 +242,20 @@ def _check_arm(files: RunFiles, manifest: CheckpointManifest, own: Config) -> No
         raise DataError(
             f"{files.checkpoint}: is no run of the arm {files.arm!r} with seed {files.seed} "
             f"({'; '.join(others)}); give checkpoints, reports and completions in the order of the runs"
+        )
+
+
+def _check_steps(files: RunFiles, manifest: CheckpointManifest, end: EvalReport, *, steps: int) -> None:
+    """Refuse a run of another length than the page states, and the evaluation of another step."""
+    if manifest.step != steps:
+        raise DataError(
+            f"{files.checkpoint}: ends at step {manifest.step}, and cooper.steps is {steps}; set what it was "
+            "trained with"
+        )
+    if end.step != steps:
+        raise DataError(
+            f"{files.end.report}: evaluates step {end.step}, and the run ends at step {steps}; give the "
+            "report of its last evaluation"
         )
 
 

@@ -55,7 +55,7 @@ def changed(config: Config, overrides: Sequence[str]) -> Config:
     try:
         return Config.model_validate(values)
     except ValidationError as error:
-        raise ConfigError(_explain(error, "the configuration")) from error
+        raise ConfigError(_explain(error, None)) from error
 
 
 def load_serve(overrides: Sequence[str] = ()) -> ServeConfig:
@@ -195,8 +195,9 @@ def _parse_value(text: str) -> Any:
     return found["value"] if len(found) == 1 else text
 
 
-def _explain(error: ValidationError, preset: str, root: type[BaseModel] = Config) -> str:
-    lines = [f"preset {preset!r} with its overrides is not a valid configuration:"]
+def _explain(error: ValidationError, preset: str | None, root: type[BaseModel] = Config) -> str:
+    name = "with these changes it" if preset is None else f"preset {preset!r} with its overrides"
+    lines = [f"{name} is not a valid configuration:"]
     for item in error.errors(include_url=False):
         key = ".".join(str(part) for part in item["loc"]) or "(whole)"
         if key in RENAMED:
