@@ -124,7 +124,7 @@ STAGES: dict[StageName, tuple[str, ...]] = {
         "labeling.rule",
         "problems.domain",
     ),
-    "summarise_run": ("storage", "launch"),
+    "summarise_run": ("storage", "launch", "experiment.runs"),
 }
 """Stage -> configuration sections or keys that it reads, in the order of the walk."""
 
