@@ -11,7 +11,11 @@ from schemathesis import GenerationMode
 
 ITEM = {"question": "Tom has 7 apples.", "reference_answer": "7", "completion": "The answer is 7."}
 SURROGATE = json.dumps({"items": [{**ITEM, "question": "\ud800"}]}).encode()
-LIMITS = ("max_items_per_request=4", "max_chars_per_field=50", "max_body_bytes=4000", "max_wait_seconds=0")
+# Every body within the document fits into max_body_bytes: 4 * 3 texts of 50 characters, 12 bytes each escaped.
+LIMITS = ("max_items_per_request=4", "max_chars_per_field=50", "max_body_bytes=8000", "max_wait_seconds=0")
+# schemathesis does not count 413 among refusals; an invalid body may be too large as well.
+REFUSALS = [400, 404, 405, 406, 413, 415, 422]
+CONFIG = schemathesis.Config.from_dict({"checks": {"negative_data_rejection": {"expected-statuses": REFUSALS}}})
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +42,7 @@ def test_every_answer_is_what_the_document_says(url: str, path: str, mode: Gener
 
     schemathesis also holds status, content type and body of every answer to the document.
     """
-    document = schemathesis.openapi.from_url(f"{url}/openapi.json")
+    document = schemathesis.openapi.from_url(f"{url}/openapi.json", config=CONFIG)
     (operation,) = [found.ok() for found in document.get_all_operations() if found.ok().path == path]
 
     @settings(max_examples=50, deadline=None, database=None, derandomize=True,
