@@ -214,21 +214,27 @@ class _Handler(BaseHTTPRequestHandler):
         cluster.cut_logs -= is_cut
         self.send_response(200)
         self.send_header("Content-Type", "text/plain")
-        self.send_header("Connection", "close")
+        # As the real server does: a client shows each line when it comes, and not all of them at the end.
+        self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
-        self.close_connection = True
+        self.close_connection = is_cut
         while True:
             with cluster.changed:
                 has_ended = cluster.has_ended(pod) or cluster.logs[pod] is not log
                 lines = log[sent:]
             for line in lines:
-                self.wfile.write(f"{line}\n".encode())
+                self._send_chunk(f"{line}\n".encode())
                 sent += 1
                 if is_cut:
                     return
             if has_ended or not is_followed:
+                self._send_chunk(b"")
                 return
             time.sleep(0.02)
+
+    def _send_chunk(self, data: bytes) -> None:
+        """Of a chunked body; an empty one ends it."""
+        self.wfile.write(b"%x\r\n%b\r\n" % (len(data), data))
 
     def _refuse(self, status: int, message: str) -> None:
         self._send(status, {"kind": "Status", "status": "Failure", "message": message, "code": status})
