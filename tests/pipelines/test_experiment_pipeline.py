@@ -155,6 +155,11 @@ def _check_confused_files(commanded: Path, profile: Profile, settings: list[str]
     mixed = {**given, "reports": [files.start.report, *given["reports"][1:]]}
     with pytest.raises(DataError, match="evaluates step 0, and the run ends at step 2; give the report"):
         compare_arms.run(config, **mixed, **rest)
+    both = {name: given[name][::-1] for name in ("reports", "completions")}
+    with pytest.raises(DataError, match=r"evaluates another checkpoint than .*give checkpoints, reports and"):
+        compare_arms.run(config, **{**given, **both}, **rest)
+    with pytest.raises(DataError, match=r"are not the completions of .*give both in the order of the runs"):
+        compare_arms.run(config, **{**given, "completions": both["completions"]}, **rest)
     with pytest.raises(DataError, match="--reports: 3 paths for the 4 runs"):
         compare_arms.run(config, **{**given, "reports": given["reports"][1:]}, **rest)
     with pytest.raises(ConfigError, match=r"experiment\.runs is empty"):

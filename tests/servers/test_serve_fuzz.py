@@ -11,11 +11,13 @@ from schemathesis import GenerationMode
 
 ITEM = {"question": "Tom has 7 apples.", "reference_answer": "7", "completion": "The answer is 7."}
 SURROGATE = json.dumps({"items": [{**ITEM, "question": "\ud800"}]}).encode()
-# Every body within the document fits into max_body_bytes: 4 * 3 texts of 50 characters, 12 bytes each escaped.
+# Every valid body fits into max_body_bytes: 4 * 3 texts of 50 characters, 12 bytes each when escaped.
 LIMITS = ("max_items_per_request=4", "max_chars_per_field=50", "max_body_bytes=8000", "max_wait_seconds=0")
 # schemathesis does not count 413 among refusals; an invalid body may be too large as well.
 REFUSALS = [400, 404, 405, 406, 413, 415, 422]
-CONFIG = schemathesis.Config.from_dict({"checks": {"negative_data_rejection": {"expected-statuses": REFUSALS}}})
+CONFIG = schemathesis.Config.from_dict(
+    {"checks": {"negative_data_rejection": {"expected-statuses": REFUSALS}}}
+)
 
 
 @pytest.fixture(scope="module")

@@ -201,9 +201,10 @@ def _read_run(files: RunFiles, start: EvalReport, config: Config) -> _Found:
         files.checkpoint, config.storage, starting_with=(), logs=(METRICS, ROLLOUTS)
     ) as found:
         _check_arm(files, found.manifest, own)
-        _check_steps(files, found.manifest, end, steps=own.cooper.steps)
+        _check_end(files, found.manifest, end, steps=own.cooper.steps)
         rows = read_metrics(*found.log[METRICS])
         rollouts = [row for path in found.log[ROLLOUTS] for row in read_records(path, RolloutSample)]
+    _check_completions(files, end, completions)
     curves = make_curves(rows, start, end)
     accuracy, reward = curves["eval/judge_accuracy"], curves["eval/verify_rm_reward"]
     peak = _peak(accuracy)
@@ -245,8 +246,8 @@ def _check_arm(files: RunFiles, manifest: CheckpointManifest, own: Config) -> No
         )
 
 
-def _check_steps(files: RunFiles, manifest: CheckpointManifest, end: EvalReport, *, steps: int) -> None:
-    """Refuse a run of another length than the page states, and the evaluation of another step."""
+def _check_end(files: RunFiles, manifest: CheckpointManifest, end: EvalReport, *, steps: int) -> None:
+    """Refuse a run of another length than the page states, and the evaluation of another step or run."""
     if manifest.step != steps:
         raise DataError(
             f"{files.checkpoint}: ends at step {manifest.step}, and cooper.steps is {steps}; set what it was "
@@ -256,6 +257,24 @@ def _check_steps(files: RunFiles, manifest: CheckpointManifest, end: EvalReport,
         raise DataError(
             f"{files.end.report}: evaluates step {end.step}, and the run ends at step {steps}; give the "
             "report of its last evaluation"
+        )
+    if end.checkpoint not in {None, manifest.checksum}:
+        raise DataError(
+            f"{files.end.report}: evaluates another checkpoint than {files.checkpoint}; give checkpoints, "
+            "reports and completions in the order of the runs"
+        )
+
+
+def _check_completions(files: RunFiles, end: EvalReport, completions: Sequence[EvaluatedCompletion]) -> None:
+    """Refuse completions whose rewards are not those of the report."""
+    written: dict[str, list[float]] = {}
+    for row in completions:
+        written.setdefault(row.problem_id, []).append(row.score)
+    stated = {each.id: each.verify_rm_reward for each in end.by_problem}
+    if stated and stated != {problem: sum(scores) / len(scores) for problem, scores in written.items()}:
+        raise DataError(
+            f"{files.end.completions}: are not the completions of {files.end.report}; give both in the order "
+            "of the runs"
         )
 
 

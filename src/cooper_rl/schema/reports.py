@@ -347,6 +347,9 @@ class EvalReport(Report):
     """The details of `verify_rm`. None in evaluations of earlier versions."""
     cut_fraction: float
     """Share of completions that ended at the token limit."""
+    checkpoint: str | None = None
+    """Checksum of the manifest of the checkpoint that was evaluated. None: the starting models, a policy in
+    training, or an evaluation of an earlier version."""
 
 
 def _read_accuracy_name(value: object) -> object:

@@ -58,14 +58,16 @@ def run(
             use_packed(model, is_on=config.packed_forward)
         with closing(open_engine(subject.policy, config.engine)) as engine:
             found = evaluator.evaluate(engine, subject.policy, subject.verify_rm, step=subject.step)
+    result = found.report.model_copy(update={"checkpoint": subject.checkpoint})
     write_records(completions, found.completions)
-    write_records(evaluations, [*earlier, found.report])
-    write_report(report, found.report)
-    return found.report
+    write_records(evaluations, [*earlier, result])
+    write_report(report, result)
+    return result
 
 
 class _Subject(NamedTuple):
     step: int
+    checkpoint: str | None
     policy: Policy
     verify_rm: VerifyRM
 
@@ -76,11 +78,12 @@ def _load_subject(config: Config, *, models: Path, verify_rm: Path, checkpoint: 
         name = at_hand(config.storage, read_models(models).policy)
         policy = load_policy(name, device=device, is_trained=False, prompt_template=config.prompt_template)
         judge = load_verify_rm(at_hand(config.storage, model_in(verify_rm)), device=device)
-        return _Subject(0, policy, judge)
+        return _Subject(0, None, policy, judge)
     needed = ("policy/", "verify_rm/")
     with open_checkpoint(checkpoint, config.storage, starting_with=needed) as found:
         return _Subject(
             found.manifest.step,
+            found.manifest.checksum,
             load_policy(
                 found.folder / "policy",
                 device=device,
