@@ -63,7 +63,7 @@ def make_queue(name: str, namespace: str, pool: GpuPool) -> list[Json]:
     groups = [{"coveredResources": list(quotas), "flavors": [flavor]}]
     cluster_queue = {"namespaceSelector": namespaces, "resourceGroups": groups}
     return [
-        _kueue("ResourceFlavor", {"name": name}, {}),
+        _kueue("ResourceFlavor", {"name": name}, {"nodeLabels": dict(pool.node_selector)}),
         _kueue("ClusterQueue", {"name": name}, cluster_queue),
         _kueue("LocalQueue", {"name": name, "namespace": namespace}, {"clusterQueue": name}),
     ]

@@ -3,9 +3,11 @@
 Needs Kubeflow Trainer. The jobs train on CPUs, over gloo, and ask for no GPU.
 """
 
+import json
+
 import pytest
 
-from pipelines.profile import Profile
+from pipelines.profile import GpuPool, Profile
 from tests.on_cluster.site import STEPS, TRAINJOBS, Site, wait_for
 
 pytestmark = pytest.mark.cluster
@@ -27,17 +29,18 @@ def store_secret(profile: Profile) -> str | None:
     return next((secret.name for secret in profile.secrets if KEYS.items() <= secret.env.items()), None)
 
 
-def with_jobs(profile: Profile, *, nodes: int) -> Profile:
-    """The profile of a cluster whose co-training is a TrainJob."""
+def with_jobs(profile: Profile, *, nodes: int, pool: GpuPool | None = None) -> Profile:
+    """The profile of a cluster whose co-training is a TrainJob, which gets GPUs and queue of a pool."""
+    gpus = pool.count if pool else 0
     overrides = [
         "launch.kind=trainjob",
         f"launch.image={profile.gpu_image}",
         f"launch.storage_secret={store_secret(profile)}",
         f"launch.image_pull_secrets={list(profile.image_pull_secrets)}",
         f"launch.nodes={nodes}",
-        "launch.gpus_per_node=0",
-        "launch.queue=null",
-        *(["distributed.zero_stage=1"] if nodes > 1 else []),
+        f"launch.gpus_per_node={gpus}",
+        f"launch.queue={json.dumps(pool and pool.queue)}",
+        *(["distributed.zero_stage=1"] if nodes * max(1, gpus) > 1 else []),
     ]
     return profile.model_copy(update={"overrides": (*profile.overrides, *overrides)})
 

@@ -1,6 +1,6 @@
 """The TrainJobs that the exit task deletes, on a real API server with the Trainer's CRDs.
 
-KUBECONFIG is enough: no Kubeflow Pipelines, and no controller, since the jobs are suspended.
+KUBECONFIG is enough: no Kubeflow Pipelines, and no controller. One that is there leaves the jobs alone.
 """
 
 import os
@@ -23,6 +23,8 @@ from cooper_rl.config.infrastructure import LaunchConfig
 pytestmark = pytest.mark.cluster
 
 FINALIZER = "acceptance.cooper-rl.io/wait"
+ELSEWHERE = "kueue.x-k8s.io/multikueue"
+"""Whose jobs the Trainer's controller passes over. From others it removes a `Failed` that is not its own."""
 
 
 class Jobs:
@@ -49,7 +51,11 @@ class Jobs:
             "apiVersion": f"{GROUP}/{VERSION}",
             "kind": "TrainJob",
             "metadata": metadata,
-            "spec": {"runtimeRef": {"name": "torch-distributed"}, "suspend": True},
+            "spec": {
+                "runtimeRef": {"name": "torch-distributed"},
+                "suspend": True,
+                "managedBy": ELSEWHERE,
+            },
         }
         self._api.create_namespaced_custom_object(*self._kind, job)
         if ending is not None:

@@ -1,4 +1,4 @@
-"""A run whose GPU tasks wait in a queue of Kueue, behind a pod that uses up its quota.
+"""Runs whose GPU tasks or TrainJob wait in a queue of Kueue, behind a pod that uses up its quota.
 
 Needs Kueue with its `pod` integration, a profile with `[gpu]`, and the right to make a ClusterQueue.
 """
@@ -10,7 +10,8 @@ import pytest
 
 from pipelines.profile import GpuPool
 from tests.on_cluster.objects import make_pod, make_queue, on_gpus
-from tests.on_cluster.site import Site, wait_for
+from tests.on_cluster.site import STEPS, TRAINJOBS, Site, wait_for
+from tests.on_cluster.test_jobs import store_secret, with_jobs
 
 pytestmark = pytest.mark.cluster
 
@@ -74,3 +75,20 @@ def test_a_run_waits_while_the_quota_is_used_and_ends_well_when_it_is_free(
     remove(site, holder)
     wait_for(lambda: not set(waiting) & set(gated(site, run_id)), minutes=3, what="Kueue to admit the task")
     assert site.wait_for_end(run_id, minutes=40) == "SUCCEEDED", site.messages(run_id)
+
+
+def test_a_trainjob_waits_while_the_quota_is_used_and_trains_when_it_is_free(
+    site: Site, pool: GpuPool, holder: str
+) -> None:
+    if not site.knows(TRAINJOBS) or store_secret(site.profile) is None or pool.type != "nvidia.com/gpu":
+        pytest.skip("needs Kubeflow Trainer, a secret that a TrainJob reads, and nvidia.com/gpu in [gpu]")
+    run_key = "queued-job"
+    profile = with_jobs(site.profile.model_copy(update={"gpu": None}), nodes=1, pool=pool)
+    run_id = site.start(profile, run_key=run_key)
+    (job,) = wait_for(lambda: site.jobs(run_key), minutes=20, what="the TrainJob")
+    time.sleep(20)
+    selector = ("--selector", f"jobset.sigs.k8s.io/jobset-name={job['metadata']['name']}")
+    assert not site.get("pods", *selector), "admitted over the quota"
+    remove(site, holder)
+    assert site.wait_for_end(run_id, minutes=40) == "SUCCEEDED", site.messages(run_id)
+    assert site.weights(run_key)["step"] == STEPS

@@ -92,6 +92,15 @@ def test_a_profile_whose_co_training_is_a_trainjob_is_one_that_the_configuration
     )
     assert config.launch.storage_secret == "object-store-train"
     assert config.distributed.zero_stage == nodes - 1
+    assert config.launch.queue is None
+
+    pool = GpuPool(count=2, queue="mine")
+    config = load("laptop", [*with_jobs(site.profile, nodes=1, pool=pool).overrides, *site.overrides])
+    assert (config.launch.queue, config.launch.processes_per_node, config.distributed.zero_stage) == (
+        "mine",
+        2,
+        1,
+    )
 
 
 @ALONE
@@ -117,11 +126,12 @@ def test_objects_that_the_suite_makes_fit_the_schemas_of_their_kinds() -> None:
 
 
 def test_a_queue_lets_one_task_of_the_pool_work_at_a_time_and_covers_what_tasks_ask_for() -> None:
-    pool = GpuPool(type="example.com/gpu", count=8)
-    _, queue, local = make_queue("mine", "team", pool)
+    pool = GpuPool(type="example.com/gpu", count=8, node_selector={"example.com/pool": "training"})
+    kind, queue, local = make_queue("mine", "team", pool)
     (group,) = queue["spec"]["resourceGroups"]
     quotas = {each["name"]: each["nominalQuota"] for each in group["flavors"][0]["resources"]}
     assert quotas["example.com/gpu"] == "8"
+    assert kind["spec"] == {"nodeLabels": pool.node_selector}, "by which Kueue sends a TrainJob there"
     assert set(quotas) == set(group["coveredResources"]) >= {"cpu", "memory", "ephemeral-storage"}
     assert (local["metadata"]["namespace"], local["spec"]["clusterQueue"]) == ("team", "mine")
 
