@@ -1,12 +1,13 @@
 """No text can write a separator: the three fields come back from the token ids, or were cut as documented."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2ForSequenceClassification
 
@@ -73,17 +74,17 @@ def named_template(request: pytest.FixtureRequest) -> tuple[str, Any, Template]:
     return (request.param, *template_of(request.param))
 
 
-def read_back(name: str, template: Template, text: str) -> tuple[str, ...]:
-    """A field as its tokenizer can give it back: byte-level ones after normalisation, that of Llama 2 with
-    `▁` as the space for which it stands."""
-    parts = tuple(replace_surrogates(part) for part in cut_field(text))
+def as_read(name: str, template: Template, parts: Iterable[str]) -> tuple[str, ...]:
+    """What tokenizers do not tell apart: byte-level ones normalise, that of Llama 2 has `▁` for a space."""
     if name == "sentencepiece_bpe":
         return tuple(part.replace("▁", " ") for part in parts)
     normalizer = template.field_tokenizer.normalizer
-    return parts if normalizer is None else tuple(normalizer.normalize_str(part) for part in parts)
+    return tuple(part if normalizer is None else normalizer.normalize_str(part) for part in parts)
 
 
 @settings(max_examples=250, deadline=None)
+# `one` is a word of the laptop's tokenizer: the accent after it is a token of its own, and stays one.
+@example(fields=("", "", "questione\u0301"), reference_last=False)
 @given(fields=st.tuples(hostile, hostile, hostile), reference_last=st.booleans())
 def test_three_hostile_fields_come_back_from_the_token_ids(
     named_template: tuple[str, Any, Template], fields: tuple[str, str, str], reference_last: bool
@@ -102,8 +103,9 @@ def test_three_hostile_fields_come_back_from_the_token_ids(
     assert token_ids[-1] == expected[-1]
     assert not template.control_ids & {*token_ids}
     if name != "unigram":
-        wanted = tuple(read_back(name, template, field) for field in fields)
-        assert tuple(template.decode(token_ids)) == wanted
+        for field, parts in zip(fields, template.decode(token_ids), strict=True):
+            wanted = [replace_surrogates(part) for part in cut_field(field)]
+            assert as_read(name, template, parts) == as_read(name, template, wanted)
 
 
 def test_no_token_of_the_tokenizer_has_the_id_of_a_separator(
