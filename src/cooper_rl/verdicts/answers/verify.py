@@ -159,7 +159,15 @@ def is_another_answer(question: str, reference_answer: str, answer: str) -> bool
         left, right = parse_quantity(stated.reference_answer), parse_quantity(stated.answer)
         if left is not None and right is not None and round_alike(left, right, stated.precision):
             return False
-    return not _is_quickly_correct(stated, policy)
+    if isinstance(stated, Comparison):
+        return not _recall_whether_correct(stated)
+    return stated.verdict != "correct"
+
+
+# Few questions say anything about an answer, so that the same two meet again with other questions.
+@lru_cache(maxsize=100_000)
+def _recall_whether_correct(stated: Comparison) -> bool:
+    return _is_quickly_correct(stated, AnswerPolicy())
 
 
 def _is_quickly_correct(stated: Comparison | AnswerCheck, policy: AnswerPolicy) -> bool:
