@@ -88,7 +88,7 @@ class Follower:
 
     def _log(self, task: "_Task", level: str, message: str) -> None:
         if progress := _PROGRESS.search(message):
-            stage = re.sub(r"-\d+$", "", task.name).replace("-", "_")
+            stage = re.sub(r"-\d+$", "", task.name.partition(" ")[0]).replace("-", "_")
             task.progress = f"{progress['name']} {progress['rest']}".removeprefix(f"{stage} ")
             self._screen.show_progress(self._running.values(), changed=task)
         elif level in {"WARNING", "ERROR", "CRITICAL"}:

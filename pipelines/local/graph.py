@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextvars import copy_context
 from functools import partial
 from typing import Any, cast
 
@@ -20,7 +21,7 @@ from kfp.local.orchestrator.task_spec_utils import create_parameter_loop_iterati
 from kfp.pipeline_spec import pipeline_spec_pb2
 
 from cooper_rl.schema.stages import StageName
-from pipelines.local.lines import lines_named
+from pipelines.local.lines import lines_named, turn_named
 from pipelines.resources import DEFAULT_HOURS, HOURS
 
 Task = Any
@@ -86,7 +87,9 @@ def _run_tasks(tasks: Mapping[str, Task], store: io.IOStore, max_tasks: int, sha
                         continue
                     is_loop = task.WhichOneof("iterator") is not None
                     run = partial(_run_loop, max_tasks=max_tasks) if is_loop else _run_task
-                    running[pool.submit(run, name, task, store, shared=shared)] = name
+                    # With this thread's context, which knows the turn of a loop that the task belongs to.
+                    started = pool.submit(copy_context().run, run, name, task, store, shared=shared)
+                    running[started] = name
                 del waiting[name]
             for future in wait(running, return_when=FIRST_COMPLETED).done:
                 name = running.pop(future)
@@ -131,11 +134,23 @@ def _run_loop(name: str, task: Task, store: io.IOStore, max_tasks: int, shared: 
     limit = task.iterator_policy.parallelism_limit or max_tasks
     with ThreadPoolExecutor(min(limit, max_tasks)) as pool:
         names = [f"{name}-iteration-{number}" for number in range(len(turns))]
-        results = list(pool.map(partial(_run_task, store=store, shared=shared), names, turns))
+        labels = [_label(item, number) for number, item in enumerate(items, start=1)]
+        results = list(pool.map(partial(_run_turn, store=store, shared=shared), labels, names, turns))
     if any(ended != status.Status.SUCCESS for _, ended in results):
         return {}, status.Status.FAILURE
     made = [outputs for outputs, _ in results]
     return {key: [outputs[key] for outputs in made] for key in made[0]}, status.Status.SUCCESS
+
+
+def _run_turn(label: str, name: str, task: Task, store: io.IOStore, shared: dict[str, Any]) -> Result:
+    with turn_named(label):
+        return _run_task(name, task, store, shared)
+
+
+def _label(item: Any, number: int) -> str:
+    """The name of a turn: what the last of its settings is set to, where that is a name; else its number."""
+    value = str(item[-1] if isinstance(item, list) else item).rpartition("=")[2].replace("_", "-")
+    return value if re.fullmatch(r"[a-z0-9-]+", value) else str(number)
 
 
 def _keep(name: str, result: Result, store: io.IOStore) -> bool:

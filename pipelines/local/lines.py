@@ -1,8 +1,10 @@
 """Standard output of tasks that run at once: whole lines, each behind the name of its task.
 
     train-cooper | [KFP Executor 2026-11-24 22:10:03,120 INFO]: step=3 phase=policy_update loss=0.412
+    train-cooper rule-0 | [KFP Executor 2026-11-24 22:10:03,120 INFO]: ...
 
-Lines from outside any task are left as they are. kfp.local prints from the thread that runs a task.
+The second name has the turn of a loop, whose tasks have the names of those of the other turns. Lines from
+outside any task are left as they are. kfp.local prints from the thread that runs a task.
 """
 
 import io
@@ -14,7 +16,8 @@ from contextvars import ContextVar
 from typing import NamedTuple, TextIO
 
 _TASK: ContextVar[str] = ContextVar("task", default="")
-_NAMED = re.compile(r"^(?P<task>[a-z0-9][a-z0-9-]*) \| (?P<text>.*)$", flags=re.DOTALL)
+_TURN: ContextVar[str] = ContextVar("turn", default="")
+_NAMED = re.compile(r"^(?P<task>[a-z0-9][a-z0-9-]*( [a-z0-9-]+)?) \| (?P<text>.*)$", flags=re.DOTALL)
 
 
 class Line(NamedTuple):
@@ -28,11 +31,21 @@ class Line(NamedTuple):
 @contextmanager
 def lines_named(task: str) -> Generator[None]:
     """In the block, what this thread writes to a `NamedLines` is this task's."""
-    before = _TASK.set(task)
+    before = _TASK.set(f"{task} {_TURN.get()}".rstrip())
     try:
         yield
     finally:
         _TASK.reset(before)
+
+
+@contextmanager
+def turn_named(turn: str) -> Generator[None]:
+    """In the block, tasks are those of this turn of a loop, in threads that get the block's context too."""
+    before = _TURN.set(turn)
+    try:
+        yield
+    finally:
+        _TURN.reset(before)
 
 
 class NamedLines(io.TextIOBase):

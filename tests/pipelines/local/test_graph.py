@@ -50,6 +50,12 @@ def say(text: str, after: str = "", is_good: bool = True) -> str:
 
 
 @component
+def say_all(texts: list) -> str:
+    """Hand texts on."""
+    return " ".join(texts)
+
+
+@component
 def train_cooper(text: str) -> str:
     """A task with the name of the stage that has the highest limit."""
     return text
@@ -145,3 +151,23 @@ def test_a_loop_has_no_more_turns_at_once_than_it_says(tmp_path: Path) -> None:
 
     status, printed = run(looped, tmp_path, at_once=3)
     assert status == 0, printed
+
+
+def test_the_lines_of_a_loops_tasks_name_the_turn(tmp_path: Path) -> None:
+    """By the last setting of its item, which names an arm, or else by its number."""
+
+    def looped(folder: str) -> None:
+        settings: Any = [["cooper.seed=0", "storage.arm=rule_0"], ["storage.arm=cooper_1"], ["shard={of=2}"]]
+        with dsl.ParallelFor(settings) as arm:
+            begun = say_all(texts=arm)
+            say(text=begun.output)
+
+    status, printed = run(looped, tmp_path, at_once=2)
+    assert status == 0, printed
+    turns = {task: text for task, text in map(read_line, printed.splitlines()) if task.startswith("say-all")}
+    assert sorted(turns) == ["say-all 3", "say-all cooper-1", "say-all rule-0"]
+    assert sorted(task for task in started(printed) if task.startswith("say ")) == [
+        "say 3",
+        "say cooper-1",
+        "say rule-0",
+    ]
