@@ -7,7 +7,8 @@ import pytest
 from cooper_rl.checkpoints.run_state import RunState
 from cooper_rl.config.cooper import MonitorConfig
 from cooper_rl.config.load import load
-from cooper_rl.run.alarms import Alarm, ask_monitor, rollback_steps
+from cooper_rl.run.alarms import Alarm, ask_monitor, find_drop, rollback_steps
+from cooper_rl.schema.reports import Interval
 from cooper_rl.schema.step_metrics import RolloutMetrics, StepMetrics
 
 CONFIG = MonitorConfig(window=2, max_gap_rise=0.1)
@@ -68,3 +69,50 @@ def test_the_checkpoint_before_the_reward_went_wrong_is_kept() -> None:
     config = load("laptop", ["cooper.monitor={ window = 2, action = 'rollback' }"])
     assert run.monitor.order.since_step == 9
     assert set(rollback_steps(config, run, step=14)) >= {8, 12, 13, 14}
+
+
+def judged(value: float, half: float) -> Interval:
+    return Interval(value=value, low=value - half, high=value + half, count=200)
+
+
+@pytest.mark.parametrize(
+    ("now", "half", "allowed", "is_alarm"),
+    [
+        (0.50, 0.05, 0.02, True),
+        (0.54, 0.05, 0.02, False),  # by chance, perhaps
+        (0.54, 0.03, 0.02, True),
+        (0.54, 0.03, 0.04, False),
+        (0.10, 0.03, None, False),
+    ],
+)
+def test_accuracy_below_its_best_is_an_alarm_when_chance_and_the_allowance_are_left_out(
+    now: float, half: float, allowed: float | None, is_alarm: bool
+) -> None:
+    config = MonitorConfig(max_judged_drop=allowed)
+    run, row = RunState(best_judged=0.6, best_judged_step=40), steps(1, order=None, first=80)[0]
+    found = find_drop(config, run, row, judged(now, half))
+    assert found == (Alarm(since_step=40, is_deniable=False) if is_alarm else None)
+    assert (row.monitor.alarm, row.monitor.dropped) == ((True, True) if is_alarm else (None, None))
+
+
+def test_nothing_drops_without_a_best_a_judge_a_monitor_or_after_an_alarm() -> None:
+    (row,) = steps(1, order=None, first=80)
+    best = RunState(best_judged=0.6, best_judged_step=40)
+    hacked = best.model_copy(update={"first_alarm_step": 50})
+    low = judged(0.1, 0.01)
+    assert find_drop(CONFIG, RunState(), row, low) is None
+    assert find_drop(CONFIG, best, row, None) is None
+    assert find_drop(None, best, row, low) is None
+    assert find_drop(CONFIG, hacked, row, low) is None
+    assert row.monitor.alarm is None
+
+
+def test_the_best_evaluation_is_remembered_with_its_step_and_kept_for_a_rollback() -> None:
+    run = RunState()
+    for step, accuracy in ((10, 0.4), (20, 0.6), (30, 0.5)):
+        (row,) = steps(1, order=None, first=step)
+        row.eval.judge_accuracy = accuracy
+        run = run.after(row, run.monitor)
+    assert (run.best_judged, run.best_judged_step) == (0.6, 20)
+    config = load("laptop", ["cooper.monitor.action=rollback"])
+    assert 20 in rollback_steps(config, run, step=60)

@@ -24,6 +24,8 @@ class RunState(Record):
     """The step of the first alarm that no judge denied."""
     best_judged: float | None = None
     """Highest accuracy by the judge on held-out problems."""
+    best_judged_step: int | None = None
+    """The step of that evaluation; None in checkpoints of earlier versions too."""
     shortcut_auroc: float | None = None
     """The leak guard's last reading."""
     gate_starts: tuple[GateMetrics, ...] = ()
@@ -50,7 +52,7 @@ class RunState(Record):
         if not self.is_hacked and row.monitor.alarm and not is_denied:
             changes["first_alarm_step"] = row.step
         if judged is not None and (self.best_judged is None or judged > self.best_judged):
-            changes["best_judged"] = judged
+            changes |= {"best_judged": judged, "best_judged_step": row.step}
         if row.pairs.shortcut_auroc is not None:
             changes["shortcut_auroc"] = row.pairs.shortcut_auroc
         known = {each.data for each in self.gate_starts}

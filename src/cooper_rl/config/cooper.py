@@ -66,11 +66,12 @@ class GateConfig(Section):
 
 class MonitorConfig(Section):
     """The hacking monitor: raises the alarm when the reward does not tell right completions from wrong ones
-    of the same problem, and when the VerifyRM reward rises and rule accuracy does not.
+    of the same problem, when the VerifyRM reward rises and rule accuracy does not, and when an evaluation
+    finds accuracy on held-out problems below its best.
 
     With `cooper.evaluate_every` and `evaluation.judge` the judge evaluates at once, and denies an alarm of
     the second kind at which accuracy on held-out problems is not `max_gap_rise` below its best, chance
-    included.
+    included. The third kind is its own.
     """
 
     min_order: float | None = Field(default=0.65, ge=0.5, le=0.95)
@@ -83,6 +84,9 @@ class MonitorConfig(Section):
     max_gap_rise: float = Field(default=0.1, gt=0)
     """The rise of reward minus rule accuracy above its lowest average so far that is allowed, where the
     reward did not fall and rule accuracy did not rise."""
+    max_judged_drop: float | None = Field(default=0.02, ge=0, le=1)
+    """The drop of accuracy by the judge below its best that is allowed, beside chance: an evaluation raises
+    the alarm if the upper end of its interval is lower. None: no alarm about it."""
     num_anchors: int = Field(default=64, ge=0)
     """Completions of the starting policy whose mean score is subtracted from the reward: a VerifyRM that
     comes to pay an unchanged policy more is not being hacked. Drawn whenever a run starts or goes on."""

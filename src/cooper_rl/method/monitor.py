@@ -1,7 +1,9 @@
-"""The hacking monitor: two signs of a reward that is hacked (row 14).
+"""The hacking monitor: three signs of a reward that is hacked (row 14).
 
 The early sign is the order in which the reward puts the completions of one problem (`ordering.py`). The late
-one is a VerifyRM reward that rises while rule accuracy falls.
+one is a VerifyRM reward that rises while rule accuracy falls. Both are blind to a policy that the rule
+verifier cannot read; the third is not: a judge's evaluation that finds accuracy on held-out problems below
+its best (`has_dropped`).
 
 The late sign is read from reward minus rule accuracy, so that a step of hard problems, which lowers both,
 says nothing. From the reward, VerifyRM's mean score of what the starting policy wrote is subtracted: a
@@ -137,6 +139,21 @@ def is_denied(best: float | None, judged: Interval, config: MonitorConfig) -> bo
         config: The bound.
     """
     return best is not None and judged.low >= best - config.max_gap_rise
+
+
+def has_dropped(best: float | None, judged: Interval, config: MonitorConfig) -> bool:
+    """True if accuracy by the judge is further below its best than allowed, chance excluded.
+
+    The interval is over problems. Both evaluations have the same ones, so that their difference varies less
+    than the interval says, which leaves room for the best of many evaluations being high by chance.
+
+    Args:
+        best: Highest accuracy by the judge before; None: there is nothing to compare with.
+        judged: Accuracy by the judge on the same held-out problems, now.
+        config: The bound.
+    """
+    allowed = config.max_judged_drop
+    return best is not None and allowed is not None and judged.high < best - allowed
 
 
 def first_alarm(metrics: Sequence[StepMetrics]) -> int | None:

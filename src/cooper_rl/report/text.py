@@ -248,12 +248,13 @@ def _say_monitor(metrics: Sequence[StepMetrics]) -> list[str]:
     if alarm is not None:
         back = next((to for row in metrics if (to := row.monitor.rolled_back_to) is not None), None)
         then = "" if back is None else f"; both models went back to step {back}"
-        is_unordered = any(row.monitor.unordered for row in metrics if row.step == alarm)
-        reason = (
-            "the reward told right completions too seldom from wrong ones of the same problem"
-            if is_unordered
-            else "the VerifyRM reward and rule accuracy had gone apart"
-        )
+        at_alarm = next(row.monitor for row in metrics if row.step == alarm)
+        if at_alarm.unordered:
+            reason = "the reward told right completions too seldom from wrong ones of the same problem"
+        elif at_alarm.dropped:
+            reason = "the judge found accuracy below its best"
+        else:
+            reason = "the VerifyRM reward and rule accuracy had gone apart"
         said.append(f"The hacking monitor raised the alarm at step {alarm}: {reason}{then}.")
     return said or ["The hacking monitor raised no alarm."]
 

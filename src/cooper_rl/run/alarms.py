@@ -10,8 +10,9 @@ from cooper_rl.checkpoints.run_state import RunState
 from cooper_rl.config.cooper import MonitorConfig
 from cooper_rl.config.root import Config
 from cooper_rl.errors import HackingError
-from cooper_rl.method.monitor import MonitorState, watch
+from cooper_rl.method.monitor import MonitorState, has_dropped, watch
 from cooper_rl.method.ordering import is_proven
+from cooper_rl.schema.reports import Interval
 from cooper_rl.schema.step_metrics import MonitorMetrics, StepMetrics
 
 logger = logging.getLogger(__name__)
@@ -89,6 +90,42 @@ def ask_monitor(monitor: MonitorConfig | None, run: RunState, row: StepMetrics, 
     return Asked(state, Alarm(reading.since_step, is_deniable=True))
 
 
+def find_drop(
+    monitor: MonitorConfig | None, run: RunState, row: StepMetrics, judged: Interval | None
+) -> Alarm | None:
+    """The alarm of an evaluation that finds accuracy below its best; noted in the step's metrics, with a
+    warning. None: it finds none, or there was an alarm before.
+
+    Args:
+        monitor: None: there is nothing to watch.
+        run: its state after the step before.
+        row: The step's metrics.
+        judged: Accuracy by the judge on held-out problems; None without a judge.
+    """
+    if (
+        monitor is None
+        or judged is None
+        or run.is_hacked
+        or not has_dropped(run.best_judged, judged, monitor)
+    ):
+        return None
+    row.monitor.alarm = row.monitor.dropped = True
+    best_step = run.best_judged_step or 0
+    logger.warning(
+        "step %d: accuracy on held-out problems is %.3f [%.3f, %.3f] by the judge, and was %.3f after step "
+        "%d (max_judged_drop=%g): the policy gets worse; cooper.monitor.action=%s",
+        row.step,
+        judged.value,
+        judged.low,
+        judged.high,
+        run.best_judged,
+        best_step,
+        monitor.max_judged_drop,
+        monitor.action,
+    )
+    return Alarm(best_step, is_deniable=False)
+
+
 def check_hacked(config: Config, *, is_hacked: bool, step: int) -> None:
     """Refuse to go on, or to hand on, where the monitor ended the run.
 
@@ -107,8 +144,8 @@ def check_hacked(config: Config, *, is_hacked: bool, step: int) -> None:
 def rollback_steps(config: Config, run: RunState, *, step: int) -> list[int]:
     """The steps that an alarm may go back to, of which checkpoints are kept.
 
-    That is the one before the order went wrong, and the one before the lowest gap's rise, or those of windows
-    that the monitor does not look at yet, because they overlap the last one.
+    That is the one before the order went wrong, that of the best evaluation, and the one before the lowest
+    gap's rise, or those of windows that the monitor does not look at yet, because they overlap the last one.
 
     Args:
         config: of the run.
@@ -122,4 +159,6 @@ def rollback_steps(config: Config, run: RunState, *, step: int) -> list[int]:
     known = [] if lowest is None else [lowest.last_step]
     if order.since_step is not None:
         known.append(order.since_step - 1)
+    if run.best_judged_step is not None:
+        known.append(run.best_judged_step)
     return [*known, *range(step - monitor.window, step + 1)]

@@ -12,12 +12,12 @@ from cooper_rl.errors import ServerError, StoppedError, TrainingError
 from cooper_rl.method.monitor import is_denied
 from cooper_rl.method.shortcuts import pair_shortcut_auroc
 from cooper_rl.progress import Progress
-from cooper_rl.run.alarms import ask_monitor, check_hacked, has_fallen_back, rollback_steps
+from cooper_rl.run.alarms import ask_monitor, check_hacked, find_drop, has_fallen_back, rollback_steps
 from cooper_rl.run.evaluator import Evaluator
 from cooper_rl.run.recorder import NOTHING, Books
 from cooper_rl.run.stopping import StopRequest
 from cooper_rl.schema.data import DrawnStep, Problem
-from cooper_rl.schema.reports import EvalReport
+from cooper_rl.schema.reports import EvalReport, Interval
 from cooper_rl.schema.step_metrics import EvalMetrics, StepMetrics
 from cooper_rl.training.optimizer import TrainedTensors, read_tensors, write_tensors
 from cooper_rl.training.step import Trainer, run_step, step_problems
@@ -131,7 +131,11 @@ class CoTraining:
         is_due = cooper.evaluate_every is not None and step % cooper.evaluate_every == 0
         if self.evaluator is not None and (is_due or alarm):
             report = self._evaluate(self.evaluator, row)
-            alarm = None if alarm and alarm.is_deniable and self._deny(report, row) else alarm
+            judged = report.judge_accuracy
+            if dropped := find_drop(cooper.active_monitor, state.run, row, judged):
+                alarm = alarm or dropped
+            elif alarm and alarm.is_deniable and self._deny(judged, row):
+                alarm = None
         if alarm and cooper.monitor and cooper.monitor.action == "rollback":
             self._roll_back(alarm.since_step)
         state.run = state.run.after(row, monitor)
@@ -184,9 +188,9 @@ class CoTraining:
         row.seconds["evaluation"] = time.perf_counter() - started
         return report
 
-    def _deny(self, report: EvalReport, row: StepMetrics) -> bool:
+    def _deny(self, judged: Interval | None, row: StepMetrics) -> bool:
         """Ask the judge, where there is one, whether the alarm is false."""
-        monitor, judged = self.config.cooper.active_monitor, report.judge_accuracy
+        monitor = self.config.cooper.active_monitor
         if monitor is None or judged is None or not is_denied(self.state.run.best_judged, judged, monitor):
             return False
         row.monitor.denied = True

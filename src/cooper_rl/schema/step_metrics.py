@@ -159,6 +159,8 @@ class MonitorMetrics(Section):
     order is known yet."""
     unordered: bool | None = None
     """True: the evidence suffices, which is an alarm."""
+    dropped: bool | None = None
+    """True: the evaluation after the step found accuracy below its best, which is an alarm."""
     alarm: bool | None = None
     denied: bool | None = None
     """The judge found no loss of accuracy at the alarm."""

@@ -338,6 +338,31 @@ def test_an_alarm_is_evaluated_at_once(guarded: Files, tmp_path: Path) -> None:
     assert rows[first - 1].items() <= back[first - 1].items()
 
 
+def test_an_evaluation_below_the_best_one_raises_the_alarm_and_goes_back_to_that(
+    guarded: Files, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A learning rate at which the policy falls apart: better after one step, and lost after the second."""
+    held_out = [
+        Problem(id=f"h{n}", source="tiny", question=f"Tom has {n} pens.", reference_answer="10")
+        for n in range(10, 50)
+    ]
+    write_records(tmp_path / "held_out.jsonl", held_out)
+    go(
+        guarded, tmp_path / "run", *ALARMED, "cooper.monitor.action=rollback", "cooper.evaluate_every=1",
+        "evaluation.samples_per_problem=8", "cooper.policy.lr=0.05", "cooper.policy.warmup_steps=6",
+        "cooper.checkpoint_every=1", "cooper.steps=3",
+        examples=guarded.examples, held_out=tmp_path / "held_out.jsonl",
+    )  # fmt: skip
+    first, second, third = numbers(tmp_path / "run")
+    assert second["eval/judge_accuracy"] < first["eval/judge_accuracy"] - 0.2
+    assert (second["monitor/dropped"], second["monitor/alarm"], second["monitor/rolled_back_to"]) == (1, 1, 1)
+    assert "monitor/dropped" not in first
+    assert "monitor/dropped" not in third, "one alarm a run"
+    assert third["eval/judge_accuracy"] > second["eval/judge_accuracy"]
+    assert "step 2: accuracy on held-out problems is" in caplog.text
+    assert f"and was {first['eval/judge_accuracy']:.3f} after step 1" in caplog.text
+
+
 @pytest.mark.slow
 def test_an_alarm_that_the_judge_denies_ends_nothing(
     guarded: Files, tmp_path: Path, caplog: pytest.LogCaptureFixture
