@@ -11,7 +11,7 @@ import io
 import re
 import threading
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import NamedTuple, TextIO
 
@@ -28,24 +28,23 @@ class Line(NamedTuple):
     text: str
 
 
-@contextmanager
-def lines_named(task: str) -> Generator[None]:
+def lines_named(task: str) -> AbstractContextManager[None]:
     """In the block, what this thread writes to a `NamedLines` is this task's."""
-    before = _TASK.set(f"{task} {_TURN.get()}".rstrip())
-    try:
-        yield
-    finally:
-        _TASK.reset(before)
+    return _set(_TASK, f"{task} {_TURN.get()}".rstrip())
+
+
+def turn_named(turn: str) -> AbstractContextManager[None]:
+    """In the block, tasks are those of this turn of a loop, in threads that get the block's context too."""
+    return _set(_TURN, turn)
 
 
 @contextmanager
-def turn_named(turn: str) -> Generator[None]:
-    """In the block, tasks are those of this turn of a loop, in threads that get the block's context too."""
-    before = _TURN.set(turn)
+def _set(variable: ContextVar[str], value: str) -> Generator[None]:
+    before = variable.set(value)
     try:
         yield
     finally:
-        _TURN.reset(before)
+        variable.reset(before)
 
 
 class NamedLines(io.TextIOBase):

@@ -17,7 +17,7 @@ from cooper_rl.method.intervals import clustered_interval, paired_difference, wi
 from cooper_rl.method.monitor import denied_alarms, first_alarm
 from cooper_rl.records.files import read_records, read_report
 from cooper_rl.records.step_metrics import read_metrics
-from cooper_rl.report.changes import outcomes
+from cooper_rl.report.changes import by_problem, outcomes
 from cooper_rl.run.identity import co_training_identity
 from cooper_rl.schema.data import EvaluatedCompletion, Record, RolloutSample
 from cooper_rl.schema.reports import EvalReport, Interval, Report
@@ -267,9 +267,7 @@ def _check_end(files: RunFiles, manifest: CheckpointManifest, end: EvalReport, *
 
 def _check_completions(files: RunFiles, end: EvalReport, completions: Sequence[EvaluatedCompletion]) -> None:
     """Refuse completions whose rewards are not those of the report."""
-    written: dict[str, list[float]] = {}
-    for row in completions:
-        written.setdefault(row.problem_id, []).append(row.score)
+    written = by_problem(completions, lambda row: row.score)
     stated = {each.id: each.verify_rm_reward for each in end.by_problem}
     if stated and stated != {problem: sum(scores) / len(scores) for problem, scores in written.items()}:
         raise DataError(

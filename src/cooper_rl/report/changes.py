@@ -94,7 +94,14 @@ def verdict(completion: EvaluatedCompletion) -> Verdict:
 
 def outcomes(completions: Sequence[EvaluatedCompletion]) -> dict[str, list[float]]:
     """Problem id -> 1 for every completion that is right by its verdict, else 0."""
-    by_problem: dict[str, list[float]] = {}
+    return by_problem(completions, lambda completion: float(verdict(completion) == "correct"))
+
+
+def by_problem(
+    completions: Sequence[EvaluatedCompletion], read: Callable[[EvaluatedCompletion], float]
+) -> dict[str, list[float]]:
+    """Problem id -> a number of each of its completions."""
+    found: dict[str, list[float]] = {}
     for completion in completions:
-        by_problem.setdefault(completion.problem_id, []).append(float(verdict(completion) == "correct"))
-    return by_problem
+        found.setdefault(completion.problem_id, []).append(read(completion))
+    return found

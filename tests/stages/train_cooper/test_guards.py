@@ -71,6 +71,17 @@ def guarded(files: Files, tmp_path_factory, make_policy) -> Files:
     )
 
 
+@pytest.fixture
+def forty_held_out(tmp_path: Path) -> Path:
+    """So many problems that chance moves their accuracy little."""
+    problems = [
+        Problem(id=f"h{n}", source="tiny", question=f"Tom has {n} pens.", reference_answer="10")
+        for n in range(10, 50)
+    ]
+    write_records(tmp_path / "forty.jsonl", problems)
+    return tmp_path / "forty.jsonl"
+
+
 GENERATION = ["cooper.generation.max_new_tokens=24", "evaluation.generation.max_new_tokens=24"]
 
 
@@ -339,19 +350,14 @@ def test_an_alarm_is_evaluated_at_once(guarded: Files, tmp_path: Path) -> None:
 
 
 def test_an_evaluation_below_the_best_one_raises_the_alarm_and_goes_back_to_that(
-    guarded: Files, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    guarded: Files, forty_held_out: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A learning rate at which the policy falls apart: better after one step, and lost after the second."""
-    held_out = [
-        Problem(id=f"h{n}", source="tiny", question=f"Tom has {n} pens.", reference_answer="10")
-        for n in range(10, 50)
-    ]
-    write_records(tmp_path / "held_out.jsonl", held_out)
     go(
         guarded, tmp_path / "run", *ALARMED, "cooper.monitor.action=rollback", "cooper.evaluate_every=1",
         "evaluation.samples_per_problem=8", "cooper.policy.lr=0.05", "cooper.policy.warmup_steps=6",
-        "cooper.checkpoint_every=1", "cooper.steps=3",
-        examples=guarded.examples, held_out=tmp_path / "held_out.jsonl",
+        "cooper.steps=3",
+        examples=guarded.examples, held_out=forty_held_out,
     )  # fmt: skip
     first, second, third = numbers(tmp_path / "run")
     assert second["eval/judge_accuracy"] < first["eval/judge_accuracy"] - 0.2
@@ -365,18 +371,13 @@ def test_an_evaluation_below_the_best_one_raises_the_alarm_and_goes_back_to_that
 
 @pytest.mark.slow
 def test_an_alarm_that_the_judge_denies_ends_nothing(
-    guarded: Files, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    guarded: Files, forty_held_out: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """By chance a window of eight rollouts has fewer right ones; forty held-out problems show no loss."""
-    held_out = [
-        Problem(id=f"h{n}", source="tiny", question=f"Tom has {n} pens.", reference_answer="10")
-        for n in range(10, 50)
-    ]
-    write_records(tmp_path / "held_out.jsonl", held_out)
     report = go(
         guarded, tmp_path / "run", *ALARMED, "cooper.monitor.max_gap_rise=0.06", "cooper.monitor.action=stop",
         "cooper.evaluate_every=3", "evaluation.samples_per_problem=8", f"cooper.steps={NUM_STEPS}",
-        examples=guarded.examples, held_out=tmp_path / "held_out.jsonl",
+        examples=guarded.examples, held_out=forty_held_out,
     )  # fmt: skip
     rows = numbers(tmp_path / "run")
     denied = [int(row["step"]) for row in rows if row.get("monitor/alarm")]

@@ -152,16 +152,15 @@ def is_another_answer(question: str, reference_answer: str, answer: str) -> bool
     """
     if answer.strip() == reference_answer.strip():
         return False
-    policy = AnswerPolicy()
     reference, other = _recall_reference_text(reference_answer), _recall_reference_text(answer)
-    stated = _put_to(question, reference, other, "", policy)
-    if isinstance(stated, Comparison) and stated.precision is not None:
+    stated = _put_to(question, reference, other, "", AnswerPolicy())
+    if isinstance(stated, AnswerCheck):
+        return stated.verdict != "correct"
+    if stated.precision is not None:
         left, right = parse_quantity(stated.reference_answer), parse_quantity(stated.answer)
         if left is not None and right is not None and round_alike(left, right, stated.precision):
             return False
-    if isinstance(stated, Comparison):
-        return not _recall_whether_correct(stated)
-    return stated.verdict != "correct"
+    return not _recall_whether_correct(stated)
 
 
 # Few questions say anything about an answer, so that the same two meet again with other questions.
