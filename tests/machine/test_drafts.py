@@ -141,6 +141,15 @@ def test_between_two_renames_the_old_model_is_named_and_the_new_one_is_put_in_pl
     assert f"{path}: put in place; a run was killed while it replaced it" in caplog.messages
 
 
+def test_a_copy_takes_the_place_of_a_model_whose_replacement_was_killed(tmp_path: Path) -> None:
+    """The next start may be one that puts its last good weights there, without any other call before."""
+    save(tmp_path / "best", "best")
+    kill_between_renames(tmp_path / "models" / "policy")
+    copy_written(tmp_path / "best", tmp_path / "models" / "policy")
+    assert names(tmp_path / "models") == ["policy"]
+    assert (tmp_path / "models" / "policy" / "config.json").read_text() == "best"
+
+
 def test_a_replaced_model_with_files_of_others_stays(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

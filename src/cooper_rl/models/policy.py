@@ -3,7 +3,7 @@
 import logging
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from cooper_rl.models.hub import ask_hub
 from cooper_rl.models.lora import merged_weights
 from cooper_rl.models.precision import Compute
 from cooper_rl.outgoing import hub_obstacle
-from cooper_rl.records.written import check_replaceable, mark_written, remove_written
+from cooper_rl.records.written import check_replaceable, put_in_place, remove_written
 
 FIXED_DATE = "{% macro strftime_now(format) %}26 Jul 2024{% endmacro %}"
 """Before a chat template: whoever asks for today's date (Llama 3 does) gets the day that Llama's own template
@@ -115,20 +115,13 @@ def save_folder(model: Any, tokenizer: Any, path: Path) -> None:
     try:
         if path.is_file():
             raise FileExistsError(17, "a file of this name is in the way")
-        with draft_beside(path, remove_old=remove_written) as (_, draft, old):
+        with draft_beside(path, remove_old=remove_written) as draft:
             check_replaceable(path)
-            draft.mkdir()
-            model.save_pretrained(draft)
-            tokenizer.save_pretrained(draft)
-            share_weights(draft, like=draft / "config.json")
-            mark_written(draft)
-            if path.exists():
-                path.rename(old)
-            # Two renames and no copy: between them nothing stands there, which a reader takes for missing and
-            # not for damaged. The next start completes them (`machine/drafts.py`).
-            draft.rename(path)
-            with suppress(DataError, OSError):  # somebody put something into it meanwhile: it stays
-                remove_written(old)
+            draft.partial.mkdir()
+            model.save_pretrained(draft.partial)
+            tokenizer.save_pretrained(draft.partial)
+            share_weights(draft.partial, like=draft.partial / "config.json")
+            put_in_place(draft)
     except (OSError, SafetensorError) as error:
         raise DataError(
             f"{path}: cannot be written ({error}); free space or choose another folder"

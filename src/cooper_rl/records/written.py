@@ -9,10 +9,11 @@ import hashlib
 import os
 import shutil
 from collections.abc import Generator
+from contextlib import suppress
 from pathlib import Path
 
 from cooper_rl.errors import DataError
-from cooper_rl.machine.drafts import draft_beside, settle_drafts
+from cooper_rl.machine.drafts import Draft, draft_beside, settle_drafts
 from cooper_rl.records.files import read_report, write_report
 from cooper_rl.schema.data import Record
 
@@ -32,11 +33,32 @@ def mark_written(folder: Path) -> None:
 
 
 def copy_written(source: Path, folder: Path) -> None:
-    """Copy a folder to a free place, which is absent or complete; the copy is ours."""
+    """Put a copy of a folder in the place of what we wrote there before; the copy is ours.
+
+    Raises:
+        DataError: the place holds something else; nothing is changed.
+    """
     with draft_beside(folder, remove_old=remove_written) as draft:
+        # Only now: a replacement that a killed run had begun was completed a moment ago.
+        check_replaceable(folder)
         shutil.copytree(source, draft.partial)
-        mark_written(draft.partial)
-        draft.partial.rename(folder)
+        put_in_place(draft)
+
+
+def put_in_place(draft: Draft) -> None:
+    """Let a complete folder take the place of the one that `check_replaceable` let pass; it is ours.
+
+    Raises:
+        OSError: the disk refuses.
+    """
+    mark_written(draft.partial)
+    if draft.path.exists():
+        draft.path.rename(draft.old)
+    # Two renames and no copy: between them nothing stands there, which a reader takes for missing and not for
+    # damaged. The next start completes them (`machine/drafts.py`).
+    draft.partial.rename(draft.path)
+    with suppress(DataError, OSError):  # somebody put something into it meanwhile: it stays
+        remove_written(draft.old)
 
 
 def rewrite(folder: Path, name: str, text: str) -> None:

@@ -35,7 +35,7 @@ from cooper_rl.config.root import Config
 from cooper_rl.errors import StoppedError, WriteConflictError
 from cooper_rl.machine.scratch import scratch_folder
 from cooper_rl.records.files import read_report
-from cooper_rl.records.written import MARKER, copy_written, remove_written
+from cooper_rl.records.written import MARKER, copy_written
 from cooper_rl.run.stopping import StopRequest
 from cooper_rl.storage.base import ObjectStore, files_below
 from cooper_rl.storage.open import open_store
@@ -116,7 +116,6 @@ class FitCheckpoints(FitWatch):
             logger.warning("%s: %s", self._found.name, said)
         if (self._found.folder / BEST).is_dir():
             # What lies there may be newer than the state, and is not to count twice.
-            remove_written(folder)
             copy_written(self._found.folder / BEST, folder)
 
     def begun(self, lesson: int) -> Path | None:

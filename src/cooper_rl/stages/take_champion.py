@@ -209,7 +209,7 @@ def _replace(models: Path, sources: Mapping[str, Path]) -> None:
     for name in names:
         check_replaceable(models / name)
     (models / MANIFEST).unlink(missing_ok=True)
-    for name in names:
+    for name in names - sources.keys():
         remove_written(models / name)
     for name, source in sources.items():
         copy_written(source, models / name)
