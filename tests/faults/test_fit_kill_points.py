@@ -226,6 +226,18 @@ def test_other_peoples_files_beside_and_among_states_stay(
     assert all(path.read_text() == "mine" for path in [*mine.values(), late])
 
 
+def test_a_folder_that_a_killed_training_left_empty_is_removed(
+    trainer: Trainer, straight: Outcome, tmp_path: Path
+) -> None:
+    """Killed between a folder and its first file, or between its last file and the folder."""
+    assert trainer.fit(tmp_path, kill={"point": "fit_backward", "hit": 7}) == -signal.SIGKILL
+    for name in ("step-000003", "step-000001-1a2b3c4d"):
+        (tmp_path / "verify_rm.unfinished" / name).mkdir()
+    assert trainer.fit(tmp_path) == 0, trainer.log()[-3000:]
+    assert outcome(tmp_path) == straight
+    assert not (tmp_path / "verify_rm.unfinished").exists()
+
+
 def test_a_training_killed_on_one_machine_continues_on_another_through_the_store(
     trainer: Trainer,
     straight: Outcome,

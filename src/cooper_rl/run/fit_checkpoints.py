@@ -24,7 +24,7 @@ import torch
 
 from cooper_rl.checkpoints.clearing import clear
 from cooper_rl.checkpoints.identity import RunIdentity
-from cooper_rl.checkpoints.manifest import LATEST
+from cooper_rl.checkpoints.manifest import LATEST, NAME
 from cooper_rl.checkpoints.ownership import read_marker, staging_folders
 from cooper_rl.checkpoints.reading import Found
 from cooper_rl.checkpoints.store import CheckpointStore
@@ -150,8 +150,11 @@ class FitCheckpoints(FitWatch):
         if not self._has_lost:
             clear(self._store, self._identity, keeps_mark=self._is_shared)
         if not self._is_shared:
-            with suppress(OSError):  # not empty: somebody else's files
-                self._work.rmdir()
+            # A process killed between a folder and its first or last file left it empty.
+            empty = [folder for folder in self._work.glob("step-*") if NAME.fullmatch(folder.name)]
+            for folder in (*empty, self._work):
+                with suppress(OSError):  # not empty: somebody else's files
+                    folder.rmdir()
 
     def _save(self, write: Callable[[Path], None], *, has_best: bool) -> None:
         if self._has_lost:
