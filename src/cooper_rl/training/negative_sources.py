@@ -5,7 +5,7 @@
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -205,28 +205,48 @@ class OwnRollouts:
         self, items: Sequence[RewriteItem], groups: Sequence[Group], scores: Scores, *, seed: int
     ) -> Found:
         """See `NegativeSource.find`."""
-        asked = {item.problem_id for item in items}
-        candidates: list[tuple[JudgeItem, str, Verdict]] = []
-        start = 0
-        for group in groups:
-            places = range(start, start + len(group.texts))
-            start += len(group.texts)
-            if group.problem.id not in asked:
-                continue
-            asked.remove(group.problem.id)  # a problem drawn twice in a step has one pair
-            wrong = [place for place in places if scores.rule[place] != "correct"]
-            wrong.sort(key=lambda place: -scores.verify_rm[place])
-            for place in wrong[: self.context.config.pairs.negatives.max_candidates]:
-                text = group.texts[place - places.start]
-                item = JudgeItem(group.problem.question, group.problem.reference_answer, text)
-                candidates.append((item, group.problem.id, scores.rule[place]))
-        judged = ask_judge(self.context.judge, [item for item, _, _ in candidates])
+        candidates = self._candidates({item.problem_id for item in items}, groups, scores)
+        judged = ask_judge(self.context.judge, [candidate.item for candidate in candidates])
         found: dict[str, str] = {}
-        for (item, problem_id, rule), verdict in zip(candidates, judged.verdicts, strict=True):
+        for (problem_id, item, rule, _), verdict in zip(candidates, judged.verdicts, strict=True):
             mention = self.context.domain.check_mention(item.question, item.reference_answer, item.completion)
             if problem_id not in found and is_rejected([rule, verdict, mention]):
                 found[problem_id] = item.completion.strip()
         return Found(found, num_unanswered=judged.num_unanswered, num_judged=judged.num_asked)
+
+    def _candidates(
+        self, problem_ids: Set[str], groups: Sequence[Group], scores: Scores
+    ) -> list["_Candidate"]:
+        """Of each problem the best paid texts that may be rejected, by falling score."""
+        wrong: dict[str, dict[str, _Candidate]] = {}
+        scored = zip(scores.verify_rm, scores.rule, strict=True)
+        for group in groups:
+            # A problem drawn twice in a step has one pair, from all of its rollouts.
+            texts = wrong.setdefault(group.problem.id, {})
+            for text, (score, rule) in zip(group.texts, scored, strict=False):
+                item = JudgeItem(group.problem.question, group.problem.reference_answer, text)
+                # Copies of one text, which is what a hack looks like, must not take the places of others.
+                texts.setdefault(text.strip(), _Candidate(group.problem.id, item, rule, score))
+        # Two verifiers must reject a negative. Without a judge, the rule verifier is one of them.
+        possible = {"incorrect"} if self.context.judge is None else {"incorrect", "unparsable"}
+        count = self.context.config.pairs.negatives.max_candidates
+        return [
+            candidate
+            for problem_id, texts in wrong.items()
+            if problem_id in problem_ids
+            for candidate in sorted(
+                (each for each in texts.values() if each.rule in possible), key=lambda each: -each.score
+            )[:count]
+        ]
+
+
+class _Candidate(NamedTuple):
+    """A rollout that may be a negative."""
+
+    problem_id: str
+    item: JudgeItem
+    rule: Verdict
+    score: float
 
 
 def _assistant(context: SourceContext) -> NegativeSource:

@@ -181,6 +181,21 @@ def test_garbage_needs_the_judge_and_the_mention_check(rule) -> None:
     assert make(rule, mentions, judge=flipped, negatives={"rollout": 1}).pairs == []
 
 
+def test_texts_that_cannot_be_rejected_take_no_places_of_those_that_can(rule) -> None:
+    """Without a judge nobody rejects a text that the rule verifier cannot read, however often it is paid."""
+    unread = [f"Surely this is right {'!' * n}" for n in range(4)]
+    groups, scores = [rollouts(RIGHT, *unread, W12)], [0.5, 0.9, 0.9, 0.9, 0.9, 0.7]
+    assert only(make(rule, groups, scores=scores, negatives={"rollout": 1})).negative == W12
+
+
+def test_copies_of_one_text_take_one_place(rule) -> None:
+    groups, scores = [rollouts(RIGHT, *[WORDS] * 7, W12)], [0.5, *[0.9] * 7, 0.2]
+    judge = CountingJudge()
+    found = make(rule, groups, scores=scores, judge=judge, negatives={"rollout": 1})
+    assert only(found).negative == W12
+    assert [item.completion for item in judge.asked] == [WORDS, W12]
+
+
 def test_the_judge_is_asked_about_the_highest_few_of_a_problem_only(rule) -> None:
     """Also where the problem is drawn twice in a step."""
     judge = CountingJudge()
@@ -227,6 +242,12 @@ def test_a_problem_that_is_drawn_twice_in_a_step_has_one_pair(rule) -> None:
     groups = [rollouts(RIGHT, W12), rollouts(RIGHT, W13)]
     for source in ("assistant", "rollout", "perturb"):
         assert only(make(rule, groups, negatives={source: 1})).problem_id == "p"
+
+
+def test_the_negative_of_a_problem_that_is_drawn_twice_comes_from_either_group(rule) -> None:
+    all_right, mixed = rollouts(RIGHT, RIGHT), rollouts(RIGHT, W12)
+    for groups in ([all_right, mixed], [mixed, all_right]):
+        assert only(make(rule, groups, negatives={"rollout": 1})).negative == W12
 
 
 def test_sources_are_drawn_in_the_shares_of_their_weights(rule) -> None:
