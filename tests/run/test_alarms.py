@@ -8,6 +8,7 @@ from cooper_rl.checkpoints.run_state import RunState
 from cooper_rl.config.cooper import MonitorConfig
 from cooper_rl.config.load import load
 from cooper_rl.run.alarms import Alarm, ask_monitor, find_drop, rollback_steps
+from cooper_rl.run.conditions import conditions_sha256
 from cooper_rl.schema.reports import Interval
 from cooper_rl.schema.step_metrics import RolloutMetrics, StepMetrics
 
@@ -105,6 +106,17 @@ def test_nothing_drops_without_a_best_a_judge_a_monitor_or_after_an_alarm() -> N
     assert find_drop(None, best, row, low) is None
     assert find_drop(CONFIG, hacked, row, low) is None
     assert row.monitor.alarm is None
+
+
+def test_an_evaluation_under_other_settings_is_no_measure() -> None:
+    run = RunState(best_judged=0.7, best_judged_step=20)  # of an earlier version, which kept no settings
+    run = run.evaluating_under("a").evaluating_under("a")
+    assert (run.best_judged, run.best_judged_step) == (0.7, 20)
+    run = run.evaluating_under("b")
+    assert (run.best_judged, run.best_judged_step, run.evaluated_under) == (None, None, "b")
+    laptop = conditions_sha256(load("laptop"))
+    assert conditions_sha256(load("laptop", ["cooper.steps=3"])) == laptop
+    assert conditions_sha256(load("laptop", ["evaluation.max_problems=40"])) != laptop
 
 
 def test_the_best_evaluation_is_remembered_with_its_step_and_kept_for_a_rollback() -> None:

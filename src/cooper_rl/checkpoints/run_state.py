@@ -26,6 +26,8 @@ class RunState(Record):
     """Highest accuracy by the judge on held-out problems."""
     best_judged_step: int | None = None
     """The step of that evaluation; None in checkpoints of earlier versions too."""
+    evaluated_under: str | None = None
+    """Names the settings of these evaluations; None in checkpoints of earlier versions too."""
     shortcut_auroc: float | None = None
     """The leak guard's last reading."""
     gate_starts: tuple[GateMetrics, ...] = ()
@@ -44,6 +46,13 @@ class RunState(Record):
         # past each time.
         recent = (*self.recent_pairs, *pairs)[-NUM_RECENT_PAIRS:]
         return self.model_copy(update={"recent_pairs": recent})
+
+    def evaluating_under(self, conditions: str) -> "RunState":
+        """Before an evaluation: accuracies under other settings are no measure for it, and are forgotten."""
+        changes: dict[str, object] = {"evaluated_under": conditions}
+        if self.evaluated_under not in (None, conditions):
+            changes |= {"best_judged": None, "best_judged_step": None}
+        return self.model_copy(update=changes)
 
     def after(self, row: StepMetrics, monitor: MonitorState) -> "RunState":
         """After a step with these metrics, at which the monitor came to this state."""

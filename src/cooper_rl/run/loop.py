@@ -13,6 +13,7 @@ from cooper_rl.method.monitor import is_denied
 from cooper_rl.method.shortcuts import pair_shortcut_auroc
 from cooper_rl.progress import Progress
 from cooper_rl.run.alarms import ask_monitor, check_hacked, find_drop, has_fallen_back, rollback_steps
+from cooper_rl.run.conditions import conditions_sha256
 from cooper_rl.run.evaluator import Evaluator
 from cooper_rl.run.recorder import NOTHING, Books
 from cooper_rl.run.stopping import StopRequest
@@ -132,6 +133,7 @@ class CoTraining:
         if self.evaluator is not None and (is_due or alarm):
             report = self._evaluate(self.evaluator, row)
             judged = report.judge_accuracy
+            state.run = state.run.evaluating_under(conditions_sha256(self.config))
             if dropped := find_drop(cooper.active_monitor, state.run, row, judged):
                 alarm = alarm or dropped
             elif alarm and alarm.is_deniable and self._deny(judged, row):

@@ -5,29 +5,18 @@ any attack may pass it, and the red team must not have found a text that it pays
 registry is in `checkpoints/registry.py`; `stages/promote.py` reads the files.
 """
 
-import hashlib
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from cooper_rl.config.root import Config
-from cooper_rl.config.section import flatten
-from cooper_rl.domains.open import find_domain
-from cooper_rl.errors import ConfigError, DataError
+from cooper_rl.errors import DataError
 from cooper_rl.method.intervals import difference_interval, paired_difference
 from cooper_rl.report.changes import direction, outcomes, paired_verify_rm_change
 from cooper_rl.report.numbers import in_points, with_interval
 from cooper_rl.report.objections import list_objections, say_rare_types
-from cooper_rl.run.identity import SERVER_KEYS
 from cooper_rl.schema.data import EvaluatedCompletion, Problem, VerifyExample
 from cooper_rl.schema.red_team import RedTeamReport
 from cooper_rl.schema.reports import AccuracyName, EvalReport, Interval
 from cooper_rl.schema.runs import PromoteReport
-
-PROMPT = "evaluation.judge.prompt"
-LATER = ("engine.kind", "engine.dtype", PROMPT)
-"""Keys that champions of earlier versions lack; they are taken to have had today's values."""
-IGNORED = ("evaluation.generation.batch_size", *(f"evaluation.judge.server.{key}" for key in SERVER_KEYS))
 
 _UNPAIRED = (
     "VerifyRM's accuracies are compared as if on different examples, which seldom shows a fall: one of the "
@@ -123,47 +112,6 @@ def decide(
         max_universal_rate=max_universal_rate,
         reasons=(objections or reasons) + remarks,
     )
-
-
-def evaluation_conditions(config: Config) -> dict[str, str]:
-    """Dotted key -> value of every setting that an evaluation's numbers depend on.
-
-    The rule verifier's version is left out: `promote.py` verifies the completions again.
-    """
-    values = config.model_dump(mode="json")
-    chosen = {
-        "seed": values["seed"],
-        "instruction": values["instruction"],
-        "evaluation": values["evaluation"],
-        "labeling": {"rule": {"policy": values["labeling"]["rule"]["policy"]}},
-        "engine": {key: values["engine"][key] for key in ("kind", "dtype")},
-    }
-    if config.prompt_template is not None:  # a champion of a version that did not know it is compared
-        chosen["prompt_template"] = config.prompt_template
-    conditions = {key: json.dumps(value) for key, value in flatten(chosen) if key not in IGNORED}
-    if config.evaluation.judge is not None and config.evaluation.judge.server is not None:
-        make_prompt = find_domain(config.problems.domain).judge_prompt
-        prompt = make_prompt("question", "reference answer", "completion", nonce="nonce")
-        conditions[PROMPT] = hashlib.sha256(repr(prompt).encode()).hexdigest()[:12]
-    return conditions
-
-
-def check_conditions(champion: str, *, there: Mapping[str, str], here: Mapping[str, str]) -> None:
-    """Refuse a comparison of evaluations that were made differently.
-
-    Raises:
-        ConfigError: naming every setting that differs.
-    """
-    there = {key: here[key] for key in LATER if key in here} | dict(there)
-    differing = [key for key in sorted({*there, *here}) if there.get(key) != here.get(key)]
-    if differing:
-        shown = "; ".join(
-            f"{key}: {there.get(key, 'absent')} there, {here.get(key, 'absent')} here" for key in differing
-        )
-        raise ConfigError(
-            f"champion {champion} was evaluated with other settings ({shown}); set them as they were there, "
-            "or start another registry with registry.uri"
-        )
 
 
 def check_same_set(
