@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from cooper_rl import CooperReward
+from cooper_rl.api import reward_run
 from cooper_rl.config.cooper import CooperConfig, GateConfig
 from cooper_rl.errors import (
     ConfigError,
@@ -16,7 +17,9 @@ from cooper_rl.errors import (
     TrainingError,
 )
 from cooper_rl.models.verify_rm import save_verify_rm
+from cooper_rl.schema.data import VerifyExample
 from cooper_rl.tiny.assistant import TinyAssistant
+from cooper_rl.training import reward_learner
 from cooper_rl.training.gate import make_gate
 from cooper_rl.training.pairing import PairMaker
 from cooper_rl.training.reward_learner import Rewarded, RewardLearner
@@ -338,6 +341,84 @@ def test_an_alarm_of_the_monitor_stops_or_falls_back_or_warns(make_verify_rm, ca
         assert caplog.text.count("reward hacking: since step 2") == 1
 
 
+STOPS = {"reward": {"update_verify_rm": False}, "monitor": {"window": 2, "action": "stop", "num_anchors": 0}}
+
+
+def test_a_reward_that_was_stopped_stays_stopped_after_a_restart(make_verify_rm, tmp_path) -> None:
+    """It still scores: an evaluation trains on nothing."""
+    torch.nn.init.zeros_((verify_rm := make_verify_rm(0)).model.score.weight)
+    save_verify_rm(verify_rm, tmp_path / "verify_rm")
+    options: dict[str, Any] = {"config": STOPS, "rule": RULE, "device": "cpu", "folder": tmp_path / "run"}
+    with CooperReward(tmp_path / "verify_rm", **options) as reward:
+        with pytest.raises(HackingError, match="at step 4"):
+            hack(reward, 6)
+        with pytest.raises(HackingError, match="at step 4"):
+            ask(reward)
+    with CooperReward(tmp_path / "verify_rm", **options) as restarted:
+        with pytest.raises(HackingError, match="at step 4"):
+            ask(restarted)
+        assert restarted.step == 4
+        restarted.is_learning = False
+        assert ask(restarted) == [0.5] * 16
+
+
+def test_a_checkpoint_that_cannot_be_written_lets_no_stopped_reward_go_on(
+    make_verify_rm, tmp_path, monkeypatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise DataError("no space left on the disk")
+
+    torch.nn.init.zeros_((verify_rm := make_verify_rm(0)).model.score.weight)
+    with (
+        CooperReward(verify_rm, config=STOPS, rule=RULE, device="cpu", folder=tmp_path / "run") as reward,
+        monkeypatch.context() as full,
+    ):
+        full.setattr(reward_run, "write_state", refuse)
+        with pytest.raises(HackingError, match="at step 4"):
+            hack(reward, 6)
+
+
+def test_verify_rm_learns_nothing_from_questions_that_the_gate_asks(make_verify_rm, caplog) -> None:
+    """They are rewarded all the same, and the first step says so."""
+    held_out = [
+        VerifyExample(
+            question=problem.question.upper() + " ",  # the same question, by which every split goes
+            reference_answer=problem.reference_answer,
+            completion=answers(problem)[place],
+            label=1 - place,
+        )
+        for problem in PROBLEMS[:3]
+        for place in (0, 1)
+    ]
+    with make_reward(make_verify_rm, held_out=held_out) as reward:
+        assert len(ask(reward)) == 16
+        ask(reward)
+        assert {pair.question for pair in reward.pairs} == {PROBLEMS[3].question}
+    assert caplog.text.count("step 1: 3 of 4 groups have a question of held_out") == 1
+
+
+def test_a_step_that_failed_takes_its_pairs_again(make_verify_rm, monkeypatch) -> None:
+    """With the pairs of the step before: what they teach is learned once, and nothing is lost."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise TrainingError("the loss is not finite")
+
+    config = {"pairs": {"max_staleness": 1}}
+    with (
+        make_reward(make_verify_rm, config=config) as whole,
+        make_reward(make_verify_rm, config=config) as failing,
+    ):
+        for step in range(1, 6):
+            if step == 3:
+                with monkeypatch.context() as broken:
+                    broken.setattr(reward_learner, "update_verify_rm", fail)
+                    with pytest.raises(TrainingError):
+                        ask(failing)
+            assert ask(failing) == ask(whole)
+        assert failing.pairs == whole.pairs
+        assert same_weights(failing.verify_rm, whole.verify_rm)
+
+
 def test_a_gradient_that_is_not_finite_leaves_the_step_undone(make_verify_rm) -> None:
     with make_reward(make_verify_rm) as reward:
         ask(reward)
@@ -356,3 +437,14 @@ def test_a_configuration_object_is_taken_as_it_is(make_verify_rm) -> None:
         ask(reward)
         assert {pair.source for pair in reward.pairs} <= {"assistant:tiny", "rollout"}
         assert "gate/accuracy" in reward.metrics[-1]
+
+
+def test_held_out_examples_bring_the_gate_to_a_configuration_object_too(make_verify_rm) -> None:
+    config = CooperConfig.model_validate({"pairs": {"negatives": {"assistant": 0}}})
+    with make_reward(make_verify_rm, config=config, held_out=HELD_OUT) as reward:
+        ask(reward)
+        assert "gate/accuracy" in reward.metrics[-1]
+    none = CooperConfig.model_validate({"pairs": {"negatives": {"assistant": 0}}, "gate": None})
+    with make_reward(make_verify_rm, config=none, held_out=HELD_OUT) as reward:
+        ask(reward)
+        assert "gate/accuracy" not in reward.metrics[-1]

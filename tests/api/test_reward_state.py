@@ -6,15 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from cooper_rl import CooperReward, load_verify_rm
 from cooper_rl.api import reward_run, reward_state
 from cooper_rl.checkpoints import run_state
 from cooper_rl.checkpoints.manifest import MANIFEST, dump_manifest
 from cooper_rl.checkpoints.reading import read_manifest
+from cooper_rl.config.models import ScratchModel
 from cooper_rl.errors import ConfigError, WriteConflictError
 from cooper_rl.models import precision
-from cooper_rl.models.verify_rm import VerifyRM, save_verify_rm
+from cooper_rl.models.verify_rm import VerifyRM, make_from_scratch, save_verify_rm
 from cooper_rl.storage.local import LocalStore
 from tests.api.rewarding import HELD_OUT, PROBLEMS, REPLAY, RULE, ask, make_reward, same_weights
 
@@ -53,6 +55,22 @@ def test_a_reward_that_was_killed_goes_on_exactly(make_verify_rm, tmp_path, stal
         assert resumed.pairs == whole.pairs
     with pytest.raises(WriteConflictError, match="somebody else"):  # it would put its own back
         broken.close()
+
+
+def test_a_model_that_was_given_is_the_one_that_goes_on(make_verify_rm, tmp_path) -> None:
+    options: dict[str, Any] = {"rule": RULE, "device": "cpu", "folder": tmp_path / "run"}
+    with CooperReward(make_verify_rm(0), **options) as reward:
+        ask(reward)
+    given = make_verify_rm(0)
+    with CooperReward(given, **options) as resumed:
+        assert resumed.step == 1
+        assert resumed.verify_rm.model is given.model
+        assert same_weights(given, load_state(tmp_path / "run"))
+    texts = (text for problem in PROBLEMS for text in (problem.question, problem.reference_answer))
+    size = ScratchModel(hidden_size=32, num_layers=1, num_heads=2)
+    other = make_from_scratch(texts, size, seed=0, device=torch.device("cpu"))
+    with pytest.raises(ConfigError, match="the given model differs from the checkpoint's in architecture"):
+        CooperReward(other, **options)
 
 
 def test_a_reward_that_goes_on_elsewhere_says_so_and_keeps_its_type(

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from pydantic import ValidationError
 
-from cooper_rl.config.cooper import CooperConfig
+from cooper_rl.config.cooper import CooperConfig, GateConfig
 from cooper_rl.config.data import RuleConfig
 from cooper_rl.domains.base import Domain
 from cooper_rl.domains.open import default_domain, find_domain
@@ -92,7 +92,11 @@ def _reward_section(config: CooperConfig | Mapping[str, Any] | None, *, has_held
     Raises:
         ConfigError: an unknown, unused or contradictory key.
     """
-    found = config if isinstance(config, CooperConfig) else _validated(config or {}, has_held_out)
+    if isinstance(config, CooperConfig):
+        is_default = has_held_out and "gate" not in config.model_fields_set
+        found = config.model_copy(update={"gate": GateConfig()}) if is_default else config
+    else:
+        found = _validated(config or {}, has_held_out)
     if found.gate is not None and not has_held_out:
         raise ConfigError("config: gate needs labelled examples: give held_out=..., or set gate to None")
     if found.monitor is not None and found.monitor.action == "rollback":

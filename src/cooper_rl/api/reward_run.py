@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
+from itertools import compress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,8 +34,9 @@ from cooper_rl.checkpoints.versions import VERIFY_RM, recorded_precision, say_di
 from cooper_rl.config.section import flatten
 from cooper_rl.distributed.trainable import SingleProcess
 from cooper_rl.domains.open import default_domain
-from cooper_rl.errors import HackingError
+from cooper_rl.errors import ConfigError, HackingError
 from cooper_rl.machine.scratch import scratch_folder
+from cooper_rl.method.questions import question_key
 from cooper_rl.models.precision import settle
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM, load_verify_rm
 from cooper_rl.run.alarms import ask_monitor
@@ -78,6 +80,7 @@ class RewardRun:
         """Load VerifyRM, or the newest checkpoint of `folder`, where further ones are written."""
         self._settings = settings
         self._identity = _make_identity(settings, verify_rm)
+        self._given = verify_rm if isinstance(verify_rm, VerifyRM) else None
         self._stack = ExitStack()
         self._saved_step: int | None = 0
         """None: its own folder does not hold what was loaded from elsewhere."""
@@ -85,6 +88,8 @@ class RewardRun:
         self.metrics: deque[StepMetrics] = deque(maxlen=NUM_METRICS)
         """Of the newest steps, oldest first."""
         self._run = RunState()
+        self._held_out = {question_key(example.question) for example in settings.held_out}
+        self._has_told_held_out = False
         self._folder = folder
         self._store: CheckpointStore | None = None
         self._unlogged = LogRows()
@@ -129,7 +134,13 @@ class RewardRun:
         return scored.rewards, self.learn(scored) if is_training else scored.metrics
 
     def score(self, rows: Sequence[Row], *, is_training: bool) -> ScoredRows:
-        """Rewards from VerifyRM as it is; with `is_training`, `learn` is to follow before anything else."""
+        """Rewards from VerifyRM as it is; with `is_training`, `learn` is to follow before anything else.
+
+        Raises:
+            HackingError: for training, and the monitor has stopped the run.
+        """
+        if is_training:
+            self._check_stopped()
         learner, monitor = self._learner, self._settings.config.active_monitor
         groups = group_rows(rows)
         if is_training and monitor is not None and self.step == 0 and monitor.num_anchors:
@@ -163,7 +174,7 @@ class RewardRun:
         step = self.step + 1
         # Trainers call rewards without gradients, some in inference mode.
         with torch.inference_mode(False), torch.enable_grad():
-            learner.begin_pairs(scored.groups, scored.scores, step=step)
+            learner.begin_pairs(*self._without_held_out(scored), step=step)
             learned = learner.learn(row.seconds, step=step)
         row.verify_rm = describe_verify_rm(scored.anchor_score, learned.update)
         row.pairs, row.gate = learned.made, learned.gate
@@ -178,14 +189,35 @@ class RewardRun:
             self._settings.config.active_monitor, self._run, row, key="monitor.action"
         )
         self._run = self._run.after(row, monitor)
-        if self._store is not None and (alarm or step % config.checkpoint_every == 0):
-            self._save(self._store)
-        if alarm and self.stopped_step is not None:
-            raise HackingError(
-                f"the monitor found reward hacking at step {step}; look at the policy's completions, and "
-                "train with other settings or with monitor.action=rule or warn"
-            )
+        try:
+            if self._store is not None and (alarm or step % config.checkpoint_every == 0):
+                self._save(self._store)
+        finally:  # a full disk lets no hacked run go on
+            self._check_stopped()
         return row
+
+    def _check_stopped(self) -> None:
+        if self.stopped_step is not None:
+            raise HackingError(
+                f"the monitor found reward hacking at step {self.stopped_step}; look at the policy's "
+                "completions, and train with other settings or with monitor.action=rule or warn"
+            )
+
+    def _without_held_out(self, scored: ScoredRows) -> tuple[list[CompletionGroup], Scores]:
+        """The groups that VerifyRM may learn from: the gate asks about the other ones."""
+        is_free = [question_key(group.problem.question) not in self._held_out for group in scored.groups]
+        if not all(is_free) and not self._has_told_held_out:
+            self._has_told_held_out = True
+            logger.warning(
+                "step %d: %d of %d groups have a question of held_out, e.g. %r: they are rewarded, and "
+                "VerifyRM learns nothing from them; hold out completions of questions that the policy is not "
+                "trained on",
+                self.step + 1,
+                is_free.count(False),
+                len(is_free),
+                scored.groups[is_free.index(False)].problem.question[:80],
+            )
+        return list(compress(scored.groups, is_free)), scored.scores.of_groups(scored.groups, is_free)
 
     def save(self, folder: Path) -> None:
         """See `CooperReward.save`."""
@@ -225,7 +257,8 @@ class RewardRun:
 
     def _go_on(self, state: RewardState, *, is_own: bool) -> None:
         logger.info("cooper_reward continues from step %d", state.step)
-        self._learner = self._open(state.verify_rm, state)
+        verify_rm = state.verify_rm if self._given is None else _put_into(self._given, state.verify_rm)
+        self._learner = self._open(verify_rm, state)
         said = say_differences(state.versions, versions_here(self._learner.verify_rm))
         if said is not None:
             logger.warning("cooper_reward: %s", said)
@@ -293,6 +326,22 @@ class RewardRun:
             config=config,
             seed=settings.seed if config.seed is None else config.seed,
         )
+
+
+def _put_into(given: VerifyRM, saved: VerifyRM) -> VerifyRM:
+    """The saved VerifyRM with its weights in the caller's model, which is the one that goes on learning.
+
+    Raises:
+        ConfigError: the two differ in architecture.
+    """
+    try:
+        given.model.load_state_dict(saved.model.state_dict())
+    except RuntimeError as error:
+        raise ConfigError(
+            "verify_rm: the given model differs from the checkpoint's in architecture; give a model like the "
+            f"one that the run began with, or another folder ({str(error).splitlines()[0]})"
+        ) from error
+    return replace(saved, model=given.model)
 
 
 def _draw_anchors(groups: Sequence[CompletionGroup], count: int) -> list[VerifyItem]:

@@ -44,9 +44,7 @@ class PairQueue:
         if max_staleness:
             # A first step without pairs of a step before takes an empty one, so that a queue of one is
             # always one behind.
-            first: Future[Pairing] = Future()
-            first.set_result(pending[0] if pending else Pairing())
-            self._waiting.append(first)
+            self._waiting.append(_made(pending[0] if pending else Pairing()))
 
     def __enter__(self) -> Self:
         return self
@@ -69,7 +67,18 @@ class PairQueue:
         # The pairs go out to all ranks, which update VerifyRM together; the assistant was asked once.
         return self._ranks.first(lambda: self._waiting.pop(0).result())
 
+    def give_back(self, pairing: Pairing) -> None:
+        """The step that took these pairs failed: it is taken again, and submits its own once more."""
+        if self._waiting:
+            self._waiting = [_made(pairing)]
+
     def pending(self) -> list[Pairing]:
         """The pairs that the next step will learn from, none or one pairing; waits for them. Only the first
         rank has them."""
         return [waiting.result() for waiting in self._waiting]
+
+
+def _made(pairing: Pairing) -> Future[Pairing]:
+    future: Future[Pairing] = Future()
+    future.set_result(pairing)
+    return future

@@ -16,6 +16,7 @@ from cooper_rl.config import names
 from cooper_rl.config.cooper import CooperConfig
 from cooper_rl.distributed.trainable import Trainable
 from cooper_rl.domains.base import Domain
+from cooper_rl.errors import TrainingError
 from cooper_rl.machine.memory import explains_memory
 from cooper_rl.method.advantages import accuracies, mix_rewards
 from cooper_rl.method.ordering import order_of
@@ -137,8 +138,12 @@ class RewardLearner:
             return Learned(Pairing(), PairMetrics(), None, GateMetrics())
         with timed(seconds, "pairing"):
             pairing = self.pairs.take()
-        with timed(seconds, "reward_update"), updating("VerifyRM", self.config):
-            update, gate = self._update(pairing, seed=step_seed(self.seed, step))
+        try:
+            with timed(seconds, "reward_update"), updating("VerifyRM", self.config):
+                update, gate = self._update(pairing, seed=step_seed(self.seed, step))
+        except TrainingError:
+            self.pairs.give_back(pairing)
+            raise
         return Learned(pairing, _describe_pairs(pairing), update, gate)
 
     def _update(self, pairing: Pairing, *, seed: int) -> tuple[RewardUpdate | None, GateMetrics]:

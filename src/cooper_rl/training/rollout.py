@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import compress
 from typing import Protocol
 
 from cooper_rl.config.data import GenerationConfig
@@ -57,6 +58,14 @@ class Scores:
     rule: list[Verdict]
     judge: list[Verdict] | None = None
     """None where nobody was asked."""
+
+    def of_groups(self, groups: Sequence[Group], chosen: Sequence[bool]) -> "Scores":
+        """Those of the chosen groups, one choice a group."""
+        is_chosen = [
+            choice for group, choice in zip(groups, chosen, strict=True) for _ in range(len(group.texts))
+        ]
+        judge = None if self.judge is None else list(compress(self.judge, is_chosen))
+        return Scores(list(compress(self.verify_rm, is_chosen)), list(compress(self.rule, is_chosen)), judge)
 
 
 def begin_rollouts(
