@@ -6,7 +6,8 @@ them.
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from kfp.compiler.compiler_utils import KubernetesManifestOptions
 from kfp.dsl.base_component import BaseComponent
 
 from cooper_rl.cluster.task import with_run_key
-from cooper_rl.comparison.arms import check_arms
+from cooper_rl.comparison.arms import check_arms, check_free
 from cooper_rl.config.load import changed, load
 from cooper_rl.config.root import Config
 from cooper_rl.errors import ConfigError
@@ -66,9 +67,7 @@ def check_settings(
     if name in WITH_REGISTRY:
         config.registry.needed_uri()
     if name in WITH_ARMS:
-        for override in overrides:
-            if (key := override.partition("=")[0].strip()) in OF_ARMS:
-                raise ConfigError(f"{override}: the pipeline {name} takes {OF_ARMS[key]} instead; set that")
+        check_free(overrides, profile.arms, taken=OF_ARMS, by=f"the pipeline {name}")
         check_arms(changed(config, [profile.runs_setting]))
     return config
 
@@ -81,11 +80,8 @@ def compile_pipeline(name: str, folder: Path, *, profile: Profile, iterations: i
     """
     path = folder / f"{name}.yaml"
     pipeline = _build(name, profile, iterations)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
+    with _writing(path):
         compiler.Compiler().compile(pipeline, str(path))
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be written: {error.strerror}; give another folder") from error
     return path
 
 
@@ -97,7 +93,7 @@ def compile_manifests(
     For clusters whose KFP keeps pipelines in the Kubernetes API; the version's name holds the content's hash.
 
     Raises:
-        ConfigError: an unknown name, or `iterations` out of range.
+        ConfigError: an unknown name, `iterations` out of range, or a folder that cannot be written to.
     """
     digest = content_hash(compile_pipeline(name, folder, profile=profile, iterations=iterations))
     path = folder / f"{name}.manifests.yaml"
@@ -108,13 +104,23 @@ def compile_manifests(
         namespace=namespace,
         include_pipeline_manifest=True,
     )
-    compiler.Compiler().compile(
-        _build(name, profile, iterations),
-        str(path),
-        kubernetes_manifest_options=options,
-        kubernetes_manifest_format=True,
-    )
+    with _writing(path):
+        compiler.Compiler().compile(
+            _build(name, profile, iterations),
+            str(path),
+            kubernetes_manifest_options=options,
+            kubernetes_manifest_format=True,
+        )
     return path
+
+
+@contextmanager
+def _writing(path: Path) -> Generator[None]:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be written: {error.strerror}; give another folder") from error
 
 
 def content_hash(pipeline: Path) -> str:

@@ -243,6 +243,23 @@ def test_an_experiment_without_an_arm_or_a_folder_ends_at_once(
     assert "experiment.json: cannot be written" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("cooper.steps=2", "this command takes `experiment.steps` instead; set that"),
+        ("cooper.seed=2", "this command takes `--seeds` instead; set that"),
+        ("cooper.reward.kind=judge", "the arm 'cooper' sets cooper.reward.kind; leave out one of the two"),
+    ],
+)
+def test_a_setting_that_an_experiment_makes_itself_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], setting: str, said: str
+) -> None:
+    arguments = ["experiment", "--preset", "laptop", "--output", str(tmp_path / "runs"), "--arms", "cooper"]
+    assert main([*arguments, "--set", setting]) == 2
+    assert f"{setting}: {said}" in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
+
+
 def test_a_report_without_numbers_prints_its_place() -> None:
     class Silent(Report):
         """Nothing to count."""
@@ -340,6 +357,36 @@ def test_each_value_names_the_preset_that_it_comes_from(capsys: pytest.CaptureFi
     assert sources["problems.num_tiny"] == "preset laptop"
     assert sources["cooper.judge"] == "--set"
     assert sources["instruction"] == "default"
+
+
+def test_a_table_takes_the_place_of_the_presets_and_the_rest_of_it_is_the_default(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    table = "cooper.generation={temperature=0.5}"
+    later = "cooper.generation.batch_size=9"
+    assert main(["show-config", "--preset", "laptop", "--set", table, "--set", later]) == 0
+    rows = [line.rpartition("  # ") for line in capsys.readouterr().out.splitlines()]
+    shown = {text.strip(): source for text, _, source in rows if text.startswith("cooper.generation.")}
+    assert shown["cooper.generation.temperature = 0.5"] == "--set"
+    assert shown["cooper.generation.batch_size = 9"] == "--set"
+    assert shown["cooper.generation.max_new_tokens = 512"] == "default"
+
+
+def test_a_list_of_tables_is_shown_as_it_can_be_set(capsys: pytest.CaptureFixture[str]) -> None:
+    judges = 'labeling.other_judges=[{server={base_url="http://j/v1", model="m"}}]'
+    assert main(["show-config", "--preset", "laptop", "--set", judges]) == 0
+    rows = [line.rpartition("  # ")[0].strip() for line in capsys.readouterr().out.splitlines()]
+    (shown,) = (row for row in rows if row.startswith("labeling.other_judges = "))
+    key, _, text = shown.partition(" = ")
+    assert load("laptop", [f"{key}={text}"]) == load("laptop", [judges])
+
+
+def test_who_reads_only_the_beginning_sees_no_error() -> None:
+    shown = subprocess.run(
+        f"{sys.executable} -m cooper_rl show-config --preset laptop | true",
+        shell=True, executable="/bin/bash", capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert shown.stderr == ""
 
 
 def test_an_unknown_option_names_the_one_that_is_meant(capsys: pytest.CaptureFixture[str]) -> None:

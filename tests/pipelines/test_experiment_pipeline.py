@@ -56,9 +56,10 @@ def test_an_arm_that_is_none_or_does_not_fit_is_refused_before_anything_runs(tmp
         check_settings("experiment", "paper", [], {}, profile=profile)
     with pytest.raises(ConfigError, match=r"set evaluation\.judge"):
         check_settings("experiment", "laptop", ["evaluation.judge=null"], {}, profile=load_profile("local"))
-    frozen = ["cooper.pairs.assistant=null", "cooper.reward.update_verify_rm=false"]
+    frozen = ("cooper.pairs.assistant=null", "cooper.reward.update_verify_rm=false")
+    profile = load_profile("local").model_copy(update={"overrides": frozen})
     with pytest.raises(ConfigError, match=r"arm 'cooper' of experiment\.runs: with these changes it is"):
-        check_settings("experiment", "laptop", frozen, {}, profile=load_profile("local"))
+        check_settings("experiment", "laptop", [], {}, profile=profile)
 
 
 @pytest.mark.parametrize(
@@ -67,6 +68,7 @@ def test_an_arm_that_is_none_or_does_not_fit_is_refused_before_anything_runs(tmp
         ("cooper.seed=7", "cooper.seed=7: the pipeline experiment takes the profile's `seeds` instead"),
         ("storage.arm=mine", "takes the profile's `arms` and `seeds` instead"),
         ("experiment.steps=60", "takes `cooper.steps` instead; set that"),
+        ("cooper.reward.kind=judge", "the arm 'rule' sets cooper.reward.kind; leave out one of the two"),
     ],
 )
 def test_a_setting_that_would_have_no_effect_is_refused(override: str, said: str) -> None:

@@ -1,6 +1,6 @@
 """The arms of an experiment: what each sets in the configuration; nothing else differs between them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from cooper_rl.config.load import changed
 from cooper_rl.config.root import Config
@@ -83,6 +83,27 @@ def arm_overrides(name: str) -> tuple[str, ...]:
         base = () if name.startswith("frozen_") else ARMS["cooper"]
         return (*base, *ABLATIONS[name])
     raise ConfigError(f"unknown arm {name!r}; use some of {', '.join([*ARMS, *ABLATIONS])}")
+
+
+def check_free(overrides: Sequence[str], arms: Sequence[str], *, taken: Mapping[str, str], by: str) -> None:
+    """Refuse settings that a comparison makes itself: they would not be what its runs have.
+
+    Args:
+        overrides: As `dotted.key=value`.
+        arms: Of the comparison.
+        taken: Key -> what is set in its place.
+        by: The comparison, in words.
+
+    Raises:
+        ConfigError: names the setting and what to set instead.
+    """
+    for override in overrides:
+        key = override.partition("=")[0].strip()
+        if key in taken:
+            raise ConfigError(f"{override}: {by} takes {taken[key]} instead; set that")
+        for arm in arms:
+            if key in {each.partition("=")[0] for each in arm_overrides(arm)}:
+                raise ConfigError(f"{override}: the arm {arm!r} sets {key}; leave out one of the two")
 
 
 def check_arms(config: Config) -> None:

@@ -25,7 +25,7 @@ from types import FrameType
 from pydantic import ValidationError
 
 from cooper_rl.addresses import redact_values
-from cooper_rl.comparison.arms import arm_overrides
+from cooper_rl.comparison.arms import arm_overrides, check_free
 from cooper_rl.comparison.page import write_page
 from cooper_rl.comparison.summary import ExperimentReport, summarise
 from cooper_rl.config.load import load
@@ -41,6 +41,14 @@ from cooper_rl.report.page import settings
 from cooper_rl.report.provenance import describe
 
 logger = logging.getLogger(__name__)
+
+TAKEN = {
+    "cooper.steps": "`experiment.steps`",
+    "cooper.evaluate_every": "`experiment.evaluate_every`",
+    "cooper.seed": "`--seeds`",
+    "experiment.runs": "`--arms` and `--seeds`",
+}
+"""Key that an experiment does not take from the settings -> what it takes in its place."""
 
 
 def run_experiment(
@@ -60,6 +68,7 @@ def run_experiment(
         StoppedError: SIGTERM. Like Ctrl-C it stops all jobs, whose checkpoints stay.
     """
     started = time.monotonic()
+    check_free(overrides, arms, taken=TAKEN, by="this command")
     length = load(preset, overrides).experiment
     overrides = [
         *overrides,
