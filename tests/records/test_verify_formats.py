@@ -29,6 +29,20 @@ def test_verify_bench_and_the_released_columns_are_read(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_a_table_is_read_as_the_same_rows_in_lines_are(tmp_path: Path) -> None:
+    (tmp_path / "bench.csv").write_text("question,answer,completion,gold_correct\nq,2,x,true\nq,2,y,False\n")
+    assert [row.label for row in read_examples(tmp_path / "bench.csv").records] == [1, 0]
+
+
+def test_columns_that_no_stage_knows_are_ignored_and_change_nothing(tmp_path: Path) -> None:
+    plain = RELEASED | {"reference_answer": 2}
+    found = read_examples(write(tmp_path / "rows.jsonl", plain, plain | {"level": 3, "id": "a"})).records
+    assert [row.reference_answer for row in found] == ["2", "2"]
+    empty = [RELEASED | {name: ""} for name in ("question", "reference_answer")]
+    rejected = read_examples(write(tmp_path / "some.jsonl", RELEASED, *empty)).rejected
+    assert [row.row for row in rejected] == [2, 3]
+
+
 @pytest.mark.parametrize(
     ("row", "message"),
     [

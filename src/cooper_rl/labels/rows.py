@@ -14,7 +14,7 @@ from cooper_rl.errors import DataError
 from cooper_rl.labels.spool import Spool
 from cooper_rl.method.questions import question_key
 from cooper_rl.records.batches import in_batches
-from cooper_rl.records.files import parse_row, read_rows
+from cooper_rl.records.files import is_same_file, parse_row, read_rows
 from cooper_rl.records.one_file import Answered, stream_one_file
 from cooper_rl.records.rejected import Usable, stream_usable
 from cooper_rl.schema.data import Completion, Problem, Record, RejectedRow, VerifyExample
@@ -81,7 +81,7 @@ def collect_rows(
     index.execute("CREATE TABLE frozen (question TEXT PRIMARY KEY) WITHOUT ROWID")
     for example in read_frozen(inputs.frozen):
         index.execute("INSERT OR IGNORE INTO frozen VALUES (?)", [question_key(example.question)])
-    if inputs.problems == inputs.completions:
+    if is_same_file(inputs.problems, inputs.completions):
         found = _read_one_file(inputs, rows, index, find_reference_fault)
     else:
         _index_problems(inputs, rows, index, find_reference_fault)

@@ -70,6 +70,11 @@ def read_rows(path: Path, *, is_limited: bool = True) -> Iterator[RawRow]:
             yield from _read_jsonl(path)
 
 
+def is_same_file(one: Path, other: Path) -> bool:
+    """True if two paths name one file, in whatever spelling."""
+    return os.path.realpath(one) == os.path.realpath(other)
+
+
 @contextmanager
 def _readable(path: Path) -> Generator[None]:
     try:

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from cooper_rl.errors import DataError
 from cooper_rl.records.files import RawRow, parse_row, read_rows, reject, write_records
@@ -52,6 +52,14 @@ def read_usable(
     return UsableRows([usable.record for usable in found], rejected)
 
 
+def _of_known_columns(row: RawRow, kind: type[Record]) -> RawRow:
+    """A person's file may have more columns than ours."""
+    if not isinstance(row.value, dict):
+        return row
+    columns = cast("dict[str, Any]", row.value)
+    return row._replace(value={name: columns[name] for name in columns if name in kind.model_fields})
+
+
 def stream_usable(
     path: Path,
     kind: type[R],
@@ -76,7 +84,7 @@ def stream_usable(
     """
 
     def check(row: RawRow) -> Usable[R]:
-        usable = Usable(row.row, parse_row(translate(row), kind))
+        usable = Usable(row.row, parse_row(_of_known_columns(translate(row), kind), kind))
         refuse_fault(row, find_fault(usable) if find_fault is not None else None)
         return usable
 

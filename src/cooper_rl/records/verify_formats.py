@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from cooper_rl.errors import DataError
 from cooper_rl.records.files import RawRow
-from cooper_rl.records.layouts import LABEL_COLUMNS, read_label, translate_attempt
+from cooper_rl.records.layouts import LABEL_COLUMNS, LABELS, read_label, translate_attempt
 from cooper_rl.records.rejected import UsableRows, read_usable
 from cooper_rl.schema.data import VerifyExample
 
@@ -37,7 +37,8 @@ def _translate(row: RawRow) -> RawRow:
     if "gold_correct" not in value:
         return row._replace(value=_translate_other(value, f"{row.file}:{row.row}"))
     missing = [name for name in VERIFY_BENCH_FIELDS if name not in value]
-    if missing or not isinstance(value["gold_correct"], bool):
+    label = LABELS.get(str(value["gold_correct"]).strip().lower())  # a table holds texts alone
+    if missing or label is None:
         found = f"lacks {', '.join(missing)}" if missing else f"gold_correct is {value['gold_correct']!r}"
         raise DataError(
             f"{row.file}:{row.row}: looks like a VerifyBench row but {found}; it has the fields "
@@ -47,7 +48,7 @@ def _translate(row: RawRow) -> RawRow:
         "question": value["question"],
         "reference_answer": value["answer"],
         "completion": value["completion"],
-        "label": int(value["gold_correct"]),
+        "label": label,
         "source": value.get("source"),
         "answer_type": value.get("answer_type"),
     }
@@ -57,7 +58,9 @@ def _translate(row: RawRow) -> RawRow:
 def _translate_other(value: dict[str, Any], place: str) -> dict[str, Any]:
     """Our own columns with the label as a number; of other columns those that we know."""
     try:
-        if value.keys() <= VerifyExample.model_fields.keys():
+        if value.keys() <= VerifyExample.model_fields.keys() and isinstance(
+            value.get("reference_answer"), str
+        ):
             label = value.get("label")
             return value | {"label": read_label(value)} if isinstance(label, str) else value
         found = translate_attempt(value)

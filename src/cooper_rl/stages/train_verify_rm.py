@@ -33,7 +33,7 @@ from cooper_rl.models.verify_rm import (
     score_examples,
 )
 from cooper_rl.models.verify_rm_card import write_card
-from cooper_rl.records.files import write_report
+from cooper_rl.records.files import is_same_file, write_report
 from cooper_rl.records.model_set import read_models
 from cooper_rl.records.rejected import set_aside
 from cooper_rl.records.verify_formats import read_examples
@@ -162,7 +162,7 @@ class _Rows(NamedTuple):
 def _read(config: Config, train: Path, validation: Path) -> _Rows:
     """Both files, whose questions must differ; one file is split by question."""
     found = read_examples(train)
-    if train == validation:
+    if is_same_file(train, validation):
         return _Rows(*_split(config, found.records, train), found.rejected)
     validating = read_examples(validation)
     _check_apart(found.records, validating.records, train=train, validation=validation)

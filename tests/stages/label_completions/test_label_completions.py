@@ -31,6 +31,13 @@ def test_without_a_judge_the_rule_decides_and_what_it_cannot_read_is_dropped(tmp
     assert "plenty" in audit[2].rule_reason
 
 
+def test_columns_that_no_stage_knows_are_ignored(tmp_path: Path) -> None:
+    write_inputs(tmp_path, ["#### {answer}", "#### {wrong}"])
+    damage(tmp_path / "problems.jsonl", {1: {"level": "hard"}})
+    damage(tmp_path / "completions.jsonl", {1: {"tokens": "7"}})
+    assert label(tmp_path, rule_only()).num_rejected == 0
+
+
 def test_no_question_is_in_two_splits_and_the_splits_are_the_same_every_time(tmp_path: Path) -> None:
     write_inputs(tmp_path, ["#### {answer}", "#### {wrong}"])
     label(tmp_path, rule_only())
