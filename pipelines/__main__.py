@@ -146,6 +146,8 @@ def _compile(options: argparse.Namespace) -> int:
     from pipelines.compile import compile_manifests, compile_pipeline
     from pipelines.profile import load_profile
 
+    if options.namespace and not options.manifests:
+        raise ConfigError(f"--namespace {options.namespace}: stands in manifests alone; add --manifests")
     profile = load_profile(options.profile)
     for name in options.pipeline or NAMES:
         path = compile_pipeline(name, options.output, profile=profile, iterations=options.iterations)

@@ -14,13 +14,15 @@ from pydantic import Field, ValidationError, model_validator
 
 from components.images import CPU_IMAGE, GPU_IMAGE
 from cooper_rl.comparison.arms import arm_overrides
-from cooper_rl.config.load import load, preset_names
+from cooper_rl.config.load import load
 from cooper_rl.config.section import Section
 from cooper_rl.errors import ConfigError
 from cooper_rl.stages import STAGES
 from pipelines.options import check_no_secret
 
 FOLDER = Path(__file__).parent / "profiles"
+MAX_HOURS = 8760.0
+"""A year."""
 _CPUS = r"^[0-9]+(\.[0-9]+|m)?$"
 _MEMORY = r"^[0-9]+(Ki|[MGTPE]i?)?$"
 """Quantities that Kubernetes and kfp both read: kfp knows no fractions here and no `k`, Kubernetes no `K`."""
@@ -33,6 +35,15 @@ class Toleration(Section):
     operator: Literal["Exists", "Equal"] = "Exists"
     value: str | None = None
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.value and self.operator == "Exists":
+            raise ValueError(
+                f"value={self.value!r} with the operator Exists, which Kubernetes refuses: set operator = "
+                '"Equal", or leave the value out'
+            )
+        return self
 
 
 class Pool(Section):
@@ -56,18 +67,18 @@ class GpuPool(Pool):
     """Size of /dev/shm, which counts against `memory`."""
     queue: str | None = None
     """Kueue LocalQueue; None: no Kueue."""
-    queue_hours: float = Field(default=168.0, ge=0)
+    queue_hours: float = Field(default=168.0, ge=0, le=MAX_HOURS)
     """Hours that a task may wait in the queue in all, beside its own."""
 
 
 class Retry(Section):
     """The tries of a task that failed or was preempted, within its hours."""
 
-    attempts: int = Field(default=8, ge=1)
+    attempts: int = Field(default=8, ge=1, le=100)
     """Attempts of a GPU task, and of the task that waits for a TrainJob."""
-    cpu_attempts: int = Field(default=2, ge=1)
+    cpu_attempts: int = Field(default=2, ge=1, le=100)
     """Attempts of any other task. It is short, so a second failure is rarely a lost node."""
-    first_pause_seconds: int = Field(default=20, ge=1)
+    first_pause_seconds: int = Field(default=20, ge=1, le=86400)
 
 
 class Secret(Section):
@@ -110,7 +121,7 @@ class Profile(Section):
     gpu: GpuPool | None = None
     """None: GPU tasks run without one."""
     retry: Retry | None = None
-    hours: dict[str, float] = Field(default={})
+    hours: dict[str, Annotated[float, Field(gt=0, le=MAX_HOURS)]] = Field(default={})
     """Stage -> wall-clock limit of a try, where it differs from `resources.HOURS`."""
     secrets: tuple[Secret, ...] = ()
 
@@ -174,6 +185,6 @@ def load_profile(profile: str) -> Profile:
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"profile {profile!r} is not readable as TOML: {error}") from error
     check_no_secret(found.model_dump(mode="json"), place=f"profile {profile!r}:")  # it is compiled in
-    if found.preset in preset_names():  # another one lies in the image
+    if not found.preset.endswith(".toml"):  # a file lies in the image, whose first task reads it
         load(found.preset, found.overrides)
     return found

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cooper_rl.config.load import preset_names
 from cooper_rl.errors import ConfigError
 from pipelines.options import add_arguments, add_pipeline, check_no_secret, read_parameters
 
@@ -116,15 +115,18 @@ def _submit(options: argparse.Namespace) -> int:
 
 
 def _schedule_apply(options: argparse.Namespace) -> int:
+    from pipelines.profile import load_profile
     from pipelines.remote.cron import parse_cron
     from pipelines.remote.schedule import Wish, apply
 
     name = options.name or options.pipeline.replace("_", "-")
     cron = parse_cron(options.cron)  # before anything is uploaded
-    if read_parameters(options.parameters).get("run_key"):
+    settings = [*load_profile(options.profile).overrides, *options.overrides]
+    named = [each for each in settings if each.partition("=")[0].strip() == "storage.run_key"]
+    if named or read_parameters(options.parameters).get("run_key"):
         raise ConfigError(
-            "--param run_key: every run of a schedule would go on with the checkpoints of the first; leave "
-            "it out, and each run's checkpoints are named by its own id"
+            f"{named[0] if named else '--param run_key'}: every run of a schedule would go on with the "
+            "checkpoints of the first; leave it out, and each run's checkpoints are named by its own id"
         )
     server, version = _upload(options)
     wish = Wish(name, cron, options.max_concurrency, options.experiment)
@@ -166,7 +168,7 @@ def _upload(options: argparse.Namespace, *, cache: bool = True) -> "tuple[Server
     given: dict[str, Any] = {"preset": preset, "overrides": options.overrides}
     given |= read_parameters(options.parameters)
     check_no_secret(given, place="--set or --param")
-    if preset in preset_names():  # another one lies in the image
+    if not preset.endswith(".toml"):  # a file lies in the image, whose first task reads it
         check_settings(options.pipeline, preset, options.overrides, given, profile=profile)
     server = _connect(options)
     version = upload(

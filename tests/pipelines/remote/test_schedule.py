@@ -244,6 +244,14 @@ def test_a_schedule_that_somebody_else_deleted_meanwhile_is_no_error(
             ["apply", "end_to_end", *NIGHTLY, "--param", "run_key=nightly"],
             "--param run_key: every run of a schedule would go on with the checkpoints of the first",
         ),
+        (
+            ["apply", "end_to_end", *NIGHTLY, "--set", "storage.run_key=nightly"],
+            "storage.run_key=nightly: every run of a schedule would go on with the checkpoints of the first",
+        ),
+        (
+            ["apply", "end_to_end", *NIGHTLY, "--preset", "labtop"],
+            "unknown preset 'labtop'; did you mean 'laptop'?",
+        ),
     ],
 )
 def test_a_schedule_that_cannot_be_is_refused(
