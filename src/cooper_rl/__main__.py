@@ -5,6 +5,7 @@ told here, in one line. The stages are in `stages/`.
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -44,7 +45,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         sys.stderr.write(f"\n{name}: interrupted; files that were complete stay\n")
         return EXIT_INTERRUPTED
-    sys.stdout.write(shown)
+    try:
+        sys.stdout.write(shown)
+        sys.stdout.flush()
+    except BrokenPipeError:  # `| head` has read enough; without this the interpreter complains as it ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 

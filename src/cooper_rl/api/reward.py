@@ -69,7 +69,7 @@ class CooperReward:
                 need no server, and updates go through the gate where there are held-out examples.
             rule: The rule verifier's settings.
             replay: Labelled completions that VerifyRM keeps training on beside the pairs.
-            held_out: Labelled completions of other questions, for the gate.
+            held_out: Labelled completions for the gate; VerifyRM learns nothing from their questions.
             folder: Where checkpoints are written every `checkpoint_every` steps and by `close`; what is there
                 is continued. Not with TRL, whose own checkpoints hold the reward's state.
             reference_column: Data set column with the reference answer, where a trainer passes columns.

@@ -1,8 +1,9 @@
 """The configuration keys that `--help` lists, with their defaults and docstrings."""
 
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -99,8 +100,17 @@ def show(value: Any) -> str:
     """A value as `--set` takes it."""
     if value is None:
         return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, tuple):
-        return str(list(value))  # pyright: ignore[reportUnknownArgumentType] a default of the configuration
+    return value if isinstance(value, str) else _inline(value)
+
+
+def _inline(value: Any) -> str:
+    """A value as TOML writes it within a line."""
+    if isinstance(value, dict):
+        table = cast("dict[str, Any]", value)
+        entries = [f"{json.dumps(key)} = {_inline(each)}" for key, each in table.items() if each is not None]
+        return f"{{ {', '.join(entries)} }}" if entries else "{}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_inline, cast('Sequence[Any]', value)))}]"
+    if isinstance(value, str | bool):
+        return json.dumps(value, ensure_ascii=False)
     return str(value)

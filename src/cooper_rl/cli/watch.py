@@ -44,6 +44,8 @@ def _write(folder: Path, path: Path) -> str:
     from cooper_rl.records.files import atomic_path
     from cooper_rl.report.live import live_page
 
+    if not folder.is_dir():
+        raise DataError(f"{folder}: no such folder; give the --output of a run or of an experiment")
     page = live_page(folder)
     if page is None:
         raise DataError(

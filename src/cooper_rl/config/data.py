@@ -133,7 +133,10 @@ class JudgeConfig(Section):
     @model_validator(mode="after")
     def _exactly_one(self) -> Self:
         if (self.server is None) == (self.tiny_error_rate is None):
-            raise ValueError("set exactly one of server and tiny_error_rate")
+            raise ValueError(
+                "set exactly one of server and tiny_error_rate; to take one out that a preset has, write "
+                "--set ...judge.tiny_error_rate=null"
+            )
         return self
 
     def who(self) -> str:
@@ -154,7 +157,10 @@ class AssistantConfig(Section):
     @model_validator(mode="after")
     def _exactly_one(self) -> Self:
         if (self.server is None) == (not self.tiny):
-            raise ValueError("set exactly one of server and tiny")
+            raise ValueError(
+                "set exactly one of server and tiny; to take the second out where a preset has it, write "
+                "tiny = false"
+            )
         return self
 
 

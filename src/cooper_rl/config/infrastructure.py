@@ -16,11 +16,21 @@ def is_stored(address: str | None) -> bool:
     return address is not None and address.startswith("s3://")
 
 
+def _refuse_tilde(address: str) -> str:
+    if address.startswith("~"):  # no shell expands it in `--set key=~/folder`, or in a file
+        raise ValueError("~ is not read as your home folder here; write the whole path")
+    return address
+
+
+Place = Annotated[str, Field(min_length=1), AfterValidator(_refuse_tilde)]
+"""An address in an object store, or a folder."""
+
+
 class StorageConfig(Section):
     """Checkpoints of co-training: how many are kept, and where, when not in the task's own folder. Verdicts
     of labelling are kept there too."""
 
-    uri: str | None = Field(default=None, min_length=1)
+    uri: Place | None = None
     """`s3://bucket/prefix` or a folder that outlives the task. Absent: checkpoints stay in the folder given
     as `--checkpoint`."""
     run_key: str | None = None
@@ -102,7 +112,7 @@ class StorageConfig(Section):
 class RegistryConfig(Section):
     """The registry of champions: where `take_champion` looks and `promote` decides."""
 
-    uri: str | None = Field(default=None, min_length=1)
+    uri: Place | None = None
     """`s3://bucket/prefix`, reached as `storage` says, or a folder. Needed by the two stages."""
     min_new_problems: int = Field(default=3, ge=3)
     """Fewest new problems that are worth a training; with fewer, nothing is trained. At least three are

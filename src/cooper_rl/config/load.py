@@ -169,7 +169,7 @@ def _apply(values: dict[str, Any], override: str, root: type[BaseModel]) -> None
             raise ConfigError(f"override {override!r}: {part!r} is a value, not a section")
         section = cast("dict[str, Any]", child)
     if text.strip() != "null":
-        section[parts[-1]] = _parse_value(text)
+        section[parts[-1]] = parse_value(text)
     elif _is_entry(parts, root):
         section.pop(parts[-1], None)
     else:
@@ -187,7 +187,8 @@ def _is_entry(parts: Sequence[str], root: type[BaseModel]) -> bool:
     return False
 
 
-def _parse_value(text: str) -> Any:
+def parse_value(text: str) -> Any:
+    """A value as an override writes it: TOML, or else the text itself."""
     try:
         found = tomllib.loads(f"value = {text}")
     except (ValueError, RecursionError):  # also integers and nesting beyond Python's limits
@@ -212,6 +213,13 @@ def _explain(error: ValidationError, preset: str | None, root: type[BaseModel] =
             # A whole section is not shown: an address in it may hold a password.
             is_shown = len(found) < 80 and not isinstance(item["input"], dict)
             hint = ', write a list: ["a", "b"]' if item["type"] in {"tuple_type", "list_type"} else ""
+            if item["type"] == "string_type":
+                table = key.rpartition(".")[0]
+                hint = (
+                    f', write names that hold dots as a table: {table}={{"a.b"="c"}}'
+                    if isinstance(item["input"], dict)
+                    else f""", write it in quotes: {key}='"{item["input"]}"'"""
+                )
             lines.append(f"  {key}: {item['msg']}{hint}" + (f" (found {found})" if is_shown else ""))
     return "\n".join(lines)
 

@@ -1,15 +1,33 @@
 """Base of every section of the configuration."""
 
-from collections.abc import Mapping
-from typing import Any, cast
+import json
+from collections.abc import Generator, Mapping
+from typing import Any, cast, get_args
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
 
 
 class Section(BaseModel):
     """Base of every section: frozen, unknown keys refused, a docstring under each field."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _truth_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
+        """`evaluate_every=true` would evaluate at every step: pydantic takes `true` for 1."""
+        if isinstance(value, bool) and info.field_name is not None:
+            kinds = set(_kinds(cls.model_fields[info.field_name].annotation))
+            if bool not in kinds and kinds & {int, float}:
+                raise ValueError(f"is a number, and {json.dumps(value)} is none")
+        return value
+
+
+def _kinds(annotation: Any) -> Generator[Any]:
+    """A type and all that stand in it."""
+    yield annotation
+    for inner in get_args(annotation):
+        yield from _kinds(inner)
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:

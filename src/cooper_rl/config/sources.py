@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
-from cooper_rl.config.load import read_preset_layers
+from cooper_rl.config.load import parse_value, read_preset_layers
 from cooper_rl.config.root import Config
 
 
@@ -20,11 +20,14 @@ class Sourced(NamedTuple):
 def find_sources(config: Config, preset: str, overrides: Sequence[str]) -> Iterator[Sourced]:
     """Every leaf of `load(preset, overrides)`, in the order of the configuration's classes."""
     layers = read_preset_layers(preset)
-    is_set = {override.partition("=")[0].strip() for override in overrides}
+    given = {key.strip(): parse_value(text) for key, _, text in (each.partition("=") for each in overrides)}
     for key, value in _leaves(config.model_dump(mode="json")):
         parts = key.split(".")
-        if any(".".join(parts[:length]) in is_set for length in range(1, len(parts) + 1)):
-            yield Sourced(key, value, "--set")
+        places = [length for length in range(1, len(parts) + 1) if ".".join(parts[:length]) in given]
+        if places:
+            # A table takes the place of the preset's: what it does not hold has its default.
+            is_held = any(_holds(given[".".join(parts[:length])], parts[length:]) for length in places)
+            yield Sourced(key, value, "--set" if is_held else "default")
             continue
         named = (name for name, values in layers if _holds(values, parts))
         found = next(named, None)
@@ -39,7 +42,7 @@ def _leaves(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
             yield f"{prefix}{name}", value
 
 
-def _holds(values: dict[str, Any], parts: Sequence[str]) -> bool:
+def _holds(values: Any, parts: Sequence[str]) -> bool:
     """True if a preset names a key, or one of the keys above it as a whole value."""
     found: Any = values
     for part in parts:

@@ -40,7 +40,7 @@ class Watcher(ThreadingHTTPServer):
         self._page = ""
         try:
             super().__init__((HOST, port), _Handler)
-        except OSError as error:
+        except (OSError, OverflowError) as error:
             raise ConfigError(f"--port {port}: cannot be used ({error}); choose another one, or 0") from error
 
     @property

@@ -217,7 +217,7 @@ class OwnRollouts:
     def _candidates(
         self, problem_ids: Set[str], groups: Sequence[Group], scores: Scores
     ) -> list["_Candidate"]:
-        """Of each problem the best paid texts that may be rejected, by falling score."""
+        """The best paid texts of each problem that may be rejected, by falling score."""
         wrong: dict[str, dict[str, _Candidate]] = {}
         scored = zip(scores.verify_rm, scores.rule, strict=True)
         for group in groups:

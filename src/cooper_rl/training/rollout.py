@@ -64,8 +64,9 @@ class Scores:
         is_chosen = [
             choice for group, choice in zip(groups, chosen, strict=True) for _ in range(len(group.texts))
         ]
-        judge = None if self.judge is None else list(compress(self.judge, is_chosen))
-        return Scores(list(compress(self.verify_rm, is_chosen)), list(compress(self.rule, is_chosen)), judge)
+        judge = self.judge and list[Verdict](compress(self.judge, is_chosen))
+        rule = list[Verdict](compress(self.rule, is_chosen))
+        return Scores(list(compress(self.verify_rm, is_chosen)), rule, judge)
 
 
 def begin_rollouts(
