@@ -1,13 +1,16 @@
 """The registry in a folder and on an S3 server: one champion, whole or none, and one winner of a race."""
 
 import threading
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cooper_rl.checkpoints.manifest import CheckpointManifest
-from cooper_rl.checkpoints.registry import ATTACKS, CHAMPION, Champion, Registry, version_name
+from cooper_rl.checkpoints.registry import ATTACKS, CHAMPION, RECORD, Champion, Registry, version_name
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.config.load import load
 from cooper_rl.errors import ConfigError, DamagedObjectError, StorageError, WriteConflictError
@@ -19,6 +22,9 @@ from cooper_rl.storage.local import LocalStore
 from cooper_rl.storage.open import open_store
 from tests.stages.champions import HELD_OUT, make_completions, make_evaluation
 from tests.stand_ins.fixtures import storage_config
+
+MOMENTS = (f"2026-11-21T02:{number // 60:02}:{number % 60:02}+00:00" for number in count())
+"""No two promotions are of one moment."""
 
 
 @pytest.fixture(params=["folder", "s3"])
@@ -51,10 +57,11 @@ def make_record(previous: str | None = None) -> ChampionRecord:
 def add(registry: Registry, folder: Path, name: str, *, replaces: Champion | None) -> None:
     path = folder / f"{name}.weights"
     path.write_text(f"weights of {name}")
+    record = make_record(replaces.name if replaces else None)
     registry.promote(
         name,
         {"policy/model.safetensors": path, "verify_rm/model.safetensors": path},
-        make_record(replaces.name if replaces else None),
+        record.model_copy(update={"promoted_at": next(MOMENTS)}),
         replaces=replaces,
     )
 
@@ -68,7 +75,8 @@ def test_a_champion_comes_back_as_it_went(store: ObjectStore, tmp_path: Path) ->
     add(registry, tmp_path, "v-two", replaces=first)
     second = registry.champion()
     assert second is not None
-    assert (second.name, second.record) == ("v-two", make_record("v-one"))
+    moment = {"promoted_at": second.record.promoted_at}
+    assert (second.name, second.record) == ("v-two", make_record("v-one").model_copy(update=moment))
     assert (second.manifest.step, second.manifest.score) == (3, 1.0)
     folder = registry.fetch(second, tmp_path / "fetched", starting_with=("policy/",))
     assert (folder / "policy" / "model.safetensors").read_text() == "weights of v-two"
@@ -96,6 +104,43 @@ def test_of_two_promoters_that_saw_the_same_champion_one_wins(store: ObjectStore
     champion = Registry(store).champion()
     assert champion is not None
     assert outcomes[champion.name] == "won"
+
+
+@pytest.mark.parametrize("is_killed", [True, False])
+@pytest.mark.parametrize("last", ["verify_rm/model.safetensors", RECORD])
+def test_of_two_tries_of_one_promotion_neither_damages_the_champion(
+    store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: str, is_killed: bool
+) -> None:
+    """The second one ends well after the first, which is slow, or is killed soon, has written a file."""
+    add(Registry(store), tmp_path, "v-start", replaces=None)
+    seen = Registry(store).champion()
+    done: list[str] = []
+    others: list[str] = []
+
+    def note(write: Callable[..., object]) -> Callable[..., object]:
+        def noting(key: str, *arguments: object, **options: object) -> object:
+            found = write(key, *arguments, **options)
+            if others[-1:] == ["begun"]:  # the second try's own
+                return found
+            done.append(key.removeprefix("v-next/"))
+            if done[-1] == last:
+                others.append("begun")
+                add(Registry(store), tmp_path, "v-next", replaces=seen)
+                others.append("ended")
+            if is_killed and others and done[-1] == RECORD:
+                raise KeyboardInterrupt
+            return found
+
+        return noting
+
+    for name in ("put_file", "write"):
+        monkeypatch.setattr(store, name, note(getattr(store, name)))
+    with suppress(WriteConflictError, KeyboardInterrupt):  # or it finds that all it wanted is there
+        add(Registry(store), tmp_path, "v-next", replaces=seen)
+    assert others == ["begun", "ended"]
+    champion = Registry(store).champion()
+    assert champion is not None
+    assert champion.name == "v-next"
 
 
 def test_versions_without_a_pointer_are_refused_and_no_candidate_goes_unopposed(

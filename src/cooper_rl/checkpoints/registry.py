@@ -131,14 +131,22 @@ class Registry:
         """
         check_conditional_writes(self._store)
         hashes = {file: content_sha256(path) for file, path in files.items()}
-        small = {RECORD: record.model_dump_json(indent=2).encode()}
-        small[MANIFEST] = _manifest(record, hashes | _sha256_of(small))
+        kept, tag = self._kept_record(name, record)
+        small = _small_files(kept, hashes)
         claimed = hashes | _sha256_of(small)
         own_claim, earlier = claim_again(self._store, name, claimed, manifests_name=RECORD)
         for file, sha256 in hashes.items():
             self._store.put_file(f"{name}/{file}", files[file], sha256=sha256)
-        for file, data in small.items():
-            self._replace(f"{name}/{file}", data)
+        # Two tries of one promotion differ by the moment alone: the first record stays, or a manifest would
+        # name one of them beside the other.
+        try:
+            self._store.write(f"{name}/{RECORD}", small[RECORD], replaces=tag)
+        except WriteConflictError:
+            kept, _ = self._kept_record(name, record)
+            if kept is record:
+                raise
+            small = _small_files(kept, hashes)
+        self._replace(f"{name}/{MANIFEST}", small[MANIFEST])
         # Last: nobody is led to the version before. Where a rival was promoted meanwhile, the tag is another
         # one.
         self._store.write(CHAMPION, f"{name}\n".encode(), replaces=replaces.tag if replaces else None)
@@ -223,6 +231,19 @@ class Registry:
             raise DamagedObjectError(f"{self.uri}/{name}/{RECORD}: missing or changed")
         return ChampionRecord.model_validate_json(content.data)
 
+    def _kept_record(self, name: str, record: ChampionRecord) -> tuple[ChampionRecord, str | None]:
+        """The record that another try of the same promotion has stored, else the given one; and the tag of
+        the object that is there."""
+        found = self._store.read(f"{name}/{RECORD}")
+        if found is None:
+            return record, None
+        try:
+            kept = ChampionRecord.model_validate_json(found.data)
+        except ValidationError:
+            return record, found.tag
+        is_same = kept == record.model_copy(update={"promoted_at": kept.promoted_at})
+        return kept if is_same else record, found.tag
+
     def _replace(self, key: str, data: bytes) -> None:
         """An attempt that ended before the pointer was written may have left the object."""
         found = self._store.read(key)
@@ -246,6 +267,11 @@ def _manifest(record: ChampionRecord, sha256: dict[str, str]) -> bytes:
         sha256=sha256,
     )
     return dump_manifest(manifest.sealed())
+
+
+def _small_files(record: ChampionRecord, hashes: Mapping[str, str]) -> dict[str, bytes]:
+    small = {RECORD: record.model_dump_json(indent=2).encode()}
+    return small | {MANIFEST: _manifest(record, {**hashes, **_sha256_of(small)})}
 
 
 def _sha256_of(small: Mapping[str, bytes]) -> dict[str, str]:
