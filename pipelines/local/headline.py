@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from cooper_rl.checkpoints.logs import LOGS, METRICS
-from cooper_rl.checkpoints.manifest import LATEST
-from cooper_rl.checkpoints.reference import REFERENCE, CheckpointReference
+from cooper_rl.checkpoints.reference import REFERENCE, CheckpointReference, newest_folder
 from cooper_rl.comparison.summary import ArmSummary, ExperimentReport
 from cooper_rl.records.files import read_records, read_report
 from cooper_rl.run.promotion import title
@@ -108,7 +107,7 @@ def _find_files(run: Path, output: Path) -> Rows:
 
 def _find_models(checkpoint: Path) -> Rows:
     """Folders of both models, or their address in an object store, and the metrics of every step."""
-    models = checkpoint / (checkpoint / LATEST).read_text(encoding="utf-8").strip()
+    models = newest_folder(checkpoint)
     if (checkpoint / REFERENCE).is_file():
         reference = read_report(checkpoint / REFERENCE, CheckpointReference)
         return [

@@ -101,7 +101,7 @@ def run_local(
         arguments = check_parameters(
             specification, {"preset": preset, "overrides": list(overrides), **parameters}, name=name
         )
-        state = fingerprint(preset, changes, image_id=image_id)
+        state = fingerprint(preset, changes, image_id=image_id, artifacts=_named_paths(parameters))
         key = hashlib.sha256(json.dumps([pipeline.read_text(), arguments, state]).encode()).hexdigest()[:16]
         run, record = open_run(
             output, specification["pipelineInfo"]["name"], key, repeats=name in WITH_REGISTRY
@@ -250,7 +250,14 @@ def _end_session(process: subprocess.Popen[str]) -> None:
     process.wait()
 
 
-def fingerprint(preset: str, overrides: Sequence[str], *, image_id: str, package: Path = _PACKAGE) -> str:
+def fingerprint(
+    preset: str,
+    overrides: Sequence[str],
+    *,
+    image_id: str,
+    artifacts: Sequence[Path] = (),
+    package: Path = _PACKAGE,
+) -> str:
     """Names the state of everything that kfp's own cache key leaves out; see `run_local`."""
     digest = hashlib.sha256(image_id.encode())
     for path in sorted([*package.rglob("*.py"), *package.rglob("*.toml"), *package.rglob("*.jinja")]):
@@ -258,6 +265,11 @@ def fingerprint(preset: str, overrides: Sequence[str], *, image_id: str, package
         digest.update(str(path.relative_to(package)).encode() + b"\0" + meaning(path))
     for path in _input_files(preset, overrides):
         digest.update(path.read_bytes())
+    for place in [*_model_folders(preset, overrides), *artifacts]:
+        # Models have gigabytes: who exchanges one leaves another size or time.
+        for path in [place] if place.is_file() else sorted(place.rglob("*")):
+            state = path.stat()
+            digest.update(f"{path.relative_to(place)}\0{state.st_size}\0{state.st_mtime_ns}\n".encode())
     return digest.hexdigest()[:16]
 
 
@@ -267,6 +279,14 @@ def _input_files(preset: str, overrides: Sequence[str]) -> list[Path]:
     named = [preset] if preset.endswith(".toml") else []
     named += [*problems.sources, *problems.held_out_sources]
     return [Path(name).resolve() for name in dict.fromkeys(named) if Path(name).is_file()]
+
+
+def _model_folders(preset: str, overrides: Sequence[str]) -> list[Path]:
+    """Models of this machine that the configuration names."""
+    models = load(preset, overrides).models
+    named = [models.policy, models.backbone, *models.samplers.values()]
+    found = [Path(name).expanduser() for name in dict.fromkeys(filter(None, named))]
+    return [path for path in found if path.is_dir()]
 
 
 def _named_paths(parameters: Mapping[str, str]) -> list[Path]:

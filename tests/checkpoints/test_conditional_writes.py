@@ -21,6 +21,20 @@ class Failing(LocalStore):
         return super().write(key, data, replaces=replaces)
 
 
+class Heedless(LocalStore):
+    """Heeds that an object is to be absent, and not which one is to be replaced."""
+
+    def write(self, key: str, data: bytes, *, replaces: str | None) -> str:
+        found = self.read(key)
+        return super().write(key, data, replaces=found.tag if found and replaces else replaces)
+
+
+def test_a_server_that_ignores_which_object_is_replaced_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="the server ignores If-Match, so that two runs could overwrite"):
+        check_conditional_writes(Heedless(tmp_path))
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("kind", [LocalStore, Failing])
 def test_no_probe_is_left(tmp_path: Path, kind: type[LocalStore]) -> None:
     if kind is Failing:

@@ -11,6 +11,7 @@ from cooper_rl.checkpoints.reading import read_manifest
 from cooper_rl.checkpoints.reference import (
     CheckpointReference,
     check_reference_folder,
+    newest_folder,
     open_checkpoint,
     write_reference,
 )
@@ -142,6 +143,34 @@ def test_a_reader_without_a_pointer_refuses_what_is_uncertain(
         open_checkpoint(tmp_path / "run", StorageConfig()),
     ):
         pass
+
+
+def test_what_a_killed_writer_left_in_a_reference_folder_is_removed(tmp_path: Path) -> None:
+    """Killed between the draft of `reference.json` and its rename."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    tag = "0123abcd"
+    (folder / f"reference.json.{tag}.partial").write_text("{")
+    mark = "A draft of Cooper-RL, removed by its next start when its owner is gone, of reference.json\n"
+    (folder / f".cooper-rl-{tag}.draft").write_text(mark)
+    check_reference_folder(folder)
+    assert list(folder.iterdir()) == []
+
+
+def test_the_newest_folder_is_the_one_that_training_continues_from(
+    state: TrainingState, tmp_path: Path
+) -> None:
+    """Killed between the manifest of a checkpoint and LATEST, and without LATEST."""
+    run = tmp_path / "run"
+    opened = checkpoints(open_store(StorageConfig(), run))
+    for step in (2, 3):
+        save(opened, state, run, step)
+    assert newest_folder(run) == run / "step-000003"
+    (run / "LATEST").write_text("step-000002\n")
+    assert newest_folder(run) == run / "step-000003"
+    (run / "LATEST").unlink()
+    assert newest_folder(run) == run / "step-000003"
+    assert newest_folder(run / "step-000002") == run / "step-000002"
 
 
 def test_an_empty_folder_holds_no_checkpoint(tmp_path: Path) -> None:

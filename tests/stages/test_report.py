@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from cooper_rl.config.load import load
-from cooper_rl.errors import DataError
+from cooper_rl.errors import DamagedObjectError, DataError
 from cooper_rl.method.metrics import binary_scores, confusion_counts
 from cooper_rl.records.files import read_report, write_report
 from cooper_rl.report.page import settings
@@ -289,7 +289,9 @@ def test_passwords_in_urls_are_blanked_in_the_configuration():
 def test_what_cannot_be_reported_is_named(tmp_path):
     with pytest.raises(DataError, match=r"evaluations: holds one evaluation, and a report compares two; run"):
         make_report(tmp_path / "one", evaluations=[make_evaluation(0, 0.4, 0.5)])
-    with pytest.raises(DataError, match=r"metrics.jsonl: no such file; give a checkpoint folder that train"):
+    with pytest.raises(
+        DataError, match=r"holds no checkpoint \(no LATEST file\); give a folder of train-cooper"
+    ):
         report.read_step_metrics(tmp_path)
     for text, message in {
         "": r"metrics.jsonl: is empty; train at least one step",
@@ -301,7 +303,7 @@ def test_what_cannot_be_reported_is_named(tmp_path):
         with pytest.raises(DataError, match=message):
             report.read_step_metrics(tmp_path)
     (tmp_path / "LATEST").write_bytes(b"\xff")
-    with pytest.raises(DataError, match=r"metrics.jsonl: no such file; give a checkpoint folder that train"):
+    with pytest.raises(DamagedObjectError, match=r"manifest.json: missing since it was written"):
         report.read_step_metrics(tmp_path)
 
 

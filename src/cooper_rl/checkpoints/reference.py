@@ -21,6 +21,7 @@ from cooper_rl.checkpoints.reading import Found, fetch, read_manifest
 from cooper_rl.checkpoints.search import check_certain, check_one_run, in_order, read_manifests
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.errors import ConfigError, DamagedObjectError, DataError, StorageError
+from cooper_rl.machine.drafts import settle_drafts
 from cooper_rl.machine.scratch import scratch_folder
 from cooper_rl.records.files import read_report, write_report
 from cooper_rl.schema.data import Record
@@ -49,6 +50,7 @@ def check_reference_folder(folder: Path) -> None:
     Raises:
         ConfigError: it holds other files, or checkpoints themselves; names one.
     """
+    settle_drafts(folder)  # of a reference that was being written when its process was killed
     held = sorted(folder.iterdir()) if folder.is_dir() else []
     own = {folder / file.partition("/")[0] for file in _reference_files(folder)}
     others = [path.name for path in held if path not in own and not path.name.startswith(STAGING)]
@@ -142,6 +144,30 @@ def open_checkpoint(
             store = open_store(StorageConfig(), folder)
             name, manifest = _latest(store, folder)
         yield fetch(store, name, manifest, folder=fetched, starting_with=starting_with, logs=logs)
+
+
+def newest_folder(checkpoint: Path) -> Path:
+    """Where the files of a checkpoint lie that this machine has, by the rule of `open_checkpoint`.
+
+    Args:
+        checkpoint: What train_cooper wrote, or one of the checkpoints in it.
+
+    Raises:
+        ConfigError: LATEST is missing, and it is uncertain which checkpoint it named.
+        DataError: there is none.
+        DamagedObjectError: a manifest is damaged.
+    """
+    if (checkpoint / REFERENCE).is_file():
+        return checkpoint / check_key(read_report(checkpoint / REFERENCE, CheckpointReference).name)
+    store = open_store(StorageConfig(), checkpoint)
+    pointer = store.read(LATEST)
+    if pointer is None and any((checkpoint / file).is_file() for file in (MANIFEST, METRICS)):
+        return checkpoint
+    if pointer is not None and NAME.fullmatch(pointer.name):
+        named = checkpoint / pointer.name
+        if named.is_dir() and not (named / MANIFEST).is_file():  # of an earlier version, which wrote none
+            return named
+    return checkpoint / _latest(store, checkpoint)[0]
 
 
 def _open_configured(reference: CheckpointReference, config: StorageConfig, *, place: Path) -> ObjectStore:

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Annotated, NamedTuple
 
 from cooper_rl.checkpoints.logs import METRICS, ROLLOUTS
-from cooper_rl.checkpoints.manifest import LATEST, MANIFEST
+from cooper_rl.checkpoints.manifest import MANIFEST
 from cooper_rl.checkpoints.reading import fetch, read_manifest
+from cooper_rl.checkpoints.reference import newest_folder
 from cooper_rl.config.root import Config
 from cooper_rl.errors import DataError
 from cooper_rl.records.files import atomic_path, read_records, read_report, write_report
@@ -223,9 +224,7 @@ def read_rollouts(checkpoint: Path) -> list[RolloutSample]:
 
 def _log_files(checkpoint: Path, kind: str) -> Sequence[Path]:
     """The one file of a reference or of an earlier version; else the verified pieces of the log."""
-    pointer, folder = checkpoint / LATEST, checkpoint
-    if pointer.is_file():
-        folder /= pointer.read_text(encoding="utf-8", errors="replace").strip()
+    folder = newest_folder(checkpoint)
     if not (folder / METRICS).is_file() and (folder / MANIFEST).is_file():
         store, name = LocalStore(folder.parent), folder.name
         manifest = read_manifest(store, name)

@@ -13,7 +13,9 @@ from cooper_rl.storage.base import ObjectStore
 GIVE_UP_SECONDS = 10.0
 _START = "writer-"
 _PROBE = re.compile(r"writer-[0-9a-f]{16}")
-_CONTENTS = (b"probe", b"second")
+_CONTENTS = (b"probe", b"second", b"third")
+_OTHER_TAG = "0123456789abcdef0123456789abcdef"
+"""A tag that no content of ours has."""
 
 
 def check_conditional_writes(store: ObjectStore) -> None:
@@ -23,25 +25,27 @@ def check_conditional_writes(store: ObjectStore) -> None:
         StorageError: refused, full, unreachable, or a server that ignores conditions.
     """
     probe = f"{_START}{secrets.token_hex(8)}"
-    first, second = _CONTENTS
+    first, *others = _CONTENTS
     store.write(probe, first, replaces=None)
-    try:
-        # With other content: S3Store takes the same content for its own write whose answer was lost.
-        store.write(probe, second, replaces=None)
-        is_refused = False
-    except WriteConflictError:
-        is_refused = True
-    except StorageError:
-        # Nothing else would ever remove it, and each further try leaves another.
-        try_for_a_moment(partial(store.delete, [probe]))
-        raise
+    ignored: list[str] = []
+    # With other content: S3Store takes the same content for its own write whose answer was lost.
+    for content, condition in zip(others, ("If-None-Match", "If-Match"), strict=True):
+        try:
+            store.write(probe, content, replaces=None if condition == "If-None-Match" else _OTHER_TAG)
+            ignored.append(condition)
+        except WriteConflictError:
+            pass
+        except StorageError:
+            # Nothing else would ever remove it, and each further try leaves another.
+            try_for_a_moment(partial(store.delete, [probe]))
+            raise
     store.delete([probe])
-    if is_refused:
-        return
-    raise StorageError(
-        f"{store.uri}: the server ignores If-None-Match, so that two runs could overwrite each other; use "
-        "one with conditional writes (MinIO, AWS, Ceph; Ceph 16 only in a bucket that keeps no versions)"
-    )
+    if ignored:
+        raise StorageError(
+            f"{store.uri}: the server ignores {' and '.join(ignored)}, so that two runs could overwrite each "
+            "other; use one with conditional writes (MinIO, AWS, Ceph; Ceph 16 only in a bucket that keeps "
+            "no versions)"
+        )
 
 
 def remove_probes(store: ObjectStore) -> None:

@@ -30,6 +30,20 @@ def test_presets_and_templates_count_as_they_are_written(tmp_path: Path) -> None
     assert fingerprint("laptop", [], image_id="sha256:1", package=tmp_path) not in found
 
 
+def test_an_exchanged_model_or_artifact_begins_a_new_run(tmp_path: Path) -> None:
+    model, artifact = tmp_path / "model", tmp_path / "examples.jsonl"
+    model.mkdir()
+    settings = [f"models.policy={model}", f"models.backbone={model}"]
+    found: set[str] = set()
+    for weights, rows in (("a", ""), ("bb", ""), ("bb", "{}\n")):
+        (model / "model.safetensors").write_text(weights)
+        artifact.write_text(rows)
+        found.add(
+            fingerprint("single_gpu", settings, image_id="", artifacts=[artifact], package=tmp_path / "none")
+        )
+    assert len(found) == 3
+
+
 def test_an_edited_source_file_begins_a_new_run(tmp_path: Path) -> None:
     problems = tmp_path / "problems.jsonl"
     found: set[str] = set()
