@@ -82,6 +82,18 @@ def test_frozen_examples_are_the_test_set_of_the_merged_labels_too(inputs: Path)
         assert (inputs / "merged" / name).read_bytes() == (inputs / name).read_bytes(), name
 
 
+def test_a_report_of_every_shard_is_needed(inputs: Path) -> None:
+    with pytest.raises(DataError, match="1 reports of 4 shards"):
+        merge_labels.run(
+            rule_only(),
+            problems=inputs / "problems.jsonl",
+            completions=inputs / "completions.jsonl",
+            shards=[inputs / f"shard-{number}.jsonl" for number in range(4)],
+            reports=[inputs / "report-0.json"],
+            **{name: inputs / name for name in ("labels", "train", "validation", "test", "report")},
+        )
+
+
 def test_labels_in_another_order_or_of_other_rows_are_refused(inputs: Path) -> None:
     folders = [label_shard(inputs, number) for number in range(NUM_SHARDS)]
     with pytest.raises(DataError, match=r"shard-\d/labels.jsonl: that of .* where that of .* belongs; give"):

@@ -117,6 +117,26 @@ def test_markup_in_a_pointer_is_not_shown(tmp_path: Path) -> None:
     assert result.last_step is None
 
 
+def test_markup_in_the_name_of_a_folder_is_not_shown_and_hides_no_checkpoint(tmp_path: Path) -> None:
+    overrides = store(tmp_path, "from-000001/step-000020")
+    for name in ("from-1 [Log in](www.example)", "from-<img src=x onerror=alert(1)>"):
+        (tmp_path / "store" / "monday" / name).mkdir()
+        (tmp_path / "store" / "monday" / name / "LATEST").write_text("step-000099\n")
+    text, result = summarise(tmp_path, *overrides, message="task train-cooper-2 failed")
+    assert result.checkpoints == {"from-000001": "step-000020"}
+    assert "onerror" not in text
+    assert "Log in" not in text
+
+
+def test_the_checkpoints_of_the_frozen_arm_are_found_too(tmp_path: Path) -> None:
+    place = tmp_path / "store" / "monday-frozen" / "from-000001"
+    place.mkdir(parents=True)
+    (place / "LATEST").write_text("step-000004\n")
+    text, result = summarise(tmp_path, *store(tmp_path))
+    assert result.checkpoints == {"monday-frozen/from-000001": "step-000004"}
+    assert "also `run_key=monday`" in text
+
+
 @pytest.mark.parametrize("overrides", [[], ["storage.run_key=monday"]])
 def test_without_a_store_co_training_starts_anew(tmp_path: Path, overrides: list[str]) -> None:
     text, result = summarise(tmp_path, *overrides)

@@ -13,6 +13,7 @@ from cooper_rl.comparison.texts import read_texts
 from cooper_rl.records.files import atomic_path
 from cooper_rl.report.changes import direction
 from cooper_rl.report.figure import Color, Dash, Figure, Line, Plot
+from cooper_rl.report.markdown import plain
 from cooper_rl.report.numbers import in_points, name_steps, percent, points, with_interval
 from cooper_rl.report.page import render, versions
 from cooper_rl.report.plots import KL_LABEL, along_kl
@@ -237,7 +238,7 @@ def _say_comparison(arms: dict[str, ArmSummary]) -> list[str]:
             for other, change in found.against.items()
             if other in ARMS
         )
-        said.append(f"On problems of {source} cooper ends {each}.")
+        said.append(f"On problems of {plain(source)} cooper ends {each}.")
     return said
 
 

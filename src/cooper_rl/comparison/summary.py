@@ -9,7 +9,7 @@ from cooper_rl.checkpoints.logs import METRICS, ROLLOUTS
 from cooper_rl.checkpoints.manifest import CheckpointManifest
 from cooper_rl.checkpoints.reference import open_checkpoint
 from cooper_rl.comparison.arms import arm_overrides
-from cooper_rl.comparison.files import Files, RunFiles
+from cooper_rl.comparison.files import Evaluated, Files, RunFiles
 from cooper_rl.config.load import changed
 from cooper_rl.config.root import Config
 from cooper_rl.errors import DataError
@@ -163,13 +163,14 @@ def summarise(files: Files, config: Config) -> ExperimentReport:
     arms = list(dict.fromkeys(run.arm for run in files.runs))
     seeds = list(dict.fromkeys(run.seed for run in files.runs))
     start = read_report(files.start.report, EvalReport)
-    found = {(run.arm, run.seed): _read_run(run, start, config) for run in files.runs}
+    first = read_records(files.start.completions, EvaluatedCompletion)
+    _check_evaluation(files.start, start, first)
+    before, sources = outcomes(first), _problems_by_source(first)
+    found = {(run.arm, run.seed): _read_run(run, start, config, problems=before.keys()) for run in files.runs}
     for arm in arms:
         for seed in seeds:
             if (arm, seed) not in found:
                 raise DataError(f"arm {arm!r} has no run with seed {seed}; every arm needs the same seeds")
-    first = read_records(files.start.completions, EvaluatedCompletion)
-    before, sources = outcomes(first), _problems_by_source(first)
     any_run = next(iter(found.values())).run
     return ExperimentReport(
         arms=[_summarise_arm(arm, arms, seeds, found, before, sources) for arm in arms],
@@ -193,7 +194,7 @@ class _Found(NamedTuple):
     """Outcomes at the end."""
 
 
-def _read_run(files: RunFiles, start: EvalReport, config: Config) -> _Found:
+def _read_run(files: RunFiles, start: EvalReport, config: Config, *, problems: Set[str]) -> _Found:
     end = read_report(files.end.report, EvalReport)
     completions = read_records(files.end.completions, EvaluatedCompletion)
     own = changed(config, [*arm_overrides(files.arm), f"cooper.seed={files.seed}"])
@@ -204,7 +205,13 @@ def _read_run(files: RunFiles, start: EvalReport, config: Config) -> _Found:
         _check_end(files, found.manifest, end, steps=own.cooper.steps)
         rows = read_metrics(*found.log[METRICS])
         rollouts = [row for path in found.log[ROLLOUTS] for row in read_records(path, RolloutSample)]
-    _check_completions(files, end, completions)
+    _check_evaluation(files.end, end, completions)
+    judged = outcomes(completions)
+    if judged.keys() != problems:
+        raise DataError(
+            f"{files.end.completions}: are of other problems than the start's; evaluate every run on one "
+            "held-out file"
+        )
     curves = make_curves(rows, start, end)
     accuracy, reward = curves["eval/judge_accuracy"], curves["eval/verify_rm_reward"]
     peak = _peak(accuracy)
@@ -233,7 +240,7 @@ def _read_run(files: RunFiles, start: EvalReport, config: Config) -> _Found:
         samples=wrong[:NUM_SAMPLES],
         paid=[sample for sample in rollouts if sample.step == rows[-1].step][:NUM_SAMPLES],
     )
-    return _Found(run, outcomes(completions))
+    return _Found(run, judged)
 
 
 def _check_arm(files: RunFiles, manifest: CheckpointManifest, own: Config) -> None:
@@ -265,14 +272,21 @@ def _check_end(files: RunFiles, manifest: CheckpointManifest, end: EvalReport, *
         )
 
 
-def _check_completions(files: RunFiles, end: EvalReport, completions: Sequence[EvaluatedCompletion]) -> None:
-    """Refuse completions whose rewards are not those of the report."""
+def _check_evaluation(
+    files: Evaluated, report: EvalReport, completions: Sequence[EvaluatedCompletion]
+) -> None:
+    """Refuse an evaluation without a judge, and completions whose rewards are not those of the report."""
+    if report.judge_accuracy is None or any(row.judge is None for row in completions):
+        raise DataError(
+            f"{files.report}: no judge evaluated it, and arms are compared by what a judge says; set "
+            "evaluation.judge, or see why it was away, and evaluate again"
+        )
     written = by_problem(completions, lambda row: row.score)
-    stated = {each.id: each.verify_rm_reward for each in end.by_problem}
+    stated = {each.id: each.verify_rm_reward for each in report.by_problem}
     if stated and stated != {problem: sum(scores) / len(scores) for problem, scores in written.items()}:
         raise DataError(
-            f"{files.end.completions}: are not the completions of {files.end.report}; give both in the order "
-            "of the runs"
+            f"{files.completions}: are not the completions of {files.report}; give both in the order of the "
+            "runs"
         )
 
 
@@ -353,6 +367,7 @@ def _summarise_arm(
             {other: [_only(run, ids) for run in runs] for other, runs in ends.items()},
         )
         for source, ids in sources.items()
+        if len(ids) > 1  # one problem has no interval
     }
     return ArmSummary(
         **dict(overall),

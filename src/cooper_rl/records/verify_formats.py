@@ -58,9 +58,9 @@ def _translate(row: RawRow) -> RawRow:
 def _translate_other(value: dict[str, Any], place: str) -> dict[str, Any]:
     """Our own columns with the label as a number; of other columns those that we know."""
     try:
-        if value.keys() <= VerifyExample.model_fields.keys() and isinstance(
-            value.get("reference_answer"), str
-        ):
+        texts = (value.get("question"), value.get("reference_answer"))
+        is_plain = all(isinstance(text, str) and text for text in texts)
+        if is_plain and value.keys() <= VerifyExample.model_fields.keys():
             label = value.get("label")
             return value | {"label": read_label(value)} if isinstance(label, str) else value
         found = translate_attempt(value)

@@ -33,6 +33,8 @@ VERIFY_RM_REPORT = Output("evaluate_verify_rm", "report")
 FIRST_ATTACKS = Output("red_team_0", "texts")
 RED_TEAM_REPORT = Output("red_team", "report")
 
+FROZEN_ARM = "frozen"
+"""`storage.arm` of the arm beside Cooper in a pipeline."""
 FROZEN = ("cooper.reward.kind=verify_rm", "cooper.reward.update_verify_rm=false")
 """Settings of the arm whose VerifyRM never learns."""
 PLAIN = ("verify_rm.num_decoys=0", "verify_rm.hostile_fraction=0")
@@ -347,7 +349,7 @@ def _train(sources: Sources, iteration: int, is_frozen: bool) -> Step:
             **before,
         },
         after=("evaluate_verify_rm",),
-        changes=(*FROZEN, "storage.arm=frozen") if is_frozen else (),
+        changes=(*FROZEN, f"storage.arm={FROZEN_ARM}") if is_frozen else (),
     )
 
 

@@ -106,8 +106,8 @@ class VerifyExample(Record):
         1
     """
 
-    question: Text = Field(min_length=1)
-    reference_answer: Text = Field(min_length=1)
+    question: Text
+    reference_answer: Text
     completion: Text
     label: Literal[0, 1]
     source: str | None = None

@@ -12,6 +12,7 @@ from typing import Annotated
 
 from cooper_rl.config.root import Config
 from cooper_rl.domains.open import find_domain
+from cooper_rl.errors import DataError
 from cooper_rl.labels.merging import add_usages, merge
 from cooper_rl.labels.outputs import Decided, Outputs, write_outputs
 from cooper_rl.labels.rows import Inputs as LabelInputs
@@ -51,6 +52,11 @@ def run(
         DataError: the labels are not those of these completions, or too few questions are labelled to split.
     """
     started = time.monotonic()
+    if len(reports) != len(shards):
+        raise DataError(
+            f"{len(reports)} reports of {len(shards)} shards: calls and tokens would be those of some; give "
+            "the report of every shard once"
+        )
     domain = find_domain(config.problems.domain)
     with open_workspace(
         LabelInputs(problems, completions, frozen), find_reference_fault=domain.find_reference_fault

@@ -6,6 +6,7 @@ have written, and a store that cannot be reached is a sentence in the summary. `
 
 import json
 import logging
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -20,6 +21,8 @@ from cooper_rl.config.load import load
 from cooper_rl.config.root import Config
 from cooper_rl.errors import ConfigError, LaunchError, StorageError
 from cooper_rl.records.files import atomic_path, read_report, write_report
+from cooper_rl.report.markdown import plain
+from cooper_rl.run.chain import FROZEN_ARM
 from cooper_rl.schema.paths import Input, OutputFile
 from cooper_rl.schema.runs import RunEnding, RunEndReport
 from cooper_rl.storage.open import open_store
@@ -113,7 +116,7 @@ def _look_up(config: Config | None, ending: RunEnding) -> _Found:
             failures = in_words(failures_of(config.storage, ending.run))
         return _Found(find_checkpoints(config), failures, "")
     except (ConfigError, StorageError) as error:
-        return _Found({}, failures, f"The checkpoints could not be looked up: {error}")
+        return _Found({}, failures, f"The checkpoints could not be looked up: {plain(str(error))}")
 
 
 def _end_jobs(config: Config | None) -> Leftovers:
@@ -126,6 +129,9 @@ def _end_jobs(config: Config | None) -> Leftovers:
         return Leftovers([], [str(error)])
 
 
+_POINTER = re.compile(rf"from-[0-9]{{6,}}/{LATEST}")
+
+
 def find_checkpoints(config: Config) -> dict[str, str]:
     """Iteration's folder -> its newest checkpoint, in order; empty where there is no store.
 
@@ -136,10 +142,12 @@ def find_checkpoints(config: Config) -> dict[str, str]:
         StorageError: the store cannot be used.
     """
     found: dict[str, str] = {}
-    for run in config.experiment.runs:
-        storage = config.storage.model_copy(update={"arm": run.name})
+    if not config.experiment.runs:
+        found |= _newest(config.storage)
+    for arm in [run.name for run in config.experiment.runs] or [FROZEN_ARM]:
+        storage = config.storage.model_copy(update={"arm": arm})
         found |= {f"{storage.run_name()}/{key}": name for key, name in _newest(storage).items()}
-    return found if config.experiment.runs else _newest(config.storage)
+    return found
 
 
 def _newest(storage: StorageConfig) -> dict[str, str]:
@@ -149,7 +157,8 @@ def _newest(storage: StorageConfig) -> dict[str, str]:
     store = open_store(storage, place)
     found: dict[str, str] = {}
     for key in store.keys("from-"):
-        if key.endswith(f"/{LATEST}") and (pointer := store.read(key)) is not None:
+        # Whoever may write to the store may write any name there, and the dashboard shows markup.
+        if _POINTER.fullmatch(key) and (pointer := store.read(key)) is not None:
             found[key.removesuffix(f"/{LATEST}")] = pointer.name
     return found
 
@@ -161,7 +170,7 @@ def to_markdown(
     lines = [f"# Run {_ending_of(ending)[0]}", "", f"`{ending.run}`"]
     lines += _why(ending, result)
     jobs = [f"TrainJob `{job}` went on after the run's end and was deleted." for job in result.ended_jobs]
-    jobs += [f"A TrainJob of this run may go on: {redact_all(doubt)}" for doubt in doubts]
+    jobs += [f"A TrainJob of this run may go on: {plain(redact_all(doubt))}" for doubt in doubts]
     for sentence in filter(None, (trouble, *jobs)):
         lines += ["", sentence]
     if result.checkpoints:

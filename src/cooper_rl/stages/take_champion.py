@@ -29,6 +29,7 @@ from cooper_rl.records.files import atomic_path, read_records, read_report, writ
 from cooper_rl.records.model_set import MANIFEST
 from cooper_rl.records.written import check_own, check_replaceable, copy_written, remove_written
 from cooper_rl.report.numbers import percent
+from cooper_rl.run.conditions import check_conditions, evaluation_conditions
 from cooper_rl.schema.data import Problem, VerifyExample
 from cooper_rl.schema.paths import Input, OutputFile, OutputFolder
 from cooper_rl.schema.reports import ModelSet
@@ -57,7 +58,7 @@ def run(
     """Take the champion and the frozen sets out of the registry, and keep what is new.
 
     Raises:
-        ConfigError: no registry is named.
+        ConfigError: no registry is named, or the champion was evaluated with other settings.
         DamagedObjectError: the champion or the list of attacks is damaged.
         DataError: an input is missing or malformed, or an output cannot be written.
         StorageError: the registry cannot be used.
@@ -66,6 +67,8 @@ def run(
     training = read_records(collected, Problem)
     proposed = read_records(collected_held_out, Problem)
     champion = registry.champion()
+    if champion is not None:  # now, and not after the training: `promote` would refuse the comparison
+        check_conditions(champion.name, there=champion.record.conditions, here=evaluation_conditions(config))
     with scratch_folder() as scratch:
         if champion is None:
             sets = _Sets(training, proposed, [], num_frozen=len(proposed), num_known=0)

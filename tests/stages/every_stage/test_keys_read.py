@@ -190,6 +190,7 @@ READ_ELSEWHERE: dict[StageName, set[str]] = {
     "prepare_models": {"models.tiny.backbone", "models.tiny.samplers.small"},  # in other processes
     "evaluate_policy": {"labeling.rule.timeout_seconds"},  # for answers that go to the workers
     "train_cooper": {"labeling.rule.timeout_seconds"},
+    "take_champion": {"problems.domain"},  # where evaluation.judge.server is set
     "promote": {
         "labeling.rule",
         "problems.domain",  # where evaluation.judge is null

@@ -19,6 +19,7 @@ from cooper_rl.errors import DataError, StorageError
 from cooper_rl.method.questions import fingerprint
 from cooper_rl.records.files import write_records, write_report
 from cooper_rl.records.model_set import MANIFEST
+from cooper_rl.run.conditions import evaluation_conditions
 from cooper_rl.schema.reports import ModelSet
 from cooper_rl.schema.runs import KnownProblem
 from cooper_rl.stages import take_champion
@@ -102,7 +103,10 @@ class Retraining:
         files |= {f"{model}/config.json": made / "config.json" for model in ("policy", "verify_rm")}
         registry = Registry(self.open_place("registry"))
         registry.promote(
-            f"v-{self.num_versions:012x}", files, RECORD, replaces=registry.champion(candidate="")
+            f"v-{self.num_versions:012x}",
+            files,
+            RECORD.model_copy(update={"conditions": evaluation_conditions(self.config)}),
+            replaces=registry.champion(candidate=""),
         )
 
     def take_champion(self) -> None:

@@ -126,6 +126,14 @@ def test_a_known_question_with_another_reference_answer_is_new() -> None:
     assert fingerprint(problem.model_copy(update={"reference_answer": "98"})) != fingerprint(problem)
 
 
+def test_a_champion_that_was_evaluated_with_other_settings_is_refused_before_anything_is_trained(
+    tmp_path: Path, prepared: Path, registered: Config
+) -> None:
+    other = configured(tmp_path / "registry", "evaluation.samples_per_problem=2")
+    with pytest.raises(ConfigError, match=r"evaluated with other settings \(evaluation\.samples_per_problem"):
+        take(other, tmp_path, prepared, TRAINING, HELD_OUT)
+
+
 def test_nothing_new_is_said_and_is_no_error(tmp_path: Path, prepared: Path, registered: Config) -> None:
     taken = take(registered, tmp_path, prepared, TRAINING, HELD_OUT)
     found = taken["result"]
